@@ -1,0 +1,94 @@
+"""A trained agent: the network of a run's checkpoint, ready to play."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from gelada.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
+from gelada.config import read_config
+from gelada.envs.games import GameSettings
+from gelada.errors import GeladaError
+from gelada.nets.network import InputStatistics, Network
+from gelada.presets import Experiment
+from gelada.types import Bytes, Ints
+
+Policy = Literal["sampled", "greedy"]
+
+
+class Agent:
+    """Plays with the parameters of one checkpoint.
+
+    ``act`` takes what any Gymnasium Atari environment gives with the same preprocessing:
+    ``AtariPreprocessing(env, screen_size=agent.games.size)`` and a frame stack of
+    ``agent.stack``.
+    """
+
+    def __init__(self, experiment: Experiment, checkpoint: Checkpoint, actions: int) -> None:
+        self.games: GameSettings = experiment.games
+        self.stack = experiment.network.stack
+        self.actions = actions
+        self.checkpoint = checkpoint
+        statistics = checkpoint.group("input")
+        self.net = Network(
+            experiment.network,
+            tuple(statistics["mean"].shape),  # type: ignore[arg-type]
+            experiment.algorithm.heads(actions),
+            InputStatistics(statistics["mean"].numpy(), statistics["deviation"].numpy()),
+            "float32",
+        )
+        parameters = checkpoint.group("parameter")
+        with torch.no_grad():
+            for name, parameter in self.net.named_parameters():
+                parameter.copy_(parameters[name])
+        self.net.requires_grad_(False)
+        self._algorithm = experiment.algorithm
+        self._random = torch.Generator().manual_seed(experiment.seed)
+
+    def seed(self, seed: int) -> None:
+        """Make sampled actions repeatable."""
+        self._random.manual_seed(seed)
+
+    def act(self, observations: Bytes, policy: Policy = "sampled") -> Ints:
+        """Return actions int64[N] for observations uint8[N, K, H, W] (or one, without N).
+
+        Raises:
+            ValueError: if the observations have another shape or type than in training.
+        """
+        want = (self.stack, *self.net.mean.shape)
+        single = observations.shape == want
+        stacks = observations[None] if single else observations
+        if stacks.shape[1:] != want or stacks.dtype != np.uint8:
+            raise ValueError(
+                f"observations are {observations.dtype}{list(observations.shape)}, the agent was "
+                f"trained on uint8[N, {', '.join(map(str, want))}]"
+            )
+        with torch.inference_mode():
+            seen = self.net.see(torch.from_numpy(np.ascontiguousarray(stacks)))
+            noise = torch.zeros(len(stacks), self.actions)
+            if policy == "sampled":
+                noise = self._algorithm.noise((len(stacks), self.actions), self._random)
+            chosen, _ = self._algorithm.act(self.net, seen, noise)
+        actions: Ints = chosen.numpy()
+        return actions[0] if single else actions
+
+
+def load(run: str | Path) -> Agent:
+    """Return the agent of a run's newest complete checkpoint, or of one checkpoint file.
+
+    Raises:
+        GeladaError: if there is no such run or no complete checkpoint.
+    """
+    path = Path(run)
+    if path.suffix == ".safetensors":
+        folder, checkpoint = path.parent.parent, read_checkpoint(path)
+    else:
+        folder = path
+        if not (folder / "config.json").is_file():
+            raise GeladaError(f"{str(run)!r} is no run: it has no config.json")
+        _, checkpoint, _ = newest_checkpoint(folder / "checkpoints")
+    config = read_config(folder)
+    return Agent(config.experiment, checkpoint, config.actions)

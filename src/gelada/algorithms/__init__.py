@@ -1,0 +1,1 @@
+"""Algorithms: one frozen dataclass each. Fields are hyper-parameters, methods act and lose."""

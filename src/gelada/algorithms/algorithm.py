@@ -1,0 +1,66 @@
+"""What a learner and an actor need of an algorithm. They know no concrete one."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+
+from gelada.nets.network import Network
+from gelada.types import Aux, Batch
+
+
+class Prepared(Protocol):
+    """A batch made ready for passes of minibatches."""
+
+    size: int  # samples in it
+
+    def select(self, index: torch.Tensor) -> Any:
+        """Return the minibatch with these sample indices int64[M]."""
+
+
+class Algorithm(Protocol):
+    """How to act, and what to minimise."""
+
+    @property
+    def passes(self) -> int:
+        """How many times each sample of a batch is used."""
+
+    @property
+    def minibatch(self) -> int:
+        """Samples per gradient."""
+
+    @property
+    def gradient_clip(self) -> float:
+        """Limit of the gradient's global norm."""
+
+    def heads(self, actions: int) -> dict[str, int]:
+        """Return the network outputs needed, by name."""
+
+    def start(self) -> Aux:
+        """Return the learner's own state at the beginning."""
+
+    def learning_rate(self, aux: Aux) -> float:
+        """Return the learning rate now."""
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+        """Return the randomness for actions, ``shape`` ending in the number of actions."""
+
+    def act(
+        self, net: Network, stacks: torch.Tensor, noise: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return actions int64[B] and scores float32[B, A] for seen stacks and noise [B, A]."""
+
+    def log_probs(self, scores: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        """Return log mu(a|x) [M] of actions [M] drawn at scores [M, A]."""
+
+    def prepare(self, net: Network, batch: Batch, aux: Aux) -> Prepared:
+        """Compute targets with the current network."""
+
+    def loss(
+        self, net: Network, minibatch: Any, aux: Aux
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return the loss to minimise, and named scalars about it."""
+
+    def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:
+        """Update ``aux`` in place after a round; ``values`` are the means of its last pass."""

@@ -1,0 +1,1 @@
+"""Games: the Atari vector environment, one Atari game at a time, and Catch."""

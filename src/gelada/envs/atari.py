@@ -1,0 +1,91 @@
+"""A vector of Atari games on ale-py's C++ vector environment.
+
+Every argument that has a trap in its default is set here (docs/atari.md): rewards are raw, sticky
+actions are explicit, games restart in the same step, seeds are one per game, and a lost life is
+told from a lost game by the lives that fall while the game goes on. The emulator stacks nothing:
+it hands out the newest frame, and each frame is kept once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from ale_py import Action, ALEVectorInterface, roms
+
+from gelada.envs.games import GameSettings, Step
+from gelada.types import Bytes, Ints
+
+
+class AtariGames:
+    """``len(seeds)`` games of one kind, stepped together by ``threads`` emulator threads."""
+
+    def __init__(self, settings: GameSettings, seeds: Ints, threads: int = 1) -> None:
+        self.count = len(seeds)
+        self.frame_shape = (settings.size, settings.size)
+        self._seeds = seeds
+        rom = roms.get_rom_path(settings.game)
+        assert rom is not None, settings.game  # names are checked by `envs.names`
+        self._ale = ALEVectorInterface(
+            rom_path=rom,
+            num_envs=self.count,
+            frame_skip=settings.frame_skip,
+            stack_num=1,
+            img_height=settings.size,
+            img_width=settings.size,
+            grayscale=True,
+            maxpool=True,
+            noop_max=settings.noop_max,
+            use_fire_reset=True,
+            episodic_life=False,
+            life_loss_info=False,
+            reward_clipping=False,
+            max_episode_steps=settings.max_frames,
+            repeat_action_probability=settings.sticky,
+            full_action_space=settings.full_actions,
+            batch_size=0,
+            num_threads=threads,
+            thread_affinity_offset=-1,
+            autoreset_mode="SameStep",
+        )
+        names = list(self._ale.get_action_set())
+        self.actions = len(names)
+        self.action_names = tuple(action.name for action in names)
+        self._fires = Action.FIRE in names and settings.fire_on_life_loss
+        self._fire = names.index(Action.FIRE) if self._fires else 0
+        self._life_loss_ends = settings.life_loss_ends
+        self._lives = np.zeros(self.count, dtype=np.int32)
+        self._must_fire = np.zeros(self.count, dtype=np.bool_)
+        self._strength = np.ones(self.count, dtype=np.float32)
+
+    def reset(self) -> Bytes:
+        """Start all games from their seeds; return the first frames, uint8[B, H, W]."""
+        frames, info = self._ale.reset(np.arange(self.count), self._seeds)
+        self._lives = info["lives"]
+        self._must_fire[:] = False
+        return _newest(frames)
+
+    def step(self, actions: Ints) -> Step:
+        """Play one step with ``actions`` int64[B]; see `Step`."""
+        forced = self._must_fire
+        if forced.any():
+            actions = np.where(forced, self._fire, actions)
+        self._ale.send(actions, self._strength)
+        frames, rewards, terminated, truncated, info = self._ale.recv()
+        over = terminated | truncated
+        lives = info["lives"]
+        lost = (lives < self._lives) & ~over  # lives at game over are already the next game's
+        self._lives = lives
+        self._must_fire = lost if self._fires else np.zeros_like(lost)
+        ends = terminated | lost if self._life_loss_ends else terminated
+        return Step(
+            _newest(frames),
+            rewards.astype(np.float32),
+            ends,
+            truncated & ~terminated,
+            over,
+            forced,
+        )
+
+
+def _newest(frames: Bytes) -> Bytes:
+    """Return uint8[B, H, W] from uint8[B, 1, H, W]."""
+    return frames[:, 0]

@@ -1,0 +1,56 @@
+"""Catch: a ball falls through a 10 x 5 board, a paddle catches it. Learned in seconds.
+
+After bsuite's catch (Osband et al. 2020): actions left, stay, right; the reward is +1 or -1 when
+the ball reaches the last row, and the game is over.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gelada.envs.games import Step
+from gelada.types import Bytes, Ints
+
+ROWS, COLUMNS = 10, 5
+
+
+class CatchGames:
+    """One game per seed, stepped together in numpy."""
+
+    actions = 3
+    frame_shape = (ROWS, COLUMNS)
+
+    def __init__(self, seeds: Ints) -> None:
+        self.count = len(seeds)
+        self._random = np.random.default_rng(seeds)
+        self._row = np.zeros(self.count, dtype=np.int64)
+        self._ball = np.zeros(self.count, dtype=np.int64)
+        self._paddle = np.zeros(self.count, dtype=np.int64)
+
+    def reset(self) -> Bytes:
+        """Start all games; return the first frames, uint8[B, 10, 5]."""
+        self._start(np.ones(self.count, dtype=np.bool_))
+        return self._draw()
+
+    def step(self, actions: Ints) -> Step:
+        """Play one step with ``actions`` int64[B] (0 left, 1 stay, 2 right)."""
+        self._paddle = np.clip(self._paddle + actions - 1, 0, COLUMNS - 1)
+        self._row += 1
+        over = self._row == ROWS - 1
+        caught = np.where(self._ball == self._paddle, 1.0, -1.0)
+        rewards = np.where(over, caught, 0.0).astype(np.float32)
+        self._start(over)
+        never = np.zeros(self.count, dtype=np.bool_)
+        return Step(self._draw(), rewards, over, never, over, never)
+
+    def _start(self, which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
+        self._row[which] = 0
+        self._paddle[which] = COLUMNS // 2
+        self._ball = np.where(which, self._random.integers(COLUMNS, size=self.count), self._ball)
+
+    def _draw(self) -> Bytes:
+        frames = np.zeros((self.count, ROWS, COLUMNS), dtype=np.uint8)
+        games = np.arange(self.count)
+        frames[games, self._row, self._ball] = 255
+        frames[games, ROWS - 1, self._paddle] = 255
+        return frames

@@ -1,0 +1,68 @@
+"""What all games share: one step of a vector of games, and the settings of Atari games."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from gelada.types import Bools, Bytes, Floats, Ints
+
+
+@dataclass(frozen=True)
+class GameSettings:
+    """How a game is played. Frames are emulator frames; a step is ``frame_skip`` of them."""
+
+    game: str = "pong"
+    """Atari game, or catch."""
+    size: int = 42
+    """Side of the square grey frames, in pixels."""
+    frame_skip: int = 4
+    """Frames per step; the last two are combined by their maximum."""
+    sticky: float = 0.0
+    """Probability that the emulator repeats the previous action for a frame."""
+    noop_max: int = 30
+    """At most this many no-op frames at a game's start."""
+    max_frames: int = 108_000
+    """A game is cut off after this many frames."""
+    full_actions: bool = False
+    """Use all 18 actions instead of the game's minimal set."""
+    fire_on_life_loss: bool = True
+    """Press FIRE after a lost life in games that have the action (the step has weight 0)."""
+    life_loss_ends: bool = False
+    """Let a lost life end the return in learning (the game itself goes on)."""
+
+
+class Step(NamedTuple):
+    """One step of ``B`` games. Where ``over``, ``frames`` already shows the next game."""
+
+    frames: Bytes  # uint8[B, H, W], the newest
+    rewards: Floats  # float32[B], raw
+    terminated: Bools  # bool[B]: no value after this step
+    truncated: Bools  # bool[B]: cut off by a frame limit
+    over: Bools  # bool[B]: the game is over and a new one begins with this frame
+    forced: Bools  # bool[B]: the environment replaced the action by FIRE
+
+
+class Games(Protocol):
+    """A vector of ``count`` games that restart by themselves in the same step."""
+
+    count: int
+    actions: int
+    frame_shape: tuple[int, int]
+
+    def reset(self) -> Bytes:
+        """Start all games; return the first frames, uint8[B, H, W]."""
+
+    def step(self, actions: Ints) -> Step:
+        """Play one step with ``actions`` int64[B]."""
+
+
+def make_games(settings: GameSettings, seeds: Ints, threads: int = 1) -> Games:
+    """Return one game per seed; ``threads`` emulator threads play them (Atari only)."""
+    if settings.game == "catch":
+        from gelada.envs.catch import CatchGames
+
+        return CatchGames(seeds)
+    from gelada.envs.atari import AtariGames
+
+    return AtariGames(settings, seeds, threads)

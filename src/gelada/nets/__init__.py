@@ -1,0 +1,1 @@
+"""Networks: a torso that looks at stacks of frames, and linear heads."""

@@ -1,0 +1,127 @@
+"""The network: standardised input, a torso, linear heads.
+
+The torso may compute in bfloat16; the input statistics, the heads and everything after them are
+float32. A learner keeps float32 weights and casts as it goes (autocast); an actor holds a copy
+whose torso *is* bfloat16 (`Network.for_acting`).
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from gelada.nets.torsos import make_torso
+from gelada.types import Bytes, Floats
+
+Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """Which network looks at the screen."""
+
+    torso: Literal["small", "nature", "tiny"] = "small"
+    """small (two convolutions, for 42x42), nature (Mnih et al. 2015), tiny (for Catch)."""
+    width: int = 256
+    """Units of the hidden layer."""
+    layer_norm: bool = True
+    """Normalise the hidden layer (Ba et al. 2016)."""
+    stack: int = 4
+    """Frames in an observation."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """What the torso computes in; auto measures both at the start and takes the faster."""
+
+
+class InputStatistics(NamedTuple):
+    """Per-pixel mean and standard deviation of frames, frozen before training starts."""
+
+    mean: Floats  # float32[H, W], grey levels
+    deviation: Floats  # float32[H, W], at least `FLOOR`
+
+
+FLOOR = 4.0
+"""Grey levels. A pixel that never changed in the random games must not blow up when it does."""
+
+LIMIT = 5.0
+"""Standardised pixels are clipped to -5 … 5."""
+
+
+def measure_input(frames: Bytes) -> InputStatistics:
+    """Return the statistics of frames uint8[N, H, W]."""
+    values = frames.astype(np.float32)
+    deviation = np.maximum(values.std(axis=0), FLOOR)
+    return InputStatistics(values.mean(axis=0), deviation.astype(np.float32))
+
+
+class Network(nn.Module):
+    """Torso and heads over stacks of standardised frames.
+
+    Args:
+        settings: which torso, how wide.
+        frame_shape: (H, W).
+        heads: outputs by name, such as ``{"policy": 6, "value": 1}``.
+        statistics: of the input.
+        precision: what the torso computes in.
+    """
+
+    mean: torch.Tensor
+    scale: torch.Tensor
+
+    def __init__(
+        self,
+        settings: NetworkSettings,
+        frame_shape: tuple[int, int],
+        heads: dict[str, int],
+        statistics: InputStatistics,
+        precision: Precision,
+    ) -> None:
+        super().__init__()
+        self.stack = settings.stack
+        self.precision = precision
+        self.register_buffer("mean", torch.from_numpy(statistics.mean))
+        self.register_buffer("scale", 1.0 / torch.from_numpy(statistics.deviation))
+        self.torso = make_torso(
+            settings.torso, settings.stack, frame_shape, settings.width, settings.layer_norm
+        )
+        self.heads = nn.ModuleDict({k: nn.Linear(settings.width, n) for k, n in heads.items()})
+        for name, head in self.heads.items():
+            assert isinstance(head, nn.Linear)
+            nn.init.orthogonal_(head.weight, 0.01 if name == "policy" else 1.0)
+            nn.init.zeros_(head.bias)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch stub
+
+    def see(self, frames: torch.Tensor) -> torch.Tensor:
+        """Standardise frames uint8[…, H, W] → the torso's type, same shape."""
+        seen = torch.sub(frames, self.mean).mul_(self.scale).clamp_(-LIMIT, LIMIT)
+        return seen.to(torch.bfloat16) if self.precision == "bfloat16" else seen
+
+    def black(self) -> torch.Tensor:
+        """Return what a black frame looks like after `see`: [H, W]."""
+        return self.see(torch.zeros_like(self.mean, dtype=torch.uint8))
+
+    def features(self, stacks: torch.Tensor) -> torch.Tensor:
+        """Return the hidden layer float32[M, width] for seen stacks [M, K, H, W]."""
+        cast = self.precision == "bfloat16" and self._weight_type() == torch.float32
+        with torch.autocast(stacks.device.type, torch.bfloat16, enabled=cast):
+            hidden: torch.Tensor = self.torso(stacks)
+        return hidden.float()
+
+    def forward(self, stacks: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return every head's output float32[M, n] by name for seen stacks [M, K, H, W]."""
+        hidden = self.features(stacks)
+        return {name: head(hidden) for name, head in self.heads.items()}
+
+    def for_acting(self) -> Network:
+        """Return a copy without gradients whose torso holds weights of its own precision."""
+        acting = copy.deepcopy(self).requires_grad_(False)
+        if self.precision == "bfloat16":
+            acting.torso.to(torch.bfloat16)
+        return acting
+
+    def _weight_type(self) -> torch.dtype:
+        return next(self.torso.parameters()).dtype

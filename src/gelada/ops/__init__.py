@@ -1,0 +1,1 @@
+"""Pure functions for the mathematics: no roles, no configuration, no logging."""

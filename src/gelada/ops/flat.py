@@ -1,0 +1,151 @@
+"""The flat parameter vector: the one class that owns a network's parameters.
+
+The parameters of a module become views of one vector and their gradients views of a second, so an
+optimizer step, a snapshot, a slice for a server and a clipped norm are each one operation on one
+contiguous array.
+
+Order matters: move and convert the module first, flatten after. ``.to()``, ``.half()``,
+``load_state_dict(assign=True)`` and ``zero_grad()`` (which drops gradients) cut the views without
+any error, so `FlatParameters.check` looks for torn views and the learner calls it in debug runs
+and tests. There is one writer per vector: everybody else reads published snapshots.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+ALIGN = 64
+"""The vector is padded to, and cut at, multiples of this many elements. Fused Adam works in
+vector registers and treats a remainder differently, so other cuts are not equal bit for bit."""
+
+
+class Entry(NamedTuple):
+    """Where one parameter lies in the vector."""
+
+    name: str
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class Layout:
+    """Names, places and memory layout of a module's parameters in the flat vector.
+
+    Strides are kept, so a channels-last weight stays channels-last as a view.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.entries: list[Entry] = []
+        offset = 0
+        for name, parameter in module.named_parameters():
+            if not _is_dense(parameter):
+                raise ValueError(f"parameter {name!r} has gaps or overlaps in memory")
+            self.entries.append(Entry(name, offset, tuple(parameter.shape), parameter.stride()))
+            offset += parameter.numel()
+        self.count = offset
+        self.size = -(-offset // ALIGN) * ALIGN  # padded
+
+    def views(self, vector: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield each parameter's name and its view of ``vector`` [size]."""
+        base = vector.storage_offset()
+        for name, offset, shape, strides in self.entries:
+            yield name, vector.as_strided(shape, strides, base + offset)
+
+    def named(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return copies by name in logical (contiguous) layout: what a checkpoint stores."""
+        return {name: view.contiguous().clone() for name, view in self.views(vector)}
+
+    def fill(self, vector: torch.Tensor, named: dict[str, torch.Tensor]) -> None:
+        """Write tensors by name into ``vector``; the inverse of `named`.
+
+        Raises:
+            ValueError: if a name is missing or a shape differs.
+        """
+        for name, view in self.views(vector):
+            if name not in named or named[name].shape != view.shape:
+                found = tuple(named[name].shape) if name in named else "nothing"
+                raise ValueError(f"parameter {name!r}: want {tuple(view.shape)}, found {found}")
+            view.copy_(named[name])
+
+    def cut(self, parts: int) -> list[slice]:
+        """Return ``parts`` slices that cover the vector, equal to within `ALIGN` elements."""
+        blocks = self.size // ALIGN
+        if not 1 <= parts <= blocks:
+            raise ValueError(f"cannot cut {self.size} parameters into {parts} parts")
+        edges = [ALIGN * (blocks * i // parts) for i in range(parts + 1)]
+        return [slice(a, b) for a, b in itertools.pairwise(edges)]
+
+
+class FlatParameters:
+    """Makes a module's parameters views of ``values`` and its gradients views of ``gradients``.
+
+    Args:
+        module: already on its device and in its memory format, in float32.
+        values: the vector to live in (float32[size]); a new one by default. If given, its
+            content wins over the module's.
+    """
+
+    def __init__(self, module: nn.Module, values: torch.Tensor | None = None) -> None:
+        self.module = module
+        self.layout = Layout(module)
+        first = next(module.parameters())
+        fresh = values is None
+        if values is None:
+            values = torch.zeros(self.layout.size, dtype=torch.float32, device=first.device)
+        if values.shape != (self.layout.size,) or values.dtype != torch.float32:
+            raise ValueError(f"the vector must be float32[{self.layout.size}]")
+        self.values = values
+        self.gradients = torch.zeros_like(values)
+        parameters = dict(module.named_parameters())
+        for (name, view), (_, gradient) in zip(
+            self.layout.views(values), self.layout.views(self.gradients), strict=True
+        ):
+            parameter = parameters[name]
+            if parameter.dtype != torch.float32:
+                raise ValueError(f"parameter {name!r} is {parameter.dtype}: convert after reading")
+            if fresh:
+                view.copy_(parameter.data)
+            parameter.data = view
+            parameter.grad = gradient
+
+    def zero_gradients(self) -> None:
+        """Set all gradients to 0 in place (``zero_grad()`` would drop the views)."""
+        self.gradients.zero_()
+
+    def clip(self, limit: float) -> torch.Tensor:
+        """Scale the gradients to a global norm of at most ``limit``; return the norm before."""
+        norm: torch.Tensor = torch.linalg.vector_norm(self.gradients)
+        self.gradients.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
+        return norm
+
+    def check(self) -> None:
+        """Raise AssertionError if any parameter or gradient is no longer a view."""
+        parameters = dict(self.module.named_parameters())
+        assert len(parameters) == len(self.layout.entries), "parameters were added or removed"
+        for kind, vector in (("parameter", self.values), ("gradient", self.gradients)):
+            for name, view in self.layout.views(vector):
+                tensor = parameters[name] if kind == "parameter" else parameters[name].grad
+                same = (
+                    tensor is not None
+                    and tensor.data_ptr() == view.data_ptr()
+                    and tensor.stride() == view.stride()
+                    and tensor.dtype == view.dtype
+                )
+                assert same, f"the {kind} {name!r} is no longer a view of the flat vector"
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Say whether the tensor fills its memory without gaps or overlaps, in any order."""
+    expected = 1
+    for stride, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if length == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= length
+    return True

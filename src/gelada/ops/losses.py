@@ -1,0 +1,65 @@
+"""Loss terms, each a mean over samples. Shapes: ``[M]`` samples, ``[M, A]`` action scores."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+
+def mean_of(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return the weighted mean of ``values`` [M]; 0 if all weights are 0."""
+    return (values * weights).sum() / weights.sum().clamp(min=1e-8)
+
+
+def clipped_surrogate(
+    ratios: torch.Tensor, advantages: torch.Tensor, clip: float, weights: torch.Tensor
+) -> torch.Tensor:
+    """Return PPO's policy loss, ``-mean min(r A, clip(r, 1 - e, 1 + e) A)``.
+
+    Schulman et al. 2017, equation 7. ``ratios`` is pi(a|x) / mu(a|x) against the behaviour policy.
+    """
+    clipped = ratios.clamp(1.0 - clip, 1.0 + clip)
+    return -mean_of(torch.minimum(ratios * advantages, clipped * advantages), weights)
+
+
+def value_loss(values: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return half the mean squared error of the value (Mnih et al. 2016)."""
+    return 0.5 * mean_of((values - targets).square(), weights)
+
+
+def entropy(log_probs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return the policy's mean entropy in nats; ``log_probs`` is log pi(.|x), [M, A]."""
+    return mean_of(-(log_probs.exp() * log_probs).sum(dim=1), weights)
+
+
+def chosen(log_probs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+    """Return log pi(a|x) [M] from log pi(.|x) [M, A] and actions [M]."""
+    return log_probs.gather(1, actions.unsqueeze(1)).squeeze(1)
+
+
+def approximate_kl(log_ratios: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return an estimate of KL(mu, pi) that is never negative: mean of ``r - 1 - log r``.
+
+    ``log_ratios`` is log pi(a|x) - log mu(a|x) at actions drawn from mu.
+    """
+    return mean_of(torch.expm1(log_ratios) - log_ratios, weights)
+
+
+def explained_variance(
+    values: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    """Return 1 - Var(target - value) / Var(target): 1 perfect, 0 no better than a constant."""
+    error, mean = targets - values, mean_of(targets, weights)
+    spread = mean_of((targets - mean).square(), weights)
+    return 1.0 - mean_of((error - mean_of(error, weights)).square(), weights) / spread.clamp(1e-8)
+
+
+def standardise(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return ``values`` with weighted mean 0 and standard deviation 1."""
+    centred = values - mean_of(values, weights)
+    return centred / (mean_of(centred.square(), weights).sqrt() + 1e-8)
+
+
+def log_softmax(logits: torch.Tensor) -> torch.Tensor:
+    """Return log pi(.|x) in float32, whatever the network computed in."""
+    return functional.log_softmax(logits.float(), dim=-1)

@@ -1,0 +1,113 @@
+"""Optimizers on one flat slice: element-wise, so slices may step apart and give the same result.
+
+Each has ``step(gradient, learning_rate)``, which writes the parameters in place, and ``state()``
+with flat tensors by name, so a checkpoint can store them beside the parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """Which optimizer the parameter servers run."""
+
+    optimizer: Literal["adam", "rmsprop"] = "adam"
+    """Adam (Kingma & Ba 2015), or RMSProp as the papers have it: epsilon inside the root."""
+    beta1: float = 0.9
+    """Adam: decay of the mean of gradients."""
+    beta2: float = 0.999
+    """Adam: decay of the mean of squared gradients."""
+    decay: float = 0.99
+    """RMSProp: decay of the mean of squared gradients."""
+    momentum: float = 0.0
+    """RMSProp: momentum."""
+    epsilon: float = 1e-5
+    """Keeps the division finite (Adam: outside the root; RMSProp: inside)."""
+
+
+class Optimizer(Protocol):
+    """Steps one flat slice of parameters in place."""
+
+    def step(self, gradient: torch.Tensor, learning_rate: float) -> None:
+        """Take one step against ``gradient`` (float32[P])."""
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return the live state: float32[P] tensors, and ``count``, a scalar."""
+
+
+class Adam:
+    """Adam (Kingma & Ba 2015, algorithm 1), through torch's fused kernel."""
+
+    def __init__(self, values: torch.Tensor, settings: OptimizerSettings) -> None:
+        self._parameter = torch.nn.Parameter(values, requires_grad=False)
+        self._parameter.requires_grad_(True)
+        self._adam = torch.optim.Adam(
+            [self._parameter],
+            betas=(settings.beta1, settings.beta2),
+            eps=settings.epsilon,
+            fused=True,
+        )
+        self._parameter.grad = torch.zeros_like(values)
+        self._state = {
+            "mean": torch.zeros_like(values),
+            "square": torch.zeros_like(values),
+            "count": torch.zeros((), dtype=torch.float32, device=values.device),
+        }
+        self._adam.state[self._parameter] = {
+            "exp_avg": self._state["mean"],
+            "exp_avg_sq": self._state["square"],
+            "step": self._state["count"],
+        }
+
+    def step(self, gradient: torch.Tensor, learning_rate: float) -> None:
+        """Take one step against ``gradient`` (float32[P])."""
+        self._parameter.grad = gradient
+        self._adam.param_groups[0]["lr"] = learning_rate
+        self._adam.step()
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return the live ``mean`` and ``square`` (float32[P]) and ``count``."""
+        return self._state
+
+
+class RMSProp:
+    """RMSProp as TensorFlow and the A3C and IMPALA papers have it: epsilon inside the root.
+
+    ``g <- decay g + (1 - decay) d^2``; ``m <- momentum m + lr d / sqrt(g + epsilon)``;
+    ``theta <- theta - m``. The mean square starts at 1, as in TensorFlow 1.
+    """
+
+    def __init__(self, values: torch.Tensor, settings: OptimizerSettings) -> None:
+        self._values = values
+        self._settings = settings
+        self._state = {
+            "square": torch.ones_like(values),
+            "momentum": torch.zeros_like(values),
+            "count": torch.zeros((), dtype=torch.float32, device=values.device),
+        }
+
+    def step(self, gradient: torch.Tensor, learning_rate: float) -> None:
+        """Take one step against ``gradient`` (float32[P])."""
+        square, momentum = self._state["square"], self._state["momentum"]
+        square.mul_(self._settings.decay)
+        square.addcmul_(gradient, gradient, value=1.0 - self._settings.decay)
+        scaled = gradient / (square + self._settings.epsilon).sqrt_()
+        momentum.mul_(self._settings.momentum).add_(scaled, alpha=learning_rate)
+        self._values.sub_(momentum)
+        self._state["count"] += 1
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return the live ``square`` and ``momentum`` (float32[P]) and ``count``."""
+        return self._state
+
+
+def make_optimizer(values: torch.Tensor, settings: OptimizerSettings) -> Optimizer:
+    """Return the chosen optimizer over the slice ``values`` (float32[P], stepped in place)."""
+    if settings.optimizer == "rmsprop":
+        return RMSProp(values, settings)
+    return Adam(values, settings)

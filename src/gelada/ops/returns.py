@@ -1,0 +1,129 @@
+"""Returns and advantages from windows of experience.
+
+All functions take tensors shaped ``[N, T]`` (windows, steps) and values ``[N, T + 1]``, compute in
+float32 without gradients, and treat the ends of games alike:
+
+* ``terminated``: nothing follows; the value after the step is 0.
+* ``truncated``: what follows was not seen (the next observation is already another game's). Such a
+  step gets advantage 0 and its own value as target, so the step before it bootstraps from the
+  truncated step's observation.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+
+class Advantages(NamedTuple):
+    """Targets of value and policy, each float32[N, T]."""
+
+    targets: torch.Tensor
+    advantages: torch.Tensor
+
+
+def discounts(terminated: torch.Tensor, gamma: float) -> torch.Tensor:
+    """Return gamma where the game goes on and 0 where it ended: float32[N, T]."""
+    return gamma * (~terminated).float()
+
+
+def n_step(
+    rewards: torch.Tensor,
+    values: torch.Tensor,
+    terminated: torch.Tensor,
+    truncated: torch.Tensor,
+    gamma: float,
+    n: int,
+) -> torch.Tensor:
+    """Return n-step returns float32[N, T] (Mnih et al. 2016, section 4).
+
+    ``R_t = r_t + gamma r_{t+1} + … + gamma^n V(x_{t+n})``, shorter where the window or the game
+    ends. Windows are cut into fragments of ``n`` steps from their start, as A3C does.
+    """
+    length = rewards.shape[1]
+    decay = discounts(terminated, gamma)
+    out = torch.empty_like(rewards)
+    after = values[:, length]
+    for t in range(length - 1, -1, -1):
+        if (t + 1) % n == 0:
+            after = values[:, t + 1]
+        after = rewards[:, t] + decay[:, t] * after
+        after = torch.where(truncated[:, t], values[:, t], after)
+        out[:, t] = after
+    return out
+
+
+def gae(
+    rewards: torch.Tensor,
+    values: torch.Tensor,
+    terminated: torch.Tensor,
+    truncated: torch.Tensor,
+    gamma: float,
+    lam: float,
+) -> Advantages:
+    """Return generalised advantage estimates (Schulman et al. 2016, equation 16).
+
+    ``A_t = delta_t + gamma lambda A_{t+1}`` with ``delta_t = r_t + gamma V(x_{t+1}) - V(x_t)``;
+    the value target is ``A_t + V(x_t)``.
+    """
+    ones = torch.ones_like(rewards)
+    return _accumulate(rewards, values, terminated, truncated, gamma, ones, lam * ones)
+
+
+def vtrace(
+    rewards: torch.Tensor,
+    values: torch.Tensor,
+    terminated: torch.Tensor,
+    truncated: torch.Tensor,
+    log_ratios: torch.Tensor,
+    gamma: float,
+    lam: float = 1.0,
+    rho_bar: float = 1.0,
+    c_bar: float = 1.0,
+    pg_rho_bar: float = 1.0,
+) -> Advantages:
+    """Return V-trace targets and policy-gradient advantages (Espeholt et al. 2018, section 4.1).
+
+    ``log_ratios`` is log pi(a|x) - log mu(a|x), float32[N, T]. With
+    ``rho_t = min(rho_bar, pi/mu)`` and ``c_t = lam min(c_bar, pi/mu)``:
+    ``v_t = V_t + delta_t + gamma c_t (v_{t+1} - V_{t+1})``, ``delta_t = rho_t (r_t + gamma V_{t+1}
+    - V_t)``, and the advantage is ``min(pg_rho_bar, pi/mu) (r_t + gamma v_{t+1} - V_t)``.
+    On-policy with ``lam = 1`` this is the n-step return to the window's end.
+    """
+    ratios = log_ratios.exp()
+    targets = _accumulate(
+        rewards,
+        values,
+        terminated,
+        truncated,
+        gamma,
+        ratios.clamp(max=rho_bar),
+        lam * ratios.clamp(max=c_bar),
+    ).targets
+    following = torch.cat([targets[:, 1:], values[:, -1:]], dim=1)
+    backed_up = rewards + discounts(terminated, gamma) * following
+    advantages = ratios.clamp(max=pg_rho_bar) * (backed_up - values[:, :-1])
+    return Advantages(targets, advantages.masked_fill(truncated, 0.0))
+
+
+def _accumulate(
+    rewards: torch.Tensor,
+    values: torch.Tensor,
+    terminated: torch.Tensor,
+    truncated: torch.Tensor,
+    gamma: float,
+    rhos: torch.Tensor,
+    traces: torch.Tensor,
+) -> Advantages:
+    """Sum temporal differences backwards: ``x_t = rho_t delta_t + gamma trace_t x_{t+1}``."""
+    decay = discounts(terminated, gamma)
+    deltas = rhos * (rewards + decay * values[:, 1:] - values[:, :-1])
+    deltas = deltas.masked_fill(truncated, 0.0)
+    decay = (decay * traces).masked_fill(truncated, 0.0)
+    out = torch.empty_like(deltas)
+    after = torch.zeros_like(deltas[:, 0])
+    for t in range(deltas.shape[1] - 1, -1, -1):
+        after = deltas[:, t] + decay[:, t] * after
+        out[:, t] = after
+    return Advantages(out + values[:, :-1], out)

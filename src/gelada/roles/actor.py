@@ -1,0 +1,214 @@
+"""Actor: plays a vector of games and emits trajectories.
+
+actor = Actor(...)
+while True:
+    actor.step()    # pull parameters, play T steps, send the trajectory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gelada.algorithms.algorithm import Algorithm
+from gelada.envs.games import Games
+from gelada.nets.network import Network
+from gelada.ops.flat import Layout
+from gelada.roles.clock import Clock
+from gelada.roles.parameter_server import ParameterServer
+from gelada.roles.pulling import pull_whole
+from gelada.roles.replay import Replay
+from gelada.roles.tracker import Tracker
+from gelada.seeding import game_seeds, generator
+from gelada.types import Bools, Bytes, Floats, Game, Ints, Trajectory, Version
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Which parameters an actor plays with. Counts are batch rounds of the learner.
+
+    Before its trajectory ``r`` an actor waits for version ``r - ahead``, so it never runs further
+    ahead of the learner than that. If ``exactly``, it also plays with just that version, even if
+    a newer one is there: then nothing depends on who is faster (the deterministic mode).
+    """
+
+    ahead: int = 1
+    exactly: bool = False
+
+
+class Actor:
+    """Plays ``count`` games with a copy of the network; active.
+
+    Args:
+        index: which actor this is.
+        seed: of the run.
+        make_games: from seeds to games.
+        count: games played side by side.
+        length: steps of a trajectory (T).
+        net: the learner's network; a copy is made.
+        algorithm: how to act.
+        servers: parameter servers, in the order of their slices.
+        replay: where trajectories go.
+        tracker: where finished games go.
+        pace: how far ahead, and with which parameters.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        seed: int,
+        make_games: Callable[[Ints], Games],
+        count: int,
+        length: int,
+        net: Network,
+        algorithm: Algorithm,
+        servers: Sequence[ParameterServer],
+        replay: Replay,
+        tracker: Tracker,
+        pace: Pace,
+    ) -> None:
+        self.name = f"actor-{index}"
+        self.clock = Clock()
+        self.finished = False
+        self._index, self._seed, self._make_games = index, seed, make_games
+        self._count, self._length = count, length
+        self._layout = Layout(net)
+        self._net = net.for_acting()
+        self._algorithm = algorithm
+        self._servers, self._replay, self._tracker = servers, replay, tracker
+        self._pace = pace
+        self._round = 0
+        self._restarts = 0
+        self._first: Version | None = None
+        self._loaded: Version | None = None
+        self._games: Games | None = None
+
+    def step(self) -> None:
+        """Pull parameters, play ``length`` steps and send the trajectory."""
+        with self.clock("wait for parameters"):
+            version = self._pull()
+        if self._games is None:
+            with self.clock("start games"):
+                self._start_games(version)
+        with torch.inference_mode():
+            trajectory, games = self._play(version)
+        for game in games:
+            self._tracker.game(game)
+        self._round += 1
+        self._replay.add(trajectory)
+        self.clock.steps += 1
+
+    def restart(self) -> None:
+        """Begin anew with fresh games after an error; the current trajectory is lost."""
+        self._games = None
+        self._restarts += 1
+
+    def _pull(self) -> Version:
+        """Load the parameters to play with."""
+        first = self._first.number if self._first else 0
+        wanted = max(first, first + self._round - self._pace.ahead)
+        exactly = self._pace.exactly and self._first is not None
+        version, vector = pull_whole(self._servers, wanted, exactly)
+        if self._first is None:
+            self._first = version
+        if version != self._loaded:
+            parameters = dict(self._net.named_parameters())
+            for name, view in self._layout.views(vector):
+                parameters[name].copy_(view)  # converts to the copy's own type
+            self._loaded = version
+        return version
+
+    def _start_games(self, version: Version) -> None:
+        """Make the environment and the buffers that carry over from one trajectory to the next."""
+        numbers = (self._index, version.epoch, self._restarts)
+        self._games = self._make_games(game_seeds(self._seed, "games", self._count, *numbers))
+        first = self._games.reset()
+        depth = self._net.stack
+        height, width = first.shape[1:]
+        self._frames: Bytes = np.zeros((self._count, depth, height, width), dtype=np.uint8)
+        self._frames[:, -1] = first
+        self._ages: Ints = np.zeros(self._count, dtype=np.int64)
+        self._scores = np.zeros(self._count)
+        self._lengths: Ints = np.zeros(self._count, dtype=np.int64)
+        self._ring = self._net.see(torch.zeros(1)).new_empty(
+            self._count, self._length + depth, height, width
+        )
+        self._black = self._net.black()
+        self._ring[:, -depth:] = self._net.see(torch.from_numpy(self._frames))
+
+    def _play(self, version: Version) -> tuple[Trajectory, list[Game]]:
+        """Play ``length`` steps; return the trajectory and the games that ended in it."""
+        assert self._games is not None
+        count, length, depth = self._count, self._length, self._net.stack
+        games, clock, ring = self._games, self.clock, self._ring
+        frames: Bytes = np.empty((count, length + depth, *games.frame_shape), dtype=np.uint8)
+        frames[:, :depth] = self._frames
+        ring[:, :depth] = ring[:, -depth:].clone()
+        ages: Ints = np.empty((count, length + 1), dtype=np.int64)
+        ages[:, 0] = self._ages
+        actions: Ints = np.empty((count, length), dtype=np.int64)
+        rewards: Floats = np.empty((count, length), dtype=np.float32)
+        terminated: Bools = np.empty((count, length), dtype=np.bool_)
+        truncated, forced = np.empty_like(terminated), np.empty_like(terminated)
+        scores = torch.empty(count, length, games.actions)
+        noise = self._algorithm.noise(
+            (length, count, games.actions),
+            generator(self._seed, "actor", self._index, version.epoch, self._restarts, self._round),
+        )
+        finished: list[Game] = []
+        for t in range(length):
+            with clock("act"):
+                chosen, scores[:, t] = self._algorithm.act(
+                    self._net, ring[:, t : t + depth], noise[t]
+                )
+                acted = chosen.numpy()
+            with clock("emulate"):
+                step = games.step(acted)
+            with clock("act"):
+                frames[:, t + depth] = step.frames
+                ring[:, t + depth] = self._net.see(torch.from_numpy(step.frames))
+                actions[:, t], rewards[:, t], forced[:, t] = acted, step.rewards, step.forced
+                terminated[:, t], truncated[:, t] = step.terminated, step.truncated
+                ages[:, t + 1] = np.where(step.over, 0, ages[:, t] + 1)
+                if step.over.any():
+                    for b in np.flatnonzero(step.over):
+                        ring[b, t + 1 : t + depth] = self._black
+                finished += self._finish(step.rewards, step.over)
+        self._frames = frames[:, length:]
+        self._ages = ages[:, length]
+        with clock("act"):
+            log_probs = self._algorithm.log_probs(
+                scores.flatten(0, 1), torch.from_numpy(actions).flatten()
+            )
+        trajectory = Trajectory(
+            actor=self._index,
+            round=self._round,
+            version=version,
+            frames=frames,
+            ages=ages,
+            actions=actions,
+            rewards=rewards,
+            terminated=terminated,
+            truncated=truncated,
+            counted=~(forced | truncated),
+            log_probs=log_probs.view(count, length).numpy(),
+            state=np.zeros((count, 0), dtype=np.float32),
+        )
+        return trajectory, finished
+
+    def _finish(self, rewards: Floats, over: Bools) -> list[Game]:
+        """Add up raw returns; return the games that ended with this step."""
+        self._scores += rewards
+        self._lengths += 1
+        if not over.any():
+            return []
+        ended = [
+            Game(self._index, self._round, float(self._scores[b]), int(self._lengths[b]))
+            for b in np.flatnonzero(over)
+        ]
+        self._scores[over] = 0.0
+        self._lengths[over] = 0
+        return ended

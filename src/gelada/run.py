@@ -1,0 +1,324 @@
+"""Builds the circle, places it and watches over it: the file to read first.
+
+    Actor ──Trajectory──> Replay ──Batch──> Learner ──Gradient──> ParameterServer ──Params──> Actor
+
+`draw` makes the plan of the roles, `train` places it on threads, waits for the end and leaves a
+run's folder behind: config.json, metrics.jsonl, tensorboard/, checkpoints/.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from gelada.checkpoint import newest_checkpoint
+from gelada.config import Config, describe_machine, read_config, write_config
+from gelada.envs.games import make_games
+from gelada.errors import GeladaError, Stalled
+from gelada.nets.network import InputStatistics, Network, Precision, measure_input
+from gelada.nets.precision import faster_precision
+from gelada.ops.flat import FlatParameters
+from gelada.place.plan import Active, Plan
+from gelada.place.threads import Threads
+from gelada.presets import Experiment
+from gelada.roles.actor import Actor, Pace
+from gelada.roles.learner import Learner
+from gelada.roles.parameter_server import ParameterServer, Quorum
+from gelada.roles.replay import Fifo, Replay, Rounds
+from gelada.roles.tracker import Status, Tracker
+from gelada.seeding import game_seeds, sequence
+from gelada.types import Aux, Ints, State, Version
+
+DETERMINISTIC_EVERY = 10
+"""Versions between metrics lines in the deterministic mode."""
+
+
+class Start(NamedTuple):
+    """Where a run begins: anew, or at a checkpoint."""
+
+    statistics: InputStatistics
+    actions: int
+    precision: Precision
+    version: Version
+    steps: int  # environment steps so far
+    parameters: dict[str, torch.Tensor] | None  # None: a fresh network
+    optimizer: dict[str, torch.Tensor]
+    aux: Aux | None
+    counters: State
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended."""
+
+    folder: Path
+    status: Status
+    interrupted: bool
+
+
+Watch = Callable[[Status, Sequence[Active]], None]
+
+
+def begin(experiment: Experiment, precision: Precision | None = None) -> Start:
+    """Play the random games that measure the input, and choose the precision."""
+    shape = experiment.shape
+    count = shape.actors * shape.games
+    games = make_games(
+        experiment.games, game_seeds(experiment.seed, "random", count), threads=shape.actors
+    )
+    random = np.random.default_rng(sequence(experiment.seed, "random actions"))
+    frames = [games.reset()]
+    for _ in range(shape.random_steps // count):
+        actions: Ints = random.integers(games.actions, size=count)
+        frames.append(games.step(actions).frames)
+    statistics = measure_input(np.concatenate(frames))
+    wanted = experiment.network.precision
+    if precision is None:
+        heads = experiment.algorithm.heads(games.actions)
+        precision = (
+            faster_precision(experiment.network, games.frame_shape, heads)
+            if wanted == "auto"
+            else wanted
+        )
+    steps = shape.random_steps // count * count
+    fresh = Version(0, 0)
+    return Start(statistics, games.actions, precision, fresh, steps, None, {}, None, {})
+
+
+def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Start:
+    """Read the newest complete checkpoint; the epoch is raised, games begin anew."""
+    path, checkpoint, passed_over = newest_checkpoint(folder / "checkpoints")
+    for line in passed_over:
+        log(line)
+    log(f"going on from {path.name}: {checkpoint.steps:,} steps")
+    statistics = checkpoint.group("input")
+    precision = config.about["precision"]
+    return Start(
+        InputStatistics(statistics["mean"].numpy(), statistics["deviation"].numpy()),
+        config.actions,
+        precision,
+        Version(checkpoint.version.epoch + 1, checkpoint.version.number),
+        checkpoint.steps,
+        checkpoint.group("parameter"),
+        checkpoint.group("optimizer"),
+        checkpoint.group("aux"),
+        checkpoint.counters,
+    )
+
+
+def make_network(experiment: Experiment, start: Start) -> Network:
+    """Return the network, initialised from the seed or filled from the checkpoint."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(sequence(experiment.seed, "network").generate_state(1)[0]))
+        return Network(
+            experiment.network,
+            start.statistics.mean.shape,
+            experiment.algorithm.heads(start.actions),
+            start.statistics,
+            start.precision,
+        )
+
+
+def draw(
+    experiment: Experiment,
+    start: Start,
+    folder: Path | None,
+    began: float | None = None,
+    patience: float = 600.0,
+) -> Plan:
+    """Draw the circle: actors, a first-in-first-out replay, a learner, servers in its process."""
+    shape, seed = experiment.shape, experiment.seed
+    quorum = Quorum(1)
+    quorum.check(learners=1)
+    net = make_network(experiment, start)
+    flat = FlatParameters(net)
+    if start.parameters:
+        flat.layout.fill(flat.values, start.parameters)
+    statistics = {
+        "input/mean": torch.from_numpy(start.statistics.mean),
+        "input/deviation": torch.from_numpy(start.statistics.deviation),
+    }
+    plan = Plan()
+    tracker = plan.add(
+        "tracker",
+        "main",
+        Tracker,
+        folder,
+        experiment.tracker,
+        experiment.stop,
+        flat.layout,
+        statistics,
+        began=began,
+        counters=start.counters,
+        every=DETERMINISTIC_EVERY if experiment.deterministic else None,
+        first_version=start.version.number,
+    )
+    select = Rounds(shape.actors) if experiment.deterministic else Fifo(shape.actors)
+    capacity = shape.actors * (shape.ahead + 2)
+    replay = plan.add("replay", "main", Replay, select, capacity, patience)
+    servers = [
+        plan.add(
+            f"server-{i}",
+            "main",
+            ParameterServer,
+            flat.values[cut],
+            experiment.optimizer,
+            quorum,
+            start.version,
+            patience,
+            {name: _slice_of(flat, cut, tensors) for name, tensors in _by_name(start.optimizer)},
+        )
+        for i, cut in enumerate(flat.layout.cut(shape.servers))
+    ]
+    for index in range(shape.actors):
+        plan.add(
+            f"actor-{index}",
+            "main",
+            Actor,
+            index,
+            seed,
+            lambda seeds: make_games(experiment.games, seeds),
+            shape.games,
+            shape.length,
+            net,
+            experiment.algorithm,
+            servers,
+            replay,
+            tracker,
+            Pace(shape.ahead, exactly=experiment.deterministic),
+        )
+    plan.add(
+        "learner-0",
+        "main",
+        Learner,
+        0,
+        seed,
+        flat,
+        experiment.algorithm,
+        servers,
+        replay,
+        tracker,
+        start.aux or experiment.algorithm.start(),
+        start.version,
+        start.steps,
+    )
+    return plan
+
+
+def train(
+    experiment: Experiment,
+    folder: Path,
+    name: str = "",
+    resume: bool = False,
+    watch: Watch | None = None,
+    log: Callable[[str], None] = print,
+    began: float | None = None,
+) -> Result:
+    """Train on threads in this process, until a stop rule holds, a role fails or Ctrl-C.
+
+    Args:
+        experiment: all settings (with ``resume``: those of the run, stop rule perhaps changed).
+        folder: of the run; must be new or empty unless ``resume``.
+        name: game or preset as the user gave it.
+        resume: go on from the newest complete checkpoint in ``folder``.
+        watch: called about twice a second with the status and the active roles.
+        log: takes lines for the user.
+        began: `time.monotonic` at the process's start, if that is to count.
+
+    Raises:
+        GeladaError: if the folder is not empty, a role failed or hung, or a disk is full. What
+            was learned until then is in the newest checkpoint.
+    """
+    began = time.monotonic() if began is None else began
+    torch.set_num_threads(1)
+    if resume:
+        config = read_config(folder)
+        start = begin_again(folder, config, log)
+    else:
+        make_folder(folder)
+        start = begin(experiment)
+        about = {**describe_machine(), "precision": start.precision}
+        write_config(folder, Config(name, experiment, start.actions, about))
+    place = Threads(draw(experiment, start, folder, began), experiment.shape.deadline, log)
+    tracker: Tracker = place.roles["tracker"]
+    learner: Learner = place.roles["learner-0"]
+    interrupted = False
+    place.start()
+    try:
+        while not place.wait(0.5):
+            place.check()
+            if failure := tracker.failure():
+                raise GeladaError(_disk_line(folder, failure))
+            if watch:
+                watch(tracker.status(), place.active)
+        place.check()
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        hung = place.stop(patience=5.0)
+        _save_last(learner, tracker, folder, log)
+    if hung and not interrupted:
+        raise Stalled(f"{', '.join(hung)} did not stop; everything learned is saved")
+    return Result(folder, tracker.status(), interrupted)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a run's folder.
+
+    Raises:
+        GeladaError: if it is a file or not empty: nothing of an earlier run is ever overwritten.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise GeladaError(
+                f"--out {folder}: the folder is not empty; name a new one, or go on with "
+                f"--resume {folder}"
+            )
+    except (NotADirectoryError, FileExistsError):
+        raise GeladaError(f"--out {folder}: is a file; name a folder") from None
+    except PermissionError:
+        raise GeladaError(f"--out {folder}: no permission to write there") from None
+
+
+def _save_last(
+    learner: Learner, tracker: Tracker, folder: Path, log: Callable[[str], None]
+) -> None:
+    """Save the newest published version, whatever ended the run."""
+    if learner.clock.steps and learner.is_sound():
+        learner.save()
+    try:
+        tracker.close()
+    except OSError as error:
+        log(_disk_line(folder, error))
+
+
+def _disk_line(folder: Path, error: OSError) -> str:
+    return (
+        f"cannot write to {folder}: {error.strerror}; the newest complete checkpoint is kept: make "
+        f"room and go on with --resume {folder}"
+    )
+
+
+def _by_name(tensors: dict[str, torch.Tensor]) -> list[tuple[str, dict[str, torch.Tensor]]]:
+    """Group "mean/torso.0.weight" and the like by their first part; scalars have no second."""
+    groups: dict[str, dict[str, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        kind, _, parameter = name.partition("/")
+        groups.setdefault(kind, {})[parameter] = tensor
+    return list(groups.items())
+
+
+def _slice_of(flat: FlatParameters, cut: slice, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return one server's part of an optimizer state that is stored by parameter name."""
+    if "" in tensors:
+        return tensors[""]
+    whole = torch.zeros_like(flat.values)
+    flat.layout.fill(whole, tensors)
+    return whole[cut]
