@@ -20,8 +20,8 @@ import torch
 from torch import nn
 
 ALIGN = 64
-"""The vector is padded to, and cut at, multiples of this many elements. Fused Adam works in
-vector registers and treats a remainder differently, so other cuts are not equal bit for bit."""
+"""The vector is padded to, and cut at, multiples of this many elements. Kernels work in vector
+registers and may round a remainder differently, so other cuts are not equal bit for bit."""
 
 
 class Entry(NamedTuple):
