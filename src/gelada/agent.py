@@ -33,9 +33,10 @@ class Agent:
         self.actions = actions
         self.checkpoint = checkpoint
         statistics = checkpoint.group("input")
+        height, width = statistics["mean"].shape
         self.net = Network(
             experiment.network,
-            tuple(statistics["mean"].shape),  # type: ignore[arg-type]
+            (height, width),
             experiment.algorithm.heads(actions),
             InputStatistics(statistics["mean"].numpy(), statistics["deviation"].numpy()),
             "float32",
@@ -52,8 +53,19 @@ class Agent:
         """Make sampled actions repeatable."""
         self._random.manual_seed(seed)
 
-    def act(self, observations: Bytes, policy: Policy = "sampled") -> Ints:
+    def act(
+        self,
+        observations: Bytes,
+        policy: Policy = "sampled",
+        random: torch.Generator | None = None,
+    ) -> Ints:
         """Return actions int64[N] for observations uint8[N, K, H, W] (or one, without N).
+
+        Args:
+            observations: stacks, the newest frame last; black frames before a game's start.
+            policy: sampled draws from the policy, greedy takes its most probable action.
+            random: to draw with; the agent's own by default. Threads that share an agent need
+                one each.
 
         Raises:
             ValueError: if the observations have another shape or type than in training.
@@ -70,7 +82,7 @@ class Agent:
             seen = self.net.see(torch.from_numpy(np.ascontiguousarray(stacks)))
             noise = torch.zeros(len(stacks), self.actions)
             if policy == "sampled":
-                noise = self._algorithm.noise((len(stacks), self.actions), self._random)
+                noise = self._algorithm.noise(noise.shape, random or self._random)
             chosen, _ = self._algorithm.act(self.net, seen, noise)
         actions: Ints = chosen.numpy()
         return actions[0] if single else actions

@@ -30,6 +30,12 @@ class RoleFailed(GeladaError):
     exit_code = 1
 
 
+class CannotWrite(GeladaError):
+    """A run's folder cannot be written any more, such as on a full disk (exit code 5)."""
+
+    exit_code = 5
+
+
 class Closed(Exception):
     """What a waiting call gets when the run stops. Not an error: the role simply ends."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +20,8 @@ import torch
 
 from gelada.checkpoint import newest_checkpoint
 from gelada.config import Config, describe_machine, read_config, write_config
-from gelada.envs.games import make_games
-from gelada.errors import GeladaError, Stalled
+from gelada.envs.games import Games, make_games
+from gelada.errors import CannotWrite, Diverged, GeladaError, Stalled
 from gelada.nets.network import InputStatistics, Network, Precision, measure_input
 from gelada.nets.precision import faster_precision
 from gelada.ops.flat import FlatParameters
@@ -33,7 +34,7 @@ from gelada.roles.parameter_server import ParameterServer, Quorum
 from gelada.roles.replay import Fifo, Replay, Rounds
 from gelada.roles.tracker import Status, Tracker
 from gelada.seeding import game_seeds, sequence
-from gelada.types import Aux, Ints, State, Version
+from gelada.types import Aux, Bytes, Ints, State, Version
 
 DETERMINISTIC_EVERY = 10
 """Versions between metrics lines in the deterministic mode."""
@@ -65,30 +66,51 @@ class Result:
 Watch = Callable[[Status, Sequence[Active]], None]
 
 
-def begin(experiment: Experiment, precision: Precision | None = None) -> Start:
-    """Play the random games that measure the input, and choose the precision."""
-    shape = experiment.shape
-    count = shape.actors * shape.games
-    games = make_games(
-        experiment.games, game_seeds(experiment.seed, "random", count), threads=shape.actors
-    )
-    random = np.random.default_rng(sequence(experiment.seed, "random actions"))
-    frames = [games.reset()]
-    for _ in range(shape.random_steps // count):
-        actions: Ints = random.integers(games.actions, size=count)
-        frames.append(games.step(actions).frames)
-    statistics = measure_input(np.concatenate(frames))
-    wanted = experiment.network.precision
-    if precision is None:
-        heads = experiment.algorithm.heads(games.actions)
-        precision = (
-            faster_precision(experiment.network, games.frame_shape, heads)
+def open_games(experiment: Experiment) -> list[Games]:
+    """Return the games of each actor (the emulator takes a tenth of a second to load each)."""
+    count, seed = experiment.shape.games, experiment.seed
+    return [
+        make_games(experiment.games, game_seeds(seed, "games", count, index, 0, 0))
+        for index in range(experiment.shape.actors)
+    ]
+
+
+def begin(experiment: Experiment, games: Sequence[Games] | None = None) -> Start:
+    """Play the random games that measure the input, and meanwhile choose the precision.
+
+    Args:
+        experiment: all settings.
+        games: of each actor, to play them in; they go on being used afterwards.
+    """
+    games = open_games(experiment) if games is None else games
+    first, wanted = games[0], experiment.network.precision
+    rounds = experiment.shape.random_steps // sum(g.count for g in games)
+    with ThreadPoolExecutor(len(games)) as threads:
+        played = [
+            threads.submit(_play_randomly, g, rounds, experiment.seed, i)
+            for i, g in enumerate(games)
+        ]
+        precision: Precision = (
+            faster_precision(
+                experiment.network, first.frame_shape, experiment.algorithm.heads(first.actions)
+            )
             if wanted == "auto"
             else wanted
         )
-    steps = shape.random_steps // count * count
+        frames = np.concatenate([future.result() for future in played])
+    steps = rounds * sum(g.count for g in games)
     fresh = Version(0, 0)
-    return Start(statistics, games.actions, precision, fresh, steps, None, {}, None, {})
+    return Start(measure_input(frames), first.actions, precision, fresh, steps, None, {}, None, {})
+
+
+def _play_randomly(games: Games, rounds: int, seed: int, index: int) -> Bytes:
+    """Play ``rounds`` steps of random actions; return all frames, uint8[N, H, W]."""
+    random = np.random.default_rng(sequence(seed, "random actions", index))
+    frames = [games.reset()]
+    for _ in range(rounds):
+        actions: Ints = random.integers(games.actions, size=games.count)
+        frames.append(games.step(actions).frames)
+    return np.concatenate(frames)
 
 
 def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Start:
@@ -131,8 +153,18 @@ def draw(
     folder: Path | None,
     began: float | None = None,
     patience: float = 600.0,
+    games: Sequence[Games] | None = None,
 ) -> Plan:
-    """Draw the circle: actors, a first-in-first-out replay, a learner, servers in its process."""
+    """Draw the circle: actors, a first-in-first-out replay, a learner, servers in its process.
+
+    Args:
+        experiment: all settings.
+        start: where the run begins.
+        folder: of the run; None writes nothing.
+        began: `time.monotonic` at the run's beginning.
+        patience: seconds that a role waits for another (0: never, for the inline place).
+        games: already loaded, one vector for each actor; the actors load their own by default.
+    """
     shape, seed = experiment.shape, experiment.seed
     quorum = Quorum(1)
     quorum.check(learners=1)
@@ -192,6 +224,7 @@ def draw(
             replay,
             tracker,
             Pace(shape.ahead, exactly=experiment.deterministic),
+            games[index] if games else None,
         )
     plan.add(
         "learner-0",
@@ -237,32 +270,47 @@ def train(
     """
     began = time.monotonic() if began is None else began
     torch.set_num_threads(1)
+    games: list[Games] | None = None
     if resume:
         config = read_config(folder)
         start = begin_again(folder, config, log)
     else:
         make_folder(folder)
-        start = begin(experiment)
+        games = open_games(experiment)
+        start = begin(experiment, games)
         about = {**describe_machine(), "precision": start.precision}
         write_config(folder, Config(name, experiment, start.actions, about))
-    place = Threads(draw(experiment, start, folder, began), experiment.shape.deadline, log)
+    place = Threads(
+        draw(experiment, start, folder, began, games=games), experiment.shape.deadline, log
+    )
     tracker: Tracker = place.roles["tracker"]
     learner: Learner = place.roles["learner-0"]
-    interrupted = False
+    interrupted = stuck = False
+    whole = True  # whether the learner stands at the edge of a round, where it can be saved
     place.start()
     try:
         while not place.wait(0.5):
             place.check()
             if failure := tracker.failure():
-                raise GeladaError(_disk_line(folder, failure))
+                raise CannotWrite(_disk_line(folder, failure))
             if watch:
                 watch(tracker.status(), place.active)
         place.check()
     except KeyboardInterrupt:
         interrupted = True
+    except Diverged:
+        whole = False
+        raise
+    except Stalled:
+        stuck = True
+        raise
     finally:
         hung = place.stop(patience=5.0)
-        _save_last(learner, tracker, folder, log)
+        if learner.name in hung and not stuck:  # a round of a large network takes longer
+            hung = place.stop(patience=60.0)
+        failure = _save_last(learner, tracker, whole and learner.name not in hung)
+    if failure:
+        raise CannotWrite(_disk_line(folder, failure))
     if hung and not interrupted:
         raise Stalled(f"{', '.join(hung)} did not stop; everything learned is saved")
     return Result(folder, tracker.status(), interrupted)
@@ -283,20 +331,21 @@ def make_folder(folder: Path) -> None:
             )
     except (NotADirectoryError, FileExistsError):
         raise GeladaError(f"--out {folder}: is a file; name a folder") from None
-    except PermissionError:
-        raise GeladaError(f"--out {folder}: no permission to write there") from None
+    except OSError as error:
+        raise GeladaError(
+            f"--out {folder}: cannot be made: {error.strerror}; name another folder"
+        ) from None
 
 
-def _save_last(
-    learner: Learner, tracker: Tracker, folder: Path, log: Callable[[str], None]
-) -> None:
-    """Save the newest published version, whatever ended the run."""
-    if learner.clock.steps and learner.is_sound():
+def _save_last(learner: Learner, tracker: Tracker, whole: bool) -> OSError | None:
+    """Save the newest version, if the learner is ``whole``; return what went wrong with writing."""
+    if whole and learner.clock.steps and learner.is_sound():
         learner.save()
     try:
-        tracker.close()
+        tracker.finish()
     except OSError as error:
-        log(_disk_line(folder, error))
+        return error
+    return None
 
 
 def _disk_line(folder: Path, error: OSError) -> str:

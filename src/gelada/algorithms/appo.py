@@ -141,7 +141,7 @@ class APPO:
     def prepare(self, net: Network, batch: Batch, aux: Aux) -> Samples:  # noqa: ARG002
         """Evaluate all observations with the current network and compute the targets."""
         windows = Windows(net, batch)
-        outputs = [net(windows.stacks(index)) for index in windows.chunks(self.minibatch)]
+        outputs = [net(stacks) for stacks in windows.chunks(self.minibatch)]
         shape = windows.shape
         values = torch.cat([out["value"] for out in outputs]).view(shape)
         rewards = batch.rewards.sign() if self.reward_clip == "sign" else batch.rewards
@@ -164,14 +164,17 @@ class APPO:
         weights = minibatch.weights
         outputs = net(minibatch.stacks)
         log_policy = losses.log_softmax(outputs["policy"])
+        ignored = weights == 0.0  # whatever they hold: 0 times infinity is not 0
         log_ratios = losses.chosen(log_policy, minibatch.actions) - minibatch.log_probs
-        advantages = minibatch.advantages
+        log_ratios = log_ratios.masked_fill(ignored, 0.0)
+        advantages = minibatch.advantages.masked_fill(ignored, 0.0)
+        targets = minibatch.targets.masked_fill(ignored, 0.0)
         if self.normalise:
             advantages = losses.standardise(advantages, weights)
         ratios = log_ratios.exp()
         policy = losses.clipped_surrogate(ratios, advantages, self.clip, weights)
         values = outputs["value"].squeeze(1)
-        value = losses.value_loss(values, minibatch.targets, weights)
+        value = losses.value_loss(values, targets, weights)
         entropy = losses.entropy(log_policy, weights)
         total = policy + self.value_coefficient * value - float(aux["entropy"]) * entropy
         with torch.no_grad():
@@ -182,9 +185,7 @@ class APPO:
                 "entropy": entropy.detach(),
                 "kl": losses.approximate_kl(log_ratios.detach(), weights),
                 "clipped": losses.mean_of(outside, weights),
-                "explained_variance": losses.explained_variance(
-                    values.detach(), minibatch.targets, weights
-                ),
+                "explained_variance": losses.explained_variance(values.detach(), targets, weights),
             }
         return total, terms
 

@@ -14,6 +14,9 @@ from ale_py import Action, ALEVectorInterface, roms
 from gelada.envs.games import GameSettings, Step
 from gelada.types import Bytes, Ints
 
+UNSEEDED = -1
+"""What ale-py takes for "do not seed"."""
+
 
 class AtariGames:
     """``len(seeds)`` games of one kind, stepped together by ``threads`` emulator threads."""
@@ -57,8 +60,13 @@ class AtariGames:
         self._strength = np.ones(self.count, dtype=np.float32)
 
     def reset(self) -> Bytes:
-        """Start all games from their seeds; return the first frames, uint8[B, H, W]."""
+        """Start all games; return the first frames, uint8[B, H, W].
+
+        The first call seeds them (which loads each game anew: a tenth of a second); later ones
+        go on in the same random streams.
+        """
         frames, info = self._ale.reset(np.arange(self.count), self._seeds)
+        self._seeds = np.full(self.count, UNSEEDED)
         self._lives = info["lives"]
         self._must_fire[:] = False
         return _newest(frames)

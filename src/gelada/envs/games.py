@@ -21,7 +21,7 @@ class GameSettings:
     sticky: float = 0.0
     """Probability that the emulator repeats the previous action for a frame."""
     noop_max: int = 30
-    """At most this many no-op frames at a game's start."""
+    """A game starts with a random number of no-op frames, fewer than this (0: none)."""
     max_frames: int = 108_000
     """A game is cut off after this many frames."""
     full_actions: bool = False

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from gelada.nets.torsos import make_torso
+from gelada.nets.torsos import Torso
 from gelada.types import Bytes, Floats
 
 Precision = Literal["float32", "bfloat16"]
@@ -83,9 +83,10 @@ class Network(nn.Module):
         super().__init__()
         self.stack = settings.stack
         self.precision = precision
+        self._casts = precision == "bfloat16"
         self.register_buffer("mean", torch.from_numpy(statistics.mean))
         self.register_buffer("scale", 1.0 / torch.from_numpy(statistics.deviation))
-        self.torso = make_torso(
+        self.torso = Torso(
             settings.torso, settings.stack, frame_shape, settings.width, settings.layer_norm
         )
         self.heads = nn.ModuleDict({k: nn.Linear(settings.width, n) for k, n in heads.items()})
@@ -106,10 +107,10 @@ class Network(nn.Module):
 
     def features(self, stacks: torch.Tensor) -> torch.Tensor:
         """Return the hidden layer float32[M, width] for seen stacks [M, K, H, W]."""
-        cast = self.precision == "bfloat16" and self._weight_type() == torch.float32
-        with torch.autocast(stacks.device.type, torch.bfloat16, enabled=cast):
-            hidden: torch.Tensor = self.torso(stacks)
-        return hidden.float()
+        if self._casts:
+            with torch.autocast(stacks.device.type, torch.bfloat16):
+                return self.torso.forward(stacks).float()
+        return self.torso.forward(stacks).float()
 
     def forward(self, stacks: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return every head's output float32[M, n] by name for seen stacks [M, K, H, W]."""
@@ -121,7 +122,5 @@ class Network(nn.Module):
         acting = copy.deepcopy(self).requires_grad_(False)
         if self.precision == "bfloat16":
             acting.torso.to(torch.bfloat16)
+            acting._casts = False
         return acting
-
-    def _weight_type(self) -> torch.dtype:
-        return next(self.torso.parameters()).dtype

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 
 class Convolution(NamedTuple):
@@ -25,31 +26,46 @@ SMALL = (Convolution(16, 5, 3), Convolution(32, 4, 2))
 TORSOS: dict[str, tuple[Convolution, ...]] = {"nature": NATURE, "small": SMALL, "tiny": ()}
 
 
-def make_torso(
-    name: str, stack: int, frame_shape: tuple[int, int], width: int, layer_norm: bool
-) -> nn.Sequential:
-    """Return convolutions with ReLU, then a hidden layer of ``width`` units with ReLU.
+class Torso(nn.Module):
+    """Convolutions with ReLU, then a hidden layer of ``width`` units with ReLU.
 
-    Weights are orthogonal with gain sqrt(2), biases 0.
+    Weights are orthogonal with gain sqrt(2), biases 0. The forward pass calls functions, not
+    modules: for the few observations an actor looks at, calling modules costs as much as the
+    convolutions (docs/speed.md).
 
     Raises:
         ValueError: if a frame is too small for the convolutions.
     """
-    layers: list[nn.Module] = []
-    channels, (height, side) = stack, frame_shape
-    for filters, kernel, stride in TORSOS[name]:
-        layers += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU()]
-        channels = filters
-        height, side = (height - kernel) // stride + 1, (side - kernel) // stride + 1
-        if height < 1 or side < 1:
-            raise ValueError(f"frames of {frame_shape} are too small for the torso {name!r}")
-    layers += [nn.Flatten(), nn.Linear(channels * height * side, width)]
-    layers += [nn.LayerNorm(width), nn.ReLU()] if layer_norm else [nn.ReLU()]
-    for layer in layers:
-        if isinstance(layer, nn.Conv2d | nn.Linear):
+
+    def __init__(
+        self, name: str, stack: int, frame_shape: tuple[int, int], width: int, layer_norm: bool
+    ) -> None:
+        super().__init__()
+        channels, (height, side) = stack, frame_shape
+        self.convolutions = nn.ModuleList()
+        for filters, kernel, stride in TORSOS[name]:
+            self.convolutions.append(nn.Conv2d(channels, filters, kernel, stride))
+            channels = filters
+            height, side = (height - kernel) // stride + 1, (side - kernel) // stride + 1
+            if height < 1 or side < 1:
+                raise ValueError(f"frames of {frame_shape} are too small for the torso {name!r}")
+        self.strides = [convolution.stride for convolution in TORSOS[name]]
+        self.hidden = nn.Linear(channels * height * side, width)
+        self.norm = nn.LayerNorm(width) if layer_norm else None
+        for layer in [*self.convolutions, self.hidden]:
+            assert isinstance(layer, nn.Conv2d | nn.Linear)
             nn.init.orthogonal_(layer.weight, 2.0**0.5)
             assert layer.bias is not None
             nn.init.zeros_(layer.bias)
-    torso = nn.Sequential(*layers)
-    assert all(isinstance(p, torch.Tensor) for p in torso.parameters())
-    return torso
+
+    def forward(self, stacks: torch.Tensor) -> torch.Tensor:
+        """Return the hidden layer [M, width] for stacks [M, K, H, W]."""
+        x = stacks
+        for layer, stride in zip(self.convolutions, self.strides, strict=True):
+            assert isinstance(layer, nn.Conv2d)
+            x = functional.conv2d(x, layer.weight, layer.bias, stride).relu_()
+        x = functional.linear(x.flatten(1), self.hidden.weight, self.hidden.bias)
+        if self.norm is not None:
+            norm = self.norm
+            x = functional.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias)
+        return x.relu_()

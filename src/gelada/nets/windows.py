@@ -1,4 +1,4 @@
-"""The observations of a batch, standardised once and stacked when a minibatch asks for them."""
+"""The observations of a batch, standardised and stacked once, picked by every minibatch."""
 
 from __future__ import annotations
 
@@ -12,27 +12,25 @@ from gelada.types import Batch
 class Windows:
     """All observations of a batch of ``N`` windows of ``T`` steps.
 
-    Frames are standardised once per batch, not once per stack and pass: a stack of four shares
-    three frames with its neighbour. Observation ``t`` of window ``n`` has the index
+    Each frame is standardised once per batch, not once per stack and pass. The stacks are laid
+    out channels-last, as convolutions read them, so a minibatch is one row copy per sample
+    without any reordering (docs/speed.md). Observation ``t`` of window ``n`` has the index
     ``n * (T + 1) + t``.
     """
 
     def __init__(self, net: Network, batch: Batch) -> None:
         self.shape = tuple(batch.ages.shape)  # [N, T + 1]
-        self._stacks = all_stacks(net.see(batch.frames), net.stack)
-        self._ages = batch.ages.flatten()
-        self._black = net.black()
-        windows, observations = self.shape
-        self._window = torch.arange(windows, device=batch.ages.device).repeat_interleave(
-            observations
-        )
-        self._time = torch.arange(observations, device=batch.ages.device).repeat(windows)
+        seen = torch.stack([net.see(window) for window in batch.frames])  # one fits the cache
+        last = all_stacks(seen, net.stack).permute(0, 1, 3, 4, 2).contiguous().flatten(0, 1)
+        self._stacks = blank(last.permute(0, 3, 1, 2), batch.ages.flatten(), net.black())
+        self._rows = last.flatten(1)  # the same memory: [N (T + 1), H W K]
 
     def stacks(self, index: torch.Tensor) -> torch.Tensor:
         """Return the observations [M, K, H, W] with these indices int64[M]."""
-        picked = self._stacks[self._window[index], self._time[index]]
-        return blank(picked, self._ages[index], self._black)
+        _, depth, height, width = self._stacks.shape
+        rows = self._rows.index_select(0, index).view(-1, height, width, depth)
+        return rows.permute(0, 3, 1, 2)
 
     def chunks(self, size: int) -> list[torch.Tensor]:
-        """Return the indices of all observations in order, cut into pieces of ``size``."""
-        return list(torch.split(torch.arange(self._ages.numel(), device=self._ages.device), size))
+        """Return the observations in order, cut into views [≤ size, K, H, W]."""
+        return list(torch.split(self._stacks, size))

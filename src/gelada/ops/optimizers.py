@@ -67,9 +67,9 @@ class Adam:
         count = float(state["count"])
         mean.lerp_(gradient, 1.0 - settings.beta1)
         square.mul_(settings.beta2).addcmul_(gradient, gradient, value=1.0 - settings.beta2)
-        torch.sqrt(square, out=scratch)
-        scratch.mul_((1.0 - settings.beta2**count) ** -0.5).add_(settings.epsilon)
-        rate = learning_rate / (1.0 - settings.beta1**count)
+        root = (1.0 - settings.beta2**count) ** 0.5  # moved to the scalars: a pass less
+        torch.sqrt(square, out=scratch).add_(settings.epsilon * root)
+        rate = learning_rate * root / (1.0 - settings.beta1**count)
         self._values.addcdiv_(mean, scratch, value=-rate)
 
     def state(self) -> dict[str, torch.Tensor]:

@@ -54,6 +54,7 @@ class Actor:
         replay: where trajectories go.
         tracker: where finished games go.
         pace: how far ahead, and with which parameters.
+        games: already loaded, to begin with instead of making them.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Actor:
         replay: Replay,
         tracker: Tracker,
         pace: Pace,
+        games: Games | None = None,
     ) -> None:
         self.name = f"actor-{index}"
         self.clock = Clock()
@@ -85,6 +87,7 @@ class Actor:
         self._first: Version | None = None
         self._loaded: Version | None = None
         self._games: Games | None = None
+        self._given = games
 
     def step(self) -> None:
         """Pull parameters, play ``length`` steps and send the trajectory."""
@@ -124,8 +127,10 @@ class Actor:
     def _start_games(self, version: Version) -> None:
         """Make the environment and the buffers that carry over from one trajectory to the next."""
         numbers = (self._index, version.epoch, self._restarts)
-        self._games = self._make_games(game_seeds(self._seed, "games", self._count, *numbers))
-        first = self._games.reset()
+        seeds = game_seeds(self._seed, "games", self._count, *numbers)
+        games, self._given = self._given or self._make_games(seeds), None
+        first = games.reset()
+        self._games = games
         depth = self._net.stack
         height, width = first.shape[1:]
         self._frames: Bytes = np.zeros((self._count, depth, height, width), dtype=np.uint8)

@@ -186,8 +186,8 @@ class Tracker:
             copy.curve = list(self._status.curve)
             return copy
 
-    def close(self) -> None:
-        """Wait until everything is written.
+    def finish(self) -> None:
+        """Wait until everything is written. (Not `close`: nobody ever waits for a tracker.)
 
         Raises:
             OSError: what went wrong with the last write, such as a full disk.

@@ -1,0 +1,245 @@
+"""``gelada train``: learn a game, show how it goes, leave an agent, a curve and a film."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from gelada.checkpoint import list_checkpoints, newest_checkpoint
+from gelada.commands.interrupts import Interrupts
+from gelada.commands.parsing import check_run, print_json
+from gelada.commands.settings import (
+    STOP_FLAGS,
+    Settings,
+    Wanted,
+    first_look,
+    resolve,
+    resolve_again,
+)
+from gelada.config import read_config
+from gelada.display import Display, Printer
+from gelada.errors import RoleFailed, Stalled
+from gelada.presets import Experiment
+from gelada.roles.tracker import WINDOW, StopRule
+
+FINAL_GAMES = 50
+"""Full games of the evaluation at the end."""
+
+
+@dataclass(frozen=True)
+class Train(Settings):
+    """Learn a game from the screen; stop with Ctrl-C at any time and go on with --resume."""
+
+    out: Path | None = None
+    """Folder of the run; must be new or empty (default: runs/NAME-1, or the next free number)."""
+    resume: Path | None = None
+    """Go on with the run in this folder, from its newest complete checkpoint."""
+    on: Literal["threads"] = "threads"
+    """Where the roles live: on threads of this process."""
+    finish: bool = True
+    """At the end, play 50 games for the score, draw the curve and film a game."""
+    json: bool = False
+    """Print one JSON object about the run on stdout; all else goes to stderr."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    first = first_look(Train, "train", args)
+    if first.resume is None:
+        wanted = resolve(Train, "train", args)
+        folder = wanted.flags.out or free_folder(wanted.flags.name or "pong")
+        name = wanted.flags.name
+    else:
+        check_run(first.resume)
+        config = read_config(first.resume)
+        wanted = resolve_again(Train, "train", args, config.experiment)
+        folder, name = first.resume, config.name
+    printer = Printer(to_stderr=wanted.flags.json)
+    if wanted.note:
+        printer.line(wanted.note)
+    if first.resume and (over := already_over(folder, wanted.experiment.stop)):
+        printer.line(f"{folder} is past its stop rule: {over}; to go on, give {STOP_FLAGS}")
+        if wanted.flags.json:
+            print_json({"folder": str(folder), "stopped": "before"})
+        return 0
+    with Interrupts() as interrupts:
+        return _train(wanted, folder, name, printer, interrupts)
+
+
+def free_folder(name: str) -> Path:
+    """Return runs/NAME-N with the first N that is not there."""
+    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.").lower()
+    number = 1
+    while (folder := Path("runs") / f"{slug}-{number}").exists():
+        number += 1
+    return folder
+
+
+def already_over(folder: Path, rule: StopRule) -> str:
+    """Return which part of the stop rule the newest checkpoint fulfils, or ""."""
+    _, checkpoint, _ = newest_checkpoint(folder / "checkpoints")
+    minutes = float(checkpoint.counters.get("seconds", 0.0)) / 60
+    recent = checkpoint.counters.get("recent_scores", [])
+    score = float(checkpoint.counters.get("score") or 0.0)
+    if rule.steps is not None and checkpoint.steps >= rule.steps:
+        return f"{checkpoint.steps:,} steps of {rule.steps:,}"
+    if rule.minutes is not None and minutes >= rule.minutes:
+        return f"{minutes:.1f} minutes of {rule.minutes:g}"
+    if rule.until_score is not None and len(recent) == WINDOW and score >= rule.until_score:
+        return f"score {score:.2f} of {rule.until_score:g}"
+    return ""
+
+
+def process_start() -> float:
+    """Return `time.monotonic` at this process's start (now, where the system does not say)."""
+    try:
+        with open("/proc/self/stat", encoding="ascii") as file:
+            ticks = int(file.read().rsplit(")", 1)[1].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+        return time.monotonic() - age
+    except (OSError, AttributeError):
+        return time.monotonic()
+
+
+def _train(
+    wanted: Wanted, folder: Path, name: str, printer: Printer, interrupts: Interrupts
+) -> int:
+    """Train, then finish; a signal ends either in good order."""
+    from gelada.run import make_folder, train
+
+    flags, experiment = wanted.flags, wanted.experiment
+    display = Display(f"{name} · {folder}", experiment.stop, printer)
+
+    def watch(status: Any, active: Any) -> None:
+        display.watch(status, active)
+        interrupts.raise_if_any()
+
+    if flags.resume is None:
+        make_folder(folder)
+    interrupts.gentle = True
+    with display:
+        printer.line(opening(experiment, folder, resumed=flags.resume is not None))
+        try:
+            result = train(
+                experiment,
+                folder,
+                name=name,
+                resume=flags.resume is not None,
+                watch=watch,
+                log=printer.line,
+                began=process_start(),
+            )
+        except (Stalled, RoleFailed) as error:
+            again = f"; go on with: gelada train --resume {folder}"
+            raise type(error)(f"{error}{again if _has_checkpoint(folder) else ''}") from error
+    interrupts.gentle = False
+    status, stopped = result.status, bool(interrupts.signal)
+    summary: dict[str, Any] = {
+        "folder": str(folder),
+        "stopped": interrupts.name if stopped else "by its rule",
+        "steps": status.steps,
+        "seconds": round(status.seconds, 3),
+        "games": status.games,
+        "score": status.score,
+        "best": status.best,
+    }
+    if stopped:
+        printer.line(how_to_resume(folder, status.steps, interrupts.name))
+    else:
+        printer.line(
+            f"{status.steps:,} steps in {status.seconds / 60:.1f} minutes; mean score of the last "
+            f"{min(status.games, WINDOW)} games {_number(status.score)}"
+        )
+        if flags.finish:
+            try:
+                summary |= finish(folder, printer)
+            except KeyboardInterrupt:
+                stopped = True
+                printer.line("stopped; training was over and is saved")
+        for line in where_everything_is(folder, status.steps):
+            printer.line(line)
+    if flags.json:
+        print_json(summary)
+    return interrupts.exit_code if stopped else 0
+
+
+def opening(experiment: Experiment, folder: Path, resumed: bool) -> str:
+    """Return the first line: what is about to happen."""
+    shape = experiment.shape
+    what = "going on with" if resumed else f"learning {experiment.games.game} into"
+    return (
+        f"{what} {folder}: {shape.actors} actors x {shape.games} games, 1 learner; "
+        f"{stop_in_words(experiment.stop)}"
+    )
+
+
+def stop_in_words(rule: StopRule) -> str:
+    """Return a stop rule as a phrase."""
+    parts = []
+    if rule.until_score is not None:
+        parts.append(f"score {rule.until_score:g} (mean of {WINDOW} games)")
+    if rule.steps is not None:
+        parts.append(f"{rule.steps:,} steps")
+    if rule.minutes is not None:
+        parts.append(f"{rule.minutes:g} min")
+    return f"until {' or '.join(parts)}" if parts else "until Ctrl-C"
+
+
+def how_to_resume(folder: Path, steps: int, why: str) -> str:
+    """Return the line after an interruption."""
+    if not _has_checkpoint(folder):
+        return f"stopped by {why} before anything was learned: there is nothing to go on with"
+    return (
+        f"stopped by {why} at {steps:,} steps, all saved; go on with: "
+        f"gelada train --resume {folder}"
+    )
+
+
+def finish(folder: Path, printer: Printer) -> dict[str, Any]:
+    """Evaluate, film and draw; return what a summary says about it."""
+    from gelada.agent import load
+    from gelada.curve import draw_curve
+    from gelada.roles.evaluator import evaluate
+    from gelada.roles.recorder import record
+
+    agent = load(folder)
+    with printer.progress(f"playing {FINAL_GAMES} games", "games") as progress:
+        evaluation = evaluate(agent, "training", FINAL_GAMES, progress=progress)
+    if evaluation.interrupted:  # Ctrl-C
+        raise KeyboardInterrupt
+    evaluation.save(folder)
+    for line in evaluation.lines():
+        printer.line(line)
+    with printer.progress("filming a game", "s") as progress:
+        film = record(agent, folder / "film.mp4", progress=progress)
+    curve = draw_curve(folder)
+    return {"evaluation": evaluation.as_dict(), "film": str(film.path), "curve": str(curve)}
+
+
+def where_everything_is(folder: Path, steps: int) -> list[str]:
+    """Return the last lines: what is where, and what to do next."""
+    rows = [("everything is in", str(folder))]
+    rows += [
+        (what, str(folder / file))
+        for what, file in (("the learning curve", "curve.png"), ("the film", "film.mp4"))
+        if (folder / file).is_file()
+    ]
+    rows += [
+        ("watch it again", f"gelada record {folder}"),
+        ("evaluate it", f"gelada eval {folder}"),
+        ("learn on", f"gelada train --resume {folder} --steps {2 * steps}"),
+    ]
+    return [f"{what:<20}{how}" for what, how in rows]
+
+
+def _has_checkpoint(folder: Path) -> bool:
+    return bool(list_checkpoints(folder / "checkpoints"))
+
+
+def _number(score: float | None) -> str:
+    return "none yet" if score is None else f"{score:.2f}"

@@ -1,0 +1,170 @@
+"""One Atari game on the emulator itself: for films, start states and play.
+
+It shows what `gelada.envs.atari.AtariGames` shows, pixel for pixel, and besides gives the
+emulator's own colour pictures and its state. The preprocessing follows ale-py 0.12.1's vector
+environment: after a reset FIRE once if the game has that action, then the no-ops; grey; of a
+step's last two frames the maximum; `INTER_AREA` resize; rewards raw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+from ale_py import Action, ALEInterface, LoggerMode, roms
+
+from gelada.envs.games import GameSettings
+from gelada.types import Bytes
+
+SCREEN = (210, 160)
+"""Height and width of the emulator's picture."""
+
+
+class AleStep(NamedTuple):
+    """One step of one game. Unlike in `Step`, the game stays over until it is reset."""
+
+    frame: Bytes  # uint8[H, W]; after the game's last step the last one seen before it
+    reward: float  # raw
+    terminated: bool  # no value after this step
+    truncated: bool  # cut off by the frame limit
+    over: bool  # the game is over: reset it
+    forced: bool  # the action was replaced by FIRE
+
+
+class Moment(NamedTuple):
+    """All that a game is at one moment: what `clone` gives and `restore` takes."""
+
+    emulator: Any  # ale-py's ALEState, its random numbers included
+    screens: Bytes  # uint8[2, 210, 160], grey
+    frames: int  # of this game so far
+    lives: int
+    must_fire: bool
+    over: bool
+    noops: Any  # state of the generator that draws the no-ops
+
+
+class AleGame:
+    """One game, stepped by hand.
+
+    The number of no-ops is drawn as the vector environment draws it when built with GNU's C++
+    library (all Linux wheels): Mersenne Twister, then Lemire's bounded integers. Elsewhere the
+    two may begin a game with different numbers of no-ops.
+
+    Args:
+        settings: how the game is played; an Atari game.
+        seed: 1 … 2**31 - 2, as `gelada.seeding.game_seeds` gives; the first reset uses it.
+    """
+
+    def __init__(self, settings: GameSettings, seed: int) -> None:
+        self.frame_shape = (settings.size, settings.size)
+        self._settings = settings
+        self._noops = np.random.RandomState(seed)
+        rom = roms.get_rom_path(settings.game)
+        assert rom is not None, settings.game  # names are checked by `envs.names`
+        ALEInterface.setLoggerMode(LoggerMode.Error)
+        self._ale = ALEInterface()
+        self._ale.setFloat("repeat_action_probability", settings.sticky)
+        self._ale.setInt("random_seed", seed)
+        self._ale.loadROM(rom)
+        full = settings.full_actions
+        names = self._ale.getLegalActionSet() if full else self._ale.getMinimalActionSet()
+        self._names: list[Action] = list(names)
+        self.actions = len(self._names)
+        self.action_names = tuple(action.name for action in self._names)
+        self._has_fire = Action.FIRE in self._names
+        self._screens = np.zeros((2, *SCREEN), dtype=np.uint8)
+        self._frames, self._lives = 0, 0
+        self._must_fire, self._over = False, True
+
+    def reset(self, watch: Callable[[Bytes], None] | None = None) -> Bytes:
+        """Start a new game; return its first frame, uint8[H, W].
+
+        Args:
+            watch: called with the colour picture uint8[210, 160, 3] the game begins with.
+        """
+        self._ale.reset_game()
+        if self._has_fire:
+            self._ale.act(Action.FIRE)
+        for _ in range(self._draw_noops() - int(self._has_fire)):
+            self._ale.act(Action.NOOP)
+            if self._ale.game_over():
+                self._ale.reset_game()
+        self._ale.getScreenGrayscale(self._screens[0])
+        self._screens[1] = 0
+        self._frames, self._lives = 0, self._ale.lives()
+        self._must_fire, self._over = False, False
+        if watch:
+            watch(self._ale.getScreenRGB())
+        return self._look()
+
+    def step(self, action: int, watch: Callable[[Bytes], None] | None = None) -> AleStep:
+        """Play one step with action 0 … actions - 1.
+
+        Args:
+            action: index into ``action_names``.
+            watch: called with the colour picture uint8[210, 160, 3] of each frame of the step.
+
+        Raises:
+            ValueError: if the game is over or was never reset.
+        """
+        if self._over:
+            raise ValueError("the game is over: reset it before the next step")
+        forced = self._must_fire
+        name = Action.FIRE if forced else self._names[action]
+        reward, terminated, truncated = 0, False, False
+        for left in reversed(range(self._settings.frame_skip)):
+            reward += self._ale.act(name)
+            self._frames += 1
+            if watch:
+                watch(self._ale.getScreenRGB())
+            terminated = self._ale.game_over()
+            truncated = self._frames >= self._settings.max_frames and not terminated
+            if terminated or truncated:
+                break
+            if left < 2:
+                self._ale.getScreenGrayscale(self._screens[left])
+        self._over = terminated or truncated
+        lost = self._ale.lives() < self._lives and not self._over
+        self._lives = self._ale.lives()
+        self._must_fire = lost and self._has_fire and self._settings.fire_on_life_loss
+        ends = terminated or (lost and self._settings.life_loss_ends)
+        return AleStep(self._look(), float(reward), ends, truncated, self._over, forced)
+
+    def clone(self) -> Moment:
+        """Return the game as it is now."""
+        return Moment(
+            self._ale.cloneState(include_rng=True),
+            self._screens.copy(),
+            self._frames,
+            self._lives,
+            self._must_fire,
+            self._over,
+            self._noops.get_state(),
+        )
+
+    def restore(self, moment: Moment) -> None:
+        """Go back to a moment of this game, or of another with the same settings."""
+        self._ale.restoreState(moment.emulator)
+        self._screens[:] = moment.screens
+        self._frames, self._lives = moment.frames, moment.lives
+        self._must_fire, self._over = moment.must_fire, moment.over
+        self._noops.set_state(moment.noops)
+
+    def _draw_noops(self) -> int:
+        """Draw 0 … noop_max - 1 from 32-bit words (Lemire 2019, as in GNU's C++ library)."""
+        count = self._settings.noop_max
+        if count <= 1:
+            return 0
+        while True:
+            product = int(self._noops.randint(2**32, dtype=np.uint32)) * count
+            if product % 2**32 >= 2**32 % count:
+                return product >> 32
+
+    def _look(self) -> Bytes:
+        """Combine the last two screens and resize them."""
+        np.maximum(self._screens[0], self._screens[1], out=self._screens[0])
+        side = self._settings.size
+        small = cv2.resize(self._screens[0], (side, side), interpolation=cv2.INTER_AREA)
+        return np.asarray(small, dtype=np.uint8)

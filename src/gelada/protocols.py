@@ -1,0 +1,201 @@
+"""Named ways to measure an agent, and what was measured.
+
+A score without its protocol means nothing (Machado et al. 2018), so an `Evaluation` carries both
+and prints both.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any, NamedTuple
+
+from gelada.agent import Policy
+from gelada.checkpoint import write_whole
+from gelada.envs.games import GameSettings
+from gelada.errors import GeladaError, nearest
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A named way to measure. What is None is as in the run."""
+
+    name: str
+    episodes: int
+    about: str
+    sticky: float | None = None
+    noop_max: int | None = None
+    max_frames: int | None = None
+
+    def settings(self, games: GameSettings) -> GameSettings:
+        """Return how games are played under this protocol by an agent trained on ``games``.
+
+        Raises:
+            GeladaError: if the protocol changes emulator settings and the game is Catch.
+        """
+        own = {
+            name: value
+            for name in ("sticky", "noop_max", "max_frames")
+            if (value := getattr(self, name)) is not None
+        }
+        if own and games.game == "catch":
+            raise GeladaError(
+                f"protocol {self.name!r} is for Atari games and this run plays catch; take "
+                "protocol 'training'"
+            )
+        return replace(games, **own, life_loss_ends=False)
+
+
+PROTOCOLS = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol("training", 100, "games as in training"),
+        Protocol("noop", 30, "no-op starts (Mnih et al. 2015)", 0.0, 30, 18_000),
+        Protocol("sticky", 100, "sticky actions (Machado et al. 2018)", 0.25, 0, 108_000),
+        Protocol("dba3c", 50, "mean of 50 consecutive games (Adamski et al. 2018)"),
+    )
+}
+
+
+def find_protocol(name: str) -> Protocol:
+    """Return the protocol of that name.
+
+    Raises:
+        GeladaError: if there is none; the message has the known names.
+    """
+    if name not in PROTOCOLS:
+        raise GeladaError(f"unknown protocol {name!r}: {nearest(name, PROTOCOLS)}")
+    return PROTOCOLS[name]
+
+
+class Played(NamedTuple):
+    """One full game."""
+
+    score: float  # raw return
+    steps: int  # agent decisions
+    truncated: bool  # ended by the frame limit
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of full games and how they were played."""
+
+    protocol: Protocol
+    settings: GameSettings
+    actions: int  # size of the action set
+    policy: Policy
+    seed: int
+    steps: int  # environment steps the agent had learned from
+    episodes: int  # asked for
+    games: tuple[Played, ...]
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether fewer games were finished than asked for."""
+        return len(self.games) < self.episodes
+
+    @property
+    def scores(self) -> list[float]:
+        """Raw returns of all games."""
+        return [game.score for game in self.games]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Steps of all games."""
+        return [game.steps for game in self.games]
+
+    @property
+    def mean(self) -> float:
+        """Mean score; nan without games."""
+        return fmean(self.scores) if self.games else math.nan
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the mean (sample deviation / sqrt(n)); nan below two games."""
+        count = len(self.games)
+        return stdev(self.scores) / math.sqrt(count) if count > 1 else math.nan
+
+    @property
+    def median(self) -> float:
+        """Median score; nan without games."""
+        return median(self.scores) if self.games else math.nan
+
+    @property
+    def min(self) -> float:
+        """Lowest score; nan without games."""
+        return min(self.scores, default=math.nan)
+
+    @property
+    def max(self) -> float:
+        """Highest score; nan without games."""
+        return max(self.scores, default=math.nan)
+
+    def lines(self) -> list[str]:
+        """Return the result, the protocol and every score as lines to print."""
+        settings, count = self.settings, len(self.games)
+        if not self.games:
+            return [f"{settings.game}: interrupted before the first game was over"]
+        cut = sum(game.truncated for game in self.games)
+        lines = [
+            f"{settings.game} after {self.steps:,} steps: mean {self.mean:.2f} ± "
+            f"{self.standard_error:.2f} (standard error), median {self.median:g}, "
+            f"min {self.min:g}, max {self.max:g}",
+            f"protocol {self.protocol.name}: {self.protocol.about}; {count} full games, raw "
+            f"rewards, {self.policy} policy, {self.actions} actions, seed {self.seed}",
+        ]
+        if settings.game != "catch":
+            lines += _emulator_lines(settings, cut)
+        if self.interrupted:
+            lines.append(
+                f"interrupted after {count} of {self.episodes} games; long games are missing "
+                "more often than short ones, so the mean is not that of the protocol"
+            )
+        return [*lines, f"mean length {fmean(self.lengths):,.0f} steps; scores:", *self._table()]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON values; a statistic that does not exist is None."""
+        names = ("mean", "standard_error", "median", "min", "max")
+        numbers = {name: getattr(self, name) for name in names}
+        return {
+            "protocol": self.protocol.name,
+            "about": self.protocol.about,
+            "steps": self.steps,
+            "policy": self.policy,
+            "seed": self.seed,
+            "episodes": len(self.games),
+            "episodes_asked": self.episodes,
+            "full_games": True,
+            "raw_rewards": True,
+            "action_set_size": self.actions,
+            "settings": asdict(self.settings),
+            **{name: None if math.isnan(value) else value for name, value in numbers.items()},
+            "scores": self.scores,
+            "lengths": self.lengths,
+            "truncated": [game.truncated for game in self.games],
+        }
+
+    def save(self, folder: Path) -> Path:
+        """Write ``eval/<steps>-<protocol>.json`` into a run's folder; return its path."""
+        path = folder / "eval" / f"{self.steps}-{self.protocol.name}.json"
+        path.parent.mkdir(exist_ok=True)
+        write_whole(path, (json.dumps(self.as_dict(), indent=1) + "\n").encode())
+        return path
+
+    def _table(self) -> list[str]:
+        rows = [self.scores[i : i + 10] for i in range(0, len(self.games), 10)]
+        return ["  " + " ".join(f"{score:g}" for score in row) for row in rows]
+
+
+def _emulator_lines(settings: GameSettings, cut: int) -> list[str]:
+    """Say how the emulator was set, and how many games the frame limit cut off."""
+    noops = f"up to {settings.noop_max - 1}" if settings.noop_max > 1 else "no"
+    fire = "yes" if settings.fire_on_life_loss else "no"
+    actions = "full" if settings.full_actions else "minimal"
+    return [
+        f"sticky actions {settings.sticky:g}, {noops} no-ops at the start, cut off at "
+        f"{settings.max_frames:,} frames ({cut} games were), {actions} action set, frame skip "
+        f"{settings.frame_skip}, FIRE on life loss: {fire}"
+    ]

@@ -1,0 +1,157 @@
+"""Evaluator: plays full games without learning, by a named protocol."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+
+import numpy as np
+import torch
+
+from gelada.agent import Agent, Policy
+from gelada.envs.games import GameSettings, make_games
+from gelada.errors import GeladaError
+from gelada.protocols import Evaluation, Played, find_protocol
+from gelada.seeding import game_seeds, generator
+from gelada.types import Bools, Bytes, Ints
+
+THREADS = 2
+"""Threads that play, each its part of the games: one acts while the other emulates."""
+
+SIDE_BY_SIDE = 16
+"""Games played side by side, at most: more act faster, but wait longer for the last game."""
+
+Report = Callable[[int, int], None]
+"""Called with the number of finished games and of all games."""
+
+
+def evaluate(
+    agent: Agent,
+    protocol: str = "training",
+    episodes: int | None = None,
+    policy: Policy = "sampled",
+    seed: int = 1,
+    progress: Report | None = None,
+) -> Evaluation:
+    """Play full games; the same arguments give the same games.
+
+    How many games each environment plays is fixed before they begin (equal, or one fewer), so
+    short games are not counted more often than long ones. Ctrl-C ends the evaluation early and
+    keeps the games that are over.
+
+    Args:
+        agent: that plays.
+        protocol: name in `gelada.protocols.PROTOCOLS`.
+        episodes: games to play; the protocol's number by default.
+        policy: sampled or greedy.
+        seed: of the games and the sampled actions; they differ from all games of training.
+        progress: called about five times a second.
+
+    Raises:
+        GeladaError: if there is no such protocol, it does not suit the game, or episodes < 1.
+    """
+    chosen = find_protocol(protocol)
+    episodes = chosen.episodes if episodes is None else episodes
+    if episodes < 1:
+        raise GeladaError(f"episodes {episodes}: must be at least 1; leave it out for the default")
+    settings = chosen.settings(agent.games)
+    quotas = share_out(episodes, SIDE_BY_SIDE)
+    seeds = game_seeds(seed, "evaluation", len(quotas))
+    parts = [
+        _Part(
+            agent, settings, seeds[i::THREADS], quotas[i::THREADS], policy, _actions_from(seed, i)
+        )
+        for i in range(min(THREADS, len(quotas)))
+    ]
+    _play(parts, episodes, progress)
+    games = sorted(game for part in parts for game in part.games)
+    return Evaluation(
+        protocol=chosen,
+        settings=settings,
+        actions=agent.actions,
+        policy=policy,
+        seed=seed,
+        steps=agent.checkpoint.steps,
+        episodes=episodes,
+        games=tuple(game for _, _, game in games),
+    )
+
+
+def share_out(episodes: int, at_most: int) -> Ints:
+    """Return the games that each environment plays, int64[environments], most first."""
+    rounds = -(-episodes // at_most)
+    count = -(-episodes // rounds)
+    quotas = np.full(count, episodes // count, dtype=np.int64)
+    quotas[: episodes % count] += 1
+    return quotas
+
+
+class _Part:
+    """The environments of one thread."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        settings: GameSettings,
+        seeds: Ints,
+        quotas: Ints,
+        policy: Policy,
+        random: torch.Generator,
+    ) -> None:
+        self._agent, self._policy, self._random = agent, policy, random
+        self._settings, self._seeds, self._quotas = settings, seeds, quotas
+        self._count = np.zeros_like(quotas)
+        self._scores = np.zeros(len(quotas))
+        self._lengths = np.zeros_like(quotas)
+        self.games: list[tuple[int, int, Played]] = []  # number in its environment, seed, game
+
+    def play(self, stop: threading.Event) -> None:
+        """Play until every environment has played its games, or until told to stop."""
+        torch.set_num_threads(1)  # holds for this thread only
+        games = make_games(self._settings, self._seeds)
+        stacks: Bytes = np.zeros(
+            (games.count, self._agent.stack, *games.frame_shape), dtype=np.uint8
+        )
+        stacks[:, -1] = games.reset()
+        while np.any(self._count < self._quotas) and not stop.is_set():
+            step = games.step(self._agent.act(stacks, self._policy, self._random))
+            stacks[:, :-1] = stacks[:, 1:]
+            stacks[:, -1] = step.frames
+            self._scores += step.rewards
+            self._lengths += 1
+            if step.over.any():
+                stacks[step.over, :-1] = 0  # a game's first stack is black but for its newest
+                self._finish(step.over, step.truncated)
+
+    def _finish(self, over: Bools, truncated: Bools) -> None:
+        """Keep the games that are over and wanted."""
+        for b in np.flatnonzero(over & (self._count < self._quotas)):
+            played = Played(float(self._scores[b]), int(self._lengths[b]), bool(truncated[b]))
+            self.games.append((int(self._count[b]), int(self._seeds[b]), played))
+        self._count[over] += 1
+        self._scores[over] = 0.0
+        self._lengths[over] = 0
+
+
+def _play(parts: list[_Part], episodes: int, progress: Report | None) -> None:
+    """Play all parts, each on a thread; Ctrl-C stops them."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(len(parts)) as threads:
+        playing = [threads.submit(part.play, stop) for part in parts]
+        try:
+            pending = set(playing)
+            while pending:
+                done, pending = wait(pending, timeout=0.2, return_when=FIRST_EXCEPTION)
+                if progress:
+                    progress(sum(len(part.games) for part in parts), episodes)
+                for future in done:
+                    future.result()
+        except KeyboardInterrupt:
+            pass  # what was played is kept, and `Evaluation.lines` says that it is not all
+        finally:
+            stop.set()
+
+
+def _actions_from(seed: int, part: int) -> torch.Generator:
+    return generator(seed, "evaluation actions", part)
