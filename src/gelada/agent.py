@@ -41,10 +41,7 @@ class Agent:
             InputStatistics(statistics["mean"].numpy(), statistics["deviation"].numpy()),
             "float32",
         )
-        parameters = checkpoint.group("parameter")
-        with torch.no_grad():
-            for name, parameter in self.net.named_parameters():
-                parameter.copy_(parameters[name])
+        _fill(self.net, checkpoint.group("parameter"))
         self.net.requires_grad_(False)
         self._algorithm = experiment.algorithm
         self._random = torch.Generator().manual_seed(experiment.seed)
@@ -86,6 +83,27 @@ class Agent:
             chosen, _ = self._algorithm.act(self.net, seen, noise)
         actions: Ints = chosen.numpy()
         return actions[0] if single else actions
+
+
+def _fill(net: Network, parameters: dict[str, torch.Tensor]) -> None:
+    """Copy parameters by name into a network.
+
+    Raises:
+        GeladaError: if they are those of another network.
+    """
+    own = dict(net.named_parameters())
+    for name in sorted(own.keys() | parameters.keys()):
+        wanted = list(own[name].shape) if name in own else None
+        found = list(parameters[name].shape) if name in parameters else None
+        if wanted != found:
+            raise GeladaError(
+                f"the checkpoint does not fit the network of its config.json: {name} is "
+                f"{found or 'missing'}, want {wanted or 'none'}; play it with the version of "
+                "Gelada that trained it"
+            )
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(parameters[name])
 
 
 def load(run: str | Path) -> Agent:

@@ -7,6 +7,7 @@ Gelada (no roles, no algorithm), so its own overhead counts against it.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 import time
@@ -20,8 +21,8 @@ import torch
 
 from gelada.config import describe_machine
 from gelada.envs.games import make_games
-from gelada.envs.stacking import all_stacks
 from gelada.nets.network import Network
+from gelada.nets.windows import Windows
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import make_optimizer
 from gelada.place.plan import Active
@@ -105,7 +106,7 @@ def _limit(
     rates = {}
     for done, (name, make) in enumerate(stages.items()):
         tell(name, done / len(stages))
-        rates[name] = _rate([make(i) for i in range(torch.multiprocessing.cpu_count())], seconds)
+        rates[name] = _rate([make(i) for i in range(os.cpu_count() or 1)], seconds)
     return rates
 
 
@@ -176,16 +177,17 @@ def _learn(experiment: Experiment, start: Start) -> Callable[[], int]:
     windows, length = shape.actors * shape.games, shape.length
     size = (windows, length + net.stack, *net.mean.shape)
     frames = torch.randint(0, 255, size, dtype=torch.uint8)
+    ages = torch.full((windows, length + 1), net.stack)
     samples = windows * length
 
     def work() -> int:
-        stacks = all_stacks(net.see(frames), net.stack)
+        observations = Windows(net, frames, ages)
         with torch.no_grad():  # values of all observations, for the targets
-            for window in range(0, windows, max(algorithm.minibatch // length, 1)):
-                net(stacks[window : window + max(algorithm.minibatch // length, 1)].flatten(0, 1))
+            for stacks in observations.chunks(algorithm.minibatch):
+                net(stacks)
         for _ in range(algorithm.passes):
             for index in torch.split(torch.randperm(samples), algorithm.minibatch):
-                outputs = net(stacks[index // length, index % length])
+                outputs = net(observations.stacks(index))
                 flat.zero_gradients()
                 torch.autograd.backward(sum(out.square().mean() for out in outputs.values()))
                 optimizer.step(flat.gradients, 1e-4)

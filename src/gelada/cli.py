@@ -1,7 +1,9 @@
 """The command line: ``gelada train | eval | record | show | bench``.
 
 Nothing heavy is imported before it is needed: ``gelada --version`` and ``gelada --help`` answer
-at once. Every mistake of a user is one line on stderr and exit code 2.
+at once. Exit codes: 0 done; 1 a role or a file failed; 2 a mistake in what was asked; 3 a role
+hung; 4 training diverged; 5 the run's folder cannot be written; 130 and 143 stopped by Ctrl-C and
+SIGTERM. Whatever ends a command is one line on stderr, never a traceback.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ COMMANDS = {
 
 
 def run(args: Sequence[str]) -> int:
-    """Run one command; return its exit code (docs/failures.md has the table)."""
+    """Run one command; return its exit code."""
     try:
         code = _dispatch(args)
         sys.stdout.flush()

@@ -88,7 +88,7 @@ def draw_curve(folder: Path) -> Path:
         style: dict[str, Any] = {"fmt": "o", "color": f"C{i + 1}", "capsize": 4, "zorder": 3}
         by_steps.errorbar(mark.steps, mark.mean, mark.error, label=mark.label, **style)
         by_time.errorbar(_minutes_at(points, mark.steps), mark.mean, mark.error, **style)
-    by_steps.set_xlabel("environment steps (4 frames each)")
+    by_steps.set_xlabel("environment steps")
     by_steps.set_ylabel("score (raw return)")
     by_steps.xaxis.set_major_formatter(_steps_in_words)
     by_time.set_xlabel("minutes of training")

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from rich.bar import Bar
@@ -147,7 +148,10 @@ class Display:
     def _panel(self, status: Status) -> Panel:
         rate = self.rate()
         width = max(min(self._printer.console.width, 100) - 6, 20)
-        share, saved = share_done(status, self._stop), status.last_checkpoint or "none yet"
+        share, saved = (
+            share_done(status, self._stop),
+            Path(status.last_checkpoint).stem or "none yet",
+        )
         left = time_left(status, self._stop, rate)
         bar = Table.grid(expand=True, padding=(0, 1))
         bar.add_column(ratio=1)
@@ -169,7 +173,7 @@ class Display:
             score,
             *(Text(row, "cyan") for row in small_curve(status.curve, width)),
             Text(
-                f"bounded by {self.bound()} · policy lag {status.lag[1]:.1f} rounds "
+                f"bounded by {self.bound()} · policy lag {status.lag[1]:.1f} "
                 f"(at most {status.lag[2]:.0f}) · checkpoint {saved}",
                 "dim",
             ),

@@ -26,7 +26,7 @@ class Shape:
     servers: int = 1
     """Parameter servers, each with a slice of the parameters."""
     ahead: int = 1
-    """Rounds that an actor may be ahead of the learner."""
+    """Rounds that an actor may be ahead of the learner (deterministic runs: at most 1)."""
     random_steps: int = 4096
     """Steps of random play that measure the input's mean and deviation; they count as steps."""
     deadline: float = 120.0

@@ -21,16 +21,16 @@ import torch
 from gelada.checkpoint import newest_checkpoint
 from gelada.config import Config, describe_machine, read_config, write_config
 from gelada.envs.games import Games, make_games
-from gelada.errors import CannotWrite, Diverged, GeladaError, Stalled
+from gelada.errors import CannotWrite, GeladaError, Stalled
 from gelada.nets.network import InputStatistics, Network, Precision, measure_input
-from gelada.nets.precision import faster_precision
+from gelada.nets.precision import faster_precision, native_precision
 from gelada.ops.flat import FlatParameters
 from gelada.place.plan import Active, Plan
 from gelada.place.threads import Threads
 from gelada.presets import Experiment
 from gelada.roles.actor import Actor, Pace
 from gelada.roles.learner import Learner
-from gelada.roles.parameter_server import ParameterServer, Quorum
+from gelada.roles.parameter_server import KEPT, ParameterServer, Quorum
 from gelada.roles.replay import Fifo, Replay, Rounds
 from gelada.roles.tracker import Status, Tracker
 from gelada.seeding import game_seeds, sequence
@@ -90,13 +90,14 @@ def begin(experiment: Experiment, games: Sequence[Games] | None = None) -> Start
             threads.submit(_play_randomly, g, rounds, experiment.seed, i)
             for i, g in enumerate(games)
         ]
-        precision: Precision = (
-            faster_precision(
-                experiment.network, first.frame_shape, experiment.algorithm.heads(first.actions)
-            )
-            if wanted == "auto"
-            else wanted
-        )
+        precision: Precision
+        if wanted != "auto":
+            precision = wanted
+        elif experiment.deterministic:
+            precision = native_precision()  # a measurement may come out differently
+        else:
+            heads = experiment.algorithm.heads(first.actions)
+            precision = faster_precision(experiment.network, first.frame_shape, heads)
         frames = np.concatenate([future.result() for future in played])
     steps = rounds * sum(g.count for g in games)
     fresh = Version(0, 0)
@@ -166,6 +167,11 @@ def draw(
         games: already loaded, one vector for each actor; the actors load their own by default.
     """
     shape, seed = experiment.shape, experiment.seed
+    if experiment.deterministic and shape.ahead >= KEPT:
+        raise GeladaError(
+            f"--ahead {shape.ahead} with --deterministic: servers keep {KEPT} versions; "
+            f"use at most {KEPT - 1}"
+        )
     quorum = Quorum(1)
     quorum.check(learners=1)
     net = make_network(experiment, start)
@@ -286,7 +292,6 @@ def train(
     tracker: Tracker = place.roles["tracker"]
     learner: Learner = place.roles["learner-0"]
     interrupted = stuck = False
-    whole = True  # whether the learner stands at the edge of a round, where it can be saved
     place.start()
     try:
         while not place.wait(0.5):
@@ -298,9 +303,6 @@ def train(
         place.check()
     except KeyboardInterrupt:
         interrupted = True
-    except Diverged:
-        whole = False
-        raise
     except Stalled:
         stuck = True
         raise
@@ -308,7 +310,7 @@ def train(
         hung = place.stop(patience=5.0)
         if learner.name in hung and not stuck:  # a round of a large network takes longer
             hung = place.stop(patience=60.0)
-        failure = _save_last(learner, tracker, whole and learner.name not in hung)
+        failure = _save_last(learner, tracker, learner.name in hung)
     if failure:
         raise CannotWrite(_disk_line(folder, failure))
     if hung and not interrupted:
@@ -337,9 +339,9 @@ def make_folder(folder: Path) -> None:
         ) from None
 
 
-def _save_last(learner: Learner, tracker: Tracker, whole: bool) -> OSError | None:
-    """Save the newest version, if the learner is ``whole``; return what went wrong with writing."""
-    if whole and learner.clock.steps and learner.is_sound():
+def _save_last(learner: Learner, tracker: Tracker, hung: bool) -> OSError | None:
+    """Save the newest version if the learner can be; return what went wrong with writing."""
+    if not hung and learner.clock.steps and learner.is_sound():
         learner.save()
     try:
         tracker.finish()

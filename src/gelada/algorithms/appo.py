@@ -140,7 +140,7 @@ class APPO:
     @torch.no_grad()
     def prepare(self, net: Network, batch: Batch, aux: Aux) -> Samples:  # noqa: ARG002
         """Evaluate all observations with the current network and compute the targets."""
-        windows = Windows(net, batch)
+        windows = Windows(net, batch.frames, batch.ages)
         outputs = [net(stacks) for stacks in windows.chunks(self.minibatch)]
         shape = windows.shape
         values = torch.cat([out["value"] for out in outputs]).view(shape)

@@ -70,9 +70,12 @@ def print_json(data: dict[str, Any]) -> None:
 
 def _one_line(box: str) -> str:
     """Return the sense of tyro's error box in one line."""
-    rows = [re.sub(r"^[│╭╰|]\s?|\s*[│╮╯|]$", "", row).rstrip() for row in box.splitlines()]
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    rows = [re.sub(r"^[│|] ?|\s*[│|]$", "", row).rstrip() for row in plain.splitlines()]
     body = rows[1:]
-    rule = next((i for i, row in enumerate(body) if row.strip(" ─-") == ""), len(body))
+    if body and _is_rule(body[0]):  # where the terminal has no box characters
+        body = body[1:]
+    rule = next((i for i, row in enumerate(body) if _is_rule(row)), len(body))
     text = " ".join(" ".join(body[:rule]).split())
     for pattern, rewrite in _REWRITES:
         if match := re.search(pattern, text):
@@ -80,12 +83,16 @@ def _one_line(box: str) -> str:
     if match := re.search(r"Unrecognized (?:options|arguments): (.*)", text):
         words = match[1].split(", ")
         word = next((w for w in words if w.startswith("-")), words[0])
-        near = re.findall(r"^\s+(--[\w-]+)", "\n".join(body[rule:]), re.MULTILINE)
+        near = re.findall(r"^\s+(--[a-z][\w-]*)", "\n".join(body[rule:]), re.MULTILINE)
         kind = "flag" if word.startswith("-") else "argument"
         return f"unknown {kind} {word!r}" + (
             f": nearest known: {', '.join(near[:3])}" if near else ""
         )
     return text or "the command line cannot be read"
+
+
+def _is_rule(row: str) -> bool:
+    return not row.strip(" ─╰╯-")
 
 
 WHOLE = "{0} {1}: not a whole number; write it in digits, such as 20000"

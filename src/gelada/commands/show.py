@@ -37,7 +37,7 @@ SLOTS = {"adam": 2, "rmsprop": 2}
 
 @dataclass(frozen=True)
 class Show(Settings):
-    """Print resolved settings, the plan with its roles, memory and stop rule; start nothing."""
+    """Print settings, roles, memory and stop rule of a run; start nothing."""
 
     json: bool = False
     """Print one JSON object instead."""

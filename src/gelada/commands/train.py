@@ -22,10 +22,12 @@ from gelada.commands.settings import (
     resolve_again,
 )
 from gelada.config import read_config
-from gelada.display import Display, Printer
+from gelada.display import Display, Printer, clock, number
 from gelada.errors import RoleFailed, Stalled
+from gelada.place.plan import Active
 from gelada.presets import Experiment
-from gelada.roles.tracker import WINDOW, StopRule
+from gelada.roles.tracker import WINDOW, Status, StopRule
+from gelada.run import Result, make_folder, train
 
 FINAL_GAMES = 50
 """Full games of the evaluation at the end."""
@@ -33,7 +35,7 @@ FINAL_GAMES = 50
 
 @dataclass(frozen=True)
 class Train(Settings):
-    """Learn a game from the screen; stop with Ctrl-C at any time and go on with --resume."""
+    """Learn a game from the screen; after Ctrl-C go on with --resume."""
 
     out: Path | None = None
     """Folder of the run; must be new or empty (default: runs/NAME-1, or the next free number)."""
@@ -110,34 +112,7 @@ def _train(
     wanted: Wanted, folder: Path, name: str, printer: Printer, interrupts: Interrupts
 ) -> int:
     """Train, then finish; a signal ends either in good order."""
-    from gelada.run import make_folder, train
-
-    flags, experiment = wanted.flags, wanted.experiment
-    display = Display(f"{name} · {folder}", experiment.stop, printer)
-
-    def watch(status: Any, active: Any) -> None:
-        display.watch(status, active)
-        interrupts.raise_if_any()
-
-    if flags.resume is None:
-        make_folder(folder)
-    interrupts.gentle = True
-    with display:
-        printer.line(opening(experiment, folder, resumed=flags.resume is not None))
-        try:
-            result = train(
-                experiment,
-                folder,
-                name=name,
-                resume=flags.resume is not None,
-                watch=watch,
-                log=printer.line,
-                began=process_start(),
-            )
-        except (Stalled, RoleFailed) as error:
-            again = f"; go on with: gelada train --resume {folder}"
-            raise type(error)(f"{error}{again if _has_checkpoint(folder) else ''}") from error
-    interrupts.gentle = False
+    result = _learn(wanted, folder, name, printer, interrupts)
     status, stopped = result.status, bool(interrupts.signal)
     summary: dict[str, Any] = {
         "folder": str(folder),
@@ -152,10 +127,10 @@ def _train(
         printer.line(how_to_resume(folder, status.steps, interrupts.name))
     else:
         printer.line(
-            f"{status.steps:,} steps in {status.seconds / 60:.1f} minutes; mean score of the last "
-            f"{min(status.games, WINDOW)} games {_number(status.score)}"
+            f"{status.steps:,} steps in {clock(status.seconds)}; mean score of the last "
+            f"{min(status.games, WINDOW)} games: {number(status.score)}"
         )
-        if flags.finish:
+        if wanted.flags.finish:
             try:
                 summary |= finish(folder, printer)
             except KeyboardInterrupt:
@@ -163,9 +138,36 @@ def _train(
                 printer.line("stopped; training was over and is saved")
         for line in where_everything_is(folder, status.steps):
             printer.line(line)
-    if flags.json:
+    if wanted.flags.json:
         print_json(summary)
     return interrupts.exit_code if stopped else 0
+
+
+def _learn(
+    wanted: Wanted, folder: Path, name: str, printer: Printer, interrupts: Interrupts
+) -> Result:
+    """Train with the display on; signals wait for the edges where nothing is lost."""
+    resume, experiment = wanted.flags.resume is not None, wanted.experiment
+    display = Display(f"{name} · {folder}", experiment.stop, printer)
+
+    def watch(status: Status, active: Sequence[Active]) -> None:
+        display.watch(status, active)
+        interrupts.raise_if_any()
+
+    if not resume:
+        make_folder(folder)
+    interrupts.gentle = True
+    with display:
+        printer.line(opening(experiment, folder, resume))
+        try:
+            result = train(
+                experiment, folder, name, resume, watch, printer.line, began=process_start()
+            )
+        except (Stalled, RoleFailed) as error:
+            again = f"; go on with: gelada train --resume {folder}"
+            raise type(error)(f"{error}{again if _has_checkpoint(folder) else ''}") from error
+    interrupts.gentle = False
+    return result
 
 
 def opening(experiment: Experiment, folder: Path, resumed: bool) -> str:
@@ -239,7 +241,3 @@ def where_everything_is(folder: Path, steps: int) -> list[str]:
 
 def _has_checkpoint(folder: Path) -> bool:
     return bool(list_checkpoints(folder / "checkpoints"))
-
-
-def _number(score: float | None) -> str:
-    return "none yet" if score is None else f"{score:.2f}"

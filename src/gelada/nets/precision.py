@@ -39,3 +39,9 @@ def faster_precision(
                 times.append(time.perf_counter() - start)
             seconds[precision] = min(times[1:])  # the first one builds kernels
     return "bfloat16" if seconds["float32"] > GAIN * seconds["bfloat16"] else "float32"
+
+
+def native_precision() -> Precision:
+    """Return bfloat16 if the processor says that it multiplies it, without measuring."""
+    able = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return "bfloat16" if able.get("avx512_bf16") or able.get("amx_bf16") else "float32"

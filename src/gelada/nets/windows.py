@@ -6,7 +6,6 @@ import torch
 
 from gelada.envs.stacking import all_stacks, blank
 from gelada.nets.network import Network
-from gelada.types import Batch
 
 
 class Windows:
@@ -16,13 +15,18 @@ class Windows:
     out channels-last, as convolutions read them, so a minibatch is one row copy per sample
     without any reordering (docs/speed.md). Observation ``t`` of window ``n`` has the index
     ``n * (T + 1) + t``.
+
+    Args:
+        net: standardises; its stack depth is K.
+        frames: uint8[N, T + K, H, W].
+        ages: int64[N, T + 1].
     """
 
-    def __init__(self, net: Network, batch: Batch) -> None:
-        self.shape = tuple(batch.ages.shape)  # [N, T + 1]
-        seen = torch.stack([net.see(window) for window in batch.frames])  # one fits the cache
+    def __init__(self, net: Network, frames: torch.Tensor, ages: torch.Tensor) -> None:
+        self.shape = tuple(ages.shape)  # [N, T + 1]
+        seen = torch.stack([net.see(window) for window in frames])  # one fits the cache
         last = all_stacks(seen, net.stack).permute(0, 1, 3, 4, 2).contiguous().flatten(0, 1)
-        self._stacks = blank(last.permute(0, 3, 1, 2), batch.ages.flatten(), net.black())
+        self._stacks = blank(last.permute(0, 3, 1, 2), ages.flatten(), net.black())
         self._rows = last.flatten(1)  # the same memory: [N (T + 1), H W K]
 
     def stacks(self, index: torch.Tensor) -> torch.Tensor:

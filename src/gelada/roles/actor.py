@@ -18,7 +18,7 @@ from gelada.envs.games import Games
 from gelada.nets.network import Network
 from gelada.ops.flat import Layout
 from gelada.roles.clock import Clock
-from gelada.roles.parameter_server import ParameterServer
+from gelada.roles.parameter_server import ANY, ParameterServer
 from gelada.roles.pulling import pull_whole
 from gelada.roles.replay import Replay
 from gelada.roles.tracker import Tracker
@@ -111,9 +111,11 @@ class Actor:
 
     def _pull(self) -> Version:
         """Load the parameters to play with."""
-        first = self._first.number if self._first else 0
-        wanted = max(first, first + self._round - self._pace.ahead)
-        exactly = self._pace.exactly and self._first is not None
+        first, wanted = self._first, ANY
+        if first is not None:
+            number = first.number + max(self._round - self._pace.ahead, 0)
+            wanted = first._replace(number=number)
+        exactly = self._pace.exactly and first is not None
         version, vector = pull_whole(self._servers, wanted, exactly)
         if self._first is None:
             self._first = version

@@ -7,6 +7,7 @@ while not learner.finished:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -67,17 +68,20 @@ class Learner:
         self._cuts = flat.layout.cut(len(servers))
         self._aux, self._version, self._steps = aux, version, steps
         self._check = check
+        self._whole = True
 
     def step(self) -> None:
         """Learn from one batch: all passes, then a new version. Sets ``finished`` at the end."""
         with self.clock("wait for experience"):
             batch = self._replay.sample()
         with self.clock("learn"):
+            self._whole = False
             lag = self._version.number - batch.versions.float()
-            self._steps += batch.actions.numel()
             values = self._learn(batch.to(self._device))
+            self._steps += batch.actions.numel()
             self._version = self._version._replace(number=self._version.number + 1)
             self._algorithm.after(self._aux, values, self._steps)
+            self._whole = True
             if self._check:
                 self._flat.check()
         with self.clock("report"):
@@ -99,8 +103,9 @@ class Learner:
         )
 
     def is_sound(self) -> bool:
-        """Say whether the published parameters are all finite numbers."""
-        return all(bool(s.state()[0].values.isfinite().all()) for s in self._servers)
+        """Say whether it can be saved: at the edge of a round, with finite parameters."""
+        finite = all(bool(s.state()[0].values.isfinite().all()) for s in self._servers)
+        return self._whole and finite
 
     def _learn(self, batch: Batch) -> dict[str, float]:
         """Run all passes over the batch; return the statistics of the last one."""
@@ -115,15 +120,17 @@ class Learner:
         ]
         parts = sum(map(len, passes))
         part = 0
+        history: list[dict[str, torch.Tensor]] = []
         for minibatches in passes:
             seen: list[dict[str, torch.Tensor]] = []
             for index in minibatches:
                 total, terms = algorithm.loss(net, prepared.select(index), self._aux)
                 terms["gradient_norm"] = self._gradient(total)
                 seen.append(terms)
+                history.append(terms)
                 if len(seen) == len(minibatches):  # before the push that publishes the round
                     values = _means(seen)
-                    _check_finite(values, self._version)
+                    _check_finite(values, history, self._version)
                 self._push(part, parts, len(index), float(total.detach()))
                 part += 1
         values["learning_rate"] = algorithm.learning_rate(self._aux)
@@ -159,11 +166,16 @@ def _means(seen: list[dict[str, torch.Tensor]]) -> dict[str, float]:
     return dict(zip(names, table.mean(dim=0).tolist(), strict=True))
 
 
-def _check_finite(values: dict[str, float], version: Version) -> None:
-    """Raise Diverged, naming the first term that is not a finite number."""
-    for name, value in values.items():
-        if not -float("inf") < value < float("inf"):
-            raise Diverged(
-                f"{name} became {value} at version {version.number}: training has diverged; "
-                "the last good checkpoint is kept; lower --lr or --gradient-clip"
-            )
+def _check_finite(
+    values: dict[str, float], history: list[dict[str, torch.Tensor]], version: Version
+) -> None:
+    """Raise Diverged if a mean is not a finite number, naming the term that was the first."""
+    if all(math.isfinite(value) for value in values.values()):
+        return
+    for terms in history:  # one bad term soon spoils all others
+        for name, value in terms.items():
+            if not math.isfinite(value):
+                raise Diverged(
+                    f"{name} became {float(value)} at version {version.number}: training has "
+                    "diverged; the last good checkpoint is kept; lower --lr or --gradient-clip"
+                )

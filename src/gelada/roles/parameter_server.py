@@ -20,6 +20,9 @@ from gelada.types import Answer, Gradient, Params, Version
 KEPT = 2
 """Snapshots kept: workers that met version v at one server can still get it at all others."""
 
+ANY = Version(0, 0)
+"""Older than everything that is published."""
+
 
 @dataclass(frozen=True)
 class Quorum:
@@ -87,12 +90,15 @@ class ParameterServer:
             if gradient.learner in self._waiting:
                 return self._refuse("already there")
             self._waiting[gradient.learner] = gradient
-            if len(self._waiting) == self._admission.count:
+            if len(self._waiting) < self._admission.count:  # kept while its sender goes on
+                kept = gradient._replace(values=gradient.values.clone())
+                self._waiting[gradient.learner] = kept
+            else:
                 self._step(list(self._waiting.values()))
             return Answer(self._version, True, "")
 
-    def pull(self, at_least: int = 0, exactly: bool = False) -> Params:
-        """Return the newest snapshot with ``number >= at_least``, waiting for it if need be.
+    def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
+        """Return the newest snapshot, waiting until it is ``at_least`` that version.
 
         With ``exactly``, return that very version if it is still kept, else a newer one.
 
@@ -102,18 +108,18 @@ class ParameterServer:
         """
         with self._changed:
             there = self._changed.wait_for(
-                lambda: self._closed or self._version.number >= at_least, self._patience
+                lambda: self._closed or self._version >= at_least, self._patience
             )
             if self._closed:
                 raise Closed
             if not there:
                 raise Deadline(
-                    f"no parameters of version {at_least} for {self._patience:g} s; "
+                    f"no parameters of version {at_least.number} for {self._patience:g} s; "
                     f"the newest are {self._version.number}"
                 )
             if exactly:
                 for params in self._snapshots:
-                    if params.version.number == at_least:
+                    if params.version == at_least:
                         return params
             return self._snapshots[-1]
 

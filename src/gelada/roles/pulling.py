@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import torch
 
-from gelada.roles.parameter_server import ParameterServer
+from gelada.roles.parameter_server import ANY, ParameterServer
 from gelada.types import Version
 
 
 def pull_whole(
-    servers: Sequence[ParameterServer], at_least: int = 0, exactly: bool = False
+    servers: Sequence[ParameterServer], at_least: Version = ANY, exactly: bool = False
 ) -> tuple[Version, torch.Tensor]:
     """Return one version and its whole vector, never slices of different versions.
 
@@ -28,6 +28,6 @@ def pull_whole(
         if all(params.version == newest for params in slices):
             return newest, torch.cat([params.values for params in slices])
         slices = [
-            params if params.version == newest else server.pull(newest.number, exactly=True)
+            params if params.version == newest else server.pull(newest, exactly=True)
             for server, params in zip(servers, slices, strict=True)
         ]

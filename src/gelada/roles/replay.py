@@ -107,7 +107,7 @@ class Replay:
             if chosen is None:
                 raise Closed
             first = self._handed_out
-            self._handed_out += len(chosen)
+            self._handed_out += sum(len(t.actions) for t in chosen)
         return as_batch(chosen, first)
 
     def close(self) -> None:
@@ -126,7 +126,6 @@ def as_batch(trajectories: Sequence[Trajectory], first_key: int = 0) -> Batch:
 
     sizes = [len(t.actions) for t in trajectories]
     numbers = np.repeat([t.version.number for t in trajectories], sizes)
-    keys = np.repeat(np.arange(first_key, first_key + len(sizes)), sizes)
     windows = sum(sizes)
     return Batch(
         frames=join("frames"),
@@ -139,7 +138,7 @@ def as_batch(trajectories: Sequence[Trajectory], first_key: int = 0) -> Batch:
         log_probs=join("log_probs"),
         state=join("state"),
         versions=torch.from_numpy(numbers),
-        keys=torch.from_numpy(keys),
+        keys=torch.arange(first_key, first_key + windows),
         generations=torch.zeros(windows, dtype=torch.int64),
         weights=torch.ones(windows),
     )

@@ -224,7 +224,8 @@ class Tracker:
         for game in taken:
             self._recent.append(game.score)
             status.games += 1
-            status.best_game = max(game.score, status.best_game or game.score)
+            best_game = status.best_game
+            status.best_game = game.score if best_game is None else max(game.score, best_game)
             status.score = sum(self._recent) / len(self._recent)
             if len(self._recent) == WINDOW:
                 best = status.best

@@ -1,0 +1,57 @@
+# make train    install into .venv, then learn Pong
+# make test     install, tests, lint, strict type check
+# Needs Python 3.11 or newer and make; everything else is installed into .venv.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup train test test-cluster bench
+
+help:
+	@sed -n '/^#/!q;s/^# //p' Makefile
+
+setup: $(STAMP)
+
+train: setup
+	$(BIN)/gelada train pong
+
+test: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -m "not cluster"
+
+test-cluster: setup
+	$(BIN)/python -m pytest -m cluster
+
+bench: setup
+	$(BIN)/python benchmarks/run.py
+
+# torch comes first and by itself: it is by far the largest (shown, as it can take minutes), and a
+# pin that cannot be had is told at once.
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing into $(VENV) (a minute or two)"
+	$(PIP) --quiet --upgrade "pip>=25.1"
+	$(PIP) torch
+	$(PIP) --quiet -e . --group dev
+	@touch $@
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is missing: apt-get install python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "$(PYTHON) is too old: Python 3.11 or newer is needed; make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(MAKE) --no-print-directory .venv-package
+	@$(PYTHON) -m venv $(VENV)
+
+# Debian and Ubuntu split venv from Python.
+.PHONY: .venv-package
+.venv-package: PACKAGE = $(shell $(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+.venv-package:
+	@command -v apt-get >/dev/null && test "$$(id -u)" = 0 || { \
+	  echo "Python's venv is missing. Debian and Ubuntu: sudo apt-get install -y $(PACKAGE)"; exit 1; }
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(PACKAGE)

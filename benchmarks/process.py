@@ -1,0 +1,105 @@
+"""Runs ``gelada`` as a user does, in a process of its own, and watches its memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil  # type: ignore[import-untyped]  # its stubs are another package
+
+GELADA = str(Path(sys.executable).with_name("gelada"))
+
+LONGEST = 3600.0
+"""Seconds after which a process is ended and its cell has failed."""
+
+SAMPLE_EVERY = 0.5
+"""Seconds between looks at the memory; one look takes about a millisecond."""
+
+
+class Outcome(NamedTuple):
+    """How a process went. Memory is summed over it and all its descendants, in bytes."""
+
+    began: float  # `time.time` just before it was started
+    seconds: float
+    peak_rss: int  # pages shared with other processes count fully
+    peak_pss: int  # pages shared with other processes count in part
+
+
+def run(words: Sequence[str], output: Path) -> Outcome:
+    """Run ``gelada WORDS``, its output appended to a file, and return how it went.
+
+    Raises:
+        RuntimeError: if its exit code is not 0.
+        TimeoutError: if it takes longer than `LONGEST`.
+    """
+    rss = pss = 0
+    with output.open("ab") as file:
+        began, clock = time.time(), time.monotonic()
+        process = subprocess.Popen(
+            [GELADA, *words], stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
+        )
+        try:
+            root = psutil.Process(process.pid)
+            while process.poll() is None:
+                now = memory(root)
+                rss, pss = max(rss, now[0]), max(pss, now[1])
+                if time.monotonic() - clock > LONGEST:
+                    raise TimeoutError(f"gelada {words[0]} took more than {LONGEST:g} s")
+                try:
+                    process.wait(SAMPLE_EVERY)
+                except subprocess.TimeoutExpired:
+                    continue
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    if process.returncode:
+        tail = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+        raise RuntimeError(f"gelada {words[0]}: exit code {process.returncode}: {''.join(tail)}")
+    return Outcome(began, time.monotonic() - clock, rss, pss)
+
+
+def memory(root: psutil.Process) -> tuple[int, int]:
+    """Return the bytes (RSS, PSS) of a process and its descendants; 0 for those that ended."""
+    rss = pss = 0
+    try:
+        family = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0, 0
+    for process in family:
+        try:
+            info = process.memory_full_info()
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        rss, pss = rss + info.rss, pss + info.pss
+    return rss, pss
+
+
+def bench(game: str, seconds: float) -> dict[str, Any]:
+    """Return what ``gelada bench GAME --json`` prints.
+
+    Raises:
+        RuntimeError: if it fails.
+    """
+    done = subprocess.run(
+        [GELADA, "bench", game, "--seconds", f"{seconds:g}", "--json"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"gelada bench: exit code {done.returncode}: {done.stderr.strip()}")
+    rates: dict[str, Any] = json.loads(done.stdout)
+    return rates
+
+
+def clean(words: Sequence[str], scratch: Path) -> str:
+    """Return a command as it goes on record: the folder for the run has no meaning later."""
+    return " ".join(["gelada", *(word.replace(str(scratch), "RUNS") for word in words)])

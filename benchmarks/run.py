@@ -1,0 +1,141 @@
+"""Measures what the ledger does not have yet.
+
+    python benchmarks/run.py                      measure all missing cells, one after the other
+    python benchmarks/run.py --only pong-time     only these
+    python benchmarks/run.py --list               say what is there and what is missing
+    python benchmarks/run.py summary              print the table of what was asked and measured
+
+Let nothing else run on the machine meanwhile. Ctrl-C stops; the next start goes on with what is
+missing. How to read the ledger: benchmarks/results/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cells import SEEDS, all_cells
+from gelada.config import describe_machine
+from ledger import Cell, Ledger, Line, finished, missing, state
+from table import table
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+
+CODE = ("src", "benchmarks/*.py", "pyproject.toml", "constraints.txt")
+"""What must be unchanged since the commit for a result to belong to it."""
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; return 1 if a cell failed."""
+    flags = parse(args)
+    ledger = Ledger(RESULTS / "ledger.jsonl")
+    cells = [
+        cell
+        for cell in all_cells()
+        if flags.only in (None, cell.what)
+        and (cell.what != "pong-time" or cell.seed in flags.seeds)
+    ]
+    if flags.command == "summary":
+        print("\n".join(table(all_cells(), ledger.lines())))
+        return 0
+    if flags.list:
+        for cell in cells:
+            print(f"{cell.name:<40}{state(ledger.of(cell))}")
+        return 0
+    todo = missing(cells, ledger.lines())
+    print(f"{len(cells)} cells, {len(todo)} missing", flush=True)
+    results = [measure(cell, ledger, number, len(todo)) for number, cell in enumerate(todo, 1)]
+    return 0 if all(results) else 1
+
+
+def parse(args: Sequence[str] | None) -> argparse.Namespace:
+    """Return the flags; end with code 2 if they make no sense."""
+    names = sorted({cell.what for cell in all_cells()})
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", nargs="?", choices=("measure", "summary"), default="measure")
+    parser.add_argument("--only", choices=names, help="measure these cells only")
+    parser.add_argument("--list", action="store_true", help="say what is there, measure nothing")
+    parser.add_argument("--seeds", type=seeds, default=SEEDS, help="of pong-time, such as 1,2")
+    return parser.parse_args(args)
+
+
+def seeds(text: str) -> tuple[int, ...]:
+    """Return the seeds in "1,2"; only those set aside for measuring are allowed."""
+    chosen = tuple(int(word) for word in text.split(","))
+    if not set(chosen) <= set(SEEDS):
+        raise argparse.ArgumentTypeError(f"{text}: only {', '.join(map(str, SEEDS))} are measured")
+    return chosen
+
+
+def measure(cell: Cell, ledger: Ledger, number: int, count: int) -> bool:
+    """Measure one cell and write down how it went; say whether it was finished."""
+    attempt = 1 + sum(line["event"] == "started" for line in ledger.of(cell))
+    log = RESULTS / "logs" / f"{cell.name}-{attempt}"
+    log.mkdir(parents=True)
+    about = {
+        "what": cell.what,
+        "settings": cell.hash,
+        "seed": cell.seed,
+        "attempt": attempt,
+        "log": str(log.relative_to(RESULTS)),
+    }
+    print(f"[{number}/{count}] {cell.name}, attempt {attempt}", flush=True)
+    ledger.append({"event": "started", "time": now(), **about, **surroundings()})
+    began = time.monotonic()
+
+    def ended(event: str, **more: Any) -> Line:
+        line = {"event": event, "time": now(), **about, **surroundings()}
+        line |= {"seconds": round(time.monotonic() - began, 1), **more}
+        ledger.append(line)
+        return line
+
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            result = cell.measure(cell, Path(scratch), log)
+    except KeyboardInterrupt:
+        ended("failed", error="stopped by hand")
+        raise SystemExit(130) from None
+    except Exception as error:  # whatever it is, it goes on record
+        line = ended("failed", error=f"{type(error).__name__}: {error}")
+        print(f"  failed: {line['error']}", file=sys.stderr, flush=True)
+        return False
+    ended("finished", result=result)
+    assert finished(ledger.of(cell))
+    return True
+
+
+def surroundings() -> dict[str, Any]:
+    """Return machine, versions, commit, and how busy the machine was in the last minute."""
+    machine = describe_machine() | {"commit": commit()}
+    return {"load": round(os.getloadavg()[0], 2), "machine": machine}
+
+
+def commit() -> str:
+    """Return the commit, with + if code differs from it (the ledger itself always does)."""
+    head = _git("rev-parse", "--short=12", "HEAD")
+    return head + ("+" if _git("status", "--porcelain", "--", *CODE) else "")
+
+
+def now() -> str:
+    """Return the time of day, UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

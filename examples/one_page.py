@@ -1,0 +1,110 @@
+"""One page that trains with Gelada's parts and no launcher: no threads, no folder, no settings.
+
+    python examples/one_page.py          Catch, in seconds
+    python examples/one_page.py pong     Pong from the screen, until you press Ctrl-C
+
+One loop does what the circle of roles does: play T steps in B games, learn from them, repeat.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import torch
+
+from gelada.algorithms.appo import APPO
+from gelada.envs.games import GameSettings, Step, make_games
+from gelada.nets.network import Network, NetworkSettings, measure_input
+from gelada.ops.flat import FlatParameters
+from gelada.ops.optimizers import OptimizerSettings, make_optimizer
+from gelada.roles.replay import as_batch
+from gelada.seeding import game_seeds
+from gelada.types import Trajectory, Version
+
+GAME = sys.argv[1] if len(sys.argv) > 1 else "catch"
+B, T, K = 16, 32, 1 if GAME == "catch" else 4  # games, steps of a trajectory, frames of a stack
+STEPS = 50_000 if GAME == "catch" else 1_000_000
+torch.set_num_threads(1)
+torch.manual_seed(1)
+random = torch.Generator().manual_seed(1)
+
+# The games, and what their frames look like when somebody plays at random.
+games = make_games(GameSettings(game=GAME), game_seeds(1, "games", B))
+frames = [games.reset()]
+for _ in range(100):
+    actions = torch.randint(games.actions, (B,), generator=random).numpy()
+    frames.append(games.step(actions).frames)
+statistics = measure_input(np.concatenate(frames))
+
+# The network, its parameters as one vector, the algorithm, and an optimizer on the vector.
+algorithm = APPO(anneal_steps=STEPS)
+torso = "tiny" if GAME == "catch" else "small"
+net = Network(
+    NetworkSettings(torso=torso, width=64 if GAME == "catch" else 256, stack=K),
+    games.frame_shape,
+    algorithm.heads(games.actions),
+    statistics,
+    "float32",
+)
+flat = FlatParameters(net)
+optimizer = make_optimizer(flat.values, OptimizerSettings())
+aux = algorithm.start()  # what the algorithm remembers: learning rate, entropy weight
+
+# Each frame is stored once; observation t is the K frames from place t on.
+window = np.zeros((B, T + K, *games.frame_shape), dtype=np.uint8)
+window[:, -1] = games.reset()
+ages = np.zeros((B, T + 1), dtype=np.int64)  # steps since the game's first frame
+running, scores = np.zeros(B), [0.0]  # raw returns of games in progress and finished
+for round_ in range(STEPS // (B * T)):
+    # Play: act with the network on stacks whose foreign frames (of the game before) are black.
+    window[:, :K] = window[:, -K:].copy()
+    ages[:, 0] = ages[:, -1]
+    steps, log_probs, chosen = [], [], []
+    for t in range(T):
+        stacks = window[:, t : t + K].copy()
+        for k in range(K - 1):
+            stacks[ages[:, t] < K - 1 - k, k] = 0
+        with torch.no_grad():
+            noise = algorithm.noise((B, games.actions), random)
+            action, logits = algorithm.act(net, net.see(torch.from_numpy(stacks)), noise)
+            log_probs.append(algorithm.log_probs(logits, action).numpy())
+        chosen.append(action.numpy())
+        step = games.step(chosen[-1])
+        steps.append(step)
+        window[:, t + K] = step.frames
+        ages[:, t + 1] = np.where(step.over, 0, ages[:, t] + 1)
+        running += step.rewards
+        scores += running[step.over].tolist()
+        running[step.over] = 0.0
+
+    # Learn: targets once, then several passes of minibatches over the same steps.
+    played = Step(*(np.stack(field, axis=1) for field in zip(*steps, strict=True)))  # [B, T]
+    trajectory = Trajectory(
+        actor=0,
+        round=round_,
+        version=Version(0, round_),
+        frames=window,
+        ages=ages,
+        actions=np.stack(chosen, axis=1),
+        rewards=played.rewards,
+        terminated=played.terminated,
+        truncated=played.truncated,
+        counted=~(played.forced | played.truncated),
+        log_probs=np.stack(log_probs, axis=1),
+        state=np.zeros((B, 0), dtype=np.float32),
+    )
+    prepared = algorithm.prepare(net, as_batch([trajectory]), aux)
+    for _ in range(algorithm.passes):
+        divergences = []
+        for index in torch.randperm(B * T, generator=random).split(algorithm.minibatch):
+            loss, terms = algorithm.loss(net, prepared.select(index), aux)
+            flat.zero_gradients()
+            loss.backward()
+            flat.clip(algorithm.gradient_clip)
+            optimizer.step(flat.gradients, algorithm.learning_rate(aux))
+            divergences.append(float(terms["kl"]))
+    algorithm.after(aux, {"kl": float(np.mean(divergences))}, (round_ + 1) * B * T)
+    if round_ % 10 == 9:
+        print(f"{(round_ + 1) * B * T:9,d} steps   score {np.mean(scores[-50:]):6.2f}", flush=True)
+print(f"mean of the last 50 games: {np.mean(scores[-50:]):.2f}")

@@ -1,0 +1,251 @@
+"""APPO's loss, its gradient and its targets against the papers' formulas in numpy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_net, random_trajectory
+from gelada.algorithms.appo import APPO, Minibatch
+from gelada.envs.stacking import stack_at
+from gelada.nets.network import NetworkSettings
+from gelada.ops import returns
+from gelada.roles.replay import as_batch
+
+Array = np.ndarray[Any, Any]
+M, A = 13, 4
+ALGORITHM = APPO(clip=0.2, value_coefficient=0.7, entropy=0.03)
+
+
+class Given:
+    """A network whose outputs are the parameters themselves."""
+
+    def __init__(self, logits: Array, values: Array) -> None:
+        self.logits = torch.from_numpy(logits.astype(np.float32)).requires_grad_(True)
+        self.values = torch.from_numpy(values.astype(np.float32)).requires_grad_(True)
+
+    def __call__(self, stacks: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"policy": self.logits, "value": self.values.unsqueeze(1)}
+
+
+class Case:
+    """Random samples in float64 and the same as a minibatch."""
+
+    def __init__(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.logits, self.values = rng.normal(size=(M, A)), rng.normal(size=M)
+        self.actions = rng.integers(A, size=M)
+        log_policy = self.logits - np.log(np.exp(self.logits).sum(axis=1, keepdims=True))
+        self.log_probs = log_policy[np.arange(M), self.actions] + rng.normal(scale=0.3, size=M)
+        self.advantages, self.targets = rng.normal(size=M), rng.normal(size=M)
+        self.weights = np.where(np.arange(M) % 4 == 1, 0.0, rng.uniform(0.5, 1.5, M))
+
+    def minibatch(self) -> Minibatch:
+        floats = (self.log_probs, self.advantages, self.targets, self.weights)
+        return Minibatch(
+            torch.zeros(M, 1, 1, 1),
+            torch.from_numpy(self.actions),
+            *(torch.from_numpy(x.astype(np.float32)) for x in floats),
+        )
+
+    def run(self, algorithm: APPO) -> tuple[torch.Tensor, dict[str, torch.Tensor], Given]:
+        """Return the loss, its terms and the network with gradients."""
+        net = Given(self.logits, self.values)
+        total, terms = algorithm.loss(net, self.minibatch(), algorithm.start())  # type: ignore[arg-type]
+        torch.autograd.backward(total)
+        return total.detach(), terms, net
+
+
+def slow_terms(case: Case, logits: Array, values: Array, algorithm: APPO) -> dict[str, float]:
+    """Schulman et al. 2017, equations 7 and 9, sample by sample in float64."""
+
+    def mean(x: Array) -> float:
+        return float((x * case.weights).sum() / case.weights.sum())
+
+    advantages = case.advantages
+    if algorithm.normalise:
+        centred = advantages - mean(advantages)
+        advantages = centred / mean(centred**2) ** 0.5
+    surrogate, entropy, kl, clipped = np.zeros((4, M))
+    for i in range(M):
+        policy = np.exp(logits[i]) / np.exp(logits[i]).sum()
+        ratio = policy[case.actions[i]] / np.exp(case.log_probs[i])
+        low, high = 1 - algorithm.clip, 1 + algorithm.clip
+        a = advantages[i]
+        surrogate[i] = min(ratio * a, min(max(ratio, low), high) * a)
+        entropy[i] = -(policy * np.log(policy)).sum()
+        kl[i] = ratio - 1 - np.log(ratio)
+        clipped[i] = not low <= ratio <= high
+    errors = case.targets - values
+    spread = mean((case.targets - mean(case.targets)) ** 2)
+    return {
+        "policy_loss": -mean(surrogate),
+        "value_loss": mean((values - case.targets) ** 2) / 2,
+        "entropy": mean(entropy),
+        "kl": mean(kl),
+        "clipped": mean(clipped),
+        "explained_variance": 1 - mean((errors - mean(errors)) ** 2) / spread,
+    }
+
+
+def slow_total(case: Case, logits: Array, values: Array, algorithm: APPO) -> float:
+    terms = slow_terms(case, logits, values, algorithm)
+    return (
+        terms["policy_loss"]
+        + algorithm.value_coefficient * terms["value_loss"]
+        - algorithm.entropy * terms["entropy"]
+    )
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_loss_and_its_terms_are_the_papers(seed: int, normalise: bool) -> None:
+    algorithm, case = replace(ALGORITHM, normalise=normalise), Case(seed)
+    total, terms, _ = case.run(algorithm)
+    want = slow_terms(case, case.logits, case.values, algorithm)
+    assert terms.keys() == want.keys()
+    for name, value in want.items():
+        assert terms[name].item() == pytest.approx(value, rel=1e-4, abs=1e-5), name
+    slow = slow_total(case, case.logits, case.values, algorithm)
+    assert total.item() == pytest.approx(slow, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_gradient_is_that_of_the_formula(seed: int, normalise: bool) -> None:
+    algorithm, case = replace(ALGORITHM, normalise=normalise), Case(seed)
+    _, _, net = case.run(algorithm)
+    for array, found in [(case.logits, net.logits.grad), (case.values, net.values.grad)]:
+        assert found is not None
+        slope = np.zeros_like(array)
+        for i in np.ndindex(array.shape):
+            kept, ends = array[i], []
+            for step in (1e-6, -1e-6):
+                array[i] = kept + step
+                ends.append(slow_total(case, case.logits, case.values, algorithm))
+            array[i] = kept
+            slope[i] = (ends[0] - ends[1]) / 2e-6
+        np.testing.assert_allclose(found, slope, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("garbage", [1e4, -1e4, np.inf, -np.inf, np.nan])
+def test_samples_of_weight_0_move_nothing_whatever_they_hold(garbage: float) -> None:
+    case, spoilt = Case(1), Case(1)
+    lost = case.weights == 0.0
+    assert lost.sum() == 3
+    for array in (spoilt.log_probs, spoilt.advantages, spoilt.targets):
+        array[lost] = garbage
+    spoilt.actions[lost] = 0
+    total, terms, net = case.run(ALGORITHM)
+    spoilt_total, spoilt_terms, spoilt_net = spoilt.run(ALGORITHM)
+    assert torch.equal(total, spoilt_total)
+    for name in terms:
+        assert torch.equal(terms[name], spoilt_terms[name]), name
+    for one, other in [(net.logits, spoilt_net.logits), (net.values, spoilt_net.values)]:
+        assert one.grad is not None
+        assert other.grad is not None
+        assert torch.equal(one.grad, other.grad)
+        assert not one.grad[torch.from_numpy(lost)].any()
+        assert one.grad[torch.from_numpy(~lost)].any()
+
+
+@pytest.mark.parametrize("kind", ["gae", "vtrace"])
+def test_prepared_samples_hold_each_steps_own_fields(kind: Any) -> None:
+    algorithm = APPO(advantage=kind, minibatch=5, lam=0.9, reward_clip="none")
+    net = make_net(NetworkSettings(torso="tiny", width=8, stack=3))
+    rng = np.random.default_rng(3)
+    sent = [random_trajectory(rng, actor, games=2, length=6) for actor in range(2)]
+    batch = as_batch(sent)._replace(weights=torch.tensor([1.0, 2.0, 0.5, 1.0]))
+    prepared = algorithm.prepare(net, batch, algorithm.start())
+    assert prepared.size == 24
+    stacks = torch.stack([
+        net.see(torch.from_numpy(np.concatenate([stack_at(s.frames, s.ages, t, 3) for s in sent])))
+        for t in range(7)
+    ], dim=1)  # fmt: skip
+    with torch.no_grad():
+        outputs = net(stacks.flatten(0, 1))
+    values = outputs["value"].view(4, 7)
+    ends = (batch.terminated, batch.truncated)
+    if kind == "gae":
+        want = returns.gae(batch.rewards, values, *ends, 0.99, 0.9)
+    else:
+        log_policy = outputs["policy"].log_softmax(1).view(4, 7, 3)[:, :-1]
+        now = log_policy.gather(2, batch.actions.unsqueeze(2)).squeeze(2)
+        want = returns.vtrace(batch.rewards, values, *ends, now - batch.log_probs, 0.99, 0.9)
+    for i in rng.permutation(24):
+        n, t = divmod(int(i), 6)
+        one = prepared.select(torch.tensor([i]))
+        assert torch.equal(one.stacks[0], stacks[n, t])
+        assert one.actions.item() == batch.actions[n, t]
+        assert one.log_probs.item() == batch.log_probs[n, t]
+        assert one.weights.item() == batch.counted[n, t] * batch.weights[n]
+        assert one.targets.item() == pytest.approx(want.targets[n, t].item(), abs=1e-4)
+        assert one.advantages.item() == pytest.approx(want.advantages[n, t].item(), abs=1e-4)
+
+
+def test_rewards_are_learned_from_by_their_sign() -> None:
+    net = make_net(NetworkSettings(torso="tiny", width=8, stack=3))
+    batch = as_batch([random_trajectory(np.random.default_rng(4), length=6)])
+    signs = batch._replace(rewards=batch.rewards.sign())
+    index = torch.arange(12)
+
+    def targets(kind: Any, given: Any) -> torch.Tensor:
+        algorithm = APPO(reward_clip=kind)
+        return algorithm.prepare(net, given, algorithm.start()).select(index).targets
+
+    assert torch.equal(targets("sign", batch), targets("none", signs))
+    assert not torch.allclose(targets("none", batch), targets("none", signs))
+
+
+def test_actions_are_drawn_from_the_policy() -> None:
+    algorithm, draws = APPO(), 40_000
+    logits = torch.tensor([0.0, 1.0, -1.0, 2.0])
+    noise = algorithm.noise((draws, 4), torch.Generator().manual_seed(5))
+    drawn = (logits + noise).argmax(dim=1)
+    policy = logits.double().softmax(dim=0).numpy()
+    counts = np.bincount(drawn, minlength=4)
+    limit = 4 * np.sqrt(draws * policy * (1 - policy))  # four standard deviations
+    assert (np.abs(counts - draws * policy) < limit).all()
+
+
+def test_acting_adds_the_noise_to_the_logits_and_takes_the_best() -> None:
+    net, algorithm = make_net(), APPO()
+    stacks = torch.randn(20, 3, 10, 5, generator=torch.Generator().manual_seed(6))
+    noise = algorithm.noise((20, 3), torch.Generator().manual_seed(7))
+    actions, scores = algorithm.act(net, stacks, noise)
+    assert torch.equal(scores, net(stacks)["policy"])
+    assert torch.equal(actions, (scores + noise).argmax(dim=1))
+    want = scores.log_softmax(dim=1)[torch.arange(20), actions]
+    torch.testing.assert_close(algorithm.log_probs(scores, actions), want)
+
+
+@pytest.mark.parametrize(
+    ("kl", "factor"), [(0.01, 1.1), (0.045, 1 / 1.1), (0.021, 1.0), (0.027, 1.0), (0.019, 1.0)]
+)
+def test_the_learning_rate_follows_the_kl_divergence(kl: float, factor: float) -> None:
+    algorithm = APPO(kl=0.024, kl_slack=1.3, kl_adjust=1.1, lr=1e-3)
+    aux = algorithm.start()
+    algorithm.after(aux, {"kl": kl}, steps=0)
+    assert algorithm.learning_rate(aux) == pytest.approx(1e-3 * factor)
+
+
+def test_the_learning_rate_stays_within_its_limits() -> None:
+    algorithm = APPO(lr=1e-3, lr_min=5e-4, lr_max=2e-3)
+    aux = algorithm.start()
+    for kl, limit in [(0.0, 2e-3), (10.0, 5e-4)]:
+        for _ in range(40):
+            algorithm.after(aux, {"kl": kl}, steps=0)
+        assert algorithm.learning_rate(aux) == limit
+
+
+@pytest.mark.parametrize(("steps", "done"), [(0, 0.0), (250, 0.25), (1000, 1.0), (5000, 1.0)])
+def test_entropy_and_kl_target_move_in_a_straight_line(steps: int, done: float) -> None:
+    algorithm = APPO(entropy=0.02, entropy_end=0.01, kl=0.05, kl_end=0.01, anneal_steps=1000)
+    aux = algorithm.start()
+    algorithm.after(aux, {"kl": 0.02}, steps)
+    assert float(aux["entropy"]) == pytest.approx(0.02 - 0.01 * done)
+    assert float(aux["kl_target"]) == pytest.approx(0.05 - 0.04 * done)

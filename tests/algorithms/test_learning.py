@@ -1,0 +1,108 @@
+"""Learning, from end to end: Catch to a score, and real Pong for a moment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import short_pong
+from gelada.algorithms.appo import APPO
+from gelada.checkpoint import newest_checkpoint
+from gelada.ops.optimizers import OptimizerSettings
+from gelada.place.inline import Inline
+from gelada.presets import PRESETS
+from gelada.roles.tracker import TrackerSettings
+from gelada.run import begin, draw, train
+from gelada.types import Batch
+
+CATCH = PRESETS["catch"]
+WAYS: dict[str, dict[str, Any]] = {
+    "free": {},
+    "deterministic": {"deterministic": True},
+    "vtrace": {"algorithm": replace(CATCH.algorithm, advantage="vtrace")},
+    "rmsprop": {
+        "optimizer": OptimizerSettings(optimizer="rmsprop", decay=0.95),
+        "algorithm": replace(CATCH.algorithm, lr=5e-4, lr_max=1e-3),
+    },
+    "bfloat16": {"network": replace(CATCH.network, precision="bfloat16")},
+    "three servers": {"shape": replace(CATCH.shape, servers=3)},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_catch_is_learned(tmp_path: Path, way: str) -> None:
+    tracker = TrackerSettings(tensorboard=False)
+    experiment = replace(CATCH, tracker=tracker, **WAYS[way])
+    result = train(experiment, tmp_path / "run", log=pytest.fail)
+    assert not result.interrupted
+    assert result.status.score is not None
+    assert result.status.score >= 0.9  # the mean of the last 50 games; at random -0.6
+    assert result.status.games > 50
+    assert result.status.steps < 150_000
+    _, checkpoint, _ = newest_checkpoint(result.folder / "checkpoints")
+    assert checkpoint.steps == result.status.steps
+
+
+def test_without_learning_catch_stays_at_chance(tmp_path: Path) -> None:
+    """What the tests above would see if nothing were learned."""
+    algorithm = replace(CATCH.algorithm, lr=0.0, lr_min=0.0, lr_max=0.0)
+    experiment = replace(CATCH, algorithm=algorithm, stop=replace(CATCH.stop, steps=20_000))
+    result = train(replace(experiment, tracker=TrackerSettings(tensorboard=False)), tmp_path / "r")
+    assert result.status.best is not None
+    assert result.status.best < 0.3
+
+
+def test_a_short_pong_run_moves_its_numbers() -> None:
+    experiment = short_pong(24, deterministic=True, algorithm=APPO(minibatch=32, lr=1e-3))
+    experiment = replace(experiment, games=replace(experiment.games, max_frames=400))
+    place = Inline(draw(experiment, begin(experiment), None, patience=0.0))
+    replay, tracker = place.roles["replay"], place.roles["tracker"]
+    batches: list[Batch] = []
+    entropies: list[float] = []
+    sample, report = replay.sample, tracker.report
+
+    def keep() -> Batch:
+        batches.append(sample())
+        return batches[-1]
+
+    def note(update: Any) -> bool:
+        entropies.append(update.values["entropy"])
+        over: bool = report(update)
+        return over
+
+    replay.sample, tracker.report = keep, note
+    first = place.roles["server-0"].pull().values
+    place.run()
+    last, status = place.roles["server-0"].pull(), tracker.status()
+
+    assert last.version.number == len(batches) == 24
+    assert status.steps == 64 + 24 * 64 == 64 + sum(b.actions.numel() for b in batches)
+    over = torch.cat([b.ages[:, 1:] == 0 for b in batches], dim=1)  # [games, steps]
+    truncated = torch.cat([b.truncated for b in batches], dim=1)
+    assert torch.equal(over, truncated)  # nobody wins or loses in 100 steps
+    assert status.games == int(over.sum()) == 12  # 4 games of 384 steps, each cut off at 100 - x
+    rewards = torch.cat([b.rewards for b in batches], dim=1).numpy()
+    scores = [
+        part.sum()
+        for game in range(4)
+        for part in np.split(rewards[game], np.flatnonzero(over[game]) + 1)[:-1]
+    ]
+    assert status.score == pytest.approx(np.mean(scores))
+    assert min(scores) < 0  # the other side scores
+    assert status.best_game == max(scores)
+
+    assert entropies[0] == pytest.approx(np.log(6), abs=0.02)
+    assert all(entropy < np.log(6) for entropy in entropies)
+    assert entropies[-1] < np.log(6) - 0.01
+    assert all(np.isfinite(value) for value in status.values.values())
+    assert status.values["explained_variance"] < 1.0
+    assert status.values["kl"] > 0.0
+    named = place.roles["learner-0"]._flat.layout
+    before, after = named.named(first), named.named(last.values)
+    assert all(not torch.equal(before[name], after[name]) for name in before)
+    assert last.values.isfinite().all()

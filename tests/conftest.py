@@ -1,0 +1,122 @@
+"""Small things that several tests need: networks, trajectories and experiments in miniature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+
+from gelada.algorithms.appo import APPO
+from gelada.envs.games import GameSettings
+from gelada.nets.network import InputStatistics, Network, NetworkSettings, Precision
+from gelada.presets import PRESETS, Experiment, Shape
+from gelada.roles.tracker import StopRule, TrackerSettings
+from gelada.types import Trajectory, Version
+
+hypothesis.settings.register_profile(
+    "gelada", deadline=None, derandomize=True, database=None, max_examples=50
+)
+hypothesis.settings.load_profile("gelada")
+
+
+@pytest.fixture(autouse=True)
+def one_torch_thread() -> Iterator[None]:
+    """Keep each test on one torch thread and give the setting back."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def make_net(
+    settings: NetworkSettings | None = None,
+    frame_shape: tuple[int, int] = (10, 5),
+    heads: dict[str, int] | None = None,
+    precision: Precision = "float32",
+    seed: int = 0,
+) -> Network:
+    """Return a network with input statistics that differ from pixel to pixel."""
+    settings = settings or NetworkSettings(torso="tiny", width=16, stack=3)
+    rng = np.random.default_rng(seed)
+    mean = rng.uniform(0, 255, frame_shape).astype(np.float32)
+    deviation = rng.uniform(4, 90, frame_shape).astype(np.float32)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Network(
+            settings,
+            frame_shape,
+            heads or {"policy": 3, "value": 1},
+            InputStatistics(mean, deviation),
+            precision,
+        )
+
+
+def random_ends(
+    rng: np.random.Generator, shape: tuple[int, int]
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return (terminated, truncated), bool of ``shape``; no step is both."""
+    kind = rng.choice(3, size=shape, p=[0.7, 0.15, 0.15])
+    return kind == 1, kind == 2
+
+
+def random_trajectory(
+    rng: np.random.Generator,
+    actor: int = 0,
+    round: int = 0,
+    games: int = 2,
+    length: int = 5,
+    stack: int = 3,
+    frame_shape: tuple[int, int] = (10, 5),
+    actions: int = 3,
+    number: int = 0,
+) -> Trajectory:
+    """Return a trajectory of noise whose ages agree with its ends of games."""
+    shape = (games, length)
+    terminated, truncated = random_ends(rng, shape)
+    ages = np.zeros((games, length + 1), dtype=np.int64)
+    ages[:, 0] = rng.integers(0, 5, size=games)
+    for t in range(length):
+        ages[:, t + 1] = np.where(terminated[:, t] | truncated[:, t], 0, ages[:, t] + 1)
+    return Trajectory(
+        actor=actor,
+        round=round,
+        version=Version(0, number),
+        frames=rng.integers(0, 256, (games, length + stack, *frame_shape), dtype=np.uint8),
+        ages=ages,
+        actions=rng.integers(actions, size=shape),
+        rewards=rng.normal(size=shape).astype(np.float32),
+        terminated=terminated,
+        truncated=truncated,
+        counted=~truncated & (rng.random(shape) < 0.9),
+        log_probs=np.log(rng.uniform(0.1, 0.9, shape)).astype(np.float32),
+        state=np.zeros((games, 0), dtype=np.float32),
+    )
+
+
+def catch(steps: int, **changes: Any) -> Experiment:
+    """Return the Catch preset that stops after ``steps`` and writes no TensorBoard events."""
+    return replace(
+        PRESETS["catch"],
+        stop=StopRule(steps=steps),
+        tracker=TrackerSettings(tensorboard=False),
+        **changes,
+    )
+
+
+def short_pong(rounds: int, servers: int = 1, **changes: Any) -> Experiment:
+    """Return real Pong in small: rounds of 2 actors x 2 games x 16 steps, after 64 random ones."""
+    shape = Shape(actors=2, games=2, length=16, servers=servers, random_steps=64)
+    fields: dict[str, Any] = {
+        "games": GameSettings(game="pong"),
+        "network": NetworkSettings(width=32, precision="float32"),
+        "algorithm": APPO(minibatch=32),
+        "shape": shape,
+        "stop": StopRule(steps=64 + 64 * rounds),
+        "tracker": TrackerSettings(tensorboard=False),
+    }
+    return Experiment(**(fields | changes))

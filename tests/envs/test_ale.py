@@ -1,0 +1,156 @@
+"""The single game against ale-py's vector environment, and its own extras."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+
+from gelada.envs.ale import AleGame
+from gelada.envs.atari import AtariGames
+from gelada.envs.games import GameSettings
+from gelada.seeding import game_seeds
+from gelada.types import Bytes
+
+
+def compare(settings: GameSettings, seed: int, steps: int) -> dict[str, int]:
+    """Play the same actions in both; return how often each kind of end happened."""
+    vector, single = AtariGames(settings, np.array([seed])), AleGame(settings, seed)
+    assert single.action_names == vector.action_names
+    rng = np.random.default_rng(seed)
+    np.testing.assert_array_equal(single.reset(), vector.reset()[0])
+    counts = {"over": 0, "truncated": 0, "forced": 0, "rewards": 0}
+    for action in rng.integers(vector.actions, size=steps):
+        theirs, mine = vector.step(np.array([action])), single.step(int(action))
+        assert mine.reward == theirs.rewards[0]
+        assert mine.terminated == theirs.terminated[0]
+        assert mine.truncated == theirs.truncated[0]
+        assert mine.over == theirs.over[0]
+        assert mine.forced == theirs.forced[0]
+        frame = single.reset() if mine.over else mine.frame
+        np.testing.assert_array_equal(frame, theirs.frames[0])
+        counts["over"] += mine.over
+        counts["truncated"] += mine.truncated
+        counts["forced"] += mine.forced
+        counts["rewards"] += mine.reward != 0
+    return counts
+
+
+@pytest.mark.parametrize("game", ["pong", "ms_pacman", "space_invaders", "seaquest", "assault"])
+def test_equals_the_vector_environment(game: str) -> None:
+    seed = int(game_seeds(3, game, 1)[0])
+    counts = compare(GameSettings(game=game, size=84), seed, 250)
+    assert counts["rewards"] > 0
+
+
+@pytest.mark.parametrize("life_loss_ends", [False, True])
+def test_equals_the_vector_environment_over_lost_lives_and_games(life_loss_ends: bool) -> None:
+    settings = GameSettings(game="breakout", life_loss_ends=life_loss_ends)
+    counts = compare(settings, 12345, 700)
+    assert counts["over"] >= 2
+    assert counts["forced"] >= 4 * counts["over"]  # five lives: four losses before the last
+    assert counts["truncated"] == 0
+
+
+def test_equals_the_vector_environment_with_sticky_actions() -> None:
+    counts = compare(GameSettings(game="breakout", sticky=0.25), 99, 600)
+    assert counts["over"] >= 1
+
+
+@pytest.mark.parametrize("max_frames", [120, 122])
+def test_equals_the_vector_environment_over_truncations(max_frames: int) -> None:
+    counts = compare(GameSettings(game="pong", max_frames=max_frames), 7, 320)
+    assert counts["truncated"] == counts["over"] == 320 // -(-max_frames // 4)
+
+
+@pytest.mark.parametrize("noop_max", [0, 1, 30])
+@pytest.mark.parametrize("game", ["pong", "ms_pacman"])
+def test_first_frames_are_those_of_the_vector_environment(game: str, noop_max: int) -> None:
+    """The number of no-ops is drawn from the seed as ale-py draws it, game after game."""
+    settings = GameSettings(game=game, noop_max=noop_max, max_frames=4)
+    seeds = game_seeds(1, "first frames", 3)
+    vector = AtariGames(settings, seeds)
+    singles = [AleGame(settings, int(seed)) for seed in seeds]
+    frames = vector.reset()
+    first = np.stack([game.reset() for game in singles])
+    np.testing.assert_array_equal(first, frames)
+    for _ in range(5):
+        frames = vector.step(np.zeros(3, dtype=np.int64)).frames
+        for game in singles:
+            game.step(0)
+        np.testing.assert_array_equal(np.stack([game.reset() for game in singles]), frames)
+
+
+def test_frame_is_the_maximum_of_the_last_two_colour_pictures() -> None:
+    game = AleGame(GameSettings(game="space_invaders"), 5)
+    pictures: list[Bytes] = []
+    game.reset(pictures.append)
+    assert len(pictures) == 1
+    for t in range(40):
+        pictures.clear()
+        frame = game.step(t % game.actions, pictures.append).frame
+        assert [p.shape for p in pictures] == [(210, 160, 3)] * 4
+        # ITU-R 601 luma; the emulator's own grey table may differ by rounding
+        grey = np.stack(pictures[-2:]).astype(np.float64) @ np.array([0.299, 0.587, 0.114])
+        small = cv2.resize(grey.max(axis=0), (42, 42), interpolation=cv2.INTER_AREA)
+        assert np.abs(small - frame).max() <= 1.5
+
+
+def test_pictures_may_be_kept() -> None:
+    """Every picture is an array of its own, not a view of a buffer that is written again."""
+    game = AleGame(GameSettings(game="breakout"), 5)
+    kept: list[Bytes] = []
+    copies: list[bytes] = []
+
+    def watch(picture: Bytes) -> None:
+        kept.append(picture)
+        copies.append(picture.tobytes())
+
+    game.reset(watch)
+    for t in range(30):
+        game.step(t % game.actions, watch)
+    assert len(kept) == 1 + 4 * 30
+    assert [picture.tobytes() for picture in kept] == copies
+    assert len(set(copies)) > 20
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_restore_goes_on_from_the_cloned_moment(other: bool) -> None:
+    """Sticky actions, lives, forced FIRE, frame limit and the next game's no-ops included."""
+    settings = GameSettings(game="breakout", sticky=0.25, max_frames=1600)
+    game = AleGame(settings, 31)
+    game.reset()
+    rng = np.random.default_rng(0)
+    for action in rng.integers(game.actions, size=37):
+        game.step(int(action))
+    moment = game.clone()
+    actions = rng.integers(game.actions, size=500)
+
+    def play(game: AleGame) -> list[tuple[object, ...]]:
+        told: list[tuple[object, ...]] = []
+        for action in actions:
+            step = game.step(int(action))
+            frame = game.reset() if step.over else step.frame
+            told.append((frame.tobytes(), *step[1:]))
+        return told
+
+    first = play(game)
+    again = AleGame(settings, 1) if other else game
+    again.restore(moment)
+    assert play(again) == first
+    assert sum(bool(told[4]) for told in first) >= 1  # a game over is among them
+
+
+def test_a_game_that_is_over_must_be_reset() -> None:
+    game = AleGame(replace(GameSettings(), max_frames=8), 1)
+    with pytest.raises(ValueError, match="reset it"):
+        game.step(0)
+    game.reset()
+    assert not game.step(0).over
+    assert game.step(0).truncated
+    with pytest.raises(ValueError, match="reset it"):
+        game.step(0)
+    game.reset()
+    assert not game.step(0).over

@@ -1,0 +1,165 @@
+"""The vector of Atari games against what ale-py itself says about the same games."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from ale_py import Action
+
+from gelada.envs.ale import AleGame
+from gelada.envs.atari import AtariGames
+from gelada.envs.games import GameSettings, make_games
+from gelada.seeding import game_seeds
+from players import raw_step, raw_vector
+
+BREAKOUT = GameSettings(game="breakout")
+SEEDS = game_seeds(1, "test", 3)
+
+
+@pytest.mark.parametrize("life_loss_ends", [False, True])
+def test_a_lost_life_is_not_a_lost_game(life_loss_ends: bool) -> None:
+    """Breakout has five lives; only the emulator's count of frames says that a game is over."""
+    games = AtariGames(replace(BREAKOUT, life_loss_ends=life_loss_ends), SEEDS)
+    ale = raw_vector(BREAKOUT, len(SEEDS), 1)
+    fire = list(ale.get_action_set()).index(Action.FIRE)
+    games.reset()
+    _, info = ale.reset(np.arange(len(SEEDS)), SEEDS)
+    lives, frame, must_fire = info["lives"].copy(), info["episode_frame_number"].copy(), None
+    rng = np.random.default_rng(1)
+    lost_lives, lost_games = 0, 0
+    for _ in range(450):
+        actions = rng.integers(games.actions, size=len(SEEDS))
+        step = games.step(actions)
+        expected = np.zeros(len(SEEDS), dtype=bool) if must_fire is None else must_fire
+        np.testing.assert_array_equal(step.forced, expected)
+        _, rewards, terminated, _, info = raw_step(ale, np.where(step.forced, fire, actions))
+        over = info["episode_frame_number"] < frame
+        np.testing.assert_array_equal(step.over, over)
+        np.testing.assert_array_equal(step.over, terminated)
+        must_fire = (info["lives"] < lives) & ~over
+        np.testing.assert_array_equal(step.terminated, over | must_fire if life_loss_ends else over)
+        np.testing.assert_array_equal(step.rewards, rewards)
+        assert not step.truncated.any()
+        lives, frame = info["lives"].copy(), info["episode_frame_number"].copy()
+        lost_lives += int(must_fire.sum())
+        lost_games += int(over.sum())
+    assert lost_games >= 3
+    assert lost_lives >= 4 * lost_games
+
+
+def test_no_fire_where_it_is_not_wanted() -> None:
+    games = AtariGames(replace(BREAKOUT, fire_on_life_loss=False), SEEDS[:1])
+    games.reset()
+    rng = np.random.default_rng(1)
+    lives, lost = 5, 0
+    for action in rng.integers(games.actions, size=200):
+        assert not games.step(np.array([action])).forced[0]
+        lost += int(games._lives[0] < lives)
+        lives = int(games._lives[0])
+    assert lost >= 2
+
+
+@pytest.mark.parametrize(("max_frames", "steps"), [(80, 20), (82, 21)])
+def test_a_game_that_is_cut_off_is_truncated(max_frames: int, steps: int) -> None:
+    games = make_games(GameSettings(max_frames=max_frames), SEEDS)
+    first = games.reset()
+    for t in range(1, 3 * steps + 1):
+        step = games.step(np.zeros(len(SEEDS), dtype=np.int64))
+        expected = np.full(len(SEEDS), t % steps == 0)
+        np.testing.assert_array_equal(step.truncated, expected)
+        np.testing.assert_array_equal(step.over, expected)
+        assert not step.terminated.any()
+    assert step.frames.shape == first.shape == (len(SEEDS), 42, 42)
+
+
+def test_lives_at_the_end_of_a_game_are_the_next_games() -> None:
+    """With extra lives won, the next game begins with fewer: no life was lost by that."""
+    games = AtariGames(replace(BREAKOUT, max_frames=40, life_loss_ends=True), SEEDS)
+    games.reset()
+    for _ in range(9):
+        assert not games.step(np.zeros(3, dtype=np.int64)).over.any()
+    games._lives = games._lives + 3
+    step = games.step(np.zeros(3, dtype=np.int64))
+    assert step.over.all()
+    assert not step.terminated.any()
+    assert not games.step(np.zeros(3, dtype=np.int64)).forced.any()
+
+
+def test_rewards_are_raw() -> None:
+    """A pellet of Ms. Pac-Man is worth 10."""
+    games = AtariGames(GameSettings(game="ms_pacman"), SEEDS)
+    games.reset()
+    rng = np.random.default_rng(1)
+    rewards = np.stack([games.step(rng.integers(9, size=3)).rewards for _ in range(200)])
+    assert rewards.dtype == np.float32
+    assert rewards.max() >= 10
+    assert set(np.unique(rewards % 10)) == {0}
+    assert (rewards.sum(axis=0) >= 50).all()
+
+
+def test_steps_may_be_kept() -> None:
+    """No array of a step is a view of a buffer that a later step writes again."""
+    games = AtariGames(BREAKOUT, SEEDS)
+    games.reset()
+    kept, copies = [], []
+    for t in range(40):
+        kept.append(games.step(np.full(3, t % games.actions)))
+        copies.append([field.tobytes() for field in kept[-1]])
+    for step, copy in zip(kept, copies, strict=True):
+        assert [field.tobytes() for field in step] == copy
+
+
+def test_sticky_actions_make_the_game_random() -> None:
+    """Without them and without no-ops two seeds play the same game, with them they do not."""
+
+    def play(sticky: float) -> np.ndarray:
+        games = AtariGames(GameSettings(game="breakout", sticky=sticky, noop_max=0), SEEDS)
+        frames = [games.reset()]
+        rng = np.random.default_rng(0)
+        actions = rng.integers(games.actions, size=60)
+        return np.stack([*frames, *(games.step(np.full(3, a)).frames for a in actions)])
+
+    sure, sticky = play(0.0), play(0.25)
+    for a, b in combinations(range(3), 2):
+        np.testing.assert_array_equal(sure[:, a], sure[:, b])
+        assert not np.array_equal(sticky[:, a], sticky[:, b])
+    np.testing.assert_array_equal(play(0.25), sticky)
+
+
+def test_sticky_actions_repeat_with_their_probability() -> None:
+    """After one frame of LEFT the emulator's memory says if LEFT or the NOOP before was done."""
+
+    def paddle(game: AleGame, action: str) -> int:
+        game.reset()
+        game.step(game.action_names.index(action))
+        return int(game._ale.getRAM()[70])
+
+    settings = GameSettings(game="breakout", noop_max=0, frame_skip=1)
+    sure, sticky = AleGame(settings, 5), AleGame(replace(settings, sticky=0.25), 5)
+    moved, stayed = paddle(sure, "LEFT"), paddle(sure, "NOOP")
+    assert moved != stayed
+    tries = 300
+    places = [paddle(sticky, "LEFT") for _ in range(tries)]
+    assert set(places) == {moved, stayed}
+    assert abs(places.count(stayed) / tries - 0.25) < 3 * np.sqrt(0.25 * 0.75 / tries)
+
+
+def test_action_sets() -> None:
+    assert AtariGames(GameSettings(), SEEDS[:1]).actions == 6
+    full = AtariGames(GameSettings(full_actions=True), SEEDS[:1])
+    assert full.actions == len(set(full.action_names)) == 18
+    assert full.action_names[:2] == ("NOOP", "FIRE")
+
+
+def test_a_seed_gives_the_same_games_whatever_plays_beside_it() -> None:
+    together = AtariGames(BREAKOUT, SEEDS, threads=2)
+    alone = AtariGames(BREAKOUT, SEEDS[1:2])
+    np.testing.assert_array_equal(together.reset()[1], alone.reset()[0])
+    rng = np.random.default_rng(0)
+    for actions in rng.integers(4, size=(250, 3)):
+        ours, theirs = together.step(actions), alone.step(actions[1:2])
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(a[1], b[0])

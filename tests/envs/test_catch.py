@@ -1,0 +1,71 @@
+"""The rules of Catch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gelada.envs.catch import COLUMNS, ROWS, CatchGames
+from gelada.types import Bytes, Ints
+
+
+def ball(frame: Bytes) -> tuple[int, int]:
+    """Return row and column of the ball, which is above the paddle's row."""
+    row, column = np.argwhere(frame[:-1])[0]
+    return int(row), int(column)
+
+
+def paddle(frame: Bytes) -> int:
+    return int(np.flatnonzero(frame[-1])[0])
+
+
+def test_a_game_by_the_rules() -> None:
+    games = CatchGames(np.arange(1, 17))
+    frames = games.reset()
+    assert frames.shape == (16, ROWS, COLUMNS) == (16, 10, 5)
+    assert frames.dtype == np.uint8
+    assert set(np.unique(frames)) == {0, 255}
+    assert ((frames > 0).sum(axis=(1, 2)) == 2).all()
+    rng = np.random.default_rng(0)
+    start = frames
+    scores = np.zeros(16)
+    for t in range(1, ROWS):
+        actions: Ints = rng.integers(3, size=16)
+        step = games.step(actions)
+        wanted = [np.clip(paddle(f) + a - 1, 0, 4) for f, a in zip(frames, actions, strict=True)]
+        assert step.rewards.dtype == np.float32
+        assert not step.truncated.any()
+        assert not step.forced.any()
+        np.testing.assert_array_equal(step.over, step.terminated)
+        assert step.over.all() == step.over.any() == (t == ROWS - 1)
+        for b in range(16):
+            column = ball(start[b])[1]
+            if t < ROWS - 1:
+                assert ball(step.frames[b]) == (t, column)
+                assert paddle(step.frames[b]) == wanted[b]
+                assert step.rewards[b] == 0
+            else:
+                assert step.rewards[b] == (1.0 if wanted[b] == column else -1.0)
+                assert ball(step.frames[b])[0] == 0  # the next game has begun
+                assert paddle(step.frames[b]) == 2
+        scores += step.rewards
+        frames = step.frames
+    assert set(scores) == {-1.0, 1.0}
+
+
+def test_balls_fall_anywhere() -> None:
+    games = CatchGames(np.arange(1, 65))
+    columns = []
+    frames = games.reset()
+    for _ in range(20):
+        columns += [ball(frame)[1] for frame in frames]
+        for _ in range(ROWS - 1):
+            frames = games.step(np.ones(64, dtype=np.int64)).frames
+    counts = np.bincount(columns, minlength=5)
+    expected = len(columns) / 5
+    assert ((counts - expected) ** 2 / expected).sum() < 18.5  # chi-square, 4 degrees, 99.9 %
+
+
+def test_seeds_decide() -> None:
+    first = CatchGames(np.arange(1, 65)).reset()
+    np.testing.assert_array_equal(CatchGames(np.arange(1, 65)).reset(), first)
+    assert not np.array_equal(CatchGames(np.arange(2, 66)).reset(), first)

@@ -1,0 +1,54 @@
+"""Starting the command line as a process of its own, on Catch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CATCH = ("train", "catch", "--no-finish", "--no-tensorboard")
+
+
+def start(*args: object, script: Path | None = None) -> subprocess.Popen[str]:
+    """Start ``gelada ARGS``, or a driver script in its place."""
+    command = [str(script)] if script else ["-m", "gelada.cli"]
+    return subprocess.Popen(
+        [sys.executable, *command, *map(str, args)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Return exit code, stdout and stderr of a process that ends by itself."""
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def gelada(*args: object) -> tuple[int, str, str]:
+    """Run ``gelada ARGS``; return exit code, stdout and stderr."""
+    return finish(start(*args))
+
+
+def wait_until(holds: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Wait for something that a process does."""
+    until = time.monotonic() + 60
+    while not holds():
+        if process.poll() is not None or time.monotonic() > until:
+            process.kill()
+            pytest.fail(f"it never came; stderr: {process.communicate()[1]}")
+        time.sleep(0.02)
+
+
+def complete(run: Path) -> list[dict[str, Any]]:
+    """Return what the JSONs of a run's checkpoints say, oldest first."""
+    return [
+        json.loads(path.read_text()) for path in sorted((run / "checkpoints").glob("[0-9]*.json"))
+    ]

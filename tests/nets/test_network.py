@@ -1,0 +1,133 @@
+"""The network's sizes, its input and its copy for acting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_net
+from gelada.nets.network import FLOOR, LIMIT, NetworkSettings, measure_input
+
+
+def count_of(settings: NetworkSettings, side: int, heads: dict[str, int]) -> int:
+    net = make_net(settings, (side, side), heads)
+    return sum(p.numel() for p in net.parameters())
+
+
+def test_nature_dqn_has_the_papers_1_686_180_parameters() -> None:
+    """By hand, Mnih et al. 2015: 84 -> 20 -> 9 -> 7, four actions."""
+    convolutions = (32 * 4 * 64 + 32) + (64 * 32 * 16 + 64) + (64 * 64 * 9 + 64)
+    hidden = 7 * 7 * 64 * 512 + 512
+    settings = NetworkSettings(torso="nature", width=512, layer_norm=False)
+    count = count_of(settings, 84, {"q": 4})
+    assert count == convolutions + hidden + 512 * 4 + 4 == 1_686_180
+
+
+def test_the_small_network_has_217_207_parameters() -> None:
+    """By hand: 42 -> 13 -> 5; layer norm has a weight and a bias for each unit."""
+    convolutions = (16 * 4 * 25 + 16) + (32 * 16 * 16 + 32)
+    hidden = 5 * 5 * 32 * 256 + 256 + 2 * 256
+    heads = 256 * 6 + 6 + 256 + 1
+    count = count_of(NetworkSettings(), 42, {"policy": 6, "value": 1})
+    assert count == convolutions + hidden + heads == 217_207
+
+
+def test_a_frame_too_small_for_the_convolutions_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"\(20, 20\) are too small for the torso 'nature'"):
+        make_net(NetworkSettings(torso="nature"), (20, 20))
+
+
+def test_weights_are_orthogonal_and_biases_0_at_the_start() -> None:
+    net = make_net(NetworkSettings(width=64), (42, 42))
+    parameters = dict(net.named_parameters())
+    for name, gain in [("torso.hidden", 2.0), ("heads.policy", 1e-4), ("heads.value", 1.0)]:
+        weight = parameters[f"{name}.weight"].detach()
+        torch.testing.assert_close(weight @ weight.T, gain * torch.eye(len(weight)))
+        assert not parameters[f"{name}.bias"].any()
+
+
+def test_the_first_policy_is_almost_uniform() -> None:
+    net = make_net(NetworkSettings(), (42, 42), {"policy": 6, "value": 1})
+    stacks = torch.randn(32, 4, 42, 42, generator=torch.Generator().manual_seed(0))
+    policy = net(stacks)["policy"].softmax(dim=1)
+    assert (policy - 1 / 6).abs().max() < 0.01
+
+
+def test_statistics_are_mean_and_deviation_of_each_pixel() -> None:
+    rng = np.random.default_rng(1)
+    frames = rng.integers(0, 256, (300, 4, 6), dtype=np.uint8)
+    frames[:, 0, 0] = 90  # never changes
+    frames[:, 0, 1] = np.where(np.arange(300) == 7, 2, 0)  # hardly ever
+    found = measure_input(frames)
+    assert found.mean.dtype == found.deviation.dtype == np.float32
+    values = frames.astype(np.float64)
+    mean = values.sum(axis=0) / 300
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-5)
+    deviation = np.sqrt(((values - mean) ** 2).sum(axis=0) / 300)
+    np.testing.assert_allclose(found.deviation[1:], deviation[1:], rtol=1e-4)
+    assert found.deviation[0, :2].tolist() == [FLOOR, FLOOR]
+    assert found.mean[0, 0] == 90.0
+
+
+def test_seen_frames_are_standardised_pixel_by_pixel_and_clipped() -> None:
+    net = make_net(frame_shape=(6, 7))
+    frames = np.random.default_rng(2).integers(0, 256, (5, 3, 6, 7), dtype=np.uint8)
+    mean, deviation = net.mean.double().numpy(), 1 / net.scale.double().numpy()
+    want = np.clip((frames - mean) / deviation, -LIMIT, LIMIT)
+    assert (np.abs(want) == LIMIT).any()
+    seen = net.see(torch.from_numpy(frames))
+    assert seen.dtype == torch.float32
+    np.testing.assert_allclose(seen, want, rtol=1e-4, atol=1e-5)
+    black = np.clip(-mean / deviation, -LIMIT, LIMIT)
+    np.testing.assert_allclose(net.black(), black, rtol=1e-4, atol=1e-5)
+
+
+def test_frames_of_the_random_games_have_mean_0_and_deviation_1_once_seen() -> None:
+    frames = np.random.default_rng(3).integers(60, 200, (500, 6, 7), dtype=np.uint8)
+    net = make_net(frame_shape=(6, 7))
+    statistics = measure_input(frames)
+    net.mean.copy_(torch.from_numpy(statistics.mean))
+    net.scale.copy_(1 / torch.from_numpy(statistics.deviation))
+    seen = net.see(torch.from_numpy(frames))
+    assert seen.mean(dim=0).abs().max() < 1e-4
+    assert (seen.std(dim=0, unbiased=False) - 1).abs().max() < 1e-3
+
+
+def test_a_float32_copy_for_acting_gives_the_same_policy_exactly() -> None:
+    net = make_net(NetworkSettings(), (42, 42), {"policy": 6, "value": 1})
+    acting = net.for_acting()
+    assert not any(p.requires_grad for p in acting.parameters())
+    stacks = torch.randn(16, 4, 42, 42, generator=torch.Generator().manual_seed(4))
+    want, found = net(stacks), acting(stacks)
+    assert all(torch.equal(want[name], found[name]) for name in want)
+
+
+def test_a_bfloat16_copy_for_acting_gives_almost_the_same_policy() -> None:
+    heads = {"policy": 6, "value": 1}
+    net = make_net(NetworkSettings(), (42, 42), heads, precision="bfloat16")
+    with torch.no_grad():
+        net.heads["policy"].weight.mul_(100.0)  # a policy with something to get wrong
+    acting = net.for_acting()
+    assert next(acting.torso.parameters()).dtype == torch.bfloat16
+    assert next(acting.heads.parameters()).dtype == torch.float32
+    frames = np.random.default_rng(5).integers(0, 256, (64, 4, 42, 42), dtype=np.uint8)
+    seen = net.see(torch.from_numpy(frames))
+    assert seen.dtype == torch.bfloat16
+    want, found = net(seen)["policy"], acting(seen)["policy"]
+    assert want.dtype == found.dtype == torch.float32
+    assert want.softmax(dim=1).max() > 0.4
+    assert (want.softmax(dim=1) - found.softmax(dim=1)).abs().max() < 0.02
+    exact = make_net(NetworkSettings(), (42, 42), heads)
+    exact.load_state_dict(net.state_dict())
+    precise = exact(exact.see(torch.from_numpy(frames)))["policy"]
+    assert (precise.softmax(dim=1) - found.softmax(dim=1)).abs().max() < 0.03
+
+
+def test_a_copy_for_acting_shares_no_memory() -> None:
+    net = make_net()
+    acting = net.for_acting()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.fill_(7.0)
+    assert not any(bool((p == 7.0).any()) for p in acting.parameters())

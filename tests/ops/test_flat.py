@@ -1,0 +1,202 @@
+"""The flat vector: views that hold, tears that are found, and what is done to it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from conftest import make_net
+from gelada.nets.network import Network, NetworkSettings
+from gelada.ops.flat import FlatParameters, Layout
+
+
+@pytest.fixture
+def flat() -> FlatParameters:
+    """Return the small convolutional network's parameters."""
+    return FlatParameters(make_net(NetworkSettings(width=32), (42, 42)))
+
+
+def learn_a_little(flat: FlatParameters) -> None:
+    """Write a gradient and step against it."""
+    net = flat.module
+    assert isinstance(net, Network)
+    flat.zero_gradients()
+    stacks = torch.randn(4, net.stack, *net.mean.shape, generator=torch.Generator().manual_seed(1))
+    outputs = net(stacks)
+    torch.autograd.backward(sum(out.square().mean() for out in outputs.values()))
+    flat.clip(1.0)
+    flat.values.sub_(flat.gradients, alpha=0.1)
+
+
+def test_views_hold_through_learning_and_see_every_write(flat: FlatParameters) -> None:
+    learn_a_little(flat)
+    flat.check()
+    for name, parameter in flat.module.named_parameters():
+        assert parameter.grad is not None
+        assert parameter.grad.abs().max() > 0, name
+    flat.values.fill_(0.5)
+    assert all(bool((p == 0.5).all()) for p in flat.module.parameters())
+    flat.zero_gradients()
+    flat.check()
+    assert all(p.grad is not None and not p.grad.any() for p in flat.module.parameters())
+
+
+def test_flattening_changes_no_output() -> None:
+    net = make_net(NetworkSettings(width=32), (42, 42))
+    stacks = torch.randn(4, 4, 42, 42, generator=torch.Generator().manual_seed(1))
+    before = net(stacks)
+    FlatParameters(net)
+    after = net(stacks)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_given_vector_wins_over_the_modules_content(flat: FlatParameters) -> None:
+    other = make_net(NetworkSettings(width=32), (42, 42), seed=9)
+    assert not torch.equal(FlatParameters(other).values, flat.values)
+    shared = FlatParameters(other, flat.values)
+    assert shared.values.data_ptr() == flat.values.data_ptr()
+    for mine, theirs in zip(other.parameters(), flat.module.parameters(), strict=True):
+        assert mine.data_ptr() == theirs.data_ptr()
+
+
+TEARS: dict[str, Callable[[nn.Module], object]] = {
+    "to float64": lambda m: m.to(torch.float64),
+    "half": lambda m: m.half(),
+    "load_state_dict assign": lambda m: m.load_state_dict(
+        {k: v.clone() for k, v in m.state_dict().items()}, assign=True
+    ),
+    "zero_grad": lambda m: m.zero_grad(),
+    "to contiguous": lambda m: m.to(memory_format=torch.contiguous_format),
+    "a parameter added": lambda m: m.register_parameter("more", nn.Parameter(torch.zeros(3))),
+}
+
+
+@pytest.mark.parametrize("name", TEARS)
+def test_a_torn_view_is_found(name: str, flat: FlatParameters) -> None:
+    flat.check()
+    TEARS[name](flat.module)
+    with pytest.raises(AssertionError, match=r"no longer a view|were added"):
+        flat.check()
+
+
+def test_a_torn_view_is_named(flat: FlatParameters) -> None:
+    parameter = dict(flat.module.named_parameters())["heads.value.bias"]
+    parameter.data = parameter.data.clone()
+    with pytest.raises(AssertionError, match=r"the parameter 'heads\.value\.bias' is no longer"):
+        flat.check()
+
+
+def test_load_state_dict_without_assign_keeps_the_views(flat: FlatParameters) -> None:
+    other = make_net(NetworkSettings(width=32), (42, 42), seed=5)
+    flat.module.load_state_dict(other.state_dict())
+    flat.check()
+    named = flat.layout.named(flat.values)
+    assert all(torch.equal(named[name], p) for name, p in other.named_parameters())
+
+
+def test_channels_last_strides_are_kept(flat: FlatParameters) -> None:
+    weight = next(p for p in flat.module.parameters() if p.dim() == 4)
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+    assert not weight.is_contiguous()
+    assert weight.grad is not None
+    assert weight.grad.stride() == weight.stride()
+    learn_a_little(flat)
+    assert weight.grad.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_named_gives_copies_in_logical_layout_and_fill_is_its_inverse(
+    flat: FlatParameters,
+) -> None:
+    named = flat.layout.named(flat.values)
+    assert list(named) == [name for name, _ in flat.module.named_parameters()]
+    for name, parameter in flat.module.named_parameters():
+        assert named[name].is_contiguous()
+        assert torch.equal(named[name], parameter)
+        assert named[name].data_ptr() != parameter.data_ptr()
+    before = flat.values.clone()
+    flat.values.zero_()
+    flat.layout.fill(flat.values, named)
+    assert torch.equal(flat.values, before)
+
+
+def test_the_same_names_fill_a_module_with_other_strides(flat: FlatParameters) -> None:
+    plain = make_net(NetworkSettings(width=32), (42, 42), seed=7).to(
+        memory_format=torch.contiguous_format
+    )
+    other = FlatParameters(plain)
+    other.layout.fill(other.values, flat.layout.named(flat.values))
+    for mine, theirs in zip(plain.parameters(), flat.module.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    assert not torch.equal(other.values, flat.values)  # another order in memory
+
+
+def test_fill_refuses_missing_names_and_other_shapes(flat: FlatParameters) -> None:
+    named = flat.layout.named(flat.values)
+    with pytest.raises(ValueError, match=r"'heads\.value\.bias'.*want \(1,\), found \(2,\)"):
+        flat.layout.fill(flat.values, named | {"heads.value.bias": torch.zeros(2)})
+    del named["heads.policy.bias"]
+    with pytest.raises(ValueError, match=r"'heads\.policy\.bias'.*found nothing"):
+        flat.layout.fill(flat.values, named)
+
+
+@given(count=st.integers(1, 400), parts=st.integers(1, 8))
+def test_padding_and_cuts_are_multiples_of_64(count: int, parts: int) -> None:
+    module = nn.ParameterDict({"only": nn.Parameter(torch.zeros(count))})
+    layout = Layout(module)
+    assert layout.count == count
+    assert layout.size % 64 == 0
+    assert 0 <= layout.size - count < 64
+    if parts > layout.size // 64:
+        with pytest.raises(ValueError, match=rf"cannot cut {layout.size} .* into {parts} parts"):
+            layout.cut(parts)
+        return
+    cuts = layout.cut(parts)
+    sizes = [c.stop - c.start for c in cuts]
+    assert np.concatenate([np.arange(layout.size)[c] for c in cuts]).tolist() == list(
+        range(layout.size)
+    )
+    assert all(size % 64 == 0 for size in sizes)
+    assert max(sizes) - min(sizes) <= 64
+
+
+@pytest.mark.parametrize("limit", [0.01, 1.0, 1e6])
+def test_clip_is_torchs(flat: FlatParameters, limit: float) -> None:
+    learn_a_little(flat)
+    random = torch.Generator().manual_seed(8)
+    for parameter in flat.module.parameters():
+        assert parameter.grad is not None
+        parameter.grad.copy_(torch.randn(parameter.shape, generator=random))
+    copies = [nn.Parameter(p.detach().clone()) for p in flat.module.parameters()]
+    for copy, parameter in zip(copies, flat.module.parameters(), strict=True):
+        assert parameter.grad is not None
+        copy.grad = parameter.grad.clone()
+    want = nn.utils.clip_grad_norm_(copies, limit)
+    norm = flat.clip(limit)
+    assert norm.item() == pytest.approx(want.item(), rel=1e-5)
+    for copy, parameter in zip(copies, flat.module.parameters(), strict=True):
+        assert copy.grad is not None
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, copy.grad, rtol=1e-5, atol=0)
+
+
+def test_a_module_that_is_not_float32_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"is torch\.float64"):
+        FlatParameters(nn.Linear(2, 2).double())
+
+
+def test_a_vector_of_another_size_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"must be float32\[64\]"):
+        FlatParameters(nn.Linear(2, 2), torch.zeros(6))
+
+
+def test_a_parameter_with_gaps_is_refused() -> None:
+    module = nn.Linear(2, 2)
+    module.weight.data = torch.zeros(2, 4)[:, ::2]
+    with pytest.raises(ValueError, match="'weight' has gaps or overlaps"):
+        FlatParameters(module)

@@ -1,0 +1,102 @@
+"""Adam and RMSProp against the papers' algorithms in numpy, and cut into slices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_net
+from gelada.nets.network import NetworkSettings
+from gelada.ops.flat import FlatParameters
+from gelada.ops.optimizers import OptimizerSettings, make_optimizer
+
+Array = np.ndarray[Any, Any]
+STEPS, SIZE = 50, 192
+SETTINGS = {
+    "adam": OptimizerSettings(beta1=0.8, beta2=0.99, epsilon=1e-3),
+    "rmsprop": OptimizerSettings(optimizer="rmsprop", decay=0.9, momentum=0.0, epsilon=0.1),
+    "rmsprop momentum": OptimizerSettings(optimizer="rmsprop", decay=0.9, momentum=0.7),
+}
+
+
+def slow_adam(theta: Array, gradients: Array, rates: Array, s: OptimizerSettings) -> Array:
+    """Kingma & Ba 2015, algorithm 1."""
+    m, v = np.zeros_like(theta), np.zeros_like(theta)
+    for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), start=1):
+        m = s.beta1 * m + (1 - s.beta1) * g
+        v = s.beta2 * v + (1 - s.beta2) * g**2
+        m_hat, v_hat = m / (1 - s.beta1**t), v / (1 - s.beta2**t)
+        theta = theta - rate * m_hat / (np.sqrt(v_hat) + s.epsilon)
+    return theta
+
+
+def slow_rmsprop(theta: Array, gradients: Array, rates: Array, s: OptimizerSettings) -> Array:
+    """Mnih et al. 2016, section 4.4, with TensorFlow's momentum and first mean square of 1."""
+    g, m = np.ones_like(theta), np.zeros_like(theta)
+    for d, rate in zip(gradients, rates, strict=True):
+        g = s.decay * g + (1 - s.decay) * d**2
+        m = s.momentum * m + rate * d / np.sqrt(g + s.epsilon)
+        theta = theta - m
+    return theta
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_fifty_steps_are_the_papers(name: str) -> None:
+    settings, rng = SETTINGS[name], np.random.default_rng(2)
+    theta = rng.normal(size=SIZE)
+    gradients = rng.normal(scale=np.logspace(-3, 1, SIZE), size=(STEPS, SIZE))
+    rates = np.geomspace(1e-2, 1e-4, STEPS)
+    values = torch.from_numpy(theta.astype(np.float32))
+    optimizer = make_optimizer(values, settings)
+    for gradient, rate in zip(gradients, rates, strict=True):
+        optimizer.step(torch.from_numpy(gradient.astype(np.float32)), float(rate))
+    slow = slow_adam if settings.optimizer == "adam" else slow_rmsprop
+    want = slow(theta, gradients, rates, settings)
+    assert np.abs(want - theta).mean() > 1e-3  # far more than the tolerance
+    np.testing.assert_allclose(values, want, rtol=1e-5, atol=1e-6)
+    assert optimizer.state()["count"].item() == STEPS
+
+
+@pytest.mark.parametrize("parts", [2, 3, 5])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_slices_step_bit_for_bit_like_the_whole(name: str, parts: int) -> None:
+    settings = SETTINGS[name]
+    nets = [make_net(NetworkSettings(torso="tiny", width=23, stack=2)) for _ in range(2)]
+    whole, cut = (FlatParameters(net) for net in nets)
+    cuts = cut.layout.cut(parts)
+    one = make_optimizer(whole.values, settings)
+    many = [make_optimizer(cut.values[c], settings) for c in cuts]
+    random = torch.Generator().manual_seed(3)
+    for _ in range(STEPS):
+        gradient = torch.randn(whole.layout.size, generator=random)
+        one.step(gradient, 1e-2)
+        for optimizer, c in zip(many, cuts, strict=True):
+            optimizer.step(gradient[c], 1e-2)
+    assert torch.equal(whole.values, cut.values)
+    for key, tensor in one.state().items():
+        parts_of_it = [optimizer.state()[key] for optimizer in many]
+        if tensor.dim():
+            assert torch.equal(tensor, torch.cat(parts_of_it))
+        else:
+            assert all(torch.equal(tensor, part) for part in parts_of_it)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_state_written_into_a_new_optimizer_goes_on_exactly(name: str) -> None:
+    random = torch.Generator().manual_seed(4)
+    gradients = torch.randn(20, SIZE, generator=random)
+    values = torch.ones(SIZE)
+    optimizer = make_optimizer(values, SETTINGS[name])
+    for gradient in gradients[:10]:
+        optimizer.step(gradient, 1e-2)
+    again = values.clone()
+    resumed = make_optimizer(again, SETTINGS[name])
+    for key, tensor in resumed.state().items():
+        tensor.copy_(optimizer.state()[key])
+    for gradient in gradients[10:]:
+        optimizer.step(gradient, 1e-2)
+        resumed.step(gradient, 1e-2)
+    assert torch.equal(values, again)

@@ -1,0 +1,211 @@
+"""Returns and advantages against slow transcriptions of the papers' sums and products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import random_ends
+from gelada.ops import returns
+
+Array = np.ndarray[Any, Any]
+sizes = st.integers(1, 9)
+seeds = st.integers(0, 2**32 - 1)
+
+
+class Window:
+    """One random window in float64; step t has reward r[t] and leads from v[t] to v[t + 1]."""
+
+    def __init__(self, seed: int, length: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.length = length
+        self.r = rng.normal(size=length)
+        self.v = rng.normal(size=length + 1)
+        self.log_ratio = rng.normal(scale=0.7, size=length)
+        ends = random_ends(rng, (1, length))
+        self.terminated, self.truncated = ends[0][0], ends[1][0]
+
+    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return rewards, values, terminated, truncated as the functions want them."""
+        return tensors(self.r, self.v, self.terminated, self.truncated)
+
+
+def tensors(*arrays: Array) -> Any:
+    """Return arrays as tensors with a leading axis of one window."""
+    return tuple(
+        torch.from_numpy(a if a.dtype == bool else a.astype(np.float32))[None] for a in arrays
+    )
+
+
+def steps_from(w: Window, s: int) -> list[int]:
+    """Return the steps after s whose rewards count for s: to the game's or the window's end.
+
+    A truncated step does not count (what it leads to was not seen); a terminated one is the last.
+    """
+    steps = []
+    for t in range(s, w.length):
+        if w.truncated[t]:
+            break
+        steps.append(t)
+        if w.terminated[t]:
+            break
+    return steps
+
+
+def slow_return(w: Window, s: int, last: int, gamma: float) -> float:
+    """R_s = sum_i gamma^i r_{s+i} + gamma^k V(x_{s+k}) (Mnih et al. 2016), up to x_last."""
+    steps = [t for t in steps_from(w, s) if t < last]
+    total = sum(gamma ** (t - s) * w.r[t] for t in steps)
+    if steps and w.terminated[steps[-1]]:
+        return float(total)
+    return float(total + gamma ** len(steps) * w.v[s + len(steps)])
+
+
+def slow_gae(w: Window, s: int, gamma: float, lam: float) -> float:
+    """A_s = sum_l (gamma lam)^l delta_{s+l} (Schulman et al. 2016, equation 16)."""
+    total = 0.0
+    for t in steps_from(w, s):
+        following = 0.0 if w.terminated[t] else w.v[t + 1]
+        total += (gamma * lam) ** (t - s) * (w.r[t] + gamma * following - w.v[t])
+    return total
+
+
+def slow_vtrace(w: Window, s: int, gamma: float, lam: float, rho_bar: float, c_bar: float) -> float:
+    """v_s = V_s + sum_t gamma^(t-s) (prod_{i=s}^{t-1} c_i) delta_t (Espeholt et al. 2018, 1)."""
+    ratio = np.exp(w.log_ratio)
+    total = w.v[s]
+    for t in steps_from(w, s):
+        product = np.prod([lam * min(c_bar, ratio[i]) for i in range(s, t)])
+        following = 0.0 if w.terminated[t] else w.v[t + 1]
+        delta = min(rho_bar, ratio[t]) * (w.r[t] + gamma * following - w.v[t])
+        total += gamma ** (t - s) * product * delta
+    return float(total)
+
+
+@given(seed=seeds, length=sizes, n=st.integers(1, 12), gamma=st.sampled_from([0.0, 0.9, 1.0]))
+def test_n_step_returns_are_the_formulas(seed: int, length: int, n: int, gamma: float) -> None:
+    w = Window(seed, length)
+    found = returns.n_step(*w.tensors(), gamma, n)[0]
+    want = [slow_return(w, s, min((s // n + 1) * n, length), gamma) for s in range(length)]
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+
+
+@given(seed=seeds, length=sizes, gamma=st.sampled_from([0.9, 1.0]), lam=st.floats(0, 1))
+def test_gae_is_the_formula(seed: int, length: int, gamma: float, lam: float) -> None:
+    w = Window(seed, length)
+    found = returns.gae(*w.tensors(), gamma, lam)
+    want = np.array([slow_gae(w, s, gamma, lam) for s in range(length)])
+    np.testing.assert_allclose(found.advantages[0], want, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.targets[0], want + w.v[:-1], rtol=1e-4, atol=1e-5)
+
+
+@given(
+    seed=seeds,
+    length=sizes,
+    gamma=st.sampled_from([0.9, 1.0]),
+    lam=st.floats(0, 1),
+    limits=st.sampled_from([(1.0, 1.0, 1.0), (2.0, 0.7, 1.3), (0.5, 0.5, 0.5)]),
+)
+def test_vtrace_is_the_formula(
+    seed: int, length: int, gamma: float, lam: float, limits: tuple[float, float, float]
+) -> None:
+    w = Window(seed, length)
+    rho_bar, c_bar, pg_rho_bar = limits
+    (log_ratios,) = tensors(w.log_ratio)
+    found = returns.vtrace(*w.tensors(), log_ratios, gamma, lam, rho_bar, c_bar, pg_rho_bar)
+    v = [slow_vtrace(w, s, gamma, lam, rho_bar, c_bar) for s in range(length)] + [w.v[-1]]
+    np.testing.assert_allclose(found.targets[0], v[:-1], rtol=1e-4, atol=1e-5)
+    advantages = [
+        0.0
+        if w.truncated[s]
+        else min(pg_rho_bar, np.exp(w.log_ratio[s]))
+        * (w.r[s] + gamma * (0.0 if w.terminated[s] else v[s + 1]) - w.v[s])
+        for s in range(length)
+    ]
+    np.testing.assert_allclose(found.advantages[0], advantages, rtol=1e-4, atol=1e-5)
+
+
+@given(seed=seeds, length=sizes)
+def test_on_policy_vtrace_is_the_n_step_return_to_the_windows_end(seed: int, length: int) -> None:
+    w = Window(seed, length)
+    (zeros,) = tensors(np.zeros(length))
+    found = returns.vtrace(*w.tensors(), zeros, 0.97)
+    want = returns.n_step(*w.tensors(), 0.97, n=length)
+    np.testing.assert_allclose(found.targets, want, rtol=1e-4, atol=1e-5)
+
+
+@given(seed=seeds, length=sizes, lam=st.floats(0, 1))
+def test_on_policy_vtrace_targets_are_those_of_gae(seed: int, length: int, lam: float) -> None:
+    w = Window(seed, length)
+    (zeros,) = tensors(np.zeros(length))
+    found = returns.vtrace(*w.tensors(), zeros, 0.97, lam)
+    want = returns.gae(*w.tensors(), 0.97, lam)
+    np.testing.assert_allclose(found.targets, want.targets, rtol=1e-4, atol=1e-5)
+
+
+def all_functions(w: Window) -> dict[str, torch.Tensor]:
+    """Return the targets, and the advantages, of all functions: float32[T] by name."""
+    arguments = w.tensors()
+    (log_ratios,) = tensors(w.log_ratio)
+    gae = returns.gae(*arguments, 0.9, 0.8)
+    vtrace = returns.vtrace(*arguments, log_ratios, 0.9, 0.8)
+    return {
+        "n_step": returns.n_step(*arguments, 0.9, 20)[0],
+        "gae": gae.targets[0],
+        "gae advantage": gae.advantages[0],
+        "vtrace": vtrace.targets[0],
+        "vtrace advantage": vtrace.advantages[0],
+    }
+
+
+@pytest.mark.parametrize("kind", ["terminated", "truncated"])
+def test_nothing_after_an_end_reaches_back_over_it(kind: str) -> None:
+    w = Window(3, 8)
+    w.terminated[:], w.truncated[:] = False, False
+    getattr(w, kind)[4] = True  # a life lost ends the return just like a game: no state is kept
+    before = all_functions(w)
+    w.r[5:] += 1e6
+    w.v[5:] -= 1e6
+    after = all_functions(w)
+    for name in before:
+        assert torch.equal(before[name][:5], after[name][:5]), name
+        assert not torch.isclose(before[name][5:], after[name][5:]).any(), name
+
+
+def test_a_truncated_step_has_advantage_0_and_its_value_as_target() -> None:
+    w = Window(4, 6)
+    w.terminated[:], w.truncated[:] = False, False
+    w.truncated[3] = True
+    w.r[3] = 1e6  # the reward of a step that does not count
+    found = all_functions(w)
+    for name in ("n_step", "gae", "vtrace"):
+        assert found[name][3].item() == np.float32(w.v[3])
+    assert found["gae advantage"][3].item() == 0.0
+    assert found["vtrace advantage"][3].item() == 0.0
+
+
+def test_the_step_before_a_truncated_one_bootstraps_from_its_observation() -> None:
+    w = Window(5, 6)
+    w.terminated[:], w.truncated[:] = False, False
+    w.truncated[3] = True
+    w.log_ratio[:] = 0.0
+    one_step = w.r[2] + 0.9 * w.v[3]
+    found = all_functions(w)
+    for name in ("n_step", "gae", "vtrace"):
+        assert found[name][2].item() == pytest.approx(one_step, rel=1e-5)
+    for name in ("gae advantage", "vtrace advantage"):
+        assert found[name][2].item() == pytest.approx(one_step - w.v[2], rel=1e-5)
+
+
+def test_windows_do_not_touch_each_other() -> None:
+    windows = [Window(seed, 7) for seed in range(5)]
+    together = [torch.cat(parts) for parts in zip(*(w.tensors() for w in windows), strict=True)]
+    found = returns.gae(*together, 0.9, 0.8)
+    for n, w in enumerate(windows):
+        alone = returns.gae(*w.tensors(), 0.9, 0.8)
+        assert torch.equal(found.targets[n], alone.targets[0])

@@ -1,0 +1,133 @@
+"""Agents and emulators that several tests play with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ale_py import ALEVectorInterface, roms
+
+from gelada.agent import Agent, Policy
+from gelada.checkpoint import Checkpoint, write_checkpoint
+from gelada.config import Config, write_config
+from gelada.envs.games import GameSettings, make_games
+from gelada.nets.network import InputStatistics, Network, NetworkSettings
+from gelada.presets import Experiment
+from gelada.types import Bytes, Ints, Version
+
+CATCH = GameSettings(game="catch", size=10)
+
+
+def raw_vector(settings: GameSettings, count: int, stack: int) -> Any:
+    """Return ale-py's own vector environment with stacks of its own."""
+    return ALEVectorInterface(
+        rom_path=roms.get_rom_path(settings.game),
+        num_envs=count,
+        frame_skip=settings.frame_skip,
+        stack_num=stack,
+        img_height=settings.size,
+        img_width=settings.size,
+        noop_max=settings.noop_max,
+        reward_clipping=False,
+        max_episode_steps=settings.max_frames,
+        repeat_action_probability=settings.sticky,
+        full_action_space=settings.full_actions,
+        num_threads=1,
+        autoreset_mode="SameStep",
+    )
+
+
+def raw_step(ale: Any, actions: Ints) -> Any:
+    """Step ale-py's vector environment."""
+    ale.send(actions, np.ones(len(actions), dtype=np.float32))
+    return ale.recv()
+
+
+def make_experiment(settings: GameSettings, stack: int = 4) -> Experiment:
+    """Return an experiment with a small network."""
+    torso: Any = "tiny" if settings.size < 42 else "small"
+    network = NetworkSettings(torso=torso, width=16, stack=stack, precision="float32")
+    return Experiment(games=settings, network=network)
+
+
+def make_checkpoint(experiment: Experiment, actions: int, steps: int = 1000) -> Checkpoint:
+    """Return a checkpoint of random parameters, with a policy that is far from uniform."""
+    settings = experiment.games
+    shape = (10, 5) if settings.game == "catch" else (settings.size, settings.size)
+    mean = np.full(shape, 90.0, dtype=np.float32)
+    statistics = InputStatistics(mean, np.full(shape, 40.0, dtype=np.float32))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        heads = experiment.algorithm.heads(actions)
+        net = Network(experiment.network, shape, heads, statistics, "float32")
+    tensors = {f"parameter/{k}": p.detach().clone() for k, p in net.named_parameters()}
+    tensors["parameter/heads.policy.weight"] *= 100
+    tensors["input/mean"] = torch.from_numpy(statistics.mean)
+    tensors["input/deviation"] = torch.from_numpy(statistics.deviation)
+    return Checkpoint(Version(0, 7), steps, tensors, {})
+
+
+def make_agent(settings: GameSettings = CATCH, stack: int = 4) -> Agent:
+    """Return an agent with random parameters."""
+    experiment = make_experiment(settings, stack)
+    actions = make_games(settings, np.array([1])).actions
+    return Agent(experiment, make_checkpoint(experiment, actions), actions)
+
+
+def write_run(folder: Path, settings: GameSettings = CATCH) -> Experiment:
+    """Write a run's folder with one checkpoint."""
+    experiment = make_experiment(settings)
+    actions = make_games(settings, np.array([1])).actions
+    write_config(folder, Config(settings.game, experiment, actions, {"precision": "float32"}))
+    write_checkpoint(folder / "checkpoints", make_checkpoint(experiment, actions))
+    return experiment
+
+
+class Catcher(Agent):
+    """Plays Catch by a rule: towards the ball, or away from it."""
+
+    def __init__(self, towards: bool = True) -> None:
+        experiment = make_experiment(CATCH)
+        super().__init__(experiment, make_checkpoint(experiment, 3), 3)
+        self.towards = towards
+
+    def act(
+        self,
+        observations: Bytes,
+        policy: Policy = "sampled",
+        random: torch.Generator | None = None,
+    ) -> Ints:
+        single = observations.ndim == 3
+        boards = observations[None, -1] if single else observations[:, -1]
+        ball = boards[:, :-1].max(axis=1).argmax(axis=1)
+        move = np.sign(ball - boards[:, -1].argmax(axis=1))
+        if not self.towards:
+            move = np.where(ball >= 2, -1, 1)
+        actions: Ints = move + 1
+        return actions[0] if single else actions
+
+
+class Scripted(Agent):
+    """Acts by a rule on the whole stack, so that one wrong pixel changes the game; keeps stacks."""
+
+    def __init__(self, settings: GameSettings) -> None:
+        agent = make_agent(settings)
+        experiment = make_experiment(settings)
+        super().__init__(experiment, agent.checkpoint, agent.actions)
+        self.seen: list[Bytes] = []
+        self.done: list[Ints] = []
+
+    def act(
+        self,
+        observations: Bytes,
+        policy: Policy = "sampled",
+        random: torch.Generator | None = None,
+    ) -> Ints:
+        self.seen.append(observations.copy())
+        weights = np.arange(1, self.stack + 1)
+        sums = observations.sum(axis=(-2, -1), dtype=np.int64) @ weights
+        actions: Ints = sums // 7 % self.actions
+        self.done.append(actions)
+        return actions

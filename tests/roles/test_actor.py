@@ -1,0 +1,317 @@
+"""What an actor sends, with which parameters it plays, and what it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_net
+from gelada.algorithms.appo import APPO
+from gelada.envs.catch import CatchGames
+from gelada.envs.games import Step
+from gelada.envs.stacking import stack_at
+from gelada.errors import Deadline
+from gelada.nets.network import Network, NetworkSettings
+from gelada.ops.flat import FlatParameters
+from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.actor import Actor, Pace
+from gelada.roles.parameter_server import ParameterServer, Quorum
+from gelada.seeding import game_seeds
+from gelada.types import Bytes, Game, Gradient, Ints, Trajectory, Version
+
+B, T, K = 2, 6, 3
+FIRST, ONE_AHEAD = Version(0, 0), Pace(1)
+EVENTS = {
+    (0, 2): "terminated",
+    (0, 3): "terminated",
+    (1, 4): "life",
+    (1, 5): "forced",
+    (1, 8): "truncated",
+    (0, 11): "terminated",
+}
+"""What happens in game b at its n-th step, counted from 1."""
+
+
+class Script:
+    """Two games whose n-th frame is filled with ``10 n + b + 1``; `EVENTS` happen."""
+
+    count, actions, frame_shape = B, 3, (3, 4)
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def frames(self) -> Bytes:
+        return np.stack(
+            [np.full((3, 4), (10 * self.n + b + 1) % 256, dtype=np.uint8) for b in range(B)]
+        )
+
+    def reset(self) -> Bytes:
+        return self.frames()
+
+    def step(self, actions: Ints) -> Step:
+        self.n += 1
+        event = [EVENTS.get((b, self.n), "") for b in range(B)]
+        return Step(
+            frames=self.frames(),
+            rewards=np.array([self.n, -2 * self.n], dtype=np.float32),
+            terminated=np.array([e in ("terminated", "life") for e in event]),
+            truncated=np.array([e == "truncated" for e in event]),
+            over=np.array([e in ("terminated", "truncated") for e in event]),
+            forced=np.array([e == "forced" for e in event]),
+        )
+
+
+class Watching(APPO):
+    """APPO that keeps what the network was shown."""
+
+    shown: ClassVar[list[torch.Tensor]] = []
+
+    def act(self, net: Any, stacks: torch.Tensor, noise: torch.Tensor) -> Any:
+        self.shown.append(stacks.clone())
+        return super().act(net, stacks, noise)
+
+
+class Sink:
+    """Replay and tracker of these tests."""
+
+    def __init__(self) -> None:
+        self.trajectories: list[Trajectory] = []
+        self.games: list[Game] = []
+
+    def add(self, trajectory: Trajectory) -> None:
+        self.trajectories.append(trajectory)
+
+    def game(self, game: Game) -> None:
+        self.games.append(game)
+
+
+class Scene:
+    """An actor with servers that never wait, and everything it sends."""
+
+    def __init__(
+        self,
+        make_games: Callable[[Ints], Any] = lambda seeds: Script(),
+        frame_shape: tuple[int, int] = (3, 4),
+        index: int = 0,
+        seed: int = 1,
+        pace: Pace = ONE_AHEAD,
+        servers: int = 1,
+        precision: Any = "float32",
+        start: Version = FIRST,
+    ) -> None:
+        settings = NetworkSettings(torso="tiny", width=16, stack=K)
+        self.net: Network = make_net(settings, frame_shape, precision=precision)
+        with torch.no_grad():
+            self.net.heads["policy"].weight.mul_(100)  # a policy that is not uniform
+        self.flat = FlatParameters(self.net)
+        self.cuts = self.flat.layout.cut(servers)
+        self.servers = [
+            ParameterServer(self.flat.values[c], OptimizerSettings(), Quorum(1), start, 0.0)
+            for c in self.cuts
+        ]
+        self.sink: Any = Sink()
+        Watching.shown.clear()
+        self.actor = Actor(
+            index,
+            seed,
+            make_games,
+            B,
+            T,
+            self.net,
+            Watching(),
+            self.servers,
+            self.sink,
+            self.sink,
+            pace,
+        )
+
+    def publish(self, servers: int | None = None) -> None:
+        """Make the next version at the first so many servers."""
+        for server, cut in list(zip(self.servers, self.cuts, strict=True))[:servers]:
+            version = server.state()[0].version
+            random = torch.Generator().manual_seed(version.number)
+            values = torch.randn(self.flat.layout.size, generator=random)[cut]
+            server.push(Gradient(0, version, 0, 1, 1, 0.0, 0.1, values))
+
+    def play(self, rounds: int) -> list[Trajectory]:
+        for _ in range(rounds):
+            self.actor.step()
+        sent: list[Trajectory] = self.sink.trajectories
+        return sent
+
+
+def test_each_frame_is_stored_once_and_trajectories_overlap() -> None:
+    one, two = Scene().play(2)
+    for b in range(B):
+        seen = [int(f[0, 0]) for f in one.frames[b]] + [int(f[0, 0]) for f in two.frames[b][K:]]
+        assert seen == [0] * (K - 1) + [10 * n + b + 1 for n in range(2 * T + 1)]
+    assert np.array_equal(one.frames[:, -K:], two.frames[:, :K])
+    assert all((f == f[:, :, :1, :1]).all() for f in (one.frames, two.frames))
+
+
+def test_ages_and_ends_are_the_scripts() -> None:
+    one, two = Scene().play(2)
+    ages = np.zeros((B, 2 * T + 1), dtype=np.int64)
+    for b in range(B):
+        for n in range(1, 2 * T + 1):
+            over = EVENTS.get((b, n)) in ("terminated", "truncated")
+            ages[b, n] = 0 if over else ages[b, n - 1] + 1
+    assert np.array_equal(one.ages, ages[:, : T + 1])
+    assert np.array_equal(two.ages, ages[:, T:])
+    for name, kinds in [
+        ("terminated", ("terminated", "life")),
+        ("truncated", ("truncated",)),
+        ("counted", None),
+    ]:
+        found = np.concatenate([getattr(one, name), getattr(two, name)], axis=1)
+        for b in range(B):
+            for t in range(2 * T):
+                event = EVENTS.get((b, t + 1), "")
+                want = event not in ("forced", "truncated") if kinds is None else event in kinds
+                assert found[b, t] == want, (name, b, t)
+    rewards = np.concatenate([one.rewards, two.rewards], axis=1)
+    assert rewards.tolist() == [list(range(1, 13)), [-2 * n for n in range(1, 13)]]
+
+
+def test_the_network_is_shown_the_plain_stacks() -> None:
+    scene = Scene()
+    sent = scene.play(2)
+    shown = torch.stack(Watching.shown)
+    assert len(shown) == 2 * T
+    for i, trajectory in enumerate(sent):
+        for t in range(T):
+            plain = stack_at(trajectory.frames, trajectory.ages, t, K)
+            want = scene.net.see(torch.from_numpy(plain))
+            assert torch.equal(shown[i * T + t], want), (i, t)
+
+
+def test_log_probs_are_the_behaviour_policys() -> None:
+    scene = Scene()
+    for trajectory in scene.play(2):
+        for t in range(T):
+            plain = stack_at(trajectory.frames, trajectory.ages, t, K)
+            policy = scene.net(scene.net.see(torch.from_numpy(plain)))["policy"].log_softmax(1)
+            want = policy[torch.arange(B), torch.from_numpy(trajectory.actions[:, t])].detach()
+            np.testing.assert_allclose(trajectory.log_probs[:, t], want, atol=1e-5)
+
+
+def test_games_are_reported_with_raw_return_and_length() -> None:
+    scene = Scene()
+    scene.play(2)
+    assert scene.sink.games == [
+        Game(0, 0, 1 + 2, 2),
+        Game(0, 0, 3, 1),
+        Game(0, 1, -2.0 * sum(range(1, 9)), 8),  # a lost life ends no game
+        Game(0, 1, sum(range(4, 12)), 8),
+    ]
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+def test_an_actor_is_never_further_ahead_than_its_pace(ahead: int, servers: int) -> None:
+    scene = Scene(pace=Pace(ahead), servers=servers, start=Version(1, 7))
+    for number in range(3):
+        with pytest.raises(Deadline, match=f"no parameters of version {8 + number}"):
+            scene.play(10)
+        assert len(scene.sink.trajectories) == 1 + ahead + number
+        scene.publish()
+    versions = [t.version.number for t in scene.sink.trajectories]
+    assert versions == [7] * (1 + ahead) + [8, 9]
+    assert [t.round for t in scene.sink.trajectories] == list(range(3 + ahead))
+
+
+@pytest.mark.parametrize(("exactly", "want"), [(True, [0, 0, 1, 2]), (False, [0, 1, 2, 2])])
+def test_exactly_means_one_round_old_even_if_something_newer_is_there(
+    exactly: bool, want: list[int]
+) -> None:
+    scene = Scene(pace=Pace(1, exactly), servers=2)
+    scene.play(1)
+    scene.publish()
+    scene.play(1)
+    scene.publish()
+    sent = scene.play(2)
+    assert [t.version.number for t in sent] == want
+
+
+def test_an_actor_plays_with_the_version_it_names() -> None:
+    scene = Scene(pace=Pace(1, exactly=True), servers=2)
+    vectors = [scene.flat.values.clone()]
+    scene.play(1)
+    for _ in range(2):
+        scene.publish()
+        vectors.append(scene.flat.values.clone())
+        scene.play(1)
+    for trajectory in scene.sink.trajectories:
+        scene.flat.values.copy_(vectors[trajectory.version.number])
+        plain = stack_at(trajectory.frames, trajectory.ages, 0, K)
+        policy = scene.net(scene.net.see(torch.from_numpy(plain)))["policy"].log_softmax(1)
+        want = policy[torch.arange(B), torch.from_numpy(trajectory.actions[:, 0])].detach()
+        np.testing.assert_allclose(trajectory.log_probs[:, 0], want, atol=1e-5)
+
+
+def test_two_servers_at_different_versions_are_never_mixed() -> None:
+    scene = Scene(pace=Pace(5), servers=2)
+    scene.publish(servers=1)
+    with pytest.raises(Deadline):
+        scene.play(1)
+    second, cut = scene.servers[1], scene.cuts[1]
+    random = torch.randn(scene.flat.layout.size, generator=torch.Generator().manual_seed(0))
+    second.push(Gradient(0, Version(0, 0), 0, 1, 1, 0.0, 0.1, random[cut]))
+    assert scene.play(1)[0].version == Version(0, 1)
+
+
+def on_catch(**arguments: Any) -> Scene:
+    return Scene(
+        make_games=CatchGames, frame_shape=CatchGames.frame_shape, pace=Pace(9), **arguments
+    )
+
+
+def same(one: Trajectory, other: Trajectory) -> bool:
+    names = ("frames", "actions", "rewards", "log_probs")
+    return all(np.array_equal(getattr(one, n), getattr(other, n)) for n in names)
+
+
+def test_seed_index_and_round_decide_everything() -> None:
+    first = on_catch().play(3)
+    assert all(same(a, b) for a, b in zip(first, on_catch().play(3), strict=True))
+    for other in (on_catch(seed=2), on_catch(index=1), on_catch(start=Version(1, 0))):
+        assert not any(same(a, b) for a, b in zip(first, other.play(3), strict=True))
+
+
+def test_a_restarted_actor_plays_fresh_games_and_goes_on_counting() -> None:
+    scene = on_catch()
+    scene.play(2)
+    scene.actor.restart()
+    sent = scene.play(1)
+    assert [t.round for t in sent] == [0, 1, 2]
+    assert not sent[2].ages[:, 0].any()
+    assert not np.array_equal(sent[2].frames[:, :K], sent[1].frames[:, -K:])
+    assert not sent[2].frames[:, : K - 1].any()
+
+
+def test_no_two_actors_restarts_or_epochs_share_a_seed() -> None:
+    seeds = [
+        int(s)
+        for seed in (1, 2)
+        for actor in range(8)
+        for epoch in range(3)
+        for restart in range(3)
+        for s in game_seeds(seed, "games", 16, actor, epoch, restart)
+    ]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 < s < 2**31 for s in seeds)
+
+
+def test_a_bfloat16_actor_sees_and_acts_in_bfloat16() -> None:
+    scene = on_catch(precision="bfloat16")
+    (sent,) = scene.play(1)
+    assert Watching.shown[0].dtype == torch.bfloat16
+    assert sent.log_probs.dtype == np.float32
+    plain = stack_at(sent.frames, sent.ages, 0, K)
+    policy = scene.net(scene.net.see(torch.from_numpy(plain)))["policy"].log_softmax(1)
+    want = policy[torch.arange(B), torch.from_numpy(sent.actions[:, 0])].detach()
+    np.testing.assert_allclose(sent.log_probs[:, 0], want, atol=0.1)

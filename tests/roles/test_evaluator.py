@@ -1,0 +1,192 @@
+"""Playing full games by a protocol: which games count, what is seen, what is said."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gelada.envs.ale import AleGame
+from gelada.envs.games import GameSettings, Step
+from gelada.errors import GeladaError
+from gelada.protocols import PROTOCOLS, Played
+from gelada.roles import evaluator
+from gelada.roles.evaluator import evaluate, share_out
+from gelada.seeding import game_seeds
+from gelada.types import Bytes, Ints
+from players import Catcher, Scripted, make_agent, raw_step, raw_vector
+
+BREAKOUT = GameSettings(game="breakout")
+
+
+class Counting:
+    """Games whose length only the seed and the number of the game decide; a point per step."""
+
+    actions = 3
+    frame_shape = (10, 5)
+    played: dict[int, list[int]]
+
+    def __init__(self, seeds: Ints) -> None:
+        self.count = len(seeds)
+        self._random = [np.random.default_rng(int(seed)) for seed in seeds]
+        self._left = np.zeros(self.count, dtype=np.int64)
+        self._seeds = seeds
+
+    def reset(self) -> Bytes:
+        self._begin(np.ones(self.count, dtype=bool))
+        return np.zeros((self.count, *self.frame_shape), dtype=np.uint8)
+
+    def step(self, actions: Ints) -> Step:
+        self._left -= 1
+        over = self._left == 0
+        self._begin(over)
+        frames = np.zeros((self.count, *self.frame_shape), dtype=np.uint8)
+        never = np.zeros(self.count, dtype=bool)
+        return Step(frames, np.ones(self.count, dtype=np.float32), over, never, over, never)
+
+    def _begin(self, which: Any) -> None:
+        for b in np.flatnonzero(which):
+            self._left[b] = self._random[b].choice([1, 2, 60])
+            self.played.setdefault(int(self._seeds[b]), []).append(int(self._left[b]))
+
+
+@given(st.integers(1, 500), st.integers(1, 40))
+def test_games_are_shared_out_evenly(episodes: int, at_most: int) -> None:
+    quotas = share_out(episodes, at_most)
+    assert quotas.sum() == episodes
+    assert quotas.min() >= 1
+    assert quotas.max() - quotas.min() <= 1
+    assert len(quotas) <= at_most
+    assert quotas.max() == math.ceil(episodes / at_most)  # nobody could wait less
+
+
+@pytest.mark.parametrize("episodes", [1, 7, 16, 50])
+def test_every_environment_plays_its_first_games_however_long(
+    episodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first games to be over would mostly be short ones."""
+    Counting.played = {}
+    monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Counting(seeds))
+    evaluation = evaluate(make_agent(), episodes=episodes)
+    quotas = share_out(episodes, evaluator.SIDE_BY_SIDE)
+    seeds = game_seeds(1, "evaluation", len(quotas))
+    wanted = [
+        length
+        for seed, quota in zip(seeds, quotas, strict=True)
+        for length in Counting.played[int(seed)][:quota]
+    ]
+    assert sorted(evaluation.lengths) == sorted(wanted)
+    assert evaluation.scores == evaluation.lengths
+    assert len(wanted) == episodes
+
+
+def test_catch_is_scored_by_its_rules() -> None:
+    won, lost = evaluate(Catcher(), episodes=37), evaluate(Catcher(towards=False), episodes=37)
+    assert won.scores == [1.0] * 37
+    assert lost.scores == [-1.0] * 37
+    assert won.lengths == lost.lengths == [9] * 37
+    assert (won.mean, won.standard_error, won.median) == (1.0, 0.0, 1.0)
+    assert not won.interrupted
+
+
+def test_stacks_are_those_of_the_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over lost games, in one environment: black before a game's first frame."""
+    monkeypatch.setattr(evaluator, "SIDE_BY_SIDE", 1)
+    settings = replace(BREAKOUT, fire_on_life_loss=False, max_frames=400)
+    agent = Scripted(settings)
+    evaluation = evaluate(agent, episodes=3, seed=4)
+    assert len(agent.seen) == sum(evaluation.lengths)
+    seeds = game_seeds(4, "evaluation", 1)
+    ale = raw_vector(settings, 1, 4)
+    stacks = ale.reset(np.arange(1), seeds)[0]
+    score = 0.0
+    for seen, action in zip(agent.seen, agent.done, strict=True):
+        np.testing.assert_array_equal(seen, stacks)
+        stacks, rewards, *_ = raw_step(ale, action)
+        score += float(rewards[0])
+    assert score == sum(evaluation.scores)
+
+
+def test_scores_are_those_of_games_played_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads, four environments, two games each, against single games by hand."""
+    monkeypatch.setattr(evaluator, "SIDE_BY_SIDE", 4)
+    agent = Scripted(BREAKOUT)
+    evaluation = evaluate(agent, "noop", episodes=8, seed=3)
+    settings = PROTOCOLS["noop"].settings(BREAKOUT)
+    quotas = share_out(8, evaluator.SIDE_BY_SIDE)
+    played = []
+    for seed, quota in zip(game_seeds(3, "evaluation", len(quotas)), quotas, strict=True):
+        game = AleGame(settings, int(seed))
+        for _ in range(quota):
+            stack = np.zeros((4, 42, 42), dtype=np.uint8)
+            stack[-1] = game.reset()
+            score, steps, over = 0.0, 0, False
+            while not over:
+                step = game.step(int(agent.act(stack)))
+                stack = np.concatenate([stack[1:], step.frame[None]])
+                score, steps, over = score + step.reward, steps + 1, step.over
+            played.append(Played(score, steps, step.truncated))
+    assert sorted(evaluation.games) == sorted(played)
+    assert len(set(evaluation.lengths)) > 3
+    assert max(evaluation.scores) > 1
+
+
+def test_the_seed_decides_games_and_actions() -> None:
+    agent = make_agent()
+    first = evaluate(agent, episodes=40, seed=1)
+    assert 0 < sum(score > 0 for score in first.scores) < 40
+    agent.act(np.zeros((4, 10, 5), dtype=np.uint8))  # the agent's own stream does not matter
+    assert evaluate(agent, episodes=40, seed=1).scores == first.scores
+    assert evaluate(agent, episodes=40, seed=2).scores != first.scores
+    greedy = evaluate(agent, episodes=40, seed=1, policy="greedy")
+    assert greedy.scores != first.scores
+
+
+def test_what_cannot_be_evaluated_is_refused() -> None:
+    agent = make_agent()
+    with pytest.raises(GeladaError, match="unknown protocol 'stiky': nearest known: sticky"):
+        evaluate(agent, "stiky")
+    with pytest.raises(GeladaError, match="episodes 0: must be at least 1"):
+        evaluate(agent, episodes=0)
+    for name in ("noop", "sticky"):
+        with pytest.raises(GeladaError, match=f"protocol '{name}' is for Atari games"):
+            evaluate(agent, name)
+    assert len(evaluate(agent, "dba3c").games) == 50
+
+
+def test_interrupting_keeps_the_games_that_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    Counting.played = {}
+    monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Counting(seeds))
+
+    def interrupt(done: int, episodes: int) -> None:
+        assert episodes == 1_000_000
+        if done >= 3:
+            raise KeyboardInterrupt
+
+    got = evaluate(make_agent(), episodes=1_000_000, progress=interrupt)
+    assert got.interrupted
+    assert 3 <= len(got.games) < 1_000_000
+    assert set(got.lengths) <= {1, 2, 60}
+    assert f"interrupted after {len(got.games)} of 1000000 games" in "\n".join(got.lines())
+    assert got.as_dict()["episodes_asked"] == 1_000_000
+
+
+def test_progress_ends_at_all_games() -> None:
+    told: list[tuple[int, int]] = []
+    evaluate(Catcher(), episodes=5, progress=lambda done, episodes: told.append((done, episodes)))
+    assert told[-1] == (5, 5)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+
+
+def test_an_error_in_one_thread_ends_the_evaluation() -> None:
+    class Broken(Catcher):
+        def act(self, *_: Any, **__: Any) -> Ints:
+            raise RuntimeError("no action")
+
+    with pytest.raises(RuntimeError, match="no action"):
+        evaluate(Broken(), episodes=5)

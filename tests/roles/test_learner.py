@@ -1,0 +1,287 @@
+"""What a learner does with a batch: passes, parts, versions, and what it reports."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from conftest import make_net, random_trajectory
+from gelada.algorithms.appo import APPO
+from gelada.envs.stacking import stack_at
+from gelada.errors import Diverged
+from gelada.ops.flat import FlatParameters
+from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.learner import Learner
+from gelada.roles.parameter_server import ParameterServer, Quorum
+from gelada.roles.replay import Fifo, Replay, as_batch
+from gelada.seeding import generator
+from gelada.types import Gradient, Trajectory, Update, Version
+
+SEED, START = 3, Version(1, 4)
+ALGORITHM = APPO(minibatch=7, passes=3, lr=1e-2, gradient_clip=0.3)
+
+
+class Reports:
+    """The tracker of these tests."""
+
+    def __init__(self, rounds: int) -> None:
+        self.updates: list[Update] = []
+        self.saved: list[tuple[Any, ...]] = []
+        self.rounds = rounds
+
+    def report(self, update: Update) -> bool:
+        self.updates.append(update)
+        return len(self.updates) >= self.rounds
+
+    def wants_checkpoint(self) -> bool:
+        return False
+
+    def checkpoint(self, *everything: Any) -> None:
+        self.saved.append(everything)
+
+
+class Recording(ParameterServer):
+    """A server that keeps copies of what is pushed."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.pushed: list[Gradient] = []
+
+    def push(self, gradient: Gradient) -> Any:
+        self.pushed.append(gradient._replace(values=gradient.values.clone()))
+        return super().push(gradient)
+
+
+class Scene:
+    """A learner with its servers, a replay that never waits and trajectories of noise."""
+
+    def __init__(
+        self, algorithm: Any = ALGORITHM, servers: int = 1, rounds: int = 3, check: bool = False
+    ) -> None:
+        self.net = make_net()
+        self.flat = FlatParameters(self.net)
+        self.servers = [
+            Recording(self.flat.values[c], OptimizerSettings(), Quorum(1), START, 0.0)
+            for c in self.flat.layout.cut(servers)
+        ]
+        self.replay = Replay(Fifo(2), capacity=9, patience=0.0)
+        self.tracker: Any = Reports(rounds)
+        self.aux = algorithm.start()
+        self.learner = Learner(
+            0,
+            SEED,
+            self.flat,
+            algorithm,
+            self.servers,
+            self.replay,
+            self.tracker,
+            self.aux,
+            START,
+            100,
+            check,
+        )
+
+    def feed(self, round: int = 0, number: int = 4) -> list[Trajectory]:
+        """Add two trajectories (20 steps)."""
+        rng = np.random.default_rng(round)
+        sent = [random_trajectory(rng, a, round, number=number - a) for a in range(2)]
+        for trajectory in sent:
+            self.replay.add(trajectory)
+        return sent
+
+
+def test_a_round_is_the_plain_loop_with_torchs_own_optimizer() -> None:
+    scene = Scene(servers=3)
+    plain = copy.deepcopy(scene.net)
+    batch = as_batch(scene.feed())
+    scene.learner.step()
+    aux = ALGORITHM.start()
+    adam = torch.optim.Adam(plain.parameters(), lr=1e-2, eps=1e-5)
+    prepared = ALGORITHM.prepare(plain, batch, aux)
+    random = generator(SEED, "learner", 0, *START)
+    for _ in range(3):
+        for index in torch.split(torch.randperm(20, generator=random), 7):
+            total, _ = ALGORITHM.loss(plain, prepared.select(index), aux)
+            adam.zero_grad()
+            torch.autograd.backward(total)
+            nn.utils.clip_grad_norm_(plain.parameters(), 0.3)
+            adam.step()
+    found = dict(scene.net.named_parameters())
+    for name, parameter in plain.named_parameters():
+        torch.testing.assert_close(found[name], parameter, rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_are_numbered_and_carry_their_samples() -> None:
+    scene = Scene(servers=2)
+    scene.feed()
+    scene.learner.step()
+    for server in scene.servers:
+        assert [g.part for g in server.pushed] == list(range(9))
+        assert {(g.learner, g.version, g.parts) for g in server.pushed} == {(0, START, 9)}
+        assert [g.samples for g in server.pushed] == [7, 7, 6] * 3
+        assert {g.learning_rate for g in server.pushed} == {1e-2}
+        assert server.dropped == 0
+        assert server.pull().version == Version(1, 5)
+    for parts in zip(*(s.pushed for s in scene.servers), strict=True):
+        norm = torch.cat([g.values for g in parts]).norm().item()
+        assert 0 < norm <= 0.3 + 1e-5  # clipped over the whole vector, not slice by slice
+
+
+class Spying(APPO):
+    """APPO that keeps the indices of its minibatches."""
+
+    def prepare(self, net: Any, batch: Any, aux: Any) -> Any:
+        prepared = super().prepare(net, batch, aux)
+        indices: list[torch.Tensor] = []
+        select = prepared.select
+        prepared.select = lambda i: (indices.append(i), select(i))[1]  # type: ignore[method-assign, func-returns-value]
+        RUNS.append(indices)
+        return prepared
+
+
+RUNS: list[list[torch.Tensor]] = []
+
+
+def test_each_pass_uses_each_sample_once_in_an_order_of_its_own() -> None:
+    RUNS.clear()
+    for _ in range(2):
+        scene = Scene(Spying(minibatch=7, passes=3))
+        for round in range(2):
+            scene.feed(round)
+            scene.learner.step()
+    orders = []
+    for indices in RUNS:
+        assert len(indices) == 9
+        for first in range(0, 9, 3):
+            order = torch.cat(indices[first : first + 3]).tolist()
+            assert sorted(order) == list(range(20))
+            orders.append(order)
+    assert orders[:6] == orders[6:]  # the seed and the version decide
+    assert len(set(map(tuple, orders))) == 6
+
+
+def test_what_is_reported() -> None:
+    scene = Scene(rounds=2)
+    scene.feed(0, number=4)
+    scene.learner.step()
+    assert not scene.learner.finished
+    scene.feed(1, number=4)
+    scene.learner.step()
+    assert scene.learner.finished
+    one, two = scene.tracker.updates
+    assert (one.learner, one.version, one.steps) == (0, Version(1, 5), 120)
+    assert (two.version, two.steps) == (Version(1, 6), 140)
+    assert one.lag == (0.0, 0.5, 1.0)  # learning at 4 from the versions 4 and 3
+    assert two.lag == (1.0, 1.5, 2.0)
+    assert one.values["learning_rate"] == 1e-2
+    assert two.values["learning_rate"] == ALGORITHM.lr_max == 4e-3  # what `after` made of it
+    assert scene.learner.clock.steps == 2
+
+
+def test_the_values_are_the_means_of_the_last_pass() -> None:
+    seen: list[dict[str, torch.Tensor]] = []
+
+    class Listening(APPO):
+        def loss(self, net: Any, minibatch: Any, aux: Any) -> Any:
+            total, terms = super().loss(net, minibatch, aux)
+            seen.append(terms)
+            return total, terms
+
+    scene = Scene(Listening(minibatch=7, passes=3))
+    scene.feed()
+    scene.learner.step()
+    (update,) = scene.tracker.updates
+    assert len(seen) == 9
+    assert update.values.keys() == {*seen[0], "learning_rate"}
+    for name in seen[0]:
+        want = np.mean([terms[name].item() for terms in seen[-3:]])
+        assert update.values[name] == pytest.approx(want, rel=1e-5, abs=1e-7), name
+
+
+def test_on_policy_the_first_gradient_sees_no_divergence() -> None:
+    scene = Scene(APPO(minibatch=64, passes=1))
+    for trajectory in scene.feed():
+        for t in range(trajectory.actions.shape[1]):
+            stacks = stack_at(trajectory.frames, trajectory.ages, t, 3)
+            with torch.no_grad():
+                logits = scene.net(scene.net.see(torch.from_numpy(stacks)))["policy"]
+            actions = torch.from_numpy(trajectory.actions[:, t : t + 1])
+            trajectory.log_probs[:, t] = logits.log_softmax(1).gather(1, actions).squeeze(1)
+    scene.learner.step()
+    (update,) = scene.tracker.updates
+    assert update.values["kl"] == pytest.approx(0.0, abs=1e-6)
+    assert update.values["clipped"] == 0.0
+    assert update.values["policy_loss"] == pytest.approx(0.0, abs=1e-5)  # advantages have mean 0
+
+
+def test_a_checkpoint_holds_the_newest_version_as_copies() -> None:
+    scene = Scene(servers=2)
+    scene.feed()
+    scene.learner.step()
+    scene.learner.save()
+    slices, optimizers, aux, steps = scene.tracker.saved[0]
+    assert [params.version for params in slices] == [Version(1, 5)] * 2
+    assert torch.equal(torch.cat([params.values for params in slices]), scene.flat.values)
+    assert [state["count"].item() for state in optimizers] == [9.0, 9.0]
+    assert steps == 120
+    before = [t.clone() for t in (*optimizers[0].values(), *aux.values())]
+    scene.feed(1)
+    scene.learner.step()
+    after = [*optimizers[0].values(), *aux.values()]
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+class Failing(APPO):
+    """APPO with a term that is not a number from a given version on."""
+
+    def loss(self, net: Any, minibatch: Any, aux: Any) -> Any:
+        total, terms = super().loss(net, minibatch, aux)
+        if "broken" in aux:
+            terms["value_loss"] = terms["value_loss"] * float("nan")
+            total = total * float("nan")
+        return total, terms
+
+
+@pytest.mark.parametrize("minibatch", [64, 7])
+def test_a_nan_is_named_and_never_published(minibatch: int) -> None:
+    scene = Scene(Failing(minibatch=minibatch, passes=1), servers=2)
+    scene.feed()
+    scene.learner.step()
+    published = [server.pull() for server in scene.servers]
+    scene.aux["broken"] = torch.tensor(1.0)
+    scene.feed(1)
+    with pytest.raises(Diverged, match="^value_loss became nan at version 5: .* lower --lr"):
+        scene.learner.step()
+    for server, params in zip(scene.servers, published, strict=True):
+        assert server.pull() is params
+        assert params.values.isfinite().all()
+    assert not scene.learner.is_sound()  # in the middle of a round: nothing to save
+    assert len(scene.tracker.updates) == 1
+
+
+def test_a_torn_view_is_found_in_a_checking_run() -> None:
+    scene = Scene(check=True)
+    scene.feed()
+    scene.learner.step()
+    scene.net.heads.double().float()
+    scene.feed(1)
+    with pytest.raises(AssertionError, match="no longer a view of the flat vector"):
+        scene.learner.step()
+
+
+def test_two_runs_are_equal_bit_for_bit_and_another_seed_is_not() -> None:
+    vectors = []
+    for algorithm in (ALGORITHM, ALGORITHM, replace(ALGORITHM, lr=9e-3)):
+        scene = Scene(algorithm)
+        for round in range(3):
+            scene.feed(round)
+            scene.learner.step()
+        vectors.append(scene.flat.values.clone())
+    assert torch.equal(vectors[0], vectors[1])
+    assert not torch.equal(vectors[0], vectors[2])

@@ -1,0 +1,259 @@
+"""Which gradients count, what is published, who waits."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from gelada.errors import Closed, Deadline, GeladaError
+from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.parameter_server import ParameterServer, Quorum
+from gelada.types import Gradient, Version
+
+SIZE = 64
+ADAM = OptimizerSettings()
+FIRST = Version(0, 0)
+BITS = tuple[Any, ...]
+
+
+def make_server(
+    quorum: int = 1, version: Version = FIRST, patience: float = 0.0
+) -> ParameterServer:
+    values = torch.linspace(-1, 1, SIZE)
+    return ParameterServer(values, ADAM, Quorum(quorum), version, patience)
+
+
+def gradient(
+    version: Version = FIRST,
+    learner: int = 0,
+    part: int = 0,
+    parts: int = 1,
+    rate: float = 0.1,
+) -> Gradient:
+    random = torch.Generator().manual_seed(1000 * learner + 10 * version.number + part)
+    values = torch.randn(SIZE, generator=random)
+    return Gradient(learner, version, part, parts, 32, 0.5, rate, values)
+
+
+def bits(server: ParameterServer) -> BITS:
+    """Return everything a push could change, to be compared exactly."""
+    params, optimizer = server.state()
+    tensors = [params.values, server._values, *optimizer.values()]
+    return (params.version, [t.clone().numpy().tobytes() for t in tensors])
+
+
+def test_a_gradient_that_counts_steps_and_publishes_the_next_version() -> None:
+    server = make_server()
+    before = server.pull()
+    answer = server.push(gradient())
+    assert answer == (Version(0, 1), True, "")
+    after = server.pull()
+    assert after.version == Version(0, 1)
+    want = before.values - 0.1 * gradient().values.sign()  # Adam's first step
+    torch.testing.assert_close(after.values, want, rtol=0, atol=1e-4)
+
+
+def test_the_same_push_twice_counts_once() -> None:
+    one, two = make_server(), make_server()
+    one.push(gradient())
+    two.push(gradient())
+    again = two.push(gradient())
+    assert not again.counted
+    assert again.version == Version(0, 1)
+    assert two.dropped == 1
+    assert bits(one) == bits(two)
+
+
+def test_the_same_push_twice_counts_once_while_others_are_awaited() -> None:
+    once, twice = make_server(quorum=2), make_server(quorum=2)
+    for server in (once, twice):
+        assert server.push(gradient(learner=0)) == (Version(0, 0), True, "")
+    assert twice.push(gradient(learner=0)) == (Version(0, 0), False, "already there")
+    for server in (once, twice):
+        assert server.push(gradient(learner=1)) == (Version(0, 1), True, "")
+    assert (once.dropped, twice.dropped) == (0, 1)
+    assert bits(once) == bits(twice)
+
+
+def test_a_part_sent_again_after_it_stepped_is_refused() -> None:
+    server = make_server()
+    server.push(gradient(part=0, parts=2))
+    before = bits(server)
+    assert not server.push(gradient(part=0, parts=2)).counted
+    assert bits(server) == before
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (gradient(Version(1, 1), part=1, parts=3), "computed from"),  # stale
+        (gradient(Version(1, 3), part=1, parts=3), "computed from"),  # from nowhere
+        (gradient(Version(0, 2), part=1, parts=3), "computed from"),  # before a restore
+        (gradient(Version(0, 9), part=1, parts=3), "computed from"),  # the same, "newer"
+        (gradient(Version(1, 2), part=0, parts=3), "part 0, now at 1"),
+        (gradient(Version(1, 2), part=2, parts=3), "part 2, now at 1"),
+    ],
+)
+def test_what_does_not_count_changes_nothing_and_is_counted(wrong: Gradient, reason: str) -> None:
+    server = make_server(version=Version(1, 2))
+    assert server.push(gradient(Version(1, 2), part=0, parts=3)).counted
+    before = bits(server)
+    answer = server.push(wrong)
+    assert answer[:2] == (Version(1, 2), False)
+    assert reason in answer.reason
+    assert bits(server) == before
+    assert server.dropped == 1
+    assert server.push(gradient(Version(1, 2), part=1, parts=3)).counted
+
+
+def test_a_version_is_one_round_of_all_its_parts() -> None:
+    server = make_server()
+    published = server.pull()
+    for part in range(4):
+        assert server.pull().version == Version(0, 0)
+        assert torch.equal(server.pull().values, published.values)
+        server.push(gradient(part=part, parts=4))
+    assert server.pull().version == Version(0, 1)
+    assert server.state()[1]["count"].item() == 4
+
+
+@pytest.mark.parametrize("quorum", [1, 2, 3])
+@pytest.mark.parametrize("learners", [1, 2, 3])
+def test_quorum_table(quorum: int, learners: int) -> None:
+    rule = Quorum(quorum)
+    if quorum > learners:
+        with pytest.raises(GeladaError, match=rf"quorum {quorum} with {learners} learner"):
+            rule.check(learners)
+        return
+    rule.check(learners)
+    server = make_server(quorum)
+    counted = [server.push(gradient(learner=i)).counted for i in range(learners)]
+    assert counted == [True] * quorum + [False] * (learners - quorum)
+    assert server.dropped == learners - quorum
+    assert server.pull().version == Version(0, 1)
+
+
+def test_the_order_of_arrival_does_not_change_a_step() -> None:
+    servers = [make_server(quorum=3) for _ in range(2)]
+    for server, order in zip(servers, ([0, 1, 2], [2, 0, 1]), strict=True):
+        for learner in order:
+            server.push(gradient(learner=learner))
+    assert bits(servers[0]) == bits(servers[1])
+
+
+def test_snapshots_never_change() -> None:
+    server = make_server()
+    taken = []
+    for number in range(5):
+        params = server.pull()
+        taken.append((params, params.values.clone()))
+        server.push(gradient(Version(0, number)))
+    for number, (params, copy) in enumerate(taken):
+        assert params.version == Version(0, number)
+        assert torch.equal(params.values, copy)
+    assert not torch.equal(taken[0][1], taken[1][1])
+
+
+def test_the_owner_sees_every_step_at_once_and_others_only_whole_rounds() -> None:
+    values = torch.zeros(SIZE)
+    server = ParameterServer(values, ADAM, Quorum(1), Version(0, 0), 0.0)
+    server.push(gradient(part=0, parts=2))
+    assert values.any()
+    assert not server.pull().values.any()
+
+
+def test_exactly_gives_the_older_of_the_two_kept_snapshots() -> None:
+    server = make_server()
+    snapshots = [server.pull()]
+    for number in range(3):
+        server.push(gradient(Version(0, number)))
+        snapshots.append(server.pull())
+    assert server.pull(Version(0, 2), exactly=True) is snapshots[2]
+    assert server.pull(Version(0, 3), exactly=True) is snapshots[3]
+    assert server.pull(Version(0, 2)) is snapshots[3]
+    assert server.pull(Version(0, 1), exactly=True) is snapshots[3]  # no longer kept
+
+
+def test_pull_does_not_wait_for_what_is_there_and_gives_up_on_what_is_not() -> None:
+    server = make_server(version=Version(0, 4))
+    assert server.pull(Version(0, 3)).version.number == 4
+    assert server.pull(Version(0, 4)).version.number == 4
+    message = "no parameters of version 5 for 0 s; the newest are 4"
+    with pytest.raises(Deadline, match=message):
+        server.pull(Version(0, 5))
+
+
+def test_a_waiting_pull_is_woken_by_its_version_and_no_sooner() -> None:
+    server = make_server(patience=60)
+    out: list[Version] = []
+    thread = threading.Thread(target=lambda: out.append(server.pull(Version(0, 2)).version))
+    thread.start()
+    server.push(gradient(Version(0, 0)))
+    thread.join(0.05)
+    assert thread.is_alive()
+    server.push(gradient(Version(0, 1)))
+    thread.join(60)
+    assert out == [Version(0, 2)]
+
+
+def test_close_wakes_who_waits_and_refuses_who_comes() -> None:
+    server = make_server(patience=60)
+    raised: list[type[Exception]] = []
+
+    def wait() -> None:
+        try:
+            server.pull(Version(0, 1))
+        except Closed:
+            raised.append(Closed)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    server.close()
+    thread.join(60)
+    assert raised == [Closed]
+    with pytest.raises(Closed):
+        server.pull()
+
+
+def test_a_restore_raises_the_epoch_and_refuses_what_was_before() -> None:
+    server = make_server()
+    for number in range(3):
+        server.push(gradient(Version(0, number)))
+    params, optimizer = server.state()
+    server.push(gradient(Version(0, 3)))
+    server.push(gradient(Version(0, 4), part=0, parts=2))  # in the middle of a round
+    server.restore(Version(1, 3), params.values, optimizer)
+    found, state = server.state()
+    assert found.version == Version(1, 3)
+    assert torch.equal(found.values, params.values)
+    assert all(torch.equal(state[name], optimizer[name]) for name in optimizer)
+    assert server.pull(Version(0, 2), exactly=True).version == Version(
+        1, 3
+    )  # nothing older is left
+    assert not server.push(gradient(Version(0, 3))).counted
+    assert not server.push(gradient(Version(0, 5))).counted
+    assert server.push(gradient(Version(1, 3))).counted
+
+
+@pytest.mark.parametrize("version", [Version(2, 3), Version(2, 9), Version(1, 9)])
+def test_a_restore_that_does_not_raise_the_epoch_is_refused(version: Version) -> None:
+    server = make_server(version=Version(2, 3))
+    before = bits(server)
+    with pytest.raises(ValueError, match="must raise the epoch"):
+        server.restore(version, torch.zeros(SIZE), {})
+    assert bits(server) == before
+
+
+def test_a_server_with_a_saved_state_goes_on_bit_for_bit() -> None:
+    server = make_server()
+    for number in range(3):
+        server.push(gradient(Version(0, number)))
+    params, optimizer = server.state()
+    again = ParameterServer(params.values.clone(), ADAM, Quorum(1), Version(0, 3), 0.0, optimizer)
+    for number in range(3, 6):
+        server.push(gradient(Version(0, number)))
+        again.push(gradient(Version(0, number)))
+    assert bits(server) == bits(again)

@@ -1,0 +1,366 @@
+"""The command line: what words mean, and that every mistake is one line and exit code 2."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from gelada import __version__
+from gelada.checks import RANGES, check, flag
+from gelada.cli import COMMANDS, run
+from gelada.commands.bench import table_of
+from gelada.commands.parsing import parse
+from gelada.commands.settings import Preprocessing, Settings, over, resolve
+from gelada.commands.train import Train, already_over, free_folder, stop_in_words
+from gelada.envs.games import GameSettings
+from gelada.errors import GeladaError
+from gelada.presets import PRESETS, preset
+from gelada.roles.tracker import StopRule
+from launching import gelada
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, object], str]:
+    """A short run of Catch with everything at its end: folder, JSON on stdout, stderr."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    code, out, err = gelada("train", "catch", "--out", folder, "--steps", 10_000, "--json")
+    assert code == 0, err
+    return folder, json.loads(out), err
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], [], ["trian"]])
+def test_simple_questions_import_nothing_heavy(words: list[str]) -> None:
+    heavy = "('torch', 'numpy', 'ale_py', 'matplotlib', 'tyro', 'rich')"
+    script = (
+        "import sys; from gelada.cli import run; run(sys.argv[1:]);"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    "words", [["eval", "nowhere"], ["record", "nowhere"], ["eval", "x", "--episodes", "x"]]
+)
+def test_mistakes_about_a_run_are_told_without_torch(words: list[str]) -> None:
+    script = (
+        "import sys; from gelada.cli import run; code = run(sys.argv[1:]);"
+        "print(code, 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "2 False\n"
+    assert done.stderr.count("\n") == 1
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"gelada {__version__}\n"
+
+
+MISTAKES = {
+    "trian pong": "unknown command 'trian': nearest known: train",
+    "train": "which game or preset",
+    "train pnog": "unknown game or preset 'pnog': nearest known: pong",
+    "train breakot": "unknown game or preset 'breakot': nearest known: breakout",
+    "train pong pang": "unknown argument 'pang'",
+    "train pong --stepz 5": "unknown flag '--stepz': nearest known: --steps",
+    "train --learning_rte 5 pong": "unknown flag '--learning_rte'",
+    "train pong --game breakout": "unknown flag '--game'",
+    "train pong --lr fast": "--lr fast: not a number",
+    "train pong --steps 1e6": "--steps 1e6: not a whole number; write it in digits",
+    "train pong --size 42.5": "--size 42.5: not a whole number",
+    "train pong --steps": "--steps: a value is missing",
+    "train pong --advantage td": "--advantage td: must be one of 'gae', 'vtrace'",
+    "train pong --on moon": "--on moon: must be one of 'threads'",
+    "train pong --steps -5": "--steps -5: must be at least 1",
+    "train pong --minutes 0": "--minutes 0: must be above 0",
+    "train pong --until-score nan": "--until-score nan: must be any finite number",
+    "train pong --actors 0": "--actors 0: must be at least 1 and at most 256",
+    "train pong --lr -1": "--lr -1: must be above 0",
+    "train pong --lr 0.1": "--lr 0.1: must not be above --lr-max 0.004; raise that too",
+    "train pong --gamma 1.5": "--gamma 1.5: must be at least 0 and at most 1",
+    "train pong --beta2 1": "--beta2 1: must be at least 0 and below 1",
+    "train pong --seed -1": "--seed -1: must be at least 0",
+    "train pong --size 5": "--size 5: the torso 'small' needs at least 14",
+    "train pong --size 35 --torso nature": "--size 35: the torso 'nature' needs at least 36",
+    "train catch --torso small": "--torso small: Catch's 10x5 board needs --torso tiny",
+    "train pong --minibatch 1025": "--minibatch 1025: must not be above the batch of 1024 samples",
+    "train --resume nowhere": "'nowhere' is no run: it has no config.json",
+    "eval": "RUN is missing",
+    "eval nowhere": "'nowhere' is no run: it has no config.json",
+    "eval RUN --episodes 0": "--episodes 0: must be at least 1",
+    "eval RUN --protocol hard": "--protocol hard: must be one of 'training', 'noop', 'sticky'",
+    "eval RUN --checkpoint 7": "--checkpoint 7: not in RUN/checkpoints; there are: ",
+    "eval RUN --protocol sticky": "protocol 'sticky' is for Atari games",
+    "record RUN --out film.avi": "--out film.avi: must end in .mp4 or .gif",
+    "record RUN --seconds 0": "--seconds 0: must be above 0",
+    "show": "which game or preset",
+    "show pong --actors 0": "--actors 0: must be at least 1",
+    "bench pong --seconds 1": "--seconds 1: must be at least 6",
+    "bench pong --servers 99": "--servers 99: must be at least 1 and at most 32",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    words: str, trained: tuple[Path, object, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(trained[0])
+    assert run(words.replace("RUN", folder).split()) == 2
+    err = capsys.readouterr().err
+    assert MISTAKES[words].replace("RUN/", f"{folder}/") in err
+    assert re.fullmatch(r"gelada: [^\n]+\n", err)
+
+
+def test_a_mistake_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "pong", "--out", str(tmp_path / "run"), "--actors", "0"]) == 2
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_file_or_an_impossible_place_is_no_out_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert run(["train", "catch", "--out", str(tmp_path / "file")]) == 2
+    assert "is a file; name a folder" in capsys.readouterr().err
+    assert run(["train", "catch", "--out", "/proc/none"]) == 2
+    assert "--out /proc/none: cannot be made: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_the_terminal(command: str) -> None:
+    game = ["pong"] if command in ("train", "show", "bench") else []
+    done = subprocess.run(
+        [sys.executable, "-m", "gelada.cli", command, *game, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"COLUMNS": "80"},
+    )
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith(f"usage: gelada {command} ")
+
+
+def test_every_setting_is_a_flag_with_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(Train, "train", ["--help"])
+    shown = capsys.readouterr().out
+    experiment = PRESETS["pong"]
+    groups = [v for v in vars(experiment).values() if dataclasses.is_dataclass(v)]
+    names = [name for group in groups for name in vars(group) if name != "game"]
+    for name in [*names, "seed", "deterministic"]:
+        rows = re.search(rf"{flag(name)}\b[^\n]*\n?[^\n]*[a-z]{{3}}", shown)
+        assert rows is not None, name
+
+
+def test_flags_land_in_their_settings() -> None:
+    words = [
+        "pong",
+        "--lr",
+        "0.001",
+        "--actors",
+        "3",
+        "--size",
+        "84",
+        "--torso",
+        "nature",
+        "--no-tensorboard",
+        "--seed",
+        "7",
+    ]
+    experiment = resolve(Settings, "train", words).experiment
+    want = PRESETS["pong"]
+    want = dataclasses.replace(
+        want,
+        seed=7,
+        games=dataclasses.replace(want.games, size=84),
+        network=dataclasses.replace(want.network, torso="nature"),
+        algorithm=dataclasses.replace(want.algorithm, lr=0.001),
+        shape=dataclasses.replace(want.shape, actors=3),
+        tracker=dataclasses.replace(want.tracker, tensorboard=False),
+    )
+    assert experiment == want
+    assert type(experiment.games) is GameSettings
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        ("", PRESETS["pong"].stop),
+        ("--minutes 2", StopRule(minutes=2.0)),
+        ("--steps 5000", StopRule(steps=5000)),
+        ("--until-score 3", StopRule(until_score=3.0)),
+        ("--steps 5000 --until-score 3", StopRule(steps=5000, until_score=3.0)),
+    ],
+)
+def test_a_given_stop_rule_drops_the_presets(words: str, rule: StopRule) -> None:
+    assert resolve(Settings, "train", ["pong", *words.split()]).experiment.stop == rule
+
+
+def test_the_name_may_come_last_and_says_what_it_implies() -> None:
+    wanted = resolve(Settings, "train", ["--steps", "9", "ALE/Breakout-v5"])
+    assert wanted.experiment.games.game == "breakout"
+    assert wanted.experiment.games.sticky == 0.25
+    assert "sticky actions 0.25" in wanted.note
+    assert resolve(Settings, "train", ["ALE/Pong-v5", "--sticky", "0.1"]).experiment.games == (
+        dataclasses.replace(PRESETS["pong"].games, sticky=0.1)
+    )
+
+
+def test_defaults_come_from_the_preset() -> None:
+    for name in ("pong", "catch", "seaquest"):
+        base, _ = preset(name)
+        assert resolve(Settings, "train", [name]).experiment == base
+        assert over(Settings(), base).games == Preprocessing(**vars(base.games))
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_every_range_is_of_a_setting_and_holds_for_the_presets(name: str) -> None:
+    experiment = PRESETS["pong"]
+    groups = [experiment, *(v for v in vars(experiment).values() if dataclasses.is_dataclass(v))]
+    owners = [group for group in groups if hasattr(group, name)]
+    assert any(isinstance(getattr(group, name), int | float | None) for group in owners)
+    for known in PRESETS.values():
+        check(known)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0, 0.0])
+def test_a_setting_from_python_is_checked_too(bad: float) -> None:
+    base = PRESETS["pong"]
+    with pytest.raises(GeladaError, match=r"^--clip \S+: must be above 0$"):
+        check(dataclasses.replace(base, algorithm=dataclasses.replace(base.algorithm, clip=bad)))
+
+
+def test_the_first_free_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert free_folder("pong") == Path("runs/pong-1")
+    for number in (1, 2, 4):
+        (tmp_path / "runs" / f"pong-{number}").mkdir(parents=True)
+    assert free_folder("pong") == Path("runs/pong-3")
+    assert free_folder("ALE/Pong-v5") == Path("runs/ale-pong-v5-1")
+
+
+def test_stop_rules_in_words() -> None:
+    assert stop_in_words(StopRule()) == "until Ctrl-C"
+    assert stop_in_words(StopRule(steps=1_000_000, until_score=18.0)) == (
+        "until score 18 (mean of 50 games) or 1,000,000 steps"
+    )
+    assert stop_in_words(StopRule(minutes=1.5)) == "until 1.5 min"
+
+
+def test_training_leaves_everything_and_says_where(
+    trained: tuple[Path, dict[str, object], str],
+) -> None:
+    folder, summary, err = trained
+    assert summary["folder"] == str(folder)
+    assert summary["stopped"] == "by its rule"
+    steps = summary["steps"]
+    assert isinstance(steps, int)
+    assert 10_000 <= steps < 10_000 + 512
+    for name in ("config.json", "metrics.jsonl", "curve.png", "film.mp4"):
+        assert (folder / name).stat().st_size > 100, name
+    assert (folder / "film.mp4").read_bytes()[4:8] == b"ftyp"
+    saved = json.loads((folder / "eval" / f"{steps}-training.json").read_text())
+    assert saved == summary["evaluation"]
+    assert saved["episodes"] == 50
+    for line in (
+        f"gelada record {folder}",
+        f"gelada eval {folder}",
+        f"gelada train --resume {folder} --steps {2 * steps}",
+    ):
+        assert line in err
+    assert already_over(folder, StopRule(steps=steps)) == f"{steps:,} steps of {steps:,}"
+    assert already_over(folder, StopRule(steps=steps + 1)) == ""
+
+
+def test_eval_prints_one_object_and_takes_one_checkpoint(
+    trained: tuple[Path, object, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = trained[0]
+    name = next((folder / "checkpoints").glob("*.safetensors")).name
+    words = ["eval", str(folder), "--episodes", "7", "--policy", "greedy", "--checkpoint", name]
+    assert run([*words, "--json"]) == 0
+    said = capsys.readouterr()
+    shown = json.loads(said.out)
+    assert (shown["episodes"], shown["policy"], len(shown["scores"])) == (7, "greedy", 7)
+    assert "protocol training" in said.err
+
+
+def test_record_films_into_the_run(
+    trained: tuple[Path, object, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = trained[0]
+    assert run(["record", str(folder), "--seconds", "2", "--out", str(folder / "a.gif")]) == 0
+    assert (folder / "a.gif").read_bytes()[:6] == b"GIF89a"
+    assert run(["record", str(folder), "--seconds", "2"]) == 0
+    assert len(list((folder / "videos").glob("*.mp4"))) == 1
+    assert "the game was over" in capsys.readouterr().out
+
+
+def test_show_counts_roles_and_memory_and_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["show", "pong", "--json", "--actors", "3", "--servers", "2", "--steps", "1234"]
+    assert run(words) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["roles"] == {
+        "Tracker": 1,
+        "Replay": 1,
+        "ParameterServer": 2,
+        "Actor": 3,
+        "Learner": 1,
+    }
+    assert shown["stop"] == "until 1,234 steps"
+    assert shown["settings"]["shape"]["actors"] == 3
+    # small torso on 42x42: 16 filters 5x5 on 4, 32 filters 4x4 on 16, 32*5*5 to 256, layer norm,
+    # 6 actions and a value
+    convolutions = 16 * (4 * 25 + 1) + 32 * (16 * 16 + 1)
+    assert shown["parameters"] == convolutions + 801 * 256 + 2 * 256 + 257 * 7
+    memory = shown["memory_mib"]
+    vector = 4 * shown["parameters"] / 2**20
+    assert memory["parameters"] == pytest.approx((2 + 2 + 2 + 3) * vector, abs=0.1)
+    assert memory["emulators"] == 3 * 8 * 2.0
+    assert memory["trajectories"] == pytest.approx(5 * 3 * 8 * 68 * 42**2 / 2**20, abs=0.1)
+    most, start = memory.pop("most at once"), memory.pop("input statistics, at the start only")
+    assert start == pytest.approx(10 * 4096 * 42**2 / 2**20, abs=0.1)
+    held = memory["libraries"] + memory["emulators"]
+    assert most == pytest.approx(max(sum(memory.values()), held + start), abs=0.5)
+    assert list(tmp_path.iterdir()) == []
+    assert run(["show", "catch"]) == 0
+    text = capsys.readouterr().out
+    for word in ("server-0", "actor-1", "learner-0", "gamma 0.99", "until score 0.95"):
+        assert word in text
+
+
+def test_the_rates_of_bench_are_a_table() -> None:
+    rates = {
+        "game": "pong",
+        "emulate_steps_per_s": 5800.0,
+        "act_samples_per_s": 18000.4,
+        "learn_samples_per_s": 2500.0,
+        "limit_steps_per_s": 1592.4,
+        "achieved_steps_per_s": 1433.0,
+        "share_of_limit": 0.9,
+        "machine": {"cores": 2, "processor": "a processor"},
+    }
+    console = Console(file=io.StringIO(), width=80)
+    console.print(table_of(rates))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "pong on 2 cores (a processor)" in text
+    shown = [re.sub(r"\D", "", line.split("│")[2]) for line in text.splitlines() if "│" in line]
+    assert shown == ["5800", "18000", "2500", "1592", "1433", "90"]

@@ -1,0 +1,264 @@
+"""What the documents say exists: names in the code, files, commands, flags, settings, packages."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+import shlex
+import tomllib
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gelada import cli
+from gelada.presets import preset
+from gelada.protocols import PROTOCOLS
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "gelada"
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "results" / "README.md", *DOCS]
+
+NAMED = re.compile(
+    r"((?:`[\w.]+`(?:,\s+|\s+and\s+|\s+or\s+)?)+)\s+in\s+\[`([\w/]+\.py)`\]\(([^)]+)\)"
+)
+"""``A.b`` and ``c`` in [`file.py`](link)."""
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def named_in(page: Path) -> list[tuple[str, str]]:
+    """Return the (name, file) pairs of a page, in order."""
+    pairs = []
+    for names, file, link in NAMED.findall(text_of(page)):
+        assert link == f"../src/gelada/{file}", f"{page.name}: [{file}] links to {link}"
+        pairs += [(name, file) for name in re.findall(r"`([\w.]+)`", names)]
+    return pairs
+
+
+@cache
+def defined(file: str) -> frozenset[str]:
+    """Return what a source file defines: ``function``, ``Class``, ``Class.method_or_field``."""
+    found = set()
+    for node in ast.parse((SOURCE / file).read_text(encoding="utf-8")).body:
+        found |= set(names_of(node))
+        if isinstance(node, ast.ClassDef):
+            inner = [name for child in node.body for name in names_of(child)]
+            found |= {f"{node.name}.{name}" for name in inner}
+    return frozenset(found)
+
+
+def names_of(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        return [node.name]
+    if isinstance(node, ast.AnnAssign):
+        return [node.target.id] if isinstance(node.target, ast.Name) else []
+    if isinstance(node, ast.Assign):
+        return [target.id for target in node.targets if isinstance(target, ast.Name)]
+    return []
+
+
+def test_every_name_on_the_way_of_a_frame_is_where_the_page_says() -> None:
+    pairs = named_in(ROOT / "docs" / "one-frame.md")
+    missing = [f"{name} in {file}" for name, file in pairs if name not in defined(file)]
+    assert missing == []
+    assert len({name for name, _ in pairs}) >= 30
+
+
+def test_the_way_of_a_frame_names_nothing_without_its_place() -> None:
+    page = ROOT / "docs" / "one-frame.md"
+    placed = {name for name, _ in named_in(page)}
+    arguments = {"length"}
+    words = set(re.findall(r"(?<!\[)`([A-Za-z_][\w.]*)`", text_of(page)))
+    assert words - placed - arguments == set()
+
+
+def test_the_way_of_a_frame_begins_at_the_emulator_and_ends_at_a_weight() -> None:
+    names = [name for name, _ in named_in(ROOT / "docs" / "one-frame.md")]
+    way = ["AtariGames.step", "Replay.add", "Learner.step", "APPO.loss", "Adam.step"]
+    places = [names.index(name) for name in way]
+    assert places == sorted(places)
+
+
+def test_roles_and_types_of_the_circle_exist() -> None:
+    text = text_of(ROOT / "docs" / "circle.md")
+    roles = re.findall(
+        r"^\| `(\w+)` \| (active|passive) \|.*\[`([\w/]+\.py)`\]", text, re.MULTILINE
+    )
+    assert len(roles) == 5
+    for name, kind, file in roles:
+        assert name in defined(file)
+        assert (f"{name}.step" in defined(file)) == (kind == "active")
+    flows = re.findall(r"^\| `(\w+)` \| (\w+) to ([\w, ]+) \|", text, re.MULTILINE)
+    known = {name for name, _, _ in roles}
+    assert [kind for kind, _, _ in flows if kind not in defined("types.py")] == []
+    assert {end for _, start, ends in flows for end in (start, *ends.split(", "))} <= known
+    assert len(flows) == 6
+
+
+def test_every_relative_link_leads_to_a_file() -> None:
+    links = {
+        (page, link)
+        for page in PAGES
+        for link in re.findall(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)", text_of(page))
+        if not re.match(r"[a-z]+:", link)
+    }
+    broken = [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()]
+    assert broken == []
+
+
+def test_pages_that_the_code_refers_to_exist() -> None:
+    named = {
+        (page, path.name)
+        for folder in (ROOT / "src", ROOT / "benchmarks", ROOT / "examples", ROOT / "tests")
+        for path in folder.rglob("*.py")
+        for page in re.findall(r"\bdocs/[\w-]+\.md\b", path.read_text(encoding="utf-8"))
+    }
+    assert sorted((page, user) for page, user in named if not (ROOT / page).exists()) == []
+
+
+def commands() -> list[tuple[str, str]]:
+    """Return (page, command line) for every ``gelada ...`` in a code block or in backticks."""
+    found = []
+    for page in PAGES:
+        text = text_of(page)
+        blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        lines = [line.strip() for block in blocks for line in block.splitlines()]
+        lines += re.findall(r"`(gelada [^`]+)`", re.sub(r"\s+", " ", text))
+        found += [(page.name, line) for line in lines if line.startswith("gelada ")]
+    return sorted(set(found))
+
+
+def flags_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
+    """Return the flags in a command's help."""
+    subject = ["runs/pong-1"] if command in ("eval", "record") else ["pong"]
+    assert cli.run([command, *subject, "--help"]) == 0
+    return set(re.findall(r"--[a-z][\w-]*", capsys.readouterr().out))
+
+
+def test_every_command_line_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+    known = {command: flags_of(command, capsys) for command in cli.COMMANDS}
+    assert {"--steps", "--until-score", "--no-finish"} <= known["train"]
+    wrong = []
+    for page, line in commands():
+        words = shlex.split(line, comments=True)[1:]
+        if words == ["--version"]:
+            continue
+        flags = {word.split("=")[0] for word in words if word.startswith("--")} - {"--help"}
+        unknown = flags - known[words[0]] if words[0] in known else {words[0]}
+        wrong += [f"{page}: {line}: {word}" for word in sorted(unknown)]
+    assert wrong == []
+    assert len(commands()) >= 8
+
+
+def test_the_flags_that_pages_mention_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    known = set().union(*(flags_of(command, capsys) for command in cli.COMMANDS))
+    known |= {"--version", "--help"}
+    known |= {"--only", "--list", "--seeds"}  # of benchmarks/run.py
+    mentioned = {
+        (page.name, flag)
+        for page in PAGES
+        for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", text_of(page))
+    }
+    assert sorted((page, flag) for page, flag in mentioned if flag not in known) == []
+
+
+def shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def test_the_table_of_settings_is_that_of_the_presets() -> None:
+    groups = ("games", "network", "algorithm", "optimizer", "shape", "stop", "tracker")
+    pong, other, catch = (preset(name)[0] for name in ("pong", "breakout", "catch"))
+    want = {}
+    for group in groups:
+        for field in dataclasses.fields(getattr(pong, group)):
+            values = [shown(getattr(getattr(e, group), field.name)) for e in (pong, other, catch)]
+            same = [value if value != values[0] else "" for value in values[1:]]
+            want["--" + field.name.replace("_", "-")] = (values[0], *same)
+    del want["--game"]  # the first word of the command
+    text = text_of(ROOT / "docs" / "recipe.md")
+    rows = re.findall(r"^\| `(--[\w-]+)` \|(.*)\|(.*)\|(.*)\|$", text, re.MULTILINE)
+    have = {flag: tuple(cell.strip() for cell in cells) for flag, *cells in rows}
+    assert have == want
+
+
+def test_the_table_of_protocols_is_that_of_the_code() -> None:
+    text = text_of(ROOT / "docs" / "atari.md")
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|", text, re.M)
+    assert [name for name, *_ in rows] == list(PROTOCOLS)
+    for name, episodes, sticky, noops, frames in rows:
+        protocol = PROTOCOLS[name]
+        assert int(episodes) == protocol.episodes
+        assert sticky.startswith("as in the run") == (protocol.sticky is None)
+        assert noops.startswith("as in the run") == (protocol.noop_max is None)
+        assert frames.startswith("as in the run") == (protocol.max_frames is None)
+        if protocol.sticky is not None:
+            assert float(sticky) == protocol.sticky
+        if protocol.max_frames is not None:
+            assert frames == f"{protocol.max_frames:,}"
+        if protocol.noop_max is not None:
+            most = max(protocol.noop_max - 1, 0)
+            assert noops == (f"up to {most}" if most else "none")
+
+
+def test_exit_codes_are_those_of_the_errors() -> None:
+    import gelada.errors
+
+    text = text_of(ROOT / "docs" / "running.md")
+    listed = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
+    errors = [e for e in vars(gelada.errors).values() if isinstance(e, type)]
+    assert listed == {0, *(e.exit_code for e in errors if hasattr(e, "exit_code"))}
+    assert re.search(r"^\| 130, 143 \|", text, re.MULTILINE)
+
+
+LICENCES = {
+    "Apache-2.0": ("Apache-2.0", "Apache Software License"),
+    "BSD-3-Clause": ("BSD-3-Clause", "BSD License"),
+    "GPL-2.0-only": ("GPL-2.0-only",),
+    "MIT": ("MIT",),
+    "MPL-2.0": ("MPL-2.0", "MPL 2.0"),
+    "PSF": ("Python Software Foundation License",),
+}
+"""How packages spell them in their metadata."""
+
+
+def test_every_dependency_has_a_row_with_its_licence() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    names = {re.split(r"[<>=!~;\[ ]", requirement)[0] for requirement in wanted}
+    text = text_of(ROOT / "docs" / "dependencies.md")
+    rows = dict(re.findall(r"^\| ([\w-]+) \| [^|]+ \| ([^|]+) \| [^|]+ \| [^|]+ \|$", text, re.M))
+    assert set(rows) - {"package"} == names
+    for name in sorted(names):
+        about = metadata.metadata(name)
+        stated = " ".join(
+            [
+                about.get("License-Expression") or "",
+                (about.get("License") or "")[:80],
+                *(about.get_all("Classifier") or []),
+            ]
+        )
+        for licence in rows[name].removesuffix(" and others").split(", "):
+            assert any(word in stated for word in LICENCES[licence]), f"{name}: {rows[name]}"
+
+
+def test_every_dependency_is_pinned_for_the_set_up() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    names = {re.split(r"[<>=!~;\[ ]", requirement)[0].lower() for requirement in wanted}
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {line.split("==")[0].lower() for line in pins if "==" in line}
+    assert names - pinned == set()

@@ -1,0 +1,136 @@
+"""Named protocols, and what is said about an evaluation."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gelada.envs.games import GameSettings
+from gelada.protocols import PROTOCOLS, Evaluation, Played
+from players import CATCH
+
+
+@pytest.mark.parametrize(
+    ("name", "episodes", "sticky", "noop_max", "max_frames"),
+    [
+        ("training", 100, 0.1, 10, 5000),
+        ("noop", 30, 0.0, 30, 18_000),
+        ("sticky", 100, 0.25, 0, 108_000),
+        ("dba3c", 50, 0.1, 10, 5000),
+    ],
+)
+def test_protocols(name: str, episodes: int, sticky: float, noop_max: int, max_frames: int) -> None:
+    own = GameSettings(
+        game="breakout", size=84, sticky=0.1, noop_max=10, max_frames=5000, life_loss_ends=True
+    )
+    protocol = PROTOCOLS[name]
+    assert (protocol.name, protocol.episodes) == (name, episodes)
+    assert protocol.settings(own) == GameSettings(
+        game="breakout", size=84, sticky=sticky, noop_max=noop_max, max_frames=max_frames
+    )
+
+
+def evaluation(games: list[Played], episodes: int | None = None, **changes: Any) -> Evaluation:
+    values: dict[str, Any] = {
+        "protocol": PROTOCOLS["sticky"],
+        "settings": GameSettings(game="breakout", sticky=0.25, noop_max=0),
+        "actions": 4,
+        "policy": "greedy",
+        "seed": 11,
+        "steps": 1_234_567,
+        "episodes": len(games) if episodes is None else episodes,
+        "games": tuple(games),
+    }
+    return Evaluation(**(values | changes))
+
+
+def test_statistics() -> None:
+    scores = [3.0, -2.0, 10.0, 3.5, 0.0]
+    got = evaluation([Played(score, 7, False) for score in scores])
+    assert got.mean == pytest.approx(np.mean(scores))
+    assert got.standard_error == pytest.approx(np.std(scores, ddof=1) / np.sqrt(5))
+    assert (got.median, got.min, got.max) == (3.0, -2.0, 10.0)
+    one = evaluation([Played(4.0, 7, False)])
+    assert one.mean == one.median == one.min == one.max == 4.0
+    assert math.isnan(one.standard_error)
+
+
+def test_lines_tell_the_whole_protocol_and_every_score() -> None:
+    games = [Played(float(i * i), 100 + i, i == 3) for i in range(23)]
+    text = "\n".join(evaluation(games).lines())
+    for part in (
+        "breakout after 1,234,567 steps",
+        f"mean {np.mean([g.score for g in games]):.2f}",
+        "(standard error)",
+        "median 121",
+        "min 0",
+        "max 484",
+        "protocol sticky",
+        "23 full games",
+        "raw rewards",
+        "greedy policy",
+        "4 actions",
+        "seed 11",
+        "sticky actions 0.25",
+        "no no-ops",
+        "108,000 frames (1 games were)",
+        "minimal action set",
+        "frame skip 4",
+        "FIRE on life loss: yes",
+        "mean length 111 steps",
+    ):
+        assert part in text
+    listed = text.split("scores:\n")[1].split()
+    assert [float(score) for score in listed] == [game.score for game in games]
+    assert "interrupted" not in text
+    noop = evaluation(games, settings=GameSettings(fire_on_life_loss=False, full_actions=True))
+    text = "\n".join(noop.lines())
+    assert "up to 29 no-ops" in text
+    assert "full action set" in text
+    assert "FIRE on life loss: no" in text
+    catch = "\n".join(evaluation(games, settings=CATCH).lines())
+    assert "no-ops" not in catch
+
+
+def test_saved_as_json(tmp_path: Path) -> None:
+    games = [Played(1.0, 10, False), Played(4.0, 20, True)]
+    path = evaluation(games).save(tmp_path)
+    assert path == tmp_path / "eval" / "1234567-sticky.json"
+    data = json.loads(path.read_text())
+    wanted = {
+        "protocol": "sticky",
+        "steps": 1_234_567,
+        "policy": "greedy",
+        "seed": 11,
+        "episodes": 2,
+        "episodes_asked": 2,
+        "full_games": True,
+        "raw_rewards": True,
+        "action_set_size": 4,
+        "mean": 2.5,
+        "standard_error": pytest.approx(1.5),
+        "median": 2.5,
+        "min": 1.0,
+        "max": 4.0,
+        "scores": [1.0, 4.0],
+        "lengths": [10, 20],
+        "truncated": [False, True],
+    }
+    assert {name: data[name] for name in wanted} == wanted
+    assert data["settings"]["sticky"] == 0.25
+    assert data["settings"]["max_frames"] == 108_000
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_interrupted_before_the_first_game() -> None:
+    none = evaluation([], episodes=5)
+    assert none.interrupted
+    assert none.lines() == ["breakout: interrupted before the first game was over"]
+    data = json.loads(json.dumps(none.as_dict(), allow_nan=False))
+    assert data["mean"] is data["standard_error"] is data["max"] is None
+    assert data["scores"] == []
