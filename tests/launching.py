@@ -28,7 +28,11 @@ def start(*args: object, script: Path | None = None) -> subprocess.Popen[str]:
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """Return exit code, stdout and stderr of a process that ends by itself."""
-    out, err = process.communicate(timeout=120)
+    try:
+        out, err = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        pytest.fail(f"it never ended; it said: {process.communicate()}")
     return process.returncode, out, err
 
 

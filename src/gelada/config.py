@@ -96,9 +96,14 @@ def _version(package: str) -> str:
 def _commit() -> str:
     """Return the commit of the source tree, with + if it has changes, or ''."""
     here = Path(__file__).resolve().parent
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty=+", "--abbrev=12"]
+    git = ["git", "-C", str(here)]
     try:
-        out = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+        commit, changed = (
+            subprocess.run([*git, *args], capture_output=True, text=True, timeout=5, check=False)
+            for args in (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "--", "."])
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return out.stdout.strip() if out.returncode == 0 else ""
+    if commit.returncode != 0:
+        return ""
+    return commit.stdout.strip() + ("+" if changed.stdout.strip() else "")
