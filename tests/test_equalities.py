@@ -25,7 +25,8 @@ from gelada.presets import Experiment, Shape
 from gelada.roles.parameter_server import ParameterServer, Quorum
 from gelada.roles.replay import as_batch
 from gelada.roles.tracker import Status
-from gelada.run import begin, draw, open_games, train
+from gelada.run import draw, train
+from gelada.start import begin, open_games
 from gelada.types import Gradient, Ints, Version
 
 
@@ -241,6 +242,7 @@ def test_without_games_of_their_own_actors_make_the_same_ones() -> None:
         return make_games(settings, given, threads)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gelada.start.make_games", noting)
         patch.setattr("gelada.run.make_games", noting)
         start = begin(experiment, open_games(experiment))
         place = Inline(draw(experiment, start, None, patience=0.0))

@@ -15,7 +15,8 @@ import torch
 from gelada.checkpoint import newest_checkpoint
 from gelada.cli import run as command
 from gelada.config import read_config, write_config
-from gelada.run import begin_again, draw
+from gelada.run import draw
+from gelada.start import begin_again
 from launching import CATCH, complete, finish, gelada, start, wait_until
 
 BATCH = 512  # steps of a round on Catch: 2 actors x 8 games x 32 steps

@@ -28,8 +28,9 @@ from gelada.ops.optimizers import make_optimizer
 from gelada.place.plan import Active
 from gelada.presets import Experiment
 from gelada.roles.tracker import Status, StopRule
-from gelada.run import Start, begin, make_network, open_games, train
+from gelada.run import train
 from gelada.seeding import game_seeds
+from gelada.start import Start, begin, make_network, open_games
 
 Progress = Callable[[str, float], None]
 """Told the stage and the share of the whole that is done."""

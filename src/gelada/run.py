@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
 import torch
 
-from gelada.checkpoint import newest_checkpoint
+from gelada.checks import check
 from gelada.config import Config, describe_machine, read_config, write_config
 from gelada.envs.games import Games, make_games
 from gelada.errors import CannotWrite, GeladaError, Stalled
-from gelada.nets.network import InputStatistics, Network, Precision, measure_input
-from gelada.nets.precision import faster_precision, native_precision
 from gelada.ops.flat import FlatParameters
 from gelada.place.plan import Active, Plan
 from gelada.place.threads import Threads
@@ -33,25 +28,10 @@ from gelada.roles.learner import Learner
 from gelada.roles.parameter_server import KEPT, ParameterServer, Quorum
 from gelada.roles.replay import Fifo, Replay, Rounds
 from gelada.roles.tracker import Status, Tracker
-from gelada.seeding import game_seeds, sequence
-from gelada.types import Aux, Bytes, Ints, State, Version
+from gelada.start import Start, begin, begin_again, make_network, open_games
 
 DETERMINISTIC_EVERY = 10
 """Versions between metrics lines in the deterministic mode."""
-
-
-class Start(NamedTuple):
-    """Where a run begins: anew, or at a checkpoint."""
-
-    statistics: InputStatistics
-    actions: int
-    precision: Precision
-    version: Version
-    steps: int  # environment steps so far
-    parameters: dict[str, torch.Tensor] | None  # None: a fresh network
-    optimizer: dict[str, torch.Tensor]
-    aux: Aux | None
-    counters: State
 
 
 @dataclass(frozen=True)
@@ -64,88 +44,6 @@ class Result:
 
 
 Watch = Callable[[Status, Sequence[Active]], None]
-
-
-def open_games(experiment: Experiment) -> list[Games]:
-    """Return the games of each actor (the emulator takes a tenth of a second to load each)."""
-    count, seed = experiment.shape.games, experiment.seed
-    return [
-        make_games(experiment.games, game_seeds(seed, "games", count, index, 0, 0))
-        for index in range(experiment.shape.actors)
-    ]
-
-
-def begin(experiment: Experiment, games: Sequence[Games] | None = None) -> Start:
-    """Play the random games that measure the input, and meanwhile choose the precision.
-
-    Args:
-        experiment: all settings.
-        games: of each actor, to play them in; they go on being used afterwards.
-    """
-    games = open_games(experiment) if games is None else games
-    first, wanted = games[0], experiment.network.precision
-    rounds = experiment.shape.random_steps // sum(g.count for g in games)
-    with ThreadPoolExecutor(len(games)) as threads:
-        played = [
-            threads.submit(_play_randomly, g, rounds, experiment.seed, i)
-            for i, g in enumerate(games)
-        ]
-        precision: Precision
-        if wanted != "auto":
-            precision = wanted
-        elif experiment.deterministic:
-            precision = native_precision()  # a measurement may come out differently
-        else:
-            heads = experiment.algorithm.heads(first.actions)
-            precision = faster_precision(experiment.network, first.frame_shape, heads)
-        frames = np.concatenate([future.result() for future in played])
-    steps = rounds * sum(g.count for g in games)
-    fresh = Version(0, 0)
-    return Start(measure_input(frames), first.actions, precision, fresh, steps, None, {}, None, {})
-
-
-def _play_randomly(games: Games, rounds: int, seed: int, index: int) -> Bytes:
-    """Play ``rounds`` steps of random actions; return all frames, uint8[N, H, W]."""
-    random = np.random.default_rng(sequence(seed, "random actions", index))
-    frames = [games.reset()]
-    for _ in range(rounds):
-        actions: Ints = random.integers(games.actions, size=games.count)
-        frames.append(games.step(actions).frames)
-    return np.concatenate(frames)
-
-
-def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Start:
-    """Read the newest complete checkpoint; the epoch is raised, games begin anew."""
-    path, checkpoint, passed_over = newest_checkpoint(folder / "checkpoints")
-    for line in passed_over:
-        log(line)
-    log(f"going on from {path.name}: {checkpoint.steps:,} steps")
-    statistics = checkpoint.group("input")
-    precision = config.about["precision"]
-    return Start(
-        InputStatistics(statistics["mean"].numpy(), statistics["deviation"].numpy()),
-        config.actions,
-        precision,
-        Version(checkpoint.version.epoch + 1, checkpoint.version.number),
-        checkpoint.steps,
-        checkpoint.group("parameter"),
-        checkpoint.group("optimizer"),
-        checkpoint.group("aux"),
-        checkpoint.counters,
-    )
-
-
-def make_network(experiment: Experiment, start: Start) -> Network:
-    """Return the network, initialised from the seed or filled from the checkpoint."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(sequence(experiment.seed, "network").generate_state(1)[0]))
-        return Network(
-            experiment.network,
-            start.statistics.mean.shape,
-            experiment.algorithm.heads(start.actions),
-            start.statistics,
-            start.precision,
-        )
 
 
 def draw(
@@ -271,10 +169,11 @@ def train(
         began: `time.monotonic` at the process's start, if that is to count.
 
     Raises:
-        GeladaError: if the folder is not empty, a role failed or hung, or a disk is full. What
-            was learned until then is in the newest checkpoint.
+        GeladaError: if a setting is out of range, the folder is not empty, a role failed
+            or hung, or a disk is full. What was learned until then is in the newest checkpoint.
     """
     began = time.monotonic() if began is None else began
+    check(experiment)
     torch.set_num_threads(1)
     games: list[Games] | None = None
     if resume:

@@ -17,7 +17,8 @@ from gelada.ops.optimizers import OptimizerSettings
 from gelada.place.inline import Inline
 from gelada.presets import PRESETS
 from gelada.roles.tracker import TrackerSettings
-from gelada.run import begin, draw, train
+from gelada.run import draw, train
+from gelada.start import begin
 from gelada.types import Batch
 
 CATCH = PRESETS["catch"]

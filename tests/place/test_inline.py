@@ -13,7 +13,8 @@ from gelada.place.inline import Inline
 from gelada.place.plan import Plan
 from gelada.presets import Shape
 from gelada.roles.clock import Clock
-from gelada.run import begin, draw
+from gelada.run import draw
+from gelada.start import begin
 
 LOG: list[tuple[str, int]] = []
 

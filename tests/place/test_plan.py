@@ -9,7 +9,8 @@ import pytest
 from conftest import catch, short_pong
 from gelada.place.plan import Handle, Plan
 from gelada.presets import Experiment
-from gelada.run import begin, draw
+from gelada.run import draw
+from gelada.start import begin
 
 
 class Part:

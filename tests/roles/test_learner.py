@@ -256,7 +256,7 @@ def test_a_nan_is_named_and_never_published(minibatch: int) -> None:
     published = [server.pull() for server in scene.servers]
     scene.aux["broken"] = torch.tensor(1.0)
     scene.feed(1)
-    with pytest.raises(Diverged, match="^value_loss became nan at version 5: .* lower --lr"):
+    with pytest.raises(Diverged, match=r"^value_loss became nan at version 5: .* lower --lr"):
         scene.learner.step()
     for server, params in zip(scene.servers, published, strict=True):
         assert server.pull() is params

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from rich.table import Table
-from torch import nn
 
 from gelada.commands.parsing import print_json
 from gelada.commands.settings import Settings, resolve
@@ -23,7 +21,8 @@ from gelada.nets.network import InputStatistics, Network
 from gelada.place.plan import Plan
 from gelada.presets import Experiment
 from gelada.roles.parameter_server import KEPT
-from gelada.run import Start, draw, make_network
+from gelada.run import draw
+from gelada.start import Start, make_network
 from gelada.types import Version
 
 MIB = 2**20
@@ -89,7 +88,7 @@ def memory(experiment: Experiment, net: Network) -> dict[str, float]:
     batches = shape.ahead + 2  # kept at most by the replay
     seen = 2 if net.precision == "bfloat16" else 4
     copies = 2 + SLOTS[experiment.optimizer.optimizer] + KEPT + shape.actors
-    sample = 4 * _activations(net) + seen * net.stack * pixels
+    sample = 4 * net.torso.outputs + seen * net.stack * pixels
     chunk = max(experiment.algorithm.minibatch, shape.games)
     atari = experiment.games.game != "catch"
     start = 10 * shape.random_steps * pixels / MIB  # uint8 twice, float32 twice, then freed
@@ -108,22 +107,6 @@ def memory(experiment: Experiment, net: Network) -> dict[str, float]:
 
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
-
-
-def _activations(net: Network) -> int:
-    """Return how many numbers the layers put out for one observation."""
-    count = 0
-
-    def add(_module: nn.Module, _inputs: Any, output: Any) -> None:
-        nonlocal count
-        count += output.numel() if isinstance(output, torch.Tensor) else 0
-
-    hooks = [m.register_forward_hook(add) for m in net.modules() if not list(m.children())]
-    with torch.inference_mode():
-        net(net.see(torch.zeros((1, net.stack, *net.mean.shape), dtype=torch.uint8)))
-    for hook in hooks:
-        hook.remove()
-    return count
 
 
 def _print(data: dict[str, Any], plan: Plan, note: str, printer: Printer) -> None:

@@ -43,14 +43,17 @@ class Torso(nn.Module):
         super().__init__()
         channels, (height, side) = stack, frame_shape
         self.convolutions = nn.ModuleList()
+        self.outputs = 0  # numbers that all layers put out for one observation
         for filters, kernel, stride in TORSOS[name]:
             self.convolutions.append(nn.Conv2d(channels, filters, kernel, stride))
             channels = filters
             height, side = (height - kernel) // stride + 1, (side - kernel) // stride + 1
             if height < 1 or side < 1:
                 raise ValueError(f"frames of {frame_shape} are too small for the torso {name!r}")
+            self.outputs += channels * height * side
         self.strides = [convolution.stride for convolution in TORSOS[name]]
         self.hidden = nn.Linear(channels * height * side, width)
+        self.outputs += width
         self.norm = nn.LayerNorm(width) if layer_norm else None
         for layer in [*self.convolutions, self.hidden]:
             assert isinstance(layer, nn.Conv2d | nn.Linear)

@@ -16,13 +16,16 @@ from gelada.place.plan import Active, Passive, Plan
 RESTARTS = 5
 """How often one role may be restarted before the run gives up."""
 
+SLOW_START = 5
+"""Times the deadline that a role gets for its first step: loading and first kernels are slow."""
+
 
 class Threads:
     """Runs a plan's active roles, each on a thread of its own with one torch thread.
 
     A role that raises is restarted if it can be (`restart`), and otherwise ends the run. A role
-    that stays in one piece of work for longer than ``deadline`` seconds is named by `check`;
-    deadlines start after its first finished step, so slow starts are no failures.
+    that stays in one piece of work for longer than ``deadline`` seconds (`SLOW_START` times that
+    before its first finished step) is named by `check`.
     """
 
     def __init__(
@@ -58,13 +61,14 @@ class Threads:
         now = time.monotonic()
         for role in self.active:
             clock = role.clock
-            if clock.steps and not clock.waiting and not self._stopping.is_set():
-                stage, stuck = clock.stage, now - clock.since
-                if stuck > self._deadline:
-                    raise Stalled(
-                        f"{role.name} has hung in {stage!r} for {stuck:.0f} s (deadline "
-                        f"{self._deadline:g} s)"
-                    )
+            if clock.waiting or self._stopping.is_set():
+                continue
+            stage, stuck = clock.stage, now - clock.since
+            deadline = self._deadline * (1 if clock.steps else SLOW_START)
+            if stuck > deadline:
+                raise Stalled(
+                    f"{role.name} has hung in {stage!r} for {stuck:.0f} s (deadline {deadline:g} s)"
+                )
 
     def stop(self, patience: float = 30.0) -> list[str]:
         """Wake and end all threads; return the names of those that did not end in time."""

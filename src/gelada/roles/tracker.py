@@ -295,7 +295,11 @@ class _Writer:
 
     def line(self, line: dict[str, Any]) -> None:
         if self._metrics is None:
-            self._metrics = (self._folder / "metrics.jsonl").open("a", encoding="utf-8")
+            path = self._folder / "metrics.jsonl"
+            torn = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
+            self._metrics = path.open("a", encoding="utf-8")
+            if torn:  # a killed run's last line must not swallow our first
+                self._metrics.write("\n")
         self._metrics.write(json.dumps(line) + "\n")
         self._metrics.flush()
         if not self._settings.tensorboard:
