@@ -30,8 +30,7 @@ class Torso(nn.Module):
     """Convolutions with ReLU, then a hidden layer of ``width`` units with ReLU.
 
     Weights are orthogonal with gain sqrt(2), biases 0. The forward pass calls functions, not
-    modules: for the few observations an actor looks at, calling modules costs as much as the
-    convolutions (docs/speed.md).
+    modules, which an actor with its few observations notices (docs/speed.md).
 
     Raises:
         ValueError: if a frame is too small for the convolutions.

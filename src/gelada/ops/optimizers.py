@@ -45,8 +45,8 @@ class Adam:
 
     ``m <- beta1 m + (1 - beta1) d``; ``v <- beta2 v + (1 - beta2) d^2``;
     ``theta <- theta - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)``.
-    On one flat vector this is as fast as torch's fused kernel, and importing no ``torch.optim``
-    saves a second at the start.
+    On one flat vector this costs a little more than torch's fused kernel (docs/speed.md), and
+    importing no ``torch.optim`` saves a second at the start.
     """
 
     def __init__(self, values: torch.Tensor, settings: OptimizerSettings) -> None:

@@ -1,0 +1,105 @@
+"""What single choices of the code gain, each against what it replaced: python benchmarks/pieces.py
+
+Processor time of one thread, so a busy machine does not matter much; the best of several repeats.
+Writes results/pieces.json; docs/speed.md quotes it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from gelada.config import describe_machine
+from gelada.envs.stacking import all_stacks
+from gelada.nets.network import InputStatistics
+from gelada.nets.windows import Windows
+from gelada.ops.flat import FlatParameters
+from gelada.ops.optimizers import Adam, OptimizerSettings
+from gelada.presets import preset
+from gelada.start import Start, make_network
+from gelada.types import Version
+
+WINDOWS, LENGTH, MINIBATCH, GAMES = 16, 64, 256, 8
+
+
+def cost(work: Callable[[], object], repeats: int = 8, calls: int = 20) -> float:
+    """Return the milliseconds of processor time of one call."""
+    work()
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.thread_time()
+        for _ in range(calls):
+            work()
+        best = min(best, (time.thread_time() - start) / calls)
+    return round(1000 * best, 4)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    experiment = preset("pong")[0]
+    levels = np.full((42, 42), 90.0, np.float32)
+    statistics = InputStatistics(levels, np.full((42, 42), 20.0, np.float32))
+    start = Start(statistics, 6, "bfloat16", Version(0, 0), 0, None, {}, None, {})
+    net = make_network(experiment, start)
+    flat = FlatParameters(net)
+    frames = torch.randint(0, 255, (WINDOWS, LENGTH + 4, 42, 42), dtype=torch.uint8)
+    ages = torch.full((WINDOWS, LENGTH + 1), 9)
+    index = torch.randperm(WINDOWS * LENGTH)[:MINIBATCH]
+    views, windows = all_stacks(net.see(frames), 4), Windows(net, frames, ages)
+
+    def backward(stacks: torch.Tensor) -> None:
+        flat.zero_gradients()
+        torch.autograd.backward(sum(out.square().mean() for out in net(stacks).values()))
+
+    acting = net.for_acting()
+    torso = acting.torso
+    modules = nn.Sequential(
+        torso.convolutions[0], nn.ReLU(), torso.convolutions[1], nn.ReLU(), nn.Flatten(),
+        torso.hidden, torso.norm, nn.ReLU(),
+    )  # fmt: skip
+    seen = acting.see(torch.randint(0, 255, (GAMES, 4, 42, 42), dtype=torch.uint8))
+    ours = Adam(flat.values, OptimizerSettings())
+    parameter = nn.Parameter(flat.values.clone())
+    parameter.grad = flat.gradients
+    fused = torch.optim.Adam([parameter], fused=True)
+    with torch.inference_mode():
+        act = cost(lambda: torso(seen), calls=200), cost(lambda: modules(seen), calls=200)
+    pieces = {
+        "standardise a batch: window by window, against at once": (
+            cost(lambda: [net.see(window) for window in frames]),
+            cost(lambda: net.see(frames)),
+        ),
+        "pick a minibatch: rows of channels-last stacks, against views of frames": (
+            cost(lambda: windows.stacks(index)),
+            cost(lambda: views[index // LENGTH, index % LENGTH]),
+        ),
+        "forward and backward of a minibatch: channels-last stacks, against views": (
+            cost(lambda: backward(windows.stacks(index)), calls=5),
+            cost(lambda: backward(views[index // LENGTH, index % LENGTH]), calls=5),
+        ),
+        f"torso for {GAMES} observations: calling functions, against modules": act,
+        "Adam step: plain operations, against torch's fused kernel": (
+            cost(lambda: ours.step(flat.gradients, 1e-5)),
+            cost(fused.step),
+        ),
+    }
+    result = {
+        "unit": "milliseconds of processor time of one thread",
+        "pieces": {name: {"ours": a, "instead": b} for name, (a, b) in pieces.items()},
+        "machine": describe_machine(),
+    }
+    for name, (a, b) in pieces.items():
+        print(f"{a:9.3f} {b:9.3f} ms   {name}")
+    path = Path(__file__).parent / "results" / "pieces.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
