@@ -96,7 +96,7 @@ MISTAKES = {
     "train pong --size 5": "--size 5: the torso 'small' needs at least 14",
     "train pong --size 35 --torso nature": "--size 35: the torso 'nature' needs at least 36",
     "train catch --torso small": "--torso small: Catch's 10x5 board needs --torso tiny",
-    "train pong --minibatch 1025": "--minibatch 1025: must not be above the batch of 1024 samples",
+    "train pong --minibatch 2049": "--minibatch 2049: must not be above the batch of 2048 samples",
     "train --resume nowhere": "'nowhere' is no run: it has no config.json",
     "eval": "RUN is missing",
     "eval nowhere": "'nowhere' is no run: it has no config.json",
@@ -334,7 +334,7 @@ def test_show_counts_roles_and_memory_and_starts_nothing(
     vector = 4 * shown["parameters"] / 2**20
     assert memory["parameters"] == pytest.approx((2 + 2 + 2 + 3) * vector, abs=0.1)
     assert memory["emulators"] == 3 * 8 * 2.0
-    assert memory["trajectories"] == pytest.approx(5 * 3 * 8 * 68 * 42**2 / 2**20, abs=0.1)
+    assert memory["trajectories"] == pytest.approx(5 * 3 * 8 * 132 * 42**2 / 2**20, abs=0.1)
     most, start = memory.pop("most at once"), memory.pop("input statistics, at the start only")
     assert start == pytest.approx(10 * 4096 * 42**2 / 2**20, abs=0.1)
     held = memory["libraries"] + memory["emulators"]

@@ -21,7 +21,7 @@ class Shape:
     """Actor threads, each with one emulator thread of its own."""
     games: int = 8
     """Games that each actor plays side by side."""
-    length: int = 64
+    length: int = 128
     """Steps of a trajectory."""
     servers: int = 1
     """Parameter servers, each with a slice of the parameters."""

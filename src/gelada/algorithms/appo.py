@@ -82,9 +82,9 @@ class APPO:
     """Standardise advantages in each minibatch."""
     value_coefficient: float = 1.0
     """Weight of the value loss (half the squared error)."""
-    entropy: float = 0.01
+    entropy: float = 0.005
     """Weight of the policy's entropy at the start …"""
-    entropy_end: float = 0.005
+    entropy_end: float = 0.002
     """… and after anneal_steps."""
     gradient_clip: float = 1.0
     """Limit of the gradient's global norm."""
