@@ -109,6 +109,14 @@ def first_confirmed(count: int, mean: Callable[[int, bool], float], threshold: f
     return None
 
 
+def can_reach(threshold: float, scores: Sequence[float], games: int, best: float = 21.0) -> bool:
+    """Say whether the mean of ``games`` could reach the threshold after these scores.
+
+    ``best`` is the highest score of a game (Pong: 21).
+    """
+    return sum(scores) + best * (games - len(scores)) >= threshold * games
+
+
 def median_of(values: Sequence[float | None]) -> float | None:
     """Return the median, where None (never reached) is above every number; None if it is that."""
     if not values:

@@ -225,3 +225,11 @@ def test_other_seeds_than_those_set_aside_are_refused(capsys: pytest.CaptureFixt
     assert stopped.value.code == 2
     assert "only 1, 2, 3, 4, 5 are measured" in capsys.readouterr().err
     assert run.parse(["--seeds", "2,4"]).seeds == (2, 4)
+
+
+def test_a_checkpoint_is_given_up_only_when_it_cannot_reach_the_mean() -> None:
+    assert ledger.can_reach(18.0, [21.0] * 40 + [-21.0], 50)
+    assert ledger.can_reach(18.0, [21.0] * 49 + [-129.0], 50)  # exactly 18
+    assert not ledger.can_reach(18.0, [21.0] * 49 + [-130.0], 50)
+    assert not ledger.can_reach(18.0, [-20.0] * 4, 50)
+    assert ledger.can_reach(18.0, [], 50)
