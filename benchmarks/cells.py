@@ -12,13 +12,24 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median, stdev
 from typing import Any
 
 import process
 from gelada.checkpoint import list_checkpoints, newest_checkpoint, read_checkpoint
 from gelada.presets import preset
-from ledger import Cell, Line, can_reach, differences, first_confirmed, steady_rate
+from ledger import (
+    LEDGER,
+    RUNS,
+    Cell,
+    Ledger,
+    Line,
+    can_reach,
+    differences,
+    finished,
+    first_confirmed,
+    steady_rate,
+)
 
 GAME = "pong"
 
@@ -32,10 +43,10 @@ SOLVED = 18.0
 """Mean score of full games that counts as having learned Pong."""
 
 EVALUATED_GAMES = 50
-"""Full games of an evaluation, and again of its confirmation."""
+"""Full games of an evaluation, and again of its confirmation (the sum of `PARTS`)."""
 
-LOOKED_AT = 16
-"""Full games after which a checkpoint may be given up: see `ledger.can_reach`."""
+PARTS = (16, 16, 18)
+"""An evaluation's games; after each part a checkpoint may be given up: see `ledger.can_reach`."""
 
 BENCH_SECONDS = 18.0
 """Of each measurement of the machine's limit, before and after a timed run."""
@@ -62,17 +73,23 @@ TURNS = 3
 
 def all_cells() -> list[Cell]:
     """Return every cell, in the order in which they are measured."""
-    cells = [
-        Cell("pong-time", seed, settings("pong-time", timed=TIMED, solved=SOLVED), pong_time)
-        for seed in SEEDS
-    ]
+    cells = [train_cell(seed) for seed in SEEDS]
     cells.append(Cell("limit", 1, settings("limit", seconds=2 * BENCH_SECONDS), limit))
     speed = settings("deterministic-speed", steps=EQUAL_SPEED_STEPS, turns=TURNS)
     cells.append(Cell("deterministic-speed", 1, speed, deterministic_speed))
+    cells += [
+        Cell("pong-time", seed, settings("pong-time", timed=TIMED, solved=SOLVED), pong_time)
+        for seed in SEEDS
+    ]
     equal = settings("deterministic-equal", updates=EQUAL_UPDATES)
     cells.append(Cell("deterministic-equal", 1, equal, deterministic_equal))
     cells.append(Cell("memory", 1, settings("memory", steps=MEMORY_STEPS), memory))
     return cells
+
+
+def train_cell(seed: int) -> Cell:
+    """Return the cell whose run `pong_time` evaluates."""
+    return Cell("pong-train", seed, settings("pong-train", timed=TIMED), pong_train)
 
 
 def settings(what: str, **procedure: Any) -> dict[str, Any]:
@@ -82,21 +99,22 @@ def settings(what: str, **procedure: Any) -> dict[str, Any]:
     return {"what": what, "round": ROUND, "experiment": experiment, "procedure": procedure}
 
 
-def pong_time(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
-    """Train alone on the machine, then look for the first checkpoint that plays well enough."""
-    words = train_words(cell.seed, scratch / "run", *pairs(TIMED))
+def pong_train(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+    """Train alone on the machine, between two measurements of its limit; keep the checkpoints."""
+    run = RUNS / cell.name
+    shutil.rmtree(run, ignore_errors=True)
+    words = train_words(cell.seed, run, *pairs(TIMED))
     before = process.bench(GAME, BENCH_SECONDS)["limit_steps_per_s"]
-    outcome = train(words, scratch / "run", log)
+    outcome = train(words, run, log)
     after = process.bench(GAME, BENCH_SECONDS)["limit_steps_per_s"]
-    metrics = read_metrics(scratch / "run")
+    metrics = read_metrics(run)
     rate, allowed = steady_rate(metrics), (before + after) / 2
-    found, evaluated = find_solved(cell.seed, scratch / "run", outcome.began, log)
     return {
-        "command": process.clean(words, scratch),
-        "solved": found is not None,
-        "seconds_to_solved": evaluated[found]["seconds"] if found is not None else None,
-        "steps_to_solved": evaluated[found]["steps"] if found is not None else None,
-        "evaluated": evaluated,
+        "command": process.clean(words, RUNS),
+        "checkpoints": {  # seconds from the process's start until each was complete on disk
+            path.stem: round(path.with_suffix(".json").stat().st_mtime - outcome.began, 2)
+            for path in list_checkpoints(run / "checkpoints")
+        },
         "run_seconds": round(outcome.seconds, 2),
         "run_steps": metrics[-1]["steps"],
         "steps_per_s": round(rate, 1),
@@ -107,50 +125,61 @@ def pong_time(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     }
 
 
+def pong_time(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG001 - a cell's form
+    """Look for the first checkpoint of the timed run that plays well enough; timed is nothing."""
+    trained = train_cell(cell.seed)
+    line = finished(Ledger(LEDGER).of(trained))
+    if line is None or not (RUNS / trained.name).is_dir():
+        raise LookupError(f"{trained.name} must be measured first, on this machine")
+    seconds = line["result"]["checkpoints"]
+    found, evaluated = find_solved(cell.seed, RUNS / trained.name, seconds, log)
+    return {
+        "solved": found is not None,
+        "seconds_to_solved": evaluated[found]["seconds"] if found is not None else None,
+        "steps_to_solved": evaluated[found]["steps"] if found is not None else None,
+        "evaluated": evaluated,
+    }
+
+
 def find_solved(
-    seed: int, run: Path, began: float, log: Path
+    seed: int, run: Path, seconds: dict[str, float], log: Path
 ) -> tuple[int | None, list[dict[str, Any]]]:
     """Evaluate checkpoints in order until one is confirmed.
 
-    Return its index (None if there is none) and what was found about each. Seconds are those from
-    the start of the process until the checkpoint was complete, which its JSON file's time tells.
-    A checkpoint whose first few games are so bad that winning all others could not save it is not
+    Return its index (None if there is none) and what was found about each. A checkpoint whose first few games are so bad that winning all others could not save it is not
     played to the end; its "games" says so.
     """
     from gelada.agent import load
-    from gelada.protocols import Evaluation
     from gelada.roles.evaluator import evaluate
 
     paths = list_checkpoints(run / "checkpoints")
     evaluated: list[dict[str, Any]] = []
     kept: list[dict[str, Any]] = []
 
-    def play(index: int, confirm: bool, games: int) -> Evaluation:
-        evaluation = evaluate(
-            load(paths[index]), "training", games, seed=evaluation_seed(seed, index, confirm)
-        )
-        if evaluation.interrupted:
-            raise KeyboardInterrupt
-        return evaluation
-
     def mean(index: int, confirm: bool) -> float:
-        evaluation = play(index, confirm, LOOKED_AT)
-        if can_reach(SOLVED, evaluation.scores, EVALUATED_GAMES):
-            evaluation = play(index, confirm, EVALUATED_GAMES)
-        kept.append(evaluation.as_dict())
+        agent, scores = load(paths[index]), list[float]()
+        for part, games in enumerate(PARTS):
+            own_seed = evaluation_seed(seed, index, confirm, part)
+            evaluation = evaluate(agent, "training", games, seed=own_seed)
+            if evaluation.interrupted:
+                raise KeyboardInterrupt
+            kept.append(evaluation.as_dict())
+            scores += evaluation.scores
+            if not can_reach(SOLVED, scores, EVALUATED_GAMES):
+                break
         about = {
-            "games": len(evaluation.games),
-            "steps": evaluation.steps,
-            "seconds": round(paths[index].with_suffix(".json").stat().st_mtime - began, 2),
-            "mean": round(evaluation.mean, 3),
-            "standard_error": round(evaluation.standard_error, 3),
+            "games": len(scores),
+            "steps": agent.checkpoint.steps,
+            "seconds": seconds[paths[index].stem],
+            "mean": round(fmean(scores), 3),
+            "standard_error": round(stdev(scores) / len(scores) ** 0.5, 3),
         }
         if confirm:
             evaluated[index]["confirmed_mean"] = about["mean"]
             evaluated[index]["confirmed_standard_error"] = about["standard_error"]
         else:
             evaluated.append(about)
-        return evaluation.mean
+        return fmean(scores)
 
     try:
         return first_confirmed(len(paths), mean, SOLVED), evaluated
@@ -159,9 +188,9 @@ def find_solved(
         (log / "evaluations.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
-def evaluation_seed(seed: int, index: int, confirm: bool) -> int:
+def evaluation_seed(seed: int, index: int, confirm: bool, part: int) -> int:
     """Return a seed that no other evaluation uses; those of the command line begin at 1."""
-    return 1_000_000 + 10_000 * seed + 2 * index + confirm
+    return 1_000_000 + 10_000 * seed + 10 * index + 5 * confirm + part
 
 
 def limit(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG001 - a cell's form

@@ -18,6 +18,11 @@ from typing import Any
 
 Line = dict[str, Any]
 
+LEDGER = Path(__file__).parent / "results" / "ledger.jsonl"
+
+RUNS = Path(__file__).parent / "runs"
+"""Runs of cells that another cell needs; not committed."""
+
 
 @dataclass(frozen=True)
 class Cell:

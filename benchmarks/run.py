@@ -24,7 +24,7 @@ from typing import Any
 
 from cells import SEEDS, all_cells
 from gelada.config import describe_machine
-from ledger import Cell, Ledger, Line, finished, missing, state
+from ledger import LEDGER, Cell, Ledger, Line, finished, missing, state
 from table import table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,12 +37,12 @@ CODE = ("src", "benchmarks/*.py", "pyproject.toml", "constraints.txt")
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if a cell failed."""
     flags = parse(args)
-    ledger = Ledger(RESULTS / "ledger.jsonl")
+    ledger = Ledger(LEDGER)
     cells = [
         cell
         for cell in all_cells()
         if flags.only in (None, cell.what)
-        and (cell.what != "pong-time" or cell.seed in flags.seeds)
+        and (cell.what not in ("pong-train", "pong-time") or cell.seed in flags.seeds)
     ]
     if flags.command == "summary":
         print("\n".join(table(all_cells(), ledger.lines())))
@@ -66,7 +66,9 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("command", nargs="?", choices=("measure", "summary"), default="measure")
     parser.add_argument("--only", choices=names, help="measure these cells only")
     parser.add_argument("--list", action="store_true", help="say what is there, measure nothing")
-    parser.add_argument("--seeds", type=seeds, default=SEEDS, help="of pong-time, such as 1,2")
+    parser.add_argument(
+        "--seeds", type=seeds, default=SEEDS, help="of pong-train and pong-time, such as 1,2"
+    )
     return parser.parse_args(args)
 
 
