@@ -45,7 +45,7 @@ SOLVED = 18.0
 EVALUATED_GAMES = 50
 """Full games of an evaluation, and again of its confirmation (the sum of `PARTS`)."""
 
-PARTS = (16, 16, 18)
+PARTS = (8, 8, 16, 18)
 """An evaluation's games; after each part a checkpoint may be given up: see `ledger.can_reach`."""
 
 BENCH_SECONDS = 18.0
@@ -61,7 +61,7 @@ TIMED = {
 EQUAL_UPDATES = 200
 """Updates of the two runs that must be equal bit for bit."""
 
-EQUAL_SPEED_STEPS = 120_000
+EQUAL_SPEED_STEPS = 80_000
 """Steps of each run whose speed is compared, free and deterministic in turn."""
 
 MEMORY_STEPS = 200_000
@@ -99,7 +99,7 @@ def settings(what: str, **procedure: Any) -> dict[str, Any]:
     return {"what": what, "round": ROUND, "experiment": experiment, "procedure": procedure}
 
 
-def pong_train(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+def pong_train(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG001 - a form
     """Train alone on the machine, between two measurements of its limit; keep the checkpoints."""
     run = RUNS / cell.name
     shutil.rmtree(run, ignore_errors=True)
@@ -146,8 +146,9 @@ def find_solved(
 ) -> tuple[int | None, list[dict[str, Any]]]:
     """Evaluate checkpoints in order until one is confirmed.
 
-    Return its index (None if there is none) and what was found about each. A checkpoint whose first few games are so bad that winning all others could not save it is not
-    played to the end; its "games" says so.
+    Return its index (None if there is none) and what was found about each. A checkpoint whose first
+    games are so bad that winning all others could not save it is not played to the end; its
+    "games" says so.
     """
     from gelada.agent import load
     from gelada.roles.evaluator import evaluate

@@ -52,7 +52,7 @@ def test_the_seed_is_no_part_of_the_hash_and_the_settings_are() -> None:
     assert len({cell.hash for cell in timed}) == 1
     assert "seed" not in timed[0].settings["experiment"]
     assert timed[0].settings["experiment"]["algorithm"]["gamma"] == 0.99
-    assert len({cell.name for cell in cells.all_cells()}) == 9
+    assert len({cell.name for cell in cells.all_cells()}) == 14
 
 
 @pytest.mark.parametrize(
@@ -192,12 +192,13 @@ def test_every_start_and_every_end_is_on_record(
 
 def test_no_two_evaluations_play_the_same_games() -> None:
     seeds = [
-        cells.evaluation_seed(seed, index, confirm)
+        cells.evaluation_seed(seed, index, confirm, part)
         for seed in cells.SEEDS
         for index in range(200)
         for confirm in (False, True)
+        for part in range(len(cells.PARTS))
     ]
-    assert len(set(seeds)) == 5 * 200 * 2
+    assert len(set(seeds)) == 5 * 200 * 2 * len(cells.PARTS)
     assert min(seeds) > 1_000_000
 
 
