@@ -51,7 +51,7 @@ def test_catch_is_learned(tmp_path: Path, way: str) -> None:
 
 def test_without_learning_catch_stays_at_chance(tmp_path: Path) -> None:
     """What the tests above would see if nothing were learned."""
-    algorithm = replace(CATCH.algorithm, lr=0.0, lr_min=0.0, lr_max=0.0)
+    algorithm = replace(CATCH.algorithm, lr=1e-12, lr_min=0.0, lr_max=1e-12)
     experiment = replace(CATCH, algorithm=algorithm, stop=replace(CATCH.stop, steps=20_000))
     result = train(replace(experiment, tracker=TrackerSettings(tensorboard=False)), tmp_path / "r")
     assert result.status.best is not None
