@@ -70,48 +70,16 @@ def draw(
             f"--ahead {shape.ahead} with --deterministic: servers keep {KEPT} versions; "
             f"use at most {KEPT - 1}"
         )
-    quorum = Quorum(1)
-    quorum.check(learners=1)
     net = make_network(experiment, start)
     flat = FlatParameters(net)
     if start.parameters:
         flat.layout.fill(flat.values, start.parameters)
-    statistics = {
-        "input/mean": torch.from_numpy(start.statistics.mean),
-        "input/deviation": torch.from_numpy(start.statistics.deviation),
-    }
     plan = Plan()
-    tracker = plan.add(
-        "tracker",
-        "main",
-        Tracker,
-        folder,
-        experiment.tracker,
-        experiment.stop,
-        flat.layout,
-        statistics,
-        began=began,
-        counters=start.counters,
-        every=DETERMINISTIC_EVERY if experiment.deterministic else None,
-        first_version=start.version.number,
-    )
+    tracker = _draw_tracker(plan, experiment, start, flat, folder, began)
     select = Rounds(shape.actors) if experiment.deterministic else Fifo(shape.actors)
     capacity = shape.actors * (shape.ahead + 2)
     replay = plan.add("replay", "main", Replay, select, capacity, patience)
-    servers = [
-        plan.add(
-            f"server-{i}",
-            "main",
-            ParameterServer,
-            flat.values[cut],
-            experiment.optimizer,
-            quorum,
-            start.version,
-            patience,
-            {name: _slice_of(flat, cut, tensors) for name, tensors in _by_name(start.optimizer)},
-        )
-        for i, cut in enumerate(flat.layout.cut(shape.servers))
-    ]
+    servers = _draw_servers(plan, experiment, start, flat, patience)
     for index in range(shape.actors):
         plan.add(
             f"actor-{index}",
@@ -146,6 +114,57 @@ def draw(
         start.steps,
     )
     return plan
+
+
+def _draw_tracker(
+    plan: Plan,
+    experiment: Experiment,
+    start: Start,
+    flat: FlatParameters,
+    folder: Path | None,
+    began: float | None,
+) -> Tracker:
+    """Draw the tracker; every checkpoint of it will hold the input statistics too."""
+    statistics = {
+        "input/mean": torch.from_numpy(start.statistics.mean),
+        "input/deviation": torch.from_numpy(start.statistics.deviation),
+    }
+    return plan.add(
+        "tracker",
+        "main",
+        Tracker,
+        folder,
+        experiment.tracker,
+        experiment.stop,
+        flat.layout,
+        statistics,
+        began=began,
+        counters=start.counters,
+        every=DETERMINISTIC_EVERY if experiment.deterministic else None,
+        first_version=start.version.number,
+    )
+
+
+def _draw_servers(
+    plan: Plan, experiment: Experiment, start: Start, flat: FlatParameters, patience: float
+) -> list[ParameterServer]:
+    """Draw the parameter servers, each over its slice of the learner's own vector."""
+    quorum = Quorum(1)
+    quorum.check(learners=1)
+    return [
+        plan.add(
+            f"server-{i}",
+            "main",
+            ParameterServer,
+            flat.values[cut],
+            experiment.optimizer,
+            quorum,
+            start.version,
+            patience,
+            {name: _slice_of(flat, cut, tensors) for name, tensors in _by_name(start.optimizer)},
+        )
+        for i, cut in enumerate(flat.layout.cut(experiment.shape.servers))
+    ]
 
 
 def train(
