@@ -185,14 +185,6 @@ def test_plain_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch)
     assert "\x1b" not in file.getvalue()
 
 
-def test_a_warning_is_said_once() -> None:
-    to, file = printer(terminal=False)
-    with Display("pong", StopRule(), to) as shown:
-        for _ in range(3):
-            shown.watch(Status(warning="the replay dropped 3 trajectories"), ROLES)
-    assert file.getvalue() == "the replay dropped 3 trajectories\n"
-
-
 def test_progress_counts_on_a_terminal_and_is_one_line_elsewhere() -> None:
     to, file = printer(terminal=True)
     with to.progress("playing", "games") as report:

@@ -88,7 +88,6 @@ class Display:
         self._loads: deque[Load] = deque()
         self._live: Live | None = None
         self._last_line = time.monotonic()
-        self._warned = ""
 
     def __enter__(self) -> Display:
         if self._printer.live:
@@ -106,9 +105,6 @@ class Display:
         self._loads.append(Load(status.seconds, status.steps, stages))
         while len(self._loads) > 2 and status.seconds - self._loads[1].seconds > RECENT:
             self._loads.popleft()
-        if status.warning and status.warning != self._warned:
-            self._warned = status.warning
-            self._printer.line(status.warning)
         if self._live:
             self._live.update(self._panel(status), refresh=True)
         elif time.monotonic() - self._last_line >= LINE_SECONDS:

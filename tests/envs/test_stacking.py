@@ -10,7 +10,7 @@ import torch
 
 from gelada.envs.atari import AtariGames
 from gelada.envs.games import GameSettings
-from gelada.envs.stacking import all_stacks, blank, older_than, stack_at
+from gelada.envs.stacking import all_stacks, blank, stack_at
 from gelada.seeding import game_seeds
 from gelada.types import Bytes, Ints
 from players import raw_step, raw_vector
@@ -81,9 +81,3 @@ def test_stack_at_leaves_the_frames_as_they_are() -> None:
     np.testing.assert_array_equal(stack[0], frames[0, 3:7])
     np.testing.assert_array_equal(stack[1, 3], frames[1, 6])
     assert not stack[1, :3].any()
-
-
-def test_older_than() -> None:
-    assert older_than(np.array([3, 4, 100]), 4)
-    assert not older_than(np.array([3, 2, 100]), 4)
-    assert older_than(np.array([0, 0]), 1)

@@ -138,7 +138,7 @@ class APPO:
         return losses.chosen(losses.log_softmax(scores), actions)
 
     @torch.no_grad()
-    def prepare(self, net: Network, batch: Batch, aux: Aux) -> Samples:  # noqa: ARG002 - a form
+    def prepare(self, net: Network, batch: Batch, aux: Aux) -> Samples:  # noqa: ARG002 - the protocol
         """Evaluate all observations with the current network and compute the targets."""
         windows = Windows(net, batch.frames, batch.ages)
         outputs = [net(stacks) for stacks in windows.chunks(self.minibatch)]

@@ -7,7 +7,6 @@ age ``a`` (steps since the game's first observation) the newest ``a + 1`` frames
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from gelada.types import Bytes, Ints
@@ -43,8 +42,3 @@ def blank(stacks: torch.Tensor, ages: torch.Tensor, black: torch.Tensor) -> torc
     for i, age in zip(young.tolist(), ages[young].tolist(), strict=True):
         stacks[i, : depth - 1 - age] = black
     return stacks
-
-
-def older_than(ages: Ints, depth: int) -> bool:
-    """Say whether every stack at these ages is full, so that nothing has to be blanked."""
-    return bool(np.all(ages >= depth - 1))

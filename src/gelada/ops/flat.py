@@ -6,8 +6,8 @@ contiguous array.
 
 Order matters: move and convert the module first, flatten after. ``.to()``, ``.half()``,
 ``load_state_dict(assign=True)`` and ``zero_grad()`` (which drops gradients) cut the views without
-any error, so `FlatParameters.check` looks for torn views and the learner calls it in debug runs
-and tests. There is one writer per vector: everybody else reads published snapshots.
+any error, so `FlatParameters.check` looks for torn views and the learner calls it after every
+round. There is one writer per vector: everybody else reads published snapshots.
 """
 
 from __future__ import annotations

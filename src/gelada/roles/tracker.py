@@ -65,7 +65,6 @@ class Status:
     values: dict[str, float] = field(default_factory=dict)
     lag: tuple[float, float, float] = (0.0, 0.0, 0.0)
     curve: list[tuple[int, float, float]] = field(default_factory=list)  # steps, seconds, score
-    warning: str = ""
 
 
 class Tracker:
