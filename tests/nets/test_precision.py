@@ -32,3 +32,10 @@ def test_measuring_leaves_torchs_randomness_alone() -> None:
     before = torch.get_rng_state()
     precision.faster_precision(SETTINGS, (4, 4), {"policy": 3}, samples=2)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_planes_of_a_frame_reach_the_measured_network() -> None:
+    found = precision.faster_precision(SETTINGS, (12, 4), {"policy": 3}, samples=2, planes=3)
+    assert found in ("float32", "bfloat16")
+    with pytest.raises(ValueError, match=r"\(10, 4\) cannot be cut into 3 planes"):
+        precision.faster_precision(SETTINGS, (10, 4), {"policy": 3}, samples=2, planes=3)

@@ -1,8 +1,9 @@
-"""Adam and RMSProp against the papers' algorithms in numpy, and cut into slices."""
+"""Every optimizer against its paper's algorithm in numpy, and cut into slices."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from conftest import make_net
 from gelada.nets.network import NetworkSettings
 from gelada.ops.flat import FlatParameters
-from gelada.ops.optimizers import OptimizerSettings, make_optimizer
+from gelada.ops.optimizers import SLOTS, OptimizerSettings, make_optimizer
 
 Array = np.ndarray[Any, Any]
 STEPS, SIZE = 50, 192
@@ -19,7 +20,13 @@ SETTINGS = {
     "adam": OptimizerSettings(beta1=0.8, beta2=0.99, epsilon=1e-3),
     "rmsprop": OptimizerSettings(optimizer="rmsprop", decay=0.9, momentum=0.0, epsilon=0.1),
     "rmsprop momentum": OptimizerSettings(optimizer="rmsprop", decay=0.9, momentum=0.7),
+    "adagrad": OptimizerSettings(optimizer="adagrad", epsilon=0.03),
+    "adadelta": OptimizerSettings(optimizer="adadelta", decay=0.9, epsilon=1e-3),
+    "sgd": OptimizerSettings(optimizer="sgd"),
+    "sgd momentum": OptimizerSettings(optimizer="sgd", momentum=0.9),
 }
+RATES = {"adadelta": 1.0}
+"""The first learning rate where it is not 0.01."""
 
 
 def slow_adam(theta: Array, gradients: Array, rates: Array, s: OptimizerSettings) -> Array:
@@ -43,18 +50,55 @@ def slow_rmsprop(theta: Array, gradients: Array, rates: Array, s: OptimizerSetti
     return theta
 
 
+def slow_adagrad(theta: Array, gradients: Array, rates: Array, s: OptimizerSettings) -> Array:
+    """Duchi et al. 2011, figure 1: delta I + diag(s), with TensorFlow's first sum of 0.1."""
+    for t, rate in enumerate(rates):
+        root = np.sqrt(0.1 + (gradients[: t + 1] ** 2).sum(axis=0))
+        theta = theta - rate * gradients[t] / (s.epsilon + root)
+    return theta
+
+
+def slow_adadelta(theta: Array, gradients: Array, rates: Array, s: OptimizerSettings) -> Array:
+    """Zeiler 2012, algorithm 1, with a learning rate."""
+    mean_g, mean_x = np.zeros_like(theta), np.zeros_like(theta)
+    for g, rate in zip(gradients, rates, strict=True):
+        mean_g = s.decay * mean_g + (1 - s.decay) * g**2
+        x = -np.sqrt(mean_x + s.epsilon) / np.sqrt(mean_g + s.epsilon) * g
+        mean_x = s.decay * mean_x + (1 - s.decay) * x**2
+        theta = theta + rate * x
+    return theta
+
+
+def slow_sgd(theta: Array, gradients: Array, rates: Array, s: OptimizerSettings) -> Array:
+    """Every gradient so far counts, ``momentum`` times less for each step of its age."""
+    for t, rate in enumerate(rates):
+        weights = s.momentum ** np.arange(t, -1, -1)
+        theta = theta - rate * np.tensordot(weights, gradients[: t + 1], axes=1)
+    return theta
+
+
+SLOW: dict[str, Callable[[Array, Array, Array, OptimizerSettings], Array]] = {
+    "adam": slow_adam,
+    "rmsprop": slow_rmsprop,
+    "adagrad": slow_adagrad,
+    "adadelta": slow_adadelta,
+    "sgd": slow_sgd,
+}
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 def test_fifty_steps_are_the_papers(name: str) -> None:
     settings, rng = SETTINGS[name], np.random.default_rng(2)
     theta = rng.normal(size=SIZE)
     gradients = rng.normal(scale=np.logspace(-3, 1, SIZE), size=(STEPS, SIZE))
-    rates = np.geomspace(1e-2, 1e-4, STEPS)
+    rates = RATES.get(name, 1e-2) * np.geomspace(1.0, 1e-2, STEPS)
     values = torch.from_numpy(theta.astype(np.float32))
     optimizer = make_optimizer(values, settings)
     for gradient, rate in zip(gradients, rates, strict=True):
-        optimizer.step(torch.from_numpy(gradient.astype(np.float32)), float(rate))
-    slow = slow_adam if settings.optimizer == "adam" else slow_rmsprop
-    want = slow(theta, gradients, rates, settings)
+        given = torch.from_numpy(gradient.astype(np.float32))
+        optimizer.step(given, float(rate))
+        np.testing.assert_array_equal(given, gradient.astype(np.float32))  # only read
+    want = SLOW[settings.optimizer](theta, gradients, rates, settings)
     assert np.abs(want - theta).mean() > 1e-3  # far more than the tolerance
     np.testing.assert_allclose(values, want, rtol=1e-5, atol=1e-6)
     assert optimizer.state()["count"].item() == STEPS
@@ -100,3 +144,29 @@ def test_state_written_into_a_new_optimizer_goes_on_exactly(name: str) -> None:
         optimizer.step(gradient, 1e-2)
         resumed.step(gradient, 1e-2)
     assert torch.equal(values, again)
+
+
+def test_slots_are_the_vectors_that_each_optimizer_keeps() -> None:
+    choices = get_args(get_type_hints(OptimizerSettings)["optimizer"])
+    assert set(choices) == set(SLOTS) == set(SLOW) == {s.optimizer for s in SETTINGS.values()}
+    for settings in SETTINGS.values():
+        state = make_optimizer(torch.ones(SIZE), settings).state()
+        vectors = [t for t in state.values() if t.shape == (SIZE,) and t.dtype == torch.float32]
+        assert len(vectors) == len(state) - 1 == SLOTS[settings.optimizer]
+        assert state["count"].shape == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "want"),
+    [
+        # 0.3 / sqrt(0.1 + 0.09), TensorFlow's form
+        (OptimizerSettings(optimizer="adagrad", epsilon=1e-12), 0.6882472),
+        # 0.3 sqrt(0.001) / sqrt(0.1 * 0.09 + 0.001)
+        (OptimizerSettings(optimizer="adadelta", decay=0.9, epsilon=1e-3), 0.0948683),
+        (OptimizerSettings(optimizer="sgd", momentum=0.9), 0.3),
+    ],
+)
+def test_the_first_step_by_hand(settings: OptimizerSettings, want: float) -> None:
+    values = torch.zeros(64)
+    make_optimizer(values, settings).step(torch.full((64,), 0.3), 0.5)
+    torch.testing.assert_close(values, torch.full((64,), -0.5 * want), rtol=1e-6, atol=0.0)

@@ -8,33 +8,18 @@ whose torso *is* bfloat16 (`Network.for_acting`).
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
+from gelada.nets.initial import start_linear
+from gelada.nets.settings import NetworkSettings as NetworkSettings  # users find it here
 from gelada.nets.torsos import Torso
 from gelada.types import Bytes, Floats
 
 Precision = Literal["float32", "bfloat16"]
-
-
-@dataclass(frozen=True)
-class NetworkSettings:
-    """Which network looks at the screen."""
-
-    torso: Literal["small", "nature", "tiny"] = "small"
-    """small (two convolutions, for 42x42), nature (Mnih et al. 2015), tiny (for Catch)."""
-    width: int = 256
-    """Units of the hidden layer."""
-    layer_norm: bool = True
-    """Normalise the hidden layer (Ba et al. 2016)."""
-    stack: int = 4
-    """Frames in an observation."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """What the torso computes in; auto measures both at the start and takes the faster."""
 
 
 class InputStatistics(NamedTuple):
@@ -63,10 +48,14 @@ class Network(nn.Module):
 
     Args:
         settings: which torso, how wide.
-        frame_shape: (H, W).
+        frame_shape: (H, W), as frames flow: of a colour frame all planes are in H.
         heads: outputs by name, such as ``{"policy": 6, "value": 1}``.
         statistics: of the input.
         precision: what the torso computes in.
+        planes: of a frame, one above the other: 1 grey; 3 red, green and blue.
+
+    Raises:
+        ValueError: if a frame is too small for the torso, or H is no multiple of ``planes``.
     """
 
     mean: torch.Tensor
@@ -79,6 +68,8 @@ class Network(nn.Module):
         heads: dict[str, int],
         statistics: InputStatistics,
         precision: Precision,
+        *,
+        planes: int = 1,
     ) -> None:
         super().__init__()
         self.stack = settings.stack
@@ -86,14 +77,11 @@ class Network(nn.Module):
         self._casts = precision == "bfloat16"
         self.register_buffer("mean", torch.from_numpy(statistics.mean))
         self.register_buffer("scale", 1.0 / torch.from_numpy(statistics.deviation))
-        self.torso = Torso(
-            settings.torso, settings.stack, frame_shape, settings.width, settings.layer_norm
-        )
+        self.torso = Torso(settings, frame_shape, planes)
         self.heads = nn.ModuleDict({k: nn.Linear(settings.width, n) for k, n in heads.items()})
         for name, head in self.heads.items():
             assert isinstance(head, nn.Linear)
-            nn.init.orthogonal_(head.weight, 0.01 if name == "policy" else 1.0)
-            nn.init.zeros_(head.bias)
+            start_linear(head, settings.fc_init, gain=0.01 if name == "policy" else 1.0)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch stub
 
     def see(self, frames: torch.Tensor) -> torch.Tensor:

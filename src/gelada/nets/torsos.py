@@ -8,13 +8,21 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from gelada.nets.initial import RELU_GAIN, start_convolution, start_linear
+from gelada.nets.settings import NetworkSettings
+
 
 class Convolution(NamedTuple):
-    """Filters, kernel size and stride of one convolution without padding."""
+    """Filters, kernel size and stride of one convolution without padding.
+
+    ``pool`` is the side and stride of the max pooling after it; 1 is none.
+    """
 
     filters: int
     kernel: int
     stride: int
+    pool: int = 1
+    bias: bool = True
 
 
 NATURE = (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1))
@@ -23,51 +31,110 @@ NATURE = (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1))
 SMALL = (Convolution(16, 5, 3), Convolution(32, 4, 2))
 """Two convolutions for 42x42: a third of the cost of Mnih et al. 2013 at half the side."""
 
-TORSOS: dict[str, tuple[Convolution, ...]] = {"nature": NATURE, "small": SMALL, "tiny": ()}
+BA3C = (
+    Convolution(32, 5, 1, pool=2, bias=False),
+    Convolution(32, 5, 1, pool=2, bias=False),
+    Convolution(64, 5, 1, pool=2, bias=False),
+    Convolution(64, 3, 1, bias=False),
+)
+"""Distributed-BA3C (Adamski et al. 2018), for 84x84: 80, 40, 36, 18, 14, 7, 5."""
+
+TORSOS: dict[str, tuple[Convolution, ...]] = {
+    "nature": NATURE,
+    "small": SMALL,
+    "tiny": (),
+    "ba3c": BA3C,
+}
+
+
+def smallest_side(torso: str) -> int:
+    """Return the side in pixels of the smallest frame that leaves one pixel after ``torso``."""
+    side = 1
+    for layer in reversed(TORSOS[torso]):
+        side = (side * layer.pool - 1) * layer.stride + layer.kernel
+    return side
 
 
 class Torso(nn.Module):
-    """Convolutions with ReLU, then a hidden layer of ``width`` units with ReLU.
+    """Convolutions with ReLU, then a hidden layer of ``width`` units, with ReLU if it is dense.
 
-    Weights are orthogonal with gain sqrt(2), biases 0. The forward pass calls functions, not
-    modules, which an actor with its few observations notices (docs/speed.md).
+    The forward pass calls functions, not modules, which an actor with its few observations
+    notices (docs/speed.md). Pooling comes before the ReLU: the result is the same, for fewer
+    numbers.
+
+    Args:
+        settings: which convolutions, how wide, first weights.
+        frame_shape: (H, W), with all planes of a frame in H.
+        planes: of a frame, one above the other: 1 grey, or 3, red, green and blue. Each becomes a
+            channel: plane ``p`` of frame ``k`` is channel ``k * planes + p``.
 
     Raises:
-        ValueError: if a frame is too small for the convolutions.
+        ValueError: if a frame is too small for the convolutions, or H is no multiple of ``planes``.
     """
 
     def __init__(
-        self, name: str, stack: int, frame_shape: tuple[int, int], width: int, layer_norm: bool
+        self, settings: NetworkSettings, frame_shape: tuple[int, int], planes: int = 1
     ) -> None:
         super().__init__()
-        channels, (height, side) = stack, frame_shape
+        layers = TORSOS[settings.torso]
+        height, side = _plane_shape(settings.torso, frame_shape, planes)
+        used = settings.stack * planes
+        channels = -(-used // settings.pad_channels) * settings.pad_channels
+        self._planes, self._channels = planes, channels
+        self._gathers = planes > 1 or channels > used
+        # float32 numbers that all layers put out for one observation, and the gathered copy
+        self.outputs = channels * height * side if self._gathers else 0
         self.convolutions = nn.ModuleList()
-        self.outputs = 0  # numbers that all layers put out for one observation
-        for filters, kernel, stride in TORSOS[name]:
-            self.convolutions.append(nn.Conv2d(channels, filters, kernel, stride))
+        for filters, kernel, stride, pool, bias in layers:
+            self.convolutions.append(nn.Conv2d(channels, filters, kernel, stride, bias=bias))
             channels = filters
             height, side = (height - kernel) // stride + 1, (side - kernel) // stride + 1
-            if height < 1 or side < 1:
-                raise ValueError(f"frames of {frame_shape} are too small for the torso {name!r}")
             self.outputs += channels * height * side
-        self.strides = [convolution.stride for convolution in TORSOS[name]]
-        self.hidden = nn.Linear(channels * height * side, width)
-        self.outputs += width
-        self.norm = nn.LayerNorm(width) if layer_norm else None
-        for layer in [*self.convolutions, self.hidden]:
-            assert isinstance(layer, nn.Conv2d | nn.Linear)
-            nn.init.orthogonal_(layer.weight, 2.0**0.5)
-            assert layer.bias is not None
-            nn.init.zeros_(layer.bias)
+            height, side = height // pool, side // pool
+            if pool > 1:  # each number and, for the way back, its place in int64
+                self.outputs += 3 * channels * height * side
+        self.strides = [layer.stride for layer in layers]
+        self.pools = [layer.pool for layer in layers]
+        dense = settings.hidden == "dense"
+        self.hidden = nn.Linear(channels * height * side, settings.width, bias=dense)
+        self.outputs += settings.width
+        self.norm = nn.LayerNorm(settings.width) if settings.layer_norm else None
+        self._rectifies = dense
+        for layer in self.convolutions:
+            assert isinstance(layer, nn.Conv2d)
+            start_convolution(layer, settings.conv_init)
+        start_linear(self.hidden, settings.fc_init, RELU_GAIN)
 
     def forward(self, stacks: torch.Tensor) -> torch.Tensor:
         """Return the hidden layer [M, width] for stacks [M, K, H, W]."""
-        x = stacks
-        for layer, stride in zip(self.convolutions, self.strides, strict=True):
+        x = self._gather(stacks) if self._gathers else stacks
+        for layer, stride, pool in zip(self.convolutions, self.strides, self.pools, strict=True):
             assert isinstance(layer, nn.Conv2d)
-            x = functional.conv2d(x, layer.weight, layer.bias, stride).relu_()
+            x = functional.conv2d(x, layer.weight, layer.bias, stride)
+            if pool > 1:
+                x = torch.max_pool2d(x, pool)
+            x = x.relu_()
         x = functional.linear(x.flatten(1), self.hidden.weight, self.hidden.bias)
         if self.norm is not None:
             norm = self.norm
             x = functional.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias)
-        return x.relu_()
+        return x.relu_() if self._rectifies else x
+
+    def _gather(self, stacks: torch.Tensor) -> torch.Tensor:
+        """Return a copy [M, channels, H / planes, W], channels-last; channels to spare are 0."""
+        count, depth, rows, width = stacks.shape
+        apart = (count, depth, self._planes, rows // self._planes, width)
+        room = stacks.new_zeros(count, apart[3], width, self._channels).permute(0, 3, 1, 2)
+        room[:, : depth * self._planes].view(apart).copy_(stacks.view(apart))
+        return room
+
+
+def _plane_shape(torso: str, frame_shape: tuple[int, int], planes: int) -> tuple[int, int]:
+    """Return (H, W) of one plane; raise ValueError if it cannot be."""
+    rows, width = frame_shape
+    if rows % planes:
+        raise ValueError(f"frames of {frame_shape} cannot be cut into {planes} planes")
+    height = rows // planes
+    if min(height, width) < smallest_side(torso):
+        raise ValueError(f"frames of {(height, width)} are too small for the torso {torso!r}")
+    return height, width

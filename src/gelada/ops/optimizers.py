@@ -16,18 +16,22 @@ import torch
 class OptimizerSettings:
     """Which optimizer the parameter servers run."""
 
-    optimizer: Literal["adam", "rmsprop"] = "adam"
-    """Adam (Kingma & Ba 2015), or RMSProp as the papers have it: epsilon inside the root."""
+    optimizer: Literal["adam", "rmsprop", "adagrad", "adadelta", "sgd"] = "adam"
+    """How a gradient becomes a step; rmsprop and sgd take --momentum."""
     beta1: float = 0.9
     """Adam: decay of the mean of gradients."""
     beta2: float = 0.999
     """Adam: decay of the mean of squared gradients."""
     decay: float = 0.99
-    """RMSProp: decay of the mean of squared gradients."""
+    """RMSProp, AdaDelta: decay of the mean of squares."""
     momentum: float = 0.0
-    """RMSProp: momentum."""
+    """RMSProp, SGD: momentum."""
     epsilon: float = 1e-5
-    """Keeps the division finite (Adam: outside the root; RMSProp: inside)."""
+    """Keeps the division finite (Adam, AdaGrad: outside the root; RMSProp, AdaDelta: inside)."""
+
+
+SLOTS: dict[str, int] = {"adam": 2, "rmsprop": 2, "adagrad": 1, "adadelta": 2, "sgd": 1}
+"""Vectors that each optimizer keeps in its state beside the parameters."""
 
 
 class Optimizer(Protocol):
@@ -108,8 +112,108 @@ class RMSProp:
         return self._state
 
 
+class AdaGrad:
+    """AdaGrad (Duchi et al. 2011, figure 1, diagonal).
+
+    ``g <- g + d^2``; ``theta <- theta - lr d / (sqrt(g) + epsilon)``, with epsilon outside the
+    root as the paper's delta. The sum starts at 0.1, as in TensorFlow 1, which has no epsilon.
+    """
+
+    def __init__(self, values: torch.Tensor, settings: OptimizerSettings) -> None:
+        self._values = values
+        self._settings = settings
+        self._state = {
+            "square": torch.full_like(values, 0.1),
+            "count": torch.zeros((), dtype=torch.float64),
+        }
+        self._scratch = torch.empty_like(values)
+
+    def step(self, gradient: torch.Tensor, learning_rate: float) -> None:
+        """Take one step against ``gradient`` (float32[P])."""
+        square = self._state["square"].addcmul_(gradient, gradient)
+        root = torch.sqrt(square, out=self._scratch).add_(self._settings.epsilon)
+        self._values.addcdiv_(gradient, root, value=-learning_rate)
+        self._state["count"] += 1
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return the live ``square``, the sum of squares (float32[P]), and ``count``."""
+        return self._state
+
+
+class AdaDelta:
+    """AdaDelta (Zeiler 2012, algorithm 1); the paper's own learning rate is 1.
+
+    ``g <- decay g + (1 - decay) d^2``; ``x = d sqrt(s + epsilon) / sqrt(g + epsilon)``;
+    ``s <- decay s + (1 - decay) x^2``; ``theta <- theta - lr x``. As in TensorFlow, ``s`` is of
+    steps before they are scaled by the learning rate.
+    """
+
+    def __init__(self, values: torch.Tensor, settings: OptimizerSettings) -> None:
+        self._values = values
+        self._settings = settings
+        self._state = {
+            "square": torch.zeros_like(values),
+            "moved": torch.zeros_like(values),
+            "count": torch.zeros((), dtype=torch.float64),
+        }
+        self._scratch = torch.empty_like(values), torch.empty_like(values)
+
+    def step(self, gradient: torch.Tensor, learning_rate: float) -> None:
+        """Take one step against ``gradient`` (float32[P])."""
+        decay, epsilon = self._settings.decay, self._settings.epsilon
+        square, moved = self._state["square"], self._state["moved"]
+        square.mul_(decay).addcmul_(gradient, gradient, value=1.0 - decay)
+        below = torch.add(square, epsilon, out=self._scratch[0])
+        above = torch.add(moved, epsilon, out=self._scratch[1])
+        change = above.div_(below).sqrt_().mul_(gradient)
+        moved.mul_(decay).addcmul_(change, change, value=1.0 - decay)
+        self._values.sub_(change, alpha=learning_rate)
+        self._state["count"] += 1
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return the live ``square`` and ``moved``, both mean squares (float32[P]), and ``count``.
+
+        ``square`` is of gradients, ``moved`` of steps.
+        """
+        return self._state
+
+
+class SGD:
+    """Stochastic gradient descent with heavy-ball momentum (Polyak 1964).
+
+    ``m <- momentum m + d``; ``theta <- theta - lr m``: TensorFlow's form, in which a new learning
+    rate also scales what earlier gradients left. Momentum 0 is plain descent.
+    """
+
+    def __init__(self, values: torch.Tensor, settings: OptimizerSettings) -> None:
+        self._values = values
+        self._settings = settings
+        self._state = {
+            "momentum": torch.zeros_like(values),
+            "count": torch.zeros((), dtype=torch.float64),
+        }
+
+    def step(self, gradient: torch.Tensor, learning_rate: float) -> None:
+        """Take one step against ``gradient`` (float32[P])."""
+        momentum = self._state["momentum"].mul_(self._settings.momentum).add_(gradient)
+        self._values.sub_(momentum, alpha=learning_rate)
+        self._state["count"] += 1
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return the live ``momentum`` (float32[P]) and ``count``."""
+        return self._state
+
+
 def make_optimizer(values: torch.Tensor, settings: OptimizerSettings) -> Optimizer:
     """Return the chosen optimizer over the slice ``values`` (float32[P], stepped in place)."""
-    if settings.optimizer == "rmsprop":
-        return RMSProp(values, settings)
-    return Adam(values, settings)
+    match settings.optimizer:
+        case "adam":
+            return Adam(values, settings)
+        case "rmsprop":
+            return RMSProp(values, settings)
+        case "adagrad":
+            return AdaGrad(values, settings)
+        case "adadelta":
+            return AdaDelta(values, settings)
+        case "sgd":
+            return SGD(values, settings)

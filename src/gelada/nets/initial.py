@@ -1,0 +1,53 @@
+"""First weights of a network's layers; biases are 0.
+
+The choices beside orthogonal are those of Distributed-BA3C (2018), in TensorFlow's sense: a
+truncated normal is drawn again beyond two deviations, which leaves a deviation of 0.88 times the
+named one.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import nn
+
+ConvInit = Literal["orthogonal", "normal", "uniform", "xavier"]
+LinearInit = Literal["orthogonal", "normal", "uniform"]
+
+RELU_GAIN = 2.0**0.5
+"""Of orthogonal weights before a ReLU (Saxe et al. 2014)."""
+
+
+def start_convolution(layer: nn.Conv2d, init: ConvInit) -> None:
+    """Draw the weights [filters, channels, h, w]: orthogonal ones with gain sqrt(2)."""
+    if init == "orthogonal":
+        nn.init.orthogonal_(layer.weight, RELU_GAIN)
+    elif init == "normal":
+        _truncated_normal(layer.weight, 0.03)
+    elif init == "uniform":
+        nn.init.uniform_(layer.weight, -0.05, 0.05)
+    else:
+        nn.init.xavier_uniform_(layer.weight)
+    _clear(layer.bias)
+
+
+def start_linear(layer: nn.Linear, init: LinearInit, gain: float) -> None:
+    """Draw the weights [outputs, inputs]; ``gain`` is for orthogonal ones only."""
+    if init == "orthogonal":
+        nn.init.orthogonal_(layer.weight, gain)
+    elif init == "normal":
+        _truncated_normal(layer.weight, layer.in_features**-0.5)
+    else:
+        limit = 1.43 * (3.0 / layer.in_features) ** 0.5
+        nn.init.uniform_(layer.weight, -limit, limit)
+    _clear(layer.bias)
+
+
+def _truncated_normal(weight: torch.Tensor, deviation: float) -> None:
+    nn.init.trunc_normal_(weight, std=deviation, a=-2.0 * deviation, b=2.0 * deviation)
+
+
+def _clear(bias: torch.Tensor | None) -> None:
+    if bias is not None:
+        nn.init.zeros_(bias)

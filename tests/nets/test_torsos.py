@@ -1,0 +1,204 @@
+"""The ba3c torso against numpy, planes of colour as channels, and what layers put out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.lib.stride_tricks import sliding_window_view
+
+from conftest import make_net, random_trajectory
+from gelada.envs.stacking import stack_at
+from gelada.nets.network import InputStatistics, Network, NetworkSettings
+from gelada.nets.torsos import TORSOS, smallest_side
+from gelada.nets.windows import Windows
+from gelada.roles.replay import as_batch
+
+Array = np.ndarray[Any, Any]
+HEADS = {"policy": 4, "value": 1}
+PAPER = NetworkSettings(torso="ba3c", width=128, hidden="linear", layer_norm=False, pad_channels=16)
+COLOUR = replace(PAPER, width=24, stack=2)
+PLANE = (54, 60)  # pooling drops a row: 54, 50, 25, 21, 10, 6, 3, 1
+
+
+def colour_net(settings: NetworkSettings, plane: tuple[int, int], precision: Any) -> Network:
+    rng = np.random.default_rng(1)
+    shape = (3 * plane[0], plane[1])
+    mean = rng.uniform(0, 255, shape).astype(np.float32)
+    deviation = rng.uniform(30, 90, shape).astype(np.float32)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2)
+        statistics = InputStatistics(mean, deviation)
+        return Network(settings, shape, HEADS, statistics, precision, planes=3)
+
+
+def colour_frames(count: int, plane: tuple[int, int] = PLANE, stack: int = 2) -> torch.Tensor:
+    rng = np.random.default_rng(3)
+    shape = (count, stack, 3 * plane[0], plane[1])
+    return torch.from_numpy(rng.integers(0, 256, shape, dtype=np.uint8))
+
+
+def numpy_torso(net: Network, seen: Array, planes: int) -> Array:
+    """Part by part in float64, with zero channels left out and each ReLU before its pooling."""
+    weights = {k: v.detach().double().numpy() for k, v in net.torso.named_parameters()}
+    depth, height = seen.shape[1], seen.shape[2] // planes
+    x = np.stack(
+        [seen[:, k, p * height : (p + 1) * height] for k in range(depth) for p in range(planes)],
+        axis=1,
+    ).astype(np.float64)
+    for i, (kernel, pooled) in enumerate([(5, True), (5, True), (5, True), (3, False)]):
+        patches = sliding_window_view(x, (kernel, kernel), axis=(2, 3))
+        weight = weights[f"convolutions.{i}.weight"][:, : x.shape[1]]
+        x = np.maximum(np.einsum("mcyxij,fcij->mfyx", patches, weight, optimize=True), 0.0)
+        if pooled:
+            m, c, h, w = (n // d * d for n, d in zip(x.shape, (1, 1, 2, 2), strict=True))
+            x = x[:, :, :h, :w].reshape(m, c, h // 2, 2, w // 2, 2).max(axis=(3, 5))
+    hidden = x.reshape(len(x), -1) @ weights["hidden.weight"].T
+    if "hidden.bias" in weights:
+        hidden = hidden + weights["hidden.bias"]
+    if "norm.weight" in weights:
+        mean, variance = hidden.mean(axis=1, keepdims=True), hidden.var(axis=1, keepdims=True)
+        hidden = (hidden - mean) / np.sqrt(variance + 1e-5)
+        hidden = hidden * weights["norm.weight"] + weights["norm.bias"]
+    return hidden if net.torso.hidden.bias is None else np.maximum(hidden, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("width", "pad", "count"),
+    [(128, 16, 331_909), (128, 1, 328_709), (256, 16, 537_349), (512, 16, 948_229)],
+)
+def test_ba3c_has_the_originals_parameters(width: int, pad: int, count: int) -> None:
+    settings = replace(PAPER, width=width, pad_channels=pad)
+    net = colour_net(settings, (84, 84), "float32")
+    assert sum(p.numel() for p in net.parameters()) == count
+    shapes = {name: list(p.shape) for name, p in net.torso.named_parameters()}
+    assert shapes == {
+        "convolutions.0.weight": [32, 16 if pad == 16 else 12, 5, 5],
+        "convolutions.1.weight": [32, 32, 5, 5],
+        "convolutions.2.weight": [64, 32, 5, 5],
+        "convolutions.3.weight": [64, 64, 3, 3],
+        "hidden.weight": [width, 5 * 5 * 64],
+    }
+
+
+@pytest.mark.parametrize("pad", [1, 16])
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("hidden", ["linear", "dense"])
+def test_ba3c_in_colour_is_the_plain_numpy_form(hidden: Any, layer_norm: bool, pad: int) -> None:
+    settings = replace(COLOUR, hidden=hidden, layer_norm=layer_norm, pad_channels=pad)
+    net = colour_net(settings, PLANE, "float32")
+    with torch.no_grad():
+        for name, parameter in net.torso.named_parameters():
+            if parameter.dim() == 1:  # a bias of 0 and a scale of 1 would show nothing
+                start = 0.5 if name == "norm.weight" else -0.5
+                parameter.copy_(torch.linspace(start, start + 1.0, parameter.numel()))
+    seen = net.see(colour_frames(3))
+    found = net.features(seen).detach()
+    want = numpy_torso(net, seen.numpy(), planes=3)
+    assert np.abs(want).mean() > 0.1
+    assert (want < 0).any() == (hidden == "linear")
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+
+
+def test_a_grey_frame_is_its_own_channel() -> None:
+    settings = replace(COLOUR, stack=3, pad_channels=4)
+    net = make_net(settings, PLANE, HEADS)
+    assert dict(net.torso.named_parameters())["convolutions.0.weight"].shape == (32, 4, 5, 5)
+    stacks = torch.randn(2, 3, *PLANE, generator=torch.Generator().manual_seed(4))
+    want = numpy_torso(net, stacks.numpy(), planes=1)
+    assert np.abs(want).mean() > 0.1
+    np.testing.assert_allclose(net.features(stacks).detach(), want, rtol=1e-4, atol=1e-4)
+
+
+def test_how_stacks_lie_in_memory_changes_nothing() -> None:
+    net = colour_net(COLOUR, PLANE, "float32")
+    stream = net.see(colour_frames(4, stack=5))
+    ring = stream[:, 2:4]  # as an actor has them
+    last = ring.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)  # as `Windows` has them
+    want = net(ring.contiguous())
+    for stacks in (ring, last):
+        found = net(stacks)
+        assert all(torch.equal(found[name], want[name]) for name in HEADS)
+
+
+def test_windows_of_colour_frames_are_seen_like_plain_stacks() -> None:
+    net = colour_net(COLOUR, PLANE, "float32")
+    rng = np.random.default_rng(5)
+    sent = random_trajectory(rng, length=4, stack=2, frame_shape=(3 * PLANE[0], PLANE[1]))
+    batch = as_batch([sent])
+    plain = np.stack([stack_at(sent.frames, sent.ages, t, 2) for t in range(5)], axis=1)
+    want = net(net.see(torch.from_numpy(plain)).flatten(0, 1))
+    found = net(Windows(net, batch.frames, batch.ages).stacks(torch.arange(10)))
+    assert all(torch.equal(found[name], want[name]) for name in HEADS)
+    assert (sent.ages == 0).any()  # some stacks are black before their game
+
+
+def test_channels_to_spare_get_no_gradient() -> None:
+    net = colour_net(COLOUR, PLANE, "float32")
+    net(net.see(colour_frames(2)))["value"].sum().backward()
+    gradient = dict(net.torso.named_parameters())["convolutions.0.weight"].grad
+    assert gradient is not None
+    assert gradient.shape == (32, 16, 5, 5)
+    largest = gradient.abs().amax(dim=(0, 2, 3))
+    assert (largest[:6] > 1e-3).all()
+    assert (largest[6:] == 0).all()
+
+
+def test_bfloat16_is_roughly_float32() -> None:
+    exact, rough = (colour_net(COLOUR, PLANE, p) for p in ("float32", "bfloat16"))
+    rough.load_state_dict(exact.state_dict())
+    frames = colour_frames(16)
+    want = exact(exact.see(frames))["value"].detach()
+    acting = rough.for_acting()
+    assert next(acting.torso.parameters()).dtype == torch.bfloat16
+    assert want.std() > 0.1
+    for net in (rough, acting):
+        found = net(net.see(frames))["value"].detach()
+        assert found.dtype == torch.float32
+        assert (found - want).abs().max() < 0.1 * want.std()
+
+
+@pytest.mark.parametrize(("torso", "side"), [("tiny", 1), ("small", 14), ("nature", 36)])
+def test_the_smallest_frame_by_hand(torso: str, side: int) -> None:
+    assert smallest_side(torso) == side
+
+
+@pytest.mark.parametrize("torso", sorted(TORSOS))
+def test_the_smallest_frame_leaves_one_pixel_and_a_smaller_one_is_refused(torso: Any) -> None:
+    side = smallest_side(torso)
+    settings = NetworkSettings(torso=torso, width=8, stack=2)
+    net = make_net(settings, (side, side))
+    layers = TORSOS[torso]
+    assert net.torso.hidden.in_features == (layers[-1].filters if layers else 2)
+    with pytest.raises(ValueError, match=rf"\({side - 1}, {side}\) are too small for the torso"):
+        make_net(settings, (side - 1, side))
+    with pytest.raises(ValueError, match=rf"\({side}, {side - 1}\) are too small for the torso"):
+        make_net(settings, (side, side - 1))
+
+
+def test_the_smallest_frame_of_ba3c_is_52_for_each_plane() -> None:
+    """By hand: 52, 48, 24, 20, 10, 6, 3, 1."""
+    assert smallest_side("ba3c") == 52
+    assert colour_net(COLOUR, (52, 52), "float32").torso.hidden.in_features == 64
+    with pytest.raises(ValueError, match=r"\(51, 52\) are too small for the torso 'ba3c'"):
+        colour_net(COLOUR, (51, 52), "float32")  # 153 rows in all
+
+
+def test_rows_that_cannot_be_cut_into_planes_are_refused() -> None:
+    statistics = InputStatistics(np.zeros((161, 60), np.float32), np.ones((161, 60), np.float32))
+    with pytest.raises(ValueError, match=r"\(161, 60\) cannot be cut into 3 planes"):
+        Network(COLOUR, (161, 60), HEADS, statistics, "float32", planes=3)
+
+
+def test_outputs_count_every_layer_and_the_places_that_pooling_keeps() -> None:
+    """By hand; a place is int64, as much as two numbers. Grey frames are not copied."""
+    small = 16 * 13 * 13 + 32 * 5 * 5 + 256
+    assert make_net(NetworkSettings(), (42, 42), HEADS).torso.outputs == small
+    copied = 16 * 84 * 84
+    convolved = 32 * 80 * 80 + 32 * 36 * 36 + 64 * 14 * 14 + 64 * 5 * 5
+    pooled = 32 * 40 * 40 + 32 * 18 * 18 + 64 * 7 * 7
+    paper = colour_net(PAPER, (84, 84), "float32").torso.outputs
+    assert paper == copied + convolved + 3 * pooled + 128
