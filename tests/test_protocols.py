@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from gelada.envs.games import GameSettings
-from gelada.protocols import PROTOCOLS, Evaluation, Played
+from gelada.protocols import PROTOCOLS, Evaluation, Played, evaluation_file
+from gelada.types import Version
 from players import CATCH
 
 
@@ -21,7 +22,7 @@ from players import CATCH
         ("training", 100, 0.1, 10, 5000),
         ("noop", 30, 0.0, 30, 18_000),
         ("sticky", 100, 0.25, 0, 108_000),
-        ("dba3c", 50, 0.1, 10, 5000),
+        ("dba3c", 50, 0.1, 10, 160_000),
     ],
 )
 def test_protocols(name: str, episodes: int, sticky: float, noop_max: int, max_frames: int) -> None:
@@ -35,6 +36,19 @@ def test_protocols(name: str, episodes: int, sticky: float, noop_max: int, max_f
     )
 
 
+def test_dba3c_is_greedy_with_a_guard_and_40_000_actions() -> None:
+    protocol = PROTOCOLS["dba3c"]
+    assert (protocol.policy, protocol.stuck) == ("greedy", 30)
+    assert protocol.max_frames == 4 * 40_000
+    others = [PROTOCOLS[name] for name in ("training", "noop", "sticky")]
+    assert {(other.policy, other.stuck) for other in others} == {(None, None)}
+
+
+def test_a_frame_limit_alone_suits_catch() -> None:
+    played = PROTOCOLS["dba3c"].settings(CATCH)
+    assert (played.game, played.max_frames) == ("catch", 160_000)
+
+
 def evaluation(games: list[Played], episodes: int | None = None, **changes: Any) -> Evaluation:
     values: dict[str, Any] = {
         "protocol": PROTOCOLS["sticky"],
@@ -43,6 +57,9 @@ def evaluation(games: list[Played], episodes: int | None = None, **changes: Any)
         "policy": "greedy",
         "seed": 11,
         "steps": 1_234_567,
+        "seconds": 321.5,
+        "version": Version(2, 77),
+        "width": 128,
         "episodes": len(games) if episodes is None else episodes,
         "games": tuple(games),
     }
@@ -101,10 +118,15 @@ def test_saved_as_json(tmp_path: Path) -> None:
     games = [Played(1.0, 10, False), Played(4.0, 20, True)]
     path = evaluation(games).save(tmp_path)
     assert path == tmp_path / "eval" / "1234567-sticky.json"
+    assert path == evaluation_file(tmp_path, 1_234_567, "sticky")
     data = json.loads(path.read_text())
     wanted = {
         "protocol": "sticky",
         "steps": 1_234_567,
+        "seconds": 321.5,
+        "epoch": 2,
+        "version": 77,
+        "width": 128,
         "policy": "greedy",
         "seed": 11,
         "episodes": 2,
@@ -120,11 +142,24 @@ def test_saved_as_json(tmp_path: Path) -> None:
         "scores": [1.0, 4.0],
         "lengths": [10, 20],
         "truncated": [False, True],
+        "stuck": None,
+        "pressed": [0, 0],
     }
     assert {name: data[name] for name in wanted} == wanted
     assert data["settings"]["sticky"] == 0.25
     assert data["settings"]["max_frames"] == 108_000
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_the_stuck_guard_is_named_with_its_presses(tmp_path: Path) -> None:
+    games = [Played(1.0, 400, False, 3), Played(4.0, 20, False), Played(0.0, 900, True, 9)]
+    got = evaluation(games, protocol=PROTOCOLS["dba3c"])
+    guard = next(line for line in got.lines() if line.startswith("stuck guard"))
+    assert "after 30 equal actions in a row FIRE" in guard
+    assert guard.endswith("12 times in all games")
+    data = json.loads(got.save(tmp_path).read_text())
+    assert (data["stuck"], data["pressed"]) == (30, [3, 0, 9])
+    assert "stuck guard" not in "\n".join(evaluation(games).lines())
 
 
 def test_interrupted_before_the_first_game() -> None:

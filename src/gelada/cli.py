@@ -1,4 +1,4 @@
-"""The command line: ``gelada train | eval | record | show | bench``.
+"""The command line: ``gelada train | eval | record | follow | show | bench``.
 
 Nothing heavy is imported before it is needed: ``gelada --version`` and ``gelada --help`` answer
 at once. Exit codes: 0 done; 1 a role or a file failed; 2 a mistake in what was asked; 3 a role
@@ -27,6 +27,7 @@ Distributed deep reinforcement learning that learns Atari games from the screen.
   gelada train --resume RUN      go on with a run that was stopped
   gelada eval RUN                play full games without learning, with a printed protocol
   gelada record RUN              film a game
+  gelada follow RUN              evaluate and film a run while it learns
   gelada show pong               print the settings and the plan of a run, start nothing
   gelada bench pong              measure how fast this machine could learn, and how fast it does
   gelada --version
@@ -40,6 +41,7 @@ COMMANDS = {
     "record": "gelada.commands.record",
     "show": "gelada.commands.show",
     "bench": "gelada.commands.bench",
+    "follow": "gelada.commands.follow",
 }
 """Each module has ``main(args: Sequence[str]) -> int``, which returns the exit code."""
 

@@ -17,11 +17,16 @@ from gelada.agent import Policy
 from gelada.checkpoint import write_whole
 from gelada.envs.games import GameSettings
 from gelada.errors import GeladaError, nearest
+from gelada.types import Version
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """A named way to measure. What is None is as in the run."""
+    """A named way to measure. What is None is as in the run.
+
+    ``stuck`` is the limit of a `gelada.envs.stuck.StuckGuard`, None for no guard; ``policy`` the
+    protocol's own policy, if it has one; ``max_frames`` counts emulator frames.
+    """
 
     name: str
     episodes: int
@@ -29,19 +34,22 @@ class Protocol:
     sticky: float | None = None
     noop_max: int | None = None
     max_frames: int | None = None
+    stuck: int | None = None
+    policy: Policy | None = None
 
     def settings(self, games: GameSettings) -> GameSettings:
         """Return how games are played under this protocol by an agent trained on ``games``.
 
         Raises:
-            GeladaError: if the protocol changes emulator settings and the game is Catch.
+            GeladaError: if the protocol changes how games begin or go on and the game is Catch
+                (a frame limit does not count: a game of Catch lasts 9 steps).
         """
         own = {
             name: value
             for name in ("sticky", "noop_max", "max_frames")
             if (value := getattr(self, name)) is not None
         }
-        if own and games.game == "catch":
+        if games.game == "catch" and {"sticky", "noop_max"} & own.keys():
             raise GeladaError(
                 f"protocol {self.name!r} is for Atari games and this run plays catch; take "
                 "protocol 'training'"
@@ -55,7 +63,14 @@ PROTOCOLS = {
         Protocol("training", 100, "games as in training"),
         Protocol("noop", 30, "no-op starts (Mnih et al. 2015)", 0.0, 30, 18_000),
         Protocol("sticky", 100, "sticky actions (Machado et al. 2018)", 0.25, 0, 108_000),
-        Protocol("dba3c", 50, "mean of 50 consecutive games (Adamski et al. 2018)"),
+        Protocol(
+            "dba3c",
+            50,
+            "mean of 50 consecutive games (Adamski et al. 2018)",
+            max_frames=160_000,
+            stuck=30,
+            policy="greedy",
+        ),
     )
 }
 
@@ -77,6 +92,7 @@ class Played(NamedTuple):
     score: float  # raw return
     steps: int  # agent decisions
     truncated: bool  # ended by the frame limit
+    pressed: int = 0  # times that the stuck guard pressed FIRE
 
 
 @dataclass(frozen=True)
@@ -89,6 +105,9 @@ class Evaluation:
     policy: Policy
     seed: int
     steps: int  # environment steps the agent had learned from
+    seconds: float | None  # of training until then; None: the checkpoint does not say
+    version: Version  # of the parameters
+    width: int  # units of the hidden layer that the network's heads look at
     episodes: int  # asked for
     games: tuple[Played, ...]
 
@@ -148,6 +167,12 @@ class Evaluation:
         ]
         if settings.game != "catch":
             lines += _emulator_lines(settings, cut)
+        if self.protocol.stuck is not None:
+            pressed = sum(game.pressed for game in self.games)
+            lines.append(
+                f"stuck guard: after {self.protocol.stuck} equal actions in a row FIRE (action 1 "
+                f"in a game without FIRE) was pressed once: {pressed} times in all games"
+            )
         if self.interrupted:
             lines.append(
                 f"interrupted after {count} of {self.episodes} games; long games are missing "
@@ -163,6 +188,10 @@ class Evaluation:
             "protocol": self.protocol.name,
             "about": self.protocol.about,
             "steps": self.steps,
+            "seconds": self.seconds,
+            "epoch": self.version.epoch,
+            "version": self.version.number,
+            "width": self.width,
             "policy": self.policy,
             "seed": self.seed,
             "episodes": len(self.games),
@@ -175,11 +204,13 @@ class Evaluation:
             "scores": self.scores,
             "lengths": self.lengths,
             "truncated": [game.truncated for game in self.games],
+            "stuck": self.protocol.stuck,
+            "pressed": [game.pressed for game in self.games],
         }
 
     def save(self, folder: Path) -> Path:
         """Write ``eval/<steps>-<protocol>.json`` into a run's folder; return its path."""
-        path = folder / "eval" / f"{self.steps}-{self.protocol.name}.json"
+        path = evaluation_file(folder, self.steps, self.protocol.name)
         path.parent.mkdir(exist_ok=True)
         write_whole(path, (json.dumps(self.as_dict(), indent=1) + "\n").encode())
         return path
@@ -187,6 +218,11 @@ class Evaluation:
     def _table(self) -> list[str]:
         rows = [self.scores[i : i + 10] for i in range(0, len(self.games), 10)]
         return ["  " + " ".join(f"{score:g}" for score in row) for row in rows]
+
+
+def evaluation_file(folder: Path, steps: int, protocol: str) -> Path:
+    """Return where a run's folder keeps the evaluation after ``steps`` steps by a protocol."""
+    return folder / "eval" / f"{steps}-{protocol}.json"
 
 
 def _emulator_lines(settings: GameSettings, cut: int) -> list[str]:

@@ -39,15 +39,20 @@ def compare(settings: GameSettings, seed: int, steps: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("game", ["pong", "ms_pacman", "space_invaders", "seaquest", "assault"])
-def test_equals_the_vector_environment(game: str) -> None:
+@pytest.mark.parametrize("colour", [False, True])
+def test_equals_the_vector_environment(game: str, colour: bool) -> None:
     seed = int(game_seeds(3, game, 1)[0])
-    counts = compare(GameSettings(game=game, size=84), seed, 250)
+    counts = compare(GameSettings(game=game, size=84, colour=colour), seed, 250)
     assert counts["rewards"] > 0
 
 
-@pytest.mark.parametrize("life_loss_ends", [False, True])
-def test_equals_the_vector_environment_over_lost_lives_and_games(life_loss_ends: bool) -> None:
-    settings = GameSettings(game="breakout", life_loss_ends=life_loss_ends)
+@pytest.mark.parametrize(
+    ("life_loss_ends", "colour"), [(False, False), (True, False), (True, True)]
+)
+def test_equals_the_vector_environment_over_lost_lives_and_games(
+    life_loss_ends: bool, colour: bool
+) -> None:
+    settings = GameSettings(game="breakout", life_loss_ends=life_loss_ends, colour=colour)
     counts = compare(settings, 12345, 700)
     assert counts["over"] >= 2
     assert counts["forced"] >= 4 * counts["over"]  # five lives: four losses before the last
@@ -59,9 +64,9 @@ def test_equals_the_vector_environment_with_sticky_actions() -> None:
     assert counts["over"] >= 1
 
 
-@pytest.mark.parametrize("max_frames", [120, 122])
-def test_equals_the_vector_environment_over_truncations(max_frames: int) -> None:
-    counts = compare(GameSettings(game="pong", max_frames=max_frames), 7, 320)
+@pytest.mark.parametrize(("max_frames", "colour"), [(120, False), (122, False), (122, True)])
+def test_equals_the_vector_environment_over_truncations(max_frames: int, colour: bool) -> None:
+    counts = compare(GameSettings(game="pong", max_frames=max_frames, colour=colour), 7, 320)
     assert counts["truncated"] == counts["over"] == 320 // -(-max_frames // 4)
 
 
@@ -98,6 +103,28 @@ def test_frame_is_the_maximum_of_the_last_two_colour_pictures() -> None:
         assert np.abs(small - frame).max() <= 1.5
 
 
+def test_a_colour_frame_is_red_over_green_over_blue() -> None:
+    """Each plane is the maximum of the last two pictures in its colour, made smaller."""
+    game = AleGame(GameSettings(game="ms_pacman", colour=True), 5)
+    assert game.frame_shape == (126, 42)
+    pictures: list[Bytes] = []
+    frames = [game.reset(pictures.append)]
+    kept = [pictures[0]]
+    for t in range(40):
+        pictures.clear()
+        frames.append(game.step(t % game.actions, pictures.append).frame)
+        kept.append(np.maximum(pictures[-2], pictures[-1]))
+    for frame, picture in zip(frames, kept, strict=True):
+        assert (frame.shape, frame.dtype) == ((126, 42), np.uint8)
+        planes = frame.reshape(3, 42, 42).astype(int)
+        for plane, colour in zip(planes, np.moveaxis(picture, -1, 0), strict=True):
+            small = cv2.resize(colour.astype(float), (42, 42), interpolation=cv2.INTER_AREA)
+            assert np.abs(plane - small).max() <= 1
+    red, green, blue = (np.stack(frames).reshape(-1, 3, 42, 42)[:, i].astype(int) for i in range(3))
+    assert np.abs(red - blue).mean() > 20  # so a mixed order would be seen
+    assert np.abs(green - blue).mean() > 5
+
+
 def test_pictures_may_be_kept() -> None:
     """Every picture is an array of its own, not a view of a buffer that is written again."""
     game = AleGame(GameSettings(game="breakout"), 5)
@@ -116,10 +143,10 @@ def test_pictures_may_be_kept() -> None:
     assert len(set(copies)) > 20
 
 
-@pytest.mark.parametrize("other", [False, True])
-def test_restore_goes_on_from_the_cloned_moment(other: bool) -> None:
+@pytest.mark.parametrize(("other", "colour"), [(False, False), (True, False), (True, True)])
+def test_restore_goes_on_from_the_cloned_moment(other: bool, colour: bool) -> None:
     """Sticky actions, lives, forced FIRE, frame limit and the next game's no-ops included."""
-    settings = GameSettings(game="breakout", sticky=0.25, max_frames=1600)
+    settings = GameSettings(game="breakout", sticky=0.25, max_frames=1600, colour=colour)
     game = AleGame(settings, 31)
     game.reset()
     rng = np.random.default_rng(0)

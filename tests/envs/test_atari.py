@@ -88,6 +88,28 @@ def test_lives_at_the_end_of_a_game_are_the_next_games() -> None:
     assert not games.step(np.zeros(3, dtype=np.int64)).forced.any()
 
 
+def test_colour_changes_the_frames_and_nothing_else() -> None:
+    """The grey planes are what the colour planes come to, to rounding; the games are the same."""
+    grey, colour = (make_games(replace(BREAKOUT, colour=c), SEEDS) for c in (False, True))
+    assert (grey.frame_shape, colour.frame_shape) == ((42, 42), (126, 42))
+    frames = [(grey.reset(), colour.reset())]
+    rng = np.random.default_rng(0)
+    for actions in rng.integers(4, size=(300, 3)):
+        one, other = grey.step(actions), colour.step(actions)
+        for a, b in zip(one[1:], other[1:], strict=True):
+            np.testing.assert_array_equal(a, b)
+        frames.append((one.frames, other.frames))
+    greys, colours = (np.stack(kind) for kind in zip(*frames, strict=True))
+    assert (colours.shape, colours.dtype) == ((301, 3, 126, 42), np.uint8)
+    assert other.frames.flags.c_contiguous
+    planes = colours.reshape(301, 3, 3, 42, 42)
+    luma = np.einsum("c,tbchw->tbhw", np.array([0.299, 0.587, 0.114]), planes)
+    assert np.abs(luma - greys).mean() < 0.5
+    assert (
+        np.quantile(np.abs(luma - greys), 0.99) < 3
+    )  # a maximum in each colour is no maximum grey
+
+
 def test_rewards_are_raw() -> None:
     """A pellet of Ms. Pac-Man is worth 10."""
     games = AtariGames(GameSettings(game="ms_pacman"), SEEDS)
@@ -100,9 +122,10 @@ def test_rewards_are_raw() -> None:
     assert (rewards.sum(axis=0) >= 50).all()
 
 
-def test_steps_may_be_kept() -> None:
+@pytest.mark.parametrize("colour", [False, True])
+def test_steps_may_be_kept(colour: bool) -> None:
     """No array of a step is a view of a buffer that a later step writes again."""
-    games = AtariGames(BREAKOUT, SEEDS)
+    games = AtariGames(replace(BREAKOUT, colour=colour), SEEDS)
     games.reset()
     kept, copies = [], []
     for t in range(40):

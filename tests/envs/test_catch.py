@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gelada.envs.catch import COLUMNS, ROWS, CatchGames
+from gelada.envs.games import GameSettings, make_games
 from gelada.types import Bytes, Ints
 
 
@@ -69,3 +70,12 @@ def test_seeds_decide() -> None:
     first = CatchGames(np.arange(1, 65)).reset()
     np.testing.assert_array_equal(CatchGames(np.arange(1, 65)).reset(), first)
     assert not np.array_equal(CatchGames(np.arange(2, 66)).reset(), first)
+
+
+def test_catch_is_grey_and_its_actions_have_names() -> None:
+    settings = GameSettings(game="catch", size=10, colour=True)
+    games = make_games(settings, np.arange(1, 5))
+    assert games.reset().shape == (4, 10, 5)
+    assert (games.frame_shape, settings.planes) == ((10, 5), 1)
+    assert games.action_names == ("LEFT", "STAY", "RIGHT")
+    assert [GameSettings(colour=colour).planes for colour in (False, True)] == [1, 3]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gelada.agent import Policy
 from gelada.envs.ale import AleGame
 from gelada.envs.games import GameSettings, Step
 from gelada.errors import GeladaError
@@ -28,6 +29,7 @@ class Counting:
     """Games whose length only the seed and the number of the game decide; a point per step."""
 
     actions = 3
+    action_names = ("LEFT", "STAY", "RIGHT")
     frame_shape = (10, 5)
     played: dict[int, list[int]]
 
@@ -145,6 +147,84 @@ def test_the_seed_decides_games_and_actions() -> None:
     assert evaluate(agent, episodes=40, seed=2).scores != first.scores
     greedy = evaluate(agent, episodes=40, seed=1, policy="greedy")
     assert greedy.scores != first.scores
+
+
+def test_the_policy_is_the_callers_or_the_protocols_or_sampled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: set[str] = set()
+
+    class Asked(Catcher):
+        def act(self, observations: Bytes, policy: Policy = "sampled", random: Any = None) -> Ints:
+            asked.add(policy)
+            return super().act(observations, policy, random)
+
+    def played(*args: Any) -> tuple[str, set[str]]:
+        asked.clear()
+        return evaluate(Asked(), *args).policy, set(asked)
+
+    assert played("training", 2) == ("sampled", {"sampled"})
+    assert played("dba3c", 2) == ("greedy", {"greedy"})
+    assert played("dba3c", 2, "sampled") == ("sampled", {"sampled"})
+    assert played("training", 2, "greedy") == ("greedy", {"greedy"})
+
+
+def test_an_evaluation_says_what_it_evaluated() -> None:
+    agent = make_agent()
+    agent.checkpoint.counters["seconds"] = 12.25
+    got = evaluate(agent, "dba3c", episodes=3)
+    assert (got.steps, got.version, got.seconds, got.width) == (1000, (0, 7), 12.25, 16)
+    assert evaluate(make_agent(), "dba3c", episodes=3).seconds is None
+
+
+class Stubborn(Catcher):
+    """Does the same for ever."""
+
+    def act(self, observations: Bytes, policy: Policy = "sampled", random: Any = None) -> Ints:
+        return np.zeros(len(observations), dtype=np.int64)
+
+
+class Remembering(Counting):
+    """Remembers what it was given, by seed."""
+
+    given: dict[int, list[int]]
+
+    def step(self, actions: Ints) -> Step:
+        for seed, action in zip(self._seeds, actions, strict=True):
+            self.given.setdefault(int(seed), []).append(int(action))
+        return super().step(actions)
+
+
+def test_the_guard_presses_once_after_thirty_equal_actions_of_a_game(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Games of 1, 2 and 60 steps; no run of equal actions goes on into the next game."""
+    Counting.played, Remembering.given = {}, {}
+    monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Remembering(seeds))
+    got = evaluate(Stubborn(), "dba3c")
+    assert {game.steps: game.pressed for game in got.games} == {1: 0, 2: 0, 60: 1}
+    for seed, lengths in Counting.played.items():
+        wanted = [int(t == 30) for length in lengths for t in range(length)]
+        given = Remembering.given[seed]
+        assert given == wanted[: len(given)]
+    Remembering.given = {}
+    unguarded = evaluate(Stubborn(), "training")
+    assert {game.pressed for game in unguarded.games} == {0}
+    assert {action for given in Remembering.given.values() for action in given} == {0}
+
+
+def test_the_guard_serves_the_ball_in_breakout() -> None:
+    """An agent that never presses FIRE plays a game to its end only with the guard."""
+    settings = replace(BREAKOUT, fire_on_life_loss=False)
+    agent = Scripted(settings)
+    agent.act = lambda observations, *_: np.zeros(len(observations), dtype=np.int64)
+    got = evaluate(agent, "dba3c", episodes=2)
+    assert [game.truncated for game in got.games] == [False, False]
+    assert all(game.pressed >= 4 for game in got.games)  # the reset serves the first of five balls
+    assert all(game.steps >= 31 * game.pressed for game in got.games)
+    alone = replace(settings, max_frames=4000)
+    agent.games = alone
+    assert all(game.truncated for game in evaluate(agent, "training", episodes=2).games)
 
 
 def test_what_cannot_be_evaluated_is_refused() -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
 import pytest
 import torch
 
+from gelada.agent import Agent
+from gelada.checkpoint import Checkpoint
 from gelada.envs.ale import AleGame
 from gelada.envs.games import GameSettings
 from gelada.errors import GeladaError
+from gelada.nets.network import InputStatistics, Network
 from gelada.roles.recorder import record
 from gelada.seeding import game_seeds
-from gelada.types import Bytes
-from players import CATCH, Catcher, Scripted, make_agent
+from gelada.types import Bytes, Ints, Version
+from players import CATCH, Catcher, Scripted, make_agent, make_experiment
 
 BREAKOUT = GameSettings(game="breakout")
 
@@ -91,6 +95,89 @@ def test_catch_is_drawn(tmp_path: Path, suffix: str, zoom: tuple[int, int]) -> N
     np.testing.assert_array_equal(squares[:, :9].sum(axis=(1, 2)), np.ones(9))  # the ball …
     np.testing.assert_array_equal(squares[:, :9].any(axis=2).argmax(axis=1), np.arange(9))  # falls
     np.testing.assert_array_equal(squares[:, 9].sum(axis=1), np.ones(9))  # the paddle
+
+
+def test_a_film_of_several_games_begins_another_when_one_is_over(tmp_path: Path) -> None:
+    """23 steps and 91 pictures a game; the film's time ends the third, after a whole step."""
+    settings = GameSettings(game="breakout", max_frames=90)
+    film = record(Scripted(settings), tmp_path / "a.gif", seconds=4.0, several=True)
+    assert (film.games, film.over) == (3, False)
+    assert film.seconds == pytest.approx((91 + 91 + 1 + 4 * 15) / 60)
+    assert film.steps == 23 + 23 + 15
+    agent, shown = Scripted(settings), []
+    game = AleGame(settings, int(game_seeds(1, "film", 1)[0]))
+    while len(shown) < 240:
+        stack = np.zeros((4, 42, 42), dtype=np.uint8)
+        stack[-1] = game.reset(shown.append)
+        over = False
+        while not over and len(shown) < 240:
+            step = game.step(int(agent.act(stack)), shown.append)
+            stack, over = np.concatenate([stack[1:], step.frame[None]]), step.over
+    pictures, _ = decode(film.path)
+    wanted = np.stack([p.repeat(2, axis=0).repeat(3, axis=1) for p in shown[::4]])
+    np.testing.assert_array_equal(pictures, wanted)
+
+
+def test_several_games_of_catch_are_scored_together(tmp_path: Path) -> None:
+    """Nine boards a game, six a second; the last step of a game shows none."""
+    film = record(Catcher(), tmp_path / "a.gif", seconds=6.5, several=True)
+    assert (film.games, film.score, film.steps, film.over) == (5, 4.0, 4 * 9 + 2, False)
+    assert film.seconds == pytest.approx(6.5)
+    pictures, _ = decode(film.path)
+    assert len(pictures) == 39
+    one = record(Catcher(), tmp_path / "b.gif", seconds=6.0)
+    assert (one.games, one.steps) == (1, 9)
+
+
+def colour_agent() -> Agent:
+    """Return an agent for colour frames, with random parameters."""
+    settings = GameSettings(game="breakout", colour=True)
+    experiment = make_experiment(settings)
+    mean = np.full((126, 42), 90.0, dtype=np.float32)
+    statistics = InputStatistics(mean, np.full((126, 42), 40.0, dtype=np.float32))
+    torch.manual_seed(0)
+    heads = experiment.algorithm.heads(4)
+    net = Network(experiment.network, (126, 42), heads, statistics, "float32", planes=3)
+    tensors = {f"parameter/{name}": p.detach().clone() for name, p in net.named_parameters()}
+    tensors["parameter/heads.policy.weight"] *= 100
+    tensors["input/mean"] = torch.from_numpy(statistics.mean)
+    tensors["input/deviation"] = torch.from_numpy(statistics.deviation)
+    return Agent(experiment, Checkpoint(Version(0, 1), 10, tensors, {}), 4)
+
+
+def test_a_colour_agent_is_filmed(tmp_path: Path) -> None:
+    """The film is that of the game which its actions, taken from colour stacks, make."""
+    agent, chosen = colour_agent(), []
+    act = agent.act
+
+    def remember(observations: Bytes, *rest: Any) -> Ints:
+        assert observations.shape == (4, 126, 42)
+        chosen.append(act(observations, *rest))
+        return chosen[-1]
+
+    agent.act = remember
+    film = record(agent, tmp_path / "a.gif", seconds=2.0)
+    assert film.steps == len(chosen) == 30
+    assert len({int(action) for action in chosen}) > 1
+    game = AleGame(agent.games, int(game_seeds(1, "film", 1)[0]))
+    shown: list[Bytes] = []
+    game.reset(shown.append)
+    for action in chosen:
+        game.step(int(action), shown.append)
+    pictures, _ = decode(film.path)
+    wanted = np.stack([p.repeat(2, axis=0).repeat(3, axis=1) for p in shown[::4]])
+    np.testing.assert_array_equal(pictures, wanted)
+
+
+def test_the_stuck_guard_plays_in_a_film(tmp_path: Path) -> None:
+    """An agent that only waits never serves the second ball; with the guard it loses all five."""
+    settings = GameSettings(game="breakout", fire_on_life_loss=False)
+    agent = Scripted(settings)
+    agent.act = lambda *_: np.int64(0)
+    assert not record(agent, tmp_path / "a.mp4", 30.0).over
+    film = record(agent, tmp_path / "b.mp4", 30.0, stuck=5)
+    assert film.over
+    assert film.seconds < 30
 
 
 def test_the_seed_decides_the_film(tmp_path: Path) -> None:

@@ -23,9 +23,11 @@ class Eval:
     """Games to play (default: as the protocol says, 100 for training)."""
     protocol: Literal["training", "noop", "sticky", "dba3c"] = "training"
     """training: as in training; noop: up to 30 no-ops, 18,000 frames; sticky: sticky actions 0.25,
-    108,000 frames; dba3c: mean of 50 consecutive games."""
-    policy: Literal["sampled", "greedy"] = "sampled"
-    """Draw actions from the policy, or take its most probable one."""
+    108,000 frames; dba3c: mean of 50 consecutive games, greedy, 160,000 frames, FIRE after 30 equal
+    actions."""
+    policy: Literal["sampled", "greedy"] | None = None
+    """Draw actions from the policy, or take its most probable one (default: as the protocol says,
+    else sampled)."""
     checkpoint: str = ""
     """File in the run's checkpoints (default: the newest complete one)."""
     seed: int = 1

@@ -2,8 +2,8 @@
 
 It shows what `gelada.envs.atari.AtariGames` shows, pixel for pixel, and besides gives the
 emulator's own colour pictures and its state. The preprocessing follows ale-py 0.12.1's vector
-environment: after a reset FIRE once if the game has that action, then the no-ops; grey; of a
-step's last two frames the maximum; `INTER_AREA` resize; rewards raw.
+environment: after a reset FIRE once if the game has that action, then the no-ops; grey or colour;
+of a step's last two frames the maximum; `INTER_AREA` resize; rewards raw.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 from ale_py import Action, ALEInterface, LoggerMode, roms
 
-from gelada.envs.games import GameSettings
+from gelada.envs.games import GameSettings, in_planes
 from gelada.types import Bytes
 
 SCREEN = (210, 160)
@@ -37,7 +37,7 @@ class Moment(NamedTuple):
     """All that a game is at one moment: what `clone` gives and `restore` takes."""
 
     emulator: Any  # ale-py's ALEState, its random numbers included
-    screens: Bytes  # uint8[2, 210, 160], grey
+    screens: Bytes  # uint8[2, 210, 160] in grey, uint8[2, 210, 160, 3] in colour
     frames: int  # of this game so far
     lives: int
     must_fire: bool
@@ -58,7 +58,7 @@ class AleGame:
     """
 
     def __init__(self, settings: GameSettings, seed: int) -> None:
-        self.frame_shape = (settings.size, settings.size)
+        self.frame_shape = (settings.planes * settings.size, settings.size)
         self._settings = settings
         self._noops = np.random.RandomState(seed)
         rom = roms.get_rom_path(settings.game)
@@ -74,7 +74,8 @@ class AleGame:
         self.actions = len(self._names)
         self.action_names = tuple(action.name for action in self._names)
         self._has_fire = Action.FIRE in self._names
-        self._screens = np.zeros((2, *SCREEN), dtype=np.uint8)
+        colours = (3,) if settings.colour else ()
+        self._screens = np.zeros((2, *SCREEN, *colours), dtype=np.uint8)
         self._frames, self._lives = 0, 0
         self._must_fire, self._over = False, True
 
@@ -91,7 +92,7 @@ class AleGame:
             self._ale.act(Action.NOOP)
             if self._ale.game_over():
                 self._ale.reset_game()
-        self._ale.getScreenGrayscale(self._screens[0])
+        self._copy_screen(0)
         self._screens[1] = 0
         self._frames, self._lives = 0, self._ale.lives()
         self._must_fire, self._over = False, False
@@ -124,7 +125,7 @@ class AleGame:
             if terminated or truncated:
                 break
             if left < 2:
-                self._ale.getScreenGrayscale(self._screens[left])
+                self._copy_screen(left)
         self._over = terminated or truncated
         lost = self._ale.lives() < self._lives and not self._over
         self._lives = self._ale.lives()
@@ -162,9 +163,17 @@ class AleGame:
             if product % 2**32 >= 2**32 % count:
                 return product >> 32
 
+    def _copy_screen(self, place: int) -> None:
+        """Copy what the emulator shows into ``_screens[place]``."""
+        if self._settings.colour:
+            self._ale.getScreenRGB(self._screens[place])
+        else:
+            self._ale.getScreenGrayscale(self._screens[place])
+
     def _look(self) -> Bytes:
         """Combine the last two screens and resize them."""
         np.maximum(self._screens[0], self._screens[1], out=self._screens[0])
         side = self._settings.size
         small = cv2.resize(self._screens[0], (side, side), interpolation=cv2.INTER_AREA)
-        return np.asarray(small, dtype=np.uint8)
+        frame: Bytes = np.asarray(small, dtype=np.uint8)
+        return in_planes(frame) if self._settings.colour else frame

@@ -3,7 +3,8 @@
 Every argument that has a trap in its default is set here (docs/atari.md): rewards are raw, sticky
 actions are explicit, games restart in the same step, seeds are one per game, and a lost life is
 told from a lost game by the lives that fall while the game goes on. The emulator stacks nothing:
-it hands out the newest frame, and each frame is kept once.
+it hands out the newest frame, and each frame is kept once. In colour the maximum of the last two
+frames and the resizing are taken for each of red, green and blue.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from ale_py import Action, ALEVectorInterface, roms
 
-from gelada.envs.games import GameSettings, Step
+from gelada.envs.games import GameSettings, Step, in_planes
 from gelada.types import Bytes, Ints
 
 UNSEEDED = -1
@@ -23,7 +24,7 @@ class AtariGames:
 
     def __init__(self, settings: GameSettings, seeds: Ints, threads: int = 1) -> None:
         self.count = len(seeds)
-        self.frame_shape = (settings.size, settings.size)
+        self.frame_shape = (settings.planes * settings.size, settings.size)
         self._seeds = seeds
         rom = roms.get_rom_path(settings.game)
         assert rom is not None, settings.game  # names are checked by `envs.names`
@@ -34,7 +35,7 @@ class AtariGames:
             stack_num=1,
             img_height=settings.size,
             img_width=settings.size,
-            grayscale=True,
+            grayscale=not settings.colour,
             maxpool=True,
             noop_max=settings.noop_max,
             use_fire_reset=True,
@@ -95,5 +96,6 @@ class AtariGames:
 
 
 def _newest(frames: Bytes) -> Bytes:
-    """Return uint8[B, H, W] from uint8[B, 1, H, W]."""
-    return frames[:, 0]
+    """Return uint8[B, H, W] from grey uint8[B, 1, H, W] or colour uint8[B, 1, H / 3, W, 3]."""
+    newest = frames[:, 0]
+    return in_planes(newest) if newest.ndim == 4 else newest

@@ -1,5 +1,7 @@
 """Catch: a ball falls through a 10 x 5 board, a paddle catches it. Learned in seconds.
 
+Its frames are grey whatever the settings say.
+
 After bsuite's catch (Osband et al. 2020): actions left, stay, right; the reward is +1 or -1 when
 the ball reaches the last row, and the game is over.
 """
@@ -18,6 +20,7 @@ class CatchGames:
     """One game per seed, stepped together in numpy."""
 
     actions = 3
+    action_names: tuple[str, ...] = ("LEFT", "STAY", "RIGHT")
     frame_shape = (ROWS, COLUMNS)
 
     def __init__(self, seeds: Ints) -> None:

@@ -1,9 +1,15 @@
-"""What all games share: one step of a vector of games, and the settings of Atari games."""
+"""What all games share: one step of a vector of games, and the settings of Atari games.
+
+A colour frame is three planes, one below the other: uint8[3 * H, W] holds the picture's red rows,
+then the green ones, then the blue ones. So a frame is a matrix of bytes in colour too.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+import numpy as np
 
 from gelada.types import Bools, Bytes, Floats, Ints
 
@@ -15,7 +21,9 @@ class GameSettings:
     game: str = "pong"
     """Atari game, or catch."""
     size: int = 42
-    """Side of the square grey frames, in pixels."""
+    """Side of the square frames, in pixels."""
+    colour: bool = False
+    """Colour instead of grey frames."""
     frame_skip: int = 4
     """Frames per step; the last two are combined by their maximum."""
     sticky: float = 0.0
@@ -31,11 +39,16 @@ class GameSettings:
     life_loss_ends: bool = False
     """Let a lost life end the return in learning (the game itself goes on)."""
 
+    @property
+    def planes(self) -> int:
+        """Planes of a frame: 3 in colour, 1 in grey; Catch is always grey."""
+        return 3 if self.colour and self.game != "catch" else 1
+
 
 class Step(NamedTuple):
     """One step of ``B`` games. Where ``over``, ``frames`` already shows the next game."""
 
-    frames: Bytes  # uint8[B, H, W], the newest
+    frames: Bytes  # uint8[B, H, W], the newest; H is that of all planes together
     rewards: Floats  # float32[B], raw
     terminated: Bools  # bool[B]: no value after this step
     truncated: Bools  # bool[B]: cut off by a frame limit
@@ -48,7 +61,8 @@ class Games(Protocol):
 
     count: int
     actions: int
-    frame_shape: tuple[int, int]
+    action_names: tuple[str, ...]
+    frame_shape: tuple[int, int]  # H of all planes together, W
 
     def reset(self) -> Bytes:
         """Start all games; return the first frames, uint8[B, H, W]."""
@@ -66,3 +80,9 @@ def make_games(settings: GameSettings, seeds: Ints, threads: int = 1) -> Games:
     from gelada.envs.atari import AtariGames
 
     return AtariGames(settings, seeds, threads)
+
+
+def in_planes(pictures: Bytes) -> Bytes:
+    """Return colour frames uint8[…, 3 * H, W] of pictures uint8[…, H, W, 3] (a copy)."""
+    *first, height, width, colours = pictures.shape
+    return np.moveaxis(pictures, -1, -3).reshape(*first, colours * height, width)

@@ -8,10 +8,13 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 import numpy as np
 import torch
+from torch import nn
 
 from gelada.agent import Agent, Policy
 from gelada.envs.games import GameSettings, make_games
+from gelada.envs.stuck import StuckGuard
 from gelada.errors import GeladaError
+from gelada.nets.network import Network
 from gelada.protocols import Evaluation, Played, find_protocol
 from gelada.seeding import game_seeds, generator
 from gelada.types import Bools, Bytes, Ints
@@ -30,7 +33,7 @@ def evaluate(
     agent: Agent,
     protocol: str = "training",
     episodes: int | None = None,
-    policy: Policy = "sampled",
+    policy: Policy | None = None,
     seed: int = 1,
     progress: Report | None = None,
 ) -> Evaluation:
@@ -44,7 +47,7 @@ def evaluate(
         agent: that plays.
         protocol: name in `gelada.protocols.PROTOCOLS`.
         episodes: games to play; the protocol's number by default.
-        policy: sampled or greedy.
+        policy: sampled or greedy; the protocol's own by default, or sampled if it has none.
         seed: of the games and the sampled actions; they differ from all games of training.
         progress: called about five times a second.
 
@@ -55,12 +58,19 @@ def evaluate(
     episodes = chosen.episodes if episodes is None else episodes
     if episodes < 1:
         raise GeladaError(f"episodes {episodes}: must be at least 1; leave it out for the default")
+    policy = policy or chosen.policy or "sampled"
     settings = chosen.settings(agent.games)
     quotas = share_out(episodes, SIDE_BY_SIDE)
     seeds = game_seeds(seed, "evaluation", len(quotas))
     parts = [
         _Part(
-            agent, settings, seeds[i::THREADS], quotas[i::THREADS], policy, _actions_from(seed, i)
+            agent,
+            settings,
+            seeds[i::THREADS],
+            quotas[i::THREADS],
+            policy,
+            _actions_from(seed, i),
+            chosen.stuck,
         )
         for i in range(min(THREADS, len(quotas)))
     ]
@@ -73,6 +83,9 @@ def evaluate(
         policy=policy,
         seed=seed,
         steps=agent.checkpoint.steps,
+        seconds=agent.checkpoint.counters.get("seconds"),
+        version=agent.checkpoint.version,
+        width=_width(agent.net),
         episodes=episodes,
         games=tuple(game for _, _, game in games),
     )
@@ -98,8 +111,9 @@ class _Part:
         quotas: Ints,
         policy: Policy,
         random: torch.Generator,
+        stuck: int | None,
     ) -> None:
-        self._agent, self._policy, self._random = agent, policy, random
+        self._agent, self._policy, self._random, self._stuck = agent, policy, random, stuck
         self._settings, self._seeds, self._quotas = settings, seeds, quotas
         self._count = np.zeros_like(quotas)
         self._scores = np.zeros(len(quotas))
@@ -114,20 +128,29 @@ class _Part:
             (games.count, self._agent.stack, *games.frame_shape), dtype=np.uint8
         )
         stacks[:, -1] = games.reset()
+        guard = StuckGuard(self._stuck, games.action_names, games.count) if self._stuck else None
         while np.any(self._count < self._quotas) and not stop.is_set():
-            step = games.step(self._agent.act(stacks, self._policy, self._random))
+            actions = self._agent.act(stacks, self._policy, self._random)
+            step = games.step(guard.let_through(actions) if guard else actions)
             stacks[:, :-1] = stacks[:, 1:]
             stacks[:, -1] = step.frames
             self._scores += step.rewards
             self._lengths += 1
             if step.over.any():
                 stacks[step.over, :-1] = 0  # a game's first stack is black but for its newest
-                self._finish(step.over, step.truncated)
+                self._finish(step.over, step.truncated, guard.pressed if guard else None)
+                if guard:
+                    guard.begin(step.over)
 
-    def _finish(self, over: Bools, truncated: Bools) -> None:
+    def _finish(self, over: Bools, truncated: Bools, pressed: Ints | None) -> None:
         """Keep the games that are over and wanted."""
         for b in np.flatnonzero(over & (self._count < self._quotas)):
-            played = Played(float(self._scores[b]), int(self._lengths[b]), bool(truncated[b]))
+            played = Played(
+                float(self._scores[b]),
+                int(self._lengths[b]),
+                bool(truncated[b]),
+                int(pressed[b]) if pressed is not None else 0,
+            )
             self.games.append((int(self._count[b]), int(self._seeds[b]), played))
         self._count[over] += 1
         self._scores[over] = 0.0
@@ -155,3 +178,10 @@ def _play(parts: list[_Part], episodes: int, progress: Report | None) -> None:
 
 def _actions_from(seed: int, part: int) -> torch.Generator:
     return generator(seed, "evaluation actions", part)
+
+
+def _width(net: Network) -> int:
+    """Return the units of the hidden layer that the heads look at."""
+    head = next(iter(net.heads.values()))
+    assert isinstance(head, nn.Linear)
+    return head.in_features

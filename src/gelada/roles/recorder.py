@@ -1,4 +1,4 @@
-"""Recorder: plays one game without learning and films it in the machine's own colours."""
+"""Recorder: plays without learning and films it in the machine's own colours."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch
 from gelada.agent import Agent, Policy
 from gelada.envs.catch import CatchGames
 from gelada.envs.games import GameSettings
+from gelada.envs.stuck import StuckGuard
 from gelada.errors import GeladaError
 from gelada.seeding import game_seeds, generator
 from gelada.types import Bytes, Ints
@@ -48,10 +49,11 @@ class Film(NamedTuple):
     """What was filmed."""
 
     path: Path
-    score: float  # raw return so far
+    score: float  # raw return so far, of all games together
     steps: int  # agent decisions
     seconds: float  # of film
-    over: bool  # whether the game was over at the end, or the film's time was
+    over: bool  # whether the (last) game was over at the end, or the film's time was
+    games: int  # begun
 
 
 def record(
@@ -61,6 +63,8 @@ def record(
     seed: int = 1,
     policy: Policy = "sampled",
     progress: Callable[[float, float], None] | None = None,
+    several: bool = False,
+    stuck: int | None = None,
 ) -> Film:
     """Film one game from its start until it is over, at most ``seconds`` at the game's own speed.
 
@@ -74,6 +78,9 @@ def record(
         seed: of the game and the sampled actions.
         policy: sampled or greedy.
         progress: called after every step with the seconds filmed and ``seconds``.
+        several: begin another game whenever one is over, until ``seconds`` are filmed.
+        stuck: limit of a `StuckGuard`, as in the protocol that the agent is scored by; None for
+            no guard.
 
     Raises:
         GeladaError: if the suffix is another, ``seconds`` is not positive, or ``out`` cannot be
@@ -91,7 +98,14 @@ def record(
     temporary = out.with_name(f".{out.name}.tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        film = _film(agent, temporary, out, form, seconds, seed, policy, progress)
+        screen = _make_screen(agent.games, int(game_seeds(seed, "film", 1)[0]))
+        with _Writer(temporary, out.suffix[1:].lower(), form, screen.rate) as writer:
+            player = _Player(agent, screen, generator(seed, "film actions"), policy, stuck)
+            games = 0
+            while writer.seen < seconds * screen.rate and (several or not games):
+                games += 1
+                player.play(writer, seconds, progress)
+        film = Film(out, player.score, player.steps, writer.seen / screen.rate, player.over, games)
         temporary.replace(out)
     except (OSError, av.FFmpegError) as error:
         raise GeladaError(
@@ -104,39 +118,48 @@ def record(
     return film
 
 
-def _film(
-    agent: Agent,
-    path: Path,
-    out: Path,
-    form: Format,
-    seconds: float,
-    seed: int,
-    policy: Policy,
-    progress: Callable[[float, float], None] | None,
-) -> Film:
-    """Play and write to ``path``."""
-    screen = _make_screen(agent.games, int(game_seeds(seed, "film", 1)[0]))
-    random = generator(seed, "film actions")
-    score, steps, over = 0.0, 0, False
-    with _Writer(path, out.suffix[1:].lower(), form, screen.rate) as writer:
+class _Player:
+    """Plays one game after another on a screen."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        screen: _Screen,
+        random: torch.Generator,
+        policy: Policy,
+        stuck: int | None,
+    ) -> None:
+        self._agent, self._screen, self._random, self._policy = agent, screen, random, policy
+        self._guard = StuckGuard(stuck, screen.action_names, 1) if stuck else None
+        self.score, self.steps, self.over = 0.0, 0, False
+
+    def play(
+        self, writer: _Writer, seconds: float, progress: Callable[[float, float], None] | None
+    ) -> None:
+        """Play a game until it is over or ``seconds`` are filmed in all."""
+        screen = self._screen
         first = screen.start(writer.show)
-        stack: Bytes = np.zeros((agent.stack, *first.shape), dtype=np.uint8)
-        stack[-1] = first
-        while not over and writer.seen < seconds * screen.rate:
-            action = int(agent.act(stack, policy, random))
+        stack: Bytes = np.zeros((self._agent.stack, *first.shape), dtype=np.uint8)
+        stack[-1], self.over = first, False
+        if self._guard:
+            self._guard.begin(np.array([True]))
+        while not self.over and writer.seen < seconds * screen.rate:
+            action = int(self._agent.act(stack, self._policy, self._random))
+            if self._guard:
+                action = int(self._guard.let_through(np.array([action]))[0])
             stack[:-1] = stack[1:]
-            stack[-1], reward, over = screen.step(action, writer.show)
-            score += reward
-            steps += 1
+            stack[-1], reward, self.over = screen.step(action, writer.show)
+            self.score += reward
+            self.steps += 1
             if progress:
                 progress(min(writer.seen / screen.rate, seconds), seconds)
-    return Film(out, score, steps, writer.seen / screen.rate, over)
 
 
 class _Screen(Protocol):
     """One game that shows its pictures."""
 
     rate: int  # pictures per second
+    action_names: tuple[str, ...]
 
     def start(self, show: Show) -> Bytes:
         """Begin, show the first picture, return the first frame uint8[H, W]."""
@@ -158,6 +181,7 @@ class _AtariScreen:
         from gelada.envs.ale import AleGame  # Catch needs no emulator
 
         self._game = AleGame(settings, seed)
+        self.action_names = self._game.action_names
 
     def start(self, show: Show) -> Bytes:
         return self._game.reset(show)
@@ -171,6 +195,7 @@ class _CatchScreen:
     """Shows the boards that the agent sees; the board after the last step is never drawn."""
 
     rate = CATCH_RATE
+    action_names = CatchGames.action_names
 
     def __init__(self, seed: int) -> None:
         self._games = CatchGames(np.array([seed]))
