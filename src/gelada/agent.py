@@ -40,6 +40,7 @@ class Agent:
             experiment.algorithm.heads(actions),
             InputStatistics(statistics["mean"].numpy(), statistics["deviation"].numpy()),
             "float32",
+            planes=experiment.games.planes,
         )
         _fill(self.net, checkpoint.group("parameter"))
         self.net.requires_grad_(False)

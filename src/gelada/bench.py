@@ -175,7 +175,7 @@ def _learn(experiment: Experiment, start: Start) -> Callable[[], int]:
     net: Network = make_network(experiment, start)
     flat = FlatParameters(net)
     optimizer = make_optimizer(flat.values, experiment.optimizer)
-    windows, length = shape.actors * shape.games, shape.length
+    windows, length = shape.windows, shape.length
     size = (windows, length + net.stack, *net.mean.shape)
     frames = torch.randint(0, 255, size, dtype=torch.uint8)
     ages = torch.full((windows, length + 1), net.stack)
@@ -183,9 +183,10 @@ def _learn(experiment: Experiment, start: Start) -> Callable[[], int]:
 
     def work() -> int:
         observations = Windows(net, frames, ages)
-        with torch.no_grad():  # values of all observations, for the targets
-            for stacks in observations.chunks(algorithm.minibatch):
-                net(stacks)
+        if algorithm.values_first:  # of all observations, for the targets
+            with torch.no_grad():
+                for stacks in observations.chunks(algorithm.minibatch):
+                    net(stacks)
         for _ in range(algorithm.passes):
             for index in torch.split(torch.randperm(samples), algorithm.minibatch):
                 outputs = net(observations.stacks(index))

@@ -6,10 +6,14 @@ import dataclasses
 import math
 from typing import NamedTuple
 
+from gelada.algorithms.a3c import A3C
+from gelada.algorithms.appo import APPO
 from gelada.envs.catch import COLUMNS, ROWS
 from gelada.errors import GeladaError
-from gelada.nets.torsos import TORSOS
+from gelada.nets.torsos import smallest_side
 from gelada.presets import Experiment
+from gelada.roles.admission import Quorum
+from gelada.roles.snapshots import KEPT
 
 
 class Range(NamedTuple):
@@ -70,6 +74,16 @@ RANGES = {
     "decay": DECAY,
     "momentum": DECAY,
     "epsilon": POSITIVE,
+    "lr_end": POSITIVE,
+    "n": Range(1, 65536),
+    "ratio_clip": Range(0.0),
+    "bundles": Range(0, 256),
+    "quorum": Range(0, 256),
+    "max_staleness": Range(0),
+    "batch": Range(0),
+    "keep_every": Range(1),
+    "pad_channels": Range(1, 64),
+    "record_length": POSITIVE,
     "actors": Range(1, 256),
     "games": Range(1, 4096),
     "length": Range(1, 65536),
@@ -80,6 +94,7 @@ RANGES = {
     "steps": Range(1),
     "minutes": POSITIVE,
     "until_score": ANY,
+    "until_evaluated": ANY,
     "checkpoint_seconds": POSITIVE,
     "keep_checkpoints": Range(0),
     "seed": Range(0, 2**31 - 1),
@@ -96,7 +111,12 @@ def check(experiment: Experiment) -> None:
                 rule = RANGES.get(name, ANY)
                 if not rule.holds(value):
                     raise GeladaError(f"{flag(name)} {value:g}: must be {rule}")
-    _check_rates(experiment)
+    if isinstance(experiment.algorithm, APPO):
+        _check_rates(experiment.algorithm)
+    if experiment.stop.until_evaluated is not None and not experiment.beside.evaluator:
+        goal = experiment.stop.until_evaluated
+        raise GeladaError(f"--until-evaluated {goal}: nobody evaluates; add --evaluator")
+    _check_shape(experiment)
     _check_batch(experiment)
     _check_frames(experiment)
 
@@ -106,8 +126,7 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _check_rates(experiment: Experiment) -> None:
-    settings = experiment.algorithm
+def _check_rates(settings: APPO) -> None:
     if settings.lr > settings.lr_max:
         raise GeladaError(
             f"--lr {settings.lr:g}: must not be above --lr-max {settings.lr_max:g}; raise that too"
@@ -118,10 +137,51 @@ def _check_rates(experiment: Experiment) -> None:
         )
 
 
+def _check_shape(experiment: Experiment) -> None:
+    """Refuse shapes that could never make a step, or that nobody has tested."""
+    shape, algorithm = experiment.shape, experiment.algorithm
+    name = type(algorithm).__name__
+    if not shape.bundles:
+        if isinstance(algorithm, A3C):
+            raise GeladaError(f"--bundles 0 with {name}: its learners live in bundles; use 1")
+        if experiment.deterministic and shape.ahead >= KEPT:
+            raise GeladaError(
+                f"--ahead {shape.ahead} with --deterministic: servers keep {KEPT} versions; "
+                f"use at most {KEPT - 1}"
+            )
+        return
+    if not isinstance(algorithm, A3C):
+        raise GeladaError(
+            f"--bundles {shape.bundles} with {name}: its rounds have several gradients, and a "
+            "bundle pushes one a batch; take a preset with A3C, such as dba3c-pong"
+        )
+    Quorum(shape.gradients).check(shape.bundles)
+    if shape.asynchronous and shape.quorum:
+        raise GeladaError(
+            f"--quorum {shape.quorum} with --asynchronous: every gradient makes a step; leave out "
+            "one of them"
+        )
+    if experiment.deterministic and (shape.asynchronous or shape.gradients < shape.bundles):
+        what = "--asynchronous" if shape.asynchronous else f"--quorum {shape.quorum}"
+        raise GeladaError(
+            f"{what} with --deterministic: which gradients count depends on who is faster; use a "
+            f"quorum of all {shape.bundles} bundles"
+        )
+    if experiment.deterministic and shape.batch:
+        raise GeladaError(
+            f"--batch {shape.batch} with --deterministic: a batch is one trajectory of each actor "
+            "there; use --batch 0"
+        )
+    if shape.batch and shape.windows < 1:
+        raise GeladaError(
+            f"--batch {shape.batch}: must be at least one window of --length {shape.length} steps"
+        )
+
+
 def _check_batch(experiment: Experiment) -> None:
     shape, minibatch = experiment.shape, experiment.algorithm.minibatch
     batch = shape.actors * shape.games * shape.length
-    if minibatch > batch:
+    if minibatch > batch and isinstance(experiment.algorithm, APPO):
         raise GeladaError(
             f"--minibatch {minibatch}: must not be above the batch of {batch} samples "
             f"({shape.actors} actors x {shape.games} games x {shape.length} steps); lower it or "
@@ -133,9 +193,7 @@ def _check_frames(experiment: Experiment) -> None:
     torso, settings = experiment.network.torso, experiment.games
     catch = settings.game == "catch"
     side = min(ROWS, COLUMNS) if catch else settings.size
-    need = 1
-    for convolution in reversed(TORSOS[torso]):
-        need = (need - 1) * convolution.stride + convolution.kernel
+    need = smallest_side(torso)
     if side < need and catch:
         raise GeladaError(f"--torso {torso}: Catch's {ROWS}x{COLUMNS} board needs --torso tiny")
     if side < need:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from gelada.checkpoint import write_whole
 from gelada.errors import GeladaError
-from gelada.presets import Experiment
+from gelada.presets import ALGORITHMS, Experiment
 
 
 class Config(NamedTuple):
@@ -46,12 +46,11 @@ def describe_machine() -> dict[str, Any]:
 
 def write_config(folder: Path, config: Config) -> None:
     """Write ``config.json`` into a run's folder."""
-    data = {
-        "name": config.name,
-        "actions": config.actions,
-        **dataclasses.asdict(config.experiment),
-        "about": config.about,
-    }
+    settings = dataclasses.asdict(config.experiment)
+    names = {kind: name for name, kind in ALGORITHMS.items()}
+    kind = names[type(config.experiment.algorithm)]
+    settings["algorithm"] = {"name": kind, **settings["algorithm"]}
+    data = {"name": config.name, "actions": config.actions, **settings, "about": config.about}
     write_whole(folder / "config.json", (json.dumps(data, indent=2) + "\n").encode())
 
 
@@ -64,7 +63,10 @@ def read_config(folder: Path) -> Config:
     path = folder / "config.json"
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        experiment = from_dict(Experiment, {k: v for k, v in data.items() if k in _FIELDS})
+        settings = {k: v for k, v in data.items() if k in _FIELDS}
+        words = dict(settings.pop("algorithm", {}))
+        algorithm = from_dict(ALGORITHMS[words.pop("name", "appo")], words)
+        experiment = from_dict(Experiment, settings | {"algorithm": algorithm})
         return Config(data["name"], experiment, int(data["actions"]), data["about"])
     except FileNotFoundError:
         raise GeladaError(f"{str(folder)!r} is no run: it has no config.json") from None

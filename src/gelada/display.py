@@ -22,7 +22,7 @@ from rich.text import Text
 
 from gelada.place.plan import Active
 from gelada.roles.clock import WAIT
-from gelada.roles.tracker import WINDOW, Status, StopRule
+from gelada.roles.tracker import WINDOW, Status, StopRule, Workers
 
 LINE_SECONDS = 10.0
 """Between lines where output is no terminal."""
@@ -118,11 +118,13 @@ class Display:
         parts = [
             f"{status.steps:,} steps",
             f"{100 * share_done(status, self._stop):.0f} %",
-            f"{rate:,.0f} steps/s (bounded by {self.bound()})",
+            f"{rate:,.0f} {unit(status)}/s (bounded by {self.bound()})",
             f"score {number(status.score)}",
             f"best {number(status.best)}",
+            *([] if status.evaluated is None else [f"evaluated {number(status.evaluated)}"]),
             f"{status.games:,} games",
             f"lag {status.lag[1]:.1f}",
+            *(about_workers(status.workers) if status.workers else []),
         ]
         return ", ".join([*parts, f"{left} left"] if left else parts)
 
@@ -162,11 +164,17 @@ class Display:
         )
         score.append(number(status.best), "bold green")
         score.append(f" · {status.games:,} games")
+        if status.evaluated is not None:
+            goal = self._stop.until_evaluated
+            score.append(f" · evaluated {number(status.evaluated)}")
+            score.append("" if goal is None else f" of {goal}")
         limit = "" if self._stop.steps is None else f" of {self._stop.steps:,}"
+        speed = f"{rate:,.0f} {unit(status)}/s"
         rows: list[RenderableType] = [
             bar,
-            Text(f"{status.steps:,}{limit} steps · {clock(status.seconds)} · {rate:,.0f} steps/s"),
+            Text(f"{status.steps:,}{limit} steps · {clock(status.seconds)} · {speed}"),
             score,
+            *([Text(" · ".join(about_workers(status.workers)))] if status.workers else []),
             *(Text(row, "cyan") for row in small_curve(status.curve, width)),
             Text(
                 f"bounded by {self.bound()} · policy lag {status.lag[1]:.1f} "
@@ -175,6 +183,24 @@ class Display:
             ),
         ]
         return Panel(Group(*rows), title=self._title, title_align="left", width=width + 6)
+
+
+def unit(status: Status) -> str:
+    """Return what is counted in a second: steps, or with bundles the datapoints of all batches."""
+    return "datapoints" if status.workers else "steps"
+
+
+def about_workers(workers: Workers) -> list[str]:
+    """Return how bundles are doing, in a few phrases; shares are of all gradients so far."""
+    traffic = workers.traffic
+    gradients = max(traffic.counted + traffic.dropped + traffic.torn, 1)
+    return [
+        f"workers {workers.active} of {workers.all} active",
+        f"gradients dropped {100 * traffic.dropped / gradients:.1f} %",
+        f"torn {100 * traffic.torn / gradients:.1f} %",
+        f"queue {workers.queue:.1f}",
+        f"waiting {workers.waited:.2f} s an update",
+    ]
 
 
 def bounding_stage(stages: dict[str, dict[str, float]]) -> str:
@@ -219,7 +245,8 @@ def time_left(status: Status, stop: StopRule, rate: float) -> str:
         left.append(max(60 * stop.minutes - status.seconds, 0.0))
     if not left:
         return ""
-    return f"{'' if stop.until_score is None else 'at most '}{clock(min(left))}"
+    sooner = stop.until_score is not None or stop.until_evaluated is not None
+    return f"{'at most ' if sooner else ''}{clock(min(left))}"
 
 
 def small_curve(

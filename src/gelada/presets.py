@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from gelada.algorithms.a3c import A3C
 from gelada.algorithms.appo import APPO
 from gelada.envs.games import GameSettings
 from gelada.envs.names import known_games, parse_game
@@ -17,8 +18,22 @@ from gelada.roles.tracker import StopRule, TrackerSettings
 class Shape:
     """How many roles, and how experience is cut."""
 
+    bundles: int = 0
+    """Workers of DBA3C, each with actors, a replay and a learner of its own, around servers with
+    memory of their own (0: one learner, whose memory the servers step)."""
+    quorum: int = 0
+    """Bundles: gradients that make a step; the bundles beyond are backups (0: all of them)."""
+    asynchronous: bool = False
+    """Bundles: every gradient makes a step of its own."""
+    max_staleness: int = 100
+    """Asynchronous: drop a gradient if others have made more steps since."""
+    batch: int = 0
+    """Bundles: steps in a learner's batch, cut down to whole windows of ``length`` (0: one
+    trajectory of each actor)."""
+    keep_every: int = 50
+    """Bundles: versions between the copies that servers put aside for checkpoints."""
     actors: int = 2
-    """Actor threads, each with one emulator thread of its own."""
+    """Actor threads, each with one emulator thread of its own (with bundles: in each)."""
     games: int = 8
     """Games that each actor plays side by side."""
     length: int = 128
@@ -32,6 +47,38 @@ class Shape:
     deadline: float = 120.0
     """Seconds after which a role that is stuck in its work is named and the run stopped."""
 
+    @property
+    def players(self) -> int:
+        """Actors in all bundles."""
+        return self.actors * max(self.bundles, 1)
+
+    @property
+    def gradients(self) -> int:
+        """Gradients that make a synchronous step."""
+        return self.quorum or self.bundles
+
+    @property
+    def windows(self) -> int:
+        """Windows of ``length`` steps in a learner's batch."""
+        return self.batch // self.length if self.batch else self.actors * self.games
+
+    @property
+    def datapoints(self) -> int:
+        """Steps in a learner's batch."""
+        return self.windows * self.length
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Processes of low priority that follow a run's checkpoints; they take time from training."""
+
+    evaluator: bool = False
+    """Play 50 full games with the newest checkpoint, again and again."""
+    recorder: bool = False
+    """Film the newest checkpoint, again and again."""
+    record_length: float = 120.0
+    """Seconds of each film."""
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -39,11 +86,12 @@ class Experiment:
 
     games: GameSettings = field(default_factory=GameSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
-    algorithm: APPO = field(default_factory=APPO)
+    algorithm: APPO | A3C = field(default_factory=APPO)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     shape: Shape = field(default_factory=Shape)
     stop: StopRule = field(default_factory=StopRule)
     tracker: TrackerSettings = field(default_factory=TrackerSettings)
+    beside: Beside = field(default_factory=Beside)
     seed: int = 1
     """Of everything random."""
     deterministic: bool = False
@@ -51,8 +99,32 @@ class Experiment:
     round old, and nothing timed touches training."""
 
 
+ALGORITHMS: dict[str, type[APPO] | type[A3C]] = {"appo": APPO, "a3c": A3C}
+"""By the name that ``config.json`` has for them."""
+
+TARGETS = {"breakout": 300, "pong": 10, "riverraid": 4000, "seaquest": 1830, "space_invaders": 700}
+"""Mean evaluated scores at which Distributed-BA3C stops early, by game (its run_job.py)."""
+
 DEFAULT_STOP = {"pong": StopRule(steps=1_000_000, until_score=18.0)}
 """When a game's run ends if nobody says: here, or after ten million frames."""
+
+
+def with_target(experiment: Experiment) -> Experiment:
+    """Return the experiment with ``--until-evaluated auto`` as the game's number.
+
+    Raises:
+        GeladaError: if the game has none.
+    """
+    if experiment.stop.until_evaluated != "auto":
+        return experiment
+    game = experiment.games.game
+    if game not in TARGETS:
+        raise GeladaError(
+            f"--until-evaluated auto: there is no target for {game} (there are: "
+            f"{', '.join(TARGETS)}); give a number"
+        )
+    stop = replace(experiment.stop, until_evaluated=float(TARGETS[game]))
+    return replace(experiment, stop=stop)
 
 
 def preset(name: str) -> tuple[Experiment, str]:
@@ -83,6 +155,12 @@ def preset(name: str) -> tuple[Experiment, str]:
     return base, note
 
 
+DBA3C_PONG = Experiment(
+    algorithm=A3C(n=20, gradient_clip=1.0, lr=4e-3, lr_end=1e-3, entropy_end=0.005),
+    shape=Shape(bundles=2, servers=2, actors=1, games=8, length=20),
+    stop=StopRule(steps=3_000_000, until_score=18.0),
+)
+
 PRESETS: dict[str, Experiment] = {
     "pong": Experiment(stop=DEFAULT_STOP["pong"]),
     "catch": Experiment(
@@ -92,4 +170,69 @@ PRESETS: dict[str, Experiment] = {
         shape=Shape(actors=2, games=8, length=32, random_steps=512),
         stop=StopRule(steps=150_000, until_score=0.95),
     ),
+    "dba3c-pong": DBA3C_PONG,
+    "a3c-pong": replace(
+        DBA3C_PONG, shape=replace(DBA3C_PONG.shape, bundles=1, servers=1, actors=2)
+    ),
+    "dba3c-breakout": replace(
+        DBA3C_PONG,
+        games=GameSettings(game="breakout"),
+        algorithm=replace(DBA3C_PONG.algorithm, anneal_steps=10_000_000),
+        stop=StopRule(steps=10_000_000),
+    ),
+    "dba3c-catch": Experiment(
+        games=GameSettings(game="catch", size=10),
+        network=NetworkSettings(torso="tiny", width=64, stack=1, precision="float32"),
+        algorithm=A3C(n=9, gradient_clip=1.0, lr=4e-3, anneal_steps=150_000),
+        shape=Shape(bundles=2, servers=2, actors=1, games=8, length=9, random_steps=512),
+        stop=StopRule(steps=300_000, until_score=0.95),
+    ),
+    "dba3c-breakout-paper": Experiment(
+        games=GameSettings(
+            game="breakout",
+            size=84,
+            colour=True,
+            noop_max=0,
+            max_frames=160_000,
+            fire_on_life_loss=False,
+        ),
+        network=NetworkSettings(
+            torso="ba3c",
+            width=128,
+            hidden="linear",
+            layer_norm=False,
+            conv_init="normal",
+            fc_init="uniform",
+            pad_channels=16,
+        ),
+        algorithm=A3C(lr=1e-3, lr_end=1e-3, anneal_steps=0),
+        optimizer=OptimizerSettings(beta1=0.8, beta2=0.75, epsilon=1e-8),
+        shape=Shape(
+            bundles=64,
+            quorum=60,
+            servers=4,
+            actors=1,
+            games=10,
+            length=5,
+            batch=32,
+            keep_every=1000,
+        ),
+        stop=StopRule(until_evaluated=300.0),
+        tracker=TrackerSettings(keep_checkpoints=0),
+        beside=Beside(evaluator=True, recorder=True),
+    ),
 }
+
+NOTES = {
+    "dba3c-breakout-paper": (
+        "after the best command of Distributed-BA3C (2018); it needs 64 workers' worth of cores",
+        "differs: a batch is cut from whole windows of 5 steps, so 30 datapoints instead of 32",
+        "differs: 4 emulator frames a step, the last two combined (there 2 to 4 at random)",
+        "differs: values are looked up again by the learner (there those of acting time)",
+        "differs: inputs are standardised pixel by pixel (there divided by 255)",
+        "differs: gradients are clipped to a global norm of 40 (there by tensor, never reached)",
+        "differs: no idle chief, and the 1600 x 128 hidden layer needs no splitting by hand: "
+        "all servers carry equal slices",
+    ),
+}
+"""What `gelada show` says about a preset that stands for a published system."""

@@ -39,7 +39,7 @@ def open_games(experiment: Experiment) -> list[Games]:
     count, seed = experiment.shape.games, experiment.seed
     return [
         make_games(experiment.games, game_seeds(seed, "games", count, index, 0, 0))
-        for index in range(experiment.shape.actors)
+        for index in range(experiment.shape.players)
     ]
 
 
@@ -65,7 +65,9 @@ def begin(experiment: Experiment, games: Sequence[Games] | None = None) -> Start
             precision = native_precision()  # a measurement may come out differently
         else:
             heads = experiment.algorithm.heads(first.actions)
-            precision = faster_precision(experiment.network, first.frame_shape, heads)
+            precision = faster_precision(
+                experiment.network, first.frame_shape, heads, planes=experiment.games.planes
+            )
         frames = np.concatenate([future.result() for future in played])
     steps = rounds * sum(g.count for g in games)
     fresh = Version(0, 0)
@@ -113,4 +115,5 @@ def make_network(experiment: Experiment, start: Start) -> Network:
             experiment.algorithm.heads(start.actions),
             start.statistics,
             start.precision,
+            planes=experiment.games.planes,
         )

@@ -124,14 +124,26 @@ class Game(NamedTuple):
     steps: int  # agent decisions
 
 
+class Traffic(NamedTuple):
+    """What crossed between one learner and servers elsewhere since it began."""
+
+    counted: int = 0  # gradients that all servers counted
+    dropped: int = 0  # gradients that no server counted
+    torn: int = 0  # gradients that some servers counted and others dropped
+    moved: int = 0  # bytes of gradients and parameters, both ways
+
+
 class Update(NamedTuple):
-    """What a learner tells about one closed round: Learner → Tracker."""
+    """What a learner tells about one batch: Learner → Tracker."""
 
     learner: int
-    version: Version
-    steps: int  # environment steps learned from since the run's start, random ones included
+    version: Version  # that the batch makes, if its gradient counts
+    steps: int  # environment steps in the batch
     lag: tuple[float, float, float]  # versions between acting and learning: min, mean, max
     values: dict[str, float]  # losses and statistics by name
+    traffic: Traffic | None = None  # None where the servers step the learner's own memory
+    queue: int = 0  # trajectories that waited in the replay
+    waited: float = 0.0  # seconds that it waited for others since the update before
 
 
 Aux = dict[str, torch.Tensor]

@@ -31,6 +31,10 @@ class Algorithm(Protocol):
         """Samples per gradient."""
 
     @property
+    def values_first(self) -> bool:
+        """Whether targets take a look at the whole batch with the network before the passes."""
+
+    @property
     def gradient_clip(self) -> float:
         """Limit of the gradient's global norm."""
 

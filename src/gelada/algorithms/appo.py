@@ -9,10 +9,11 @@ replaces a hand-made schedule: docs/recipe.md says how it was found.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 
+from gelada.nets import acting
 from gelada.nets.network import Network
 from gelada.nets.windows import Windows
 from gelada.ops import losses, returns
@@ -105,6 +106,8 @@ class APPO:
     anneal_steps: int = 300_000
     """Environment steps over which entropy and KL target move in a straight line."""
 
+    values_first: ClassVar[bool] = True
+
     def heads(self, actions: int) -> dict[str, int]:
         """Return the network outputs needed, by name."""
         return {"policy": actions, "value": 1}
@@ -123,15 +126,13 @@ class APPO:
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
         """Return Gumbel noise: the argmax of logits plus noise is a draw from their softmax."""
-        uniform = torch.rand(shape, generator=generator).clamp_(1e-7, 1.0 - 1e-7)
-        return -torch.log(-torch.log(uniform))
+        return acting.gumbel(shape, generator)
 
     def act(
         self, net: Network, stacks: torch.Tensor, noise: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return actions int64[B] drawn from the policy and its logits float32[B, A]."""
-        logits: torch.Tensor = net.heads["policy"](net.features(stacks))
-        return (logits + noise).argmax(dim=1), logits
+        return acting.act(net, stacks, noise)
 
     def log_probs(self, scores: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         """Return log mu(a|x) [M] of actions [M] drawn at logits [M, A]."""
@@ -172,15 +173,15 @@ class APPO:
         if self.normalise:
             advantages = losses.standardise(advantages, weights)
         ratios = log_ratios.exp()
-        policy = losses.clipped_surrogate(ratios, advantages, self.clip, weights)
+        policy_loss = losses.clipped_surrogate(ratios, advantages, self.clip, weights)
         values = outputs["value"].squeeze(1)
         value = losses.value_loss(values, targets, weights)
         entropy = losses.entropy(log_policy, weights)
-        total = policy + self.value_coefficient * value - float(aux["entropy"]) * entropy
+        total = policy_loss + self.value_coefficient * value - float(aux["entropy"]) * entropy
         with torch.no_grad():
             outside = ((ratios - 1.0).abs() > self.clip).float()
             terms = {
-                "policy_loss": policy.detach(),
+                "policy_loss": policy_loss.detach(),
                 "value_loss": value.detach(),
                 "entropy": entropy.detach(),
                 "kl": losses.approximate_kl(log_ratios.detach(), weights),

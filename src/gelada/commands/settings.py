@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import tyro
 
+from gelada.algorithms.a3c import A3C
 from gelada.algorithms.appo import APPO
 from gelada.checks import check, flag
 from gelada.commands.parsing import parse
@@ -16,7 +18,7 @@ from gelada.envs.games import GameSettings
 from gelada.errors import GeladaError
 from gelada.nets.network import NetworkSettings
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.presets import Experiment, Shape, preset
+from gelada.presets import Beside, Experiment, Shape, preset, with_target
 from gelada.roles.tracker import StopRule, TrackerSettings
 
 HELP = {"-h", "--help"}
@@ -48,6 +50,7 @@ class Settings:
     network: NetworkSettings = field(default_factory=NetworkSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     tracker: TrackerSettings = field(default_factory=TrackerSettings)
+    beside: Beside = field(default_factory=Beside)
 
     def experiment(self) -> Experiment:
         """Return them as an experiment."""
@@ -66,9 +69,40 @@ class Wanted(NamedTuple):
     note: str  # what the game's name implies, or ""
 
 
-def first_look(kind: type[S], command: str, args: Sequence[str]) -> S:
-    """Return the flags before it is known which preset they start from."""
-    return parse(kind, command, [word for word in args if word not in HELP])
+def first_look(
+    kind: type[S], command: str, args: Sequence[str], base: Experiment | None = None
+) -> S:
+    """Return the flags before it is known which values they start from.
+
+    Args:
+        kind: the command's dataclass.
+        command: its name, for messages.
+        args: the words.
+        base: of a run that is resumed; else the preset is looked for among the words, because
+            an algorithm has flags of its own.
+    """
+    algorithm = type((base or _named(args)).algorithm)
+    return parse(with_flags_of(kind, algorithm), command, [w for w in args if w not in HELP])
+
+
+def with_flags_of(kind: type[S], algorithm: type[APPO] | type[A3C]) -> type[S]:
+    """Return a command's dataclass with the flags of an algorithm."""
+    if algorithm is APPO:
+        return kind
+    fields: list[Any] = [("algorithm", algorithm, field(default_factory=algorithm))]
+    made = dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True)
+    made.__doc__ = kind.__doc__
+    return made
+
+
+def _named(args: Sequence[str]) -> Experiment:
+    """Return what the first word says that names a game or preset; no flag's value, if it can."""
+    words = [(before, word) for before, word in zip(["", *args], args, strict=False)]
+    for _, word in sorted(words, key=lambda pair: pair[0].startswith("--")):  # stable
+        if not word.startswith("-"):
+            with contextlib.suppress(GeladaError):
+                return preset(word)[0]
+    return Experiment()
 
 
 def resolve(kind: type[S], command: str, args: Sequence[str], default_game: str = "") -> Wanted:
@@ -85,11 +119,12 @@ def resolve(kind: type[S], command: str, args: Sequence[str], default_game: str 
     if not name:
         raise GeladaError(f"gelada {command}: which game or preset? such as: gelada {command} pong")
     base, note = preset(name)
-    flags = parse(kind, command, args, over(first, base))
+    flags = parse(with_flags_of(kind, type(base.algorithm)), command, args, over(first, base))
     given = first.stop != StopRule()
     experiment = flags.experiment()
     if given:
         experiment = dataclasses.replace(experiment, stop=first.stop)
+    experiment = with_target(experiment)
     check(experiment)
     return Wanted(flags, experiment, note)
 
@@ -100,16 +135,19 @@ def resolve_again(kind: type[S], command: str, args: Sequence[str], base: Experi
     Raises:
         GeladaError: if a setting differs from the run's that may not change any more.
     """
-    first = first_look(kind, command, args)
+    first = first_look(kind, command, args, base)
     if first.name:
         raise GeladaError(
             f"{first.name!r} with --resume: the run knows its game; leave the name out"
         )
-    flags = parse(kind, command, args, over(first, base))
+    flags = parse(with_flags_of(kind, type(base.algorithm)), command, args, over(first, base))
     experiment = flags.experiment()
     if first.stop != StopRule():
         experiment = dataclasses.replace(experiment, stop=first.stop)
-    kept = dataclasses.replace(base, stop=experiment.stop, tracker=experiment.tracker)
+    experiment = with_target(experiment)
+    kept = dataclasses.replace(
+        base, stop=experiment.stop, tracker=experiment.tracker, beside=experiment.beside
+    )
     if experiment != kept:
         names = ", ".join(_differing(experiment, kept))
         raise GeladaError(

@@ -16,12 +16,14 @@ from gelada.commands.parsing import print_json
 from gelada.commands.settings import Settings, resolve
 from gelada.commands.train import stop_in_words
 from gelada.display import Printer
+from gelada.draw import draw
 from gelada.envs.games import make_games
 from gelada.nets.network import InputStatistics, Network
-from gelada.place.plan import Plan
-from gelada.presets import Experiment
-from gelada.roles.parameter_server import KEPT
-from gelada.run import draw
+from gelada.ops.flat import Layout
+from gelada.ops.optimizers import SLOTS
+from gelada.place.plan import Node, Plan
+from gelada.presets import NOTES, Experiment
+from gelada.roles.snapshots import KEPT
 from gelada.start import Start, make_network
 from gelada.types import Version
 
@@ -29,9 +31,6 @@ MIB = 2**20
 
 EMULATOR_MIB = 2.0
 """One Atari game of ale-py, measured: its state, screens and thread."""
-
-SLOTS = {"adam": 2, "rmsprop": 2}
-"""Vectors that an optimizer keeps beside the parameters."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,9 @@ def main(args: Sequence[str]) -> int:
         "roles": dict(plan.counts()),
         "parameters": sum(p.numel() for p in net.parameters()),
         "memory_mib": memory(experiment, net),
+        "bytes_per_update": bytes_per_update(experiment, net),
         "stop": stop_in_words(experiment.stop),
+        "notes": list(NOTES.get(wanted.flags.name, ())),
     }
     if wanted.flags.json:
         print_json(data)
@@ -75,35 +76,57 @@ def imagined_start(experiment: Experiment) -> Start:
 
 
 def memory(experiment: Experiment, net: Network) -> dict[str, float]:
-    """Return an estimate in MiB by part, and the total.
+    """Return an estimate in MiB by part, and the total; with bundles, of all in one process.
 
     Counted from the shapes in the code; "libraries" is what this process holds now.
     """
     shape = experiment.shape
     height, width = net.mean.shape
-    games = shape.actors * shape.games
+    bundles = max(shape.bundles, 1)
+    games = bundles * shape.actors * shape.games
     pixels = height * width
-    vector = 4 * sum(p.numel() for p in net.parameters())
-    frames = games * (shape.length + net.stack) * pixels  # one batch, uint8
-    batches = shape.ahead + 2  # kept at most by the replay
+    vector = 4 * Layout(net).size
+    frames = games * (shape.length + net.stack) * pixels  # one trajectory of each actor, uint8
+    trajectories = shape.ahead + 2  # of each actor, kept at most by the replays
+    windows = bundles * shape.windows
+    batch = windows * (shape.length + net.stack) * pixels  # one of each learner, uint8
     seen = 2 if net.precision == "bfloat16" else 4
-    copies = 2 + SLOTS[experiment.optimizer.optimizer] + KEPT + shape.actors
     sample = 4 * net.torso.outputs + seen * net.stack * pixels
-    chunk = max(experiment.algorithm.minibatch, shape.games)
+    observations = shape.windows * (shape.length + 1)
+    chunk = bundles * max(min(experiment.algorithm.minibatch, observations), shape.games)
     atari = experiment.games.game != "catch"
     start = 10 * shape.random_steps * pixels / MIB  # uint8 twice, float32 twice, then freed
     parts = {
         "libraries": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT / MIB,
         "emulators": games * EMULATOR_MIB if atari else 0.0,
-        "parameters": copies * vector / MIB,
-        "trajectories": (batches + 2) * frames / MIB,  # being played and being joined: one each
-        "standardised frames": (1 + seen) * frames / MIB + seen * frames / MIB,
+        "parameters": copies(experiment) * vector / MIB,
+        "trajectories": ((trajectories + 1) * frames + batch) / MIB,  # one is being played
+        "standardised frames": (1 + 2 * seen) * batch / MIB,
         "minibatch with gradients": 2 * chunk * sample / MIB,
     }
     held = parts["libraries"] + parts["emulators"]
     total = max(sum(parts.values()), held + start)
     parts |= {"input statistics, at the start only": start, "most at once": total}
     return {name: round(value, 1) for name, value in parts.items()}
+
+
+def copies(experiment: Experiment) -> int:
+    """Return how many vectors of all parameters a run holds, the servers' slices added up."""
+    shape, slots = experiment.shape, SLOTS[experiment.optimizer.optimizer]
+    if not shape.bundles:
+        return 2 + slots + KEPT + shape.actors
+    waiting = 0 if shape.asynchronous else shape.gradients - 1
+    servers = (1 + slots) + KEPT + (1 + slots) + waiting  # their own, published, put aside
+    mirror = max(KEPT, shape.ahead + 1)
+    return 2 + servers + shape.bundles * (2 + mirror + shape.actors)
+
+
+def bytes_per_update(experiment: Experiment, net: Network) -> int:
+    """Return what a worker moves for each update: a gradient up, a parameter vector down.
+
+    Without bundles nothing is moved: the servers step the learner's memory.
+    """
+    return 2 * 4 * Layout(net).size if experiment.shape.bundles else 0
 
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -123,13 +146,39 @@ def _print(data: dict[str, Any], plan: Plan, note: str, printer: Printer) -> Non
     roles = Table(title="plan", title_justify="left")
     for column in ("role", "class", "process", "thread of its own"):
         roles.add_column(column)
-    for node in plan.nodes:
-        roles.add_row(node.name, node.kind, node.bundle, "yes" if node.active else "")
+    for alike in alike_nodes(plan):
+        first, last = alike[0], alike[-1]
+        roles.add_row(
+            _from_to(first.name, last.name),
+            first.kind,
+            _from_to(first.bundle, last.bundle),
+            "yes" if first.active else "",
+        )
     printer.console.print(roles)
     printer.line("roles: " + ", ".join(f"{n} {kind}" for kind, n in data["roles"].items()))
     printer.line(f"parameters: {data['parameters']:,}")
+    bundled = bool(data["settings"]["shape"]["bundles"])
     printer.line(
-        "memory, estimated: "
+        f"memory{', all in one process' if bundled else ''}, estimated: "
         + ", ".join(f"{name} {mib:,.0f} MiB" for name, mib in data["memory_mib"].items())
     )
+    if bundled:
+        printer.line(
+            f"a worker moves {data['bytes_per_update']:,} bytes an update: one gradient up, one "
+            "parameter vector down (how many a second, only a run can tell)"
+        )
     printer.line(f"runs {data['stop']}")
+    for note in data["notes"]:
+        printer.line(note)
+
+
+def alike_nodes(plan: Plan) -> list[list[Node]]:
+    """Return the plan's roles grouped by class, in the order in which each class comes first."""
+    groups: dict[str, list[Node]] = {}
+    for node in plan.nodes:
+        groups.setdefault(node.kind, []).append(node)
+    return list(groups.values())
+
+
+def _from_to(first: str, last: str) -> str:
+    return first if first == last else f"{first} … {last}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from gelada.chaos import check_chaos, parse_chaos
 from gelada.checkpoint import list_checkpoints, newest_checkpoint
 from gelada.commands.interrupts import Interrupts
 from gelada.commands.parsing import check_run, print_json
@@ -17,7 +18,6 @@ from gelada.commands.settings import (
     STOP_FLAGS,
     Settings,
     Wanted,
-    first_look,
     resolve,
     resolve_again,
 )
@@ -43,6 +43,9 @@ class Train(Settings):
     """Go on with the run in this folder, from its newest complete checkpoint."""
     on: Literal["threads"] = "threads"
     """Where the roles live: on threads of this process."""
+    chaos: str = ""
+    """Trouble on purpose, for experiments with bundles, such as
+    compute=50ms,straggler=500ms,delay=4,link=10MB."""
     finish: bool = True
     """At the end, play 50 games for the score, draw the curve and film a game."""
     json: bool = False
@@ -51,26 +54,38 @@ class Train(Settings):
 
 def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
-    first = first_look(Train, "train", args)
-    if first.resume is None:
+    resumed = resumed_run(args)
+    if resumed is None:
         wanted = resolve(Train, "train", args)
         folder = wanted.flags.out or free_folder(wanted.flags.name or "pong")
         name = wanted.flags.name
     else:
-        check_run(first.resume)
-        config = read_config(first.resume)
+        check_run(resumed)
+        config = read_config(resumed)
         wanted = resolve_again(Train, "train", args, config.experiment)
-        folder, name = first.resume, config.name
+        folder, name = resumed, config.name
+    chaos = parse_chaos(wanted.flags.chaos)
+    check_chaos(chaos, wanted.experiment)
     printer = Printer(to_stderr=wanted.flags.json)
     if wanted.note:
         printer.line(wanted.note)
-    if first.resume and (over := already_over(folder, wanted.experiment.stop)):
+    if resumed and (over := already_over(folder, wanted.experiment.stop)):
         printer.line(f"{folder} is past its stop rule: {over}; to go on, give {STOP_FLAGS}")
         if wanted.flags.json:
             print_json({"folder": str(folder), "stopped": "before"})
         return 0
     with Interrupts() as interrupts:
         return _train(wanted, folder, name, printer, interrupts)
+
+
+def resumed_run(args: Sequence[str]) -> Path | None:
+    """Return the folder after --resume, or None."""
+    for word, following in zip(args, [*args[1:], ""], strict=True):
+        if word == "--resume" and following:
+            return Path(following)
+        if word.startswith("--resume="):
+            return Path(word.partition("=")[2])
+    return None
 
 
 def free_folder(name: str) -> Path:
@@ -148,6 +163,7 @@ def _learn(
 ) -> Result:
     """Train with the display on; signals wait for the edges where nothing is lost."""
     resume, experiment = wanted.flags.resume is not None, wanted.experiment
+    chaos = parse_chaos(wanted.flags.chaos)
     display = Display(f"{name} · {folder}", experiment.stop, printer)
 
     def watch(status: Status, active: Sequence[Active]) -> None:
@@ -161,7 +177,14 @@ def _learn(
         printer.line(opening(experiment, folder, resume))
         try:
             result = train(
-                experiment, folder, name, resume, watch, printer.line, began=process_start()
+                experiment,
+                folder,
+                name,
+                resume,
+                watch,
+                printer.line,
+                began=process_start(),
+                chaos=chaos,
             )
         except (Stalled, RoleFailed) as error:
             again = f"; go on with: gelada train --resume {folder}"
@@ -172,11 +195,22 @@ def _learn(
 
 def opening(experiment: Experiment, folder: Path, resumed: bool) -> str:
     """Return the first line: what is about to happen."""
-    shape = experiment.shape
     what = "going on with" if resumed else f"learning {experiment.games.game} into"
+    return f"{what} {folder}: {shape_in_words(experiment)}; {stop_in_words(experiment.stop)}"
+
+
+def shape_in_words(experiment: Experiment) -> str:
+    """Return who learns as a phrase."""
+    shape = experiment.shape
+    if not shape.bundles:
+        return f"{shape.actors} actors x {shape.games} games, 1 learner"
+    if shape.asynchronous:
+        rule = f"asynchronous, at most {shape.max_staleness} versions old"
+    else:
+        rule = f"{shape.gradients} gradients a step, {shape.bundles - shape.gradients} backups"
     return (
-        f"{what} {folder}: {shape.actors} actors x {shape.games} games, 1 learner; "
-        f"{stop_in_words(experiment.stop)}"
+        f"{shape.bundles} bundles of {shape.actors} x {shape.games} games and a learner, "
+        f"{shape.servers} servers, {rule}"
     )
 
 
@@ -189,6 +223,8 @@ def stop_in_words(rule: StopRule) -> str:
         parts.append(f"{rule.steps:,} steps")
     if rule.minutes is not None:
         parts.append(f"{rule.minutes:g} min")
+    if rule.until_evaluated is not None:
+        parts.append(f"evaluated score {rule.until_evaluated}")
     return f"until {' or '.join(parts)}" if parts else "until Ctrl-C"
 
 

@@ -22,6 +22,16 @@ def clipped_surrogate(
     return -mean_of(torch.minimum(ratios * advantages, clipped * advantages), weights)
 
 
+def policy_gradient(
+    log_probs: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    """Return ``-mean log pi(a|x) A``, the loss of the policy gradient (Mnih et al. 2016).
+
+    ``log_probs`` [M] at the actions taken; ``advantages`` [M] are constants.
+    """
+    return -mean_of(log_probs * advantages, weights)
+
+
 def value_loss(values: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return half the mean squared error of the value (Mnih et al. 2016)."""
     return 0.5 * mean_of((values - targets).square(), weights)

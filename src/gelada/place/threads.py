@@ -109,11 +109,10 @@ class Threads:
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
         restart: Any = getattr(role, "restart", None)
-        if restart is None or restarts > RESTARTS:
+        if restart is None or restarts > RESTARTS or restart() is False:
             count = f" {restarts} times" if restarts > 1 else ""
             raise RoleFailed(f"{role.name} failed{count} at {place}: {what}") from error
         self._log(f"{role.name} raised at {place}: {what}; restarted ({restarts} of {RESTARTS})")
-        restart()
 
     def _fail(self, error: GeladaError) -> None:
         with self._woken:

@@ -18,9 +18,9 @@ from gelada.envs.games import Games
 from gelada.nets.network import Network
 from gelada.ops.flat import Layout
 from gelada.roles.clock import Clock
-from gelada.roles.parameter_server import ANY, ParameterServer
-from gelada.roles.pulling import pull_whole
+from gelada.roles.pulling import Source, pull_whole
 from gelada.roles.replay import Replay
+from gelada.roles.snapshots import ANY
 from gelada.roles.tracker import Tracker
 from gelada.seeding import game_seeds, generator
 from gelada.types import Bools, Bytes, Floats, Game, Ints, Trajectory, Version
@@ -32,10 +32,12 @@ class Pace:
 
     Before its trajectory ``r`` an actor waits for version ``r - ahead``, so it never runs further
     ahead of the learner than that. If ``exactly``, it also plays with just that version, even if
-    a newer one is there: then nothing depends on who is faster (the deterministic mode).
+    a newer one is there: then nothing depends on who is faster (the deterministic mode). With
+    ``ahead`` None it takes the newest and only waits for room in its replay: where versions are
+    made without its own trajectories, they do not count its rounds.
     """
 
-    ahead: int = 1
+    ahead: int | None = 1
     exactly: bool = False
 
 
@@ -50,7 +52,7 @@ class Actor:
         length: steps of a trajectory (T).
         net: the learner's network; a copy is made.
         algorithm: how to act.
-        servers: parameter servers, in the order of their slices.
+        sources: of parameters, in the order of their slices: the servers or the bundle's mirror.
         replay: where trajectories go.
         tracker: where finished games go.
         pace: how far ahead, and with which parameters.
@@ -66,7 +68,7 @@ class Actor:
         length: int,
         net: Network,
         algorithm: Algorithm,
-        servers: Sequence[ParameterServer],
+        sources: Sequence[Source],
         replay: Replay,
         tracker: Tracker,
         pace: Pace,
@@ -80,7 +82,7 @@ class Actor:
         self._layout = Layout(net)
         self._net = net.for_acting()
         self._algorithm = algorithm
-        self._servers, self._replay, self._tracker = servers, replay, tracker
+        self._sources, self._replay, self._tracker = sources, replay, tracker
         self._pace = pace
         self._round = 0
         self._restarts = 0
@@ -91,6 +93,8 @@ class Actor:
 
     def step(self) -> None:
         """Pull parameters, play ``length`` steps and send the trajectory."""
+        with self.clock("wait for room"):
+            self._replay.room()
         with self.clock("wait for parameters"):
             version = self._pull()
         if self._games is None:
@@ -112,11 +116,12 @@ class Actor:
     def _pull(self) -> Version:
         """Load the parameters to play with."""
         first, wanted = self._first, ANY
-        if first is not None:
+        if first is not None and self._pace.ahead is not None:
             number = first.number + max(self._round - self._pace.ahead, 0)
             wanted = first._replace(number=number)
         exactly = self._pace.exactly and first is not None
-        version, vector = pull_whole(self._servers, wanted, exactly)
+        pulled = pull_whole(self._sources, wanted, exactly)
+        version, vector = pulled.version, pulled.vector
         if self._first is None:
             self._first = version
         if version != self._loaded:

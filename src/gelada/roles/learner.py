@@ -7,6 +7,7 @@ while not learner.finished:
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 
@@ -16,28 +17,38 @@ from gelada.algorithms.algorithm import Algorithm
 from gelada.errors import Diverged
 from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
-from gelada.roles.clock import Clock
-from gelada.roles.parameter_server import ParameterServer
+from gelada.roles.clock import WAIT, Clock
+from gelada.roles.parameter_server import REPEATED, ParameterServer
+from gelada.roles.pulling import pull_newest, pull_whole
 from gelada.roles.replay import Replay
+from gelada.roles.snapshots import Snapshots
 from gelada.roles.tracker import Tracker
 from gelada.seeding import generator
-from gelada.types import Aux, Batch, Gradient, Update, Version
+from gelada.types import Aux, Batch, Gradient, Params, Traffic, Update, Version
 
 
 class Learner:
-    """Holds the network whose vector the servers step in place; active.
+    """Computes gradients with a network; active.
+
+    Servers in its own process step its vector in place: then a push is an optimizer step, a round
+    may have many minibatches, and the learner itself decides the version. Servers elsewhere step
+    vectors of their own: then a round is one gradient, and it pulls before each batch.
 
     Args:
         index: which learner this is.
         seed: of the run.
-        flat: the network's parameters; the servers own slices of the same memory.
+        flat: the network's parameters; the servers own slices of the same memory. With a mirror
+            only a template, which is copied.
         algorithm: what to minimise.
         servers: parameter servers, in the order of their slices.
         replay: where batches come from.
-        tracker: told about every round; says when to stop.
+        tracker: told about every batch; says when to stop.
         aux: the algorithm's own state, restored or new.
         version: of the parameters now.
         steps: environment steps behind them.
+        mirror: if the servers are elsewhere: passes on what was pulled to the bundle's actors.
+        share: learners whose batches make one version; schedules count with it.
+        asynchronous: every gradient makes a version, so slices may be of different ones.
     """
 
     def __init__(
@@ -52,41 +63,59 @@ class Learner:
         aux: Aux,
         version: Version,
         steps: int,
+        mirror: Snapshots | None = None,
+        share: int = 1,
+        asynchronous: bool = False,
     ) -> None:
         self.name = f"learner-{index}"
         self.clock = Clock()
         self.finished = False
         self._index, self._seed = index, seed
-        self._flat = flat
-        assert isinstance(flat.module, Network)
-        self._net = flat.module
-        self._device = flat.values.device
+        self._flat = flat if mirror is None else FlatParameters(copy.deepcopy(flat.module))
+        assert isinstance(self._flat.module, Network)
+        self._net = self._flat.module
+        self._device = self._flat.values.device
         self._algorithm = algorithm
         self._servers, self._replay, self._tracker = servers, replay, tracker
-        self._cuts = flat.layout.cut(len(servers))
+        self._cuts = self._flat.layout.cut(len(servers))
         self._aux, self._version, self._steps = aux, version, steps
+        self._first, self._first_steps = version, steps
+        self._mirror, self._share, self._asynchronous = mirror, share, asynchronous
+        self._versions = (version,) * len(servers)  # of each slice
+        self._wanted = version
+        self._batch: Batch | None = None  # that is being learned from
+        self._values: dict[str, float] = {}  # what was seen in it
+        self._to_push: list[tuple[ParameterServer, Gradient]] = []
+        self._counted: list[bool] = []
+        self._traffic = Traffic()
+        self._waited = 0.0
         self._whole = True
 
     def step(self) -> None:
-        """Learn from one batch: all passes, then a new version. Sets ``finished`` at the end."""
-        with self.clock("wait for experience"):
-            batch = self._replay.sample()
-        with self.clock("learn"):
-            self._whole = False
-            lag = self._version.number - batch.versions.float()
-            values = self._learn(batch.to(self._device))
-            self._steps += batch.actions.numel()
-            self._version = self._version._replace(number=self._version.number + 1)
-            self._algorithm.after(self._aux, values, self._steps)
-            self._whole = True
-            self._flat.check()  # a few microseconds a parameter, and a torn view never shows
-        with self.clock("report"):
-            spread = (float(lag.min()), float(lag.mean()), float(lag.max()))
-            update = Update(self._index, self._version, self._steps, spread, values)
-            self.finished = self._tracker.report(update)
-            if self._tracker.wants_checkpoint():
-                self.save()
+        """Learn from one batch, then a new version. Sets ``finished`` at the end."""
+        if not self._to_push:  # else an error came between two servers: the rest is still to go
+            if self._mirror is not None:
+                with self.clock("wait for parameters"):
+                    self._pull(self._mirror)
+            if self._batch is None:  # else an error came after the batch: it is learned again
+                with self.clock("wait for experience"):
+                    self._batch = self._sample()
+            with self.clock("learn"):
+                self._values = self._learn(self._batch.to(self._device))
+            with self.clock("report"):
+                self.finished = self._tracker.report(self._update(self._batch))
+        with self.clock("push"):
+            self._push()
+        if self._mirror is None:
+            self._close_round()
+        else:
+            self._tally()
+        self._batch = None
         self.clock.steps += 1
+
+    def restart(self) -> bool:
+        """Say whether it can go on after an error: what it holds can be pulled and made anew."""
+        return self._mirror is not None
 
     def save(self) -> None:
         """Hand everything a resume needs to the tracker: copies, taken at a round's edge."""
@@ -103,9 +132,33 @@ class Learner:
         finite = all(bool(s.state()[0].values.isfinite().all()) for s in self._servers)
         return self._whole and finite
 
+    def _pull(self, mirror: Snapshots) -> None:
+        """Load parameters of a version not learned with yet, and pass them on."""
+        if self._asynchronous:
+            pulled = pull_newest(self._servers)
+        else:
+            pulled = pull_whole(self._servers, self._wanted)
+        self._count(moved=pulled.moved)
+        self._version, self._versions = pulled.version, pulled.versions
+        self._flat.values.copy_(pulled.vector)
+        if pulled.version > mirror.newest.version:
+            mirror.publish(Params(pulled.version, pulled.vector))
+
+    def _sample(self) -> Batch:
+        """Return the next batch."""
+        return self._replay.sample()
+
     def _learn(self, batch: Batch) -> dict[str, float]:
-        """Run all passes over the batch; return the statistics of the last one."""
+        """Run all passes; push all gradients but the last, which waits for `_push`.
+
+        Returns the statistics of the last pass.
+        """
+        self._whole = False
         algorithm, net = self._algorithm, self._net
+        if self._mirror is not None:
+            rounds = self._version.number - self._first.number
+            self._steps = self._first_steps + rounds * self._share * batch.actions.numel()
+            algorithm.after(self._aux, {}, self._steps)
         prepared = algorithm.prepare(net, batch, self._aux)
         random = generator(
             self._seed, "learner", self._index, self._version.epoch, self._version.number
@@ -120,15 +173,16 @@ class Learner:
         for minibatches in passes:
             seen: list[dict[str, torch.Tensor]] = []
             for index in minibatches:
+                self._push()
                 total, terms = algorithm.loss(net, prepared.select(index), self._aux)
                 terms["gradient_norm"] = self._gradient(total)
                 seen.append(terms)
                 history.append(terms)
-                if len(seen) == len(minibatches):  # before the push that publishes the round
-                    values = _means(seen)
-                    _check_finite(values, history, self._version)
-                self._push(part, parts, len(index), float(total.detach()))
+                samples = len(index) if parts > 1 else int(batch.counted.sum())
+                self._to_push = self._gradients(part, parts, samples, float(total.detach()))
                 part += 1
+            values = _means(seen)
+            _check_finite(values, history, self._version)  # before the push that ends the round
         values["learning_rate"] = algorithm.learning_rate(self._aux)
         return values
 
@@ -138,21 +192,71 @@ class Learner:
         torch.autograd.backward(total)
         return self._flat.clip(self._algorithm.gradient_clip)
 
-    def _push(self, part: int, parts: int, samples: int, loss: float) -> None:
+    def _gradients(
+        self, part: int, parts: int, samples: int, loss: float
+    ) -> list[tuple[ParameterServer, Gradient]]:
+        """Return what each server is to get."""
         rate = self._algorithm.learning_rate(self._aux)
-        for server, cut in zip(self._servers, self._cuts, strict=True):
-            server.push(
-                Gradient(
-                    self._index,
-                    self._version,
-                    part,
-                    parts,
-                    samples,
-                    loss,
-                    rate,
-                    self._flat.gradients[cut],
-                )
-            )
+        vector = self._flat.gradients
+        return [
+            (server, Gradient(self._index, v, part, parts, samples, loss, rate, vector[cut]))
+            for server, cut, v in zip(self._servers, self._cuts, self._versions, strict=True)
+        ]
+
+    def _push(self) -> None:
+        """Push what is to be pushed."""
+        while self._to_push:
+            server, gradient = self._to_push[0]
+            answer = server.push(gradient)
+            self._counted.append(answer.counted or answer.reason == REPEATED)
+            del self._to_push[0]
+
+    def _close_round(self) -> None:
+        """The servers' last step made a version: count it, and move what follows from it."""
+        assert self._batch is not None
+        self._version = self._version._replace(number=self._version.number + 1)
+        self._versions = (self._version,) * len(self._servers)
+        self._steps += self._batch.actions.numel()
+        self._counted.clear()
+        self._algorithm.after(self._aux, self._values, self._steps)
+        self._whole = True
+        self._flat.check()  # a few microseconds a parameter, and a torn view never shows
+        if self._tracker.wants_checkpoint():
+            with self.clock("report"):
+                self.save()
+
+    def _tally(self) -> None:
+        """Count what became of the gradient, and what crossed to the servers."""
+        counted = self._counted.count(True)
+        self._count(
+            counted=int(counted == len(self._servers)),
+            dropped=int(counted == 0),
+            torn=int(0 < counted < len(self._servers)),
+            moved=self._flat.gradients.numel() * self._flat.gradients.element_size(),
+        )
+        self._counted.clear()
+        if not self._asynchronous:
+            self._wanted = self._version._replace(number=self._version.number + 1)
+
+    def _count(self, **more: int) -> None:
+        sums = {name: getattr(self._traffic, name) + count for name, count in more.items()}
+        self._traffic = self._traffic._replace(**sums)
+
+    def _update(self, batch: Batch) -> Update:
+        """Return what the tracker is told, before the gradient that makes the version is pushed."""
+        lag = self._version.number - batch.versions.float()
+        waited = sum(s for stage, s in self.clock.seconds.items() if stage.startswith(WAIT))
+        before, self._waited = self._waited, waited
+        return Update(
+            learner=self._index,
+            version=self._version._replace(number=self._version.number + 1),
+            steps=batch.actions.numel(),
+            lag=(float(lag.min()), float(lag.mean()), float(lag.max())),
+            values=self._values,
+            traffic=None if self._mirror is None else self._traffic,
+            queue=self._replay.depth,
+            waited=waited - before,
+        )
 
 
 def _means(seen: list[dict[str, torch.Tensor]]) -> dict[str, float]:

@@ -8,35 +8,27 @@ elsewhere it is Gorila's and DBA3C's server. The code is the same.
 from __future__ import annotations
 
 import threading
-from collections import deque
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
-from gelada.errors import Closed, Deadline, GeladaError
+from gelada.errors import Deadline
 from gelada.ops.optimizers import OptimizerSettings, make_optimizer
+from gelada.roles.admission import Admission
+from gelada.roles.snapshots import ANY, Snapshots
 from gelada.types import Answer, Gradient, Params, Version
 
-KEPT = 2
-"""Snapshots kept: workers that met version v at one server can still get it at all others."""
+REPEATED = "already there"
+"""Why a gradient that was sent again does not count again; its first delivery did count."""
 
-ANY = Version(0, 0)
-"""Older than everything that is published."""
+OptimizerState = dict[str, torch.Tensor]
 
 
-@dataclass(frozen=True)
-class Quorum:
-    """A step is made of the first ``count`` fresh gradients; late ones are dropped."""
+class Counts(NamedTuple):
+    """What became of the gradients that a server was sent, repeated ones left out."""
 
-    count: int
-
-    def check(self, learners: int) -> None:
-        """Raise GeladaError if more gradients are asked for than there are learners."""
-        if self.count > learners:
-            raise GeladaError(
-                f"quorum {self.count} with {learners} learner(s): a step would never be complete; "
-                f"ask for at most {learners}"
-            )
+    counted: int
+    dropped: int
 
 
 class ParameterServer:
@@ -50,16 +42,19 @@ class ParameterServer:
         version: of ``values``.
         patience: seconds that `pull` waits before it gives up (0: never wait).
         optimizer: state to start from, by name; new where a name is missing.
+        every: put a copy of everything aside at versions divisible by this (0: never), for
+            checkpoints of one version of all slices.
     """
 
     def __init__(
         self,
         values: torch.Tensor,
         settings: OptimizerSettings,
-        admission: Quorum,
+        admission: Admission,
         version: Version,
         patience: float = 600.0,
-        optimizer: dict[str, torch.Tensor] | None = None,
+        optimizer: OptimizerState | None = None,
+        every: int = 0,
     ) -> None:
         self._values = values
         self._optimizer = make_optimizer(values, settings)
@@ -68,29 +63,30 @@ class ParameterServer:
         self._version = version
         self._part = 0
         self._waiting: dict[int, Gradient] = {}  # by learner, of the current version and part
-        self._snapshots: deque[Params] = deque(maxlen=KEPT)
-        self._patience = patience
-        self._changed = threading.Condition()
-        self._closed = False
-        self.dropped = 0
-        with self._changed:
-            self._publish()
+        self._taken: dict[int, tuple[Version, int]] = {}  # newest that counted, by learner
+        self._snapshots = Snapshots(Params(version, values.clone()), patience=patience)
+        self._every = every
+        self._kept: tuple[Params, OptimizerState] | None = None
+        self._lock = threading.Lock()
+        self._counted = self._dropped = 0
 
     def push(self, gradient: Gradient) -> Answer:
-        """Take a gradient; step when the quorum is complete. Never waits.
+        """Take a gradient; step when enough are there. Never waits.
 
-        The same gradient sent twice counts once. A gradient of another version or part is
-        dropped, counted in ``dropped``, and answered with the version of today.
+        The same gradient sent twice counts once. One of another epoch, of another part, or too
+        old by the admission's rule is dropped, and answered with the version of today.
         """
-        with self._changed:
-            if gradient.version != self._version:
-                return self._refuse(f"computed from {gradient.version}, now {self._version}")
-            if gradient.part != self._part:
-                return self._refuse(f"part {gradient.part}, now at {self._part}")
-            if gradient.learner in self._waiting:
-                return self._refuse("already there")
+        with self._lock:
+            mark = (gradient.version, gradient.part)
+            if mark <= self._taken.get(gradient.learner, (Version(-1, 0), 0)):
+                return Answer(self._version, False, REPEATED)
+            if reason := self._refusal(gradient):
+                self._dropped += 1
+                return Answer(self._version, False, reason)
+            self._taken[gradient.learner] = mark
+            self._counted += 1
             self._waiting[gradient.learner] = gradient
-            if len(self._waiting) < self._admission.count:  # kept while its sender goes on
+            if len(self._waiting) < self._admission.needed:  # kept while its sender goes on
                 kept = gradient._replace(values=gradient.values.clone())
                 self._waiting[gradient.learner] = kept
             else:
@@ -103,40 +99,37 @@ class ParameterServer:
         With ``exactly``, return that very version if it is still kept, else a newer one.
 
         Raises:
-            Deadline: if none came within the patience.
+            Deadline: if none came within the patience; says whose gradients are there.
             Closed: if the run stops.
         """
-        with self._changed:
-            there = self._changed.wait_for(
-                lambda: self._closed or self._version >= at_least, self._patience
-            )
-            if self._closed:
-                raise Closed
-            if not there:
-                raise Deadline(
-                    f"no parameters of version {at_least.number} for {self._patience:g} s; "
-                    f"the newest are {self._version.number}"
-                )
-            if exactly:
-                for params in self._snapshots:
-                    if params.version == at_least:
-                        return params
-            return self._snapshots[-1]
+        try:
+            return self._snapshots.pull(at_least, exactly)
+        except Deadline as error:
+            with self._lock:
+                there = ", ".join(f"learner-{i}" for i in sorted(self._waiting)) or "none"
+            raise Deadline(
+                f"{error}; a step takes {self._admission.needed} gradients, there are: {there}"
+            ) from None
 
-    def state(self) -> tuple[Params, dict[str, torch.Tensor]]:
+    def state(self) -> tuple[Params, OptimizerState]:
         """Return the newest snapshot and copies of the optimizer's state.
 
         At the edge of a round the two belong together exactly.
         """
-        with self._changed:
-            optimizer = {name: t.clone() for name, t in self._optimizer.state().items()}
-            return self._snapshots[-1], optimizer
+        with self._lock:
+            return self._snapshots.newest, self._copy()
 
-    def restore(
-        self, version: Version, values: torch.Tensor, optimizer: dict[str, torch.Tensor]
-    ) -> None:
+    def kept(self) -> tuple[Params, OptimizerState] | None:
+        """Return what was put aside last: a slice and optimizer state of one version."""
+        return self._kept
+
+    def counts(self) -> Counts:
+        """Return how many gradients counted and how many were dropped."""
+        return Counts(self._counted, self._dropped)
+
+    def restore(self, version: Version, values: torch.Tensor, optimizer: OptimizerState) -> None:
         """Take over a checkpoint's slice. The version's epoch must be higher than today's."""
-        with self._changed:
+        with self._lock:
             if version.epoch <= self._version.epoch:
                 raise ValueError(f"a restore must raise the epoch: {version} on {self._version}")
             self._values.copy_(values)
@@ -144,32 +137,36 @@ class ParameterServer:
             self._version = version
             self._part = 0
             self._waiting.clear()
-            self._snapshots.clear()
-            self._publish()
+            self._kept = None
+            self._snapshots.publish(Params(version, self._values.clone()), only=True)
 
     def close(self) -> None:
         """Wake everybody who waits; pulls raise `Closed` from now on."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self._snapshots.close()
 
-    def _load(self, optimizer: dict[str, torch.Tensor]) -> None:
+    def _refusal(self, gradient: Gradient) -> str:
+        """Return why a gradient does not count, or ""."""
+        if gradient.version.epoch != self._version.epoch:
+            return f"of epoch {gradient.version.epoch}, now {self._version.epoch}"
+        if reason := self._admission.refusal(gradient.version, self._version):
+            return reason
+        if gradient.part != self._part:
+            return f"part {gradient.part}, now at {self._part}"
+        return ""
+
+    def _load(self, optimizer: OptimizerState) -> None:
         for name, tensor in self._optimizer.state().items():
             if name in optimizer:
                 tensor.copy_(optimizer[name])
 
-    def _refuse(self, reason: str) -> Answer:
-        self.dropped += 1
-        return Answer(self._version, False, reason)
+    def _copy(self) -> OptimizerState:
+        return {name: tensor.clone() for name, tensor in self._optimizer.state().items()}
 
     def _step(self, gradients: list[Gradient]) -> None:
-        """Step against the mean of the gradients, in the order of the learners."""
+        """Step against the gradients' mean by samples, added up in the order of the learners."""
         gradients.sort(key=lambda g: g.learner)
-        mean = gradients[0].values
-        if len(gradients) > 1:
-            mean = torch.stack([g.values for g in gradients]).mean(dim=0)
         rate = sum(g.learning_rate for g in gradients) / len(gradients)
-        self._optimizer.step(mean, rate)
+        self._optimizer.step(_mean(gradients), rate)
         self._waiting.clear()
         self._part += 1
         if self._part == gradients[0].parts:
@@ -178,5 +175,22 @@ class ParameterServer:
             self._publish()
 
     def _publish(self) -> None:
-        self._snapshots.append(Params(self._version, self._values.clone()))
-        self._changed.notify_all()
+        params = Params(self._version, self._values.clone())
+        if self._every and self._version.number % self._every == 0:
+            self._kept = (params, self._copy())
+        self._snapshots.publish(params)
+
+
+def _mean(gradients: list[Gradient]) -> torch.Tensor:
+    """Return the mean gradient of all samples, as if one learner had had them all.
+
+    One operation a gradient: element by element, so slices stepped apart give the same bits.
+    """
+    if len(gradients) == 1:
+        return gradients[0].values
+    total = sum(g.samples for g in gradients)
+    first, *rest = ((g.values, g.samples / total if total else 0.0) for g in gradients)
+    mean = first[0] * first[1]
+    for values, weight in rest:
+        mean.add_(values, alpha=weight)
+    return mean

@@ -38,17 +38,45 @@ class Fifo:
         return [stored.popleft() for _ in range(self.count)]
 
 
-class Rounds:
-    """One trajectory of every actor, of the same round, in the actors' order (deterministic)."""
+class FifoWindows:
+    """The ``count`` oldest windows, whatever trajectories they came in.
 
-    def __init__(self, actors: int) -> None:
-        self.actors = actors
+    So a batch may be smaller or larger than a trajectory; windows stay whole.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def take(self, stored: deque[Trajectory]) -> list[Trajectory] | None:
+        """Remove and return the oldest windows, or None while there are too few."""
+        if sum(len(t.actions) for t in stored) < self.count:
+            return None
+        taken: list[Trajectory] = []
+        missing = self.count
+        while missing:
+            first = stored.popleft()
+            if len(first.actions) > missing:
+                stored.appendleft(_games(first, slice(missing, None)))
+                first = _games(first, slice(missing))
+            taken.append(first)
+            missing -= len(first.actions)
+        return taken
+
+
+class Rounds:
+    """One trajectory of every actor, of the same round, in the actors' order (deterministic).
+
+    The actors are ``first``, ``first + 1`` … ``first + actors - 1``.
+    """
+
+    def __init__(self, actors: int, first: int = 0) -> None:
+        self.actors = range(first, first + actors)
         self._round = 0
 
     def take(self, stored: deque[Trajectory]) -> list[Trajectory] | None:
         """Remove and return the round's trajectories, or None until all have come."""
         due = sorted((t for t in stored if t.round == self._round), key=lambda t: t.actor)
-        if [t.actor for t in due] != list(range(self.actors)):
+        if [t.actor for t in due] != list(self.actors):
             return None
         for trajectory in due:
             _remove(stored, trajectory)
@@ -62,18 +90,42 @@ class Replay:
     Args:
         select: which trajectories make a batch.
         capacity: trajectories kept at most; the oldest goes out and is counted in ``dropped``.
-        patience: seconds that `sample` waits before it gives up (0: never wait).
+        patience: seconds that `sample` and `room` wait before they give up (0: never wait).
+        full: trajectories at which `room` makes actors wait (default: the capacity).
     """
 
-    def __init__(self, select: Select, capacity: int, patience: float = 600.0) -> None:
+    def __init__(
+        self, select: Select, capacity: int, patience: float = 600.0, full: int | None = None
+    ) -> None:
         self._select = select
         self._capacity = capacity
+        self._full = capacity if full is None else full
         self._patience = patience
         self._stored: deque[Trajectory] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self._handed_out = 0
         self.dropped = 0
+
+    @property
+    def depth(self) -> int:
+        """Trajectories that wait now."""
+        return len(self._stored)
+
+    def room(self) -> None:
+        """Wait until another trajectory is wanted, so that none gets old here.
+
+        Raises:
+            Deadline: if none was within the patience.
+            Closed: if the run stops.
+        """
+        with self._changed:
+            if not self._changed.wait_for(
+                lambda: self._closed or len(self._stored) < self._full, self._patience
+            ):
+                raise Deadline(f"no room for {self._patience:g} s: the learner takes nothing")
+            if self._closed:
+                raise Closed
 
     def add(self, trajectory: Trajectory) -> None:
         """Keep a trajectory. Never waits."""
@@ -108,6 +160,7 @@ class Replay:
                 raise Closed
             first = self._handed_out
             self._handed_out += sum(len(t.actions) for t in chosen)
+            self._changed.notify_all()  # there may be room now
         return as_batch(chosen, first)
 
     def close(self) -> None:
@@ -141,6 +194,21 @@ def as_batch(trajectories: Sequence[Trajectory], first_key: int = 0) -> Batch:
         keys=torch.arange(first_key, first_key + windows),
         generations=torch.zeros(windows, dtype=torch.int64),
         weights=torch.ones(windows),
+    )
+
+
+def _games(trajectory: Trajectory, part: slice) -> Trajectory:
+    """Return some games of a trajectory (views, no copies)."""
+    return trajectory._replace(
+        frames=trajectory.frames[part],
+        ages=trajectory.ages[part],
+        actions=trajectory.actions[part],
+        rewards=trajectory.rewards[part],
+        terminated=trajectory.terminated[part],
+        truncated=trajectory.truncated[part],
+        counted=trajectory.counted[part],
+        log_probs=trajectory.log_probs[part],
+        state=trajectory.state[part],
     )
 
 

@@ -14,16 +14,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, NamedTuple, TextIO
 
 import torch
 
 from gelada.checkpoint import Checkpoint, forget_old, write_checkpoint
 from gelada.ops.flat import Layout
-from gelada.types import Aux, Game, Params, Update
+from gelada.types import Aux, Game, Params, Traffic, Update
 
 WINDOW = 50
 """Full games in the running mean score."""
+
+ACTIVE_SECONDS = 10.0
+"""A learner that reported within this time is active."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,9 @@ class StopRule:
     """Stop after this many minutes."""
     until_score: float | None = None
     """Stop when the mean raw return of the last 50 full games reaches this."""
+    until_evaluated: float | Literal["auto"] | None = None
+    """Stop when the evaluator's mean of 50 full games reaches this; auto is DBA3C's target for the
+    game."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,17 @@ class TrackerSettings:
     """Keep the newest checkpoints (0: all of them)."""
     tensorboard: bool = True
     """Write TensorBoard events."""
+
+
+class Workers(NamedTuple):
+    """How the learners of several bundles are doing together."""
+
+    active: int  # that reported of late
+    all: int
+    traffic: Traffic  # summed over them, since the start
+    updates: int  # batches of all of them since the start
+    queue: float  # trajectories that waited for a learner: mean of the newest updates
+    waited: float  # seconds a learner waited for others before an update: likewise
 
 
 @dataclass
@@ -64,6 +81,8 @@ class Status:
     last_checkpoint: str = ""
     values: dict[str, float] = field(default_factory=dict)
     lag: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    workers: Workers | None = None
+    evaluated: float | None = None  # mean of the evaluator's last 50 full games
     curve: list[tuple[int, float, float]] = field(default_factory=list)  # steps, seconds, score
 
 
@@ -81,6 +100,10 @@ class Tracker:
         every: write a metrics line every so many versions (deterministic mode) instead of once
             a second.
         first_version: count of the version this process began with.
+        steps: environment steps behind it.
+        learners: that report.
+        marked: remember the steps behind versions divisible by this (0: none), for checkpoints
+            of those versions.
     """
 
     def __init__(
@@ -94,6 +117,9 @@ class Tracker:
         counters: dict[str, Any] | None = None,
         every: int | None = None,
         first_version: int = 0,
+        steps: int = 0,
+        learners: int = 1,
+        marked: int = 0,
     ) -> None:
         counters = counters or {}
         self._first_version = first_version
@@ -106,12 +132,20 @@ class Tracker:
         self._pending: list[Game] = []
         self._recent: deque[float] = deque(counters.get("recent_scores", []), maxlen=WINDOW)
         self._status = Status(
+            steps=steps,
             games=int(counters.get("games", 0)),
             best=counters.get("best"),
             best_game=counters.get("best_game"),
         )
         if self._recent:
             self._status.score = sum(self._recent) / len(self._recent)
+        self._learners = learners
+        self._newest: dict[int, Update] = {}  # by learner
+        self._heard: dict[int, float] = {}  # when, by learner
+        self._updates = 0
+        self._round: dict[int, dict[int, Update]] = {}  # deterministic: by version and learner
+        self._marked = marked
+        self._steps_at: dict[int, int] = {}
         self._last_line = 0.0
         self._last_checkpoint = time.monotonic()
         self._writer = _Writer(folder, settings) if folder else None
@@ -126,17 +160,72 @@ class Tracker:
             self._pending.append(game)
 
     def report(self, update: Update) -> bool:
-        """Take a learner's round; return whether the run should end now."""
+        """Take a learner's batch; return whether the run should end now.
+
+        Learners report before they push. So in the deterministic mode, where a version is made
+        of one batch of each, all of them have reported before the next version is there; what
+        they said is taken in at once, in their order.
+        """
         with self._lock:
-            self._count_games(update.version.number)
-            status = self._status
-            status.steps, status.version = update.steps, update.version.number
-            status.seconds = self.seconds()
-            status.values, status.lag = update.values, update.lag
-            if status.score is not None:
-                status.curve.append((status.steps, status.seconds, status.score))
-            self._write_line(update)
-            return self._is_over()
+            number = update.version.number
+            if not self._every:
+                return self._take(number, [update])
+            told = self._round.setdefault(number, {})
+            told[update.learner] = update
+            if len(told) < self._learners:
+                return False
+            return self._take(number, [told[i] for i in sorted(self._round.pop(number))])
+
+    def _take(self, number: int, updates: list[Update]) -> bool:
+        """Take in what was learned for version ``number``; return whether the run is over."""
+        self._count_games(number)
+        status = self._status
+        grown = number > status.version
+        for update in updates:
+            self._newest[update.learner] = update
+            self._heard[update.learner] = time.monotonic()
+            self._updates += 1
+            status.steps += update.steps
+        status.version = max(number, status.version)
+        if self._marked and number % self._marked == 0:
+            self._steps_at[number] = status.steps
+        status.seconds = self.seconds()
+        newest = [self._newest[i] for i in sorted(self._newest)]
+        status.values = _mean_values([update.values for update in newest])
+        least, mean, most = zip(*(update.lag for update in newest), strict=True)
+        status.lag = (min(least), sum(mean) / len(mean), max(most))
+        status.workers = self._together(newest)
+        if status.score is not None and grown:
+            status.curve.append((status.steps, status.seconds, status.score))
+        self._write_line()
+        return self._is_over()
+
+    def _together(self, newest: list[Update]) -> Workers | None:
+        """Return how several bundles are doing; None where servers step a learner's memory."""
+        traffics = [update.traffic for update in newest if update.traffic is not None]
+        if not traffics:
+            return None
+        now = time.monotonic()
+        return Workers(
+            active=sum(now - heard < ACTIVE_SECONDS for heard in self._heard.values()),
+            all=self._learners,
+            traffic=Traffic(*(sum(counts) for counts in zip(*traffics, strict=True))),
+            updates=self._updates,
+            queue=sum(update.queue for update in newest) / len(newest),
+            waited=sum(update.waited for update in newest) / len(newest),
+        )
+
+    def evaluated(self, mean: float) -> bool:
+        """Take the mean score of an evaluation beside the run; return whether it ends the run."""
+        with self._lock:
+            self._status.evaluated = mean
+            goal = self._stop.until_evaluated
+            return isinstance(goal, float | int) and mean >= goal
+
+    def steps_at(self, version: int) -> int | None:
+        """Return the environment steps behind a marked version; None if nobody reported it."""
+        with self._lock:
+            return self._steps_at.get(version)
 
     def wants_checkpoint(self) -> bool:
         """Say whether a checkpoint is due."""
@@ -150,13 +239,28 @@ class Tracker:
         optimizers: Sequence[dict[str, torch.Tensor]],
         aux: Aux,
         steps: int,
+        mixed: bool = False,
     ) -> None:
-        """Write a checkpoint of slices of one version with their optimizer states."""
+        """Write a checkpoint of slices of one version with their optimizer states.
+
+        Args:
+            slices: of all servers.
+            optimizers: their states, in the same order.
+            aux: the algorithm's own state.
+            steps: environment steps behind them.
+            mixed: allow slices of several versions (asynchronous runs); their numbers are kept.
+
+        Raises:
+            ValueError: if a slice is missing or of another version.
+        """
         if self._writer is None:
             return
-        versions = {params.version for params in slices}
-        if len(versions) != 1:
+        versions = [params.version for params in slices]
+        if len(set(versions)) != 1 and not mixed:
             raise ValueError(f"a checkpoint needs slices of one version, got {sorted(versions)}")
+        size = sum(params.values.numel() for params in slices)
+        if size != self._layout.size:
+            raise ValueError(f"a checkpoint needs all {self._layout.size} parameters, got {size}")
         self._last_checkpoint = time.monotonic()
         with self._lock:
             counters = {
@@ -167,6 +271,8 @@ class Tracker:
                 "best_game": self._status.best_game,
                 "recent_scores": list(self._recent),
             }
+        if mixed:
+            counters["server_versions"] = [version.number for version in versions]
         tensors = {f"aux/{name}": tensor for name, tensor in aux.items()} | self._fixed
         tensors |= self._name("parameter", torch.cat([params.values for params in slices]))
         for name, first in optimizers[0].items():
@@ -175,7 +281,7 @@ class Tracker:
             else:
                 whole = torch.cat([state[name] for state in optimizers])
                 tensors |= self._name(f"optimizer/{name}", whole)
-        checkpoint = Checkpoint(slices[0].version, steps, tensors, counters)
+        checkpoint = Checkpoint(max(versions), steps, tensors, counters)
         self._writer.put(lambda: self._save(checkpoint))
 
     def status(self) -> Status:
@@ -230,6 +336,27 @@ class Tracker:
                 best = status.best
                 status.best = status.score if best is None else max(best, status.score)
 
+    def _worker_values(self) -> dict[str, float]:
+        """Return what a metrics line says about bundles; nothing timed in deterministic runs."""
+        workers = self._status.workers
+        if workers is None:
+            return {}
+        traffic = workers.traffic
+        values: dict[str, float] = {
+            "gradients_counted": traffic.counted,
+            "gradients_dropped": traffic.dropped,
+            "gradients_torn": traffic.torn,
+        }
+        if self._every:
+            return values
+        return values | {
+            "updates": workers.updates,
+            "moved_bytes": traffic.moved,
+            "active_workers": workers.active,
+            "queue_depth": workers.queue,
+            "waited_seconds": workers.waited,
+        }
+
     def _is_over(self) -> bool:
         rule, status = self._stop, self._status
         if rule.steps is not None and status.steps >= rule.steps:
@@ -239,17 +366,14 @@ class Tracker:
         full = len(self._recent) == WINDOW and status.score is not None
         return full and rule.until_score is not None and (status.score or 0.0) >= rule.until_score
 
-    def _write_line(self, update: Update) -> None:
+    def _write_line(self) -> None:
         if self._writer is None:
             return
-        now = time.monotonic()
-        due = (
-            update.version.number % self._every == 0 if self._every else now - self._last_line >= 1
-        )
+        status, now = self._status, time.monotonic()
+        due = status.version % self._every == 0 if self._every else now - self._last_line >= 1
         if not due:
             return
         self._last_line = now
-        status = self._status
         line = {
             "steps": status.steps,
             "seconds": round(status.seconds, 3),
@@ -257,13 +381,23 @@ class Tracker:
             "games": status.games,
             "score": status.score,
             "best": status.best,
-            "lag_min": update.lag[0],
-            "lag_mean": update.lag[1],
-            "lag_max": update.lag[2],
-            **update.values,
+            "lag_min": status.lag[0],
+            "lag_mean": status.lag[1],
+            "lag_max": status.lag[2],
+            **status.values,
+            **self._worker_values(),
         }
         writer = self._writer
         writer.put(lambda: writer.line(line))
+
+
+def _mean_values(all_values: list[dict[str, float]]) -> dict[str, float]:
+    """Return the mean of each named value over those that have it."""
+    if len(all_values) == 1:
+        return all_values[0]
+    names = dict.fromkeys(name for values in all_values for name in values)
+    having = {name: [v[name] for v in all_values if name in v] for name in names}
+    return {name: sum(values) / len(values) for name, values in having.items()}
 
 
 class _Writer:

@@ -1,0 +1,145 @@
+"""A3C: n-step advantage actor-critic, the algorithm of DBA3C's workers.
+
+Mnih et al. 2016 (section 4, algorithm S3), batched as in DBA3C (Adamski et al. 2018): one gradient
+of each batch. One forward pass gives the policy, the values and, held fixed, the targets. Where
+this differs from DBA3C's own code is written in docs/dba3c.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+
+from gelada.nets import acting
+from gelada.nets.network import Network
+from gelada.nets.windows import Windows
+from gelada.ops import losses, returns
+from gelada.types import Aux, Batch
+
+
+class Whole:
+    """A whole batch of ``N`` windows: A3C makes one gradient of it."""
+
+    def __init__(self, windows: Windows, batch: Batch) -> None:
+        self.size = batch.actions.numel()
+        self.windows = windows
+        self.batch = batch
+
+    def select(self, index: torch.Tensor) -> Whole:
+        """Return the batch itself: the order of its samples is no matter."""
+        assert len(index) == self.size
+        return self
+
+
+@dataclass(frozen=True)
+class A3C:
+    """Hyper-parameters and methods of batched A3C."""
+
+    gamma: float = 0.99
+    """Discount per step."""
+    n: int = 5
+    """Steps of a return before the value takes over."""
+    reward_clip: Literal["sign", "none"] = "sign"
+    """Learn from the sign of rewards; scores are always raw."""
+    value_coefficient: float = 1.0
+    """Weight of the value loss (half the squared error)."""
+    entropy: float = 0.01
+    """Weight of the policy's entropy at the start …"""
+    entropy_end: float = 0.01
+    """… and after anneal_steps."""
+    ratio_clip: float = 0.0
+    """Weigh actions of an older policy by pi / mu, at most this (0: do not)."""
+    gradient_clip: float = 40.0
+    """Limit of the gradient's global norm."""
+    lr: float = 1e-3
+    """Learning rate at the start …"""
+    lr_end: float = 1e-3
+    """… and after anneal_steps."""
+    anneal_steps: int = 1_000_000
+    """Environment steps over which learning rate and entropy move in a straight line."""
+
+    passes: ClassVar[int] = 1
+    minibatch: ClassVar[int] = 2**31  # the whole batch
+    values_first: ClassVar[bool] = False
+
+    def heads(self, actions: int) -> dict[str, int]:
+        """Return the network outputs needed, by name."""
+        return {"policy": actions, "value": 1}
+
+    def start(self) -> Aux:
+        """Return learning rate and entropy weight at the beginning."""
+        return {
+            "learning_rate": torch.tensor(self.lr, dtype=torch.float64),
+            "entropy": torch.tensor(self.entropy, dtype=torch.float64),
+        }
+
+    def learning_rate(self, aux: Aux) -> float:
+        """Return the learning rate now."""
+        return float(aux["learning_rate"])
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+        """Return Gumbel noise: the argmax of logits plus noise is a draw from their softmax."""
+        return acting.gumbel(shape, generator)
+
+    def act(
+        self, net: Network, stacks: torch.Tensor, noise: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return actions int64[B] drawn from the policy and its logits float32[B, A]."""
+        return acting.act(net, stacks, noise)
+
+    def log_probs(self, scores: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        """Return log mu(a|x) [M] of actions [M] drawn at logits [M, A]."""
+        return losses.chosen(losses.log_softmax(scores), actions)
+
+    def prepare(self, net: Network, batch: Batch, aux: Aux) -> Whole:  # noqa: ARG002 - the protocol
+        """Standardise and stack the frames; the targets come from the pass that learns."""
+        return Whole(Windows(net, batch.frames, batch.ages), batch)
+
+    def loss(
+        self, net: Network, minibatch: Whole, aux: Aux
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return policy + value_coefficient * value - entropy weight * entropy, and its terms."""
+        batch, shape = minibatch.batch, minibatch.windows.shape  # [N, T + 1]
+        (stacks,) = minibatch.windows.chunks(self.minibatch)
+        outputs = net(stacks)
+        values = outputs["value"].view(shape)
+        logits = outputs["policy"].view(*shape, -1)[:, :-1].flatten(0, 1)
+        rewards = batch.rewards.sign() if self.reward_clip == "sign" else batch.rewards
+        targets = returns.n_step(
+            rewards, values.detach(), batch.terminated, batch.truncated, self.gamma, self.n
+        )
+        weights = (batch.counted.float() * batch.weights.unsqueeze(1)).flatten()
+        ignored = weights == 0.0  # whatever they hold: 0 times infinity is not 0
+        targets = targets.flatten().masked_fill(ignored, 0.0)
+        predicted = values[:, :-1].flatten()
+        log_policy = losses.log_softmax(logits)
+        chosen = losses.chosen(log_policy, batch.actions.flatten())
+        advantages = (targets - predicted.detach()).masked_fill(ignored, 0.0)
+        log_ratios = (chosen.detach() - batch.log_probs.flatten()).masked_fill(ignored, 0.0)
+        if self.ratio_clip:
+            advantages = advantages * log_ratios.exp().clamp(max=self.ratio_clip)
+        policy_loss = losses.policy_gradient(chosen, advantages, weights)
+        value_loss = losses.value_loss(predicted, targets, weights)
+        entropy = losses.entropy(log_policy, weights)
+        total = policy_loss + self.value_coefficient * value_loss
+        total = total - float(aux["entropy"]) * entropy
+        with torch.no_grad():
+            explained = losses.explained_variance(predicted.detach(), targets, weights)
+            terms = {
+                "policy_loss": policy_loss.detach(),
+                "value_loss": value_loss.detach(),
+                "entropy": entropy.detach(),
+                "kl": losses.approximate_kl(log_ratios, weights),
+                "advantage": losses.mean_of(advantages, weights),
+                "value": losses.mean_of(predicted.detach(), weights),
+                "explained_variance": explained,
+            }
+        return total, terms
+
+    def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:  # noqa: ARG002
+        """Move learning rate and entropy weight after the environment steps."""
+        done = min(steps / max(self.anneal_steps, 1), 1.0)
+        aux["learning_rate"].fill_(self.lr + done * (self.lr_end - self.lr))
+        aux["entropy"].fill_(self.entropy + done * (self.entropy_end - self.entropy))

@@ -1,0 +1,289 @@
+"""Draws the circle: which roles a run has, and who knows whom. Nothing is started here.
+
+    Actor ──Trajectory──> Replay ──Batch──> Learner ──Gradient──> ParameterServer ──Params──> Actor
+
+Two shapes. *Centred* (APPO): many actors around one replay and one learner, whose own memory the
+servers step. *Bundled* (DBA3C): several bundles of actors, a replay and a learner around servers
+with memory of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import torch
+
+from gelada.chaos import NONE, Chaos, Link, Sleeper, Straggler
+from gelada.envs.games import Games, make_games
+from gelada.nets.network import Network
+from gelada.ops.flat import FlatParameters
+from gelada.place.plan import Plan
+from gelada.presets import Experiment
+from gelada.roles.actor import Actor, Pace
+from gelada.roles.admission import Admission, Async, Quorum
+from gelada.roles.learner import Learner
+from gelada.roles.parameter_server import ParameterServer
+from gelada.roles.replay import Fifo, FifoWindows, Replay, Rounds, Select
+from gelada.roles.snapshots import KEPT, Snapshots
+from gelada.roles.tracker import Tracker
+from gelada.start import Start, make_network
+from gelada.types import Params
+
+DETERMINISTIC_EVERY = 10
+"""Versions between metrics lines in the deterministic mode."""
+
+
+def draw(
+    experiment: Experiment,
+    start: Start,
+    folder: Path | None,
+    began: float | None = None,
+    patience: float = 600.0,
+    games: Sequence[Games] | None = None,
+    chaos: Chaos = NONE,
+) -> Plan:
+    """Draw the circle of an experiment, in the shape that it asks for.
+
+    Args:
+        experiment: all settings.
+        start: where the run begins.
+        folder: of the run; None writes nothing.
+        began: `time.monotonic` at the run's beginning.
+        patience: seconds that a role waits for another (0: never, for the inline place).
+        games: already loaded, one vector for each actor; the actors load their own by default.
+        chaos: trouble on purpose (bundles only).
+    """
+    net = make_network(experiment, start)
+    flat = FlatParameters(net)
+    if start.parameters:
+        flat.layout.fill(flat.values, start.parameters)
+    plan = Plan()
+    tracker = _draw_tracker(plan, experiment, start, flat, folder, began)
+    circle = Circle(plan, experiment, start, flat, tracker, patience, games, chaos)
+    if experiment.shape.bundles:
+        circle.draw_bundled()
+    else:
+        circle.draw_centred()
+    return plan
+
+
+@dataclass(frozen=True)
+class Circle:
+    """A plan with its tracker, to be filled with the roles of the circle."""
+
+    plan: Plan
+    experiment: Experiment
+    start: Start
+    flat: FlatParameters
+    tracker: Tracker
+    patience: float
+    games: Sequence[Games] | None
+    chaos: Chaos
+
+    def draw_centred(self) -> None:
+        """Draw actors around a replay and a learner; the servers step the learner's memory."""
+        shape, start = self.experiment.shape, self.start
+        deterministic = self.experiment.deterministic
+        select = Rounds(shape.actors) if deterministic else Fifo(shape.actors)
+        capacity = shape.actors * (shape.ahead + 2)
+        replay = self.plan.add("replay", "main", Replay, select, capacity, self.patience)
+        servers = self._draw_servers("main", Quorum(1), own_memory=False)
+        for index in range(shape.actors):
+            pace = Pace(shape.ahead, exactly=deterministic)
+            self._draw_actor("main", index, servers, replay, pace)
+        self.plan.add(
+            "learner-0",
+            "main",
+            Learner,
+            0,
+            self.experiment.seed,
+            self.flat,
+            self.experiment.algorithm,
+            servers,
+            replay,
+            self.tracker,
+            start.aux or self.experiment.algorithm.start(),
+            start.version,
+            start.steps,
+        )
+
+    def draw_bundled(self) -> None:
+        """Draw the servers, then bundles of actors, a replay and a learner around them."""
+        shape = self.experiment.shape
+        admission: Admission = Quorum(shape.gradients)
+        if shape.asynchronous:
+            admission = Async(shape.max_staleness)
+        servers = self._draw_servers("servers", admission, own_memory=True)
+        if self.chaos.link:
+            links = [
+                self.plan.add(f"link-{i}", "servers", Link, server, self.chaos.link)
+                for i, server in enumerate(servers)
+            ]
+            servers = cast("list[ParameterServer]", links)
+        for index in range(shape.bundles):
+            self._draw_bundle(index, servers)
+
+    def _draw_bundle(self, index: int, servers: Sequence[ParameterServer]) -> None:
+        """Draw one worker: actors and a learner with a replay and a mirror between them."""
+        shape, bundle = self.experiment.shape, f"bundle-{index}"
+        deterministic = self.experiment.deterministic
+        ahead = shape.ahead + self.chaos.delay
+        select: Select = Rounds(shape.actors, first=index * shape.actors)
+        if not deterministic:
+            select = FifoWindows(shape.windows)
+        room = shape.actors * max(shape.ahead, 1)
+        capacity = shape.actors * (ahead + 2) + room
+        replay = self.plan.add(
+            f"replay-{index}",
+            bundle,
+            Replay,
+            select,
+            capacity,
+            self.patience,
+            full=None if deterministic else room,
+        )
+        mirror = self.plan.add(
+            f"mirror-{index}",
+            bundle,
+            Snapshots,
+            Params(self.start.version, self.flat.values.clone()),
+            kept=max(KEPT, ahead + 1),
+            patience=self.patience,
+        )
+        pace = Pace(ahead, exactly=True) if deterministic else Pace(None)
+        if not self.chaos.compute:
+            for actor in range(index * shape.actors, (index + 1) * shape.actors):
+                self._draw_actor(bundle, actor, [mirror], replay, pace)
+        self._draw_worker(index, servers, replay, mirror)
+
+    def _draw_worker(
+        self, index: int, servers: Sequence[ParameterServer], replay: Replay, mirror: Snapshots
+    ) -> None:
+        """Draw a bundle's learner, or one that is in trouble."""
+        shape, algorithm, chaos = self.experiment.shape, self.experiment.algorithm, self.chaos
+        args = (
+            index,
+            self.experiment.seed,
+            self.flat,
+            algorithm,
+            servers,
+            replay,
+            self.tracker,
+            algorithm.start(),
+            self.start.version,
+            self.start.steps,
+            mirror,
+            1 if shape.asynchronous else shape.gradients,
+            shape.asynchronous,
+        )
+        name, bundle = f"learner-{index}", f"bundle-{index}"
+        slow = chaos.straggler if index == 0 else 0.0
+        if chaos.compute:
+            self.plan.add(name, bundle, Sleeper, slow or chaos.compute, shape.datapoints, *args)
+        elif slow:
+            self.plan.add(name, bundle, Straggler, slow, *args)
+        else:
+            self.plan.add(name, bundle, Learner, *args)
+
+    def _draw_actor(
+        self,
+        bundle: str,
+        index: int,
+        sources: Sequence[ParameterServer] | Sequence[Snapshots],
+        replay: Replay,
+        pace: Pace,
+    ) -> None:
+        experiment, games = self.experiment, self.games
+        net = self.flat.module
+        assert isinstance(net, Network)
+        self.plan.add(
+            f"actor-{index}",
+            bundle,
+            Actor,
+            index,
+            experiment.seed,
+            lambda seeds: make_games(experiment.games, seeds),
+            experiment.shape.games,
+            experiment.shape.length,
+            net,
+            experiment.algorithm,
+            sources,
+            replay,
+            self.tracker,
+            pace,
+            games[index] if games else None,
+        )
+
+    def _draw_servers(
+        self, bundle: str, admission: Admission, own_memory: bool
+    ) -> list[ParameterServer]:
+        """Draw the parameter servers, over slices of the flat vector or of their own copies."""
+        flat, start, experiment = self.flat, self.start, self.experiment
+        return [
+            self.plan.add(
+                f"server-{i}",
+                bundle,
+                ParameterServer,
+                flat.values[cut].clone() if own_memory else flat.values[cut],
+                experiment.optimizer,
+                admission,
+                start.version,
+                self.patience,
+                {k: _slice_of(flat, cut, tensors) for k, tensors in _by_name(start.optimizer)},
+                experiment.shape.keep_every if own_memory else 0,
+            )
+            for i, cut in enumerate(flat.layout.cut(experiment.shape.servers))
+        ]
+
+
+def _draw_tracker(
+    plan: Plan,
+    experiment: Experiment,
+    start: Start,
+    flat: FlatParameters,
+    folder: Path | None,
+    began: float | None,
+) -> Tracker:
+    """Draw the tracker; every checkpoint of it will hold the input statistics too."""
+    statistics = {
+        "input/mean": torch.from_numpy(start.statistics.mean),
+        "input/deviation": torch.from_numpy(start.statistics.deviation),
+    }
+    return plan.add(
+        "tracker",
+        "main",
+        Tracker,
+        folder,
+        experiment.tracker,
+        experiment.stop,
+        flat.layout,
+        statistics,
+        began=began,
+        counters=start.counters,
+        every=DETERMINISTIC_EVERY if experiment.deterministic else None,
+        first_version=start.version.number,
+        steps=start.steps,
+        learners=max(experiment.shape.bundles, 1),
+        marked=experiment.shape.keep_every if experiment.shape.bundles else 0,
+    )
+
+
+def _by_name(tensors: dict[str, torch.Tensor]) -> list[tuple[str, dict[str, torch.Tensor]]]:
+    """Group "mean/torso.0.weight" and the like by their first part; scalars have no second."""
+    groups: dict[str, dict[str, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        kind, _, parameter = name.partition("/")
+        groups.setdefault(kind, {})[parameter] = tensor
+    return list(groups.items())
+
+
+def _slice_of(flat: FlatParameters, cut: slice, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return one server's part of an optimizer state that is stored by parameter name."""
+    if "" in tensors:
+        return tensors[""]
+    whole = torch.zeros_like(flat.values)
+    flat.layout.fill(whole, tensors)
+    return whole[cut]

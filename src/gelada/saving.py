@@ -1,0 +1,114 @@
+"""Checkpoints of a circle whose servers own the parameters: put together from their slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from gelada.algorithms.algorithm import Algorithm
+from gelada.roles.learner import Learner
+from gelada.roles.parameter_server import OptimizerState, ParameterServer
+from gelada.roles.tracker import Tracker
+from gelada.types import Aux, Params, Version
+
+Slice = tuple[Params, OptimizerState]
+
+
+class LearnerSaver:
+    """For a learner whose memory the servers step: it saves itself at the edges of its rounds."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+
+    def look(self) -> None:
+        """Do nothing: the learner looks after every round."""
+
+    def needs(self, hung: Sequence[str]) -> bool:
+        """Say whether the last save has to wait for roles that have not ended yet."""
+        return self._learner.name in hung
+
+    def last(self, hung: Sequence[str]) -> None:
+        """Save the newest version, unless the learner may be in the middle of a round."""
+        learner = self._learner
+        if learner.name not in hung and learner.clock.steps and learner.is_sound():
+            learner.save()
+
+
+class SliceSaver:
+    """Hands slices of one version to the tracker.
+
+    Every server puts a copy aside at the same versions. They are not there at the same moment, so
+    whoever watches over the run calls `look` now and then.
+
+    Args:
+        servers: in the order of their slices.
+        tracker: writes the checkpoints.
+        algorithm: its own state is worked out from the steps.
+        first: version that the run began with, which needs no saving.
+        mixed: the servers' versions may differ (asynchronous runs).
+        log: told about a checkpoint that could not be put together.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[ParameterServer],
+        tracker: Tracker,
+        algorithm: Algorithm,
+        first: Version,
+        mixed: bool,
+        log: Callable[[str], None],
+    ) -> None:
+        self._servers, self._tracker, self._algorithm = servers, tracker, algorithm
+        self._mixed, self._log = mixed, log
+        self._saved = first
+
+    def look(self) -> None:
+        """Save what the servers have put aside, if it is complete and due."""
+        if self._tracker.wants_checkpoint():
+            self._save_kept()
+
+    def needs(self, hung: Sequence[str]) -> bool:
+        """Say whether the last save has to wait for roles that have not ended yet."""
+        return any(name.startswith("learner") for name in hung)
+
+    def last(self, hung: Sequence[str]) -> None:  # noqa: ARG002 - the servers are always sound
+        """Save the newest version, when the learners have ended."""
+        slices = [server.state() for server in self._servers]
+        versions = [params.version for params, _ in slices]
+        if not all(bool(params.values.isfinite().all()) for params, _ in slices):
+            return
+        if len(set(versions)) == 1 or self._mixed:
+            if max(versions) > self._saved:
+                self._save(slices)
+            return
+        numbers = ", ".join(f"server-{i} at {v.number}" for i, v in enumerate(versions))
+        self._log(f"the newest parameters are of several versions ({numbers}): passed over")
+        self._save_kept()
+
+    def _save_kept(self) -> None:
+        slices = [server.kept() for server in self._servers]
+        whole = [part for part in slices if part is not None]
+        versions = {params.version for params, _ in whole}
+        if len(whole) == len(slices) and len(versions) == 1 and max(versions) > self._saved:
+            self._save(whole)
+
+    def _save(self, slices: Sequence[Slice]) -> None:
+        version = max(params.version for params, _ in slices)
+        steps = self._tracker.steps_at(version.number)
+        steps = self._tracker.status().steps if steps is None else steps
+        self._tracker.checkpoint(
+            [params for params, _ in slices],
+            [optimizer for _, optimizer in slices],
+            aux_at(self._algorithm, steps),
+            steps,
+            mixed=self._mixed,
+        )
+        self._saved = version
+
+
+def aux_at(algorithm: Algorithm, steps: int) -> Aux:
+    """Return an algorithm's own state where nothing but the steps decides it."""
+    aux: dict[str, torch.Tensor] = algorithm.start()
+    algorithm.after(aux, {}, steps)
+    return aux
