@@ -25,7 +25,7 @@ from typing import Any
 from cells import SEEDS, all_cells
 from gelada.config import describe_machine
 from ledger import LEDGER, Cell, Ledger, Line, finished, missing, state
-from table import table
+from table import dba3c_table, table
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -42,10 +42,11 @@ def main(args: Sequence[str] | None = None) -> int:
         cell
         for cell in all_cells()
         if flags.only in (None, cell.what)
-        and (cell.what not in ("pong-train", "pong-time") or cell.seed in flags.seeds)
+        and (not cell.what.endswith(("-train", "-time")) or cell.seed in flags.seeds)
     ]
     if flags.command == "summary":
-        print("\n".join(table(all_cells(), ledger.lines())))
+        print("\n".join(table(all_cells(), ledger.lines())), end="\n\n")
+        print("\n".join(dba3c_table(all_cells(), ledger.lines())))
         return 0
     if flags.list:
         for cell in cells:
@@ -67,7 +68,7 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", choices=names, help="measure these cells only")
     parser.add_argument("--list", action="store_true", help="say what is there, measure nothing")
     parser.add_argument(
-        "--seeds", type=seeds, default=SEEDS, help="of pong-train and pong-time, such as 1,2"
+        "--seeds", type=seeds, default=SEEDS, help="of trainings and times, such as 1,2"
     )
     return parser.parse_args(args)
 

@@ -8,13 +8,18 @@ from typing import Any
 from ledger import Cell, Line, finished, median_of
 
 
+def results_of(cells: Sequence[Cell], lines: Sequence[Line], what: str) -> list[dict[str, Any]]:
+    """Return the results of all finished cells of that name, in the cells' order."""
+    own = [cell for cell in cells if cell.what == what]
+    done = [finished([line for line in lines if cell.matches(line)]) for cell in own]
+    return [line["result"] for line in done if line]
+
+
 def table(cells: Sequence[Cell], lines: Sequence[Line]) -> list[str]:
     """Return the lines of a Markdown table. What is not measured yet says so."""
 
     def results(what: str) -> list[dict[str, Any]]:
-        own = [cell for cell in cells if cell.what == what]
-        done = [finished([line for line in lines if cell.matches(line)]) for cell in own]
-        return [line["result"] for line in done if line]
+        return results_of(cells, lines, what)
 
     timed = results("pong-time")
     many = f"median of {len(timed)} seeds"
@@ -38,6 +43,83 @@ def table(cells: Sequence[Cell], lines: Sequence[Line]) -> list[str]:
         ("--deterministic twice, bit for bit", "equal", "equal", judged(equal)),
         ("peak memory of a whole run, MB", "2,000", "1,000", listed(memory, "{:,.0f}")),
     ]
+    return rows_of(rows)
+
+
+def dba3c_table(cells: Sequence[Cell], lines: Sequence[Line]) -> list[str]:
+    """Return the lines of a Markdown table about DBA3C."""
+
+    def column(what: str, name: str) -> list[Any]:
+        return [r[name] for r in results_of(cells, lines, what) if name in r]
+
+    def percent(values: Sequence[float]) -> str:
+        return listed([100 * value for value in values], "{:.1f} %")
+
+    one_vector_each_way = [
+        r["bytes_per_update"] / (8 * PARAMETERS) for r in results_of(cells, lines, "dba3c-train")
+    ]
+    rows = [
+        (
+            "seconds to Pong, 2 bundles, 2 servers",
+            "900",
+            "240",
+            listed(column("dba3c-time", "seconds_to_solved"), "{:.0f}"),
+        ),
+        (
+            "steps to Pong",
+            "",
+            "",
+            listed(column("dba3c-time", "steps_to_solved"), "{:,.0f}"),
+        ),
+        (
+            "seconds to Pong, asynchronous",
+            "",
+            "",
+            listed(column("dba3c-async-time", "seconds_to_solved"), "{:.0f}"),
+        ),
+        (
+            "steps to Pong, asynchronous",
+            "",
+            "",
+            listed(column("dba3c-async-time", "steps_to_solved"), "{:,.0f}"),
+        ),
+        (
+            "share of the machine's limit",
+            "0.60",
+            "0.85",
+            listed(
+                column("dba3c-limit", "share_of_limit") + column("dba3c-train", "share_of_limit"),
+                "{:.2f}",
+            ),
+        ),
+        (
+            "updates/s with a straggler, no backup (without = 1)",
+            "at most 0.15",
+            "",
+            listed(column("dba3c-straggler", "ratio_no_backup"), "{:.3f}"),
+        ),
+        (
+            "the same, 1 backup",
+            "at least 0.95",
+            "",
+            listed(column("dba3c-straggler", "ratio_1_backup"), "{:.3f}"),
+        ),
+        (
+            "bytes of an update, gradient up and parameters down = 100 %",
+            "95 to 105 %",
+            "",
+            percent(one_vector_each_way),
+        ),
+    ]
+    return rows_of(rows)
+
+
+PARAMETERS = 217_216
+"""Length of the flat vector of dba3c-pong's network (217,207 parameters, padded to 64)."""
+
+
+def rows_of(rows: Sequence[tuple[str, str, str, str]]) -> list[str]:
+    """Return Markdown lines."""
     head = ["| | must | goal | measured |", "|---|---|---|---|"]
     return head + [f"| {' | '.join(row)} |" for row in rows]
 

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from gelada.algorithms.a3c import A3C
 from gelada.algorithms.appo import APPO
 from gelada.envs.games import GameSettings
 from gelada.nets.network import InputStatistics, Network, NetworkSettings, Precision
+from gelada.ops.optimizers import OptimizerSettings
 from gelada.presets import PRESETS, Experiment, Shape
 from gelada.roles.tracker import StopRule, TrackerSettings
 from gelada.types import Trajectory, Version
@@ -120,3 +122,32 @@ def short_pong(rounds: int, servers: int = 1, **changes: Any) -> Experiment:
         "tracker": TrackerSettings(tensorboard=False),
     }
     return Experiment(**(fields | changes))
+
+
+def bundled(base: Experiment, rounds: int, **shape: Any) -> Experiment:
+    """Return an experiment with bundles that stops after so many rounds of all of them."""
+    cut = replace(base.shape, **shape)
+    games = cut.players * cut.games
+    steps = cut.random_steps // games * games + rounds * cut.gradients * cut.datapoints
+    return replace(base, shape=cut, stop=StopRule(steps=steps))
+
+
+def bundled_catch(rounds: int, **shape: Any) -> Experiment:
+    """Return deterministic Catch with 2 bundles of 8 games x 9 steps around 2 servers."""
+    tracker = TrackerSettings(tensorboard=False)
+    base = replace(PRESETS["dba3c-catch"], tracker=tracker, deterministic=True)
+    return bundled(base, rounds, **shape)
+
+
+def bundled_pong(rounds: int, **shape: Any) -> Experiment:
+    """Return deterministic real Pong in bundles, in small: actors with 2 games x 5 steps."""
+    base = Experiment(
+        games=GameSettings(game="pong", max_frames=400),  # so that games end
+        network=NetworkSettings(width=16, precision="float32"),
+        algorithm=A3C(gradient_clip=1e9, lr_end=1e-4),  # each learner clips its own: not one large batch
+        optimizer=OptimizerSettings(epsilon=1e-3),
+        shape=Shape(bundles=1, actors=1, games=2, length=5, random_steps=48),
+        tracker=TrackerSettings(tensorboard=False),
+        deterministic=True,
+    )
+    return bundled(base, rounds, **shape)

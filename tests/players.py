@@ -62,7 +62,7 @@ def make_checkpoint(experiment: Experiment, actions: int, steps: int = 1000) -> 
         torch.manual_seed(0)
         heads = experiment.algorithm.heads(actions)
         net = Network(experiment.network, shape, heads, statistics, "float32")
-    tensors = {f"parameter/{k}": p.detach().clone() for k, p in net.named_parameters()}
+    tensors = {f"parameter/{k}": p.detach().clone().contiguous() for k, p in net.named_parameters()}
     tensors["parameter/heads.policy.weight"] *= 100
     tensors["input/mean"] = torch.from_numpy(statistics.mean)
     tensors["input/deviation"] = torch.from_numpy(statistics.deviation)

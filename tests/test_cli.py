@@ -14,6 +14,8 @@ import pytest
 from rich.console import Console
 
 from gelada import __version__
+from gelada.algorithms.a3c import A3C
+from gelada.algorithms.appo import APPO
 from gelada.checks import RANGES, check, flag
 from gelada.cli import COMMANDS, run
 from gelada.commands.bench import table_of
@@ -22,7 +24,7 @@ from gelada.commands.settings import Preprocessing, Settings, over, resolve
 from gelada.commands.train import Train, already_over, free_folder, stop_in_words
 from gelada.envs.games import GameSettings
 from gelada.errors import GeladaError
-from gelada.presets import PRESETS, preset
+from gelada.presets import NOTES, PRESETS, TARGETS, preset
 from gelada.roles.tracker import StopRule
 from launching import gelada
 
@@ -109,6 +111,32 @@ MISTAKES = {
     "show": "which game or preset",
     "show pong --actors 0": "--actors 0: must be at least 1",
     "bench pong --seconds 1": "--seconds 1: must be at least 6",
+    "train pong --bundles 2": "--bundles 2 with APPO: its rounds have several gradients",
+    "train dba3c-pong --bundles 0": "--bundles 0 with A3C: its learners live in bundles; use 1",
+    "train dba3c-pong --quorum 3": "quorum 3 with 2 learner(s): a step would never be complete; "
+    "ask for at most 2",
+    "train dba3c-pong --quorum 2 --asynchronous": "--quorum 2 with --asynchronous: every gradient "
+    "makes a step",
+    "train dba3c-pong --quorum 1 --deterministic": "--quorum 1 with --deterministic: which "
+    "gradients count depends on who is faster; use a quorum of all 2 bundles",
+    "train dba3c-pong --asynchronous --deterministic": "--asynchronous with --deterministic: ",
+    "train dba3c-pong --batch 40 --deterministic": "--batch 40 with --deterministic: a batch is "
+    "one trajectory of each actor there; use --batch 0",
+    "train dba3c-pong --batch 19": "--batch 19: must be at least one window of --length 20 steps",
+    "train dba3c-pong --clip 0.3": "unknown flag '--clip'",
+    "train pong --n 5": "unknown flag '--n'",
+    "train pong --ratio-clip 10": "unknown flag '--ratio-clip'",
+    "train dba3c-pong --n 0": "--n 0: must be at least 1 and at most 65,536",
+    "train dba3c-pong --until-evaluated 10": "--until-evaluated 10.0: nobody evaluates; add "
+    "--evaluator",
+    "train boxing --until-evaluated auto --evaluator": "--until-evaluated auto: there is no target "
+    "for boxing (there are: breakout, pong, ",
+    "train pong --chaos link=10MB": "--chaos link=10MB: only bundles can have it",
+    "train dba3c-pong --chaos lag=4": "--chaos lag=4: nearest known: ",
+    "train dba3c-pong --chaos compute=50": "--chaos compute=50: want a number with ms or s",
+    "train dba3c-pong --chaos straggler=fast": "--chaos straggler=fast: want a number with ms or s",
+    "train dba3c-pong --chaos delay=4": "--chaos delay=4: add --deterministic",
+    "train dba3c-pong --chaos delay=1.5": "--chaos delay=1.5: must be a whole number of versions",
     "bench pong --servers 99": "--servers 99: must be at least 1 and at most 32",
 }
 
@@ -221,16 +249,52 @@ def test_the_name_may_come_last_and_says_what_it_implies() -> None:
 
 
 def test_defaults_come_from_the_preset() -> None:
-    for name in ("pong", "catch", "seaquest"):
+    for name in (*PRESETS, "seaquest"):
         base, _ = preset(name)
         assert resolve(Settings, "train", [name]).experiment == base
         assert over(Settings(), base).games == Preprocessing(**vars(base.games))
+
+
+def test_an_algorithms_own_flags_are_known_for_its_presets(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["dba3c-pong", "--n", "5", "--ratio-clip", "10", "--quorum", "1", "--servers", "4"]
+    base = PRESETS["dba3c-pong"]
+    assert isinstance(base.algorithm, A3C)
+    assert resolve(Settings, "train", words).experiment == dataclasses.replace(
+        base,
+        algorithm=dataclasses.replace(base.algorithm, n=5, ratio_clip=10.0),
+        shape=dataclasses.replace(base.shape, quorum=1, servers=4),
+    )
+    last = ["--lr-end", "0.5", "a3c-pong"]  # the name decides which flags there are
+    want = dataclasses.replace(base.algorithm, lr_end=0.5)
+    assert resolve(Settings, "train", last).experiment.algorithm == want
+    assert run(["train", "dba3c-pong", "--help"]) == 0
+    help_of_a3c = capsys.readouterr().out
+    assert run(["train", "pong", "--help"]) == 0
+    help_of_appo = capsys.readouterr().out
+    own = {flag(f.name) for f in dataclasses.fields(A3C)}
+    others = {flag(f.name) for f in dataclasses.fields(APPO)}
+    shown = [set(re.findall(r"--[a-z][\w-]*", text)) for text in (help_of_a3c, help_of_appo)]
+    assert own <= shown[0]
+    assert others <= shown[1]
+    assert {"--n", "--ratio-clip", "--lr-end"} & shown[1] == set()
+    assert {"--clip", "--passes", "--kl"} & shown[0] == set()
+    assert "--chaos" in shown[0]
+
+
+@pytest.mark.parametrize("game", TARGETS)
+def test_auto_is_the_published_target_of_the_game(game: str) -> None:
+    words = [game, "--until-evaluated", "auto", "--evaluator"]
+    stop = resolve(Settings, "train", words).experiment.stop
+    assert stop == StopRule(until_evaluated=TARGETS[game])
 
 
 @pytest.mark.parametrize("name", RANGES)
 def test_every_range_is_of_a_setting_and_holds_for_the_presets(name: str) -> None:
     experiment = PRESETS["pong"]
     groups = [experiment, *(v for v in vars(experiment).values() if dataclasses.is_dataclass(v))]
+    groups.append(PRESETS["dba3c-pong"].algorithm)
     owners = [group for group in groups if hasattr(group, name)]
     assert any(isinstance(getattr(group, name), int | float | None) for group in owners)
     for known in PRESETS.values():
@@ -240,6 +304,7 @@ def test_every_range_is_of_a_setting_and_holds_for_the_presets(name: str) -> Non
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0, 0.0])
 def test_a_setting_from_python_is_checked_too(bad: float) -> None:
     base = PRESETS["pong"]
+    assert isinstance(base.algorithm, APPO)
     with pytest.raises(GeladaError, match=r"^--clip \S+: must be above 0$"):
         check(dataclasses.replace(base, algorithm=dataclasses.replace(base.algorithm, clip=bad)))
 
@@ -259,6 +324,8 @@ def test_stop_rules_in_words() -> None:
         "until score 18 (mean of 50 games) or 1,000,000 steps"
     )
     assert stop_in_words(StopRule(minutes=1.5)) == "until 1.5 min"
+    words = stop_in_words(StopRule(minutes=1.5, until_evaluated=300.0))
+    assert words.startswith("until 1.5 min or evaluated score 300")
 
 
 def test_training_leaves_everything_and_says_where(
@@ -273,6 +340,8 @@ def test_training_leaves_everything_and_says_where(
     for name in ("config.json", "metrics.jsonl", "curve.png", "film.mp4"):
         assert (folder / name).stat().st_size > 100, name
     assert (folder / "film.mp4").read_bytes()[4:8] == b"ftyp"
+    events = list((folder / "tensorboard").glob("events.*"))
+    assert sum(path.stat().st_size for path in events) > 100
     saved = json.loads((folder / "eval" / f"{steps}-training.json").read_text())
     assert saved == summary["evaluation"]
     assert saved["episodes"] == 50
@@ -342,8 +411,54 @@ def test_show_counts_roles_and_memory_and_starts_nothing(
     assert list(tmp_path.iterdir()) == []
     assert run(["show", "catch"]) == 0
     text = capsys.readouterr().out
-    for word in ("server-0", "actor-1", "learner-0", "gamma 0.99", "until score 0.95"):
+    for word in ("server-0", "actor-0 … 1", "learner-0", "gamma 0.99", "until score 0.95"):
         assert word in text
+    assert "bytes an update" not in text
+
+
+def test_show_scales_with_the_bundles(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "dba3c-pong", "--json", "--bundles", "3", "--actors", "2"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["roles"] == {
+        "Tracker": 1,
+        "ParameterServer": 2,
+        "Replay": 3,
+        "Snapshots": 3,
+        "Actor": 6,
+        "Learner": 3,
+    }
+    assert shown["stop"] == "until score 18 (mean of 50 games) or 3,000,000 steps"
+    padded = -(-shown["parameters"] // 64) * 64
+    assert shown["bytes_per_update"] == 2 * 4 * padded  # a gradient up, parameters down
+    memory, vector = shown["memory_mib"], 4 * padded / 2**20
+    # servers: slice and Adam's two, twice (put aside), two snapshots, two gradients that wait;
+    # bundle: values and gradients, two snapshots in the mirror, a copy for each actor
+    copies = 2 + (3 + 3 + 2 + 2) + 3 * (2 + 2 + 2)
+    assert memory["parameters"] == pytest.approx(copies * vector, abs=0.1)
+    assert memory["emulators"] == 3 * 2 * 8 * 2.0
+    window = 24 * 42**2 / 2**20  # 20 steps and 4 frames
+    assert memory["trajectories"] == pytest.approx(5 * 3 * 2 * 8 * window, abs=0.1)
+    assert shown["notes"] == []
+
+
+def test_show_prints_the_published_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "dba3c-breakout-paper"]) == 0
+    text = capsys.readouterr().out
+    flat = " ".join(re.sub("│", " ", text).split())
+    for words in (
+        "game breakout, size 84, colour True",
+        "torso ba3c, width 128, hidden linear",
+        "optimizer adam, beta1 0.8, beta2 0.75",
+        "bundles 64, quorum 60",
+        "batch 32, keep_every 1000, actors 1, games 10, length 5, servers 4",
+        "4 ParameterServer, 64 Replay, 64 Snapshots, 64 Actor, 64 Learner",
+        "parameters: 331,909",
+        "a worker moves 2,655,744 bytes an update",
+        "evaluated score 300",
+        "30 datapoints instead of 32",
+    ):
+        assert words in flat, words
+    assert flat.count("differs: ") == len(NOTES["dba3c-breakout-paper"]) - 1
 
 
 def test_the_rates_of_bench_are_a_table() -> None:

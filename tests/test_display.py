@@ -14,6 +14,7 @@ from gelada import display as display_module
 from gelada.display import (
     Display,
     Printer,
+    about_workers,
     bounding_stage,
     clock,
     number,
@@ -22,7 +23,8 @@ from gelada.display import (
     time_left,
 )
 from gelada.place.plan import Active
-from gelada.roles.tracker import Status, StopRule
+from gelada.roles.tracker import Status, StopRule, Workers
+from gelada.types import Traffic
 
 
 def role(name: str, **seconds: float) -> Active:
@@ -96,6 +98,12 @@ def test_only_the_last_seconds_count_for_rate_and_bound() -> None:
             "at most 0:07",
         ),
         (Status(steps=5, score=1.0), StopRule(until_score=10.0), 0.0, ""),
+        (
+            Status(steps=250, evaluated=7.0),
+            StopRule(steps=1000, until_evaluated=10.0),
+            0.25,
+            "at most 0:07",
+        ),
         (Status(steps=2000), StopRule(steps=1000), 1.0, "0:00"),
         (Status(steps=2000), StopRule(), 0.0, ""),
     ],
@@ -183,6 +191,59 @@ def test_plain_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch)
         "lag 0.0, 8:10 left"
     )
     assert "\x1b" not in file.getvalue()
+
+
+def bundled_status() -> Status:
+    status = full_status()
+    traffic = Traffic(counted=900, dropped=75, torn=25, moved=10**9)
+    status.workers = Workers(
+        active=3, all=4, traffic=traffic, updates=1001, queue=1.25, waited=0.126
+    )
+    status.evaluated = 17.28
+    return status
+
+
+def test_workers_in_words() -> None:
+    workers = bundled_status().workers
+    assert workers is not None
+    assert about_workers(workers) == [
+        "3 of 4 workers active",
+        "dropped 7.5 %",
+        "torn 2.5 %",
+        "queue 1.2",
+        "waiting 0.13 s",
+    ]
+    none = about_workers(workers._replace(traffic=Traffic()))
+    assert none[1:3] == ["dropped 0.0 %", "torn 0.0 %"]
+
+
+def test_the_panel_of_bundles_says_how_they_are_doing_and_fits() -> None:
+    to, file = printer(terminal=True)
+    rule = StopRule(steps=1_000_000, until_evaluated=300.0)
+    with Display("dba3c-pong · runs/dba3c-pong-1", rule, to) as shown:
+        shown.watch(Status(steps=411_000, seconds=242.0), [])
+        shown.watch(bundled_status(), ROLES)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
+    last = text.split("╭")[-1]
+    for words in (
+        "430,080 of 1,000,000 steps · 4:12 · 1,908 datapoints/s",
+        "· 812 games · evaluated 17.28 of 300",
+        "3 of 4 workers active · dropped 7.5 % · torn 2.5 % · queue 1.2 · waiting 0.13 s",
+        "at most 4:58 left",
+    ):
+        assert words in last, words
+    assert max(len(line) for line in last.splitlines()) <= 90
+
+
+def test_the_plain_line_of_bundles() -> None:
+    shown = Display("t", StopRule(steps=1_000_000), printer(terminal=False)[0])
+    shown.watch(Status(steps=411_000, seconds=242.0), [])
+    shown.watch(bundled_status(), ROLES)
+    assert shown.plain(bundled_status()) == (
+        "430,080 steps, 43 %, 1,908 datapoints/s (bounded by learn), score 15.70, best 16.02, "
+        "evaluated 17.28, 812 games, lag 1.2, 3 of 4 workers active, dropped 7.5 %, "
+        "torn 2.5 %, queue 1.2, waiting 0.13 s, 4:58 left"
+    )
 
 
 def test_progress_counts_on_a_terminal_and_is_one_line_elsewhere() -> None:

@@ -7,16 +7,22 @@ import dataclasses
 import re
 import shlex
 import tomllib
+from collections.abc import Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from gelada import cli
-from gelada.presets import preset
+from gelada.chaos import Chaos, parse_chaos
+from gelada.ops.flat import Layout
+from gelada.presets import Experiment, preset
 from gelada.protocols import PROTOCOLS
+from gelada.roles.tracker import StopRule, Tracker, TrackerSettings, Workers
+from gelada.types import Traffic
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "gelada"
@@ -27,6 +33,9 @@ NAMED = re.compile(
     r"((?:`[\w.]+`(?:,\s+|\s+and\s+|\s+or\s+)?)+)\s+in\s+\[`([\w/]+\.py)`\]\(([^)]+)\)"
 )
 """``A.b`` and ``c`` in [`file.py`](link)."""
+
+TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
+"""``file.py::test_name``, the file in tests/."""
 
 
 def text_of(page: Path) -> str:
@@ -81,7 +90,7 @@ def test_the_way_of_a_frame_names_nothing_without_its_place() -> None:
 
 def test_the_way_of_a_frame_begins_at_the_emulator_and_ends_at_a_weight() -> None:
     names = [name for name, _ in named_in(ROOT / "docs" / "one-frame.md")]
-    way = ["AtariGames.step", "Replay.add", "Learner.step", "APPO.loss", "Adam.step"]
+    way = ["draw", "AtariGames.step", "Replay.add", "Learner.step", "APPO.loss", "Adam.step"]
     places = [names.index(name) for name in way]
     assert places == sorted(places)
 
@@ -91,7 +100,7 @@ def test_roles_and_types_of_the_circle_exist() -> None:
     roles = re.findall(
         r"^\| `(\w+)` \| (active|passive) \|.*\[`([\w/]+\.py)`\]", text, re.MULTILINE
     )
-    assert len(roles) == 5
+    assert len(roles) == 6
     for name, kind, file in roles:
         assert name in defined(file)
         assert (f"{name}.step" in defined(file)) == (kind == "active")
@@ -137,9 +146,12 @@ def commands() -> list[tuple[str, str]]:
 
 def flags_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
     """Return the flags in a command's help."""
-    subject = ["runs/pong-1"] if command in ("eval", "record") else ["pong"]
-    assert cli.run([command, *subject, "--help"]) == 0
-    return set(re.findall(r"--[a-z][\w-]*", capsys.readouterr().out))
+    runs = command in ("eval", "record", "follow")
+    flags: set[str] = set()
+    for subject in ("runs/pong-1",) if runs else ("pong", "dba3c-pong"):
+        assert cli.run([command, subject, "--help"]) == 0
+        flags |= set(re.findall(r"--[a-z][\w-]*", capsys.readouterr().out))
+    return flags
 
 
 def test_every_command_line_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,13 +191,19 @@ def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+GROUPS = ("games", "network", "algorithm", "optimizer", "shape", "stop", "tracker", "beside")
+
+
+def values_of(group: str, name: str, experiments: Sequence[Experiment]) -> list[str]:
+    return [shown(getattr(getattr(experiment, group), name)) for experiment in experiments]
+
+
 def test_the_table_of_settings_is_that_of_the_presets() -> None:
-    groups = ("games", "network", "algorithm", "optimizer", "shape", "stop", "tracker")
     pong, other, catch = (preset(name)[0] for name in ("pong", "breakout", "catch"))
     want = {}
-    for group in groups:
+    for group in GROUPS:
         for field in dataclasses.fields(getattr(pong, group)):
-            values = [shown(getattr(getattr(e, group), field.name)) for e in (pong, other, catch)]
+            values = values_of(group, field.name, (pong, other, catch))
             same = [value if value != values[0] else "" for value in values[1:]]
             want["--" + field.name.replace("_", "-")] = (values[0], *same)
     del want["--game"]  # the first word of the command
@@ -193,6 +211,73 @@ def test_the_table_of_settings_is_that_of_the_presets() -> None:
     rows = re.findall(r"^\| `(--[\w-]+)` \|(.*)\|(.*)\|(.*)\|$", text, re.MULTILINE)
     have = {flag: tuple(cell.strip() for cell in cells) for flag, *cells in rows}
     assert have == want
+
+
+def test_the_table_of_dba3cs_presets_has_all_that_differs_from_pong() -> None:
+    names = ("dba3c-pong", "dba3c-breakout", "dba3c-catch", "dba3c-breakout-paper")
+    pong, presets = preset("pong")[0], [preset(name)[0] for name in names]
+    want = {}
+    for group in GROUPS:
+        for field in dataclasses.fields(getattr(presets[0], group)):
+            values = values_of(group, field.name, presets)
+            if group == "algorithm" or {*values} != {*values_of(group, field.name, [pong])}:
+                same = [value if value != values[0] else "" for value in values[1:]]
+                want["--" + field.name.replace("_", "-")] = (values[0], *same)
+    del want["--game"]
+    text = text_of(ROOT / "docs" / "dba3c.md")
+    rows = re.findall(r"^\| `(--[\w-]+)` \|(.*)\|(.*)\|(.*)\|(.*)\|$", text, re.MULTILINE)
+    assert {flag: tuple(cell.strip() for cell in cells) for flag, *cells in rows} == want
+    single, two = preset("a3c-pong")[0], presets[0]
+    shape = dataclasses.replace(two.shape, bundles=1, servers=1, actors=2)
+    assert single == dataclasses.replace(two, shape=shape)  # as the page says
+
+
+def rows_of_dba3c() -> list[tuple[str, str]]:
+    """Return (row id, rest of the row) of the feature table."""
+    return re.findall(r"^\| (D\d\d) \|(.*)\|$", text_of(ROOT / "docs" / "dba3c.md"), re.MULTILINE)
+
+
+def test_every_row_of_dba3c_is_there_once_with_its_test() -> None:
+    rows = rows_of_dba3c()
+    assert [row for row, _ in rows] == [f"D{number:02}" for number in range(1, 46)]
+    for row, rest in rows:
+        cells = [cell.strip() for cell in rest.split("|")]
+        assert len(cells) == 4, row
+        assert all(cells), row
+        refused = "refused" in cells[3].lower()
+        assert NAMED.search(cells[1]) or refused, row
+        assert TEST.search(cells[2]) or refused, row
+
+
+def test_every_name_and_test_on_the_page_of_dba3c_exists() -> None:
+    page = ROOT / "docs" / "dba3c.md"
+    pairs = named_in(page)
+    assert [f"{name} in {file}" for name, file in pairs if name not in defined(file)] == []
+    links = {name for _, rest in rows_of_dba3c() for name in re.findall(r"\[`([^`]+)`\]", rest)}
+    assert links - {file for _, file in pairs} == set()  # no file without a name from it
+    tests = set(TEST.findall(text_of(page)))
+    assert len(tests) >= 40
+    missing = [
+        f"{file}::{name}"
+        for file, name in sorted(tests)
+        if not re.search(rf"^def {name}\(", text_of(ROOT / "tests" / file), re.MULTILINE)
+    ]
+    assert missing == []
+
+
+def test_the_words_of_chaos_and_the_metrics_of_bundles_are_those_of_the_code() -> None:
+    text = text_of(ROOT / "docs" / "running.md")
+    words = re.findall(r"^\| `(\w+)=(\w+)` \|", text, re.MULTILINE)
+    assert [name for name, _ in words] == [field.name for field in dataclasses.fields(Chaos)]
+    for name, value in words:
+        assert getattr(parse_chaos(f"{name}={value}"), name) > 0
+    workers = Workers(active=1, all=2, traffic=Traffic(), updates=1, queue=1.0, waited=1.0)
+    layout = Layout(torch.nn.Linear(1, 1))
+    tracker = Tracker(None, TrackerSettings(), StopRule(), layout, {}, learners=2)
+    tracker._status.workers = workers
+    names = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| [a-z]", text, re.MULTILINE)
+    listed = {name for cell in names for name in re.findall(r"`(\w+)`", cell)}
+    assert set(tracker._worker_values()) <= listed
 
 
 def test_the_table_of_protocols_is_that_of_the_code() -> None:

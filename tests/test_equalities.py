@@ -6,87 +6,30 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from conftest import catch, make_net, random_trajectory, short_pong
+from conftest import bundled_catch, bundled_pong, catch, make_net, random_trajectory, short_pong
+from gelada.algorithms.a3c import A3C
 from gelada.algorithms.appo import APPO
 from gelada.checkpoint import Checkpoint, newest_checkpoint
+from gelada.draw import draw
 from gelada.envs.catch import CatchGames
 from gelada.envs.games import Step, make_games
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.place.inline import Inline
-from gelada.place.threads import Threads
 from gelada.presets import Experiment, Shape
-from gelada.roles.parameter_server import ParameterServer, Quorum
+from gelada.roles.admission import Quorum
+from gelada.roles.parameter_server import ParameterServer
 from gelada.roles.replay import as_batch
-from gelada.roles.tracker import Status
-from gelada.run import draw, train
+from gelada.run import train
 from gelada.start import begin, open_games
 from gelada.types import Gradient, Ints, Version
-
-
-class Outcome(NamedTuple):
-    version: Version
-    parameters: torch.Tensor  # float32[P]
-    optimizer: dict[str, torch.Tensor]
-    aux: dict[str, torch.Tensor]
-    status: Status
-
-
-def outcome(roles: dict[str, Any]) -> Outcome:
-    servers = [role for name, role in roles.items() if name.startswith("server")]
-    states = [server.state() for server in servers]
-    (version,) = {params.version for params, _ in states}
-    optimizer = {
-        name: torch.cat([state[name] for _, state in states]) if tensor.dim() else tensor
-        for name, tensor in states[0][1].items()
-    }
-    parameters = torch.cat([params.values for params, _ in states])
-    learner, tracker = roles["learner-0"], roles["tracker"]
-    return Outcome(version, parameters, optimizer, learner._aux, tracker.status())
-
-
-def inline(experiment: Experiment) -> Outcome:
-    games = open_games(experiment)
-    start = begin(experiment, games)
-    place = Inline(draw(experiment, start, None, patience=0.0, games=games))
-    place.run()
-    return outcome(place.roles)
-
-
-def threads(experiment: Experiment) -> Outcome:
-    games = open_games(experiment)
-    start = begin(experiment, games)
-    place = Threads(draw(experiment, start, None, patience=60.0, games=games))
-    place.start()
-    while not place.wait(0.1):
-        place.check()
-    place.check()
-    assert place.stop() == []
-    return outcome(place.roles)
-
-
-def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
-
-
-def assert_same(one: Outcome, other: Outcome) -> None:
-    """Bit for bit, scores and losses too."""
-    assert one.version == other.version
-    assert torch.equal(one.parameters, other.parameters)
-    assert equal(one.optimizer, other.optimizer)
-    assert equal(one.aux, other.aux)
-    for name in ("steps", "version", "games", "score", "best", "best_game", "values", "lag"):
-        assert getattr(one.status, name) == getattr(other.status, name), name
-    assert [(s, score) for s, _, score in one.status.curve] == [
-        (s, score) for s, _, score in other.status.curve
-    ]
-
+from outcomes import Outcome, assert_same, equal, inline, outcome, place_inline, threads
 
 CATCH = catch(512 + 12 * 512, deterministic=True)  # 12 rounds
 
@@ -132,7 +75,7 @@ def test_inline_and_threads_give_the_same_run_bit_for_bit(monkeypatch: pytest.Mo
     assert oracle.status.games > 50
     assert oracle.status.lag == (1.0, 1.0, 1.0)  # parameters exactly one round old
     assert_same(oracle, threads(experiment))
-    monkeypatch.setattr("gelada.run.make_games", lambda settings, seeds: Sleepy(seeds))
+    monkeypatch.setattr("gelada.draw.make_games", lambda settings, seeds: Sleepy(seeds))
     assert_same(oracle, threads(experiment))
 
 
@@ -233,6 +176,66 @@ def test_n_learners_with_quorum_n_are_one_learner_with_an_n_fold_batch(
     torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
 
 
+def with_actions(experiment: Experiment) -> tuple[Outcome, torch.Tensor]:
+    """Run inline; return the outcome and all actions learned from, int64[windows, steps]."""
+    place = place_inline(experiment)
+    taken: dict[str, list[torch.Tensor]] = {}
+    for name, replay in place.roles.items():
+        if name.startswith("replay"):
+            taken[name] = []
+
+            def sample(sample: Any = replay.sample, mine: Any = taken[name]) -> Any:
+                mine.append((batch := sample()).actions)
+                return batch
+
+            replay.sample = sample
+    place.run()
+    rows = torch.cat([torch.cat(taken[name], dim=1) for name in sorted(taken)])
+    return outcome(place.roles), rows
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_n_bundles_are_one_with_an_n_fold_batch_on_pong(count: int) -> None:
+    """The same games, to the order in which gradients are added up."""
+    many, actions = with_actions(bundled_pong(50, bundles=count, actors=1, servers=2))
+    one, want = with_actions(bundled_pong(50, bundles=1, actors=count, servers=2))
+    assert many.version == one.version == Version(0, 50)
+    assert actions.shape == (2 * count, 250)
+    assert torch.equal(actions, want)
+    for name in ("steps", "games", "score", "best_game", "lag"):
+        assert getattr(many.status, name) == getattr(one.status, name), name
+    assert one.status.games > 0
+    first, _ = with_actions(bundled_pong(1, bundles=1, actors=count, servers=2))
+    moved = (one.parameters - first.parameters).abs().max()
+    assert moved > 1e-2
+    torch.testing.assert_close(many.parameters, one.parameters, rtol=0, atol=1e-3 * moved.item())
+    assert not torch.equal(many.parameters, one.parameters)
+    assert many.optimizer["count"] == one.optimizer["count"] == 50
+    rates = [outcome.status.values["learning_rate"] for outcome in (many, one)]
+    assert rates[0] == rates[1] < A3C.lr  # schedules count the steps of all
+
+
+def test_several_servers_are_one_server_for_bundles_on_pong() -> None:
+    one, two, five = (inline(bundled_pong(50, bundles=2, servers=s)) for s in (1, 2, 5))
+    assert one.version == Version(0, 50)
+    assert_same(one, two)
+    assert_same(one, five)
+
+
+def test_inline_and_threads_give_the_same_bundled_run_bit_for_bit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    experiment = bundled_catch(25, bundles=3, actors=2, games=4)
+    oracle = inline(experiment)
+    assert oracle.version == Version(0, 25)
+    assert oracle.status.steps == 504 + 25 * 3 * 72
+    assert oracle.status.games > 50
+    assert oracle.status.lag == (1.0, 1.0, 1.0)
+    assert_same(oracle, threads(experiment))
+    monkeypatch.setattr("gelada.draw.make_games", lambda settings, seeds: Sleepy(seeds))
+    assert_same(oracle, threads(experiment))
+
+
 def test_without_games_of_their_own_actors_make_the_same_ones() -> None:
     experiment = catch(1000)
     seeds: list[Ints] = []
@@ -243,7 +246,7 @@ def test_without_games_of_their_own_actors_make_the_same_ones() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gelada.start.make_games", noting)
-        patch.setattr("gelada.run.make_games", noting)
+        patch.setattr("gelada.draw.make_games", noting)
         start = begin(experiment, open_games(experiment))
         place = Inline(draw(experiment, start, None, patience=0.0))
         place.run()

@@ -179,7 +179,7 @@ from gelada.place.threads import Threads
 from gelada.presets import Experiment, Shape
 from gelada.nets.network import NetworkSettings
 from gelada.roles.tracker import TrackerSettings
-from gelada.run import draw
+from gelada.draw import draw
 from gelada.start import begin
 
 def tasks():

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from gelada.algorithms.a3c import A3C
 from gelada.checkpoint import newest_checkpoint
 from gelada.cli import run as command
 from gelada.config import read_config, write_config
-from gelada.run import draw
-from gelada.start import begin_again
+from gelada.draw import draw
+from gelada.ops.flat import Layout
+from gelada.start import begin_again, make_network
 from launching import CATCH, complete, finish, gelada, start, wait_until
 
 BATCH = 512  # steps of a round on Catch: 2 actors x 8 games x 32 steps
@@ -181,6 +183,81 @@ def test_settings_come_from_the_run(run: Path) -> None:
     stop = complete(run)[-1]["steps"] + BATCH
     assert gelada("train", "--resume", run, "--no-finish", "--steps", stop)[0] == 0
     assert float(newest_checkpoint(run / "checkpoints")[1].group("aux")["entropy"]) == 0.1
+
+
+@pytest.fixture(scope="module")
+def bundled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of two bundles around two servers, with settings of A3C's own."""
+    folder = tmp_path_factory.mktemp("bundled") / "run"
+    words = ("--n", 4, "--ratio-clip", 5, "--entropy-end", 0.002, "--anneal-steps", 20_000)
+    code, _, err = gelada(
+        "train", "dba3c-catch", "--no-finish", "--out", folder, "--steps", 8000, *words
+    )
+    assert (code, err) == (0, "")
+    return folder
+
+
+def test_a_run_of_bundles_goes_on_with_its_own_settings(bundled: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(bundled, tmp_path / "run"))
+    config, before = (run / "config.json").read_bytes(), complete(run)[-1]
+    stop = before["steps"] + 4000
+    code, out, err = gelada("train", "--resume", run, "--no-finish", "--steps", stop)
+    assert (code, err) == (0, "")
+    assert "2 bundles of 1 x 8 games" in out
+    assert (run / "config.json").read_bytes() == config
+    algorithm = read_config(run).experiment.algorithm
+    assert algorithm == A3C(
+        n=4,
+        ratio_clip=5.0,
+        gradient_clip=1.0,
+        lr=4e-3,
+        entropy_end=0.002,
+        anneal_steps=20_000,
+    )
+    after = complete(run)[-1]
+    assert after["epoch"] == before["epoch"] + 1
+    assert after["version"] > before["version"]
+    assert after["steps"] >= stop
+    assert after["counters"]["games"] > before["counters"]["games"]
+    saved = newest_checkpoint(run / "checkpoints")[1].group("aux")
+    done = min(after["steps"] / 20_000, 1.0)
+    assert float(saved["entropy"]) == pytest.approx(0.01 + done * (0.002 - 0.01))
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3])
+def test_slices_of_a_checkpoint_come_back_to_any_number_of_servers(
+    bundled: Path, servers: int
+) -> None:
+    config = read_config(bundled)
+    _, checkpoint, _ = newest_checkpoint(bundled / "checkpoints")
+    experiment = replace(config.experiment, shape=replace(config.experiment.shape, servers=servers))
+    begun = begin_again(bundled, config, lambda _: None)
+    layout = Layout(make_network(experiment, begun))
+    roles = draw(experiment, begun, None, patience=0.0).build()
+    states = [roles[f"server-{i}"].state() for i in range(servers)]
+    assert {params.version for params, _ in states} == {begun.version}
+    wholes = {"parameter": torch.cat([params.values for params, _ in states])}
+    for kind in ("mean", "square"):
+        wholes[f"optimizer/{kind}"] = torch.cat([state[kind] for _, state in states])
+    for prefix, whole in wholes.items():
+        for name, tensor in layout.named(whole).items():
+            want = checkpoint.tensors[f"{prefix}/{name}"]
+            torch.testing.assert_close(tensor, want, rtol=0.0, atol=0.0, msg=f"{prefix}/{name}")
+    counts = [float(state["count"]) for _, state in states]
+    assert counts == [float(checkpoint.tensors["optimizer/count"])] * servers
+    assert counts[0] > 0
+
+
+def test_the_flags_of_a_resumed_run_are_its_algorithms(
+    bundled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "--resume", str(bundled)]
+    assert command([*words, "--n", "9", "--quorum", "1"]) == 2
+    assert capsys.readouterr().err.startswith("gelada: --n, --quorum with --resume: ")
+    assert command([*words, "--clip", "0.3"]) == 2
+    assert capsys.readouterr().err.startswith("gelada: unknown flag '--clip'")
+    assert command([*words, "--n", "4", "--steps", "8000"]) == 0  # said again, and over already
+    assert "is past its stop rule: " in capsys.readouterr().out
 
 
 def test_metrics_of_a_resumed_run_go_on(run: Path) -> None:

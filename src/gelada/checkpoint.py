@@ -99,9 +99,16 @@ def read_checkpoint(path: Path) -> Checkpoint:
     try:
         tensors = load(data)
         version = Version(int(about["epoch"]), int(about["version"]))
-        return Checkpoint(version, int(about["steps"]), tensors, dict(about["counters"]))
+        checkpoint = Checkpoint(version, int(about["steps"]), tensors, dict(about["counters"]))
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise GeladaError(f"checkpoint {path.name} cannot be read: {error}") from None
+    found = sum(tensor.numel() for tensor in checkpoint.group("parameter").values())
+    wanted = checkpoint.counters.get("parameters", found)
+    if found != wanted:
+        raise GeladaError(
+            f"checkpoint {path.name} is incomplete: {found:,} of {wanted:,} parameters"
+        )
+    return checkpoint
 
 
 def list_checkpoints(folder: Path) -> list[Path]:

@@ -146,10 +146,8 @@ class Display:
     def _panel(self, status: Status) -> Panel:
         rate = self.rate()
         width = max(min(self._printer.console.width, 100) - 6, 20)
-        share, saved = (
-            share_done(status, self._stop),
-            Path(status.last_checkpoint).stem or "none yet",
-        )
+        share = share_done(status, self._stop)
+        saved = Path(status.last_checkpoint).stem or "none yet"
         left = time_left(status, self._stop, rate)
         bar = Table.grid(expand=True, padding=(0, 1))
         bar.add_column(ratio=1)
@@ -165,9 +163,9 @@ class Display:
         score.append(number(status.best), "bold green")
         score.append(f" · {status.games:,} games")
         if status.evaluated is not None:
-            goal = self._stop.until_evaluated
-            score.append(f" · evaluated {number(status.evaluated)}")
-            score.append("" if goal is None else f" of {goal}")
+            wanted = self._stop.until_evaluated
+            goal = f" of {wanted:g}" if isinstance(wanted, float) else ""
+            score.append(f" · evaluated {number(status.evaluated)}{goal}")
         limit = "" if self._stop.steps is None else f" of {self._stop.steps:,}"
         speed = f"{rate:,.0f} {unit(status)}/s"
         rows: list[RenderableType] = [
@@ -191,15 +189,16 @@ def unit(status: Status) -> str:
 
 
 def about_workers(workers: Workers) -> list[str]:
-    """Return how bundles are doing, in a few phrases; shares are of all gradients so far."""
+    """Return how bundles are doing in a few phrases: gradients dropped and torn of all so far,
+    trajectories in a queue, seconds that a learner waits before an update."""
     traffic = workers.traffic
     gradients = max(traffic.counted + traffic.dropped + traffic.torn, 1)
     return [
-        f"workers {workers.active} of {workers.all} active",
-        f"gradients dropped {100 * traffic.dropped / gradients:.1f} %",
+        f"{workers.active} of {workers.all} workers active",
+        f"dropped {100 * traffic.dropped / gradients:.1f} %",
         f"torn {100 * traffic.torn / gradients:.1f} %",
         f"queue {workers.queue:.1f}",
-        f"waiting {workers.waited:.2f} s an update",
+        f"waiting {workers.waited:.2f} s",
     ]
 
 

@@ -134,7 +134,9 @@ class Circle:
         select: Select = Rounds(shape.actors, first=index * shape.actors)
         if not deterministic:
             select = FifoWindows(shape.windows)
-        room = shape.actors * max(shape.ahead, 1)
+        # enough trajectories for a batch, where what is left of one counts as one
+        enough = -(-shape.windows // shape.games) + (shape.windows % shape.games > 0)
+        room = max(shape.actors * max(shape.ahead, 1), enough)
         capacity = shape.actors * (ahead + 2) + room
         replay = self.plan.add(
             f"replay-{index}",

@@ -156,7 +156,15 @@ def preset(name: str) -> tuple[Experiment, str]:
 
 
 DBA3C_PONG = Experiment(
-    algorithm=A3C(n=20, gradient_clip=1.0, lr=4e-3, lr_end=1e-3, entropy_end=0.005),
+    algorithm=A3C(
+        n=20,
+        entropy=0.02,
+        entropy_end=0.002,
+        gradient_clip=0.3,
+        lr=3e-3,
+        lr_end=1e-3,
+        anneal_steps=700_000,
+    ),
     shape=Shape(bundles=2, servers=2, actors=1, games=8, length=20),
     stop=StopRule(steps=3_000_000, until_score=18.0),
 )

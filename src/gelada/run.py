@@ -79,7 +79,7 @@ def train(
         start = begin_again(folder, config, log)
     else:
         make_folder(folder)
-        games = open_games(experiment)
+        games = open_games(experiment, 1 if chaos.compute else None)  # sleepers do not play
         start = begin(experiment, games)
         about = {**describe_machine(), "precision": start.precision, "chaos": str(chaos)}
         write_config(folder, Config(name, experiment, start.actions, about))

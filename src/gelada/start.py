@@ -34,12 +34,18 @@ class Start(NamedTuple):
     counters: State
 
 
-def open_games(experiment: Experiment) -> list[Games]:
-    """Return the games of each actor (the emulator takes a tenth of a second to load each)."""
+def open_games(experiment: Experiment, actors: int | None = None) -> list[Games]:
+    """Return the games of each actor (the emulator takes a tenth of a second to load each).
+
+    Args:
+        experiment: all settings.
+        actors: how many of them, all by default.
+    """
     count, seed = experiment.shape.games, experiment.seed
+    actors = experiment.shape.players if actors is None else actors
     return [
         make_games(experiment.games, game_seeds(seed, "games", count, index, 0, 0))
-        for index in range(experiment.shape.players)
+        for index in range(actors)
     ]
 
 

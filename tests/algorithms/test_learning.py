@@ -13,11 +13,12 @@ import torch
 from conftest import short_pong
 from gelada.algorithms.appo import APPO
 from gelada.checkpoint import newest_checkpoint
+from gelada.draw import draw
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.place.inline import Inline
 from gelada.presets import PRESETS
 from gelada.roles.tracker import TrackerSettings
-from gelada.run import draw, train
+from gelada.run import train
 from gelada.start import begin
 from gelada.types import Batch
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from conftest import catch
+from gelada.draw import draw
 from gelada.errors import Deadline
 from gelada.place.inline import Inline
 from gelada.place.plan import Plan
 from gelada.presets import Shape
 from gelada.roles.clock import Clock
-from gelada.run import draw
 from gelada.start import begin
 
 LOG: list[tuple[str, int]] = []

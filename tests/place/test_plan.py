@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from conftest import catch, short_pong
+from gelada.draw import draw
 from gelada.place.plan import Handle, Plan
 from gelada.presets import Experiment
-from gelada.run import draw
 from gelada.start import begin
 
 

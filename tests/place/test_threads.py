@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from conftest import catch
+from gelada.draw import draw
 from gelada.envs.catch import CatchGames
 from gelada.envs.games import Step
 from gelada.errors import Closed, Deadline, Diverged, RoleFailed, Stalled
 from gelada.place.plan import Plan
 from gelada.place.threads import RESTARTS, Threads
 from gelada.roles.clock import Clock
-from gelada.run import draw
 from gelada.start import begin
 from gelada.types import Ints
 
@@ -207,7 +207,7 @@ def circle(
         made.append(Broken(seeds, at_100) if len(made) < broken else CatchGames(seeds))
         return made[-1]
 
-    monkeypatch.setattr("gelada.run.make_games", make)
+    monkeypatch.setattr("gelada.draw.make_games", make)
     lines: list[str] = []
     return Threads(draw(experiment, start, None), deadline, lines.append), lines
 

@@ -19,7 +19,8 @@ from gelada.nets.network import Network, NetworkSettings
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.actor import Actor, Pace
-from gelada.roles.parameter_server import ParameterServer, Quorum
+from gelada.roles.admission import Quorum
+from gelada.roles.parameter_server import ParameterServer
 from gelada.seeding import game_seeds
 from gelada.types import Bytes, Game, Gradient, Ints, Trajectory, Version
 
@@ -81,6 +82,11 @@ class Sink:
     def __init__(self) -> None:
         self.trajectories: list[Trajectory] = []
         self.games: list[Game] = []
+        self.full = 1000
+
+    def room(self) -> None:
+        if len(self.trajectories) >= self.full:
+            raise Deadline("no room")
 
     def add(self, trajectory: Trajectory) -> None:
         self.trajectories.append(trajectory)
@@ -262,6 +268,19 @@ def test_two_servers_at_different_versions_are_never_mixed() -> None:
     random = torch.randn(scene.flat.layout.size, generator=torch.Generator().manual_seed(0))
     second.push(Gradient(0, Version(0, 0), 0, 1, 1, 0.0, 0.1, random[cut]))
     assert scene.play(1)[0].version == Version(0, 1)
+
+
+def test_without_a_limit_it_takes_the_newest_and_only_waits_for_room() -> None:
+    scene = Scene(pace=Pace(None), servers=2, start=Version(1, 7))
+    scene.play(3)
+    scene.publish()
+    scene.publish()
+    scene.play(1)
+    scene.sink.full = 5
+    with pytest.raises(Deadline, match="no room"):
+        scene.play(9)
+    assert [t.version.number for t in scene.sink.trajectories] == [7, 7, 7, 9, 9]
+    assert scene.actor.clock.steps == 5
 
 
 def on_catch(**arguments: Any) -> Scene:

@@ -17,8 +17,9 @@ from gelada.envs.stacking import stack_at
 from gelada.errors import Diverged
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.admission import Quorum
 from gelada.roles.learner import Learner
-from gelada.roles.parameter_server import ParameterServer, Quorum
+from gelada.roles.parameter_server import ParameterServer
 from gelada.roles.replay import Fifo, Replay, as_batch
 from gelada.seeding import generator
 from gelada.types import Gradient, Trajectory, Update, Version
@@ -123,7 +124,7 @@ def test_gradients_are_numbered_and_carry_their_samples() -> None:
         assert {(g.learner, g.version, g.parts) for g in server.pushed} == {(0, START, 9)}
         assert [g.samples for g in server.pushed] == [7, 7, 6] * 3
         assert {g.learning_rate for g in server.pushed} == {1e-2}
-        assert server.dropped == 0
+        assert server.counts() == (9, 0)
         assert server.pull().version == Version(1, 5)
     for parts in zip(*(s.pushed for s in scene.servers), strict=True):
         norm = torch.cat([g.values for g in parts]).norm().item()
@@ -172,8 +173,9 @@ def test_what_is_reported() -> None:
     scene.learner.step()
     assert scene.learner.finished
     one, two = scene.tracker.updates
-    assert (one.learner, one.version, one.steps) == (0, Version(1, 5), 120)
-    assert (two.version, two.steps) == (Version(1, 6), 140)
+    assert (one.learner, one.version, one.steps) == (0, Version(1, 5), 20)
+    assert (two.version, two.steps) == (Version(1, 6), 20)
+    assert one.traffic is None  # nothing crosses to servers over its own memory
     assert one.lag == (0.0, 0.5, 1.0)  # learning at 4 from the versions 4 and 3
     assert two.lag == (1.0, 1.5, 2.0)
     assert one.values["learning_rate"] == 1e-2

@@ -10,7 +10,8 @@ import torch
 
 from gelada.errors import Closed, Deadline, GeladaError
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameter_server import ParameterServer, Quorum
+from gelada.roles.admission import Quorum
+from gelada.roles.parameter_server import REPEATED, ParameterServer
 from gelada.types import Gradient, Version
 
 SIZE = 64
@@ -60,10 +61,8 @@ def test_the_same_push_twice_counts_once() -> None:
     one, two = make_server(), make_server()
     one.push(gradient())
     two.push(gradient())
-    again = two.push(gradient())
-    assert not again.counted
-    assert again.version == Version(0, 1)
-    assert two.dropped == 1
+    assert two.push(gradient()) == (Version(0, 1), False, REPEATED)
+    assert one.counts() == two.counts() == (1, 0)
     assert bits(one) == bits(two)
 
 
@@ -71,10 +70,10 @@ def test_the_same_push_twice_counts_once_while_others_are_awaited() -> None:
     once, twice = make_server(quorum=2), make_server(quorum=2)
     for server in (once, twice):
         assert server.push(gradient(learner=0)) == (Version(0, 0), True, "")
-    assert twice.push(gradient(learner=0)) == (Version(0, 0), False, "already there")
+    assert twice.push(gradient(learner=0)) == (Version(0, 0), False, REPEATED)
     for server in (once, twice):
         assert server.push(gradient(learner=1)) == (Version(0, 1), True, "")
-    assert (once.dropped, twice.dropped) == (0, 1)
+    assert once.counts() == twice.counts() == (2, 0)
     assert bits(once) == bits(twice)
 
 
@@ -82,19 +81,20 @@ def test_a_part_sent_again_after_it_stepped_is_refused() -> None:
     server = make_server()
     server.push(gradient(part=0, parts=2))
     before = bits(server)
-    assert not server.push(gradient(part=0, parts=2)).counted
+    assert server.push(gradient(part=0, parts=2)) == (Version(0, 0), False, REPEATED)
     assert bits(server) == before
 
 
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        (gradient(Version(1, 1), part=1, parts=3), "computed from"),  # stale
-        (gradient(Version(1, 3), part=1, parts=3), "computed from"),  # from nowhere
-        (gradient(Version(0, 2), part=1, parts=3), "computed from"),  # before a restore
-        (gradient(Version(0, 9), part=1, parts=3), "computed from"),  # the same, "newer"
-        (gradient(Version(1, 2), part=0, parts=3), "part 0, now at 1"),
-        (gradient(Version(1, 2), part=2, parts=3), "part 2, now at 1"),
+        (gradient(Version(1, 1), 1, part=1, parts=3), "computed from"),  # stale
+        (gradient(Version(1, 3), 1, part=1, parts=3), "computed from"),  # from nowhere
+        (gradient(Version(0, 2), 1, part=1, parts=3), "of epoch 0, now 1"),  # before a restore
+        (gradient(Version(0, 9), 1, part=1, parts=3), "of epoch 0, now 1"),  # the same, "newer"
+        (gradient(Version(2, 2), 1, part=1, parts=3), "of epoch 2, now 1"),
+        (gradient(Version(1, 2), 1, part=0, parts=3), "part 0, now at 1"),
+        (gradient(Version(1, 2), 1, part=2, parts=3), "part 2, now at 1"),
     ],
 )
 def test_what_does_not_count_changes_nothing_and_is_counted(wrong: Gradient, reason: str) -> None:
@@ -105,7 +105,7 @@ def test_what_does_not_count_changes_nothing_and_is_counted(wrong: Gradient, rea
     assert answer[:2] == (Version(1, 2), False)
     assert reason in answer.reason
     assert bits(server) == before
-    assert server.dropped == 1
+    assert server.counts() == (1, 1)
     assert server.push(gradient(Version(1, 2), part=1, parts=3)).counted
 
 
@@ -132,7 +132,7 @@ def test_quorum_table(quorum: int, learners: int) -> None:
     server = make_server(quorum)
     counted = [server.push(gradient(learner=i)).counted for i in range(learners)]
     assert counted == [True] * quorum + [False] * (learners - quorum)
-    assert server.dropped == learners - quorum
+    assert server.counts() == (quorum, learners - quorum)
     assert server.pull().version == Version(0, 1)
 
 

@@ -1,8 +1,8 @@
 """One version of all slices, whatever the workers and servers are doing meanwhile.
 
-Workers with backups run under a schedule drawn at random: one thread at a time, switched before
-every call to a server. No pull waits in these tests: a server without patience says Deadline, and
-the worker gives its turn away and asks again.
+Workers run under a schedule drawn at random: one thread at a time, switched before every call to
+a server. No pull waits in these tests: a server without patience says Deadline, and the worker
+gives its turn away and asks again.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from hypothesis import strategies as st
 
 from gelada.errors import Deadline
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameter_server import ANY, ParameterServer, Quorum
-from gelada.roles.pulling import pull_whole
+from gelada.roles.admission import Admission, Async, Quorum
+from gelada.roles.parameter_server import ParameterServer
+from gelada.roles.pulling import Pulled, pull_newest, pull_whole
+from gelada.roles.snapshots import ANY
 from gelada.types import Answer, Gradient, Params, Version
 
 SIZE = 64
 ROUNDS = 6
-Pull = Callable[[Sequence[Any], int], tuple[Version, torch.Tensor]]
+Pull = Callable[[Sequence[Any], Version], Pulled]
 
 
 class Baton:
@@ -71,136 +73,257 @@ class Remote:
 
     def push(self, gradient: Gradient) -> Answer:
         self.world.baton.switch(self.worker)
-        answer = self.world.servers[self.index].push(gradient)
+        server = self.world.servers[self.index]
+        before = bits(server)
+        answer = server.push(gradient)
+        if answer.counted:
+            self.world.counted.append((self.index, before[0], gradient))
+        else:
+            assert bits(server) == before
         self.world.look(self.index)
         return answer
 
 
-class World:
-    """Servers with a quorum, and workers that pull, compute and push."""
+def bits(server: ParameterServer) -> tuple[Any, ...]:
+    """Return everything a push could change, to be compared exactly."""
+    params, optimizer = server.state()
+    tensors = [params.values, server._values, *optimizer.values()]
+    waiting = sorted((i, g.values.numpy().tobytes()) for i, g in server._waiting.items())
+    return (params.version, [t.numpy().tobytes() for t in tensors], waiting)
 
-    def __init__(self, seed: int, servers: int, workers: int, backups: int, pull: Pull) -> None:
-        self.baton = Baton(seed, workers)
+
+class World:
+    """Servers, and workers that pull, compute and push until they have learned from ROUNDS.
+
+    Args:
+        seed: of the schedule and of the gradients.
+        servers: how many.
+        workers: how many.
+        admission: which gradients count.
+        pull: how a worker pulls.
+        repeats: workers send gradients again that they have sent before.
+        restores: somebody puts all servers, one after the other, back to an older version.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        servers: int,
+        workers: int,
+        admission: Admission,
+        pull: Pull,
+        repeats: bool = False,
+        restores: bool = False,
+    ) -> None:
+        self.baton = Baton(seed, workers + restores)
         self.servers = [
             ParameterServer(
-                torch.full((SIZE,), float(i)),
-                OptimizerSettings(),
-                Quorum(workers - backups),
-                Version(0, 0),
-                patience=0.0,
+                torch.full((SIZE,), float(i)), OptimizerSettings(), admission, Version(0, 0), 0.0
             )
             for i in range(servers)
         ]
         self.published: dict[tuple[int, Version], torch.Tensor] = {}
-        self.pulled: list[tuple[Version, torch.Tensor]] = []
+        self.pulled: list[Pulled] = []
+        self.counted: list[tuple[int, Version, Gradient]] = []  # server, its version, what it took
+        self.answers: list[Answer] = []  # to gradients that were sent again
+        self.refused_epochs = 0
         self.widest = 0
-        self._pull = pull
+        self._pull, self._repeats, self._last_epoch = pull, repeats, int(restores)
+        self._seed = seed
+        self._errors: list[BaseException] = []
         for index in range(servers):
             self.look(index)
-        threads = [
-            threading.Thread(target=self._work, args=(w, seed), daemon=True) for w in range(workers)
-        ]
+        jobs: list[tuple[Callable[[int], None], int]] = [(self._work, w) for w in range(workers)]
+        if restores:
+            jobs.append((self._restore, workers))
+        threads = [threading.Thread(target=self._run, args=job, daemon=True) for job in jobs]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(60)
+        assert self._errors == []
         assert not any(thread.is_alive() for thread in threads)
 
     def look(self, index: int) -> None:
-        """Note what a server has published, and how far the servers are apart."""
+        """Note what a server has published, and how far the servers of one epoch are apart."""
         params = self.servers[index].state()[0]
         self.published[index, params.version] = params.values
-        newest = [s.state()[0].version.number for s in self.servers]
-        self.widest = max(self.widest, max(newest) - min(newest))
+        newest = [s.state()[0].version for s in self.servers]
+        for epoch in {v.epoch for v in newest}:
+            numbers = [v.number for v in newest if v.epoch == epoch]
+            self.widest = max(self.widest, max(numbers) - min(numbers))
 
-    def whole(self, version: Version) -> torch.Tensor:
-        return torch.cat([self.published[i, version] for i in range(len(self.servers))])
+    def torn(self) -> int:
+        """Return how many pulls were not, slice by slice, what a server had published."""
+        return sum(not torch.equal(p.vector, self._join(p.versions)) for p in self.pulled)
 
     def mixed(self) -> int:
-        """Return how many pulls were not one version."""
-        return sum(not torch.equal(vector, self.whole(version)) for version, vector in self.pulled)
+        """Return how many pulls were not of one version."""
+        whole = [self._join([p.version] * len(self.servers)) for p in self.pulled]
+        return sum(not torch.equal(p.vector, w) for p, w in zip(self.pulled, whole, strict=True))
 
-    def _work(self, me: int, seed: int) -> None:
-        rng = np.random.default_rng((seed, me))
-        remotes = [Remote(self, i, me) for i in range(len(self.servers))]
-        self.baton.wait(me)
-        wanted = ANY
-        while wanted.number <= ROUNDS:
-            version, vector = self._pull(remotes, wanted)
-            self.pulled.append((version, vector))
-            for i in rng.permutation(len(remotes)):
-                values = torch.from_numpy(rng.normal(size=SIZE).astype(np.float32))
-                remotes[i].push(Gradient(me, version, 0, 1, 1, 0.0, 0.1, values))
-            wanted = version._replace(number=version.number + 1)
+    def _join(self, versions: Sequence[Version]) -> torch.Tensor:
+        nothing = torch.full((SIZE,), torch.nan)
+        return torch.cat([self.published.get((i, v), nothing) for i, v in enumerate(versions)])
+
+    def _run(self, job: Callable[[int], None], me: int) -> None:
+        try:
+            self.baton.wait(me)
+            job(me)
+        except BaseException as error:
+            self._errors.append(error)
         self.baton.leave(me)
 
+    def _work(self, me: int) -> None:
+        rng = np.random.default_rng((self._seed, me))
+        remotes = [Remote(self, i, me) for i in range(len(self.servers))]
+        wanted, sent = ANY, list[tuple[Remote, Gradient]]()
+        while wanted.epoch < self._last_epoch or wanted.number <= ROUNDS:
+            pulled = self._pull(remotes, wanted)
+            self.pulled.append(pulled)
+            for i in rng.permutation(len(remotes)):
+                values = torch.from_numpy(rng.normal(size=SIZE).astype(np.float32))
+                gradient = Gradient(me, pulled.versions[i], 0, 1, 1, 0.0, 0.1, values)
+                answer = remotes[i].push(gradient)
+                self.refused_epochs += answer.reason.startswith("of epoch")
+                sent.append((remotes[i], gradient))
+            if self._repeats:
+                remote, gradient = sent[rng.integers(len(sent))]
+                self.answers.append(remote.push(gradient))
+            wanted = pulled.version._replace(number=pulled.version.number + 1)
 
-def naive(servers: Sequence[Any], at_least: Version) -> tuple[Version, torch.Tensor]:
-    """Take anything new enough from each server."""
+    def _restore(self, me: int) -> None:
+        """Wait for version 3 everywhere, then take all servers back to version 2."""
+        while min(server.state()[0].version.number for server in self.servers) < 3:
+            self.baton.switch(me)
+        for i, server in enumerate(self.servers):
+            server.restore(Version(1, 2), self.published[i, Version(0, 2)], {})
+            self.look(i)
+            self.baton.switch(me)
+
+
+def newest(servers: Sequence[Any], at_least: Version) -> Pulled:
+    """Pull as an asynchronous learner does."""
+    return pull_newest(servers)
+
+
+def naive(servers: Sequence[Any], at_least: Version) -> Pulled:
+    """Take anything new enough from each server, and call it the first one's version."""
     slices = [server.pull(at_least) for server in servers]
-    return slices[0].version, torch.cat([params.values for params in slices])
+    versions = tuple(params.version for params in slices)
+    return Pulled(versions[0], torch.cat([params.values for params in slices]), versions, 0)
+
+
+seeds = st.integers(0, 2**32 - 1)
 
 
 @settings(max_examples=25)
 @given(
-    seed=st.integers(0, 2**32 - 1),
-    servers=st.integers(2, 4),
-    workers=st.integers(1, 4),
-    data=st.data(),
-)
+    seed=seeds, servers=st.integers(2, 4), workers=st.integers(1, 4), again=st.booleans(),
+    restores=st.booleans(), data=st.data(),
+)  # fmt: skip
 def test_a_pull_is_never_mixed_and_servers_never_differ_by_more_than_one(
-    seed: int, servers: int, workers: int, data: st.DataObject
+    seed: int, servers: int, workers: int, again: bool, restores: bool, data: st.DataObject
 ) -> None:
-    backups = data.draw(st.integers(0, workers - 1))
-    world = World(seed, servers, workers, backups, pull_whole)
-    assert len(world.pulled) >= ROUNDS
-    assert max(version.number for version, _ in world.pulled) >= ROUNDS
+    quorum = Quorum(workers - data.draw(st.integers(0, workers - 1)))
+    world = World(seed, servers, workers, quorum, pull_whole, again, restores)
+    assert max(pulled.version for pulled in world.pulled) >= Version(int(restores), ROUNDS)
     assert world.mixed() == 0
     assert world.widest <= 1
+    assert len(world.answers) == (len(world.pulled) if again else 0)
+    assert not any(answer.counted for answer in world.answers)
+    for index, server in enumerate(world.servers):  # every step has its quorum, of its own version
+        taken = [(at, g) for i, at, g in world.counted if i == index]
+        assert all(g.version == at for at, g in taken)
+        assert len({(g.learner, at) for at, g in taken}) == len(taken)
+        steps = [at for at, _ in taken]
+        last = server.pull().version
+        made = [at.number for at in set(steps) if at.epoch == last.epoch]
+        full = [n for n in made if steps.count(last._replace(number=n)) == quorum.count]
+        assert sorted(full) == list(range(2 if restores else 0, last.number))
+
+
+def test_gradients_of_the_old_epoch_are_refused_in_these_schedules() -> None:
+    worlds = [World(seed, 3, 3, Quorum(2), pull_whole, restores=True) for seed in range(5)]
+    assert sum(world.refused_epochs for world in worlds) >= 5
+    for world in worlds:
+        assert all(g.version.epoch == at.epoch for _, at, g in world.counted)
+
+
+@settings(max_examples=15)
+@given(
+    seed=seeds, servers=st.integers(1, 3), workers=st.integers(1, 4), again=st.booleans(),
+    staleness=st.integers(0, 3), restores=st.booleans(),
+)  # fmt: skip
+def test_asynchronous_gradients_make_a_step_each_unless_they_are_too_old(
+    seed: int, servers: int, workers: int, again: bool, staleness: int, restores: bool
+) -> None:
+    world = World(seed, servers, workers, Async(staleness), newest, again, restores)
+    assert world.torn() == 0
+    assert not any(answer.counted for answer in world.answers)
+    for index, server in enumerate(world.servers):
+        taken = [(at, g.version) for i, at, g in world.counted if i == index]
+        assert all(at.epoch == v.epoch for at, v in taken)
+        assert all(0 <= at.number - v.number <= staleness for at, v in taken)
+        last = server.pull().version
+        made = [at for at, _ in taken if at.epoch == last.epoch]
+        begun = 2 if restores else 0
+        assert [at.number for at in made] == list(range(begun, last.number))  # one step each
+
+
+def test_asynchronous_schedules_make_gradients_old_and_drop_some() -> None:
+    lags, sent = set[int](), 0
+    for seed in range(5):
+        world = World(seed, 2, 4, Async(2), newest)
+        lags |= {at.number - g.version.number for _, at, g in world.counted}
+        sent += 2 * len(world.pulled)
+        assert sent > len(world.counted)
+    assert lags == {0, 1, 2}
 
 
 def test_these_schedules_would_mix_versions_in_a_naive_pull() -> None:
-    worlds = [World(seed, 3, 3, 1, naive) for seed in range(10)]
+    worlds = [World(seed, 3, 3, Quorum(2), naive) for seed in range(10)]
     assert sum(world.mixed() for world in worlds) > 10
 
 
+def make_servers(count: int, version: Version = ANY) -> list[ParameterServer]:
+    return [
+        ParameterServer(torch.ones(SIZE), OptimizerSettings(), Quorum(1), version, 0.0)
+        for _ in range(count)
+    ]
+
+
+def go_on(server: ParameterServer) -> None:
+    """Make the next version of one server's slice."""
+    version = server.pull().version
+    server.push(Gradient(0, version, 0, 1, 1, 0.0, 0.1, torch.ones(SIZE)))
+
+
 def test_one_server_is_asked_once() -> None:
-    server = ParameterServer(
-        torch.ones(SIZE), OptimizerSettings(), Quorum(1), Version(2, 5), patience=0.0
-    )
-    version, values = pull_whole([server], Version(0, 5))
-    assert version == Version(2, 5)
-    assert values is server.pull().values  # the snapshot itself: nothing is copied
+    (server,) = make_servers(1, Version(2, 5))
+    pulled = pull_whole([server], Version(0, 5))
+    assert (pulled.version, pulled.versions) == (Version(2, 5), (Version(2, 5),))
+    assert pulled.vector is server.pull().values  # the snapshot itself: nothing is copied
+    assert pulled.moved == 4 * SIZE
     with pytest.raises(Deadline):
         pull_whole([server], Version(2, 6))
 
 
 def test_exactly_finds_the_older_version_at_all_servers() -> None:
-    servers = [
-        ParameterServer(torch.ones(SIZE), OptimizerSettings(), Quorum(1), Version(0, 0), 0.0)
-        for _ in range(2)
-    ]
-    for number, who in [(0, servers), (1, servers[:1])]:
-        for server in who:
-            server.push(Gradient(0, Version(0, number), 0, 1, 1, 0.0, 0.1, torch.ones(SIZE)))
+    servers = make_servers(2)
+    for server in (*servers, servers[0]):
+        go_on(server)
     # the first is at 2, the second at 1
-    version, values = pull_whole(servers, Version(0, 1), exactly=True)
-    assert version == Version(0, 1)
-    assert torch.equal(values[:SIZE], values[SIZE:])
+    pulled = pull_whole(servers, Version(0, 1), exactly=True)
+    assert pulled.version == Version(0, 1)
+    assert torch.equal(pulled.vector[:SIZE], pulled.vector[SIZE:])
     with pytest.raises(Deadline):
         pull_whole(servers)  # version 2 of the second is not there yet
 
 
 def test_a_server_that_went_on_meanwhile_still_has_the_version_the_others_are_at() -> None:
     """The first server says 0, the second 1, and by then the first is at 2: the answer is 1."""
-    servers = [
-        ParameterServer(torch.ones(SIZE), OptimizerSettings(), Quorum(1), Version(0, 0), 0.0)
-        for _ in range(2)
-    ]
-
-    def go_on(server: ParameterServer) -> None:
-        version = server.pull().version
-        server.push(Gradient(0, version, 0, 1, 1, 0.0, 0.1, torch.ones(SIZE)))
+    servers = make_servers(2)
 
     class Busy:
         def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
@@ -212,6 +335,18 @@ def test_a_server_that_went_on_meanwhile_still_has_the_version_the_others_are_at
 
     go_on(servers[1])
     remotes: Any = [Busy(), servers[1]]
-    version, values = pull_whole(remotes)
-    assert version == Version(0, 1)
-    assert torch.equal(values[:SIZE], values[SIZE:])
+    pulled = pull_whole(remotes)
+    assert pulled.version == Version(0, 1)
+    assert torch.equal(pulled.vector[:SIZE], pulled.vector[SIZE:])
+    assert pulled.moved == 3 * 4 * SIZE  # the first slice came twice
+
+
+def test_the_newest_may_be_of_several_versions() -> None:
+    servers = make_servers(3)
+    for server in (servers[1], servers[1], servers[2]):
+        go_on(server)
+    pulled = pull_newest(servers)
+    assert pulled.versions == (Version(0, 0), Version(0, 2), Version(0, 1))
+    assert pulled.version == Version(0, 2)
+    assert pulled.moved == 3 * 4 * SIZE
+    assert torch.equal(pulled.vector, torch.cat([s.pull().values for s in servers]))

@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from conftest import random_trajectory
 from gelada.errors import Closed, Deadline
-from gelada.roles.replay import Fifo, Replay, Rounds, as_batch
-from gelada.types import Batch, Trajectory
+from gelada.roles.replay import Fifo, FifoWindows, Replay, Rounds, as_batch
+from gelada.types import Batch, Trajectory, Version
 
 PLAYED = (
     "frames",
@@ -142,6 +142,140 @@ def test_rounds_leaves_other_trajectories_where_they_are() -> None:
     assert taken is not None
     assert [t.version.number for t in taken] == [2, 0]
     assert [t.version.number for t in stored] == [1]
+
+
+def test_rounds_of_a_bundle_are_those_of_its_own_actors() -> None:
+    replay = Replay(Rounds(2, first=4), capacity=9, patience=0)
+    for number, (actor, round) in enumerate([(5, 0), (4, 1), (3, 0), (4, 0), (5, 1)]):
+        replay.add(marked(number, actor, round))
+    with pytest.raises(Deadline):
+        replay.sample()  # actor 3 is another bundle's, and its trajectory should not be here
+    replay = Replay(Rounds(2, first=4), capacity=9, patience=0)
+    for number, (actor, round) in enumerate([(5, 0), (4, 1), (4, 0), (5, 1)]):
+        replay.add(marked(number, actor, round))
+    assert [numbers(replay.sample()) for _ in range(2)] == [[2, 0], [1, 3]]
+
+
+def windows(first: int, games: int) -> Trajectory:
+    """Return a trajectory of so many games, whose actions are the windows' numbers."""
+    rng = np.random.default_rng(first)
+    trajectory = random_trajectory(rng, games=games, length=2, stack=1, frame_shape=(1, 1))
+    numbered = np.arange(first, first + games)
+    for name in PLAYED[:-1]:  # all fields but the empty state say which window they are of
+        field = getattr(trajectory, name)
+        field[:] = numbered.reshape(-1, *[1] * (field.ndim - 1)) % (2 if field.dtype == bool else 9)
+    return trajectory._replace(actions=np.repeat(numbered[:, None], 2, axis=1))
+
+
+class WindowsAgainstAList(RuleBasedStateMachine):
+    """Fifo of windows does what a list of windows does, with room as in a bundle."""
+
+    count, full = 5, 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        select = FifoWindows(self.count)
+        self.replay = Replay(select, capacity=100, patience=0, full=self.full)
+        self.model: list[int] = []
+        self.added = self.taken = 0
+        self.sizes: list[int] = []  # windows left of each trajectory that waits
+
+    @rule(games=st.integers(1, 12))
+    def add(self, games: int) -> None:
+        self.replay.add(windows(self.added, games))
+        self.model += range(self.added, self.added + games)
+        self.added += games
+        self.sizes.append(games)
+
+    @rule()
+    def sample(self) -> None:
+        if len(self.model) < self.count:
+            with pytest.raises(Deadline):
+                self.replay.sample()
+            return
+        batch = self.replay.sample()
+        want, self.model = self.model[: self.count], self.model[self.count :]
+        assert batch.actions[:, 0].tolist() == want  # in order, whole, each once
+        assert batch.keys.tolist() == list(range(self.taken, self.taken + self.count))
+        for name in PLAYED[:-1]:
+            field, marks = getattr(batch, name).flatten(1), torch.tensor(want)[:, None]
+            if name != "actions":
+                marks = marks % (2 if field.dtype == torch.bool else 9)
+            assert (field.long() == marks).all(), name
+        self.taken += self.count
+        missing = self.count
+        while missing:
+            first = min(self.sizes[0], missing)
+            self.sizes[0] -= first
+            missing -= first
+            if not self.sizes[0]:
+                self.sizes.pop(0)
+
+    @invariant()
+    def there_is_room_while_few_wait(self) -> None:
+        assert self.replay.depth == len(self.sizes)
+        if len(self.sizes) < self.full:
+            self.replay.room()
+        else:
+            with pytest.raises(Deadline, match="no room for 0 s: the learner takes nothing"):
+                self.replay.room()
+
+
+TestWindowsAgainstAList: Any = WindowsAgainstAList.TestCase
+
+
+def test_windows_are_cut_without_copies_and_keep_their_version() -> None:
+    trajectory = windows(0, 8)._replace(version=Version(1, 6))
+    stored = deque([trajectory])
+    taken = FifoWindows(3).take(stored)
+    assert taken is not None
+    assert [len(t.actions) for t in (*taken, *stored)] == [3, 5]
+    for part in (*taken, *stored):
+        assert part.version == Version(1, 6)
+        assert np.shares_memory(part.frames, trajectory.frames)
+
+
+def test_room_is_the_capacity_unless_it_is_given() -> None:
+    for full, allowed in [(None, 4), (2, 2)]:
+        replay = Replay(Fifo(1), capacity=4, patience=0, full=full)
+        for number in range(allowed):
+            replay.room()
+            replay.add(marked(number))
+        with pytest.raises(Deadline):
+            replay.room()
+        replay.sample()
+        replay.room()
+        assert replay.dropped == 0
+
+
+def test_who_waits_for_room_is_woken_by_a_sample_and_by_close() -> None:
+    replay = Replay(Fifo(1), capacity=9, patience=60, full=1)
+    out: list[Any] = []
+
+    def play() -> None:
+        try:
+            for number in range(3):
+                replay.room()
+                replay.add(marked(number))
+                out.append(number)
+        except Closed:
+            out.append(Closed)
+
+    thread = threading.Thread(target=play)
+    thread.start()
+    assert numbers(replay.sample()) == [0]
+    assert numbers(replay.sample()) == [1]
+    assert numbers(replay.sample()) == [2]
+    thread.join(60)
+    assert out == [0, 1, 2]
+    replay.add(marked(3))
+    thread = threading.Thread(target=play)
+    thread.start()
+    replay.close()
+    thread.join(60)
+    assert out == [0, 1, 2, Closed]
+    with pytest.raises(Closed):
+        replay.room()
 
 
 def in_a_thread(replay: Replay) -> tuple[threading.Thread, list[Any]]:

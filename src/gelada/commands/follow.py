@@ -22,7 +22,7 @@ LOWEST = 19
 
 @dataclass(frozen=True)
 class Follow:
-    """Evaluate and film each newest checkpoint of a run while it learns, at low priority."""
+    """Evaluate and film a run's newest checkpoints as it learns."""
 
     run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
     """Folder of the run."""

@@ -23,7 +23,7 @@ from gelada.roles.tracker import StopRule, TrackerSettings
 
 HELP = {"-h", "--help"}
 
-STOP_FLAGS = "--steps, --minutes or --until-score"
+STOP_FLAGS = "--steps, --minutes, --until-score or --until-evaluated"
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ def _print(data: dict[str, Any], plan: Plan, note: str, printer: Printer) -> Non
             settings.add_row(group, str(values))
     printer.console.print(settings)
     roles = Table(title="plan", title_justify="left")
-    for column in ("role", "class", "process", "thread of its own"):
+    for column in ("role", "class", "bundle", "thread of its own"):
         roles.add_column(column)
     for alike in alike_nodes(plan):
         first, last = alike[0], alike[-1]
@@ -181,4 +181,4 @@ def alike_nodes(plan: Plan) -> list[list[Node]]:
 
 
 def _from_to(first: str, last: str) -> str:
-    return first if first == last else f"{first} … {last}"
+    return first if first == last else f"{first} … {last.rpartition('-')[2]}"

@@ -80,7 +80,7 @@ def main(args: Sequence[str]) -> int:
 
 def resumed_run(args: Sequence[str]) -> Path | None:
     """Return the folder after --resume, or None."""
-    for word, following in zip(args, [*args[1:], ""], strict=True):
+    for word, following in zip(args, [*args, ""][1:], strict=True):
         if word == "--resume" and following:
             return Path(following)
         if word.startswith("--resume="):
@@ -224,7 +224,8 @@ def stop_in_words(rule: StopRule) -> str:
     if rule.minutes is not None:
         parts.append(f"{rule.minutes:g} min")
     if rule.until_evaluated is not None:
-        parts.append(f"evaluated score {rule.until_evaluated}")
+        goal = rule.until_evaluated
+        parts.append(f"evaluated score {goal if isinstance(goal, str) else f'{goal:g}'}")
     return f"until {' or '.join(parts)}" if parts else "until Ctrl-C"
 
 

@@ -270,6 +270,7 @@ class Tracker:
                 "best": self._status.best,
                 "best_game": self._status.best_game,
                 "recent_scores": list(self._recent),
+                "parameters": self._layout.count,
             }
         if mixed:
             counters["server_versions"] = [version.number for version in versions]

@@ -1,0 +1,129 @@
+"""Draws the pictures of docs/dba3c.md from the ledger.
+
+python benchmarks/plots.py
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+import dba3c
+from ledger import LEDGER, Cell, Ledger, Line, finished
+
+ROOT = Path(__file__).resolve().parent.parent
+PICTURES = ROOT / "docs" / "pictures"
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def main() -> int:
+    """Draw every picture whose figures are there; return 0."""
+    lines = Ledger(LEDGER).lines()
+    drawings = {
+        "dba3c-delay.png": draw_delays,
+        "dba3c-servers.png": draw_servers,
+        "dba3c-pong.png": draw_pong,
+    }
+    for name, draw in drawings.items():
+        figure = Figure(figsize=(9, 4.2), dpi=110, layout="constrained")
+        FigureCanvasAgg(figure)
+        if draw(figure, lines):
+            figure.savefig(PICTURES / name)
+            print(name)
+    return 0
+
+
+def draw_delays(figure: Figure, lines: list[Line]) -> bool:
+    """Draw score against steps, a line for each delay."""
+    axes = figure.subplots()
+    found = [(d, r) for d in dba3c.DELAYS if (r := result(dba3c.delay_cell(d), lines))]
+    for i, (delay, own) in enumerate(found):
+        colour = (0.1 + 0.8 * i / len(dba3c.DELAYS), 0.25, 0.75 - 0.6 * i / len(dba3c.DELAYS))
+        points = [(s, y) for s, y in zip(own["steps"], own["score"], strict=True) if y is not None]
+        xs, ys = [s / 1000 for s, _ in points], [y for _, y in points]
+        axes.plot(xs, ys, color=colour, label=f"{delay} updates")
+    finish(axes, "thousand steps", "score (mean of 50 training games)", "delay")
+    axes.set_title("Pong: parameters that are exactly so many updates old, equal steps, seed 1")
+    return bool(found)
+
+
+def draw_servers(figure: Figure, lines: list[Line]) -> bool:
+    """Draw datapoints per second against servers behind limited links, and against workers."""
+    left, right = figure.subplots(1, 2)
+    servers = cell_result("dba3c-servers", lines)
+    workers = cell_result("dba3c-workers", lines)
+    if not (servers and workers):
+        return False
+    counts = list(dba3c.SERVERS)
+    rates = [servers["servers"][str(c)]["datapoints_per_s"] for c in counts]
+    left.plot(counts, rates, "o-", color="tab:blue", label="20 MB/s a server")
+    free = servers["servers"]["1, no limit"]["datapoints_per_s"]
+    left.axhline(free, color="tab:grey", linestyle="--", label="1 server, no limit")
+    left.set_xticks(counts)
+    finish(left, "parameter servers", "datapoints/s", "8 workers, 50 ms a gradient")
+    many = list(dba3c.WORKERS)
+    reached = [workers["workers"][str(c)]["datapoints_per_s"] for c in many]
+    right.plot(many, reached, "o-", color="tab:blue", label="measured")
+    ideal = [reached[0] * c for c in many]
+    right.plot(many, ideal, "--", color="tab:grey", label="in proportion")
+    finish(right, "workers", "datapoints/s", "2 servers, 50 ms a gradient")
+    return True
+
+
+def draw_pong(figure: Figure, lines: list[Line]) -> bool:
+    """Draw score against seconds of the timed runs, synchronous and asynchronous."""
+    by_steps, by_time = figure.subplots(1, 2, sharey=True)
+    found = False
+    for timed, name, colour in (
+        (dba3c.SYNCHRONOUS, "synchronous", "tab:blue"),
+        (dba3c.ASYNCHRONOUS, "asynchronous", "tab:orange"),
+    ):
+        for seed in dba3c.SEEDS:
+            line = finished([x for x in lines if timed.train_cell(seed).matches(x)])
+            if line is None:
+                continue
+            found = True
+            data = gzip.decompress((RESULTS / line["log"] / "metrics.jsonl.gz").read_bytes())
+            rows = [json.loads(row) for row in data.decode().splitlines()]
+            rows = [row for row in rows if row["score"] is not None]
+            scores = [row["score"] for row in rows]
+            style: dict[str, Any] = {"color": colour, "alpha": 1.0 if seed == 1 else 0.55}
+            by_steps.plot([r["steps"] / 1000 for r in rows], scores, **style)
+            by_time.plot(
+                [r["seconds"] for r in rows], scores, label=f"{name}, seed {seed}", **style
+            )
+    finish(by_steps, "thousand steps", "score (mean of 50 training games)", "")
+    finish(by_time, "seconds", "", "dba3c-pong")
+    return found
+
+
+def finish(axes: Any, x: str, y: str, title: str) -> None:
+    """Name the axes, add a grid and a legend if there is something to tell apart."""
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(alpha=0.3)
+    axes.set_xlim(left=0)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(title=title or None, fontsize=8)
+
+
+def cell_result(what: str, lines: list[Line]) -> dict[str, Any] | None:
+    """Return the result of the only cell of that name, or None."""
+    (cell,) = (cell for cell in dba3c.all_cells() if cell.what == what)
+    return result(cell, lines)
+
+
+def result(cell: Cell, lines: list[Line]) -> dict[str, Any] | None:
+    """Return a cell's result, or None if it is missing."""
+    line = finished([line for line in lines if cell.matches(line)])
+    return None if line is None else line["result"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

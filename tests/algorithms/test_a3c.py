@@ -1,0 +1,254 @@
+"""A3C's loss and its gradient against the paper's own sums (Mnih et al. 2016, algorithm S3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_net, random_trajectory
+from gelada.algorithms.a3c import A3C, Whole
+from gelada.envs.stacking import stack_at
+from gelada.nets.network import NetworkSettings
+from gelada.roles.replay import as_batch
+
+Array = np.ndarray[Any, Any]
+N, T, A = 3, 7, 4
+ALGORITHM = A3C(gamma=0.9, n=3, value_coefficient=0.7, entropy=0.03, reward_clip="none")
+WAYS = {
+    "plain": ALGORITHM,
+    "one step": replace(ALGORITHM, n=1),
+    "whole windows": replace(ALGORITHM, n=20),
+    "ratio clip": replace(ALGORITHM, ratio_clip=1.2),
+    "signs of rewards": replace(ALGORITHM, reward_clip="sign"),
+    "as it comes": A3C(),
+}
+
+
+class Given:
+    """A network whose outputs, for all observations, are the parameters themselves."""
+
+    def __init__(self, logits: Array, values: Array) -> None:
+        self.logits = torch.from_numpy(logits.astype(np.float32)).requires_grad_(True)
+        self.values = torch.from_numpy(values.astype(np.float32)).requires_grad_(True)
+
+    def __call__(self, stacks: torch.Tensor) -> dict[str, torch.Tensor]:
+        assert len(stacks) == N * (T + 1)
+        return {"policy": self.logits.flatten(0, 1), "value": self.values.view(-1, 1)}
+
+
+class Case:
+    """Three random windows, and what a network says about their eight observations each."""
+
+    def __init__(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.played = random_trajectory(rng, games=N, length=T, actions=A)
+        self.logits, self.values = rng.normal(size=(N, T + 1, A)), rng.normal(size=(N, T + 1))
+        self.weights = np.array([1.0, 2.0, 0.5])
+
+    def run(self, algorithm: A3C) -> tuple[torch.Tensor, dict[str, torch.Tensor], Given]:
+        """Return the loss, its terms and the network with gradients."""
+        batch = as_batch([self.played])._replace(weights=torch.from_numpy(self.weights).float())
+        net = Given(self.logits, self.values)
+        aux = algorithm.start()
+        prepared = algorithm.prepare(make_net(), batch, aux)
+        whole = prepared.select(torch.randperm(N * T))
+        total, terms = algorithm.loss(net, whole, aux)  # type: ignore[arg-type]  # as good as one
+        torch.autograd.backward(total)
+        return total.detach(), terms, net
+
+
+class Slow:
+    """Algorithm S3, step by step in float64, with the gradient as the paper writes it.
+
+    Beyond the paper: terms are means over the steps that count, half the squared error is the
+    value loss, an action of an older policy weighs pi / mu (clipped), and a truncated step does
+    not count while the one before it bootstraps from its observation.
+    """
+
+    def __init__(self, case: Case, algorithm: A3C) -> None:
+        self.case, self.algorithm = case, algorithm
+        self.d_logits, self.d_values = np.zeros((N, T + 1, A)), np.zeros((N, T + 1))
+        self.rows: list[dict[str, float]] = []
+        counted = case.played.counted * case.weights[:, None]
+        self.total_weight = counted.sum()
+        for b in range(N):
+            for start in range(0, T, algorithm.n):
+                self.fragment(b, start, min(start + algorithm.n, T))
+
+    def fragment(self, b: int, start: int, end: int) -> None:
+        """Go from t_start to the last state, then backwards."""
+        played, values = self.case.played, self.case.values
+        target = values[b, end]
+        for i in range(end - 1, start - 1, -1):
+            if played.truncated[b, i]:
+                target = values[b, i]
+                continue
+            reward = float(played.rewards[b, i])
+            reward = float(np.sign(reward)) if self.algorithm.reward_clip == "sign" else reward
+            target = reward + (0.0 if played.terminated[b, i] else self.algorithm.gamma * target)
+            if played.counted[b, i]:
+                self.accumulate(b, i, float(target))
+
+    def accumulate(self, b: int, i: int, target: float) -> None:
+        """Accumulate gradients of one step."""
+        case, algorithm = self.case, self.algorithm
+        weight = case.weights[b] / self.total_weight
+        policy = np.exp(case.logits[b, i]) / np.exp(case.logits[b, i]).sum()
+        action, value = int(case.played.actions[b, i]), case.values[b, i]
+        ratio = policy[action] / np.exp(case.played.log_probs[b, i])
+        advantage = target - value
+        if algorithm.ratio_clip:
+            advantage *= min(ratio, algorithm.ratio_clip)
+        entropy = -(policy * np.log(policy)).sum()
+        d_log = np.eye(A)[action] - policy
+        d_entropy = -policy * (np.log(policy) + entropy)
+        self.d_logits[b, i] -= weight * (advantage * d_log + algorithm.entropy * d_entropy)
+        self.d_values[b, i] -= weight * algorithm.value_coefficient * (target - value)
+        self.rows.append({
+            "weight": weight, "policy_loss": -np.log(policy[action]) * advantage,
+            "value_loss": (target - value) ** 2 / 2, "entropy": entropy,
+            "kl": ratio - 1 - np.log(ratio), "advantage": advantage, "value": value,
+            "target": target,
+        })  # fmt: skip
+
+    def mean(self, name: str) -> float:
+        return sum(row["weight"] * row[name] for row in self.rows)
+
+    def terms(self) -> dict[str, float]:
+        names = ("policy_loss", "value_loss", "entropy", "kl", "advantage", "value")
+        errors = self.mean("target") - self.mean("value")
+        spread = sum(r["weight"] * (r["target"] - self.mean("target")) ** 2 for r in self.rows)
+        rest = sum(r["weight"] * (r["target"] - r["value"] - errors) ** 2 for r in self.rows)
+        return {name: self.mean(name) for name in names} | {"explained_variance": 1 - rest / spread}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_loss_its_terms_and_its_gradient_are_the_papers(seed: int, way: str) -> None:
+    algorithm, case = WAYS[way], Case(seed)
+    assert case.played.terminated.any()
+    assert case.played.truncated.any()
+    total, terms, net = case.run(algorithm)
+    slow = Slow(case, algorithm)
+    want = slow.terms()
+    assert terms.keys() == want.keys()
+    for name, value in want.items():
+        assert terms[name].item() == pytest.approx(value, rel=1e-4, abs=1e-5), name
+    loss = want["policy_loss"] + algorithm.value_coefficient * want["value_loss"]
+    loss -= algorithm.entropy * want["entropy"]
+    assert total.item() == pytest.approx(loss, rel=1e-4, abs=1e-5)
+    assert net.logits.grad is not None
+    assert net.values.grad is not None
+    np.testing.assert_allclose(net.logits.grad, slow.d_logits, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(net.values.grad, slow.d_values, rtol=1e-4, atol=1e-6)
+    assert not net.logits.grad[:, T].any()  # the last observation only bootstraps, held fixed
+    assert not net.values.grad[:, T].any()
+
+
+def test_the_ways_differ() -> None:
+    """What the test above would miss if a setting did nothing."""
+    totals = {way: Case(2).run(algorithm)[0].item() for way, algorithm in WAYS.items()}
+    assert len({round(total, 5) for total in totals.values()}) == len(WAYS)
+
+
+@pytest.mark.parametrize("garbage", [1e30, np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("ratio_clip", [0.0, 1.2])
+def test_steps_that_do_not_count_move_nothing_whatever_they_hold(
+    garbage: float, ratio_clip: float
+) -> None:
+    algorithm = replace(ALGORITHM, ratio_clip=ratio_clip)
+    case, spoilt = Case(2), Case(2)
+    lost = ~case.played.counted
+    assert (lost & ~case.played.truncated).any()
+    spoilt.played.log_probs[lost] = garbage
+    spoilt.played.rewards[spoilt.played.truncated] = garbage
+    spoilt.played.actions[lost] = 0
+    total, terms, net = case.run(algorithm)
+    spoilt_total, spoilt_terms, spoilt_net = spoilt.run(algorithm)
+    assert torch.equal(total, spoilt_total)
+    for name in terms:
+        assert torch.equal(terms[name], spoilt_terms[name]), name
+    for one, other in [(net.logits, spoilt_net.logits), (net.values, spoilt_net.values)]:
+        assert one.grad is not None
+        assert other.grad is not None
+        assert torch.equal(one.grad, other.grad)
+        assert not one.grad[:, :T][torch.from_numpy(lost)].any()
+
+
+def test_a_batch_in_which_nothing_counts_moves_nothing() -> None:
+    case = Case(0)
+    case.played.counted[:] = False
+    total, _, net = case.run(ALGORITHM)
+    assert total.item() == 0.0
+    assert net.logits.grad is not None
+    assert not net.logits.grad.any()
+
+
+def test_all_observations_are_looked_at_once_in_the_order_of_their_steps() -> None:
+    net = make_net(NetworkSettings(torso="tiny", width=8, stack=3))
+    rng = np.random.default_rng(5)
+    sent = [random_trajectory(rng, actor, games=2, length=4) for actor in range(2)]
+    shown: list[torch.Tensor] = []
+
+    class Showing:
+        def __call__(self, stacks: torch.Tensor) -> Any:
+            shown.append(stacks)
+            return net(stacks)
+
+    algorithm, batch = A3C(), as_batch(sent)
+    prepared: Whole = algorithm.prepare(net, batch, algorithm.start())
+    assert prepared.size == 16
+    algorithm.loss(Showing(), prepared, algorithm.start())  # type: ignore[arg-type]  # as good as one
+    (stacks,) = shown
+    plain = [
+        np.concatenate([stack_at(s.frames, s.ages, t, 3) for s in sent], axis=0) for t in range(5)
+    ]
+    want = torch.stack([net.see(torch.from_numpy(p)) for p in plain], dim=1).flatten(0, 1)
+    assert torch.equal(stacks, want)
+
+
+@pytest.mark.parametrize(("steps", "done"), [(0, 0.0), (250, 0.25), (1000, 1.0), (5000, 1.0)])
+def test_learning_rate_and_entropy_move_in_a_straight_line(steps: int, done: float) -> None:
+    algorithm = A3C(lr=4e-3, lr_end=1e-3, entropy=0.02, entropy_end=0.005, anneal_steps=1000)
+    aux = algorithm.start()
+    assert algorithm.learning_rate(aux) == 4e-3
+    assert float(aux["entropy"]) == 0.02
+    algorithm.after(aux, {}, steps)
+    assert algorithm.learning_rate(aux) == pytest.approx(4e-3 - 3e-3 * done)
+    assert float(aux["entropy"]) == pytest.approx(0.02 - 0.015 * done)
+
+
+def test_without_anneal_steps_the_end_is_there_at_once() -> None:
+    algorithm = A3C(lr=1e-3, lr_end=1e-4, anneal_steps=0)
+    aux = algorithm.start()
+    algorithm.after(aux, {}, 1)
+    assert algorithm.learning_rate(aux) == pytest.approx(1e-4)
+
+
+def test_the_entropy_weight_of_the_moment_is_the_one_that_counts() -> None:
+    algorithm, case = ALGORITHM, Case(1)
+    prepared = algorithm.prepare(make_net(), as_batch([case.played]), algorithm.start())
+    totals, entropies = [], []
+    for weight in (0.0, 0.5):
+        aux = algorithm.start() | {"entropy": torch.tensor(weight)}
+        net: Any = Given(case.logits, case.values)
+        total, terms = algorithm.loss(net, prepared, aux)
+        totals.append(total.item())
+        entropies.append(terms["entropy"].item())
+    assert totals[0] - totals[1] == pytest.approx(0.5 * entropies[0], rel=1e-4)
+
+
+def test_acting_adds_the_noise_to_the_logits_and_takes_the_best() -> None:
+    net, algorithm = make_net(), A3C()
+    stacks = torch.randn(20, 3, 10, 5, generator=torch.Generator().manual_seed(6))
+    noise = algorithm.noise((20, 3), torch.Generator().manual_seed(7))
+    actions, scores = algorithm.act(net, stacks, noise)
+    assert torch.equal(scores, net(stacks)["policy"])
+    assert torch.equal(actions, (scores + noise).argmax(dim=1))
+    want = scores.log_softmax(dim=1)[torch.arange(20), actions]
+    torch.testing.assert_close(algorithm.log_probs(scores, actions), want)
+    assert algorithm.heads(6) == {"policy": 6, "value": 1}

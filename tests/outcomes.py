@@ -1,0 +1,91 @@
+"""Whole runs in miniature, and what is left of them: compared bit for bit by several tests."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from gelada.chaos import NONE, Chaos
+from gelada.draw import draw
+from gelada.place.inline import Inline
+from gelada.place.threads import Threads
+from gelada.presets import Experiment
+from gelada.roles.tracker import Status
+from gelada.start import begin, open_games
+from gelada.types import Version
+
+
+class Outcome(NamedTuple):
+    version: Version
+    parameters: torch.Tensor  # float32[P]
+    optimizer: dict[str, torch.Tensor]
+    aux: dict[str, torch.Tensor]  # empty with bundles: theirs follows from the steps
+    status: Status
+
+
+def outcome(roles: dict[str, Any]) -> Outcome:
+    """Return what the servers, the first learner and the tracker hold at the end."""
+    servers = [role for name, role in roles.items() if name.startswith("server")]
+    states = [server.state() for server in servers]
+    (version,) = {params.version for params, _ in states}
+    optimizer = {
+        name: torch.cat([state[name] for _, state in states]) if tensor.dim() else tensor
+        for name, tensor in states[0][1].items()
+    }
+    parameters = torch.cat([params.values for params, _ in states])
+    learner, tracker = roles["learner-0"], roles["tracker"]
+    aux = {} if "mirror-0" in roles else learner._aux
+    return Outcome(version, parameters, optimizer, aux, tracker.status())
+
+
+def place_inline(experiment: Experiment, chaos: Chaos = NONE) -> Inline:
+    games = open_games(experiment)
+    start = begin(experiment, games)
+    return Inline(draw(experiment, start, None, patience=0.0, games=games, chaos=chaos))
+
+
+def inline(experiment: Experiment, chaos: Chaos = NONE) -> Outcome:
+    place = place_inline(experiment, chaos)
+    place.run()
+    return outcome(place.roles)
+
+
+def place_threads(experiment: Experiment, lines: list[str], chaos: Chaos = NONE) -> Threads:
+    games = open_games(experiment)
+    start = begin(experiment, games)
+    plan = draw(experiment, start, None, patience=60.0, games=games, chaos=chaos)
+    return Threads(plan, log=lines.append)
+
+
+def run_to_the_end(place: Threads) -> Outcome:
+    place.start()
+    while not place.wait(0.1):
+        place.check()
+    place.check()
+    assert place.stop() == []
+    return outcome(place.roles)
+
+
+def threads(experiment: Experiment) -> Outcome:
+    lines: list[str] = []
+    result = run_to_the_end(place_threads(experiment, lines))
+    assert lines == []
+    return result
+
+
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+def assert_same(one: Outcome, other: Outcome) -> None:
+    """Bit for bit, scores and losses too."""
+    assert one.version == other.version
+    assert torch.equal(one.parameters, other.parameters)
+    assert equal(one.optimizer, other.optimizer)
+    assert equal(one.aux, other.aux)
+    for name in ("steps", "version", "games", "score", "best", "best_game", "values", "lag"):
+        assert getattr(one.status, name) == getattr(other.status, name), name
+    assert [(s, score) for s, _, score in one.status.curve] == [
+        (s, score) for s, _, score in other.status.curve
+    ]

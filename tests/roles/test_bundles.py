@@ -1,0 +1,286 @@
+"""A bundle's learner: pulls, pushes, what it tells, and what it does after an error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import bundled_catch, make_net, random_trajectory
+from gelada.algorithms.a3c import A3C
+from gelada.errors import Deadline
+from gelada.ops.flat import FlatParameters
+from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.admission import Admission, Async, Quorum
+from gelada.roles.learner import Learner
+from gelada.roles.parameter_server import ParameterServer
+from gelada.roles.replay import Fifo, Replay
+from gelada.roles.snapshots import Snapshots
+from gelada.types import Answer, Gradient, Params, Traffic, Update, Version
+from outcomes import place_inline, place_threads
+
+START = Version(0, 3)
+ALGORITHM = A3C(lr=1e-2, lr_end=2e-3, anneal_steps=400)
+
+
+class Log:
+    """The tracker of these tests, and the order of what happens."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def report(self, update: Update) -> bool:
+        self.events.append(update)
+        return len(self.updates) == 9
+
+    @property
+    def updates(self) -> list[Update]:
+        return [event for event in self.events if isinstance(event, Update)]
+
+
+class Recording(ParameterServer):
+    """A server that notes what is pushed, and may fail before or after taking it."""
+
+    log: Log
+    fails = ""
+
+    def push(self, gradient: Gradient) -> Answer:
+        self.log.events.append(gradient._replace(values=gradient.values.clone()))
+        fails, self.fails = self.fails, ""
+        if fails == "before":
+            raise ConnectionError("gone")
+        answer = super().push(gradient)
+        if fails == "after":
+            raise ConnectionError("the answer was lost")
+        return answer
+
+
+class Scene:
+    """Two servers and learner 0 of two bundles, with trajectories of noise."""
+
+    def __init__(self, admission: Admission, asynchronous: bool = False) -> None:
+        self.log: Any = Log()
+        flat = FlatParameters(make_net())
+        self.size = flat.layout.size
+        self.cuts = flat.layout.cut(2)
+        self.servers = [
+            Recording(flat.values[c].clone(), OptimizerSettings(), admission, START, 0.0)
+            for c in self.cuts
+        ]
+        for server in self.servers:
+            server.log = self.log
+        self.replay = Replay(Fifo(1), capacity=9, patience=0.0)
+        self.mirror = Snapshots(Params(START, flat.values.clone()), kept=9, patience=0.0)
+        self.learner = Learner(
+            0, 5, flat, ALGORITHM, self.servers, self.replay, self.log, ALGORITHM.start(),
+            START, 100, self.mirror, 2, asynchronous,
+        )  # fmt: skip
+        self.fed = 0
+
+    def step(self, *others: int) -> None:
+        """Let the learner learn from a new trajectory; then push for others to these servers."""
+        self.feed()
+        self.learner.step()
+        for index in others:
+            self.push_for_another(index)
+
+    def feed(self) -> None:
+        rng = np.random.default_rng(self.fed)
+        self.replay.add(random_trajectory(rng, round=self.fed, number=2))
+        self.fed += 1
+
+    def push_for_another(self, index: int) -> Answer:
+        server = self.servers[index]
+        version, values = server.pull()
+        return ParameterServer.push(server, Gradient(1, version, 0, 1, 8, 0.0, 1e-2, values))
+
+    def vector(self) -> torch.Tensor:
+        return torch.cat([server.pull().values for server in self.servers])
+
+
+def test_a_batch_is_one_gradient_reported_before_it_is_pushed() -> None:
+    scene = Scene(Quorum(2))
+    scene.step(0, 1)
+    told, one, two = scene.log.events
+    counted = int(random_trajectory(np.random.default_rng(0)).counted.sum())
+    assert told.version == Version(0, 4)
+    assert told.steps == 10
+    assert told.lag == (1.0, 1.0, 1.0)
+    assert told.traffic == Traffic(moved=4 * scene.size)  # it has only pulled so far
+    for gradient, server in [(one, scene.servers[0]), (two, scene.servers[1])]:
+        assert gradient[:6] == (0, START, 0, 1, counted, gradient.loss)
+        assert gradient.values.numel() == server.pull().values.numel()
+        assert server.pull().version == Version(0, 4)
+    scene.step()
+    assert scene.log.updates[1].traffic == Traffic(counted=1, moved=3 * 4 * scene.size)
+
+
+def test_the_mirror_gets_every_version_that_is_pulled() -> None:
+    scene = Scene(Quorum(2))
+    for number in (3, 4, 5):
+        scene.step()
+        assert scene.mirror.newest.version == Version(0, number)
+        assert torch.equal(scene.mirror.newest.values, scene.vector())
+        assert torch.equal(scene.learner._flat.values, scene.vector())
+        for index in range(2):
+            scene.push_for_another(index)
+    assert scene.mirror.pull(START, exactly=True).version == START
+
+
+def test_it_waits_for_the_next_version_and_says_whose_gradients_are_there() -> None:
+    scene = Scene(Quorum(2))
+    scene.step()
+    scene.feed()
+    message = (
+        r"^no parameters of version 4 for 0 s; the newest are 3; "
+        r"a step takes 2 gradients, there are: learner-0$"
+    )
+    with pytest.raises(Deadline, match=message):
+        scene.learner.step()
+    with pytest.raises(Deadline, match=r"a step takes 2 gradients, there are: none$"):
+        Scene(Quorum(2)).servers[0].pull(Version(0, 4))
+    assert scene.replay.depth == 1  # no batch was taken
+
+
+def test_what_became_of_its_gradients_is_counted() -> None:
+    scene = Scene(Quorum(1))
+    late = scene.learner._sample
+
+    def others_are_faster(*who: int) -> Any:
+        def sample() -> Any:
+            for index in who:
+                scene.push_for_another(index)
+            return late()
+
+        return sample
+
+    traffic = []
+    for who in [(), (0, 1), (0,), (1,)]:  # servers at which somebody else was first
+        scene.learner._sample = others_are_faster(*who)  # type: ignore[method-assign]
+        scene.step()
+        for index in [1 - i for i in who if len(who) == 1]:
+            assert scene.servers[index].pull().version == scene.servers[1 - index].pull().version
+    scene.learner._sample = late  # type: ignore[method-assign]
+    scene.step()
+    traffic = [update.traffic._replace(moved=0) for update in scene.log.updates]
+    assert traffic == [
+        Traffic(), Traffic(counted=1), Traffic(counted=1, dropped=1),
+        Traffic(counted=1, dropped=1, torn=1), Traffic(counted=1, dropped=1, torn=2),
+    ]  # fmt: skip
+
+
+def test_a_late_learner_goes_on_with_the_newest_version() -> None:
+    scene = Scene(Quorum(1))
+    scene.step()
+    for index in (0, 1, 0, 1, 0, 1):
+        scene.push_for_another(index)
+    scene.step()
+    assert [update.version.number for update in scene.log.updates] == [4, 8]
+    assert scene.mirror.newest.version == Version(0, 7)
+
+
+def test_an_asynchronous_learner_pushes_each_slice_with_its_own_version() -> None:
+    scene = Scene(Async(5), asynchronous=True)
+    scene.push_for_another(1)
+    scene.push_for_another(1)
+    scene.step()
+    told, one, two = scene.log.events
+    assert told.version == Version(0, 6)
+    assert (one.version, two.version) == (Version(0, 3), Version(0, 5))
+    assert [s.pull().version.number for s in scene.servers] == [4, 6]
+    assert scene.mirror.newest.version == Version(0, 5)
+    scene.step()  # it never waits
+    assert [s.pull().version.number for s in scene.servers] == [5, 7]
+
+
+def test_schedules_count_the_steps_of_all_bundles() -> None:
+    scene = Scene(Quorum(2))
+    for _ in range(3):
+        scene.step(0, 1)
+    rates = [update.values["learning_rate"] for update in scene.log.updates]
+    done = [(100 + 2 * 10 * rounds) / 400 for rounds in range(3)]
+    assert rates == pytest.approx([1e-2 - 8e-3 * share for share in done])
+    pushed = [event.learning_rate for event in scene.log.events if isinstance(event, Gradient)]
+    assert pushed == [rate for rate in rates for _ in range(2)]
+
+
+@pytest.mark.parametrize("fails", ["before", "after"])
+@pytest.mark.parametrize("broken", [0, 1])
+def test_an_error_between_two_servers_is_made_good_as_if_nothing_had_been(
+    broken: int, fails: str
+) -> None:
+    scene, clean = Scene(Quorum(2)), Scene(Quorum(2))
+    for each in (scene, clean):
+        each.step(0, 1)
+    clean.step(0, 1)
+    scene.servers[broken].fails = fails
+    with pytest.raises(ConnectionError):
+        scene.step()
+    assert scene.learner.restart()
+    scene.learner.step()
+    for index in range(2):
+        scene.push_for_another(index)
+    for each in (scene, clean):
+        each.step(0, 1)
+    assert torch.equal(scene.vector(), clean.vector())
+    assert scene.vector().shape == (scene.size,)
+    assert [s.counts() for s in scene.servers] == [s.counts() for s in clean.servers]
+    told, want = ([u._replace(waited=0.0) for u in e.log.updates] for e in (scene, clean))
+    assert told == want  # once, and traffic counted once
+    assert scene.learner.clock.steps == clean.learner.clock.steps == 3
+
+
+def test_after_an_error_in_the_loss_the_same_batch_is_learned_from_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene, clean = Scene(Quorum(2)), Scene(Quorum(2))
+    clean.step(0, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(A3C, "loss", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            scene.step()
+    assert scene.learner.restart()
+    scene.learner.step()
+    for index in range(2):
+        scene.push_for_another(index)
+    assert torch.equal(scene.vector(), clean.vector())
+    (told,), (want,) = scene.log.updates, clean.log.updates
+    assert told._replace(traffic=None, waited=0.0) == want._replace(traffic=None, waited=0.0)
+
+
+def test_a_learner_that_gives_no_gradient_can_be_told_from_those_that_did() -> None:
+    place = place_inline(bundled_catch(9, bundles=3))
+    place.active = [role for role in place.active if role.name != "learner-1"]
+    message = "a step takes 3 gradients, there are: learner-0, learner-2$"
+    with pytest.raises(Deadline, match=message):
+        place.run()
+
+
+@pytest.mark.parametrize(("servers", "bundles"), [(1, 1), (2, 2), (3, 2)])
+def test_an_update_moves_one_gradient_up_and_one_vector_down(servers: int, bundles: int) -> None:
+    place = place_inline(bundled_catch(30, bundles=bundles, servers=servers))
+    place.run()
+    workers = place.roles["tracker"].status().workers
+    assert workers.updates == 30 * bundles
+    vector = 4 * place.roles["learner-0"]._flat.layout.size
+    assert workers.traffic.moved / workers.updates == pytest.approx(2 * vector, rel=0.05)
+    assert workers.traffic == Traffic(counted=29 * bundles, moved=workers.traffic.moved)
+
+
+def test_asynchronous_bundles_move_no_more() -> None:
+    base = bundled_catch(30)
+    shape = replace(base.shape, bundles=3, asynchronous=True)
+    lines: list[str] = []
+    place = place_threads(replace(base, deterministic=False, shape=shape), lines)
+    place.start()
+    while not place.wait(0.1):
+        place.check()
+    assert place.stop() == []
+    workers = place.roles["tracker"].status().workers
+    vector = 4 * place.roles["learner-0"]._flat.layout.size
+    assert workers.updates >= 60
+    assert workers.traffic.moved / workers.updates == pytest.approx(2 * vector, rel=0.05)
+    assert lines == []

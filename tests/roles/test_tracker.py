@@ -1,0 +1,202 @@
+"""The tracker: what it adds up over learners, when it writes, what it refuses to write."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import make_net
+from gelada.checkpoint import newest_checkpoint
+from gelada.ops.flat import Layout
+from gelada.roles.tracker import StopRule, Tracker, TrackerSettings
+from gelada.types import Game, Params, Traffic, Update, Version
+
+LAYOUT = Layout(make_net())
+SETTINGS = TrackerSettings(tensorboard=False)
+NEVER = StopRule()
+
+
+def make_tracker(folder: Path | None = None, stop: StopRule = NEVER, **more: Any) -> Tracker:
+    return Tracker(folder, SETTINGS, stop, LAYOUT, {}, **more)
+
+
+def update(learner: int, number: int, **more: Any) -> Update:
+    values = {"policy_loss": float(learner), f"of {learner}": 1.0}
+    fields: dict[str, Any] = {"steps": 10, "lag": (1.0, 1.0, 1.0), "values": values}
+    return Update(learner, Version(0, number), **(fields | more))
+
+
+def test_steps_of_all_learners_add_up_and_the_version_is_the_newest() -> None:
+    tracker = make_tracker(steps=500, learners=3)
+    sent = [(0, 1), (1, 1), (0, 2), (2, 1), (1, 2), (0, 3), (2, 3)]
+    for learner, number in sent:
+        assert not tracker.report(update(learner, number))
+    status = tracker.status()
+    assert status.steps == 500 + 10 * len(sent)
+    assert status.version == 3
+    assert status.workers is None  # the servers step a learner's own memory
+
+
+def test_what_is_shown_is_the_mean_of_each_learners_newest() -> None:
+    tracker = make_tracker(learners=2)
+    tracker.report(update(0, 1, lag=(9.0, 9.0, 9.0)))
+    tracker.report(update(1, 1, lag=(0.0, 2.0, 5.0)))
+    tracker.report(update(0, 2, lag=(1.0, 3.0, 4.0)))
+    status = tracker.status()
+    assert status.lag == (0.0, 2.5, 5.0)
+    assert status.values == {"policy_loss": 0.5, "of 0": 1.0, "of 1": 1.0}
+
+
+def test_workers_traffic_is_summed_and_waits_are_averaged() -> None:
+    tracker = make_tracker(learners=3)
+    tracker.report(update(0, 1, traffic=Traffic(1, 0, 0, 100), queue=7, waited=9.0))
+    tracker.report(update(1, 1, traffic=Traffic(2, 1, 0, 300), queue=1, waited=0.5))
+    tracker.report(update(0, 2, traffic=Traffic(5, 2, 1, 600), queue=2, waited=1.5))
+    workers = tracker.status().workers
+    assert workers is not None
+    assert workers.traffic == Traffic(counted=7, dropped=3, torn=1, moved=900)
+    assert (workers.active, workers.all, workers.updates) == (2, 3, 3)
+    assert (workers.queue, workers.waited) == (1.5, 1.0)
+
+
+def test_a_learner_that_was_silent_is_not_active(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("gelada.roles.tracker.time.monotonic", lambda: now[0])
+    tracker = make_tracker(learners=2)
+    active = []
+    for learner, passed in [(0, 0.0), (1, 0.0), (0, 9.0), (0, 2.0)]:
+        now[0] += passed
+        tracker.report(update(learner, 1, traffic=Traffic()))
+        workers = tracker.status().workers
+        assert workers is not None
+        active.append(workers.active)
+    assert active == [1, 2, 2, 1]  # at the end learner 1 has said nothing for 11 s
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_a_deterministic_round_is_taken_in_at_once_in_the_learners_order(
+    order: tuple[int, ...],
+) -> None:
+    tracker = make_tracker(stop=StopRule(steps=55), every=10, learners=3)
+    status = tracker.status()
+    for learner in order[:2]:
+        assert not tracker.report(update(learner, 1, values={"loss": 0.1 * learner}))
+        assert tracker.status() == status  # nothing until all have come
+    assert not tracker.report(update(order[2], 1, values={"loss": 0.1 * order[2]}))
+    status = tracker.status()
+    assert (status.steps, status.version) == (30, 1)
+    assert status.values == {"loss": (0.0 + 0.1 + 0.2) / 3}  # the same bits in any order
+    assert [tracker.report(update(learner, 2)) for learner in order] == [False, False, True]
+
+
+def test_a_report_made_again_after_an_error_counts_once_in_a_deterministic_round() -> None:
+    tracker = make_tracker(every=10, learners=2)
+    for learner in (0, 0, 1):
+        tracker.report(update(learner, 1))
+    assert tracker.status().steps == 20
+
+
+def test_games_of_rounds_that_were_not_learned_from_wait_in_deterministic_runs() -> None:
+    tracker = make_tracker(every=10, learners=2)
+    for actor, round, score in [(1, 0, 4.0), (0, 1, 9.0), (0, 0, 2.0)]:
+        tracker.game(Game(actor, round, score, 5))
+    for learner in range(2):
+        tracker.report(update(learner, 1))
+    assert (tracker.status().games, tracker.status().score) == (2, 3.0)
+    for learner in range(2):
+        tracker.report(update(learner, 2))
+    assert (tracker.status().games, tracker.status().score) == (3, 5.0)
+
+
+def test_steps_behind_marked_versions_are_remembered() -> None:
+    tracker = make_tracker(steps=7, every=10, learners=2, marked=3)
+    for number in range(1, 8):
+        for learner in range(2):
+            tracker.report(update(learner, number))
+    assert {n: tracker.steps_at(n) for n in range(9)} == {
+        **dict.fromkeys(range(9)), 3: 7 + 60, 6: 7 + 120,
+    }  # fmt: skip
+
+
+def test_an_evaluation_ends_a_run_at_its_score() -> None:
+    tracker = make_tracker(stop=StopRule(until_evaluated=5.0))
+    assert [tracker.evaluated(mean) for mean in (4.9, 5.0, 3.0)] == [False, True, False]
+    assert tracker.status().evaluated == 3.0
+    assert not make_tracker().evaluated(1e9)
+
+
+def slices(*versions: Version) -> list[Params]:
+    """Return the vector cut in two halves, of the given versions."""
+    vector = torch.arange(LAYOUT.size, dtype=torch.float32)
+    cuts = LAYOUT.cut(len(versions))
+    return [Params(v, vector[cut]) for v, cut in zip(versions, cuts, strict=True)]
+
+
+def states(parts: list[Params]) -> list[dict[str, torch.Tensor]]:
+    return [{"mean": 2 * p.values, "count": torch.tensor(3.0)} for p in parts]
+
+
+def test_a_checkpoint_is_put_together_from_its_slices(tmp_path: Path) -> None:
+    tracker = make_tracker(tmp_path)
+    parts = slices(Version(1, 4), Version(1, 4), Version(1, 4))
+    tracker.checkpoint(parts, states(parts), {"entropy": torch.tensor(0.25)}, 123)
+    tracker.finish()
+    path, found, _ = newest_checkpoint(tmp_path / "checkpoints")
+    assert path.name == "00000004.safetensors"
+    assert (found.version, found.steps) == (Version(1, 4), 123)
+    want = LAYOUT.named(torch.arange(LAYOUT.size, dtype=torch.float32))
+    for name, tensor in want.items():
+        assert torch.equal(found.tensors[f"parameter/{name}"], tensor)
+        assert torch.equal(found.tensors[f"optimizer/mean/{name}"], 2 * tensor)
+    assert found.tensors["optimizer/count"] == 3.0
+    assert found.tensors["aux/entropy"] == 0.25
+    assert "server_versions" not in found.counters
+
+
+def test_a_checkpoint_with_a_slice_missing_is_refused(tmp_path: Path) -> None:
+    tracker = make_tracker(tmp_path)
+    parts = slices(Version(0, 4), Version(0, 4), Version(0, 4))
+    size = LAYOUT.size
+    for lost in range(3):
+        left = parts[:lost] + parts[lost + 1 :]
+        with pytest.raises(ValueError, match=f"a checkpoint needs all {size} parameters, got "):
+            tracker.checkpoint(left, states(left), {}, 1)
+    tracker.finish()
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_slices_of_several_versions_are_refused_unless_the_run_is_asynchronous(
+    tmp_path: Path,
+) -> None:
+    tracker = make_tracker(tmp_path)
+    parts = slices(Version(0, 4), Version(0, 6))
+    with pytest.raises(ValueError, match="a checkpoint needs slices of one version, got"):
+        tracker.checkpoint(parts, states(parts), {}, 1)
+    tracker.checkpoint(parts, states(parts), {}, 1, mixed=True)
+    tracker.finish()
+    _, found, _ = newest_checkpoint(tmp_path / "checkpoints")
+    assert found.version == Version(0, 6)
+    assert found.counters["server_versions"] == [4, 6]
+
+
+def test_metrics_of_bundles_hold_nothing_timed_in_deterministic_runs(tmp_path: Path) -> None:
+    seen = []
+    for every in (1, None):
+        folder = tmp_path / str(every)
+        folder.mkdir()
+        tracker = make_tracker(folder, every=every, learners=1)
+        tracker.report(update(0, 1, traffic=Traffic(3, 2, 1, 400), queue=2, waited=0.5))
+        tracker.finish()
+        (line,) = (folder / "metrics.jsonl").read_text().splitlines()
+        seen.append(json.loads(line))
+    exact, free = seen
+    gradients = {"gradients_counted": 3, "gradients_dropped": 2, "gradients_torn": 1}
+    timed = {"moved_bytes": 400, "active_workers": 1, "queue_depth": 2, "waited_seconds": 0.5}
+    assert exact.items() >= gradients.items()
+    assert free.items() >= (gradients | timed | {"updates": 1}).items()
+    assert not timed.keys() & exact.keys()
