@@ -144,7 +144,7 @@ def bundled_pong(rounds: int, **shape: Any) -> Experiment:
     base = Experiment(
         games=GameSettings(game="pong", max_frames=400),  # so that games end
         network=NetworkSettings(width=16, precision="float32"),
-        algorithm=A3C(gradient_clip=1e9, lr_end=1e-4),  # each learner clips its own: not one large batch
+        algorithm=A3C(gradient_clip=1e9, lr_end=1e-4),  # no clip: each learner has its own
         optimizer=OptimizerSettings(epsilon=1e-3),
         shape=Shape(bundles=1, actors=1, games=2, length=5, random_steps=48),
         tracker=TrackerSettings(tensorboard=False),

@@ -123,9 +123,9 @@ def test_sleepers_take_no_batches_and_push_gradients_of_0(
 def while_learner_0_sleeps(
     monkeypatch: pytest.MonkeyPatch, quorum: int, updates: int
 ) -> tuple[Any, list[Update]]:
-    """Run 2 bundles on threads; learner 0 sleeps until the other has made so many updates.
+    """Run 2 bundles on threads; learner 0 sleeps until the other has told so many updates.
 
-    Or until it waits for learner 0. The run ends when the sleeper has told its second update.
+    With 0 until the other waits. The run ends when the sleeper has told its second update.
     """
     woken, told = threading.Event(), list[Update]()
     monkeypatch.setattr("gelada.chaos.time.sleep", lambda seconds: woken.wait(60))
@@ -140,7 +140,7 @@ def while_learner_0_sleeps(
 
     def note(update: Update) -> bool:
         told.append(update)
-        if sum(u.learner == 1 for u in told) == updates:
+        if updates and sum(u.learner == 1 for u in told) == updates:
             woken.set()
         if sum(u.learner == 0 for u in told) == 2:
             second.set()
@@ -149,7 +149,7 @@ def while_learner_0_sleeps(
 
     tracker.report = note
     place.start()
-    if quorum == 2:
+    if not updates:
         role = place.roles["learner-1"]
         while not (role.clock.steps == 1 and role.clock.stage == "wait for parameters"):
             place.wait(0.01)
@@ -178,7 +178,7 @@ def test_with_a_backup_nobody_waits_for_the_straggler(monkeypatch: pytest.Monkey
 def test_without_a_backup_everybody_waits_for_the_straggler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    _, told = while_learner_0_sleeps(monkeypatch, quorum=2, updates=1)
+    _, told = while_learner_0_sleeps(monkeypatch, quorum=2, updates=0)
     first, second = [update for update in told if update.learner == 0][:2]
     at = told.index(first)
     assert [update.version.number for update in told[:at] if update.learner == 1] == [1]

@@ -37,6 +37,22 @@ def test_a_signal_saves_and_says_how_to_go_on(
     assert load(run).checkpoint.steps == last["steps"]
 
 
+def test_a_signal_saves_one_version_of_all_slices_of_bundles(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ("--bundles", 3, "--quorum", 2, "--minutes", 5, "--checkpoint-seconds", 0.5)
+    process = start(*BUNDLES, "--out", run, *words)
+    wait_until(lambda: bool(complete(run)), process)
+    process.send_signal(signal.SIGINT)
+    code, out, err = finish(process)
+    assert (code, err) == (130, "")
+    said = re.search(r"stopped by Ctrl-C at ([\d,]+) steps, all saved", out)
+    assert said is not None, out
+    checkpoint = load(run).checkpoint
+    assert checkpoint.steps <= int(said[1].replace(",", ""))
+    assert "server_versions" not in checkpoint.counters
+    assert checkpoint.group("optimizer")["count"] == checkpoint.version.number
+
+
 def test_pressing_ctrl_c_again_and_again_loses_nothing(tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = start(*CATCH, "--out", run, "--minutes", 5, "--checkpoint-seconds", 0.5)
@@ -102,6 +118,7 @@ def test_divergence_names_the_term_and_keeps_a_sound_checkpoint(tmp_path: Path) 
     assert code == 4
 
 
+BUNDLES = ("train", "dba3c-catch", "--no-finish", "--no-tensorboard")
 DRIVER = """
 import sys
 import threading
@@ -127,10 +144,13 @@ def driver(folder: Path, trouble: str) -> Path:
     return path
 
 
-def test_an_actor_that_hangs_ends_the_run_with_exit_code_3(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [CATCH, BUNDLES], ids=["one learner", "bundles"])
+def test_an_actor_that_hangs_ends_the_run_with_exit_code_3(
+    tmp_path: Path, words: tuple[object, ...]
+) -> None:
     run = tmp_path / "run"
     script = driver(tmp_path, "threading.Event().wait() if calls > 4000 else None")
-    args = (*CATCH, "--out", run, "--minutes", 5, "--deadline", 1)
+    args = (*words, "--out", run, "--minutes", 5, "--deadline", 1)
     code, _, err = finish(start(*args, script=script))
     assert code == 3
     named = r"gelada: actor-\d has hung in 'emulate' for \d+ s \(deadline 1 s\); go on with: .*\n"
@@ -172,6 +192,13 @@ def test_an_actor_that_always_raises_ends_the_run(tmp_path: Path) -> None:
     assert re.match(r"gelada: actor-\d failed 6 times at \S+: ZeroDivisionError: ", err), err
     assert err.count("\n") == 1
     assert torch.isfinite(load(run).net.heads["value"].weight).all()
+
+
+def test_more_gradients_asked_for_than_bundles_is_one_line_and_no_folder(tmp_path: Path) -> None:
+    code, out, err = gelada("train", "dba3c-pong", "--quorum", 3, "--out", tmp_path / "run")
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"gelada: quorum 3 with 2 learner\(s\): [^\n]*at most 2\n", err), err
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:

@@ -327,7 +327,7 @@ def test_a_checkpoint_that_lacks_a_slices_parameters_is_passed_over(tmp_path: Pa
     tensors = {k: t for k, t in whole.tensors.items() if k != f"parameter/{name}"}
     lost = whole._replace(version=Version(0, 11), tensors=tensors)
     path = write_checkpoint(folder / "checkpoints", lost)
-    with pytest.raises(GeladaError, match="is incomplete: [0-9,]+ of [0-9,]+ parameters"):
+    with pytest.raises(GeladaError, match=r"is incomplete: [0-9,]+ of [0-9,]+ parameters"):
         read_checkpoint(path)
     found, checkpoint, (line,) = newest_checkpoint(folder / "checkpoints")
     assert found.stem == "00000010"

@@ -12,6 +12,7 @@ import torch
 
 from conftest import short_pong
 from gelada.algorithms.appo import APPO
+from gelada.chaos import NONE, Chaos
 from gelada.checkpoint import newest_checkpoint
 from gelada.draw import draw
 from gelada.ops.optimizers import OptimizerSettings
@@ -48,6 +49,42 @@ def test_catch_is_learned(tmp_path: Path, way: str) -> None:
     assert result.status.steps < 150_000
     _, checkpoint, _ = newest_checkpoint(result.folder / "checkpoints")
     assert checkpoint.steps == result.status.steps
+
+
+BUNDLES = PRESETS["dba3c-catch"]
+BACKUP = replace(BUNDLES.shape, bundles=3, quorum=2)
+IN_BUNDLES: dict[str, tuple[dict[str, Any], Chaos]] = {
+    "synchronous": ({}, NONE),
+    "deterministic": ({"deterministic": True}, NONE),
+    "a backup": ({"shape": BACKUP}, NONE),
+    "a backup and a straggler": ({"shape": BACKUP}, Chaos(straggler=0.02)),
+    "asynchronous": ({"shape": replace(BUNDLES.shape, bundles=3, asynchronous=True)}, NONE),
+    "the ratio clipped": ({"algorithm": replace(BUNDLES.algorithm, ratio_clip=1.0)}, NONE),
+}
+
+
+@pytest.mark.parametrize("way", IN_BUNDLES)
+def test_catch_is_learned_in_bundles(tmp_path: Path, way: str) -> None:
+    changes, chaos = IN_BUNDLES[way]
+    experiment = replace(BUNDLES, tracker=TrackerSettings(tensorboard=False), **changes)
+    result = train(experiment, tmp_path / "run", log=pytest.fail, chaos=chaos)
+    status, shape = result.status, experiment.shape
+    assert status.best is not None  # the others go on for a batch, so the score may fall again
+    assert status.best >= 0.9
+    assert status.games > 50
+    assert status.steps < 300_000
+    assert status.workers is not None
+    counted, dropped, torn, _ = status.workers.traffic
+    assert status.workers.updates <= counted + dropped + torn + shape.bundles
+    if chaos.straggler:  # whatever it computes comes too late
+        assert dropped > 0
+    if shape.gradients == shape.bundles and not shape.asynchronous:
+        assert (dropped, torn) == (0, 0)
+        rounds = status.workers.updates / shape.bundles
+        assert rounds == pytest.approx(status.version, abs=1)
+    _, checkpoint, _ = newest_checkpoint(result.folder / "checkpoints")
+    assert checkpoint.version.number == pytest.approx(status.version, abs=shape.bundles)
+    assert checkpoint.steps == status.steps
 
 
 def test_without_learning_catch_stays_at_chance(tmp_path: Path) -> None:

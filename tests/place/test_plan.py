@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
-from conftest import catch, short_pong
+from conftest import bundled_catch, catch, short_pong
 from gelada.draw import draw
 from gelada.place.plan import Handle, Plan
 from gelada.presets import Experiment
 from gelada.start import begin
+
+BUNDLES = ("main", "servers", "bundle-0", "bundle-2")
 
 
 class Part:
@@ -83,3 +86,35 @@ def test_the_circle_is_drawn_with_the_shapes_counts(experiment: Experiment) -> N
     active = [node.name for node in plan.nodes if node.active]
     assert active == [*(f"actor-{i}" for i in range(shape.actors)), "learner-0"]
     assert {node.bundle for node in plan.nodes} == {"main"}
+
+
+@pytest.mark.parametrize(("bundles", "actors", "servers"), [(1, 2, 1), (3, 2, 4)])
+def test_bundles_are_drawn_around_their_servers(bundles: int, actors: int, servers: int) -> None:
+    experiment = bundled_catch(1, bundles=bundles, actors=actors, servers=servers)
+    plan = draw(experiment, begin(experiment), None)
+    assert plan.counts() == {
+        "Actor": bundles * actors,
+        "Learner": bundles,
+        "ParameterServer": servers,
+        "Replay": bundles,
+        "Snapshots": bundles,
+        "Tracker": 1,
+    }
+    of = {bundle: [n.name for n in plan.nodes if n.bundle == bundle] for bundle in BUNDLES}
+    assert of["main"] == ["tracker"]
+    assert of["servers"] == [f"server-{i}" for i in range(servers)]
+    last = bundles - 1
+    names = [f"actor-{i}" for i in range(last * actors, bundles * actors)]
+    assert of[f"bundle-{last}"] == [f"replay-{last}", f"mirror-{last}", *names, f"learner-{last}"]
+
+
+def test_servers_of_bundles_own_copies_of_their_slices() -> None:
+    experiment = bundled_catch(1, bundles=2, servers=3)
+    roles = draw(experiment, begin(experiment), None).build()
+    learners = [roles[f"learner-{i}"]._flat for i in range(2)]
+    servers = [roles[f"server-{i}"] for i in range(3)]
+    vectors = [*(s._values for s in servers), *(flat.values for flat in learners)]
+    assert len({v.untyped_storage().data_ptr() for v in vectors}) == 5
+    whole = torch.cat([s.pull().values for s in servers])
+    for flat in learners:
+        assert torch.equal(flat.values, whole)  # all begin alike

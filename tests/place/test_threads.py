@@ -88,8 +88,14 @@ def test_a_role_that_raises_too_often_ends_the_run() -> None:
     assert place.stop() == []
 
 
-def test_a_role_that_cannot_be_restarted_ends_the_run_at_once() -> None:
-    place, lines = place_of((Role, "learner-0", fail_until(1)))
+class Refusing(Role):
+    def restart(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("kind", [Role, Refusing])
+def test_a_role_that_cannot_be_restarted_ends_the_run_at_once(kind: type[Role]) -> None:
+    place, lines = place_of((kind, "learner-0", fail_until(1)))
     place.start()
     assert place.wait(60)
     with pytest.raises(RoleFailed, match=r"^learner-0 failed at .*: OSError: broken 0$"):

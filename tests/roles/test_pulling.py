@@ -197,9 +197,10 @@ class World:
         while min(server.state()[0].version.number for server in self.servers) < 3:
             self.baton.switch(me)
         for i, server in enumerate(self.servers):
+            for _ in range(self._seed % 7):
+                self.baton.switch(me)
             server.restore(Version(1, 2), self.published[i, Version(0, 2)], {})
             self.look(i)
-            self.baton.switch(me)
 
 
 def newest(servers: Sequence[Any], at_least: Version) -> Pulled:
