@@ -135,7 +135,7 @@ def test_it_waits_for_the_next_version_and_says_whose_gradients_are_there() -> N
     scene.step()
     scene.feed()
     message = (
-        r"^no parameters of version 4 for 0 s; the newest are 3; "
+        r"^server: no parameters of version 4 for 0 s; the newest are 3; "
         r"a step takes 2 gradients, there are: learner-0$"
     )
     with pytest.raises(Deadline, match=message):

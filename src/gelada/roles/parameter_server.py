@@ -44,6 +44,7 @@ class ParameterServer:
         optimizer: state to start from, by name; new where a name is missing.
         every: put a copy of everything aside at versions divisible by this (0: never), for
             checkpoints of one version of all slices.
+        name: of the server, for messages.
     """
 
     def __init__(
@@ -55,7 +56,9 @@ class ParameterServer:
         patience: float = 600.0,
         optimizer: OptimizerState | None = None,
         every: int = 0,
+        name: str = "server",
     ) -> None:
+        self.name = name
         self._values = values
         self._optimizer = make_optimizer(values, settings)
         self._load(optimizer or {})
@@ -108,7 +111,8 @@ class ParameterServer:
             with self._lock:
                 there = ", ".join(f"learner-{i}" for i in sorted(self._waiting)) or "none"
             raise Deadline(
-                f"{error}; a step takes {self._admission.needed} gradients, there are: {there}"
+                f"{self.name}: {error}; a step takes {self._admission.needed} gradients, there "
+                f"are: {there}"
             ) from None
 
     def state(self) -> tuple[Params, OptimizerState]:

@@ -1,0 +1,199 @@
+"""Workers and servers under a schedule drawn at random.
+
+One thread runs at a time, switched before every call to a server. No pull waits: a server without
+patience says Deadline, and the worker gives its turn away and asks again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from gelada.errors import Deadline
+from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.admission import Admission
+from gelada.roles.parameter_server import ParameterServer
+from gelada.roles.pulling import Pulled
+from gelada.roles.snapshots import ANY
+from gelada.types import Answer, Gradient, Params, Version
+
+SIZE = 64
+ROUNDS = 6
+Pull = Callable[[Sequence[Any], Version], Pulled]
+
+
+class Baton:
+    """Lets one of several threads run at a time and draws who is next."""
+
+    def __init__(self, seed: int, workers: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._running = list(range(workers))
+        self._turn = 0
+        self._changed = threading.Condition()
+
+    def wait(self, me: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._turn == me, 60)
+
+    def switch(self, me: int) -> None:
+        with self._changed:
+            self._turn = int(self._rng.choice(self._running))
+            self._changed.notify_all()
+        self.wait(me)
+
+    def leave(self, me: int) -> None:
+        with self._changed:
+            self._running.remove(me)
+            if self._running:
+                self._turn = int(self._rng.choice(self._running))
+                self._changed.notify_all()
+
+
+class Remote:
+    """A server as one worker sees it: others may run before each call."""
+
+    def __init__(self, world: World, index: int, worker: int) -> None:
+        self.world, self.index, self.worker = world, index, worker
+
+    def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
+        while True:
+            self.world.baton.switch(self.worker)
+            try:
+                return self.world.servers[self.index].pull(at_least, exactly)
+            except Deadline:
+                continue
+
+    def push(self, gradient: Gradient) -> Answer:
+        self.world.baton.switch(self.worker)
+        server = self.world.servers[self.index]
+        before = bits(server)
+        answer = server.push(gradient)
+        if answer.counted:
+            self.world.counted.append((self.index, before[0], gradient))
+        else:
+            assert bits(server) == before
+        self.world.look(self.index)
+        return answer
+
+
+def bits(server: ParameterServer) -> tuple[Any, ...]:
+    """Return everything a push could change, to be compared exactly."""
+    params, optimizer = server.state()
+    tensors = [params.values, server._values, *optimizer.values()]
+    waiting = sorted((i, g.values.numpy().tobytes()) for i, g in server._waiting.items())
+    return (params.version, [t.numpy().tobytes() for t in tensors], waiting)
+
+
+class World:
+    """Servers, and workers that pull, compute and push until they have learned from ROUNDS.
+
+    Args:
+        seed: of the schedule and of the gradients.
+        servers: how many.
+        workers: how many.
+        admission: which gradients count.
+        pull: how a worker pulls.
+        repeats: workers send gradients again that they have sent before.
+        restores: somebody puts all servers, one after the other, back to an older version.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        servers: int,
+        workers: int,
+        admission: Admission,
+        pull: Pull,
+        repeats: bool = False,
+        restores: bool = False,
+    ) -> None:
+        self.baton = Baton(seed, workers + restores)
+        self.servers = [
+            ParameterServer(
+                torch.full((SIZE,), float(i)), OptimizerSettings(), admission, Version(0, 0), 0.0
+            )
+            for i in range(servers)
+        ]
+        self.published: dict[tuple[int, Version], torch.Tensor] = {}
+        self.pulled: list[Pulled] = []
+        self.counted: list[tuple[int, Version, Gradient]] = []  # server, its version, what it took
+        self.answers: list[Answer] = []  # to gradients that were sent again
+        self.refused_epochs = 0
+        self.widest = 0
+        self._pull, self._repeats, self._last_epoch = pull, repeats, int(restores)
+        self._seed = seed
+        self._errors: list[BaseException] = []
+        for index in range(servers):
+            self.look(index)
+        jobs: list[tuple[Callable[[int], None], int]] = [(self._work, w) for w in range(workers)]
+        if restores:
+            jobs.append((self._restore, workers))
+        threads = [threading.Thread(target=self._run, args=job, daemon=True) for job in jobs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert self._errors == []
+        assert not any(thread.is_alive() for thread in threads)
+
+    def look(self, index: int) -> None:
+        """Note what a server has published, and how far the servers of one epoch are apart."""
+        params = self.servers[index].state()[0]
+        self.published[index, params.version] = params.values
+        newest = [s.state()[0].version for s in self.servers]
+        for epoch in {v.epoch for v in newest}:
+            numbers = [v.number for v in newest if v.epoch == epoch]
+            self.widest = max(self.widest, max(numbers) - min(numbers))
+
+    def torn(self) -> int:
+        """Return how many pulls were not, slice by slice, what a server had published."""
+        return sum(not torch.equal(p.vector, self._join(p.versions)) for p in self.pulled)
+
+    def mixed(self) -> int:
+        """Return how many pulls were not of one version."""
+        whole = [self._join([p.version] * len(self.servers)) for p in self.pulled]
+        return sum(not torch.equal(p.vector, w) for p, w in zip(self.pulled, whole, strict=True))
+
+    def _join(self, versions: Sequence[Version]) -> torch.Tensor:
+        nothing = torch.full((SIZE,), torch.nan)
+        return torch.cat([self.published.get((i, v), nothing) for i, v in enumerate(versions)])
+
+    def _run(self, job: Callable[[int], None], me: int) -> None:
+        try:
+            self.baton.wait(me)
+            job(me)
+        except BaseException as error:
+            self._errors.append(error)
+        self.baton.leave(me)
+
+    def _work(self, me: int) -> None:
+        rng = np.random.default_rng((self._seed, me))
+        remotes = [Remote(self, i, me) for i in range(len(self.servers))]
+        wanted, sent = ANY, list[tuple[Remote, Gradient]]()
+        while wanted.epoch < self._last_epoch or wanted.number <= ROUNDS:
+            pulled = self._pull(remotes, wanted)
+            self.pulled.append(pulled)
+            for i in rng.permutation(len(remotes)):
+                values = torch.from_numpy(rng.normal(size=SIZE).astype(np.float32))
+                gradient = Gradient(me, pulled.versions[i], 0, 1, 1, 0.0, 0.1, values)
+                answer = remotes[i].push(gradient)
+                self.refused_epochs += answer.reason.startswith("of epoch")
+                sent.append((remotes[i], gradient))
+            if self._repeats:
+                remote, gradient = sent[rng.integers(len(sent))]
+                self.answers.append(remote.push(gradient))
+            wanted = pulled.version._replace(number=pulled.version.number + 1)
+
+    def _restore(self, me: int) -> None:
+        """Wait for version 3 everywhere, then take all servers back to version 2."""
+        while min(server.state()[0].version.number for server in self.servers) < 3:
+            self.baton.switch(me)
+        for i, server in enumerate(self.servers):
+            for _ in range(self._seed % 7):
+                self.baton.switch(me)
+            server.restore(Version(1, 2), self.published[i, Version(0, 2)], {})
+            self.look(i)
