@@ -22,7 +22,7 @@ TIMED = {
     "--steps": "3000000",
     "--minutes": "6",
 }
-"""Runs that ended at a training score of 18.5 ended too early: see `benchmarks/results/README.md`."""
+"""Runs that ended at a training score of 18.5 ended too early: see the README of the results."""
 
 SYNCHRONOUS = Timed(PRESET, "dba3c", TIMED)
 ASYNCHRONOUS = Timed(PRESET, "dba3c-async", TIMED, switches=("--asynchronous",))
