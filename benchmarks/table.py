@@ -114,6 +114,51 @@ def dba3c_table(cells: Sequence[Cell], lines: Sequence[Line]) -> list[str]:
     return rows_of(rows)
 
 
+def dba3c_details(cells: Sequence[Cell], lines: Sequence[Line]) -> list[list[str]]:
+    """Return the Markdown tables behind the plots of docs/dba3c.md, as far as there are results."""
+
+    def own(what: str) -> list[dict[str, Any]]:
+        return results_of(cells, lines, what)
+
+    tables: list[list[str]] = []
+    for modes in zip(own("dba3c-train"), own("dba3c-async-train"), strict=False):
+        head = ["", "synchronous", "asynchronous"]
+        names = ("steps_per_s", "updates", "gradients_dropped", "gradients_torn", "share_of_limit")
+        rows = [[name, *(f"{mode[name]:,}" for mode in modes)] for name in names]
+        tables.append(markdown(head, rows))
+    for result in own("dba3c-straggler"):
+        head = ["8 workers, 50 ms a gradient", "versions/s", "datapoints/s", "dropped", "torn"]
+        tables.append(markdown(head, [[name, *rates_of(r)] for name, r in result["runs"].items()]))
+    for what, key in (("dba3c-servers", "servers"), ("dba3c-workers", "workers")):
+        for result in own(what):
+            head = [key, "versions/s", "datapoints/s", "dropped", "torn"]
+            rows = [[name, *rates_of(rates)] for name, rates in result[key].items()]
+            tables.append(markdown(head, rows))
+    if delays := own("dba3c-delay"):
+        head = ["updates old", "score at the end", "best"]
+        rows = [
+            [f"{r['lag'][0]:.0f}", f"{r['last_score']:.2f}", f"{r['best']:.2f}"] for r in delays
+        ]
+        tables.append(markdown(head, rows))
+    return tables
+
+
+def rates_of(rates: dict[str, Any]) -> list[str]:
+    """Return the cells of a row about runs that sleep instead of computing."""
+    return [
+        f"{rates['versions_per_s']:.1f}",
+        f"{rates['datapoints_per_s']:,.0f}",
+        f"{rates['gradients_dropped']:,}",
+        f"{rates['gradients_torn']:,}",
+    ]
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
 PARAMETERS = 217_216
 """Length of the flat vector of dba3c-pong's network (217,207 parameters, padded to 64)."""
 

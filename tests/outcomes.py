@@ -11,6 +11,7 @@ from gelada.draw import draw
 from gelada.place.inline import Inline
 from gelada.place.threads import Threads
 from gelada.presets import Experiment
+from gelada.roles.learner import Learner
 from gelada.roles.tracker import Status
 from gelada.start import begin, open_games
 from gelada.types import Version
@@ -35,7 +36,7 @@ def outcome(roles: dict[str, Any]) -> Outcome:
     }
     parameters = torch.cat([params.values for params, _ in states])
     learner, tracker = roles["learner-0"], roles["tracker"]
-    aux = {} if "mirror-0" in roles else learner._aux
+    aux = learner._aux if isinstance(learner, Learner) and "mirror-0" not in roles else {}
     return Outcome(version, parameters, optimizer, aux, tracker.status())
 
 
@@ -55,7 +56,7 @@ def place_threads(experiment: Experiment, lines: list[str], chaos: Chaos = NONE)
     games = open_games(experiment)
     start = begin(experiment, games)
     plan = draw(experiment, start, None, patience=60.0, games=games, chaos=chaos)
-    return Threads(plan, log=lines.append)
+    return Threads(plan.build(), log=lines.append)
 
 
 def run_to_the_end(place: Threads) -> Outcome:

@@ -217,7 +217,7 @@ for _ in range(100):  # a thread that was joined may take a moment to leave /pro
     if (bare := tasks()) == 1:
         break
     time.sleep(0.01)
-place = Threads(draw(experiment, start, Path.cwd()))
+place = Threads(draw(experiment, start, Path.cwd()).build())
 torch_threads, most = {}, 0
 for role in place.active:
     Counting(role)

@@ -6,11 +6,14 @@ usual ones.
 
 from __future__ import annotations
 
+import random
 import re
+import signal
 import threading
 import time
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,7 +24,23 @@ from gelada.roles.parameter_server import Counts, OptimizerState, ParameterServe
 from gelada.roles.snapshots import ANY
 from gelada.types import Answer, Batch, Gradient, Params, Version
 
-FORM = "compute=50ms,straggler=500ms,delay=4,link=10MB"
+FORM = "compute=50ms,straggler=500ms,delay=4,link=10MB,kill=worker:30s,stop=server:45s"
+
+SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+
+VICTIMS = ("any", "worker", "server", "learner", "tracker")
+"""Kinds of processes; a worker is a bundle or a remote actor."""
+
+
+class Hits(NamedTuple):
+    """A process of a kind is killed or frozen again and again."""
+
+    how: str  # of `SIGNALS`
+    whom: str  # of `VICTIMS`
+    every: float  # seconds, on average
+
+    def __str__(self) -> str:
+        return f"{self.how}={self.whom}:{self.every:g}s"
 
 
 @dataclass(frozen=True)
@@ -36,6 +55,8 @@ class Chaos:
     """Actors play with parameters so many versions older (deterministic runs)."""
     link: float = 0.0
     """Bytes per second through the link of each parameter server, both ways together."""
+    hits: tuple[Hits, ...] = ()
+    """Processes that are killed (SIGKILL) or frozen (SIGSTOP), at times drawn from the seed."""
 
     def __str__(self) -> str:
         parts = {
@@ -44,7 +65,8 @@ class Chaos:
             "delay": f"{self.delay}" if self.delay else "",
             "link": f"{self.link / 1e6:g}MB" if self.link else "",
         }
-        return ",".join(f"{name}={value}" for name, value in parts.items() if value)
+        words = [f"{name}={value}" for name, value in parts.items() if value]
+        return ",".join([*words, *map(str, self.hits)])
 
 
 NONE = Chaos()
@@ -64,10 +86,15 @@ def parse_chaos(text: str) -> Chaos:
         GeladaError: if a word is no NAME=VALUE, or its name or unit is unknown.
     """
     found: dict[str, float] = {}
+    hits: list[Hits] = []
     for word in filter(None, text.split(",")):
         name, _, value = word.partition("=")
+        if name in SIGNALS:
+            hits.append(_parse_hits(word, name, value))
+            continue
         if name not in UNITS:
-            raise GeladaError(f"--chaos {word}: {nearest(name, UNITS)}; such as {FORM}")
+            known = [*UNITS, *SIGNALS]
+            raise GeladaError(f"--chaos {word}: {nearest(name, known)}; such as {FORM}")
         match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([a-zA-Z]*)", value)
         if match is None or match[2] not in UNITS[name]:
             units = " or ".join(unit or "a plain number" for unit in UNITS[name])
@@ -76,15 +103,62 @@ def parse_chaos(text: str) -> Chaos:
     delay = found.pop("delay", 0.0)
     if delay != int(delay):
         raise GeladaError(f"--chaos delay={delay:g}: must be a whole number of versions")
-    return Chaos(delay=int(delay), **found)
+    return Chaos(delay=int(delay), hits=tuple(hits), **found)
 
 
-def check_chaos(chaos: Chaos, experiment: Experiment) -> None:
-    """Raise GeladaError if a run cannot have this trouble."""
-    if chaos != NONE and not experiment.shape.bundles:
+def _parse_hits(word: str, how: str, value: str) -> Hits:
+    whom, _, seconds = value.partition(":")
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)s", seconds)
+    if whom not in VICTIMS or match is None or not float(match[1]):
+        raise GeladaError(
+            f"--chaos {word}: want {how}=KIND:SECONDSs with a kind of {', '.join(VICTIMS)}; such "
+            f"as {how}=worker:30s"
+        )
+    return Hits(how, whom, float(match[1]))
+
+
+def check_chaos(chaos: Chaos, experiment: Experiment, processes: bool = False) -> None:
+    """Raise GeladaError if a run cannot have this trouble.
+
+    Args:
+        chaos: what goes wrong.
+        experiment: all settings.
+        processes: the run has processes that can be hit.
+    """
+    if chaos.hits and not processes:
+        raise GeladaError(f"--chaos {chaos}: threads cannot be killed; add --on ray")
+    if replace(chaos, hits=()) != NONE and not experiment.shape.bundles:
         raise GeladaError(f"--chaos {chaos}: only bundles can have it; such as dba3c-pong")
     if chaos.delay and not experiment.deterministic:
         raise GeladaError(f"--chaos delay={chaos.delay}: add --deterministic, to make it exact")
+
+
+class Trouble:
+    """Says when a process is to be hit: each gap is half to one and a half times the average.
+
+    Args:
+        hits: of a `Chaos`.
+        seed: of the gaps.
+        clock: seconds; the first gap begins now.
+    """
+
+    def __init__(
+        self, hits: Sequence[Hits], seed: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._hits, self._clock, self._random = hits, clock, random.Random(seed)
+        self._next = [clock() + self._gap(one) for one in hits]
+
+    def due(self) -> list[tuple[str, int]]:
+        """Return the kinds to hit now, with the signals."""
+        now, due = self._clock(), []
+        for i, one in enumerate(self._hits):
+            if now >= self._next[i]:
+                due.append((one.whom, int(SIGNALS[one.how])))
+                self._next[i] = now + self._gap(one)
+        return due
+
+    def _gap(self, one: Hits) -> float:
+        return one.every * self._random.uniform(0.5, 1.5)
 
 
 class Straggler(Learner):

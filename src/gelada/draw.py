@@ -44,6 +44,7 @@ def draw(
     patience: float = 600.0,
     games: Sequence[Games] | None = None,
     chaos: Chaos = NONE,
+    spread: bool = False,
 ) -> Plan:
     """Draw the circle of an experiment, in the shape that it asks for.
 
@@ -55,6 +56,7 @@ def draw(
         patience: seconds that a role waits for another (0: never, for the inline place).
         games: already loaded, one vector for each actor; the actors load their own by default.
         chaos: trouble on purpose (bundles only).
+        spread: over processes, of which some may be lost while the others go on.
     """
     net = make_network(experiment, start)
     flat = FlatParameters(net)
@@ -62,7 +64,7 @@ def draw(
         flat.layout.fill(flat.values, start.parameters)
     plan = Plan()
     tracker = _draw_tracker(plan, experiment, start, flat, folder, began)
-    circle = Circle(plan, experiment, start, flat, tracker, patience, games, chaos)
+    circle = Circle(plan, experiment, start, flat, tracker, patience, games, chaos, spread)
     if experiment.shape.bundles:
         circle.draw_bundled()
     else:
@@ -82,6 +84,7 @@ class Circle:
     patience: float
     games: Sequence[Games] | None
     chaos: Chaos
+    spread: bool
 
     def draw_centred(self) -> None:
         """Draw actors around a replay and a learner; the servers step the learner's memory."""
@@ -89,11 +92,14 @@ class Circle:
         deterministic = self.experiment.deterministic
         select = Rounds(shape.actors) if deterministic else Fifo(shape.actors)
         capacity = shape.actors * (shape.ahead + 2)
-        replay = self.plan.add("replay", "main", Replay, select, capacity, self.patience)
-        servers = self._draw_servers("main", Quorum(1), own_memory=False)
+        # an actor that counts its own rounds would wait for ever for those of a lost one
+        counting = deterministic or not self.spread
+        pace = Pace(shape.ahead if counting else None, exactly=deterministic)
+        room = None if counting else shape.actors * max(shape.ahead, 1)
+        replay = self.plan.add("replay", "main", Replay, select, capacity, self.patience, full=room)
+        servers = self._draw_servers(Quorum(1), own_memory=False)
         for index in range(shape.actors):
-            pace = Pace(shape.ahead, exactly=deterministic)
-            self._draw_actor("main", index, servers, replay, pace)
+            self._draw_actor(f"actor-{index}", index, servers, replay, pace)
         self.plan.add(
             "learner-0",
             "main",
@@ -116,10 +122,10 @@ class Circle:
         admission: Admission = Quorum(shape.gradients)
         if shape.asynchronous:
             admission = Async(shape.max_staleness)
-        servers = self._draw_servers("servers", admission, own_memory=True)
+        servers = self._draw_servers(admission, own_memory=True)
         if self.chaos.link:
             links = [
-                self.plan.add(f"link-{i}", "servers", Link, server, self.chaos.link)
+                self.plan.add(f"link-{i}", f"server-{i}", Link, server, self.chaos.link)
                 for i, server in enumerate(servers)
             ]
             servers = cast("list[ParameterServer]", links)
@@ -219,15 +225,13 @@ class Circle:
             games[index] if games else None,
         )
 
-    def _draw_servers(
-        self, bundle: str, admission: Admission, own_memory: bool
-    ) -> list[ParameterServer]:
+    def _draw_servers(self, admission: Admission, own_memory: bool) -> list[ParameterServer]:
         """Draw the parameter servers, over slices of the flat vector or of their own copies."""
         flat, start, experiment = self.flat, self.start, self.experiment
         return [
             self.plan.add(
                 f"server-{i}",
-                bundle,
+                f"server-{i}" if own_memory else "main",
                 ParameterServer,
                 flat.values[cut].clone() if own_memory else flat.values[cut],
                 experiment.optimizer,
@@ -257,7 +261,7 @@ def _draw_tracker(
     }
     return plan.add(
         "tracker",
-        "main",
+        "tracker",
         Tracker,
         folder,
         experiment.tracker,

@@ -28,6 +28,7 @@ class RoleFailed(GeladaError):
     """A role raised and could not be restarted (exit code 1)."""
 
     exit_code = 1
+    details = ""  # the role's own traceback
 
 
 class CannotWrite(GeladaError):
@@ -38,6 +39,13 @@ class CannotWrite(GeladaError):
 
 class Closed(Exception):
     """What a waiting call gets when the run stops. Not an error: the role simply ends."""
+
+
+class Lost(Exception):
+    """What a call gets whose role lives in a process that is gone, or gives no answer.
+
+    The role that called ends; whoever watches over the run sees to the rest.
+    """
 
 
 class Deadline(Exception):

@@ -2,8 +2,8 @@
 
     Actor ──Trajectory──> Replay ──Batch──> Learner ──Gradient──> ParameterServer ──Params──> Actor
 
-`draw` makes the plan of the roles, `train` places it on threads, waits for the end and leaves a
-run's folder behind: config.json, metrics.jsonl, tensorboard/, checkpoints/.
+`draw` makes the plan of the roles, `train` places it on threads or on Ray, waits for the end and
+leaves a run's folder behind: config.json, metrics.jsonl, tensorboard/, checkpoints/.
 """
 
 from __future__ import annotations
@@ -11,25 +11,33 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gelada.chaos import NONE, Chaos
+from gelada.chaos import NONE, Chaos, Trouble
+from gelada.checkpoint import list_checkpoints
 from gelada.checks import check
 from gelada.config import Config, describe_machine, read_config, write_config
 from gelada.draw import draw
 from gelada.envs.games import Games
-from gelada.errors import CannotWrite, GeladaError, Stalled
+from gelada.errors import CannotWrite, Closed, GeladaError, Lost, Stalled
+from gelada.events import Events
 from gelada.follow import Followers
+from gelada.place.cluster import Cluster
 from gelada.place.plan import Active
 from gelada.place.threads import Threads
 from gelada.presets import Experiment
 from gelada.roles.tracker import Status, Tracker
 from gelada.saving import LearnerSaver, SliceSaver
 from gelada.start import Start, begin, begin_again, open_games
+
+if TYPE_CHECKING:
+    from gelada.place.ray import Ray
 
 
 @dataclass(frozen=True)
@@ -53,8 +61,9 @@ def train(
     log: Callable[[str], None] = print,
     began: float | None = None,
     chaos: Chaos = NONE,
+    cluster: Cluster | None = None,
 ) -> Result:
-    """Train on threads in this process, until a stop rule holds, a role fails or Ctrl-C.
+    """Train until a stop rule holds, a role fails or Ctrl-C.
 
     Args:
         experiment: all settings (with ``resume``: those of the run, stop rule perhaps changed).
@@ -65,6 +74,7 @@ def train(
         log: takes lines for the user.
         began: `time.monotonic` at the process's start, if that is to count.
         chaos: trouble on purpose, for experiments.
+        cluster: live in processes of a Ray cluster (None: on threads of this process).
 
     Raises:
         GeladaError: if a setting is out of range, the folder is not empty, a role failed
@@ -73,58 +83,168 @@ def train(
     began = time.monotonic() if began is None else began
     check(experiment)
     torch.set_num_threads(1)
-    games: list[Games] | None = None
-    if resume:
-        config = read_config(folder)
-        start = begin_again(folder, config, log)
-    else:
-        make_folder(folder)
-        games = open_games(experiment, 1 if chaos.compute else None)  # sleepers do not play
-        start = begin(experiment, games)
-        about = {**describe_machine(), "precision": start.precision, "chaos": str(chaos)}
-        write_config(folder, Config(name, experiment, start.actions, about))
-    plan = draw(experiment, start, folder, began, games=games, chaos=chaos)
-    place = Threads(plan, experiment.shape.deadline, log)
-    tracker: Tracker = place.roles["tracker"]
-    saver = _saver(place, experiment, start, log)
-    interrupted = stuck = False
-    good_enough = threading.Event()
+    with ExitStack() as stack:
+        if cluster is not None:
+            try:
+                from gelada.place.ray import connected
+            except ImportError as error:
+                raise GeladaError(
+                    f"--on ray: {error}; install it with: pip install 'gelada-rl[cluster]'"
+                ) from None
+            stack.enter_context(connected(cluster))
+        games: list[Games] | None = None
+        if resume:
+            config = read_config(folder)
+            start = begin_again(folder, config, log)
+        else:
+            make_folder(folder)
+            idle = chaos.compute or cluster is not None  # who plays elsewhere opens games there
+            games = open_games(experiment, 1 if idle else None)
+            start = begin(experiment, games)
+            about = {**describe_machine(), "precision": start.precision, "chaos": str(chaos)}
+            config = Config(name, experiment, start.actions, about)
+            write_config(folder, config)
+        run = Run(experiment, folder, config, start, began, chaos, log)
+        place = run.on_threads(games) if cluster is None else run.on_ray(cluster)
+        stack.callback(place.close)
+        return run.watch_over(place, watch, cluster)
 
-    def hear(news: dict[str, Any]) -> None:
-        if news["kind"] == "evaluation" and tracker.evaluated(news["mean"]):
-            good_enough.set()
 
-    place.start()
-    try:
-        beside = experiment.beside
-        with Followers(
-            folder, beside.evaluator, beside.recorder, beside.record_length, hear
-        ) as followers:
-            while not place.wait(0.5) and not good_enough.is_set():
+@dataclass(frozen=True)
+class Run:
+    """One start of a run, from here to its end."""
+
+    experiment: Experiment
+    folder: Path
+    config: Config
+    start: Start
+    began: float
+    chaos: Chaos
+    log: Callable[[str], None]
+
+    def on_threads(self, games: Sequence[Games] | None) -> Threads:
+        """Return the run's roles in this process."""
+        plan = draw(
+            self.experiment, self.start, self.folder, self.began, games=games, chaos=self.chaos
+        )
+        return Threads(plan.build(), self.experiment.shape.deadline, self.log)
+
+    def on_ray(self, cluster: Cluster) -> Ray:
+        """Return the run's roles in processes of the cluster that this process has joined."""
+        from gelada.place.ray import Drawn, Ray
+
+        def drawn(start: Start) -> Drawn:
+            plan = partial(
+                draw,
+                self.experiment,
+                start,
+                self.folder.resolve(),
+                self.began,
+                chaos=self.chaos,
+                spread=True,
+            )
+            return Drawn(start.version.epoch, plan)
+
+        def again(epoch: int) -> Drawn:
+            with suppress(Lost, Closed, OSError):  # what it was writing is to be complete
+                place.roles["tracker"].finish()
+            return drawn(self._after_a_loss(epoch))
+
+        first, shape = drawn(self.start), self.experiment.shape
+        place = Ray(
+            first.draw(),
+            first,
+            again,
+            cluster,
+            shape.deadline,
+            self.log,
+            Events(self.folder / "events.jsonl", self.began),
+            self.experiment.seed,
+        )
+        return place
+
+    def watch_over(
+        self, place: Threads | Ray, watch: Watch | None, cluster: Cluster | None
+    ) -> Result:
+        """Start all roles, wait for the end, save what was learned."""
+        tracker: Tracker = place.roles["tracker"]
+        saver = _saver(place, self.experiment, self.start, self.log)
+        trouble = Trouble(self.chaos.hits, self.experiment.seed)
+        status = Status()
+        interrupted = stuck = False
+        good_enough = threading.Event()
+
+        def hear(news: dict[str, Any]) -> None:
+            with suppress(Lost):
+                if news["kind"] == "evaluation" and tracker.evaluated(news["mean"]):
+                    good_enough.set()
+
+        place.start()
+        try:
+            beside = self.experiment.beside
+            with Followers(
+                self.folder, beside.evaluator, beside.recorder, beside.record_length, hear
+            ) as followers:
+                while not place.wait(0.5) and not good_enough.is_set():
+                    place.check()
+                    with suppress(Lost):  # the next wait sees to it
+                        status = self._look(tracker, saver)
+                        if cluster is not None and cluster.shrink:
+                            self._shrink(place)
+                    if watch:
+                        watch(status, place.active)
+                    if line := followers.dead():
+                        self.log(line)
+                    for kind, number in trouble.due():
+                        place.hit(kind, number)
                 place.check()
-                if failure := tracker.failure():
-                    raise CannotWrite(_disk_line(folder, failure))
-                saver.look()
-                if line := followers.dead():
-                    log(line)
-                if watch:
-                    watch(tracker.status(), place.active)
-            place.check()
-    except KeyboardInterrupt:
-        interrupted = True
-    except Stalled:
-        stuck = True
-        raise
-    finally:
-        hung = place.stop(patience=5.0)
-        if saver.needs(hung) and not stuck:  # a round of a large network takes longer
-            hung = place.stop(patience=60.0)
-        failure = _save_last(saver, tracker, hung)
-    if failure:
-        raise CannotWrite(_disk_line(folder, failure))
-    if hung and not interrupted:
-        raise Stalled(f"{', '.join(hung)} did not stop; everything learned is saved")
-    return Result(folder, tracker.status(), interrupted)
+        except KeyboardInterrupt:
+            interrupted = True
+        except Stalled:
+            stuck = True
+            raise
+        finally:
+            hung = place.stop(patience=5.0)
+            if saver.needs(hung) and not stuck:  # a round of a large network takes longer
+                hung = place.stop(patience=60.0)
+            try:
+                failure = _save_last(saver, tracker, hung)
+                status = tracker.status()
+            except Lost as error:
+                failure = None
+                self.log(f"the newest version could not be saved: {error}")
+        if failure:
+            raise CannotWrite(_disk_line(self.folder, failure))
+        if hung and not interrupted:
+            raise Stalled(f"{', '.join(hung)} did not stop; everything learned is saved")
+        return Result(self.folder, status, interrupted)
+
+    def _look(self, tracker: Tracker, saver: LearnerSaver | SliceSaver) -> Status:
+        """See to checkpoints; return how the run is."""
+        if failure := tracker.failure():
+            raise CannotWrite(_disk_line(self.folder, failure))
+        saver.look()
+        return tracker.status()
+
+    def _shrink(self, place: Threads | Ray) -> None:
+        """Let steps take the gradients of the learners that are there."""
+        shape = self.experiment.shape
+        if shape.bundles and not shape.asynchronous:
+            count = max(min(shape.gradients, shape.bundles - place.away), 1)
+            for name, role in place.roles.items():
+                if name.startswith("server-"):
+                    role.need(count)
+
+    def _after_a_loss(self, epoch: int) -> Start:
+        """Return where all goes on when a role is lost that others cannot go on without."""
+        if list_checkpoints(self.folder / "checkpoints"):
+            start = begin_again(self.folder, self.config, self.log)
+        else:
+            self.log("there is no checkpoint yet: beginning anew")
+            start = self.start
+        seconds = self.start.counters.get("seconds", 0.0)  # the time since then is in `began`
+        version = start.version._replace(epoch=max(start.version.epoch, epoch + 1))
+        return start._replace(version=version, counters=start.counters | {"seconds": seconds})
 
 
 def make_folder(folder: Path) -> None:
@@ -149,7 +269,7 @@ def make_folder(folder: Path) -> None:
 
 
 def _saver(
-    place: Threads, experiment: Experiment, start: Start, log: Callable[[str], None]
+    place: Threads | Ray, experiment: Experiment, start: Start, log: Callable[[str], None]
 ) -> LearnerSaver | SliceSaver:
     """Return who saves: the learner between its rounds, or whoever watches over the servers."""
     tracker = place.roles["tracker"]

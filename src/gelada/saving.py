@@ -18,21 +18,20 @@ Slice = tuple[Params, OptimizerState]
 class LearnerSaver:
     """For a learner whose memory the servers step: it saves itself at the edges of its rounds."""
 
-    def __init__(self, learner: Learner) -> None:
-        self._learner = learner
+    def __init__(self, learner: Learner, name: str = "learner-0") -> None:
+        self._learner, self._name = learner, name
 
     def look(self) -> None:
         """Do nothing: the learner looks after every round."""
 
     def needs(self, hung: Sequence[str]) -> bool:
         """Say whether the last save has to wait for roles that have not ended yet."""
-        return self._learner.name in hung
+        return self._name in hung
 
     def last(self, hung: Sequence[str]) -> None:
         """Save the newest version, unless the learner may be in the middle of a round."""
-        learner = self._learner
-        if learner.name not in hung and learner.clock.steps and learner.is_sound():
-            learner.save()
+        if self._name not in hung:
+            self._learner.save_last()
 
 
 class SliceSaver:

@@ -13,7 +13,7 @@ from gelada.place.plan import Handle, Plan
 from gelada.presets import Experiment
 from gelada.start import begin
 
-BUNDLES = ("main", "servers", "bundle-0", "bundle-2")
+BUNDLES = ("tracker", "server-0", "bundle-0", "bundle-2")
 
 
 class Part:
@@ -85,7 +85,8 @@ def test_the_circle_is_drawn_with_the_shapes_counts(experiment: Experiment) -> N
     }
     active = [node.name for node in plan.nodes if node.active]
     assert active == [*(f"actor-{i}" for i in range(shape.actors)), "learner-0"]
-    assert {node.bundle for node in plan.nodes} == {"main"}
+    of_actors = {f"actor-{i}" for i in range(shape.actors)}
+    assert {node.bundle for node in plan.nodes} == {"main", "tracker"} | of_actors
 
 
 @pytest.mark.parametrize(("bundles", "actors", "servers"), [(1, 2, 1), (3, 2, 4)])
@@ -101,8 +102,8 @@ def test_bundles_are_drawn_around_their_servers(bundles: int, actors: int, serve
         "Tracker": 1,
     }
     of = {bundle: [n.name for n in plan.nodes if n.bundle == bundle] for bundle in BUNDLES}
-    assert of["main"] == ["tracker"]
-    assert of["servers"] == [f"server-{i}" for i in range(servers)]
+    assert of["tracker"] == ["tracker"]
+    assert of["server-0"] == ["server-0"]
     last = bundles - 1
     names = [f"actor-{i}" for i in range(last * actors, bundles * actors)]
     assert of[f"bundle-{last}"] == [f"replay-{last}", f"mirror-{last}", *names, f"learner-{last}"]

@@ -46,7 +46,7 @@ def place_of(*roles: tuple[type[Role], str, Callable[[Role], None]], deadline: f
     for kind, name, work in roles:
         plan.add(name, "main", kind, name, work)
     lines: list[str] = []
-    place = Threads(plan, deadline, lines.append)
+    place = Threads(plan.build(), deadline, lines.append)
     return place, lines
 
 
@@ -215,7 +215,7 @@ def circle(
 
     monkeypatch.setattr("gelada.draw.make_games", make)
     lines: list[str] = []
-    return Threads(draw(experiment, start, None), deadline, lines.append), lines
+    return Threads(draw(experiment, start, None).build(), deadline, lines.append), lines
 
 
 def raise_an_error() -> None:

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from gelada.commands.settings import (
 from gelada.config import read_config
 from gelada.display import Display, Printer, clock, number
 from gelada.errors import RoleFailed, Stalled
+from gelada.place.cluster import Cluster, check_cluster
 from gelada.place.plan import Active
 from gelada.presets import Experiment
 from gelada.roles.tracker import WINDOW, Status, StopRule
@@ -41,11 +42,12 @@ class Train(Settings):
     """Folder of the run; must be new or empty (default: runs/NAME-1, or the next free number)."""
     resume: Path | None = None
     """Go on with the run in this folder, from its newest complete checkpoint."""
-    on: Literal["threads"] = "threads"
-    """Where the roles live: on threads of this process."""
+    on: Literal["threads", "ray"] = "threads"
+    """Where the roles live: on threads of this process, or in processes of a Ray cluster."""
+    cluster: Cluster = field(default_factory=Cluster)
     chaos: str = ""
-    """Trouble on purpose, for experiments with bundles, such as
-    compute=50ms,straggler=500ms,delay=4,link=10MB."""
+    """Trouble on purpose, for experiments: with bundles
+    compute=50ms,straggler=500ms,delay=4,link=10MB; on Ray also kill=worker:30s,stop=server:45s."""
     finish: bool = True
     """At the end, play 50 games for the score, draw the curve and film a game."""
     json: bool = False
@@ -65,7 +67,8 @@ def main(args: Sequence[str]) -> int:
         wanted = resolve_again(Train, "train", args, config.experiment)
         folder, name = resumed, config.name
     chaos = parse_chaos(wanted.flags.chaos)
-    check_chaos(chaos, wanted.experiment)
+    check_chaos(chaos, wanted.experiment, processes=wanted.flags.on == "ray")
+    check_cluster(wanted.flags.cluster, wanted.flags.on == "ray")
     printer = Printer(to_stderr=wanted.flags.json)
     if wanted.note:
         printer.line(wanted.note)
@@ -185,6 +188,7 @@ def _learn(
                 printer.line,
                 began=process_start(),
                 chaos=chaos,
+                cluster=wanted.flags.cluster if wanted.flags.on == "ray" else None,
             )
         except (Stalled, RoleFailed) as error:
             again = f"; go on with: gelada train --resume {folder}"

@@ -8,7 +8,7 @@ prints a plan, the checks count its nodes, and a place builds the roles.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 
@@ -88,18 +88,29 @@ class Plan:
         """Return how many roles there are of each class."""
         return Counter(node.kind for node in self.nodes)
 
-    def build(self) -> dict[str, Any]:
-        """Build all roles in this process; a handle becomes the object itself."""
+    def build(
+        self, own: Collection[str] | None = None, elsewhere: Callable[[str], Any] | None = None
+    ) -> dict[str, Any]:
+        """Build roles in this process; a handle becomes the object itself.
+
+        Args:
+            own: names of the roles to build (None: all).
+            elsewhere: makes what stands for a role that is not built here, from its name.
+        """
         built: dict[str, Any] = {}
 
         def resolve(value: Any) -> Any:
             if isinstance(value, Handle):
+                if value.name not in built and elsewhere is not None:
+                    return elsewhere(value.name)
                 return built[value.name]
             if isinstance(value, list | tuple) and type(value) in (list, tuple):
                 return type(value)(resolve(item) for item in value)
             return value
 
         for node in self.nodes:
+            if own is not None and node.name not in own:
+                continue
             args = [resolve(value) for value in node.args]
             kwargs = {name: resolve(value) for name, value in node.kwargs.items()}
             built[node.name] = node.make(*args, **kwargs)

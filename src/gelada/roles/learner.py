@@ -127,6 +127,11 @@ class Learner:
             self._steps,
         )
 
+    def save_last(self) -> None:
+        """Save at the end of a run, if something was learned and it can be saved."""
+        if self.clock.steps and self.is_sound():
+            self.save()
+
     def is_sound(self) -> bool:
         """Say whether it can be saved: at the edge of a round, with finite parameters."""
         finite = all(bool(s.state()[0].values.isfinite().all()) for s in self._servers)

@@ -62,7 +62,7 @@ class ParameterServer:
         self._values = values
         self._optimizer = make_optimizer(values, settings)
         self._load(optimizer or {})
-        self._admission = admission
+        self._admission, self._needed = admission, admission.needed
         self._version = version
         self._part = 0
         self._waiting: dict[int, Gradient] = {}  # by learner, of the current version and part
@@ -89,7 +89,7 @@ class ParameterServer:
             self._taken[gradient.learner] = mark
             self._counted += 1
             self._waiting[gradient.learner] = gradient
-            if len(self._waiting) < self._admission.needed:  # kept while its sender goes on
+            if len(self._waiting) < self._needed:  # kept while its sender goes on
                 kept = gradient._replace(values=gradient.values.clone())
                 self._waiting[gradient.learner] = kept
             else:
@@ -111,8 +111,7 @@ class ParameterServer:
             with self._lock:
                 there = ", ".join(f"learner-{i}" for i in sorted(self._waiting)) or "none"
             raise Deadline(
-                f"{self.name}: {error}; a step takes {self._admission.needed} gradients, there "
-                f"are: {there}"
+                f"{self.name}: {error}; a step takes {self._needed} gradients, there are: {there}"
             ) from None
 
     def state(self) -> tuple[Params, OptimizerState]:
@@ -143,6 +142,13 @@ class ParameterServer:
             self._waiting.clear()
             self._kept = None
             self._snapshots.publish(Params(version, self._values.clone()), only=True)
+
+    def need(self, count: int) -> None:
+        """Make steps of so many gradients from now on: fewer, while learners are lost."""
+        with self._lock:
+            self._needed = count
+            if len(self._waiting) >= count:
+                self._step(list(self._waiting.values()))
 
     def close(self) -> None:
         """Wake everybody who waits; pulls raise `Closed` from now on."""

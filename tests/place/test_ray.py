@@ -1,0 +1,93 @@
+"""The same runs on a real Ray on this machine: equal answers, and what happens to what is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from conftest import bundled_catch, catch
+from gelada.checkpoint import newest_checkpoint
+from gelada.draw import draw
+from gelada.errors import GeladaError
+from gelada.place.cluster import Cluster
+from gelada.place.inline import Inline
+from gelada.presets import Experiment
+from gelada.start import begin
+from launching import finish, start
+from outcomes import Outcome, assert_same, outcome
+
+pytestmark = pytest.mark.cluster
+
+ON_RAY = ("--on", "ray", "--cpus", 0.2, "--no-finish", "--no-tensorboard")
+
+LONG = 300.0
+"""Seconds: a bound for waiting, on a slow machine too."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_running() -> Iterator[None]:
+    """Every test ends with no process of Ray more than before."""
+    before = ray_processes()
+    yield
+    until = time.monotonic() + 30
+    while left := ray_processes() - before:
+        assert time.monotonic() < until, left
+        time.sleep(0.1)
+
+
+def ray_processes() -> set[tuple[int, str]]:
+    found = set()
+    for process in psutil.process_iter(["name", "cmdline"]):
+        words = " ".join(process.info["cmdline"] or [])
+        if re.search(r"raylet|gcs_server|ray::|default_worker\.py", words):
+            found.add((process.pid, words[:60]))
+    return found
+
+
+def run_on_ray(experiment: Experiment) -> Outcome:
+    from gelada.place.ray import Drawn, Ray, connected
+
+    def never(epoch: int) -> Drawn:
+        raise AssertionError("nothing should be lost")
+
+    cluster, lines, events = Cluster(cpus=0.2), list[str](), list[dict[str, Any]]()
+    first = begin(experiment)
+    plan = partial(draw, experiment, first, None, patience=60.0, spread=True)
+    with connected(cluster):
+        place = Ray(plan(), Drawn(0, plan), never, cluster, 60.0, lines.append, events.append)
+        try:
+            place.start()
+            until = time.monotonic() + LONG
+            while not place.wait(0.5):
+                place.check()
+                assert time.monotonic() < until
+            place.check()
+            assert place.stop() == []
+            result = outcome(place.roles)
+        finally:
+            place.close()
+    assert lines == []
+    assert events == []
+    return result
+
+
+@pytest.mark.parametrize(
+    "experiment", [bundled_catch(20), catch(3000, deterministic=True)], ids=["bundles", "centred"]
+)
+def test_a_run_on_ray_is_the_same_run_bit_for_bit(experiment: Experiment) -> None:
+    place = Inline(draw(experiment, begin(experiment), None, patience=0.0))
+    place.run()
+    expected = outcome(place.roles)._replace(aux={})  # the learner's own stays where it lives
+    assert_same(run_on_ray(experiment), expected)
