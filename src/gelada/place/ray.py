@@ -151,6 +151,7 @@ class Seat:
     ended: float = 0.0  # since when a role of it has ended without having finished (0: none)
     tries: int = 0
     lost: float = 0.0  # when it was last heard before it was lost, until it is back
+    new: bool = False  # its actor is another one since then
 
     def __str__(self) -> str:
         where = f" on {self.about.host} (process {self.about.process})" if self.about else ""
@@ -206,11 +207,10 @@ class Ray:
         self.roles: dict[str, Any] = {
             node.name: Remote(self._call, 0, node.name) for node in plan.nodes
         }
-        self._patience = 2 * cluster.silence
+        self._patience = cluster.silence
         self._failure: GeladaError | None = None
         self._over = False
         self._checked = False  # the versions on all hosts
-        self._tick = time.monotonic()
 
     @property
     def active(self) -> list[Active]:
@@ -261,7 +261,7 @@ class Ray:
             left = until - time.monotonic()
             if left <= 0:
                 return False
-            done, _ = ray.wait(list(waiting), num_returns=1, timeout=min(left, 0.1))
+            done = self._listen(list(waiting), min(left, 0.1))
             for reference in done:
                 seat = waiting[reference]
                 if reference is seat.beginning:
@@ -345,6 +345,7 @@ class Ray:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(here, soft=False)
         elif part.kind == "server":
             options["scheduling_strategy"] = "SPREAD"
+        seat.new = True
         callers = sum(len(other.part.roles) for other in self._seats)
         seat.about = None
         seat.handle = (
@@ -353,7 +354,7 @@ class Ray:
                 num_cpus=cpus_of(part, cluster),
                 num_gpus=cluster.gpus if part.learns else 0,
                 max_restarts=0,
-                max_concurrency=callers + 8,  # as many may wait in a pull
+                max_concurrency=4 * callers + 16,  # so many may wait in a pull, of lost ones too
                 **options,
             )
             .remote()
@@ -379,11 +380,11 @@ class Ray:
             return
         seat.about, seat.beginning = about, None
         seat.heard = time.monotonic()
-        if seat.lost:
+        if seat.lost and seat.new:
             after = seat.heard - seat.lost
             self._log(f"{seat} is back, {after:.1f} s after it was last heard")
-            self._event("back", seat, seconds=round(after, 3))
-            seat.lost = 0.0
+            self._event("back", seat, after=round(after, 3))
+        seat.lost, seat.new = 0.0, False
         if self._checked:
             self._check_versions()
 
@@ -413,12 +414,21 @@ class Ray:
         elif not seat.ended:  # because whom it called was lost: that will be heard of soon
             seat.ended = now
 
+    def _listen(self, references: Sequence[Any], seconds: float) -> list[Any]:
+        """Return the references that are answered; wait so long for the first."""
+        before = time.monotonic()
+        done, _ = ray.wait(references, num_returns=len(references), timeout=0.0)
+        if not done:
+            done, _ = ray.wait(references, num_returns=1, timeout=seconds)
+        slept = time.monotonic() - before - seconds
+        if slept > self._cluster.silence / 2:  # this process itself got no time: blame nobody
+            for seat in self._seats:
+                seat.asked += slept
+        return list(done)
+
     def _look(self) -> None:
         """Find who is silent or stuck, and see to it."""
-        now, before, self._tick = time.monotonic(), self._tick, time.monotonic()
-        if now - before > self._cluster.silence / 2:  # this process itself was not awake
-            for seat in self._seats:
-                seat.asked = max(seat.asked, now - self._cluster.silence / 2)
+        now = time.monotonic()
         for seat in self._seats:
             if seat.handle is None:
                 continue
@@ -577,10 +587,22 @@ def connected(cluster: Cluster) -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)  # Ray sets its own
     _register_tensors()
+    _silence()
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _silence() -> None:
+    """Keep Ray from printing on stdout that a worker died: the run's own log says it, once.
+
+    Ray has no public switch for that, so this one private name is used, and only if it is there.
+    """
+    from ray._private import worker
+
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda *_args, **_kwargs: None
 
 
 def check_reachable(address: str) -> None:

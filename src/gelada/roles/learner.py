@@ -19,7 +19,7 @@ from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
 from gelada.roles.clock import WAIT, Clock
 from gelada.roles.parameter_server import REPEATED, ParameterServer
-from gelada.roles.pulling import pull_newest, pull_whole
+from gelada.roles.pulling import pull_common, pull_newest, pull_whole
 from gelada.roles.replay import Replay
 from gelada.roles.snapshots import Snapshots
 from gelada.roles.tracker import Tracker
@@ -141,8 +141,10 @@ class Learner:
         """Load parameters of a version not learned with yet, and pass them on."""
         if self._asynchronous:
             pulled = pull_newest(self._servers)
-        else:
+        elif self.clock.steps:
             pulled = pull_whole(self._servers, self._wanted)
+        else:
+            pulled = pull_common(self._servers)
         self._count(moved=pulled.moved)
         self._version, self._versions = pulled.version, pulled.versions
         self._flat.values.copy_(pulled.vector)

@@ -46,6 +46,27 @@ def pull_whole(servers: Sequence[Source], at_least: Version = ANY, exactly: bool
             moved += _size([slices[i]])
 
 
+def pull_common(servers: Sequence[Source]) -> Pulled:
+    """Return the newest version that all servers have had: that of the one furthest behind.
+
+    A learner that begins again asks for this one. If it died between two pushes, the server that
+    is behind may be waiting for the very gradient that was never sent; all others have stepped and
+    still keep the version before, so it can be computed once more.
+    """
+    slices = [server.pull() for server in servers]
+    moved = _size(slices)
+    while len({params.version for params in slices}) > 1:
+        oldest = min(params.version for params in slices)
+        for i, params in enumerate(slices):
+            if params.version != oldest:
+                slices[i] = servers[i].pull(oldest, exactly=True)
+                moved += _size([slices[i]])
+        if max(params.version for params in slices) != oldest:  # meanwhile nobody has it any more
+            slices = [server.pull() for server in servers]
+            moved += _size(slices)
+    return _join(slices, moved)
+
+
 def pull_newest(servers: Sequence[Source]) -> Pulled:
     """Return each server's newest slice: in the asynchronous mode versions may differ."""
     slices = [server.pull() for server in servers]

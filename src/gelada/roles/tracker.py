@@ -133,6 +133,7 @@ class Tracker:
         self._recent: deque[float] = deque(counters.get("recent_scores", []), maxlen=WINDOW)
         self._status = Status(
             steps=steps,
+            seconds=self.seconds(),
             games=int(counters.get("games", 0)),
             best=counters.get("best"),
             best_game=counters.get("best_game"),
