@@ -10,6 +10,7 @@ class GeladaError(Exception):
     """A mistake in what was asked. The command line prints it in one line and exits with 2."""
 
     exit_code = 2
+    details = ""  # the traceback of a role that raised, or ""
 
 
 class Diverged(GeladaError):
@@ -28,7 +29,6 @@ class RoleFailed(GeladaError):
     """A role raised and could not be restarted (exit code 1)."""
 
     exit_code = 1
-    details = ""  # the role's own traceback
 
 
 class CannotWrite(GeladaError):

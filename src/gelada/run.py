@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ from gelada.saving import LearnerSaver, SliceSaver
 from gelada.start import Start, begin, begin_again, open_games
 
 if TYPE_CHECKING:
-    from gelada.place.ray import Ray
+    from gelada.place.ray.place import Ray
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def train(
     with ExitStack() as stack:
         if cluster is not None:
             try:
-                from gelada.place.ray import connected
+                from gelada.place.ray.session import connected
             except ImportError as error:
                 raise GeladaError(
                     f"--on ray: {error}; install it with: pip install 'gelada-rl[cluster]'"
@@ -110,9 +110,9 @@ def train(
         return run.watch_over(place, watch, cluster)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Run:
-    """One start of a run, from here to its end."""
+    """One start of a run, from here to its end; ``status`` is the last that was heard of it."""
 
     experiment: Experiment
     folder: Path
@@ -121,6 +121,7 @@ class Run:
     began: float
     chaos: Chaos
     log: Callable[[str], None]
+    status: Status = field(default_factory=Status)
 
     def on_threads(self, games: Sequence[Games] | None) -> Threads:
         """Return the run's roles in this process."""
@@ -131,7 +132,7 @@ class Run:
 
     def on_ray(self, cluster: Cluster) -> Ray:
         """Return the run's roles in processes of the cluster that this process has joined."""
-        from gelada.place.ray import Drawn, Ray
+        from gelada.place.ray.place import Drawn, Ray
 
         def drawn(start: Start) -> Drawn:
             plan = partial(
@@ -148,9 +149,18 @@ class Run:
         def again(epoch: int) -> Drawn:
             with suppress(Lost, Closed, OSError):  # what it was writing is to be complete
                 place.roles["tracker"].finish()
-            return drawn(self._after_a_loss(epoch))
+            start = self._after_a_loss(epoch)
+            lost = max(self.status.steps - start.steps, 0)
+            events(
+                {"event": "restored", "epoch": start.version.epoch, "steps": start.steps}
+                | {"version": start.version.number, "lost_steps": lost}
+                | {"lost_versions": max(self.status.version - start.version.number, 0)}
+            )
+            self.log(f"{lost:,} steps since then are lost and played anew")
+            return drawn(start)
 
         first, shape = drawn(self.start), self.experiment.shape
+        events = Events(self.folder / "events.jsonl", self.began)
         place = Ray(
             first.draw(),
             first,
@@ -158,7 +168,7 @@ class Run:
             cluster,
             shape.deadline,
             self.log,
-            Events(self.folder / "events.jsonl", self.began),
+            events,
             self.experiment.seed,
         )
         return place
@@ -170,7 +180,6 @@ class Run:
         tracker: Tracker = place.roles["tracker"]
         saver = _saver(place, self.experiment, self.start, self.log)
         trouble = Trouble(self.chaos.hits, self.experiment.seed)
-        status = Status()
         interrupted = stuck = False
         good_enough = threading.Event()
 
@@ -188,11 +197,11 @@ class Run:
                 while not place.wait(0.5) and not good_enough.is_set():
                     place.check()
                     with suppress(Lost):  # the next wait sees to it
-                        status = self._look(tracker, saver)
+                        self._look(tracker, saver)
                         if cluster is not None and cluster.shrink:
                             self._shrink(place)
                     if watch:
-                        watch(status, place.active)
+                        watch(self.status, place.active)
                     if line := followers.dead():
                         self.log(line)
                     for kind, number in trouble.due():
@@ -209,7 +218,7 @@ class Run:
                 hung = place.stop(patience=60.0)
             try:
                 failure = _save_last(saver, tracker, hung)
-                status = tracker.status()
+                self.status = tracker.status()
             except Lost as error:
                 failure = None
                 self.log(f"the newest version could not be saved: {error}")
@@ -217,14 +226,14 @@ class Run:
             raise CannotWrite(_disk_line(self.folder, failure))
         if hung and not interrupted:
             raise Stalled(f"{', '.join(hung)} did not stop; everything learned is saved")
-        return Result(self.folder, status, interrupted)
+        return Result(self.folder, self.status, interrupted)
 
-    def _look(self, tracker: Tracker, saver: LearnerSaver | SliceSaver) -> Status:
-        """See to checkpoints; return how the run is."""
+    def _look(self, tracker: Tracker, saver: LearnerSaver | SliceSaver) -> None:
+        """See to checkpoints, and how the run is."""
         if failure := tracker.failure():
             raise CannotWrite(_disk_line(self.folder, failure))
+        self.status = tracker.status()
         saver.look()
-        return tracker.status()
 
     def _shrink(self, place: Threads | Ray) -> None:
         """Let steps take the gradients of the learners that are there."""

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
 from conftest import bundled_catch, catch
-from gelada.checkpoint import newest_checkpoint
 from gelada.draw import draw
-from gelada.errors import GeladaError
 from gelada.place.cluster import Cluster
 from gelada.place.inline import Inline
 from gelada.presets import Experiment
 from gelada.start import begin
-from launching import finish, start
 from outcomes import Outcome, assert_same, outcome
 
 pytestmark = pytest.mark.cluster
@@ -57,7 +48,8 @@ def ray_processes() -> set[tuple[int, str]]:
 
 
 def run_on_ray(experiment: Experiment) -> Outcome:
-    from gelada.place.ray import Drawn, Ray, connected
+    from gelada.place.ray.place import Drawn, Ray
+    from gelada.place.ray.session import connected
 
     def never(epoch: int) -> Drawn:
         raise AssertionError("nothing should be lost")

@@ -1,0 +1,85 @@
+"""Joining a Ray cluster, or starting one, and leaving nothing of it behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Iterator
+
+import ray
+
+from gelada.errors import GeladaError
+from gelada.place.cluster import Cluster
+from gelada.place.ray.process import first_line, register_tensors
+
+STORE_BYTES = 500_000_000
+"""Object store of a Ray cluster of our own: snapshots and trajectories under way."""
+
+
+@contextlib.contextmanager
+def connected(cluster: Cluster) -> Iterator[None]:
+    """Join a Ray cluster, or start one on this machine, and leave nothing of it running.
+
+    Args:
+        cluster: its address; without one, RAY_ADDRESS; without that, an own one.
+
+    Raises:
+        GeladaError: if there is no such cluster or it cannot be joined, in one line.
+    """
+    address = cluster.address or os.environ.get("RAY_ADDRESS", "")
+    if address:
+        check_reachable(address)
+    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    own = {
+        "include_dashboard": False,
+        "object_store_memory": STORE_BYTES,
+        "_node_ip_address": "127.0.0.1",
+    }
+    try:
+        ray.init(
+            address=address or "local",
+            log_to_driver=False,
+            logging_level="ERROR",
+            configure_logging=False,
+            **({} if address else own),
+        )
+    except Exception as error:  # Ray's own are of many kinds
+        raise GeladaError(f"Ray at {address or 'this machine'}: {first_line(error)}") from error
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)  # Ray sets its own
+    register_tensors()
+    _silence()
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _silence() -> None:
+    """Keep Ray from printing on stdout that a worker died: the run's own log says it, once.
+
+    Ray has no public switch for that, so this one private name is used, and only if it is there.
+    """
+    from ray._private import worker
+
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda *_args, **_kwargs: None
+
+
+def check_reachable(address: str) -> None:
+    """Raise GeladaError if nobody listens at HOST:PORT; Ray itself would wait for a minute."""
+    host, _, port = address.rpartition(":")
+    if address == "auto":
+        return
+    if not host or not port.isdigit():
+        raise GeladaError(f"--address {address}: want HOST:PORT, such as 10.0.0.1:6379")
+    try:
+        socket.create_connection((host, int(port)), timeout=5.0).close()
+    except OSError as error:
+        raise GeladaError(
+            f"--address {address}: nobody answers there ({error.strerror or error}); on the head "
+            "host: ray start --head"
+        ) from None
