@@ -25,6 +25,7 @@ from gelada.nets.network import Network
 from gelada.nets.windows import Windows
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import make_optimizer
+from gelada.place.cluster import Cluster
 from gelada.place.plan import Active
 from gelada.presets import Experiment
 from gelada.roles.tracker import Status, StopRule
@@ -40,9 +41,14 @@ SETTLED = 0.3
 
 
 def bench(
-    experiment: Experiment, seconds: float = 40.0, progress: Progress | None = None
+    experiment: Experiment,
+    seconds: float = 40.0,
+    progress: Progress | None = None,
+    cluster: Cluster | None = None,
 ) -> dict[str, Any]:
     """Measure the limit, train, measure the limit again, and return rates and their ratio.
+
+    The limit is always that of this machine; with a ``cluster``, training lives in its processes.
 
     Rates are steps (agent decisions) per second; ``act`` and ``learn`` samples are steps too, a
     learned one with all its passes. Half the time goes to training. The limit is the mean of
@@ -65,7 +71,14 @@ def bench(
             counts.append((status.seconds, status.steps))
             tell("train", 0.25 + 0.5 * min(status.seconds / (seconds / 2), 1.0))
 
-        result = train(experiment, Path(folder) / "run", "bench", watch=watch, log=lambda _: None)
+        result = train(
+            experiment,
+            Path(folder) / "run",
+            "bench",
+            watch=watch,
+            log=lambda _: None,
+            cluster=cluster,
+        )
         counts.append((result.status.seconds, result.status.steps))
     after = _limit(experiment, start, share, lambda stage, part: tell(stage, 0.75 + 0.25 * part))
     rates = {name: (before[name] + after[name]) / 2 for name in before}

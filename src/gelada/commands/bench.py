@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from rich.table import Table
 
@@ -12,6 +12,7 @@ from gelada.bench import bench
 from gelada.commands.parsing import at_least, print_json
 from gelada.commands.settings import Settings, resolve
 from gelada.display import Printer
+from gelada.place.cluster import Cluster, check_cluster
 
 LEAST_SECONDS = 6.0
 
@@ -22,6 +23,9 @@ class Bench(Settings):
 
     seconds: float = 40.0
     """Of measuring; half of them are training."""
+    on: Literal["threads", "ray"] = "threads"
+    """Where the roles live: on threads of this process, or in processes of a Ray cluster."""
+    cluster: Cluster = field(default_factory=Cluster)
     json: bool = False
     """Print one JSON object on stdout; all else goes to stderr."""
 
@@ -31,9 +35,13 @@ def main(args: Sequence[str]) -> int:
     wanted = resolve(Bench, "bench", args, default_game="pong")
     flags = wanted.flags
     at_least("--seconds", flags.seconds, LEAST_SECONDS)
+    check_cluster(flags.cluster, flags.on == "ray")
+    cluster = flags.cluster if flags.on == "ray" else None
     printer = Printer(to_stderr=flags.json)
     with printer.progress(f"measuring {wanted.experiment.games.game}", "%") as bar:
-        rates = bench(wanted.experiment, flags.seconds, lambda _, share: bar(100 * share, 100.0))
+        rates = bench(
+            wanted.experiment, flags.seconds, lambda _, share: bar(100 * share, 100.0), cluster
+        )
     if flags.json:
         print_json(rates)
     else:

@@ -23,8 +23,9 @@ class Cluster:
     """CPUs that a process with bundles, actors or the learner asks for; others ask for none."""
     gpus: float = 0.0
     """GPUs that a process with a learner asks for."""
-    silence: float = 3.0
-    """Seconds without an answer after which a process counts as frozen and is begun anew."""
+    silence: float = 4.0
+    """Seconds without an answer after which a process counts as frozen and is begun anew (five
+    times that before its first finished step)."""
     shrink: bool = False
     """While workers are lost beyond the backups, steps take the gradients of those left; else
     they wait for the lost to be back."""

@@ -28,7 +28,7 @@ from gelada.place.cell import Beat, Remote, versions
 from gelada.place.cluster import Cluster, parts_of
 from gelada.place.plan import Active, Plan
 from gelada.place.ray.process import answer_of
-from gelada.place.ray.seat import START_SECONDS, Seat, cpus_of, seen
+from gelada.place.ray.seat import ACTIVE, START_SECONDS, Seat, cpus_of, seen
 
 TRIES = 5
 """How often one process may be begun again without a finished step in between."""
@@ -346,7 +346,7 @@ def check_resources(seats: Sequence[Seat], cluster: Cluster) -> None:
     ):
         there, free = ray.cluster_resources().get(name, 0.0), ray.available_resources().get(name, 0)
         if wanted > free:
-            count = sum(seat.part.kind in ("worker", "learner") for seat in seats)
+            count = sum(seat.part.kind in ACTIVE for seat in seats)
             raise GeladaError(
                 f"the plan asks for {wanted:g} {name}s ({count} processes, {unit} "
                 f"{wanted / count:g} each), the cluster has {there:g}, {free:g} of them free; "

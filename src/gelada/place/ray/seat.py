@@ -13,7 +13,7 @@ import ray
 from gelada.place.cell import About, Beat
 from gelada.place.cluster import Cluster, Part
 from gelada.place.ray.process import Process
-from gelada.place.threads import RoleState, hung
+from gelada.place.threads import SLOW_START, RoleState, hung
 from gelada.roles.clock import Clock
 
 START_SECONDS = 60.0
@@ -21,6 +21,10 @@ START_SECONDS = 60.0
 
 BEAT_SECONDS = 0.5
 """Between an answered beat and the next."""
+
+
+ACTIVE = ("worker", "learner")
+"""Kinds of processes that have work of their own; the others only answer."""
 
 
 @dataclass
@@ -94,6 +98,8 @@ class Seat:
     def complaint(self, silence: float, deadline: float) -> str:
         """Return why it is to be given up, or "". It must be there."""
         now = time.monotonic()
+        if not any(state.steps for state in self.states) and self.part.kind in ACTIVE:
+            silence *= SLOW_START  # first kernels, loading
         if self.beat is not None and now - self.asked > silence:
             return f"has given no answer for {now - self.asked:.1f} s"
         if self.ended and now - self.ended > silence + 2 * BEAT_SECONDS:
@@ -136,7 +142,7 @@ def seen(name: str, states: Sequence[RoleState]) -> Seen:
 
 def cpus_of(part: Part, cluster: Cluster) -> float:
     """Return the CPUs that a process asks for."""
-    return cluster.cpus if part.kind in ("worker", "learner") else 0.0
+    return cluster.cpus if part.kind in ACTIVE else 0.0
 
 
 def _where(part: Part) -> Any:
