@@ -1,5 +1,6 @@
 # make train    install into .venv, then learn Pong
 # make test     install, tests, lint, strict type check
+# make test-cluster   install Ray too; tests that need root, or a cluster of several hosts
 # Needs Python 3.11 or newer and make; everything else is installed into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -25,7 +26,7 @@ test: setup
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -m "not cluster"
 
-test-cluster: setup
+test-cluster: setup $(VENV)/.cluster
 	$(BIN)/python -m pytest -m cluster
 
 bench: setup
@@ -38,6 +39,13 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --quiet --upgrade "pip>=25.1"
 	$(PIP) torch
 	$(PIP) --quiet -e . --group dev
+	@touch $@
+
+$(VENV)/.cluster: $(STAMP)
+	@echo "installing Ray"
+	$(PIP) --quiet -e ".[cluster]"
+	@if test "$$(id -u)" = 0 && ! command -v ip >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq iproute2; fi
 	@touch $@
 
 $(BIN)/python:
