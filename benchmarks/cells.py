@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import cluster
 import dba3c
 import process
 from gelada.checkpoint import newest_checkpoint, read_checkpoint
@@ -56,7 +57,7 @@ PONG = Timed(GAME, "pong", TIMED)
 
 def all_cells() -> list[Cell]:
     """Return every cell, in the order in which they are measured."""
-    return [*pong_cells(), *dba3c.all_cells()]
+    return [*pong_cells(), *dba3c.all_cells(), *cluster.all_cells()]
 
 
 def pong_cells() -> list[Cell]:

@@ -28,6 +28,7 @@ class Outcome(NamedTuple):
     seconds: float
     peak_rss: int  # pages shared with other processes count fully
     peak_pss: int  # pages shared with other processes count in part
+    actors: int  # most descendants at once that are Ray actors
 
 
 def run(words: Sequence[str], output: Path) -> Outcome:
@@ -37,7 +38,7 @@ def run(words: Sequence[str], output: Path) -> Outcome:
         RuntimeError: if its exit code is not 0.
         TimeoutError: if it takes longer than `LONGEST`.
     """
-    rss = pss = 0
+    rss = pss = actors = 0
     with output.open("ab") as file:
         began, clock = time.time(), time.monotonic()
         process = subprocess.Popen(
@@ -47,7 +48,7 @@ def run(words: Sequence[str], output: Path) -> Outcome:
             root = psutil.Process(process.pid)
             while process.poll() is None:
                 now = memory(root)
-                rss, pss = max(rss, now[0]), max(pss, now[1])
+                rss, pss, actors = (max(a, b) for a, b in zip((rss, pss, actors), now, strict=True))
                 if time.monotonic() - clock > LONGEST:
                     raise TimeoutError(f"gelada {words[0]} took more than {LONGEST:g} s")
                 try:
@@ -61,33 +62,37 @@ def run(words: Sequence[str], output: Path) -> Outcome:
     if process.returncode:
         tail = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         raise RuntimeError(f"gelada {words[0]}: exit code {process.returncode}: {''.join(tail)}")
-    return Outcome(began, time.monotonic() - clock, rss, pss)
+    return Outcome(began, time.monotonic() - clock, rss, pss, actors)
 
 
-def memory(root: psutil.Process) -> tuple[int, int]:
-    """Return the bytes (RSS, PSS) of a process and its descendants; 0 for those that ended."""
-    rss = pss = 0
+def memory(root: psutil.Process) -> tuple[int, int, int]:
+    """Return the bytes (RSS, PSS) of a process and its descendants; 0 for those that ended.
+
+    And how many of them are Ray actors.
+    """
+    rss = pss = actors = 0
     try:
         family = [root, *root.children(recursive=True)]
     except psutil.NoSuchProcess:
-        return 0, 0
+        return 0, 0, 0
     for process in family:
         try:
             info = process.memory_full_info()
+            actors += process.cmdline()[:1] == ["ray::Process"]
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
         rss, pss = rss + info.rss, pss + info.pss
-    return rss, pss
+    return rss, pss, actors
 
 
-def bench(game: str, seconds: float) -> dict[str, Any]:
+def bench(game: str, seconds: float, *more: str) -> dict[str, Any]:
     """Return what ``gelada bench GAME --json`` prints.
 
     Raises:
         RuntimeError: if it fails.
     """
     done = subprocess.run(
-        [GELADA, "bench", game, "--seconds", f"{seconds:g}", "--json"],
+        [GELADA, "bench", game, "--seconds", f"{seconds:g}", "--json", *more],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

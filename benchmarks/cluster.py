@@ -1,0 +1,175 @@
+"""What is measured on Ray: shares of the machine's limit, what failures cost, the paper's shape."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import process
+from ledger import Cell, Line
+from timed import BENCH_SECONDS, megabytes, pairs, read_metrics, settings, train, train_words
+
+DBA3C, APPO = "dba3c-pong", "pong"
+
+ON_RAY = ("--on", "ray", "--cpus", "0.5")
+
+FAILURES = {
+    "worker": (DBA3C, "worker"),
+    "server": (DBA3C, "server"),
+    "learner": (APPO, "learner"),
+}
+"""What is hit: in which preset, and as which kind of process."""
+
+MINUTES = "1.7"
+"""Of a run in which one process is hit, 20 to 60 seconds after its beginning."""
+
+BEFORE = 10.0
+"""Seconds before the hit over which the speed is taken."""
+
+WINDOW = 3.0
+"""Seconds over which the speed after the hit is taken."""
+
+RECOVERED = 0.9
+"""Of the speed before."""
+
+SEEDS = (1, 2)
+
+KILLED = {"--until-score": "18", "--steps": "3000000", "--checkpoint-seconds": "10"}
+"""Runs to a training score of 18 (mean of 50 games), with and without trouble."""
+
+PAPER = ("--bundles", "64", "--quorum", "60", "--servers", "4", "--per-process", "16")
+
+
+def all_cells() -> list[Cell]:
+    """Return every cell, in the order in which they are measured."""
+    limits = [
+        Cell("ray-limit", seed, settings("ray-limit", name, words=ON_RAY), share_of_limit)
+        for seed, name in ((1, DBA3C), (1, APPO))
+    ]
+    failures = [
+        Cell("ray-failure", 1, settings("ray-failure", FAILURES[whom][0], whom=whom, how=how), fail)
+        for whom in FAILURES
+        for how in ("kill", "stop")
+    ]
+    paper = settings("ray-paper", "dba3c-catch", words=PAPER)
+    killed = [
+        Cell("ray-killed", seed, settings("ray-killed", DBA3C, chaos=chaos, timed=KILLED), to_pong)
+        for seed in SEEDS
+        for chaos in ("kill=any:30s", "")
+    ]
+    return [*limits, *failures, Cell("ray-paper", 1, paper, paper_shape), *killed]
+
+
+def share_of_limit(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG001 - a form
+    """Measure the machine's limit and what training in processes reaches, threads beside it."""
+    preset = DBA3C if cell.settings["experiment"]["shape"].get("bundles") else APPO
+    found = {}
+    for name, words in (("ray", ON_RAY), ("threads", ())):
+        rates = process.bench(preset, 2 * BENCH_SECONDS, *words)
+        (log / f"{name}.json").write_text(json.dumps(rates, indent=1) + "\n", encoding="utf-8")
+        found[name] = {key: value for key, value in rates.items() if key != "machine"}
+    command = f"gelada bench {preset} --seconds {2 * BENCH_SECONDS:g} --json {' '.join(ON_RAY)}"
+    shares = {name: rates["share_of_limit"] for name, rates in found.items()}
+    return {"command": command, "preset": preset, "share_of_limit": shares, "rates": found}
+
+
+def fail(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+    """Kill or freeze one process of a run; say how soon that was seen, and over."""
+    procedure = cell.settings["procedure"]
+    preset, kind = FAILURES[procedure["whom"]]
+    run = scratch / "run"
+    words = train_words(preset, cell.seed, run, "--minutes", MINUTES, "--checkpoint-seconds", "5")
+    words += [*ON_RAY, "--chaos", f"{procedure['how']}={kind}:40s", "--until-score", "21"]
+    train(words, run, log)
+    return {"command": process.clean(words, scratch), **cost(run, log)}
+
+
+def cost(run: Path, log: Path) -> dict[str, Any]:
+    """Return what the first hit of a run cost; keep the run's events."""
+    text = (run / "events.jsonl").read_text(encoding="utf-8")
+    (log / "events.jsonl").write_text(text, encoding="utf-8")
+    events = [json.loads(line) for line in text.splitlines()]
+    hit = next(event for event in events if event["event"] == "hit")
+    later = [event for event in events if event["seconds"] > hit["seconds"]]
+    end = next((e["seconds"] for e in later if e["event"] == "hit"), float("inf"))
+    within = [event for event in later if event["seconds"] < end]
+
+    def first(name: str) -> Line:
+        return next((event for event in within if event["event"] == name), {})
+
+    lost, restored = first("lost"), first("restored")
+    back = [event["seconds"] for event in within if event["event"] == "back"]
+    before, after = speeds(read_metrics(run), hit["seconds"], end)
+    return {
+        "hit": hit,
+        "seconds_to_detect": round(lost["seconds"] - hit["seconds"], 2),
+        "seconds_to_be_back": round(max(back) - hit["seconds"], 2) if back else None,
+        "speed_before": round(before, 1),
+        "seconds_to_recover": after,
+        "lost_steps": restored.get("lost_steps", 0),
+        "lost_versions": restored.get("lost_versions", 0),
+    }
+
+
+def speeds(metrics: Sequence[Line], hit: float, end: float) -> tuple[float, float | None]:
+    """Return steps per second before a hit, and seconds until `RECOVERED` of that is reached.
+
+    The speed at a moment is that of the `WINDOW` after it. Steps fall where a run goes back to a
+    checkpoint; a window with such a fall in it does not count.
+    """
+    points = [(line["seconds"], line["steps"]) for line in metrics]
+    calm = [point for point in points if hit - BEFORE <= point[0] <= hit]
+    before = (calm[-1][1] - calm[0][1]) / (calm[-1][0] - calm[0][0])
+    after = [point for point in points if hit < point[0] < end]
+    for i, (seconds, steps) in enumerate(after):
+        window = [point for point in after[i:] if point[0] <= seconds + WINDOW + 1.0]
+        if window[-1][0] - seconds < WINDOW:
+            break
+        rises = all(b[1] >= a[1] for a, b in pairwise(window))
+        rate = (window[-1][1] - steps) / (window[-1][0] - seconds)
+        if rises and rate >= RECOVERED * before:
+            return before, round(seconds - hit, 2)
+    return before, None
+
+
+def to_pong(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+    """Train to 18 on Ray, with a random process killed again and again, or none."""
+    procedure, run = cell.settings["procedure"], scratch / "run"
+    words = train_words(DBA3C, cell.seed, run, *ON_RAY, *pairs(procedure["timed"]))
+    words += ["--chaos", procedure["chaos"]] if procedure["chaos"] else []
+    outcome = train(words, run, log)
+    metrics = read_metrics(run)
+    events: list[Line] = []
+    if (run / "events.jsonl").exists():
+        text = (run / "events.jsonl").read_text(encoding="utf-8")
+        (log / "events.jsonl").write_text(text, encoding="utf-8")
+        events = [json.loads(line) for line in text.splitlines()]
+    return {
+        "command": process.clean(words, scratch),
+        "best": metrics[-1]["best"],
+        "score": metrics[-1]["score"],
+        "steps": metrics[-1]["steps"],
+        "seconds": round(outcome.seconds, 1),
+        "hits": sum(event["event"] == "hit" for event in events),
+        "restored": sum(event["event"] == "restored" for event in events),
+        "lost_steps": sum(event.get("lost_steps", 0) for event in events),
+    }
+
+
+def paper_shape(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+    """Run the shape of dba3c-breakout-paper in few processes, on Catch with a tiny network."""
+    run = scratch / "run"
+    words = train_words("dba3c-catch", cell.seed, run, *ON_RAY, *PAPER, "--until-score", "0.9")
+    outcome = train(words, run, log)
+    last = read_metrics(run)[-1]
+    return {
+        "command": process.clean(words, scratch),
+        "seconds": round(outcome.seconds, 1),
+        "score": last["score"],
+        "steps": last["steps"],
+        "processes": outcome.actors,
+        **megabytes(outcome),
+    }
