@@ -123,6 +123,8 @@ def test_a_child_that_does_not_end_is_killed(
     with Followers(tmp_path, True, False, 1.0, lambda _: None) as followers:
         child = followers._children[0].process
         child.send_signal(signal.SIGSTOP)  # SIGTERM has to wait, SIGKILL has not
+        while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
     assert child.returncode == -signal.SIGKILL
     assert children() == before
 

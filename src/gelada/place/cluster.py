@@ -24,8 +24,8 @@ class Cluster:
     gpus: float = 0.0
     """GPUs that a process with a learner asks for."""
     silence: float = 4.0
-    """Seconds without an answer after which a process counts as frozen and is begun anew (five
-    times that before its first finished step)."""
+    """Seconds without an answer after which a process counts as frozen and is begun anew (twice
+    that before its first finished step)."""
     shrink: bool = False
     """While workers are lost beyond the backups, steps take the gradients of those left; else
     they wait for the lost to be back."""

@@ -148,6 +148,7 @@ class Tracker:
         self._marked = marked
         self._steps_at: dict[int, int] = {}
         self._last_line = 0.0
+        self._over = False  # the stop rule holds
         self._last_checkpoint = time.monotonic()
         self._writer = _Writer(folder, settings) if folder else None
 
@@ -168,14 +169,18 @@ class Tracker:
         they said is taken in at once, in their order.
         """
         with self._lock:
+            if self._over:  # what others learned until they heard of it does not count
+                return True
             number = update.version.number
             if not self._every:
-                return self._take(number, [update])
+                self._over = self._take(number, [update])
+                return self._over
             told = self._round.setdefault(number, {})
             told[update.learner] = update
             if len(told) < self._learners:
                 return False
-            return self._take(number, [told[i] for i in sorted(self._round.pop(number))])
+            self._over = self._take(number, [told[i] for i in sorted(self._round.pop(number))])
+            return self._over
 
     def _take(self, number: int, updates: list[Update]) -> bool:
         """Take in what was learned for version ``number``; return whether the run is over."""

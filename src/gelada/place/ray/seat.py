@@ -13,7 +13,7 @@ import ray
 from gelada.place.cell import About, Beat
 from gelada.place.cluster import Cluster, Part
 from gelada.place.ray.process import Process
-from gelada.place.threads import SLOW_START, RoleState, hung
+from gelada.place.threads import RoleState, hung
 from gelada.roles.clock import Clock
 
 START_SECONDS = 60.0
@@ -99,7 +99,7 @@ class Seat:
         """Return why it is to be given up, or "". It must be there."""
         now = time.monotonic()
         if not any(state.steps for state in self.states) and self.part.kind in ACTIVE:
-            silence *= SLOW_START  # first kernels, loading
+            silence *= 2  # first kernels, loading
         if self.beat is not None and now - self.asked > silence:
             return f"has given no answer for {now - self.asked:.1f} s"
         if self.ended and now - self.ended > silence + 2 * BEAT_SECONDS:
