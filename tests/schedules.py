@@ -1,7 +1,8 @@
 """Workers and servers under a schedule drawn at random.
 
 One thread runs at a time, switched before every call to a server. No pull waits: a server without
-patience says Deadline, and the worker gives its turn away and asks again.
+patience says Deadline, and the worker gives its turn away and asks again. Workers may die before
+any call and begin again as new ones.
 """
 
 from __future__ import annotations
@@ -17,13 +18,18 @@ from gelada.errors import Deadline
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.admission import Admission
 from gelada.roles.parameter_server import ParameterServer
-from gelada.roles.pulling import Pulled
+from gelada.roles.pulling import Pulled, pull_common
 from gelada.roles.snapshots import ANY
 from gelada.types import Answer, Gradient, Params, Version
 
 SIZE = 64
 ROUNDS = 6
+PATIENCE = 2000  # pulls in a row that have to wait, until nobody can ever go on
 Pull = Callable[[Sequence[Any], Version], Pulled]
+
+
+class Died(Exception):
+    """What ends a worker between two calls."""
 
 
 class Baton:
@@ -62,13 +68,17 @@ class Remote:
     def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
         while True:
             self.world.baton.switch(self.worker)
+            self.world.perhaps_die("pull")
             try:
                 return self.world.servers[self.index].pull(at_least, exactly)
             except Deadline:
-                continue
+                self.world.idle += 1
+                assert self.world.idle < PATIENCE, "nobody can go on"
 
     def push(self, gradient: Gradient) -> Answer:
         self.world.baton.switch(self.worker)
+        self.world.perhaps_die("push")
+        self.world.idle = 0
         server = self.world.servers[self.index]
         before = bits(server)
         answer = server.push(gradient)
@@ -99,6 +109,8 @@ class World:
         pull: how a worker pulls.
         repeats: workers send gradients again that they have sent before.
         restores: somebody puts all servers, one after the other, back to an older version.
+        deaths: so many times a worker dies before a call and begins again, with the same number.
+        anew: how a worker that begins again pulls for the first time.
     """
 
     def __init__(
@@ -110,6 +122,8 @@ class World:
         pull: Pull,
         repeats: bool = False,
         restores: bool = False,
+        deaths: int = 0,
+        anew: Callable[[Sequence[Any]], Pulled] = pull_common,
     ) -> None:
         self.baton = Baton(seed, workers + restores)
         self.servers = [
@@ -122,9 +136,14 @@ class World:
         self.pulled: list[Pulled] = []
         self.counted: list[tuple[int, Version, Gradient]] = []  # server, its version, what it took
         self.answers: list[Answer] = []  # to gradients that were sent again
+        self.died: list[str] = []  # what each was about to do
+        self.begun: list[tuple[Version, Version]] = []  # version begun again with, and the newest
+        self.idle = 0  # pulls in a row that had to wait
         self.refused_epochs = 0
         self.widest = 0
         self._pull, self._repeats, self._last_epoch = pull, repeats, int(restores)
+        self._deaths, self._anew = deaths, anew
+        self._fate = np.random.default_rng((seed, workers))
         self._seed = seed
         self._errors: list[BaseException] = []
         for index in range(servers):
@@ -137,7 +156,7 @@ class World:
             thread.start()
         for thread in threads:
             thread.join(60)
-        assert self._errors == []
+        assert self._errors == [], self._errors
         assert not any(thread.is_alive() for thread in threads)
 
     def look(self, index: int) -> None:
@@ -170,12 +189,41 @@ class World:
             self._errors.append(error)
         self.baton.leave(me)
 
+    def perhaps_die(self, call: str) -> None:
+        """Raise Died before one call in ten, until all deaths are used up."""
+        if len(self.died) < self._deaths and self._fate.random() < 0.1:
+            self.died.append(call)
+            raise Died
+
     def _work(self, me: int) -> None:
         rng = np.random.default_rng((self._seed, me))
         remotes = [Remote(self, i, me) for i in range(len(self.servers))]
+        pull = self._pull
+        while True:
+            try:
+                self._live(me, rng, remotes, pull)
+                return
+            except Died:
+                pull = self._first
+                for _ in range(rng.integers(40)):  # others go on, as far as they can
+                    self.baton.switch(me)
+
+    def _first(self, remotes: Sequence[Any], at_least: Version) -> Pulled:
+        """Pull as a worker that begins again, then as all others."""
+        if at_least != ANY:
+            return self._pull(remotes, at_least)
+        pulled = self._anew(remotes)
+        newest = max(server.state()[0].version for server in self.servers)
+        self.begun.append((pulled.version, newest))
+        return pulled
+
+    def _live(
+        self, me: int, rng: np.random.Generator, remotes: Sequence[Remote], pull: Pull
+    ) -> None:
+        """Work until the last round, or until it dies."""
         wanted, sent = ANY, list[tuple[Remote, Gradient]]()
         while wanted.epoch < self._last_epoch or wanted.number <= ROUNDS:
-            pulled = self._pull(remotes, wanted)
+            pulled = pull(remotes, wanted)
             self.pulled.append(pulled)
             for i in rng.permutation(len(remotes)):
                 values = torch.from_numpy(rng.normal(size=SIZE).astype(np.float32))

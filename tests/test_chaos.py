@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 
 from conftest import bundled_catch
-from gelada.chaos import NONE, Chaos, Link, check_chaos, parse_chaos
+from gelada.chaos import NONE, VICTIMS, Chaos, Hits, Link, Trouble, check_chaos, parse_chaos
 from gelada.errors import GeladaError
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.presets import PRESETS
@@ -37,11 +39,26 @@ from outcomes import assert_same, inline, outcome, place_inline, place_threads, 
             "compute=50ms,straggler=500ms,delay=4,link=10MB",
         ),
         ("delay=1,delay=2,", Chaos(delay=2), "delay=2"),
+        (
+            "stop=server:45s,link=10MB,kill=worker:30s,kill=worker:0.5s",
+            Chaos(
+                link=1e7,
+                hits=(
+                    Hits("stop", "server", 45.0),
+                    Hits("kill", "worker", 30.0),
+                    Hits("kill", "worker", 0.5),
+                ),
+            ),
+            "link=10MB,stop=server:45s,kill=worker:30s,kill=worker:0.5s",
+        ),
+        ("kill=any:30s", Chaos(hits=(Hits("kill", "any", 30.0),)), "kill=any:30s"),
     ],
 )
 def test_words_and_what_they_mean(text: str, chaos: Chaos, written: str) -> None:
     found = parse_chaos(text)
-    assert vars(found) == pytest.approx(vars(chaos))
+    assert found.hits == chaos.hits
+    numbers = [{k: v for k, v in vars(one).items() if k != "hits"} for one in (found, chaos)]
+    assert numbers[0] == pytest.approx(numbers[1])
     assert str(found) == written
     assert parse_chaos(str(found)) == found
 
@@ -50,7 +67,7 @@ def test_words_and_what_they_mean(text: str, chaos: Chaos, written: str) -> None
     ("text", "message"),
     [
         ("stragler=1s", r"^--chaos stragler=1s: nearest known: straggler; such as compute=50ms,"),
-        ("500ms", r"^--chaos 500ms: known: compute, delay, link, straggler; such as "),
+        ("500ms", r"^--chaos 500ms: known: compute, delay, kill, link, stop, straggler; such as "),
         ("straggler", r"^--chaos straggler: want a number with ms or s; such as "),
         ("straggler=500", r"^--chaos straggler=500: want a number with ms or s; "),
         ("straggler=-1s", r"^--chaos straggler=-1s: want a number with ms or s; "),
@@ -58,6 +75,17 @@ def test_words_and_what_they_mean(text: str, chaos: Chaos, written: str) -> None
         ("link=10Mb", r"^--chaos link=10Mb: want a number with kB or MB or GB; "),
         ("delay=4ms", r"^--chaos delay=4ms: want a number with a plain number; "),
         ("delay=1.5", r"^--chaos delay=1.5: must be a whole number of versions$"),
+        (
+            "kill=driver:30s",
+            r"^--chaos kill=driver:30s: want kill=KIND:SECONDSs with a kind of any, worker, "
+            r"server, learner, tracker; such as kill=worker:30s$",
+        ),
+        ("kill=worker", r"^--chaos kill=worker: want kill=KIND:SECONDSs "),
+        ("stop=worker:30", r"^--chaos stop=worker:30: want stop=KIND:SECONDSs .*stop=worker:30s$"),
+        ("stop=worker:30ms", r"^--chaos stop=worker:30ms: want stop=KIND:SECONDSs "),
+        ("stop=worker:-3s", r"^--chaos stop=worker:-3s: want stop=KIND:SECONDSs "),
+        ("kill=worker:0s", r"^--chaos kill=worker:0s: want kill=KIND:SECONDSs "),
+        ("kil=worker:3s", r"^--chaos kil=worker:3s: nearest known: kill; such as "),
     ],
 )
 def test_mistakes_name_the_word(text: str, message: str) -> None:
@@ -74,6 +102,67 @@ def test_what_a_run_cannot_have() -> None:
         check_chaos(Chaos(straggler=1.0), PRESETS["pong"])
     with pytest.raises(GeladaError, match=r"^--chaos delay=3: add --deterministic"):
         check_chaos(Chaos(delay=3), bundles)
+
+
+def test_only_processes_can_be_hit() -> None:
+    hit = parse_chaos("stop=any:20s")
+    for name in ("pong", "dba3c-pong"):
+        check_chaos(hit, PRESETS[name], processes=True)
+        with pytest.raises(GeladaError) as caught:
+            check_chaos(hit, PRESETS[name])
+        assert str(caught.value) == ("--chaos stop=any:20s: threads cannot be killed; add --on ray")
+    with pytest.raises(GeladaError, match="only bundles can have it"):
+        check_chaos(replace(hit, straggler=1.0), PRESETS["pong"], processes=True)
+
+
+class Hours:
+    """A clock that a test puts forward."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def hours_of_trouble(text: str, seed: int, hours: float = 1.0) -> list[tuple[float, str, int]]:
+    """Look every quarter of a second; return when who was to be hit with what."""
+    clock, found = Hours(), list[tuple[float, str, int]]()
+    trouble = Trouble(parse_chaos(text).hits, seed, clock)
+    for _ in range(int(hours * 4 * 3600)):
+        clock.now += 0.25
+        found += [(clock.now - 1000.0, *hit) for hit in trouble.due()]
+    return found
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_gaps_are_half_to_one_and_a_half_times_the_average(seed: int) -> None:
+    found = hours_of_trouble("kill=worker:30s,stop=server:90s", seed, hours=20)
+    for whom, number, every in (("worker", signal.SIGKILL, 30), ("server", signal.SIGSTOP, 90)):
+        times = [0.0, *(at for at, kind, _ in found if kind == whom)]
+        assert {n for _, kind, n in found if kind == whom} == {number}
+        gaps = [later - at for at, later in pairwise(times)]
+        assert 0.5 * every <= min(gaps) <= 0.55 * every
+        assert 1.45 * every <= max(gaps) <= 1.5 * every + 0.25  # when it was looked
+        assert sum(gaps) / len(gaps) == pytest.approx(every, rel=0.05)
+
+
+def test_the_same_seed_means_trouble_at_the_same_times() -> None:
+    text = "kill=any:30s,stop=any:30s"
+    first, again, other = (hours_of_trouble(text, seed) for seed in (3, 3, 4))
+    assert first == again != other
+    kills = [at for at, _, number in first if number == signal.SIGKILL]
+    assert kills != [at for at, _, number in first if number == signal.SIGSTOP]
+
+
+def test_a_long_pause_means_one_hit_and_not_all_that_were_missed() -> None:
+    clock = Hours()
+    trouble = Trouble([Hits("kill", kind, 1.0) for kind in VICTIMS], 0, clock)
+    assert trouble.due() == []
+    clock.now += 3600
+    assert trouble.due() == [(kind, int(signal.SIGKILL)) for kind in VICTIMS]
+    assert trouble.due() == []
+    assert Trouble((), 0, clock).due() == []
 
 
 class Sleeps:

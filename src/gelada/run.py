@@ -85,6 +85,9 @@ def train(
     torch.set_num_threads(1)
     with ExitStack() as stack:
         if cluster is not None:
+            from gelada.place.ray import prepare
+
+            prepare(cluster.address)
             try:
                 from gelada.place.ray.session import connected
             except ImportError as error:
@@ -103,10 +106,11 @@ def train(
             start = begin(experiment, games)
             about = {**describe_machine(), "precision": start.precision, "chaos": str(chaos)}
             config = Config(name, experiment, start.actions, about)
-            write_config(folder, config)
         run = Run(experiment, folder, config, start, began, chaos, log)
         place = run.on_threads(games) if cluster is None else run.on_ray(cluster)
         stack.callback(place.close)
+        if not resume:  # not before: a cluster that is too small leaves the folder empty
+            write_config(folder, config)
         return run.watch_over(place, watch, cluster)
 
 

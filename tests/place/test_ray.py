@@ -1,8 +1,7 @@
-"""The same runs on a real Ray on this machine: equal answers, and what happens to what is lost."""
+"""The same runs on a real Ray on this machine: equal answers."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -18,36 +17,30 @@ from gelada.place.inline import Inline
 from gelada.presets import Experiment
 from gelada.start import begin
 from outcomes import Outcome, assert_same, outcome
+from ray_runs import LONG
 
 pytestmark = pytest.mark.cluster
-
-ON_RAY = ("--on", "ray", "--cpus", 0.2, "--no-finish", "--no-tensorboard")
-
-LONG = 300.0
-"""Seconds: a bound for waiting, on a slow machine too."""
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_running() -> Iterator[None]:
-    """Every test ends with no process of Ray more than before."""
-    before = ray_processes()
+    """Every test ends with no process more than before."""
+    before = children()
     yield
-    until = time.monotonic() + 30
-    while left := ray_processes() - before:
+    until = time.monotonic() + LONG
+    while left := children() - before:
         assert time.monotonic() < until, left
         time.sleep(0.1)
 
 
-def ray_processes() -> set[tuple[int, str]]:
-    found = set()
-    for process in psutil.process_iter(["name", "cmdline"]):
-        words = " ".join(process.info["cmdline"] or [])
-        if re.search(r"raylet|gcs_server|ray::|default_worker\.py", words):
-            found.add((process.pid, words[:60]))
-    return found
+def children() -> set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
 
 
 def run_on_ray(experiment: Experiment) -> Outcome:
+    from gelada.place.ray import prepare
+
+    prepare("")
     from gelada.place.ray.place import Drawn, Ray
     from gelada.place.ray.session import connected
 

@@ -257,3 +257,69 @@ def test_a_server_with_a_saved_state_goes_on_bit_for_bit() -> None:
         server.push(gradient(Version(0, number)))
         again.push(gradient(Version(0, number)))
     assert bits(server) == bits(again)
+
+
+def test_needing_fewer_steps_at_once_if_so_many_are_there() -> None:
+    server, small = make_server(quorum=3), make_server(quorum=2)
+    for learner in (2, 0):
+        server.push(gradient(learner=learner))
+    assert server.pull().version == Version(0, 0)
+    server.need(2)
+    assert server.pull().version == Version(0, 1)
+    for learner in (0, 2):
+        small.push(gradient(learner=learner))
+    assert bits(server) == bits(small)  # a step of these two, and of nothing else
+    assert server.counts() == (2, 0)
+
+
+def test_needing_fewer_than_are_there_steps_with_all_of_them() -> None:
+    server, all_of_them = make_server(quorum=4), make_server(quorum=3)
+    for each in (server, all_of_them):
+        for learner in range(3):
+            each.push(gradient(learner=learner))
+    server.need(1)
+    assert bits(server) == bits(all_of_them)
+
+
+def test_needing_fewer_with_none_there_waits_for_the_next() -> None:
+    server = make_server(quorum=2)
+    before = bits(server)
+    server.need(1)
+    assert bits(server) == before
+    assert server.push(gradient(learner=1)).counted
+    assert server.pull().version == Version(0, 1)
+
+
+def test_needing_more_again_holds_from_the_next_step_on() -> None:
+    server = make_server(quorum=2)
+    server.need(1)
+    server.push(gradient())
+    server.need(2)
+    answer = server.push(gradient(Version(0, 1)))
+    assert answer == (Version(0, 1), True, "")
+    assert server.push(gradient(Version(0, 1), learner=1)) == (Version(0, 2), True, "")
+    assert not server.push(gradient(Version(0, 1), learner=2)).counted  # a step has been made
+
+
+def test_a_need_in_the_middle_of_a_round_steps_that_part_only() -> None:
+    server = make_server(quorum=2)
+    for learner in range(2):
+        server.push(gradient(learner=learner, part=0, parts=2))
+    server.push(gradient(learner=0, part=1, parts=2))
+    assert server.pull().version == Version(0, 0)
+    server.need(1)
+    assert server.pull().version == Version(0, 1)
+    assert server.state()[1]["count"].item() == 2
+    server.need(1)  # again: nothing is waiting
+    assert server.state()[1]["count"].item() == 2
+
+
+def test_who_waits_for_a_version_is_woken_by_a_need() -> None:
+    server = make_server(quorum=2, patience=60)
+    server.push(gradient())
+    out: list[Version] = []
+    thread = threading.Thread(target=lambda: out.append(server.pull(Version(0, 1)).version))
+    thread.start()
+    server.need(1)
+    thread.join(60)
+    assert out == [Version(0, 1)]

@@ -14,7 +14,7 @@ from gelada.errors import Deadline
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.admission import Async, Quorum
 from gelada.roles.parameter_server import ParameterServer
-from gelada.roles.pulling import Pulled, pull_newest, pull_whole
+from gelada.roles.pulling import Pulled, pull_common, pull_newest, pull_whole
 from gelada.roles.snapshots import ANY
 from gelada.types import Gradient, Params, Version
 from schedules import ROUNDS, SIZE, World
@@ -104,6 +104,44 @@ def test_these_schedules_would_mix_versions_in_a_naive_pull() -> None:
     assert sum(world.mixed() for world in worlds) > 10
 
 
+@settings(max_examples=25)
+@given(
+    seed=seeds, servers=st.integers(2, 4), workers=st.integers(1, 4), again=st.booleans(),
+    deaths=st.integers(1, 8), data=st.data(),
+)  # fmt: skip
+def test_workers_that_die_between_any_two_calls_and_begin_again_stop_nobody(
+    seed: int, servers: int, workers: int, again: bool, deaths: int, data: st.DataObject
+) -> None:
+    quorum = Quorum(workers - data.draw(st.integers(0, workers - 1)))
+    world = World(seed, servers, workers, quorum, pull_whole, again, deaths=deaths)
+    assert world.mixed() == 0
+    assert world.widest <= 1
+    assert not any(answer.counted for answer in world.answers)
+    for index, server in enumerate(world.servers):
+        assert server.pull().version >= Version(0, ROUNDS)
+        taken = [(at, g) for i, at, g in world.counted if i == index]
+        assert all(g.version == at for at, g in taken)
+        assert len({(g.learner, at) for at, g in taken}) == len(taken)  # counted once, sent twice
+        steps = [at.number for at, _ in taken]
+        full = [n for n in set(steps) if steps.count(n) == quorum.count]
+        assert sorted(full) == list(range(server.pull().version.number))
+
+
+def test_workers_die_everywhere_and_one_that_began_with_the_newest_would_wait_for_ever() -> None:
+    worlds = [World(seed, 3, 2, Quorum(2), pull_whole, deaths=6) for seed in range(10)]
+    assert sum(len(world.died) for world in worlds) > 50
+    assert {call for world in worlds for call in world.died} == {"pull", "push"}
+    behind = sum(version < newest for world in worlds for version, newest in world.begun)
+    assert behind >= 3  # began again with a version that another server had already left
+    stuck = 0
+    for seed in range(10):
+        try:
+            World(seed, 3, 2, Quorum(2), pull_whole, deaths=6, anew=pull_whole)
+        except AssertionError as error:
+            stuck += "nobody can go on" in str(error)
+    assert stuck >= 3
+
+
 def make_servers(count: int, version: Version = ANY) -> list[ParameterServer]:
     return [
         ParameterServer(torch.ones(SIZE), OptimizerSettings(), Quorum(1), version, 0.0)
@@ -168,3 +206,58 @@ def test_the_newest_may_be_of_several_versions() -> None:
     assert pulled.version == Version(0, 2)
     assert pulled.moved == 3 * 4 * SIZE
     assert torch.equal(pulled.vector, torch.cat([s.pull().values for s in servers]))
+
+
+def test_the_common_version_is_that_of_the_server_furthest_behind() -> None:
+    servers = make_servers(3)
+    same = pull_common(servers)
+    assert (same.versions, same.moved) == ((Version(0, 0),) * 3, 3 * 4 * SIZE)
+    before = [server.pull().values for server in servers]
+    for server in (servers[0], servers[2]):  # the second was never sent its gradient
+        go_on(server)
+    pulled = pull_common(servers)
+    assert pulled.version == Version(0, 0)
+    assert pulled.versions == (Version(0, 0),) * 3
+    assert torch.equal(pulled.vector, torch.cat(before))
+    assert pulled.moved == 5 * 4 * SIZE  # two slices came twice
+    with pytest.raises(Deadline):  # which only a push can end
+        pull_whole(servers)
+
+
+def test_a_version_that_is_kept_no_more_is_given_up_for_a_newer_one() -> None:
+    """The second is a version behind when asked; then both go on, and the first forgets it."""
+    servers = make_servers(2)
+    go_on(servers[0])
+    asked = list[tuple[int, Version]]()
+
+    class Busy:
+        def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
+            asked.append((at_least.number, servers[0].pull().version))
+            if exactly:
+                for server in (servers[1], servers[0], servers[1]):
+                    go_on(server)
+            return servers[0].pull(at_least, exactly)
+
+    remotes: Any = [Busy(), servers[1]]
+    pulled = pull_common(remotes)
+    assert [number for number, _ in asked] == [ANY.number, 0, ANY.number]
+    assert pulled.versions == (Version(0, 2),) * 2
+    assert torch.equal(pulled.vector[:SIZE], pulled.vector[SIZE:])
+
+
+def test_a_common_version_may_be_of_an_older_epoch_only_if_all_still_have_it() -> None:
+    servers = make_servers(2)
+    for server in servers:
+        go_on(server)
+    servers[0].restore(Version(1, 0), torch.ones(SIZE), {})
+    asked = list[int]()
+
+    class Waiting:
+        def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
+            asked.append(at_least.epoch)
+            if len(asked) == 2:  # meanwhile the second server is taken back too
+                servers[1].restore(Version(1, 0), torch.ones(SIZE), {})
+            return servers[0].pull(at_least, exactly)
+
+    remotes: Any = [Waiting(), servers[1]]
+    assert pull_common(remotes).versions == (Version(1, 0),) * 2

@@ -6,11 +6,20 @@ from typing import Any, NamedTuple
 
 import ray
 import torch
-from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.exceptions import (
+    GetTimeoutError,
+    ObjectStoreFullError,
+    OutOfDiskError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
 
-from gelada.errors import Lost
+from gelada.errors import GeladaError, Lost
 from gelada.place.cell import Call, Cell
 from gelada.types import Params, Version
+
+FULL = (ObjectStoreFullError, OutOfDiskError)
 
 PUT_BYTES = 100_000
 """Snapshots above this go into the object store, once per version; smaller ones travel along."""
@@ -61,7 +70,11 @@ def dial(handle: Any) -> Call:
 
 
 def answer_of(reference: Any, role: str, timeout: float | None = None) -> Any:
-    """Wait for an answer; raise what the role raised, or Lost if its process is gone."""
+    """Wait for an answer; raise what the role raised, or Lost if its process is gone.
+
+    Raises:
+        GeladaError: if its process could not even be made, which trying again would not change.
+    """
     try:
         answer = ray.get(reference, timeout=timeout)
         if isinstance(answer, _Stored):
@@ -71,6 +84,16 @@ def answer_of(reference: Any, role: str, timeout: float | None = None) -> Any:
     except GetTimeoutError:
         raise Lost(f"{role} gave no answer for {timeout:g} s") from None
     except RayError as error:  # its process or host is gone, or the object with it
+        if isinstance(error, RayActorError) and error.actor_init_failed:
+            why = str(error).strip().splitlines()[-1]
+            raise GeladaError(
+                f"{role} cannot start: {why}; install the same gelada-rl[cluster] on all hosts"
+            ) from None
+        if isinstance(error, FULL):
+            raise GeladaError(
+                f"Ray's object store and the disk under it are full: {first_line(error)}; make "
+                "room, or start Ray with a larger --object-store-memory"
+            ) from None
         raise Lost(f"{role} is gone: {first_line(error)}") from None
     return answer
 

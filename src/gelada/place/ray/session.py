@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 
 import ray
@@ -35,18 +36,18 @@ def connected(cluster: Cluster) -> Iterator[None]:
     own = {
         "include_dashboard": False,
         "object_store_memory": STORE_BYTES,
-        "_node_ip_address": "127.0.0.1",
     }
     try:
-        ray.init(
-            address=address or "local",
-            log_to_driver=False,
-            logging_level="ERROR",
-            configure_logging=False,
-            **({} if address else own),
-        )
+        with _quiet():
+            ray.init(
+                address=address or "local",
+                log_to_driver=False,
+                logging_level="ERROR",
+                configure_logging=False,
+                **({} if address else own),
+            )
     except Exception as error:  # Ray's own are of many kinds
-        raise GeladaError(f"Ray at {address or 'this machine'}: {first_line(error)}") from error
+        raise GeladaError(f"Ray at {address or 'this machine'}: {_why(error)}") from error
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)  # Ray sets its own
@@ -56,6 +57,31 @@ def connected(cluster: Cluster) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what Ray says from below Python while it connects, the same line each second."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _why(error: Exception) -> str:
+    """Return why Ray could not be joined; a wrong token stands only in its error's cause."""
+    said = f"{error} {error.__cause__}"
+    if "token" in said.lower():
+        what = "another token there" if "InvalidAuthToken" in said else "no token here"
+        return f"{what}: copy the head host's ~/.ray/auth_token, or set RAY_AUTH_TOKEN_PATH"
+    if "mismatch" in said:  # of Ray or Python; the versions stand in the lines that follow
+        return " ".join(str(error).split())
+    return first_line(error)
 
 
 def _silence() -> None:

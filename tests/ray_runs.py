@@ -1,0 +1,207 @@
+"""Runs on Ray as processes of their own, and trouble that a test orders while they go on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+
+from launching import complete
+
+SMALL = ("--on", "ray", "--cpus", 0.2, "--no-finish", "--no-tensorboard", "--json")
+
+LONG = 300.0
+"""Seconds: a bound for waiting, on a slow machine too."""
+
+DRIVER = '''
+import signal
+from pathlib import Path
+
+import gelada.run
+from gelada.cli import main
+
+ORDERS = Path(__file__).with_suffix(".orders")
+
+
+class Orders:
+    """Takes the place of trouble drawn from the seed: does what the test has written."""
+
+    def __init__(self, *_):
+        self.done = 0
+
+    def due(self):
+        lines = ORDERS.read_text().splitlines() if ORDERS.exists() else []
+        new, self.done = lines[self.done :], len(lines)
+        return [(whom, int(signal.Signals[how])) for how, whom in map(str.split, new)]
+
+
+gelada.run.Trouble = Orders
+'''
+
+
+class Run:
+    """``gelada train GAME`` on Ray; what it says goes into files.
+
+    Args:
+        folder: for the run's own folder and what it says.
+        words: after ``gelada``.
+        code: of the driver, before the command line begins.
+        env: variables to add to this process's.
+    """
+
+    def __init__(
+        self, folder: Path, *words: object, code: str = DRIVER, env: Mapping[str, str] | None = None
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / "run"
+        self._out, self._err = folder / "out", folder / "err"
+        self._script = folder / "driver.py"
+        self._script.write_text(code + "\nif __name__ == '__main__':\n    main()\n")
+        with self._out.open("w") as out, self._err.open("w") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, str(self._script), *map(str, words)],
+                stdout=out,
+                stderr=err,
+                env=os.environ | dict(env or {}),
+            )
+        self.family: set[psutil.Process] = set()
+
+    @property
+    def log(self) -> str:
+        """What it has said on stderr so far."""
+        return self._err.read_text()
+
+    def order(self, how: str, whom: str) -> None:
+        """Have it send a signal to one of its processes of a kind."""
+        with self._script.with_suffix(".orders").open("a") as file:
+            file.write(f"{how} {whom}\n")
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Return its events of a name so far."""
+        path = self.path / "events.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [event for event in map(json.loads, lines) if event["event"] == name]
+
+    def version(self) -> int:
+        """Return the version of its newest checkpoint (0: there is none)."""
+        return max((about["version"] for about in complete(self.path)), default=0)
+
+    def look(self) -> None:
+        """Note the processes that it has now."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.family |= set(psutil.Process(self.process.pid).children(recursive=True))
+
+    def wait(self, holds: Callable[[], bool]) -> None:
+        """Wait for something that it does; it must not end before."""
+        until = time.monotonic() + LONG
+        while not holds():
+            self.look()
+            if self.process.poll() is not None or time.monotonic() > until:
+                self.process.kill()
+                pytest.fail(f"it never came; exit code {self.process.poll()}; it said: {self.log}")
+            time.sleep(0.2)
+        self.look()
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for its end and that of all its processes; return exit code, stdout and stderr."""
+        until = time.monotonic() + LONG
+        while self.process.poll() is None:
+            self.look()
+            if time.monotonic() > until:
+                self.process.kill()
+                pytest.fail(f"it never ended; it said: {self.log}")
+            time.sleep(0.2)
+        self.gone()
+        return self.process.returncode, self._out.read_text(), self.log
+
+    def kill(self) -> None:
+        """End it if a test has left it running; its processes follow."""
+        self.process.kill()
+        self.process.wait()
+
+    def gone(self, agents: bool = True) -> None:
+        """Wait until none of its processes is there any more (or none but Ray's own agents)."""
+        until = time.monotonic() + LONG
+        while left := [name for p in self.family if (name := running(p))]:
+            if not agents and all(name.endswith("Agent") for name in left):
+                return
+            assert time.monotonic() < until, left
+            time.sleep(0.2)
+
+
+def running(process: psutil.Process) -> str:
+    """Return the command of a process, "" if it has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            return " ".join(process.cmdline()).strip() or process.name()
+    return ""
+
+
+def train(folder: Path, game: str, *words: object, **more: Any) -> Run:
+    """Begin a small run that saves often."""
+    saves = ("--checkpoint-seconds", 2, *(("--keep-every", 5) if "dba3c" in game else ()))
+    return Run(folder, "train", game, "--out", folder / "run", *SMALL, *saves, *words, **more)
+
+
+class Head(NamedTuple):
+    """A Ray cluster that is there already."""
+
+    address: str
+    env: dict[str, str]  # what a driver has to know
+    process: subprocess.Popen[bytes]
+
+    def actors(self) -> list[str]:
+        """Return the actors that it runs."""
+        family = psutil.Process(self.process.pid).children(recursive=True)
+        found = re.compile(r"ray::Process\b")
+        return [name for p in family if found.match(name := running(p))]
+
+
+@contextlib.contextmanager
+def head(cpus: int, env: Mapping[str, str] | None = None) -> Iterator[Head]:
+    """Start ``ray start --head`` on a free port with a token of its own, and end it."""
+    folder = Path(tempfile.mkdtemp(prefix="ray"))  # short: there will be sockets in it
+    token, said = folder / "token", folder / "said"
+    token.write_text(secrets.token_hex(32))
+    token.chmod(0o600)
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    words = f"--head --block --port {port} --num-cpus {cpus} --object-store-memory 100000000"
+    words += f" --temp-dir {folder} --include-dashboard false --disable-usage-stats"
+    with said.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ray.scripts.scripts", "start", *words.split()],
+            env=os.environ | secret | dict(env or {}),
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        until = time.monotonic() + LONG
+        while "Ray runtime started" not in said.read_text():
+            assert process.poll() is None, said.read_text()
+            assert time.monotonic() < until, said.read_text()
+            time.sleep(0.2)
+        yield Head(f"127.0.0.1:{port}", secret, process)
+    finally:
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.terminate()
+        process.wait(LONG)
+        _, left = psutil.wait_procs(family, timeout=LONG)
+        assert not any(map(running, left))
+        shutil.rmtree(folder, ignore_errors=True)
