@@ -100,6 +100,12 @@ class Run:
         """Return the version of its newest checkpoint (0: there is none)."""
         return max((about["version"] for about in complete(self.path)), default=0)
 
+    def best(self) -> float:
+        """Return the best mean score so far (0: there is none)."""
+        path = self.path / "metrics.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return (lines and json.loads(lines[-1])["best"]) or 0.0
+
     def look(self) -> None:
         """Note the processes that it has now."""
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -169,6 +175,13 @@ class Head(NamedTuple):
         family = psutil.Process(self.process.pid).children(recursive=True)
         found = re.compile(r"ray::Process\b")
         return [name for p in family if found.match(name := running(p))]
+
+    def empty(self) -> bool:
+        """Say whether it runs no actors, or soon none: an ended run's take a moment."""
+        until = time.monotonic() + LONG
+        while self.actors() and time.monotonic() < until:
+            time.sleep(0.1)
+        return not self.actors()
 
 
 @contextlib.contextmanager

@@ -63,7 +63,7 @@ def test_two_runs_on_one_cluster_do_not_disturb_each_other(tmp_path: Path, there
     for run in (short, long):
         assert [run.events(name) for name in ("lost", "restored")] == [[], []]
     assert there.process.poll() is None
-    assert there.actors() == []
+    assert there.empty()
 
 
 def test_too_few_cpus_are_told_with_the_numbers(tmp_path: Path, there: Head) -> None:
@@ -72,7 +72,7 @@ def test_too_few_cpus_are_told_with_the_numbers(tmp_path: Path, there: Head) -> 
         "the plan asks for 4 CPUs (2 processes, --cpus 2 each), the cluster has 3, 3 of them free; "
         "lower --cpus, raise --per-process, or take more hosts"
     )
-    assert there.actors() == []
+    assert there.empty()
 
 
 def test_without_the_token_nobody_joins(tmp_path: Path, there: Head) -> None:
@@ -148,7 +148,7 @@ def test_a_mistake_in_a_role_elsewhere_comes_with_its_name_and_its_own_traceback
     assert log.count("Traceback (most recent call last)") == 1
     assert log.count('{}["the key"]\n') == 1  # the line in the source
     assert len(re.findall(r"^KeyError: 'the key'$", log, re.MULTILINE)) == 1
-    assert there.actors() == []
+    assert there.empty()
 
 
 def test_without_ray_it_says_what_to_install(tmp_path: Path) -> None:
