@@ -78,7 +78,7 @@ def memory(root: psutil.Process) -> tuple[int, int, int]:
     for process in family:
         try:
             info = process.memory_full_info()
-            actors += process.cmdline()[:1] == ["ray::Process"]
+            actors += "".join(process.cmdline()[:1]).startswith("ray::Process")
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
         rss, pss = rss + info.rss, pss + info.pss
