@@ -10,11 +10,14 @@ from typing import Any
 
 import process
 from ledger import Cell, Line
-from timed import BENCH_SECONDS, megabytes, pairs, read_metrics, settings, train, train_words
+from timed import megabytes, pairs, read_metrics, settings, train, train_words
 
 DBA3C, APPO = "dba3c-pong", "pong"
 
 ON_RAY = ("--on", "ray", "--cpus", "0.5")
+
+SECONDS = 80.0
+"""Of a measurement of shares: half of it is training, and processes take their time to start."""
 
 FAILURES = {
     "worker": (DBA3C, "worker"),
@@ -46,7 +49,9 @@ PAPER = ("--bundles", "64", "--quorum", "60", "--servers", "4", "--per-process",
 def all_cells() -> list[Cell]:
     """Return every cell, in the order in which they are measured."""
     limits = [
-        Cell("ray-limit", seed, settings("ray-limit", name, words=ON_RAY), share_of_limit)
+        Cell(
+            "ray-limit", seed, settings("ray-limit", name, words=ON_RAY, of=SECONDS), share_of_limit
+        )
         for seed, name in ((1, DBA3C), (1, APPO))
     ]
     failures = [
@@ -68,10 +73,10 @@ def share_of_limit(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # n
     preset = DBA3C if cell.settings["experiment"]["shape"].get("bundles") else APPO
     found = {}
     for name, words in (("ray", ON_RAY), ("threads", ())):
-        rates = process.bench(preset, 2 * BENCH_SECONDS, *words)
+        rates = process.bench(preset, SECONDS, *words)
         (log / f"{name}.json").write_text(json.dumps(rates, indent=1) + "\n", encoding="utf-8")
         found[name] = {key: value for key, value in rates.items() if key != "machine"}
-    command = f"gelada bench {preset} --seconds {2 * BENCH_SECONDS:g} --json {' '.join(ON_RAY)}"
+    command = f"gelada bench {preset} --seconds {SECONDS:g} --json {' '.join(ON_RAY)}"
     shares = {name: rates["share_of_limit"] for name, rates in found.items()}
     return {"command": command, "preset": preset, "share_of_limit": shares, "rates": found}
 
