@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import signal
+import sys
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +29,12 @@ FAILURES = {
     "learner": (APPO, "learner"),
 }
 """What is hit: in which preset, and as which kind of process."""
+
+ON_HOSTS = ("--on", "ray", "--cpus", "1", "--checkpoint-seconds", "5", "--steps", "100000000")
+"""On three hosts of one CPU each, so that a bundle has somewhere to go."""
+
+CALM, AFTER = 25.0, 60.0
+"""Seconds of training before a host is lost, and after."""
 
 MINUTES = "1.7"
 """Of a run in which one process is hit, 20 to 60 seconds after its beginning."""
@@ -59,6 +69,10 @@ def all_cells() -> list[Cell]:
         for whom in FAILURES
         for how in ("kill", "stop")
     ]
+    failures += [
+        Cell("ray-host", 1, settings("ray-host", DBA3C, words=ON_HOSTS, how=how), fail_host)
+        for how in ("kill", "freeze")
+    ]
     paper = settings("ray-paper", "dba3c-catch", words=PAPER)
     killed = [
         Cell("ray-killed", seed, settings("ray-killed", DBA3C, chaos=chaos, timed=KILLED), to_pong)
@@ -92,11 +106,48 @@ def fail(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     return {"command": process.clean(words, scratch), **cost(run, log)}
 
 
+def fail_host(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+    """Kill or freeze one of three hosts (made of namespaces; needs root)."""
+    sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "place"))
+    from hosts import Hosts, ray_cluster, wait_for
+
+    run, how = scratch / "run", cell.settings["procedure"]["how"]
+    words = train_words(DBA3C, cell.seed, run, *ON_HOSTS)
+    with (
+        Hosts(3) as hosts,
+        ray_cluster(hosts, cpus=1) as cluster,
+        (log / "output.txt").open("wb") as output,
+    ):
+        began = time.monotonic()
+        program = hosts[0].run(
+            [process.GELADA, *words, "--address", cluster.address],
+            cluster.environment,
+            stdout=output,
+            stderr=output,
+        )
+        metrics = run / "metrics.jsonl"
+        wait_for(lambda: metrics.exists() and read_metrics(run)[-1]["steps"] > 10_000, 120.0)
+        time.sleep(CALM)
+        victim = max(hosts[1:], key=lambda host: process.actors(host.processes()))
+        names = process.actors(victim.processes())
+        seconds = round(time.monotonic() - began, 3)
+        getattr(victim, how)()
+        time.sleep(AFTER)
+        program.send_signal(signal.SIGINT)
+        program.wait(60.0)
+    hit = {"seconds": seconds, "event": "hit", "what": victim.name, "processes": names, "how": how}
+    with (run / "events.jsonl").open("a", encoding="utf-8") as events:
+        events.write(json.dumps(hit) + "\n")
+    return {"command": process.clean(words, scratch), **cost(run, log)}
+
+
 def cost(run: Path, log: Path) -> dict[str, Any]:
-    """Return what the first hit of a run cost; keep the run's events."""
+    """Return what the first hit of a run cost; keep the run's events and metrics."""
     text = (run / "events.jsonl").read_text(encoding="utf-8")
     (log / "events.jsonl").write_text(text, encoding="utf-8")
-    events = [json.loads(line) for line in text.splitlines()]
+    data = gzip.compress((run / "metrics.jsonl").read_bytes(), mtime=0)
+    (log / "metrics.jsonl.gz").write_bytes(data)
+    events = sorted(map(json.loads, text.splitlines()), key=lambda event: event["seconds"])
     hit = next(event for event in events if event["event"] == "hit")
     later = [event for event in events if event["seconds"] > hit["seconds"]]
     end = next((e["seconds"] for e in later if e["event"] == "hit"), float("inf"))

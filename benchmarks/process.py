@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,11 +79,25 @@ def memory(root: psutil.Process) -> tuple[int, int, int]:
     for process in family:
         try:
             info = process.memory_full_info()
-            actors += "".join(process.cmdline()[:1]).startswith("ray::Process")
+            actors += is_actor(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
         rss, pss = rss + info.rss, pss + info.pss
     return rss, pss, actors
+
+
+def actors(processes: Iterable[int]) -> int:
+    """Return how many of some processes are Ray actors of a run."""
+    found = 0
+    for number in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += is_actor(psutil.Process(number))
+    return found
+
+
+def is_actor(process: psutil.Process) -> bool:
+    """Say whether a process is a Ray actor of a run."""
+    return "".join(process.cmdline()[:1]).startswith("ray::Process")
 
 
 def bench(game: str, seconds: float, *more: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from typing import Any
 from cells import SEEDS, all_cells
 from gelada.config import describe_machine
 from ledger import LEDGER, Cell, Ledger, Line, finished, missing, state
-from table import dba3c_details, dba3c_table, table
+from table import dba3c_details, dba3c_table, ray_tables, table
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -47,7 +47,8 @@ def main(args: Sequence[str] | None = None) -> int:
     if flags.command == "summary":
         print("\n".join(table(all_cells(), ledger.lines())), end="\n\n")
         print("\n".join(dba3c_table(all_cells(), ledger.lines())))
-        for lines in dba3c_details(all_cells(), ledger.lines()):
+        details = (dba3c_details, ray_tables)
+        for lines in (one for many in details for one in many(all_cells(), ledger.lines())):
             print("", *lines, sep="\n")
         return 0
     if flags.list:

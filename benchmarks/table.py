@@ -143,6 +143,74 @@ def dba3c_details(cells: Sequence[Cell], lines: Sequence[Line]) -> list[list[str
     return tables
 
 
+def ray_tables(cells: Sequence[Cell], lines: Sequence[Line]) -> list[list[str]]:
+    """Return the Markdown tables of docs/clusters.md, as far as there are results."""
+
+    def own(what: str) -> list[tuple[Cell, dict[str, Any]]]:
+        found = [(cell, results_of([cell], lines, what)) for cell in cells]
+        return [(cell, results[0]) for cell, results in found if results]
+
+    tables: list[list[str]] = []
+    if shares := own("ray-limit"):
+        head = ["share of the machine's limit", "must", "goal", "on Ray", "on threads"]
+        names = {"dba3c-pong": "DBA3C, 2 bundles, 2 servers", "pong": "APPO, 2 remote actors"}
+        rows = [
+            [names[r["preset"]], "0.45", "0.75", *(f"{r['share_of_limit'][k]:.2f}" for k in PLACES)]
+            for _, r in shares
+        ]
+        tables.append(markdown(head, rows))
+    if failures := own("ray-failure") + own("ray-host"):
+        head = ["lost", "by", "seconds to detect", "to be back", "to 90 % of the speed before"]
+        tables.append(
+            markdown([*head, "steps lost", "versions lost"], list(map(cost_of, failures)))
+        )
+    for _, r in own("ray-paper"):
+        head = ["64 bundles, quorum 60, 4 servers, Catch", "at most", "measured"]
+        rows = [
+            ["processes", "9", str(r["processes"])],
+            ["seconds to a score of 0.9", "180", f"{r['seconds']:.0f}"],
+            [
+                "PSS of everything, Ray's own processes too, GB",
+                "6",
+                f"{r['peak_pss_mb'] / 1000:.1f}",
+            ],
+        ]
+        tables.append(markdown(head, rows))
+    if killed := own("ray-killed"):
+        head = ["dba3c-pong to 18", "seed", "steps", "seconds", "hits", "restores", "steps lost"]
+        rows = [
+            [
+                cell.settings["procedure"]["chaos"] or "nothing killed",
+                str(cell.seed),
+                *(f"{r[key]:,.0f}" for key in KILLED),
+            ]
+            for cell, r in killed
+        ]
+        tables.append(markdown(head, rows))
+    return tables
+
+
+PLACES = ("ray", "threads")
+
+KILLED = ("steps", "seconds", "hits", "restored", "lost_steps")
+
+
+def cost_of(failure: tuple[Cell, dict[str, Any]]) -> list[str]:
+    """Return the cells of a row about something that was lost."""
+    cell, result = failure
+    procedure = cell.settings["procedure"]
+    hows = {"kill": "SIGKILL", "stop": "SIGSTOP", "freeze": "SIGSTOP to all its processes"}
+    whom = procedure.get("whom", "a host")
+    how = "power" if (whom, procedure["how"]) == ("a host", "kill") else hows[procedure["how"]]
+
+    def number(name: str) -> str:
+        return "never" if result[name] is None else f"{result[name]:.1f}"
+
+    names = ("seconds_to_detect", "seconds_to_be_back", "seconds_to_recover")
+    lost = [f"{result[name]:,}" for name in ("lost_steps", "lost_versions")]
+    return [whom, how, *map(number, names), *lost]
+
+
 def rates_of(rates: dict[str, Any]) -> list[str]:
     """Return the cells of a row about runs that sleep instead of computing."""
     return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -12,7 +13,10 @@ import pytest
 from gelada.agent import load
 from launching import complete, gelada
 
-pytestmark = pytest.mark.cluster
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system: needs root"),
+]
 
 
 @pytest.fixture

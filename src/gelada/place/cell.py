@@ -58,6 +58,7 @@ class About(NamedTuple):
     host: str
     process: int
     versions: dict[str, str]  # of Python and packages
+    node: str = ""  # how the cluster names the host
 
 
 class Beat(NamedTuple):

@@ -4,6 +4,7 @@ Of Ray only the stable parts are used: actors, the object store, `ray.wait`, nod
 """
 
 import os
+import secrets
 import sys
 
 
@@ -24,4 +25,5 @@ def prepare(address: str) -> str:
         os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "10")
     else:  # all ports on the loopback, as Ray has it on other systems than Linux
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # of this run alone
     return address

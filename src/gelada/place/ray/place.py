@@ -30,6 +30,9 @@ from gelada.place.plan import Active, Plan
 from gelada.place.ray.process import answer_of
 from gelada.place.ray.seat import ACTIVE, START_SECONDS, Seat, cpus_of, seen
 
+AVOID_SECONDS = 90.0
+"""How long nothing new is begun on a host of which a process gave no answer."""
+
 TRIES = 5
 """How often one process may be begun again without a finished step in between."""
 
@@ -86,6 +89,7 @@ class Ray:
         self._patience = cluster.silence
         self._failure: GeladaError | None = None
         self._over = False
+        self._silent: dict[str, float] = {}  # when a process on a host gave no answer
         self._checked = False  # the versions on all hosts
 
     @property
@@ -180,9 +184,17 @@ class Ray:
     def _begin_all(self) -> None:
         """Begin all processes, new ones where there are none."""
         for seat in self._seats:
-            seat.fill(self._cluster, len(self._seat_of))
+            self._fill(seat)
         for seat in self._seats:
             self._begin(seat)
+
+    def _fill(self, seat: Seat) -> None:
+        """Give a process an actor, elsewhere than on a host that is silent, if there are others."""
+        now = time.monotonic()
+        silent = {node for node, since in self._silent.items() if now - since < AVOID_SECONDS}
+        others = {node["NodeID"] for node in ray.nodes() if node["Alive"]} - silent
+        avoid = silent if others and seat.part.kind != "tracker" else set()
+        seat.fill(self._cluster, len(self._seat_of), avoid)
 
     def _begin(self, seat: Seat) -> None:
         """Ask a process to build its roles and run them."""
@@ -254,6 +266,8 @@ class Ray:
         for seat in self._seats:
             if seat.there:
                 if why := seat.complaint(self._cluster.silence, self._deadline):
+                    if seat.about:
+                        self._silent[seat.about.node] = time.monotonic()
                     self._lose(seat, why)
             elif seat.handle is not None and time.monotonic() - seat.asked > START_SECONDS:
                 self._log(self._not_there())
@@ -281,7 +295,7 @@ class Ray:
         """Begin the lost workers again; or, if anything else was lost, all, from a checkpoint."""
         if all(seat.part.kind == "worker" for seat in lost):
             for seat in lost:
-                seat.fill(self._cluster, len(self._seat_of))
+                self._fill(seat)
                 self._begin(seat)
             return
         drawn = self._again(self._epoch)

@@ -16,7 +16,7 @@ from ray.exceptions import (
 )
 
 from gelada.errors import GeladaError, Lost
-from gelada.place.cell import Call, Cell
+from gelada.place.cell import About, Call, Cell
 from gelada.types import Params, Version
 
 FULL = (ObjectStoreFullError, OutOfDiskError)
@@ -32,6 +32,10 @@ class Process(Cell):
         register_tensors()
         super().__init__(dial)
         self._stored: dict[str, _Stored] = {}
+
+    def about(self) -> About:
+        """As a cell's, with the host's name in Ray."""
+        return super().about()._replace(node=ray.get_runtime_context().get_node_id())
 
     def call(
         self, epoch: int, role: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,9 @@ START_SECONDS = 60.0
 BEAT_SECONDS = 0.5
 """Between an answered beat and the next."""
 
+
+NODE = "ray.io/node-id"
+"""Ray's own label of a host."""
 
 ACTIVE = ("worker", "learner")
 """Kinds of processes that have work of their own; the others only answer."""
@@ -53,12 +56,14 @@ class Seat:
         """Whether its roles run."""
         return self.handle is not None and self.beginning is None
 
-    def fill(self, cluster: Cluster, callers: int) -> None:
+    def fill(self, cluster: Cluster, callers: int, avoid: Collection[str] = ()) -> None:
         """Start a Ray actor, if there is none.
 
         Args:
             cluster: what it asks for.
             callers: roles that may wait in it at the same time.
+            avoid: hosts (as Ray names them) that gave no answer of late. It takes Ray up to a
+                minute to see that a host is gone, and until then it starts actors there.
         """
         if self.handle is not None:
             return
@@ -70,6 +75,7 @@ class Seat:
             max_restarts=0,
             max_concurrency=4 * callers + 16,  # those of lost processes wait on for a while
             scheduling_strategy=_where(self.part),
+            label_selector={NODE: f"!in({','.join(sorted(avoid))})"} if avoid else None,
         ).remote()
 
     def begin(self, epoch: int, draw: Any, elsewhere: dict[str, Any], deadline: float) -> None:

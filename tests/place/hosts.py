@@ -1,0 +1,299 @@
+"""Hosts made of namespaces on one machine, and Ray on them. Needs root and iproute2.
+
+A host has its own network, processes, mounts and name; files are those of the machine. It lives
+as long as its first process, which ends with ours: nothing is left behind, however a test ends.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psutil
+import pytest
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes hosts of namespaces: needs root")
+
+SUBNET = "10.77.0"  # every set of hosts has networks of its own, so all may use the same one
+
+# The first process of a host: children without a parent come to it and are reaped by the kernel.
+INIT = """
+import signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+print("up", flush=True)
+sys.stdin.read()
+"""
+
+HOST = """
+mount -t tmpfs tmpfs /dev/shm
+mount --bind "$2/hosts" /etc/hosts
+mount --bind "$2/$1" "$2/t"
+hostname "$1"
+ip link set lo up
+exec "$3" -E -S -c "$4"
+"""
+
+SWITCH = """
+ip link add bridge type bridge
+ip link set bridge up
+echo up
+exec cat
+"""
+
+
+class Program(subprocess.Popen[str]):
+    """A program inside a host. Its signals go to the program, not to nsenter, our child."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal to the program, if it still runs."""
+        with suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self.pid).children():
+                child.send_signal(sig)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let nsenter go on: it stops itself whenever it sees its program stopped."""
+        super().send_signal(signal.SIGCONT)
+
+
+class Host:
+    """One host: its ``name``, h1, h2, ..., its ``address`` and the ``folder`` of its Ray.
+
+    Ray has the same path for its files everywhere, so each host sees its own folder there.
+    """
+
+    def __init__(self, number: int, switch: Namespaces, folder: Path) -> None:
+        self.name = f"h{number}"
+        self.address = f"{SUBNET}.{number}"
+        self.folder = folder / self.name
+        self.folder.mkdir()
+        self._variables = {"RAY_TMPDIR": str(folder / "t")}
+        self._switch = switch
+        self._programs: list[Program] = []
+        kinds = ["--net", "--pid", "--fork", "--mount-proc", "--uts"]
+        self._own = Namespaces(kinds, HOST, self.name, folder, sys.executable, INIT)
+        self._init = psutil.Process(self._own.process.pid).children()[0].pid
+        self._namespace = os.readlink(f"/proc/{self._init}/ns/pid")
+        self._connect()
+
+    def _connect(self) -> None:
+        link = ["ip", "link", "add", self.name, "type", "veth"]
+        self._switch.call(*link, "peer", "name", "eth0", "netns", str(self._init))
+        self._switch.call("ip", "link", "set", self.name, "master", "bridge", "up")
+        self._own.call("ip", "address", "add", f"{self.address}/24", "dev", "eth0")
+        self._own.call("ip", "link", "set", "eth0", "up")
+        # Programs look up their own address by asking for the route to somewhere far away.
+        self._own.call("ip", "route", "add", "default", "dev", "eth0")
+
+    def run(
+        self,
+        command: Sequence[object],
+        environment: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Program:
+        """Start a program in this host; options are those of Popen, by default with pipes."""
+        enter = ["nsenter", f"--target={self._init}", "--net", "--pid", "--mount", "--uts", "--wd"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        program = Program(
+            [*enter, "--", *map(str, command)],
+            env={**os.environ, **self._variables, **(environment or {})},
+            text=True,
+            start_new_session=True,  # Ctrl-C is for pytest
+            **{**pipes, **options},
+        )
+        self._programs.append(program)
+        return program
+
+    def check(
+        self,
+        command: Sequence[object],
+        environment: Mapping[str, str] | None = None,
+        seconds: float = 120.0,
+    ) -> str:
+        """Return what a program prints; RuntimeError if it fails or takes too many seconds."""
+        program = self.run(command, environment)
+        try:
+            out, err = program.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            out, err = program.communicate()
+        if program.returncode:
+            what = " ".join(map(str, command))
+            raise RuntimeError(f"{what} on {self.name}: exit {program.returncode}\n{out}\n{err}")
+        return out
+
+    def processes(self) -> list[int]:
+        """Return the process ids, as this machine counts them; the host's first process first."""
+        found = []
+        for pid in psutil.pids():
+            with suppress(OSError):
+                if os.readlink(f"/proc/{pid}/ns/pid") == self._namespace:
+                    found.append(pid)
+        return sorted(found, key=lambda pid: (pid != self._init, pid))
+
+    def freeze(self) -> None:
+        """Stop every process but the first one; connections stay open."""
+        wait_for(lambda: not self._signal(signal.SIGSTOP, spared="TZ"))
+
+    def thaw(self) -> None:
+        """Let every process go on."""
+        self._signal(signal.SIGCONT, spared="")
+        for program in self._programs:
+            program.wake()
+
+    def clear(self) -> None:
+        """Kill every process but the first one."""
+        wait_for(lambda: not self._signal(signal.SIGKILL, spared="Z"))
+
+    def kill(self) -> None:
+        """End the host as if its power went: nothing more is heard of it."""
+        if self._own.process.poll() is None:
+            self._switch.call("ip", "link", "set", self.name, "down")
+            os.kill(self._init, signal.SIGKILL)  # takes all others with it
+            wait_for(self._ended)
+
+    def close(self) -> None:
+        """Kill the host and let go of what is left of its programs."""
+        self.kill()
+        for program in self._programs:
+            program.wait(timeout=30)
+            close_pipes(program)
+        self._own.close()
+
+    def _ended(self) -> bool:
+        for program in self._programs:
+            program.wake()  # a host ends when the last of its processes has been waited for
+        return self._own.process.poll() is not None
+
+    def _signal(self, number: int, spared: str) -> int:
+        """Send a signal to all but the first one and those in some states; return to how many."""
+        sent = 0
+        for pid in self.processes():
+            with suppress(OSError):
+                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+                if pid != self._init and state not in spared:
+                    os.kill(pid, number)
+                    sent += 1
+        return sent
+
+
+class Namespaces:
+    """New namespaces of some kinds, held by one process that ends when ours does."""
+
+    def __init__(self, kinds: Sequence[str], script: str, *args: object) -> None:
+        self.process = subprocess.Popen(
+            ["unshare", *kinds, "--", "sh", "-ec", script, "sh", *map(str, args)],
+            stdin=subprocess.PIPE,  # end of file is its sign to end
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stdout
+        assert self.process.stderr
+        if self.process.stdout.readline() != "up\n":
+            said = self.process.stderr.read()
+            self.close()
+            raise RuntimeError(f"cannot make a host (is iproute2 installed?): {said}")
+
+    def call(self, *command: str) -> None:
+        """Run a command of the machine in the network namespace."""
+        enter = ["nsenter", f"--target={self.process.pid}", "--net", "--"]
+        subprocess.run([*enter, *command], check=True, capture_output=True, text=True)
+
+    def close(self) -> None:
+        """End the process that holds them."""
+        close_pipes(self.process)
+        self.process.wait(timeout=30)
+
+
+class Hosts:
+    """Context manager of ``count`` hosts on one network, which see each other and nothing else."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._stack = ExitStack()
+
+    def __enter__(self) -> tuple[Host, ...]:
+        with ExitStack() as stack:
+            # Short, as the paths of Unix sockets end after 107 characters.
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="h", dir="/tmp")))
+            (folder / "t").mkdir()
+            lines = [f"{SUBNET}.{n + 1} h{n + 1}" for n in range(self._count)]
+            (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
+            switch = Namespaces(["--net"], SWITCH)
+            stack.callback(switch.close)
+            hosts = []
+            for n in range(self._count):
+                hosts.append(Host(n + 1, switch, folder))
+                stack.callback(hosts[-1].close)
+            self._stack = stack.pop_all()
+        return tuple(hosts)
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Ray cluster."""
+
+    address: str  # HOST:PORT
+    environment: dict[str, str]  # of a program that joins it
+
+
+@contextmanager
+def ray_cluster(hosts: Sequence[Host], cpus: int) -> Iterator[Cluster]:
+    """Run Ray with ``cpus`` CPUs on each host, the first being the head; kill all in the end."""
+    token = hosts[0].folder.parent / "token"
+    token.touch(mode=0o600)
+    token.write_text(secrets.token_hex(32))
+    environment = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_enable_metrics_collection": "0",
+        # A dead host is noticed after a few seconds: failures x (timeout + period).
+        "RAY_health_check_initial_delay_ms": "1000",
+        "RAY_health_check_period_ms": "500",
+        "RAY_health_check_timeout_ms": "1500",
+        "RAY_health_check_failure_threshold": "3",
+    }
+    cluster = Cluster(f"{hosts[0].address}:6379", environment)
+    start = [Path(sys.executable).with_name("ray"), "start", f"--num-cpus={cpus}", "--num-gpus=0"]
+    start += ["--object-store-memory=100000000"]
+    head = ["--head", "--port=6379", "--include-dashboard=false", "--no-monitor"]
+    try:
+        for host in hosts:  # `ray start` returns when the cluster knows of the host
+            role = head if host is hosts[0] else [f"--address={cluster.address}"]
+            host.check([*start, f"--node-ip-address={host.address}", *role], environment)
+        yield cluster
+    finally:
+        for host in hosts:
+            host.clear()
+
+
+def wait_for(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Wait until something holds; TimeoutError if it does not within so many seconds."""
+    until = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > until:
+            raise TimeoutError(f"{holds} did not hold within {seconds:g} s")
+        time.sleep(0.02)
+
+
+def close_pipes(process: subprocess.Popen[str]) -> None:
+    """Close the pipes to a process."""
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream:
+            stream.close()
