@@ -213,6 +213,12 @@ class Link:
         self._carry(params.values.nbytes)
         return params
 
+    def pull_target(self) -> Params:
+        """Pull the target slice, then carry it."""
+        target = self._server.pull_target()
+        self._carry(target.values.nbytes)
+        return target
+
     def state(self) -> tuple[Params, OptimizerState]:
         """As the server's; whoever watches over the run is not slowed down."""
         return self._server.state()
