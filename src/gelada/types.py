@@ -131,6 +131,7 @@ class Traffic(NamedTuple):
     dropped: int = 0  # gradients that no server counted
     torn: int = 0  # gradients that some servers counted and others dropped
     moved: int = 0  # bytes of gradients and parameters, both ways
+    outliers: int = 0  # gradients that the learner itself dropped for their loss
 
 
 class Update(NamedTuple):

@@ -354,6 +354,7 @@ class Tracker:
             "gradients_counted": traffic.counted,
             "gradients_dropped": traffic.dropped,
             "gradients_torn": traffic.torn,
+            "gradients_outliers": traffic.outliers,
         }
         if self._every:
             return values
