@@ -240,7 +240,7 @@ class Circle:
                 self.patience,
                 {k: _slice_of(flat, cut, tensors) for k, tensors in _by_name(start.optimizer)},
                 experiment.shape.keep_every if own_memory else 0,
-                f"server-{i}",
+                name=f"server-{i}",
             )
             for i, cut in enumerate(flat.layout.cut(experiment.shape.servers))
         ]
