@@ -43,7 +43,14 @@ def main(args: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
         words = ["train", flags.game, "--seed", str(flags.seed), "--steps", str(flags.steps)]
-        words += ["--deterministic", "--no-finish", "--out", str(run), "--checkpoint-seconds", "1e6"]
+        words += [
+            "--deterministic",
+            "--no-finish",
+            "--out",
+            str(run),
+            "--checkpoint-seconds",
+            "1e6",
+        ]
         began = time.monotonic()
         log = FILE.parent / "logs" / f"search-{flags.name}-{flags.game}-{flags.seed}.txt"
         with log.open("wb") as output:
