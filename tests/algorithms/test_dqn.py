@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import random_trajectory
+from conftest import make_net, random_trajectory
 from gelada.algorithms.dqn import DQN, LOSSES_SEEN, Whole
+from gelada.envs.stacking import stack_at
+from gelada.nets.network import NetworkSettings
 from gelada.roles.replay import as_batch
 from gelada.types import Aux, Batch, Trajectory
 
@@ -312,6 +314,43 @@ def test_n_steps_look_at_two_observations_of_a_window() -> None:
         for a, b in zip(first, shown, strict=True):
             assert a <= b <= a + 3
     assert len(net.shown) == 3
+
+
+@pytest.mark.parametrize("returns", ["n_step", "q_lambda"])
+def test_observations_are_stacks_without_frames_of_the_game_before(returns: Any) -> None:
+    net, rng = (
+        make_net(NetworkSettings(torso="tiny", width=8, stack=3), heads={"q": 3}),
+        np.random.default_rng(5),
+    )
+    played = random_trajectory(rng, games=40, length=3)
+    algorithm, batch = DQN(n=3, returns=returns), as_batch([played])
+    shown: list[torch.Tensor] = []
+
+    class Showing:
+        stack, see, black = net.stack, net.see, net.black
+
+        def __call__(self, stacks: torch.Tensor) -> Any:
+            shown.append(stacks)
+            return net(stacks)
+
+    showing: Any = Showing()
+    whole = algorithm.prepare(showing, batch, {})
+    algorithm.loss(showing, whole, {})
+    assert whole.size == (40 if returns == "n_step" else 120)
+    plain = [
+        net.see(torch.from_numpy(stack_at(played.frames, played.ages, t, 3))) for t in range(4)
+    ]
+    if returns == "q_lambda":
+        assert torch.equal(shown[0], torch.stack(plain, dim=1).flatten(0, 1))
+        return
+    assert whole.partial is not None
+    after = whole.partial.after.tolist()
+    assert torch.equal(shown[0], plain[0])
+    assert torch.equal(shown[1], torch.stack([plain[t][b] for b, t in enumerate(after)]))
+    young = [played.ages[b, t] < 2 for b, t in enumerate(after)]
+    assert len(set(after)) == 4
+    assert any(young)
+    assert not all(young)
 
 
 @pytest.mark.parametrize("way", ["three steps", "lambda 0.9", "double"])
