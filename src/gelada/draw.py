@@ -304,6 +304,8 @@ class Circle:
             self.tracker,
             pace,
             games[index] if games else None,
+            actors=experiment.shape.players,
+            first_steps=self.start.steps,
         )
 
     def _draw_servers(self, admission: Admission, own_memory: bool) -> list[ParameterServer]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
 
-from gelada.agent import Policy
+from gelada.agent import Policy, describe
 from gelada.checkpoint import write_whole
 from gelada.envs.games import GameSettings
 from gelada.errors import GeladaError, nearest
@@ -163,7 +163,7 @@ class Evaluation:
             f"{self.standard_error:.2f} (standard error), median {self.median:g}, "
             f"min {self.min:g}, max {self.max:g}",
             f"protocol {self.protocol.name}: {self.protocol.about}; {count} full games, raw "
-            f"rewards, {self.policy} policy, {self.actions} actions, seed {self.seed}",
+            f"rewards, {describe(self.policy)}, {self.actions} actions, seed {self.seed}",
         ]
         if settings.game != "catch":
             lines += _emulator_lines(settings, cut)

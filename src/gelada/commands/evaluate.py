@@ -25,9 +25,9 @@ class Eval:
     """training: as in training; noop: up to 30 no-ops, 18,000 frames; sticky: sticky actions 0.25,
     108,000 frames; dba3c: mean of 50 consecutive games, greedy, 160,000 frames, FIRE after 30 equal
     actions."""
-    policy: Literal["sampled", "greedy"] | None = None
-    """Draw actions from the policy, or take its most probable one (default: as the protocol says,
-    else sampled)."""
+    policy: Literal["sampled", "greedy", "epsilon"] | None = None
+    """Draw actions from the policy, take the best one, or (epsilon) 5 % of the time any (default:
+    as the protocol says, else sampled, or epsilon for an agent without probabilities)."""
     checkpoint: str = ""
     """File in the run's checkpoints (default: the newest complete one)."""
     seed: int = 1

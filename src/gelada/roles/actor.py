@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gelada.algorithms.algorithm import Algorithm
+from gelada.algorithms.algorithm import Algorithm, Explore
 from gelada.envs.games import Games
 from gelada.nets.network import Network
 from gelada.ops.flat import Layout
@@ -57,6 +57,8 @@ class Actor:
         tracker: where finished games go.
         pace: how far ahead, and with which parameters.
         games: already loaded, to begin with instead of making them.
+        actors: in the whole run.
+        first_steps: environment steps of the run when this actor began.
     """
 
     def __init__(
@@ -73,6 +75,8 @@ class Actor:
         tracker: Tracker,
         pace: Pace,
         games: Games | None = None,
+        actors: int = 1,
+        first_steps: int = 0,
     ) -> None:
         self.name = f"actor-{index}"
         self.clock = Clock()
@@ -90,6 +94,7 @@ class Actor:
         self._loaded: Version | None = None
         self._games: Games | None = None
         self._given = games
+        self._actors, self._first_steps = actors, first_steps
 
     def step(self) -> None:
         """Pull parameters, play ``length`` steps and send the trajectory."""
@@ -169,6 +174,7 @@ class Actor:
         noise = self._algorithm.noise(
             (length, count, games.actions),
             generator(self._seed, "actor", self._index, version.epoch, self._restarts, self._round),
+            self._explore(),
         )
         finished: list[Game] = []
         for t in range(length):
@@ -210,6 +216,11 @@ class Actor:
             state=np.zeros((count, 0), dtype=np.float32),
         )
         return trajectory, finished
+
+    def _explore(self) -> Explore:
+        """Return who explores, and when: as if all actors had played as long as this one."""
+        steps = self._round * self._length * self._count * self._actors
+        return Explore(self._index, self._actors, self._first_steps + steps)
 
     def _finish(self, rewards: Floats, over: Bools) -> list[Game]:
         """Add up raw returns; return the games that ended with this step."""

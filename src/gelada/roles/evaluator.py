@@ -47,18 +47,19 @@ def evaluate(
         agent: that plays.
         protocol: name in `gelada.protocols.PROTOCOLS`.
         episodes: games to play; the protocol's number by default.
-        policy: sampled or greedy; the protocol's own by default, or sampled if it has none.
+        policy: the protocol's own by default, or the agent's if it has none.
         seed: of the games and the sampled actions; they differ from all games of training.
         progress: called about five times a second.
 
     Raises:
-        GeladaError: if there is no such protocol, it does not suit the game, or episodes < 1.
+        GeladaError: if there is no such protocol, it does not suit the game, episodes < 1, or the
+            policy does not suit the agent.
     """
     chosen = find_protocol(protocol)
     episodes = chosen.episodes if episodes is None else episodes
     if episodes < 1:
         raise GeladaError(f"episodes {episodes}: must be at least 1; leave it out for the default")
-    policy = policy or chosen.policy or "sampled"
+    policy = policy or chosen.policy or agent.policy
     settings = chosen.settings(agent.games)
     quotas = share_out(episodes, SIDE_BY_SIDE)
     seeds = game_seeds(seed, "evaluation", len(quotas))
