@@ -186,7 +186,8 @@ class Sleeper(Learner):
     def _sample(self) -> Batch:
         nothing = {name: torch.zeros(1) for name in Batch._fields}
         steps, version = torch.zeros(1, self._datapoints), torch.tensor([self._version.number])
-        return Batch(**nothing | {"actions": steps, "versions": version})
+        fresh = torch.tensor(self._datapoints)
+        return Batch(**nothing | {"actions": steps, "versions": version, "fresh": fresh})
 
     def _learn(self, batch: Batch) -> dict[str, float]:
         time.sleep(self._seconds)

@@ -171,7 +171,7 @@ class Replay:
 
 
 def as_batch(trajectories: Sequence[Trajectory], first_key: int = 0) -> Batch:
-    """Join whole trajectories into a batch; each environment's stream is one window."""
+    """Join whole trajectories into a batch; each environment's stream is one window, all fresh."""
 
     def join(field: str) -> torch.Tensor:
         parts = [getattr(t, field) for t in trajectories]
@@ -194,6 +194,7 @@ def as_batch(trajectories: Sequence[Trajectory], first_key: int = 0) -> Batch:
         keys=torch.arange(first_key, first_key + windows),
         generations=torch.zeros(windows, dtype=torch.int64),
         weights=torch.ones(windows),
+        fresh=torch.tensor(sum(t.actions.size for t in trajectories)),
     )
 
 
