@@ -2,10 +2,10 @@
 
     Actor ──Trajectory──> Replay ──Batch──> Learner ──Gradient──> ParameterServer ──Params──> Actor
 
-Three shapes. *Centred* (APPO, DQN): many actors around one replay and one learner, whose own memory
-the servers step. *Bundled* (DBA3C, Gorila): several bundles of actors, a replay and a learner around
-servers with memory of their own. *Apart* (Gorila unbundled): actors, learners, stores and servers,
-each for itself and as many as one likes.
+Three shapes. *Centred* (APPO, DQN): many actors around one replay and one learner, whose own
+memory the servers step. *Bundled* (DBA3C, Gorila): several bundles of actors, a replay and a
+learner around servers with memory of their own. *Apart* (Gorila unbundled): actors, learners,
+stores and servers, each for itself and as many as one likes.
 """
 
 from __future__ import annotations
@@ -151,7 +151,9 @@ class Circle:
         experiment, shape = self.experiment, self.experiment.shape
         servers = self._draw_servers(self._admission(), own_memory=True)
         stores = [
-            self._draw_store(f"store-{i}", f"store-{i}", len(range(i, shape.actors, shape.stores)), i)
+            self._draw_store(
+                f"store-{i}", f"store-{i}", len(range(i, shape.actors, shape.stores)), i
+            )
             for i in range(shape.stores)
         ]
         for index in range(shape.actors):

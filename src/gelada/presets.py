@@ -212,18 +212,18 @@ DBA3C_PONG = Experiment(
     stop=StopRule(steps=3_000_000, until_score=18.0),
 )
 
+SMALL_DQN = DQN(
+    n=3,
+    target_every=500,
+    epsilon_end=0.01,
+    epsilon_steps=50_000,
+    lr=1e-3,
+    lr_end=2e-4,
+    anneal_steps=500_000,
+)
+
 DQN_PONG = Experiment(
-    algorithm=DQN(
-        n=3,
-        double=True,
-        duelling=True,
-        target_every=500,
-        epsilon_end=0.01,
-        epsilon_steps=50_000,
-        lr=1e-3,
-        lr_end=2e-4,
-        anneal_steps=500_000,
-    ),
+    algorithm=replace(SMALL_DQN, double=True, duelling=True),
     shape=Shape(actors=2, games=8, length=16),
     memory=Memory(capacity=100_000, minimum=5_000, windows=128, samples_per_insert=4.0),
     stop=StopRule(steps=2_000_000, until_score=18.0),
@@ -231,7 +231,7 @@ DQN_PONG = Experiment(
 
 GORILA_PONG = replace(
     DQN_PONG,
-    algorithm=replace(DQN_PONG.algorithm, double=False, duelling=False, outlier=3.0),
+    algorithm=replace(SMALL_DQN, outlier=3.0),
     shape=Shape(bundles=2, asynchronous=True, servers=2, actors=1, games=8, length=16),
 )
 
@@ -264,16 +264,14 @@ PRESETS: dict[str, Experiment] = {
     "dqn-pong": DQN_PONG,
     "apex-pong": replace(
         DQN_PONG,
-        algorithm=replace(DQN_PONG.algorithm, explore="ladder"),
+        algorithm=replace(SMALL_DQN, double=True, duelling=True, explore="ladder"),
         memory=replace(DQN_PONG.memory, prioritized=True),
     ),
     "gorila-pong": GORILA_PONG,
     "gorila-breakout": replace(
         GORILA_PONG,
         games=GameSettings(game="breakout"),
-        algorithm=replace(
-            GORILA_PONG.algorithm, epsilon_steps=500_000, anneal_steps=10_000_000
-        ),
+        algorithm=replace(SMALL_DQN, outlier=3.0, epsilon_steps=500_000, anneal_steps=10_000_000),
         memory=replace(GORILA_PONG.memory, capacity=250_000),
         stop=StopRule(steps=10_000_000),
     ),
@@ -298,7 +296,9 @@ PRESETS: dict[str, Experiment] = {
     "gorila-paper": Experiment(
         games=GameSettings(game="breakout", size=84, noop_max=31),
         network=NetworkSettings(torso="nature", width=512, layer_norm=False),
-        algorithm=DQN(target_every=60_000, outlier=3.0, epsilon_steps=1_000_000, lr=1e-3, lr_end=1e-3),
+        algorithm=DQN(
+            target_every=60_000, outlier=3.0, epsilon_steps=1_000_000, lr=1e-3, lr_end=1e-3
+        ),
         optimizer=OptimizerSettings(optimizer="adagrad"),
         shape=Shape(
             bundles=100,

@@ -79,9 +79,7 @@ def test_catch_is_learned_on_ray(tmp_path: Path, shape: Any) -> None:
 def test_real_pong_is_played_and_learned_from_for_a_moment(tmp_path: Path) -> None:
     experiment = PRESETS["apex-pong"]
     memory = replace(experiment.memory, capacity=4_000, minimum=1_000, samples_per_insert=0.5)
-    experiment = replace(
-        experiment, memory=memory, stop=StopRule(steps=8_000), tracker=QUIET
-    )
+    experiment = replace(experiment, memory=memory, stop=StopRule(steps=8_000), tracker=QUIET)
     status = train(experiment, tmp_path / "run", log=lambda _: None).status
     assert status.steps >= 8_000
     assert status.version >= 20  # 0.5 windows a step, 128 a batch

@@ -67,6 +67,8 @@ class A3C:
     minibatch: ClassVar[int] = 2**31  # the whole batch
     values_first: ClassVar[bool] = False
     stochastic: ClassVar[bool] = True
+    reuses: ClassVar[bool] = False
+    target_every: ClassVar[int] = 0
 
     def heads(self, actions: int) -> dict[str, int]:
         """Return the network outputs needed, by name."""

@@ -9,6 +9,9 @@ import torch
 from gelada.nets.network import Network
 from gelada.types import Aux, Batch
 
+TARGET = "target/"
+"""What names of target parameters in ``aux`` begin with."""
+
 
 class Explore(NamedTuple):
     """Who explores, and when: what an actor knows that may decide how much it explores."""
@@ -50,6 +53,14 @@ class Algorithm(Protocol):
     @property
     def stochastic(self) -> bool:
         """Whether its policy draws actions; else it takes the best, except where it explores."""
+
+    @property
+    def reuses(self) -> bool:
+        """Whether it learns from each step again and again, out of an experience store."""
+
+    @property
+    def target_every(self) -> int:
+        """Updates after which the target parameters change; 0 without any."""
 
     @property
     def gradient_clip(self) -> float:

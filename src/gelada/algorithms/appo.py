@@ -111,6 +111,8 @@ class APPO:
 
     values_first: ClassVar[bool] = True
     stochastic: ClassVar[bool] = True
+    reuses: ClassVar[bool] = False
+    target_every: ClassVar[int] = 0
 
     def heads(self, actions: int) -> dict[str, int]:
         """Return the network outputs needed, by name."""

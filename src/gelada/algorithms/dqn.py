@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 import torch
 from torch.func import functional_call
 
-from gelada.algorithms.algorithm import Explore
+from gelada.algorithms.algorithm import TARGET, Explore
 from gelada.nets import acting
 from gelada.nets.network import Network
 from gelada.nets.windows import Windows
@@ -26,9 +26,6 @@ from gelada.ops import losses, returns
 from gelada.types import Aux, Batch
 
 Pair = tuple[torch.Tensor, torch.Tensor]
-
-TARGET = "target/"
-"""What names of target parameters in ``aux`` begin with."""
 
 PRIORITY_MIX = 0.9
 """Share of the largest error in the priority of a window; the mean has the rest (Kapturowski et al.
@@ -114,6 +111,7 @@ class DQN:
     minibatch: ClassVar[int] = 2**31  # the whole batch
     values_first: ClassVar[bool] = False
     stochastic: ClassVar[bool] = False
+    reuses: ClassVar[bool] = True
 
     def window(self, length: int) -> int:
         """Return the steps of the windows to learn from, if trajectories have ``length`` steps."""

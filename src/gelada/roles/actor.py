@@ -21,6 +21,7 @@ from gelada.roles.clock import Clock
 from gelada.roles.pulling import Source, pull_whole
 from gelada.roles.replay import Replay
 from gelada.roles.snapshots import ANY
+from gelada.roles.store import Store
 from gelada.roles.tracker import Tracker
 from gelada.seeding import game_seeds, generator
 from gelada.types import Bools, Bytes, Floats, Game, Ints, Trajectory, Version
@@ -71,7 +72,7 @@ class Actor:
         net: Network,
         algorithm: Algorithm,
         sources: Sequence[Source],
-        replay: Replay,
+        replay: Replay | Store,
         tracker: Tracker,
         pace: Pace,
         games: Games | None = None,
