@@ -26,10 +26,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "one learner": {"shape": CENTRED},
     "one learner, prioritized": {"shape": CENTRED, "memory": PRIORITIZED, "algorithm": BOTH},
     "one learner, lambda": {"shape": CENTRED, "memory": FEW, "algorithm": LAMBDA},
-    "one learner, as it comes": {
-        "shape": CENTRED,
-        "memory": replace(CATCH.memory, samples_per_insert=0.0),
-    },
     "outliers dropped": {"shape": CENTRED, "algorithm": replace(CATCH.algorithm, outlier=2.0)},
 }
 

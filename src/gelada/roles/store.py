@@ -35,6 +35,7 @@ from gelada.types import Batch, Bools, Bytes, Floats, Ints, State, Trajectory
 class Offer(NamedTuple):
     """What a store has for whoever chooses between several."""
 
+    depth: int  # steps that it keeps
     mass: float  # sum of its priorities, or the number of its windows
     ready: bool  # a batch could be taken now
 
@@ -190,7 +191,7 @@ class Store:
         with self._changed:
             windows = self._rings.windows
             mass = windows if self._priorities is None else self._priorities.tree.total
-            return Offer(float(mass), self._ready())
+            return Offer(self.depth, float(mass), self._ready())
 
     def close(self) -> None:
         """Wake everybody who waits; from now on all calls raise `Closed`."""

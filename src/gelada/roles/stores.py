@@ -45,12 +45,13 @@ class Stores:
         patience: float = 600.0,
     ) -> None:
         self._stores, self._own, self._patience = list(stores), stores[own], patience
+        self._depth = 0
         self._random = np.random.default_rng(sequence(seed, "stores", client))
 
     @property
     def depth(self) -> int:
-        """Steps that all stores keep now."""
-        return sum(store.depth for store in self._stores)
+        """Steps that all stores kept when a batch was last drawn."""
+        return self._depth
 
     def room(self) -> None:
         """Wait until the own store wants another trajectory (see `Store.room`)."""
@@ -100,6 +101,7 @@ class Stores:
     def _choose(self) -> int:
         """Return the number of a store that is ready, or of any if none is."""
         offers = [store.offer() for store in self._stores]
+        self._depth = sum(offer.depth for offer in offers)
         masses = np.array([offer.mass if offer.ready else 0.0 for offer in offers])
         if not masses.any():
             return int(self._random.integers(len(offers)))
