@@ -10,9 +10,10 @@ import torch
 
 from gelada.algorithms.algorithm import Explore
 from gelada.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
-from gelada.config import read_config
-from gelada.envs.games import GameSettings
-from gelada.errors import GeladaError
+from gelada.config import Config, read_config
+from gelada.envs.games import GameSettings, make_games
+from gelada.envs.names import known_games
+from gelada.errors import GeladaError, nearest
 from gelada.nets import acting
 from gelada.nets.network import InputStatistics, Network
 from gelada.presets import Experiment
@@ -137,11 +138,35 @@ def _fill(net: Network, parameters: dict[str, torch.Tensor]) -> None:
             parameter.copy_(parameters[name])
 
 
+def _check_game(config: Config, file: Path) -> None:
+    """Check that the game is known and has the run's actions.
+
+    An action is an index into the game's action set, so with another set the agent would play
+    other actions than it learned, or the emulator would wait for ever.
+
+    Raises:
+        GeladaError: if not.
+    """
+    games = config.experiment.games
+    if games.game not in known_games():
+        raise GeladaError(
+            f"{file}: unknown game {games.game!r}: {nearest(games.game, known_games())}"
+        )
+    actions = make_games(games, np.array([1])).actions
+    if actions != config.actions:
+        kind = "full" if games.full_actions else "minimal"
+        raise GeladaError(
+            f"{file}: the run has {config.actions} actions, the {kind} action set of {games.game} "
+            f"has {actions}; play it with the version of ale-py that trained it"
+        )
+
+
 def load(run: str | Path) -> Agent:
     """Return the agent of a run's newest complete checkpoint, or of one checkpoint file.
 
     Raises:
-        GeladaError: if there is no such run or no complete checkpoint.
+        GeladaError: if there is no such run or no complete checkpoint, or the emulator does not
+            know the run's game or has another number of actions for it.
     """
     path = Path(run)
     if path.suffix == ".safetensors":
@@ -152,4 +177,5 @@ def load(run: str | Path) -> Agent:
             raise GeladaError(f"{str(run)!r} is no run: it has no config.json")
         _, checkpoint, _ = newest_checkpoint(folder / "checkpoints")
     config = read_config(folder)
+    _check_game(config, folder / "config.json")
     return Agent(config.experiment, checkpoint, config.actions)

@@ -10,13 +10,14 @@ import json
 import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, median, quantiles, stdev
 from typing import Any, NamedTuple
 
 from gelada.agent import Policy, describe
 from gelada.checkpoint import write_whole
 from gelada.envs.games import GameSettings
 from gelada.errors import GeladaError, nearest
+from gelada.scores import baselines, normalised
 from gelada.types import Version
 
 
@@ -24,8 +25,9 @@ from gelada.types import Version
 class Protocol:
     """A named way to measure. What is None is as in the run.
 
-    ``stuck`` is the limit of a `gelada.envs.stuck.StuckGuard`, None for no guard; ``policy`` the
-    protocol's own policy, if it has one; ``max_frames`` counts emulator frames.
+    ``noop_max`` is one more than the most no-ops, as in `GameSettings`; ``max_frames`` counts
+    emulator frames; ``stuck`` is the limit of a `gelada.envs.stuck.StuckGuard`, None for no guard;
+    ``policy`` the protocol's own policy, if it has one.
     """
 
     name: str
@@ -61,7 +63,7 @@ PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
         Protocol("training", 100, "games as in training"),
-        Protocol("noop", 30, "no-op starts (Mnih et al. 2015)", 0.0, 30, 18_000),
+        Protocol("noop", 30, "no-op starts (Mnih et al. 2015)", 0.0, 31, 18_000),
         Protocol("sticky", 100, "sticky actions (Machado et al. 2018)", 0.25, 0, 108_000),
         Protocol(
             "dba3c",
@@ -143,6 +145,22 @@ class Evaluation:
         return median(self.scores) if self.games else math.nan
 
     @property
+    def quartiles(self) -> tuple[float, float]:
+        """Lower and upper quartile, ends included (method 7 of Hyndman and Fan 1996).
+
+        nan below two games.
+        """
+        if len(self.games) < 2:
+            return math.nan, math.nan
+        lower, _, upper = quantiles(self.scores, n=4, method="inclusive")
+        return lower, upper
+
+    @property
+    def human_normalised(self) -> float | None:
+        """Human-normalised mean in per cent; None without games or without reference scores."""
+        return normalised(self.mean, self.settings.game) if self.games else None
+
+    @property
     def min(self) -> float:
         """Lowest score; nan without games."""
         return min(self.scores, default=math.nan)
@@ -158,12 +176,15 @@ class Evaluation:
         if not self.games:
             return [f"{settings.game}: interrupted before the first game was over"]
         cut = sum(game.truncated for game in self.games)
+        own = self.protocol.episodes
+        instead = f" instead of {own}" if self.episodes != own else ""
         lines = [
             f"{settings.game} after {self.steps:,} steps: mean {self.mean:.2f} ± "
-            f"{self.standard_error:.2f} (standard error), median {self.median:g}, "
-            f"min {self.min:g}, max {self.max:g}",
-            f"protocol {self.protocol.name}: {self.protocol.about}; {count} full games, raw "
-            f"rewards, {describe(self.policy)}, {self.actions} actions, seed {self.seed}",
+            f"{self.standard_error:.2f} (standard error), median {self.median:g}, quartiles "
+            f"{self.quartiles[0]:g} and {self.quartiles[1]:g}, min {self.min:g}, max {self.max:g}",
+            *self._beside_a_human(),
+            f"protocol {self.protocol.name}: {self.protocol.about}; {count} full games{instead}, "
+            f"raw rewards, {describe(self.policy)}, {self.actions} actions, seed {self.seed}",
         ]
         if settings.game != "catch":
             lines += _emulator_lines(settings, cut)
@@ -184,6 +205,8 @@ class Evaluation:
         """Return everything as JSON values; a statistic that does not exist is None."""
         names = ("mean", "standard_error", "median", "min", "max")
         numbers = {name: getattr(self, name) for name in names}
+        numbers["lower_quartile"], numbers["upper_quartile"] = self.quartiles
+        random, human = baselines(self.settings.game) or (None, None)
         return {
             "protocol": self.protocol.name,
             "about": self.protocol.about,
@@ -196,11 +219,16 @@ class Evaluation:
             "seed": self.seed,
             "episodes": len(self.games),
             "episodes_asked": self.episodes,
+            "episodes_of_protocol": self.protocol.episodes,
+            "interrupted": self.interrupted,
             "full_games": True,
             "raw_rewards": True,
             "action_set_size": self.actions,
             "settings": asdict(self.settings),
             **{name: None if math.isnan(value) else value for name, value in numbers.items()},
+            "human_normalised": self.human_normalised,
+            "random_score": random,
+            "human_score": human,
             "scores": self.scores,
             "lengths": self.lengths,
             "truncated": [game.truncated for game in self.games],
@@ -209,11 +237,27 @@ class Evaluation:
         }
 
     def save(self, folder: Path) -> Path:
-        """Write ``eval/<steps>-<protocol>.json`` into a run's folder; return its path."""
+        """Write ``eval/<steps>-<protocol>.json`` into a run's folder; return its path.
+
+        An interrupted evaluation has ``-interrupted`` in its name, so it never takes the place of
+        a complete one.
+        """
         path = evaluation_file(folder, self.steps, self.protocol.name)
+        if self.interrupted:
+            path = path.with_stem(f"{path.stem}-interrupted")
         path.parent.mkdir(exist_ok=True)
         write_whole(path, (json.dumps(self.as_dict(), indent=1) + "\n").encode())
         return path
+
+    def _beside_a_human(self) -> list[str]:
+        """Say the human-normalised score, if the game has one."""
+        pair, share = baselines(self.settings.game), self.human_normalised
+        if pair is None or share is None:
+            return []
+        return [
+            f"human-normalised score {share:.1f} % (random play, {pair[0]:g}, is 0 %; a human, "
+            f"{pair[1]:g}, is 100 %)"
+        ]
 
     def _table(self) -> list[str]:
         rows = [self.scores[i : i + 10] for i in range(0, len(self.games), 10)]

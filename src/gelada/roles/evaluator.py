@@ -162,9 +162,8 @@ def _play(parts: list[_Part], episodes: int, progress: Report | None) -> None:
     """Play all parts, each on a thread; Ctrl-C stops them."""
     stop = threading.Event()
     with ThreadPoolExecutor(len(parts)) as threads:
-        playing = [threads.submit(part.play, stop) for part in parts]
         try:
-            pending = set(playing)
+            pending = {threads.submit(part.play, stop) for part in parts}
             while pending:
                 done, pending = wait(pending, timeout=0.2, return_when=FIRST_EXCEPTION)
                 if progress:
