@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from gelada.algorithms.algorithm import Algorithm
+from gelada.algorithms.algorithm import Algorithm, Prepared
 from gelada.errors import Diverged
 from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
@@ -161,12 +161,12 @@ class Learner:
         Returns the statistics of the last pass.
         """
         self._whole = False
-        algorithm, net = self._algorithm, self._net
+        algorithm = self._algorithm
         if self._mirror is not None:
             rounds = self._version.number - self._first.number
             self._steps = self._first_steps + rounds * self._share * batch.actions.numel()
             algorithm.after(self._aux, {}, self._steps)
-        prepared = algorithm.prepare(net, batch, self._aux)
+        prepared = self._prepare(batch)
         random = generator(
             self._seed, "learner", self._index, self._version.epoch, self._version.number
         )
@@ -181,7 +181,7 @@ class Learner:
             seen: list[dict[str, torch.Tensor]] = []
             for index in minibatches:
                 self._push()
-                total, terms = algorithm.loss(net, prepared.select(index), self._aux)
+                total, terms = self._forward(prepared, index)
                 terms["gradient_norm"] = self._gradient(total)
                 seen.append(terms)
                 history.append(terms)
@@ -192,6 +192,14 @@ class Learner:
             _check_finite(values, history, self._version)  # before the push that ends the round
         values["learning_rate"] = algorithm.learning_rate(self._aux)
         return values
+
+    def _prepare(self, batch: Batch) -> Prepared:
+        return self._algorithm.prepare(self._net, batch, self._aux)
+
+    def _forward(
+        self, prepared: Prepared, index: torch.Tensor
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        return self._algorithm.loss(self._net, prepared.select(index), self._aux)
 
     def _gradient(self, total: torch.Tensor) -> torch.Tensor:
         """Write the loss's gradient into the flat vector, clipped; return the norm before."""
@@ -225,12 +233,15 @@ class Learner:
         self._versions = (self._version,) * len(self._servers)
         self._steps += self._batch.actions.numel()
         self._counted.clear()
-        self._algorithm.after(self._aux, self._values, self._steps)
+        self._move_schedules()
         self._whole = True
         self._flat.check()  # a few microseconds a parameter, and a torn view never shows
         if self._tracker.wants_checkpoint():
             with self.clock("report"):
                 self.save()
+
+    def _move_schedules(self) -> None:
+        self._algorithm.after(self._aux, self._values, self._steps)
 
     def _tally(self) -> None:
         """Count what became of the gradient, and what crossed to the servers."""
