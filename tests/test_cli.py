@@ -146,6 +146,13 @@ MISTAKES = {
     "train dba3c-pong --chaos delay=4": "--chaos delay=4: add --deterministic",
     "train dba3c-pong --chaos delay=1.5": "--chaos delay=1.5: must be a whole number of versions",
     "bench pong --servers 99": "--servers 99: must be at least 1 and at most 32",
+    "bench pong --dummy lerner": "--dummy lerner: no stage is called 'lerner'; known: emulator, "
+    "learner, or both",
+    "bench pong --dummy learner --on ray": "--on ray with --profile or --dummy: they look into "
+    "roles on threads of this process only; leave --on ray out",
+    "bench pong --profile trace.txt": "--profile trace.txt: must end in .json",
+    "bench pong --profile nowhere/trace.json": "--profile nowhere/trace.json: there is no folder "
+    "nowhere; make it first",
 }
 
 

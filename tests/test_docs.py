@@ -151,7 +151,7 @@ def flags_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
     """Return the flags in a command's help."""
     runs = command in ("eval", "record", "follow")
     flags: set[str] = set()
-    for subject in ("runs/pong-1",) if runs else ("pong", "dba3c-pong"):
+    for subject in ("runs/pong-1",) if runs else ("pong", "dba3c-pong", "gorila-pong"):
         assert cli.run([command, subject, "--help"]) == 0
         flags |= set(re.findall(r"--[a-z][\w-]*", capsys.readouterr().out))
     return flags

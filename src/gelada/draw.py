@@ -19,7 +19,7 @@ import torch
 
 from gelada.algorithms.dqn import DQN
 from gelada.chaos import NONE, Chaos, Link, Sleeper, Straggler
-from gelada.envs.games import Games, make_games
+from gelada.envs.games import Games, MakeGames, make_games
 from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
 from gelada.place.plan import Plan
@@ -51,6 +51,7 @@ def draw(
     games: Sequence[Games] | None = None,
     chaos: Chaos = NONE,
     spread: bool = False,
+    make: MakeGames | None = None,
 ) -> Plan:
     """Draw the circle of an experiment, in the shape that it asks for.
 
@@ -63,6 +64,7 @@ def draw(
         games: already loaded, one vector for each actor; the actors load their own by default.
         chaos: trouble on purpose (bundles only).
         spread: over processes, of which some may be lost while the others go on.
+        make: loads the games that are not given (default: `make_games`).
     """
     net = make_network(experiment, start)
     flat = FlatParameters(net)
@@ -70,7 +72,7 @@ def draw(
         flat.layout.fill(flat.values, start.parameters)
     plan = Plan()
     tracker = _draw_tracker(plan, experiment, start, flat, folder, began)
-    circle = Circle(plan, experiment, start, flat, tracker, patience, games, chaos, spread)
+    circle = Circle(plan, experiment, start, flat, tracker, patience, games, chaos, spread, make)
     if experiment.shape.bundles:
         circle.draw_bundled()
     elif experiment.shape.learners:
@@ -93,6 +95,7 @@ class Circle:
     games: Sequence[Games] | None
     chaos: Chaos
     spread: bool
+    make: MakeGames | None
 
     def draw_centred(self) -> None:
         """Draw actors around a replay and a learner; the servers step the learner's memory."""
@@ -287,7 +290,7 @@ class Circle:
         replay: Replay | Store,
         pace: Pace,
     ) -> None:
-        experiment, games = self.experiment, self.games
+        experiment, games, make = self.experiment, self.games, self.make or make_games
         net = self.flat.module
         assert isinstance(net, Network)
         self.plan.add(
@@ -296,7 +299,7 @@ class Circle:
             Actor,
             index,
             experiment.seed,
-            lambda seeds: make_games(experiment.games, seeds),
+            lambda seeds: make(experiment.games, seeds),
             experiment.shape.games,
             experiment.shape.length,
             net,

@@ -18,7 +18,7 @@ from gelada.envs.games import Games
 from gelada.nets.network import Network
 from gelada.ops.flat import Layout
 from gelada.roles.clock import Clock
-from gelada.roles.pulling import Source, pull_whole
+from gelada.roles.pulling import Pulled, Source, pull_whole
 from gelada.roles.replay import Replay
 from gelada.roles.snapshots import ANY
 from gelada.roles.store import Store
@@ -102,7 +102,10 @@ class Actor:
         with self.clock("wait for room"):
             self._replay.room()
         with self.clock("wait for parameters"):
-            version = self._pull()
+            pulled = self._pull()
+        with self.clock("load parameters"):
+            self._load(pulled)
+        version = pulled.version
         if self._games is None:
             with self.clock("start games"):
                 self._start_games(version)
@@ -119,23 +122,26 @@ class Actor:
         self._games = None
         self._restarts += 1
 
-    def _pull(self) -> Version:
-        """Load the parameters to play with."""
+    def _pull(self) -> Pulled:
+        """Return the parameters to play with."""
         first, wanted = self._first, ANY
         if first is not None and self._pace.ahead is not None:
             number = first.number + max(self._round - self._pace.ahead, 0)
             wanted = first._replace(number=number)
         exactly = self._pace.exactly and first is not None
         pulled = pull_whole(self._sources, wanted, exactly)
-        version, vector = pulled.version, pulled.vector
         if self._first is None:
-            self._first = version
-        if version != self._loaded:
-            parameters = dict(self._net.named_parameters())
-            for name, view in self._layout.views(vector):
-                parameters[name].copy_(view)  # converts to the copy's own type
-            self._loaded = version
-        return version
+            self._first = pulled.version
+        return pulled
+
+    def _load(self, pulled: Pulled) -> None:
+        """Write parameters into the network, if they are others than it has."""
+        if pulled.version == self._loaded:
+            return
+        parameters = dict(self._net.named_parameters())
+        for name, view in self._layout.views(pulled.vector):
+            parameters[name].copy_(view)  # converts to the copy's own type
+        self._loaded = pulled.version
 
     def _start_games(self, version: Version) -> None:
         """Make the environment and the buffers that carry over from one trajectory to the next."""

@@ -168,11 +168,11 @@ class Learner:
         Returns the statistics of the last pass.
         """
         self._whole = False
-        algorithm, net = self._algorithm, self._net
+        algorithm = self._algorithm
         if self._mirror is not None:
             self._steps = self._first_steps + self._share * self._steps_behind(batch)
             algorithm.after(self._aux, {}, self._steps)
-        prepared = algorithm.prepare(net, batch, self._aux)
+        prepared = self._prepare(batch)
         random = generator(
             self._seed, "learner", self._index, self._version.epoch, self._version.number
         )
@@ -187,7 +187,7 @@ class Learner:
             seen: list[dict[str, torch.Tensor]] = []
             for index in minibatches:
                 self._push()
-                total, terms = algorithm.loss(net, prepared.select(index), self._aux)
+                total, terms = self._forward(prepared, index)
                 terms["gradient_norm"] = self._gradient(total)
                 seen.append(terms)
                 history.append(terms)
@@ -207,9 +207,9 @@ class Learner:
         if self._algorithm.is_outlier(self._aux, values["value_loss"]):
             self._to_push.clear()
             self._count(outliers=1)
-        if self._mirror is None:  # else they are among the traffic
+        if self._mirror is None:  # schedules move at the round's edge
             values["outliers"] = float(self._traffic.outliers)
-        if self._mirror is not None:  # else at the round's edge
+        else:  # they are among the traffic
             self._algorithm.after(self._aux, values, self._steps)
         if prepared.priorities is not None:
             self._replay.update(batch.keys, batch.generations, prepared.priorities)
@@ -234,6 +234,14 @@ class Learner:
         vector = torch.cat([params.values for params in slices])
         for name, view in self._flat.layout.views(vector):
             self._aux[TARGET + name] = view
+
+    def _prepare(self, batch: Batch) -> Prepared:
+        return self._algorithm.prepare(self._net, batch, self._aux)
+
+    def _forward(
+        self, prepared: Prepared, index: torch.Tensor
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        return self._algorithm.loss(self._net, prepared.select(index), self._aux)
 
     def _gradient(self, total: torch.Tensor) -> torch.Tensor:
         """Write the loss's gradient into the flat vector, clipped; return the norm before."""
@@ -271,12 +279,15 @@ class Learner:
             self._versions = (self._version,) * len(self._servers)
         self._steps += int(self._batch.fresh)
         self._counted.clear()
-        self._algorithm.after(self._aux, self._values, self._steps)
+        self._move_schedules()
         self._whole = True
         self._flat.check()  # a few microseconds a parameter, and a torn view never shows
         if self._tracker.wants_checkpoint():
             with self.clock("report"):
                 self.save()
+
+    def _move_schedules(self) -> None:
+        self._algorithm.after(self._aux, self._values, self._steps)
 
     def _tally(self) -> None:
         """Count what became of the gradient, and what crossed to the servers."""

@@ -161,13 +161,16 @@ class Replay:
             first = self._handed_out
             self._handed_out += sum(len(t.actions) for t in chosen)
             self._changed.notify_all()  # there may be room now
-        return as_batch(chosen, first)
+        return self._assemble(chosen, first)
 
     def close(self) -> None:
         """Wake everybody who waits; from now on all calls raise `Closed`."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def _assemble(self, chosen: Sequence[Trajectory], first: int) -> Batch:
+        return as_batch(chosen, first)
 
 
 def as_batch(trajectories: Sequence[Trajectory], first_key: int = 0) -> Batch:
