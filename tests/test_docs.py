@@ -196,6 +196,7 @@ def shown(value: Any) -> str:
 
 
 GROUPS = ("games", "network", "algorithm", "optimizer", "shape", "stop", "tracker", "beside")
+"""Of settings; those of an experience store are on the page of Gorila."""
 
 
 def values_of(group: str, name: str, experiments: Sequence[Experiment]) -> list[str]:

@@ -98,6 +98,7 @@ RANGES = {
     "beta": SHARE,
     "target_every": Range(0),
     "outlier": Range(0.0),
+    "epsilon_start": SHARE,
     "epsilon_end": SHARE,
     "epsilon_steps": Range(0),
     "ladder_base": SHARE,

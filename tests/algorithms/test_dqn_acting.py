@@ -19,7 +19,7 @@ from gelada.types import Version
 from players import CATCH, make_experiment
 
 DUELLING = DQN(duelling=True)
-SCHEDULE = DQN(epsilon=1.0, epsilon_end=0.1, epsilon_steps=1000)
+SCHEDULE = DQN(epsilon_start=1.0, epsilon_end=0.1, epsilon_steps=1000)
 LADDER = DQN(explore="ladder")
 STACKS = torch.randn(64, 3, 10, 5, generator=torch.Generator().manual_seed(6))
 

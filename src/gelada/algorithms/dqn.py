@@ -88,7 +88,7 @@ class DQN:
     Chosen, not published."""
     explore: Literal["schedule", "ladder"] = "schedule"
     """One epsilon for all games that falls with the steps, or a constant one for each game."""
-    epsilon: float = 1.0
+    epsilon_start: float = 1.0
     """schedule: share of random actions at the start …"""
     epsilon_end: float = 0.1
     """… and after epsilon_steps."""
@@ -148,7 +148,8 @@ class DQN:
         """
         if self.explore == "schedule":
             done = min(explore.steps / max(self.epsilon_steps, 1), 1.0)
-            return torch.full((games,), self.epsilon + done * (self.epsilon_end - self.epsilon))
+            change = done * (self.epsilon_end - self.epsilon_start)
+            return torch.full((games,), self.epsilon_start + change)
         number = explore.actor * games + torch.arange(games)
         last = max(explore.actors * games - 1, 1)
         return torch.as_tensor(self.ladder_base) ** (1.0 + number / last * self.ladder_alpha)
