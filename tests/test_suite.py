@@ -401,7 +401,8 @@ def test_the_table_of_a_made_up_ledger(
     assert row[:8] == ["breakout", "30.5", "±", "0.2", "2.40", "M", "10:00", "100.0"]
     assert row[8:11] == ["1.7", "30.5", "401.2"]
     assert lines[at + 1].split() == ["in", "0:12", "in", "1:01:01"]
-    assert "games: 2 of 2, seeds: 1 of 1; human-normalised: median 50.0 %, mean 50.0 %" in " ".join(lines)
+    whole = " ".join(lines)
+    assert "games: 2 of 2, seeds: 1 of 1; human-normalised: median 50.0 %, mean 50.0 %" in whole
     with (tmp_path / "suite.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(r["game"], r["score"], r["seconds_to_human"]) for r in rows] == [
