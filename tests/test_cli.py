@@ -309,7 +309,7 @@ def test_auto_is_the_published_target_of_the_game(game: str) -> None:
 def test_every_range_is_of_a_setting_and_holds_for_the_presets(name: str) -> None:
     experiment = PRESETS["pong"]
     groups = [experiment, *(v for v in vars(experiment).values() if dataclasses.is_dataclass(v))]
-    groups.append(PRESETS["dba3c-pong"].algorithm)
+    groups += [PRESETS[known].algorithm for known in ("dba3c-pong", "gorila-pong")]
     owners = [group for group in groups if hasattr(group, name)]
     assert any(isinstance(getattr(group, name), int | float | None) for group in owners)
     for known in PRESETS.values():

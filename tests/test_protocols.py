@@ -23,6 +23,7 @@ from players import CATCH
         ("noop", 30, 0.0, 31, 18_000),
         ("sticky", 100, 0.25, 0, 108_000),
         ("dba3c", 50, 0.1, 10, 160_000),
+        ("human", 100, 0.0, 0, 108_000),
     ],
 )
 def test_protocols(name: str, episodes: int, sticky: float, noop_max: int, max_frames: int) -> None:

@@ -18,6 +18,7 @@ from gelada.checkpoint import write_whole
 from gelada.envs.games import GameSettings
 from gelada.errors import GeladaError, nearest
 from gelada.scores import baselines, normalised
+from gelada.starts import in_words
 from gelada.types import Version
 
 
@@ -27,7 +28,8 @@ class Protocol:
 
     ``noop_max`` is one more than the most no-ops, as in `GameSettings`; ``max_frames`` counts
     emulator frames; ``stuck`` is the limit of a `gelada.envs.stuck.StuckGuard`, None for no guard;
-    ``policy`` the protocol's own policy, if it has one.
+    ``policy`` the protocol's own policy, if it has one; with ``starts`` games begin at the moments
+    of a file (`gelada.starts`), and ``max_frames`` counts the frames before them too.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Protocol:
     max_frames: int | None = None
     stuck: int | None = None
     policy: Policy | None = None
+    starts: bool = False
 
     def settings(self, games: GameSettings) -> GameSettings:
         """Return how games are played under this protocol by an agent trained on ``games``.
@@ -72,6 +75,9 @@ PROTOCOLS = {
             max_frames=160_000,
             stuck=30,
             policy="greedy",
+        ),
+        Protocol(
+            "human", 100, "from moments of games (Nair et al. 2015)", 0, 0, 108_000, starts=True
         ),
     )
 }
@@ -112,6 +118,7 @@ class Evaluation:
     width: int  # units of the hidden layer that the network's heads look at
     episodes: int  # asked for
     games: tuple[Played, ...]
+    starts: dict[str, Any] | None = None  # what `gelada.starts.Starts.name` says, if it has them
 
     @property
     def interrupted(self) -> bool:
@@ -158,7 +165,9 @@ class Evaluation:
     @property
     def human_normalised(self) -> float | None:
         """Human-normalised mean in per cent; None without games or without reference scores."""
-        return normalised(self.mean, self.settings.game) if self.games else None
+        if not self.games:
+            return None
+        return normalised(self.mean, self.settings.game, self.protocol.starts)
 
     @property
     def min(self) -> float:
@@ -177,15 +186,18 @@ class Evaluation:
             return [f"{settings.game}: interrupted before the first game was over"]
         cut = sum(game.truncated for game in self.games)
         own = self.protocol.episodes
+        kind = "games, each from one start" if self.starts else "full games"
         instead = f" instead of {own}" if self.episodes != own else ""
         lines = [
             f"{settings.game} after {self.steps:,} steps: mean {self.mean:.2f} ± "
             f"{self.standard_error:.2f} (standard error), median {self.median:g}, quartiles "
             f"{self.quartiles[0]:g} and {self.quartiles[1]:g}, min {self.min:g}, max {self.max:g}",
             *self._beside_a_human(),
-            f"protocol {self.protocol.name}: {self.protocol.about}; {count} full games{instead}, "
-            f"raw rewards, {describe(self.policy)}, {self.actions} actions, seed {self.seed}",
+            f"protocol {self.protocol.name}: {self.protocol.about}; {count} {kind}{instead}, raw "
+            f"rewards, {describe(self.policy)}, {self.actions} actions, seed {self.seed}",
         ]
+        if self.starts:
+            lines.append(in_words(self.starts))
         if settings.game != "catch":
             lines += _emulator_lines(settings, cut)
         if self.protocol.stuck is not None:
@@ -206,7 +218,8 @@ class Evaluation:
         names = ("mean", "standard_error", "median", "min", "max")
         numbers = {name: getattr(self, name) for name in names}
         numbers["lower_quartile"], numbers["upper_quartile"] = self.quartiles
-        random, human = baselines(self.settings.game) or (None, None)
+        pair = baselines(self.settings.game, self.protocol.starts)
+        random, human = pair or (None, None)
         return {
             "protocol": self.protocol.name,
             "about": self.protocol.about,
@@ -221,7 +234,8 @@ class Evaluation:
             "episodes_asked": self.episodes,
             "episodes_of_protocol": self.protocol.episodes,
             "interrupted": self.interrupted,
-            "full_games": True,
+            "full_games": self.starts is None,
+            "starts": self.starts,
             "raw_rewards": True,
             "action_set_size": self.actions,
             "settings": asdict(self.settings),
@@ -251,7 +265,7 @@ class Evaluation:
 
     def _beside_a_human(self) -> list[str]:
         """Say the human-normalised score, if the game has one."""
-        pair, share = baselines(self.settings.game), self.human_normalised
+        pair, share = baselines(self.settings.game, self.protocol.starts), self.human_normalised
         if pair is None or share is None:
             return []
         return [

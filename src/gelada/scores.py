@@ -159,8 +159,10 @@ def baselines(game: str, human_starts: bool = False) -> tuple[float, float] | No
     return None if random is None or human is None else (random, human)
 
 
-def compare(settings: GameSettings) -> list[Published]:
+def compare(settings: GameSettings, human_starts: bool = False) -> list[Published]:
     """Return the published scores of a game beside games played under ``settings``.
+
+    With ``human_starts`` they began at stored moments of games.
 
     Those of like games come first; the list is empty for a game without published scores.
     """
@@ -171,7 +173,7 @@ def compare(settings: GameSettings) -> list[Published]:
             column.frames,
             score,
             normalised(score, settings.game, column.kind == "human starts"),
-            comparable(column, settings),
+            comparable(column, settings, human_starts),
             column.source,
         )
         for column in COLUMNS
@@ -180,22 +182,26 @@ def compare(settings: GameSettings) -> list[Published]:
     return sorted(found, key=lambda row: (row.comparable != "yes", row.comparable.startswith("no")))
 
 
-def comparable(column: Column, settings: GameSettings) -> str:
+def comparable(column: Column, settings: GameSettings, human_starts: bool = False) -> str:
     """Return "yes" if a column's games were played like those under ``settings``, else why not.
 
     What counts is what the emulator did. Not looked at: the number of games, how actions were
     chosen, and what was learned with.
     """
-    if column.kind == "human starts":
+    if column.kind == "human starts" and not human_starts:
         return "no: human starts"
+    if column.kind == "no-ops" and human_starts:
+        return "no: after no-ops"
     if column.kind == "training":
         return "no: while learning"
     if column.kind == "Gym -v0":
         return "no: Gym -v0"
     if settings.sticky > 0:
         return "no: not sticky"
-    if settings.noop_max <= 1:
+    if settings.noop_max <= 1 and not human_starts:
         return "no: after no-ops"
     if settings.frame_skip != 4:
         return "no: frame skip 4"
+    if human_starts:
+        return "but for the starts"
     return "yes" if settings.max_frames == column.limit else "but for the limit"

@@ -27,10 +27,12 @@ class Eval:
     """Folder of the run."""
     episodes: int | None = None
     """Games to play (default: as the protocol says, 100 for training)."""
-    protocol: Literal["training", "noop", "sticky", "dba3c"] = "training"
+    protocol: Literal["training", "noop", "sticky", "dba3c", "human"] = "training"
     """training: as in training; noop: up to 30 no-ops, 18,000 frames; sticky: sticky actions 0.25,
     108,000 frames; dba3c: mean of 50 consecutive games, greedy, 160,000 frames, FIRE after 30 equal
-    actions."""
+    actions; human: from the moments of --starts, 108,000 frames from the game's beginning."""
+    starts: Path | None = None
+    """With human: file of start states that gelada starts made."""
     policy: Literal["sampled", "greedy", "epsilon"] | None = None
     """Draw actions from the policy, take the best one, or (epsilon) 5 % of the time any (default:
     as the protocol says, else sampled, or epsilon for an agent without probabilities)."""
@@ -50,23 +52,27 @@ def main(args: Sequence[str]) -> int:
     if flags.episodes is not None:
         at_least("--episodes", flags.episodes, 1)
     at_least("--seed", flags.seed, 0)
+    check_starts(flags.protocol, flags.starts)
     source = find_checkpoint(flags.run, flags.checkpoint)
     from gelada.agent import load
     from gelada.display import Printer
     from gelada.roles.evaluator import evaluate
     from gelada.scores import compare
+    from gelada.starts import read_starts
 
     printer = Printer(to_stderr=flags.json)
     agent = load(source)
+    starts = read_starts(flags.starts, agent.games) if flags.starts else None
     with printer.progress(f"playing {agent.games.game}, protocol {flags.protocol}", "games") as bar:
         evaluation = evaluate(
-            agent, flags.protocol, flags.episodes, flags.policy, flags.seed, progress=bar
+            agent, flags.protocol, flags.episodes, flags.policy, flags.seed, bar, starts
         )
     if evaluation.games:
         printer.line(f"saved in {evaluation.save(flags.run)}")
     for line in evaluation.lines():
         printer.line(line)
-    rows = compare(evaluation.settings) if flags.compare else []
+    began_later = evaluation.starts is not None
+    rows = compare(evaluation.settings, began_later) if flags.compare else []
     if rows and evaluation.games:
         printer.console.print(table_of(evaluation, rows), soft_wrap=False)
     elif flags.compare and not rows:
@@ -105,6 +111,17 @@ def _cells(
 ) -> tuple[str, str, str, str]:
     share = "" if normalised is None else f"{normalised:,.1f}"
     return protocol, frames, f"{score:,.1f}", share
+
+
+def check_starts(protocol: str, starts: Path | None) -> None:
+    """Raise GeladaError if there is a file of starts without protocol human, or the other way."""
+    if protocol == "human" and not starts:
+        raise GeladaError(
+            "--protocol human: needs start states; give --starts FILE, which gelada starts RUN "
+            "--out FILE makes"
+        )
+    if starts and protocol != "human":
+        raise GeladaError(f"--starts {starts}: only --protocol human begins there; give that too")
 
 
 def find_checkpoint(run: Path, name: str) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 
@@ -203,7 +204,7 @@ class Learner:
 
     def _look_back(self, batch: Batch, prepared: Prepared, values: dict[str, float]) -> None:
         """Drop the gradient of an outlier, and tell the store how much there was to learn."""
-        assert isinstance(self._replay, Store | Stores)
+        store = cast("Store | Stores", self._replay)
         if self._algorithm.is_outlier(self._aux, values["value_loss"]):
             self._to_push.clear()
             self._count(outliers=1)
@@ -212,7 +213,7 @@ class Learner:
         else:  # they are among the traffic
             self._algorithm.after(self._aux, values, self._steps)
         if prepared.priorities is not None:
-            self._replay.update(batch.keys, batch.generations, prepared.priorities)
+            store.update(batch.keys, batch.generations, prepared.priorities)
 
     def _steps_behind(self, batch: Batch) -> int:
         """Return the environment steps of this learner's share since it began."""
