@@ -182,12 +182,12 @@ class Circle:
         shape, bundle = self.experiment.shape, f"bundle-{index}"
         deterministic = self.experiment.deterministic
         ahead = shape.ahead + self.chaos.delay
-        mirror = self._draw_mirror(f"mirror-{index}", bundle, max(KEPT, ahead + 1))
         replay: Replay | Store
         if self.experiment.memory.capacity:
             replay = self._draw_store(f"replay-{index}", bundle, shape.actors, index)
         else:
             replay = self._draw_queue(index)
+        mirror = self._draw_mirror(f"mirror-{index}", bundle, max(KEPT, ahead + 1))
         pace = Pace(ahead, exactly=True) if deterministic else Pace(None)
         if not self.chaos.compute:
             for actor in range(index * shape.actors, (index + 1) * shape.actors):
