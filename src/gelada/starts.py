@@ -18,13 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from ale_py import Action, ALEState, roms
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from gelada.agent import Agent
 from gelada.checkpoint import write_whole
-from gelada.envs.ale import AleGame
+from gelada.envs.ale import FIRE, AleGame, frames_behind, rom_of
 from gelada.envs.games import GameSettings
 from gelada.errors import GeladaError
 from gelada.seeding import game_seeds, generator, sequence
@@ -163,7 +162,7 @@ class _Player:
             return None
         self._stack[:-1] = self._stack[1:]
         self._stack[-1] = step.frame
-        return int(Action.FIRE.value if step.forced else self._game.codes[action])
+        return FIRE if step.forced else int(self._game.codes[action])
 
     def moment(self) -> Moment:
         """Play `HISTORY` steps of one game (of the next, where it ends); return where they led."""
@@ -173,7 +172,7 @@ class _Player:
             while len(actions) < HISTORY and (played := self.step()) is not None:
                 actions.append(played)
             if len(actions) == HISTORY:
-                before = ALEState(state).getEpisodeFrameNumber()
+                before = frames_behind(state)
                 return Moment(state, actions, before + HISTORY * self._skip)
 
     def _begin(self) -> None:
@@ -260,13 +259,11 @@ def _check(path: Path, about: dict[str, Any], settings: GameSettings) -> None:
 
 def _emulator(settings: GameSettings) -> dict[str, Any]:
     """Return what a state depends on, and how games are cut into steps."""
-    rom = roms.get_rom_path(settings.game)
-    assert rom is not None, settings.game  # names are checked by `envs.names`
     return {
         "game": settings.game,
         "frame_skip": settings.frame_skip,
         "ale_py": metadata.version("ale-py"),
-        "rom": hashlib.sha256(Path(rom).read_bytes()).hexdigest(),
+        "rom": hashlib.sha256(rom_of(settings.game).read_bytes()).hexdigest(),
     }
 
 

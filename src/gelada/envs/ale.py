@@ -10,6 +10,7 @@ resize; rewards raw.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import cv2
@@ -21,6 +22,22 @@ from gelada.types import Bytes, Ints
 
 SCREEN = (210, 160)
 """Height and width of the emulator's picture."""
+
+
+FIRE = int(Action.FIRE.value)
+"""The emulator's code of the action."""
+
+
+def rom_of(game: str) -> Path:
+    """Return the file that an Atari game is loaded from."""
+    rom = roms.get_rom_path(game)
+    assert rom is not None, game  # names are checked by `envs.names`
+    return Path(rom)
+
+
+def frames_behind(state: bytes) -> int:
+    """Return the frames of its game that were played before a serialised state."""
+    return int(ALEState(state).getEpisodeFrameNumber())
 
 
 class AleStep(NamedTuple):
@@ -62,8 +79,7 @@ class AleGame:
         self.frame_shape = (settings.planes * settings.size, settings.size)
         self._settings = settings
         self._noops = np.random.RandomState(seed)
-        rom = roms.get_rom_path(settings.game)
-        assert rom is not None, settings.game  # names are checked by `envs.names`
+        rom = rom_of(settings.game)
         ALEInterface.setLoggerMode(LoggerMode.Error)
         self._ale = ALEInterface()
         self._ale.setFloat("repeat_action_probability", settings.sticky)
