@@ -171,16 +171,16 @@ def cpprb(mode: str, transitions: int) -> Pair:
 CONTESTANTS = {"gelada": gelada, "sb3": sb3, "torchrl": torchrl, "cpprb": cpprb}
 
 
-def rate(work: Callable[[], Any], seconds: float) -> float:
-    """Return calls per second."""
+def rate(work: Callable[[], Any], seconds: float) -> tuple[float, float]:
+    """Return calls per second, and per second of processor time (more, if the core is shared)."""
     for _ in range(50):
         work()
-    calls, begin = 0, time.perf_counter()
+    calls, begin, used = 0, time.perf_counter(), time.process_time()
     while (now := time.perf_counter()) < begin + seconds:
         for _ in range(10):
             work()
         calls += 10
-    return calls / (now - begin)
+    return calls / (now - begin), calls / (time.process_time() - used)
 
 
 def resident() -> int:
@@ -197,9 +197,12 @@ def main() -> None:
     before = resident()
     sample, update = CONTESTANTS[name](mode, count)
     figures = {"transitions": count, "resident_per_transition": (resident() - before) / count}
-    figures["batches_per_s"] = rate(sample, float(seconds))
-    if update is not None:
-        figures["with_update_per_s"] = rate(lambda: update(sample()), float(seconds))
+    for figure, work in {
+        "batches": sample,
+        "with_update": update and (lambda: update(sample())),
+    }.items():
+        if work is not None:
+            figures[f"{figure}_per_s"], figures[f"{figure}_per_cpu_s"] = rate(work, float(seconds))
     print(json.dumps({name: round(figure, 1) for name, figure in figures.items()}))
 
 

@@ -30,8 +30,8 @@ PEERS = HERE.parent / ".peers"
 TORCH = "torch==2.13.0"
 
 PACKAGES = {
-    "sb3": ("stable-baselines3==2.9.0",),
-    "torchrl": ("torchrl==0.13.3",),
+    "sb3": ("stable-baselines3==2.9.2",),
+    "torchrl": ("torchrl==0.14.1",),
     "cpprb": ("cpprb==11.0.0",),
 }
 """What is installed for each peer."""
@@ -91,7 +91,7 @@ def versions(python: str) -> dict[str, str]:
     script = (
         "import json, importlib.metadata as m\n"
         "names = ('numpy', 'torch', 'stable-baselines3', 'torchrl', 'tensordict', 'cpprb')\n"
-        "have = {d.metadata['Name'].lower(): d.version for d in m.distributions()}\n"
+        "have = {d.name.lower().replace('_', '-'): d.version for d in m.distributions()}\n"
         "print(json.dumps({n: have[n] for n in names if n in have}))"
     )
     found: dict[str, str] = json.loads(run([python, "-c", script], timeout=60))

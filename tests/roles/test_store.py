@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gelada.errors import Closed, Deadline, GeladaError
 from gelada.roles.limiter import MinimumSize, SamplesPerInsert
 from gelada.roles.priorities import SMALL, Prioritized, Select, Uniform
-from gelada.roles.store import Store, bytes_needed
+from gelada.roles.rings import bytes_needed
+from gelada.roles.store import Store
 from gelada.types import Batch
 from streams import BY_ERROR, LENGTH, SHAPE, STACK, Model, Player, make_store
 
@@ -373,7 +374,7 @@ def test_what_does_not_fit_is_refused_in_a_line() -> None:
             make_store(capacity, streams=streams, length=length)
         assert str(error.value) == line
         with pytest.raises(GeladaError):
-            bytes_needed(capacity, streams, length, STACK, SHAPE, Uniform())
+            bytes_needed(capacity, streams, length, STACK, SHAPE, prioritized=False)
     with pytest.raises(GeladaError, match="waits for 101 steps, and the store keeps 100; lower"):
         make_store(100, limiter=MinimumSize(101))
     store = make_store(100, streams=2)
@@ -394,7 +395,7 @@ def test_bytes_and_frames_of_a_step_at_capacity(
 ) -> None:
     """84 x 84 grey, stacks of 4; no memory is touched here."""
     shape = capacity, streams, 4, 4, (84, 84)
-    needed = bytes_needed(*shape, select)
+    needed = bytes_needed(*shape, isinstance(select, Prioritized))
     kept = capacity // streams * streams
     assert needed / kept <= 8_200
     if capacity < 1_000_000:

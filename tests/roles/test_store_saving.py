@@ -77,10 +77,13 @@ def test_only_what_was_written_is_saved_and_any_reader_can_open_it(tmp_path: Pat
     trajectory = player.play(7)
     store.add(trajectory)
     arrays = load_file(store.save(tmp_path))
-    assert sorted(arrays) == ["0/frames", "0/steps", "0/weights"]
+    fields = ["actions", "ages", "counted", "frames", "generations", "log_probs", "rewards"]
+    fields += ["terminated", "truncated", "versions", "weights"]
+    assert sorted(arrays) == [f"0/{name}" for name in fields]
+    assert arrays["0/actions"].tolist()[:7] == trajectory.actions[0].tolist()
     assert arrays["0/frames"].tolist() == trajectory.frames[0].reshape(7 + STACK, -1).tolist()
     assert arrays["0/weights"].tolist() == [1.0] * 4 + [0.0] * 6
-    assert arrays["0/steps"].shape == (10, 32)
+    assert arrays["0/generations"].tolist() == [0] * 7 + [-1] * 3
 
 
 @contextmanager

@@ -12,7 +12,15 @@ from gelada.roles.sum_tree import SumTree, rows_of, tree_bytes
 
 @pytest.mark.parametrize(
     ("size", "rows"),
-    [(1, [1]), (64, [1]), (65, [2, 1]), (4097, [65, 2, 1]), (200_032, [3126, 49, 1])],
+    [
+        (1, [1]),
+        (64, [1]),
+        (65, [2]),
+        (4096, [64]),
+        (4097, [65, 2]),
+        (200_032, [3126, 49]),
+        (262_145, [4097, 65, 2]),
+    ],
 )
 def test_levels_and_bytes(size: int, rows: list[int]) -> None:
     assert rows_of(size) == rows
@@ -46,24 +54,23 @@ def test_sums_after_100_000_updates_are_those_of_brute_force() -> None:
 
 @given(
     weights=st.lists(st.integers(0, 5), min_size=1, max_size=300),
-    data=st.data(),
+    stride=st.sampled_from([1, 29, 997]),
 )
-def test_every_target_finds_the_place_of_the_running_sum(
-    weights: list[int], data: st.DataObject
-) -> None:
-    tree = SumTree(len(weights))
-    tree.set(np.arange(len(weights)), np.array(weights, dtype=np.float64))
+def test_every_target_finds_the_place_of_the_running_sum(weights: list[int], stride: int) -> None:
+    """In trees of one, two and three levels."""
+    tree = SumTree(stride * 300)
+    tree.set(np.arange(len(weights)) * stride, np.array(weights, dtype=np.float64))
     total = sum(weights)
     assert tree.total == total
     if total:
         targets = np.arange(2 * total) / 2  # whole sums, and between them: exact in floating point
-        want = np.searchsorted(np.cumsum(weights), targets, side="right")
+        want = np.searchsorted(np.cumsum(weights), targets, side="right") * stride
         np.testing.assert_array_equal(tree.find(targets), want)
 
 
-def test_rounding_never_finds_a_place_of_weight_0() -> None:
+@pytest.mark.parametrize("size", [3000, 5000, 300_000])
+def test_rounding_never_finds_a_place_of_weight_0(size: int) -> None:
     rng = np.random.default_rng(2)
-    size = 5000
     tree = SumTree(size)
     kept = rng.choice(size, 700, replace=False)
     tree.set(kept, rng.random(700) * 10.0 ** rng.integers(-8, 8, size=700))

@@ -60,7 +60,7 @@ class Priorities:
         """
         parts: Doubles = np.arange(count) + random.random(count)
         keys = self.tree.find(parts * (self.tree.total / count))
-        weights = self.tree.weights[keys]
+        weights = self.tree.weights.take(keys)
         # N and the sum are the same for all, so they cancel when the largest weight divides
         return keys, ((weights / weights.min()) ** -self._beta).astype(np.float32)
 

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gelada.errors import GeladaError
-from gelada.roles.steps import STEP, Steps, as_steps
+from gelada.roles.steps import STEP_BYTES, Steps, no_steps
+from gelada.roles.sum_tree import tree_bytes
+from gelada.roles.windows import Windows
 from gelada.types import Bytes, Ints, Trajectory
 
 
@@ -74,8 +75,8 @@ class Rings:
         self.length, self.stack, self.frame_shape = length, stack, frame_shape
         height, width = frame_shape
         self.frames: Bytes = np.zeros((self.places, height * width), dtype=np.uint8)
-        self.steps: Steps = np.zeros(self.places, dtype=STEP)
-        self.heads: Ints = np.zeros(streams, dtype=np.int64)
+        self.steps: Steps = no_steps(self.places)
+        self.games = streams
         self.streams: dict[tuple[int, int], Stream] = {}  # by actor and game
         self._beginnings: Beginnings | None = None
         self._offsets = np.arange(length + stack)
@@ -103,15 +104,23 @@ class Rings:
             GeladaError: if it does not fit this store.
         """
         self._check(trajectory)
-        steps = as_steps(trajectory)
-        closed: list[Ints] = []
-        opened: list[Ints] = []
-        for game, frames in enumerate(trajectory.frames):
-            stream = self._stream(trajectory.actor, game)
-            flat = frames.reshape(len(frames), -1)
-            self._append(stream, trajectory.round, flat, steps[game], closed, opened)
+        games, length = trajectory.actions.shape
+        streams = [self._stream(trajectory.actor, game) for game in range(games)]
+        flat = trajectory.frames.reshape(games, length + self.stack, -1)
+        for stream, frames, ages in zip(streams, flat, trajectory.ages, strict=True):
+            if not self._follows(stream, trajectory.round, frames[: self.stack], ages[0]):
+                self._begin_span(stream, frames[: self.stack])
+            self._put(stream, stream.head + self.stack, frames[self.stack :])
+            stream.round = trajectory.round
+        begins: Ints = np.array([stream.head for stream in streams])
+        changes = [self._extend(stream, length) for stream in streams]
+        appended = Appended(*(np.concatenate(keys) for keys in zip(*changes, strict=True)))
+        self.steps.generations[appended.closed] = -1  # first: some of the places are used again
+        generations, places = np.divmod(begins[:, None] + np.arange(length + 1), self.slots)
+        places += np.array([[stream.index * self.slots] for stream in streams])
+        self.steps.write(trajectory, places, generations)
         self._beginnings = None
-        return Appended(np.concatenate(closed), np.concatenate(opened))
+        return appended
 
     def beginnings(self) -> Beginnings:
         """Return where windows can begin now."""
@@ -135,33 +144,31 @@ class Rings:
         keys: Ints = bases[span] + (drawn + shifts[span]) % self.slots
         return keys
 
-    def positions(self, keys: Ints) -> Ints:
-        """Return the newest position int64[M] that was written to each place."""
-        stream, place = np.divmod(keys, self.slots)
-        newest = self.heads[stream] - 1
-        positions: Ints = newest - (newest - place) % self.slots
-        return positions
-
     def generations(self, keys: Ints) -> Ints:
         """Return how often each place was overwritten, -1 where no step is kept: int64[M]."""
-        positions = self.positions(keys)
-        first = np.maximum(self.heads[keys // self.slots] - self.kept, 0)
-        return np.where(positions >= first, positions // self.slots, -1)
+        generations: Ints = self.steps.generations[keys]
+        return generations
 
-    def gather(self, keys: Ints) -> tuple[Bytes, Steps]:
-        """Return copies of windows: frames uint8[N, T + K, H, W], steps STEP[N, T + 1].
-
-        Of the last step only the age is the window's own.
-        """
+    def gather(self, keys: Ints) -> Windows:
+        """Return copies of the windows that begin at ``keys`` int64[N]."""
+        places = keys[:, None] + self._offsets
         place = keys % self.slots
-        places = place[:, None] + self._offsets
-        np.subtract(places, self.slots, out=places, where=places >= self.slots)
-        places += (keys - place)[:, None]
-        frames: Bytes = np.empty((*places.shape, self.frames.shape[1]), dtype=np.uint8)
-        # with the mode "raise" numpy would copy once more
-        np.take(self.frames, places, axis=0, out=frames, mode="clip")
-        steps = self.steps.take(places[:, : self.length + 1])
-        return frames.reshape(*places.shape, *self.frame_shape), steps
+        if place.max() > self.slots - len(self._offsets):  # a few go around the end of a ring
+            places -= self.slots * (place[:, None] + self._offsets >= self.slots)
+        of, steps = places[:, : self.length], self.steps
+        frames = self.frames.take(places, axis=0, mode="clip")  # "raise" is slower
+        return Windows(
+            frames=frames.reshape(*places.shape, *self.frame_shape),
+            ages=steps.ages.take(places[:, : self.length + 1]),
+            actions=steps.actions.take(of),
+            rewards=steps.rewards.take(of),
+            terminated=steps.terminated.take(of),
+            truncated=steps.truncated.take(of),
+            counted=steps.counted.take(of),
+            log_probs=steps.log_probs.take(of),
+            versions=steps.versions.take(keys),
+            generations=steps.generations.take(keys),
+        )
 
     def used(self, stream: Stream) -> slice:
         """Return the places of a stream that were ever written, as a slice of all places."""
@@ -169,11 +176,8 @@ class Rings:
         return slice(begin, begin + min(stream.head + self.stack, self.slots))
 
     def restore(self, streams: dict[tuple[int, int], Stream]) -> None:
-        """Take over where streams are; their frames and steps were written beforehand."""
+        """Take over where streams are; their frames and steps are written afterwards."""
         self.streams = streams
-        self.heads[:] = 0
-        for stream in streams.values():
-            self.heads[stream.index] = stream.head
         self._beginnings = None
 
     def _check(self, trajectory: Trajectory) -> None:
@@ -194,62 +198,53 @@ class Rings:
         """Return the stream of a game, a new one at its first trajectory."""
         stream = self.streams.get((actor, game))
         if stream is None:
-            if len(self.streams) == len(self.heads):
+            if len(self.streams) == self.games:
                 raise GeladaError(
-                    f"game {game} of actor {actor} is one more than the {len(self.heads)} games "
+                    f"game {game} of actor {actor} is one more than the {self.games} games "
                     "that this store was made for"
                 )
             stream = self.streams[actor, game] = Stream(len(self.streams))
         return stream
 
-    def _append(
-        self,
-        stream: Stream,
-        round: int,
-        frames: Bytes,
-        steps: Steps,
-        closed: list[Ints],
-        opened: list[Ints],
-    ) -> None:
-        """Keep frames [T' + K, H W] and steps [T' + 1] of one game."""
-        first = max(stream.head - self.kept, 0)
-        if not self._follows(stream, round, frames[: self.stack], steps[0]):
-            if stream.spans:
-                stream.head += self.stack
-            stream.spans.append([stream.head, stream.head])
-            self._put(self.frames, stream, stream.head, frames[: self.stack])
-        span = stream.spans[-1]
-        self._put(self.frames, stream, stream.head + self.stack, frames[self.stack :])
-        self._put(self.steps, stream, stream.head, steps)
-        before, span[1] = span[1], stream.head + len(steps) - 1
-        stream.head, stream.round = span[1], round
-        self.heads[stream.index] = stream.head
-        oldest = max(stream.head - self.kept, 0)
-        while stream.spans[0][1] <= oldest:
-            stream.spans.popleft()
-        stream.spans[0][0] = max(stream.spans[0][0], oldest)
-        closed.append(self._keys(stream, first, oldest))
-        begin = max(span[0], before - self.length + 1)
-        opened.append(self._keys(stream, begin, max(span[1] - self.length + 1, begin)))
-
-    def _follows(self, stream: Stream, round: int, frames: Bytes, step: Any) -> bool:
+    def _follows(self, stream: Stream, round: int, frames: Bytes, age: int) -> bool:
         """Say whether a trajectory goes on where the stream's newest one ended.
 
         A restarted actor goes on counting its rounds, so what it shows has to agree too.
         """
         if not stream.spans or round != stream.round + 1:
             return False
-        base = stream.index * self.slots
-        places = base + (stream.head + self._offsets[: self.stack]) % self.slots
-        same_age = self.steps["age"][places[0]] == step["age"]
+        places = self._keys(stream, stream.head, stream.head + self.stack)
+        same_age = self.steps.ages[places[0]] == age
         return bool(same_age) and np.array_equal(self.frames[places], frames)
 
-    def _put(self, ring: NDArray[Any], stream: Stream, position: int, values: NDArray[Any]) -> None:
-        """Write ``values`` from a position on, around the end of the ring if need be."""
+    def _begin_span(self, stream: Stream, frames: Bytes) -> None:
+        """Begin unbroken play with the frames [K, H W] of its first observation."""
+        if stream.spans:
+            stream.head += self.stack
+        stream.spans.append([stream.head, stream.head])
+        self._put(stream, stream.head, frames)
+
+    def _extend(self, stream: Stream, length: int) -> tuple[Ints, Ints]:
+        """Count ``length`` steps more; return the keys that are gone and those that open."""
+        span, begin = stream.spans[-1], stream.head
+        first = stream.spans[0][0]
+        span[1] = stream.head = begin + length
+        oldest = max(stream.head - self.kept, 0)
+        while stream.spans[0][1] <= oldest:
+            stream.spans.popleft()
+        stream.spans[0][0] = max(stream.spans[0][0], oldest)
+        since = max(span[0], begin - self.length + 1)
+        return (
+            self._keys(stream, first, max(oldest, first)),
+            self._keys(stream, since, max(stream.head - self.length + 1, since)),
+        )
+
+    def _put(self, stream: Stream, position: int, frames: Bytes) -> None:
+        """Write frames [M, H W] from a position on, around the end of the ring if need be."""
         base, begin = stream.index * self.slots, position % self.slots
-        fitting = min(len(values), self.slots - begin)
-        ring[base + begin : base + begin + fitting] = values[:fitting]
-        ring[base : base + len(values) - fitting] = values[fitting:]
+        fitting = min(len(frames), self.slots - begin)
+        self.frames[base + begin : base + begin + fitting] = frames[:fitting]
+        self.frames[base : base + len(frames) - fitting] = frames[fitting:]
 
     def _keys(self, stream: Stream, begin: int, end: int) -> Ints:
         """Return the keys of the positions from ``begin`` to ``end`` (without)."""
@@ -273,13 +268,19 @@ def kept_steps(capacity: int, streams: int, length: int, stack: int) -> int:
     return kept
 
 
-def ring_bytes(
-    capacity: int, streams: int, length: int, stack: int, pixels: int
-) -> tuple[int, int]:
-    """Return the bytes of the rings of frames and steps, and their places. Nothing is taken.
+def bytes_needed(
+    capacity: int,
+    streams: int,
+    length: int,
+    stack: int,
+    frame_shape: tuple[int, int],
+    prioritized: bool,
+) -> int:
+    """Return the bytes that a `Store` with these settings takes. Nothing is taken.
 
     Raises:
         GeladaError: if the capacity is too small.
     """
+    height, width = frame_shape
     places = streams * (kept_steps(capacity, streams, length, stack) + stack)
-    return places * (pixels + STEP.itemsize), places
+    return places * (height * width + STEP_BYTES) + (tree_bytes(places) if prioritized else 0)

@@ -1,37 +1,59 @@
-"""One step as a store keeps it: a record of 32 bytes, so a window's steps are one copy."""
+"""Steps as a store keeps them: one array for each field of a trajectory."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-from numpy.typing import NDArray
 
-from gelada.types import Trajectory
-
-STEP = np.dtype(
-    [
-        ("version", np.int64),
-        ("age", np.int32),
-        ("action", np.int32),
-        ("reward", np.float32),
-        ("log_prob", np.float32),
-        ("terminated", np.bool_),
-        ("truncated", np.bool_),
-        ("counted", np.bool_),
-    ],
-    align=True,
-)
-"""The fields of a `Trajectory`; ``age`` is that of the observation before the step."""
-
-Steps = NDArray[np.void]
+from gelada.types import Bools, Floats, Ints, Trajectory
 
 
-def as_steps(trajectory: Trajectory) -> Steps:
-    """Return a trajectory's steps as STEP[B, T + 1]; the last ones have only an age."""
-    steps: Steps = np.zeros(trajectory.ages.shape, dtype=STEP)
-    steps["age"] = trajectory.ages
-    taken = steps[:, :-1]
-    taken["version"] = trajectory.version.number
-    taken["action"], taken["reward"] = trajectory.actions, trajectory.rewards
-    taken["log_prob"], taken["counted"] = trajectory.log_probs, trajectory.counted
-    taken["terminated"], taken["truncated"] = trajectory.terminated, trajectory.truncated
-    return steps
+class Steps(NamedTuple):
+    """Steps [M] of several streams, in the types of a `Trajectory`.
+
+    One array for each field: a window's part of it is one call, and needs no conversion.
+    """
+
+    generations: Ints  # how often the step's place was overwritten, -1 where no step is kept
+    versions: Ints  # number of the version of the parameters that chose the action
+    ages: Ints  # of the observation before the step
+    actions: Ints
+    rewards: Floats
+    log_probs: Floats
+    terminated: Bools
+    truncated: Bools
+    counted: Bools
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all fields."""
+        return sum(field.nbytes for field in self)
+
+    def write(self, trajectory: Trajectory, places: Ints, generations: Ints) -> None:
+        """Write a trajectory's steps at ``places`` int64[B, T + 1], the last age at the last."""
+        self.ages[places] = trajectory.ages
+        places = places[:, :-1]
+        self.generations[places] = generations[:, :-1]
+        self.versions[places] = trajectory.version.number
+        for name in ("actions", "rewards", "log_probs", "terminated", "truncated", "counted"):
+            getattr(self, name)[places] = getattr(trajectory, name)
+
+
+def no_steps(count: int) -> Steps:
+    """Return ``count`` places without steps."""
+    return Steps(
+        generations=np.full(count, -1),
+        versions=np.zeros(count, dtype=np.int64),
+        ages=np.zeros(count, dtype=np.int64),
+        actions=np.zeros(count, dtype=np.int64),
+        rewards=np.zeros(count, dtype=np.float32),
+        log_probs=np.zeros(count, dtype=np.float32),
+        terminated=np.zeros(count, dtype=np.bool_),
+        truncated=np.zeros(count, dtype=np.bool_),
+        counted=np.zeros(count, dtype=np.bool_),
+    )
+
+
+STEP_BYTES = no_steps(1).nbytes
+"""Bytes of one step."""

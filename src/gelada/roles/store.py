@@ -17,8 +17,7 @@ import torch
 from gelada.errors import Closed, Deadline, GeladaError
 from gelada.roles.limiter import Limiter
 from gelada.roles.priorities import Priorities, Prioritized, Select
-from gelada.roles.rings import Rings, ring_bytes
-from gelada.roles.steps import Steps
+from gelada.roles.rings import Rings
 from gelada.roles.store_file import (
     Contents,
     read_about,
@@ -27,9 +26,9 @@ from gelada.roles.store_file import (
     streams_to,
     write_arrays,
 )
-from gelada.roles.sum_tree import tree_bytes
+from gelada.roles.windows import as_batch
 from gelada.seeding import sequence
-from gelada.types import Batch, Bools, Bytes, Floats, Ints, State, Trajectory
+from gelada.types import Batch, Floats, Ints, State, Trajectory
 
 
 class Offer(NamedTuple):
@@ -161,12 +160,11 @@ class Store:
             if self._closed:
                 raise Closed
             keys, weights = self._draw()
-            generations = self._rings.generations(keys)
-            frames, steps = self._rings.gather(keys)
+            windows = self._rings.gather(keys)
             fresh, self._fresh = self._fresh, 0
             self._limiter.sampled += self._windows
             self._changed.notify_all()  # actors may be wanted now
-        return _as_batch(frames, steps, keys, generations, weights, fresh)
+        return as_batch(windows, keys, weights, fresh)
 
     def update(
         self, keys: torch.Tensor, generations: torch.Tensor, priorities: torch.Tensor
@@ -181,7 +179,7 @@ class Store:
         if self._priorities is None:
             return
         places = keys.cpu().numpy()
-        errors = priorities.detach().cpu().double().numpy()
+        errors = priorities.detach().cpu().numpy().astype(np.float64)
         with self._changed:
             alive = self._rings.generations(places) == generations.cpu().numpy()
             self._priorities.update(places[alive], errors[alive])
@@ -270,7 +268,7 @@ class Store:
         rings = self._rings
         return {
             "steps per game": rings.kept,
-            "games": len(rings.heads),
+            "games": rings.games,
             "window": rings.length,
             "stack": rings.stack,
             "frame": list(rings.frame_shape),
@@ -285,53 +283,7 @@ class Store:
             used = rings.used(stream)
             if self._priorities is not None:
                 contents[f"{stream.index}/weights"] = self._priorities.tree.weights[used]
-            contents[f"{stream.index}/steps"] = rings.steps[used]
+            for name, field in zip(rings.steps._fields, rings.steps, strict=True):
+                contents[f"{stream.index}/{name}"] = field[used]
             contents[f"{stream.index}/frames"] = rings.frames[used]
         return contents
-
-
-def bytes_needed(
-    capacity: int,
-    streams: int,
-    length: int,
-    stack: int,
-    frame_shape: tuple[int, int],
-    select: Select,
-) -> int:
-    """Return the bytes that a `Store` with these settings takes. Nothing is taken.
-
-    Raises:
-        GeladaError: if the capacity is too small.
-    """
-    height, width = frame_shape
-    rings, places = ring_bytes(capacity, streams, length, stack, height * width)
-    return rings + (tree_bytes(places) if isinstance(select, Prioritized) else 0)
-
-
-def _as_batch(
-    frames: Bytes, steps: Steps, keys: Ints, generations: Ints, weights: Floats, fresh: int
-) -> Batch:
-    """Return a batch of windows: frames [N, T + K, H, W], steps [N, T + 1]."""
-    ages: Ints = steps["age"].astype(np.int64)
-    taken = steps[:, :-1]
-    terminated, truncated = taken["terminated"].copy(), taken["truncated"].copy()
-    over: Bools = terminated | truncated | (ages[:, 1:] == 0)
-    counted = taken["counted"].copy()
-    counted[:, 1:] &= ~np.logical_or.accumulate(over, axis=1)[:, :-1]
-    tensor = torch.from_numpy
-    return Batch(
-        frames=tensor(frames),
-        ages=tensor(ages),
-        actions=tensor(taken["action"].astype(np.int64)),
-        rewards=tensor(taken["reward"].copy()),
-        terminated=tensor(terminated),
-        truncated=tensor(truncated),
-        counted=tensor(counted),
-        log_probs=tensor(taken["log_prob"].copy()),
-        state=torch.zeros(len(keys), 0),
-        versions=tensor(taken["version"][:, 0].copy()),
-        keys=tensor(keys),
-        generations=tensor(generations),
-        weights=tensor(weights),
-        fresh=torch.tensor(fresh),
-    )

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,8 +35,8 @@ LONGEST = 100_000_000
 NO_SUM = "0" * 64
 """Stands where the checksum goes, which is known only after the last array."""
 
-DTYPES = {"u1": "U8", "f8": "F64"}
-"""Names of types in the format; records are saved as their bytes."""
+DTYPES = {"b1": "BOOL", "u1": "U8", "i8": "I64", "f4": "F32", "f8": "F64"}
+"""Names of types in the format."""
 
 
 def write_arrays(path: Path, arrays: Contents, about: State) -> None:
@@ -46,19 +46,18 @@ def write_arrays(path: Path, arrays: Contents, about: State) -> None:
         CannotWrite: if the disk is full or the folder cannot be written; the older file stays.
     """
     temporary = path.with_name(f".{path.name}.tmp")
-    plain = {name: _plain(array) for name, array in arrays.items()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
-            header = _header(plain, about, NO_SUM)
+            header = _header(arrays, about, NO_SUM)
             file.write(header)
             total = hashlib.sha256(header)
-            for array in plain.values():
+            for array in arrays.values():
                 view = array.reshape(-1).view(np.uint8).data
                 file.write(view)
                 total.update(view)
             file.seek(0)
-            file.write(_header(plain, about, total.hexdigest()))
+            file.write(_header(arrays, about, total.hexdigest()))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -69,7 +68,7 @@ def write_arrays(path: Path, arrays: Contents, about: State) -> None:
             os.close(folder)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        size = sum(array.nbytes for array in plain.values())
+        size = sum(array.nbytes for array in arrays.values())
         raise CannotWrite(
             f"the store cannot be saved to {path.parent}: {error.strerror or error}; it takes "
             f"{size / 2**30:,.1f} GiB; what was saved before is kept"
@@ -109,7 +108,7 @@ def read_arrays(path: Path, into: Contents) -> None:
     with path.open("rb") as file:
         header = _read_header(file)
         begin = file.tell()
-        for name, array in _plain_all(into):
+        for name, array in into.items():
             entry = header.get(name, {"shape": None})
             if entry["shape"] != list(array.shape):
                 raise GeladaError(
@@ -134,17 +133,6 @@ def streams_from(saved: list[State]) -> dict[tuple[int, int], Stream]:
         (s["actor"], s["game"]): Stream(s["index"], s["head"], s["round"], deque(s["spans"]))
         for s in saved
     }
-
-
-def _plain(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array itself, or records [M] as their bytes uint8[M, …]; never a copy."""
-    if array.dtype.fields is None:
-        return array
-    return array.view(np.uint8).reshape(len(array), array.dtype.itemsize)
-
-
-def _plain_all(arrays: Contents) -> Iterator[tuple[str, NDArray[Any]]]:
-    return ((name, _plain(array)) for name, array in arrays.items())
 
 
 def _header(arrays: Contents, about: State, checksum: str) -> bytes:
