@@ -17,9 +17,9 @@ from typing import cast
 
 import torch
 
-from gelada.algorithms.dqn import DQN
 from gelada.chaos import NONE, Chaos, Link, Sleeper, Straggler
 from gelada.envs.games import Games, MakeGames, make_games
+from gelada.experience import batch_of, limiter_of, select_of
 from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
 from gelada.place.plan import Plan
@@ -27,9 +27,7 @@ from gelada.presets import Experiment
 from gelada.roles.actor import Actor, Pace
 from gelada.roles.admission import Admission, Async, Quorum
 from gelada.roles.learner import Learner
-from gelada.roles.limiter import Limiter, MinimumSize, SamplesPerInsert
 from gelada.roles.parameter_server import ParameterServer
-from gelada.roles.priorities import Prioritized, Uniform
 from gelada.roles.replay import Fifo, FifoWindows, Replay, Rounds, Select
 from gelada.roles.snapshots import KEPT, Snapshots
 from gelada.roles.store import Store
@@ -220,20 +218,18 @@ class Circle:
         experiment, net = self.experiment, self.flat.module
         memory, shape = experiment.memory, experiment.shape
         assert isinstance(net, Network)
-        assert isinstance(experiment.algorithm, DQN)
         height, width = net.mean.shape
-        select = Prioritized(memory.alpha, memory.beta) if memory.prioritized else Uniform()
         return self.plan.add(
             name,
             bundle,
             Store,
             memory.capacity,
             memory.windows,
-            experiment.algorithm.window(shape.length),
+            batch_of(experiment)[1],
             actors * shape.games,
             net.stack,
             (height, width),
-            select,
+            select_of(experiment),
             limiter_of(experiment, actors),
             self.patience,
             experiment.seed,
@@ -333,22 +329,6 @@ class Circle:
             )
             for i, cut in enumerate(flat.layout.cut(experiment.shape.servers))
         ]
-
-
-def limiter_of(experiment: Experiment, actors: int) -> Limiter:
-    """Return what keeps actors and learners in step at a store with so many actors.
-
-    Raises:
-        GeladaError: if the samples for each insert are below what one batch takes.
-    """
-    memory, shape = experiment.memory, experiment.shape
-    if not memory.samples_per_insert:
-        return MinimumSize(memory.minimum)
-    trajectory = shape.games * shape.length
-    tolerance = max(memory.samples_per_insert * trajectory * actors, memory.windows)
-    return SamplesPerInsert(
-        memory.samples_per_insert, memory.minimum, tolerance, trajectory, memory.windows
-    )
 
 
 def _draw_tracker(

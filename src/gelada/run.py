@@ -27,7 +27,9 @@ from gelada.draw import draw
 from gelada.envs.games import Games
 from gelada.errors import CannotWrite, Closed, GeladaError, Lost, Stalled
 from gelada.events import Events
+from gelada.experience import store_bytes
 from gelada.follow import Followers
+from gelada.memory import available_memory, check_memory
 from gelada.place.cluster import Cluster
 from gelada.place.plan import Active
 from gelada.place.threads import Threads
@@ -106,6 +108,10 @@ def train(
             start = begin(experiment, games)
             about = {**describe_machine(), "precision": start.precision, "chaos": str(chaos)}
             config = Config(name, experiment, start.actions, about)
+        if needed := store_bytes(experiment, start.statistics.mean.shape):
+            log(f"the experience stores take {needed / 2**20:,.0f} MiB")
+            if cluster is None:
+                check_memory(needed, available_memory())
         run = Run(experiment, folder, config, start, began, chaos, log)
         place = run.on_threads(games) if cluster is None else run.on_ray(cluster)
         stack.callback(place.close)

@@ -12,21 +12,19 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from gelada.algorithms.dqn import DQN
 from gelada.commands.parsing import print_json
 from gelada.commands.settings import Settings, resolve
 from gelada.commands.train import stop_in_words
 from gelada.display import Printer
 from gelada.draw import draw
 from gelada.envs.games import make_games
+from gelada.experience import batch_of, store_bytes
 from gelada.nets.network import InputStatistics, Network
 from gelada.ops.flat import Layout
 from gelada.ops.optimizers import SLOTS
 from gelada.place.plan import Node, Plan
 from gelada.presets import NOTES, Experiment
-from gelada.roles.priorities import Prioritized, Uniform
 from gelada.roles.snapshots import KEPT
-from gelada.roles.store import bytes_needed
 from gelada.start import Start, make_network
 from gelada.types import Version
 
@@ -102,7 +100,7 @@ def memory(experiment: Experiment, net: Network) -> dict[str, float]:
         "libraries": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT / MIB,
         "emulators": games * EMULATOR_MIB if atari else 0.0,
         "parameters": copies(experiment) * vector / MIB,
-        "stores": store_bytes(experiment, net) / MIB,
+        "stores": store_bytes(experiment, (height, width)) / MIB,
         "trajectories": ((trajectories + 1) * frames + batch) / MIB,  # one is being played
         "standardised frames": (1 + 2 * seen) * batch / MIB,
         "minibatch with gradients": 2 * chunk * sample / MIB,
@@ -123,34 +121,6 @@ def copies(experiment: Experiment) -> int:
     servers = (1 + slots) + KEPT + (1 + slots) + waiting + target  # own, published, put aside
     mirror = max(KEPT, shape.ahead + 1)
     return 2 + servers + shape.learning * (2 + mirror + target) + shape.players
-
-
-def batch_of(experiment: Experiment) -> tuple[int, int]:
-    """Return the windows of a learner's batch and their steps."""
-    shape, algorithm = experiment.shape, experiment.algorithm
-    if isinstance(algorithm, DQN):
-        return experiment.memory.windows, algorithm.window(shape.length)
-    return shape.windows, shape.length
-
-
-def store_bytes(experiment: Experiment, net: Network) -> int:
-    """Return what the experience stores take at once, 0 without any."""
-    shape, memory = experiment.shape, experiment.memory
-    if not memory.capacity:
-        return 0
-    height, width = net.mean.shape
-    length = batch_of(experiment)[1]
-    select = Prioritized(memory.alpha, memory.beta) if memory.prioritized else Uniform()
-    if shape.learners:
-        actors = [len(range(i, shape.actors, shape.stores)) for i in range(shape.stores)]
-    else:
-        actors = [shape.actors] * max(shape.bundles, 1)
-    return sum(
-        bytes_needed(
-            memory.capacity, count * shape.games, length, net.stack, (height, width), select
-        )
-        for count in actors
-    )
 
 
 def bytes_per_update(experiment: Experiment, net: Network) -> int:
