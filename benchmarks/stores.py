@@ -34,7 +34,8 @@ PACKAGES = {
     "torchrl": ("torchrl==0.14.1",),
     "cpprb": ("cpprb==11.0.0",),
 }
-"""What is installed for each peer."""
+"""What is installed for each peer. The binary part of TorchRL, which its priorities need, is built
+for one torch only. Those of 0.12.0 to 0.14.1 do not load with this one, so that half fails."""
 
 PAIRS = (
     ("gelada", "uniform"),
