@@ -54,17 +54,19 @@ def test_sums_after_100_000_updates_are_those_of_brute_force() -> None:
 
 @given(
     weights=st.lists(st.integers(0, 5), min_size=1, max_size=300),
-    stride=st.sampled_from([1, 29, 997]),
+    stride=st.sampled_from([1, 29, 67, 997]),
 )
 def test_every_target_finds_the_place_of_the_running_sum(weights: list[int], stride: int) -> None:
     """In trees of one, two and three levels."""
-    tree = SumTree(stride * 300)
-    tree.set(np.arange(len(weights)) * stride, np.array(weights, dtype=np.float64))
+    tree = SumTree(300 * stride if stride < 60 else 300_000)
+    number = np.arange(len(weights))
+    places = number // 7 * 7 * stride + number % 7  # seven neighbours, then a gap
+    tree.set(places, np.array(weights, dtype=np.float64))
     total = sum(weights)
     assert tree.total == total
     if total:
         targets = np.arange(2 * total) / 2  # whole sums, and between them: exact in floating point
-        want = np.searchsorted(np.cumsum(weights), targets, side="right") * stride
+        want = places[np.searchsorted(np.cumsum(weights), targets, side="right")]
         np.testing.assert_array_equal(tree.find(targets), want)
 
 
@@ -80,3 +82,16 @@ def test_rounding_never_finds_a_place_of_weight_0(size: int) -> None:
     assert (tree.weights[found] > 0).all()
     assert found[-3] == kept.min()
     assert found[-1] == found[-2] == kept.max()
+
+
+def test_a_node_whose_sum_is_rounded_up_finds_none_of_weight_0() -> None:
+    """A sum of 64 numbers depends on their order, and the tree has two orders of them."""
+    rng = np.random.default_rng(3)
+    rounded_up = 0
+    for _ in range(300):
+        tree, row = SumTree(5000), rng.random(64)
+        row[0] = 0.0
+        tree.set(np.arange(640, 704), row)
+        rounded_up += tree.total > row.cumsum()[-1]
+        assert tree.find(np.array([np.nextafter(tree.total, 0.0)])).tolist() == [703]
+    assert rounded_up > 30

@@ -39,10 +39,14 @@ Select = Uniform | Prioritized
 
 
 class Priorities:
-    """Priorities of ``places`` places of a store, 0 where no window can begin."""
+    """Priorities of ``places`` places of a store, 0 where no window can begin.
 
-    def __init__(self, places: int, select: Prioritized) -> None:
+    A draw is of ``count`` windows.
+    """
+
+    def __init__(self, places: int, count: int, select: Prioritized) -> None:
         self.tree = SumTree(places)
+        self._count, self._parts = count, np.arange(count)
         self.largest = 1.0
         self._alpha, self._beta = select.alpha, select.beta
 
@@ -53,13 +57,13 @@ class Priorities:
         if len(appended.opened):
             self.tree.set(appended.opened, self.largest**self._alpha)
 
-    def draw(self, count: int, random: np.random.Generator) -> tuple[Ints, Floats]:
+    def draw(self, random: np.random.Generator) -> tuple[Ints, Floats]:
         """Return keys int64[count] and importance weights float32[count].
 
         Stratified: the sum of priorities is cut into ``count`` equal parts with one draw in each.
         """
-        parts: Doubles = np.arange(count) + random.random(count)
-        keys = self.tree.find(parts * (self.tree.total / count))
+        parts: Doubles = self._parts + random.random(self._count)
+        keys = self.tree.find(parts * (self.tree.total / self._count))
         weights = self.tree.weights.take(keys)
         # N and the sum are the same for all, so they cancel when the largest weight divides
         return keys, ((weights / weights.min()) ** -self._beta).astype(np.float32)

@@ -84,7 +84,9 @@ class Store:
         self._rings = Rings(capacity, streams, length, stack, frame_shape)
         self._select = select
         self._priorities = (
-            Priorities(self._rings.places, select) if isinstance(select, Prioritized) else None
+            Priorities(self._rings.places, windows, select)
+            if isinstance(select, Prioritized)
+            else None
         )
         self._windows, self._limiter, self._patience = windows, limiter, patience
         self._random = np.random.default_rng(sequence(seed, "store", index))
@@ -182,7 +184,9 @@ class Store:
         errors = priorities.detach().cpu().numpy().astype(np.float64)
         with self._changed:
             alive = self._rings.generations(places) == generations.cpu().numpy()
-            self._priorities.update(places[alive], errors[alive])
+            if not alive.all():
+                places, errors = places[alive], errors[alive]
+            self._priorities.update(places, errors)
 
     def offer(self) -> Offer:
         """Return what there is to sample now; never waits."""
@@ -257,7 +261,7 @@ class Store:
     def _draw(self) -> tuple[Ints, Floats]:
         """Return keys int64[N] and importance weights float32[N]."""
         if self._priorities is not None:
-            return self._priorities.draw(self._windows, self._random)
+            return self._priorities.draw(self._random)
         return (
             self._rings.draw(self._windows, self._random),
             np.ones(self._windows, dtype=np.float32),

@@ -7,6 +7,7 @@ for numpy, and less than a call for each of twenty levels.
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -69,7 +70,7 @@ class SumTree:
         with its own. So its weight is never 0, as long as the total is above 0.
         """
         sums = self._running()
-        left = np.minimum(targets, np.nextafter(sums[-1], 0.0))
+        left = np.minimum(targets, math.nextafter(sums[-1], 0.0))
         nodes: Ints = sums[1:].searchsorted(left, side="right")
         left = left - sums.take(nodes)
         for level in self._levels[-2::-1]:
