@@ -237,14 +237,42 @@ def test_the_table_of_dba3cs_presets_has_all_that_differs_from_pong() -> None:
     assert single == dataclasses.replace(two, shape=shape)  # as the page says
 
 
-def rows_of_dba3c() -> list[tuple[str, str]]:
+GORILA = ("dqn-pong", "apex-pong", "gorila-pong", "gorila-breakout", "gorila-catch", "gorila-paper")
+
+
+def test_the_table_of_gorilas_presets_has_all_that_differs_from_pong() -> None:
+    pong, presets = preset("pong")[0], [preset(name)[0] for name in GORILA]
+    want = {}
+    for group in (*GROUPS[:5], "memory"):
+        for field in dataclasses.fields(getattr(presets[0], group)):
+            values = values_of(group, field.name, presets)
+            own = group in ("algorithm", "memory")
+            if own or {*values} != {*values_of(group, field.name, [pong])}:
+                same = [value if value != values[0] else "" for value in values[1:]]
+                want["--" + field.name.replace("_", "-")] = (values[0], *same)
+    del want["--game"]
+    text = text_of(ROOT / "docs" / "gorila.md")
+    rows = re.findall(r"^\| `(--[\w-]+)` \|(.*)\|$", text, re.MULTILINE)
+    have = {flag: tuple(cell.strip() for cell in rest.split("|")) for flag, rest in rows}
+    assert have == want
+
+
+PAGES_OF_ROWS = [("dba3c.md", "D", 45, 40), ("gorila.md", "G", 20, 20)]
+"""Page, letter and number of its rows, and of tests named on it at least."""
+
+
+def rows_of(page: str, letter: str) -> list[tuple[str, str]]:
     """Return (row id, rest of the row) of the feature table."""
-    return re.findall(r"^\| (D\d\d) \|(.*)\|$", text_of(ROOT / "docs" / "dba3c.md"), re.MULTILINE)
+    text = text_of(ROOT / "docs" / page)
+    return re.findall(rf"^\| ({letter}\d\d) \|(.*)\|$", text, re.MULTILINE)
 
 
-def test_every_row_of_dba3c_is_there_once_with_its_test() -> None:
-    rows = rows_of_dba3c()
-    assert [row for row, _ in rows] == [f"D{number:02}" for number in range(1, 46)]
+@pytest.mark.parametrize(("page", "letter", "count", "_tests"), PAGES_OF_ROWS)
+def test_every_row_is_there_once_with_its_test(
+    page: str, letter: str, count: int, _tests: int
+) -> None:
+    rows = rows_of(page, letter)
+    assert [row for row, _ in rows] == [f"{letter}{n:02}" for n in range(1, count + 1)]
     for row, rest in rows:
         cells = [cell.strip() for cell in rest.split("|")]
         assert len(cells) == 4, row
@@ -254,14 +282,19 @@ def test_every_row_of_dba3c_is_there_once_with_its_test() -> None:
         assert TEST.search(cells[2]) or refused, row
 
 
-def test_every_name_and_test_on_the_page_of_dba3c_exists() -> None:
-    page = ROOT / "docs" / "dba3c.md"
+@pytest.mark.parametrize(("name", "letter", "_count", "least"), PAGES_OF_ROWS)
+def test_every_name_and_test_on_the_page_exists(
+    name: str, letter: str, _count: int, least: int
+) -> None:
+    page = ROOT / "docs" / name
     pairs = named_in(page)
     assert [f"{name} in {file}" for name, file in pairs if name not in defined(file)] == []
-    links = {name for _, rest in rows_of_dba3c() for name in re.findall(r"\[`([^`]+)`\]", rest)}
+    links = {
+        name for _, rest in rows_of(name, letter) for name in re.findall(r"\[`([^`]+)`\]", rest)
+    }
     assert links - {file for _, file in pairs} == set()  # no file without a name from it
     tests = set(TEST.findall(text_of(page)))
-    assert len(tests) >= 40
+    assert len(tests) >= least
     missing = [
         f"{file}::{name}"
         for file, name in sorted(tests)

@@ -24,7 +24,7 @@ MODULES = {
 }
 GENERAL = "gelada.algorithms.algorithm"  # the protocol, and the package itself
 ACTIVE_AND_ALL = ("actor", "learner", "evaluator", "recorder")
-PASSIVE = ("replay", "parameter_server", "tracker")
+PASSIVE = ("replay", "store", "parameter_server", "tracker")
 
 
 def imports_of(path: Path, name: str) -> set[str]:

@@ -351,6 +351,15 @@ PRESETS: dict[str, Experiment] = {
 }
 
 NOTES = {
+    "gorila-paper": (
+        "after Gorila (Nair et al. 2015); it needs the memory of 100 machines",
+        "published: 100 bundles, 31 servers, 1 M frames a store, targets every 60,000 updates, "
+        "AdaGrad, epsilon 1 to 0.1, one setting for all games",
+        "chosen, not published: batches of 32, one update for 4 steps played, learning rate 0.001, "
+        "epsilon over 1 M steps, gradients at most 100 updates old, losses at most 3 deviations "
+        "above the mean, 50,000 steps before learning",
+        "differs: inputs are standardised pixel by pixel (there divided by 255)",
+    ),
     "dba3c-breakout-paper": (
         "after the best command of Distributed-BA3C (2018); it needs 64 workers' worth of cores",
         "differs: a batch is cut from whole windows of 5 steps, so 30 datapoints instead of 32",

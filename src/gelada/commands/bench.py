@@ -43,6 +43,11 @@ def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     wanted = resolve(Bench, "bench", args, default_game="pong")
     flags, experiment = wanted.flags, wanted.experiment
+    if experiment.memory.capacity:
+        raise GeladaError(
+            f"gelada bench {flags.name}: how often a step is learned from decides the limit of an "
+            "experience store, and that is not measured; take pong or dba3c-pong"
+        )
     at_least("--seconds", flags.seconds, LEAST_SECONDS)
     check_cluster(flags.cluster, flags.on == "ray")
     dummies, trace = parse_dummies(flags.dummy), flags.profile
