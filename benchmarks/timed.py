@@ -19,7 +19,7 @@ from typing import Any
 
 import process
 from gelada.checkpoint import list_checkpoints
-from gelada.presets import Experiment, preset
+from gelada.presets import Experiment, Memory, preset
 from ledger import (
     LEDGER,
     RUNS,
@@ -178,7 +178,11 @@ def settings(what: str, name: str, **procedure: Any) -> dict[str, Any]:
 LATER: dict[str, tuple[str, ...]] = {
     "games": ("colour",),
     "network": ("hidden", "conv_init", "fc_init", "pad_channels"),
-    "shape": ("bundles", "quorum", "asynchronous", "max_staleness", "batch", "keep_every"),
+    "shape": (
+        *("bundles", "quorum", "asynchronous", "max_staleness", "batch", "keep_every"),
+        *("learners", "stores"),
+    ),
+    "memory": tuple(field.name for field in dataclasses.fields(Memory)),
     "stop": ("until_evaluated",),
     "beside": ("evaluator", "recorder", "record_length"),
 }

@@ -13,6 +13,7 @@ import sys
 import numpy as np
 import torch
 
+from gelada.algorithms.algorithm import Explore
 from gelada.algorithms.appo import APPO
 from gelada.envs.games import GameSettings, Step, make_games
 from gelada.nets.network import Network, NetworkSettings, measure_input
@@ -66,7 +67,7 @@ for round_ in range(STEPS // (B * T)):
         for k in range(K - 1):
             stacks[ages[:, t] < K - 1 - k, k] = 0
         with torch.no_grad():
-            noise = algorithm.noise((B, games.actions), random)
+            noise = algorithm.noise((B, games.actions), random, Explore())
             action, logits = algorithm.act(net, net.see(torch.from_numpy(stacks)), noise)
             log_probs.append(algorithm.log_probs(logits, action).numpy())
         chosen.append(action.numpy())

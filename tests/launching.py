@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -53,6 +54,8 @@ def wait_until(holds: Callable[[], bool], process: subprocess.Popen[str]) -> Non
 
 def complete(run: Path) -> list[dict[str, Any]]:
     """Return what the JSONs of a run's checkpoints say, oldest first."""
-    return [
-        json.loads(path.read_text()) for path in sorted((run / "checkpoints").glob("[0-9]*.json"))
-    ]
+    found = []
+    for path in sorted((run / "checkpoints").glob("[0-9]*.json")):
+        with contextlib.suppress(FileNotFoundError):  # old ones are deleted while a run goes on
+            found.append(json.loads(path.read_text()))
+    return found

@@ -96,7 +96,7 @@ class Catcher(Agent):
     def act(
         self,
         observations: Bytes,
-        policy: Policy = "sampled",
+        policy: Policy | None = None,
         random: torch.Generator | None = None,
     ) -> Ints:
         single = observations.ndim == 3
@@ -122,7 +122,7 @@ class Scripted(Agent):
     def act(
         self,
         observations: Bytes,
-        policy: Policy = "sampled",
+        policy: Policy | None = None,
         random: torch.Generator | None = None,
     ) -> Ints:
         self.seen.append(observations.copy())

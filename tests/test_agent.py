@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ import torch
 
 from gelada.agent import Agent, load
 from gelada.checkpoint import write_checkpoint
+from gelada.config import Config, write_config
 from gelada.envs.games import GameSettings
 from gelada.errors import GeladaError
 from gelada.types import Bytes
@@ -157,3 +161,39 @@ def test_an_agent_computes_in_float32_whatever_the_run_used() -> None:
     seen = torch.zeros(1, 4, 42, 42, dtype=torch.uint8)
     assert agent.net.see(seen).dtype == torch.float32
     assert not any(parameter.requires_grad for parameter in agent.net.parameters())
+
+
+def edit_config(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    path = run / "config.json"
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("game", "full", "own", "kind"),
+    [("pong", False, 6, "minimal"), ("pong", True, 18, "full"), ("catch", False, 3, "minimal")],
+)
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_another_action_set_than_the_runs_is_refused(
+    tmp_path: Path, game: str, full: bool, own: int, kind: str, difference: int
+) -> None:
+    """Also where the network fits the config: the emulator itself has other actions."""
+    settings = CATCH if game == "catch" else GameSettings(game=game, full_actions=full)
+    experiment = make_experiment(settings)
+    actions = own + difference
+    write_config(tmp_path, Config(game, experiment, actions, {}))
+    write_checkpoint(tmp_path / "checkpoints", make_checkpoint(experiment, actions))
+    said = f"the run has {actions} actions, the {kind} action set of {game} has {own}; play it"
+    with pytest.raises(GeladaError, match=said) as error:
+        load(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_game_that_the_emulator_does_not_know_is_refused(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    edit_config(tmp_path, lambda data: data["games"].update(game="pnog"))
+    with pytest.raises(
+        GeladaError, match=r"config\.json: unknown game 'pnog': nearest known: pong"
+    ):
+        load(tmp_path)

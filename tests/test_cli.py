@@ -6,8 +6,11 @@ import dataclasses
 import io
 import json
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,13 +22,18 @@ from gelada.algorithms.appo import APPO
 from gelada.checks import RANGES, check, flag
 from gelada.cli import COMMANDS, run
 from gelada.commands.bench import table_of
+from gelada.commands.evaluate import table_of as table_beside
 from gelada.commands.parsing import parse
 from gelada.commands.settings import Preprocessing, Settings, over, resolve
 from gelada.commands.train import Train, already_over, free_folder, stop_in_words
+from gelada.display import Printer
 from gelada.envs.games import GameSettings
 from gelada.errors import GeladaError
 from gelada.presets import NOTES, PRESETS, TARGETS, preset
+from gelada.protocols import PROTOCOLS, Evaluation, Played
 from gelada.roles.tracker import StopRule
+from gelada.scores import compare
+from gelada.types import Version
 from launching import gelada
 
 
@@ -138,6 +146,13 @@ MISTAKES = {
     "train dba3c-pong --chaos delay=4": "--chaos delay=4: add --deterministic",
     "train dba3c-pong --chaos delay=1.5": "--chaos delay=1.5: must be a whole number of versions",
     "bench pong --servers 99": "--servers 99: must be at least 1 and at most 32",
+    "bench pong --dummy lerner": "--dummy lerner: no stage is called 'lerner'; known: emulator, "
+    "learner, or both",
+    "bench pong --dummy learner --on ray": "--on ray with --profile or --dummy: they look into "
+    "roles on threads of this process only; leave --on ray out",
+    "bench pong --profile trace.txt": "--profile trace.txt: must end in .json",
+    "bench pong --profile nowhere/trace.json": "--profile nowhere/trace.json: there is no folder "
+    "nowhere; make it first",
 }
 
 
@@ -294,7 +309,7 @@ def test_auto_is_the_published_target_of_the_game(game: str) -> None:
 def test_every_range_is_of_a_setting_and_holds_for_the_presets(name: str) -> None:
     experiment = PRESETS["pong"]
     groups = [experiment, *(v for v in vars(experiment).values() if dataclasses.is_dataclass(v))]
-    groups.append(PRESETS["dba3c-pong"].algorithm)
+    groups += [PRESETS[known].algorithm for known in ("dba3c-pong", "gorila-pong")]
     owners = [group for group in groups if hasattr(group, name)]
     assert any(isinstance(getattr(group, name), int | float | None) for group in owners)
     for known in PRESETS.values():
@@ -366,6 +381,48 @@ def test_eval_prints_one_object_and_takes_one_checkpoint(
     shown = json.loads(said.out)
     assert (shown["episodes"], shown["policy"], len(shown["scores"])) == (7, "greedy", 7)
     assert "protocol training" in said.err
+    assert "7 full games instead of 100" in said.err
+    assert "compare" not in shown
+
+
+def test_ctrl_c_in_an_evaluation_keeps_and_saves_the_games_that_are_over(
+    trained: tuple[Path, object, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = trained[0]
+    complete = next((folder / "eval").glob("*-training.json"))
+    before = complete.read_bytes()
+
+    @contextmanager
+    def interrupting(*_: object) -> Iterator[Callable[[float, float], None]]:
+        def bar(done: float, _: float) -> None:
+            if done >= 20:
+                signal.raise_signal(signal.SIGINT)
+
+        yield bar
+
+    monkeypatch.setattr(Printer, "progress", interrupting)
+    assert run(["eval", str(folder), "--episodes", "1000000"]) == 130
+    said = capsys.readouterr().out
+    path = complete.with_stem(f"{complete.stem}-interrupted")
+    assert f"saved in {path}" in said
+    data = json.loads(path.read_text())
+    assert 20 <= data["episodes"] == len(data["scores"]) < 1_000_000 == data["episodes_asked"]
+    assert f"interrupted after {data['episodes']} of 1000000 games" in said
+    assert complete.read_bytes() == before
+
+
+def test_a_game_without_published_scores_is_one_sentence(
+    trained: tuple[Path, object, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", str(trained[0]), "--episodes", "3", "--compare"]
+    assert run(words) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "no published scores for catch"
+    assert run([*words, "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["compare"] == []
+    assert "no published scores for catch" in said.err
 
 
 def test_record_films_into_the_run(
@@ -479,3 +536,35 @@ def test_the_rates_of_bench_are_a_table() -> None:
     assert "pong on 2 cores (a processor)" in text
     shown = [re.sub(r"\D", "", line.split("│")[2]) for line in text.splitlines() if "│" in line]
     assert shown == ["5800", "18000", "2500", "1592", "1433", "90"]
+
+
+def test_an_evaluation_beside_published_scores_is_a_table() -> None:
+    protocol = PROTOCOLS["noop"]
+    settings = protocol.settings(GameSettings(game="breakout"))
+    evaluation = Evaluation(
+        protocol=protocol,
+        settings=settings,
+        actions=4,
+        policy="sampled",
+        seed=1,
+        steps=2_500_000,
+        seconds=None,
+        version=Version(0, 1),
+        width=256,
+        episodes=2,
+        games=(Played(10.0, 7, False), Played(22.2, 7, False)),
+    )
+    console = Console(file=io.StringIO(), width=100)
+    console.print(table_beside(evaluation, compare(settings)), soft_wrap=False)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    rows = [tuple(re.split(r"\s{2,}", line.strip())) for line in lines]
+    assert rows[2] == ("this agent", "noop, 2 games", "10.0 M", "16.1", "50.0")
+    for row in (
+        ("DQN, 2015", "no-ops, 5 min", "200 M", "401.2", "1,387.2", "yes"),
+        ("Rainbow", "no-ops, 30 min", "200 M", "417.5", "1,443.8", "but for the limit"),
+        ("Gorila", "human starts", "6 days", "313.0", "1,184.1", "no: human starts"),
+        ("PPO", "training", "40 M", "274.8", "948.3", "no: while learning"),
+        ("DBA3C", "Gym -v0", "350.0", "1,209.4", "no: Gym -v0"),
+    ):
+        assert row in rows

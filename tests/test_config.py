@@ -101,7 +101,7 @@ def spoil(data: dict[str, Any], group: str, name: str, value: object) -> dict[st
 @pytest.mark.parametrize(
     ("group", "name", "value", "said"),
     [
-        ("algorithm", "name", "dqn", "dqn"),
+        ("algorithm", "name", "sac", "sac"),
         ("algorithm", "n", 5, "'n'"),  # A3C's, and this is APPO
         ("shape", "bundels", 2, "'bundels'"),
     ],

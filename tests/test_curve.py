@@ -57,6 +57,9 @@ def test_evaluations_are_read_by_steps(tmp_path: Path) -> None:
     (folder / "900-noop.json").write_text(json.dumps(said | {"steps": 900}))
     (folder / "100-x.json").write_text(json.dumps(said | {"steps": 100, "standard_error": None}))
     (folder / "torn.json").write_text('{"protocol": ')
+    cut = json.dumps(said | {"steps": 900, "episodes": 4, "interrupted": True})
+    (folder / "900-noop-interrupted.json").write_text(cut)
+    (folder / "list.json").write_text("[]")
     label = "noop: 3.00 (mean of 30 games)"
     assert read_marks(tmp_path) == [Mark(100, 3.0, 0.0, label), Mark(900, 3.0, 0.5, label)]
 

@@ -19,10 +19,12 @@ import torch
 
 from gelada import cli
 from gelada.chaos import Chaos, parse_chaos
+from gelada.envs.games import GameSettings
 from gelada.ops.flat import Layout
 from gelada.presets import Experiment, preset
 from gelada.protocols import PROTOCOLS
 from gelada.roles.tracker import StopRule, Tracker, TrackerSettings, Workers
+from gelada.scores import COLUMNS, comparable, scores
 from gelada.types import Traffic
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -149,7 +151,7 @@ def flags_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
     """Return the flags in a command's help."""
     runs = command in ("eval", "record", "follow")
     flags: set[str] = set()
-    for subject in ("runs/pong-1",) if runs else ("pong", "dba3c-pong"):
+    for subject in ("runs/pong-1",) if runs else ("pong", "dba3c-pong", "gorila-pong"):
         assert cli.run([command, subject, "--help"]) == 0
         flags |= set(re.findall(r"--[a-z][\w-]*", capsys.readouterr().out))
     return flags
@@ -194,6 +196,7 @@ def shown(value: Any) -> str:
 
 
 GROUPS = ("games", "network", "algorithm", "optimizer", "shape", "stop", "tracker", "beside")
+"""Of settings; those of an experience store are on the page of Gorila."""
 
 
 def values_of(group: str, name: str, experiments: Sequence[Experiment]) -> list[str]:
@@ -302,6 +305,30 @@ def test_the_table_of_protocols_is_that_of_the_code() -> None:
         if protocol.noop_max is not None:
             most = max(protocol.noop_max - 1, 0)
             assert noops == (f"up to {most}" if most else "none")
+
+
+def test_the_table_of_published_scores_is_that_of_the_code() -> None:
+    text = text_of(ROOT / "docs" / "evaluation.md")
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.*) \| (.*) \| (.*) \| (\d+) \| (.*) \|$", text, re.MULTILINE
+    )
+    want = []
+    for column in COLUMNS:
+        games = str(sum(column.name in row for row in scores().values()))
+        words = (column.label, column.protocol, column.frames, games, column.source)
+        want.append((column.name, *words))
+    assert rows == want
+    reasons = set(re.findall(r"^\| (yes|but for [^|]+|no: [^|]+) \|", text, re.MULTILINE))
+    played = GameSettings(game="breakout")
+    changes = ({}, {"sticky": 0.25}, {"noop_max": 0}, {"frame_skip": 2})
+    settings = [dataclasses.replace(played, **change) for change in changes]
+    told = {
+        comparable(column, one, starts)
+        for column in COLUMNS
+        for one in settings
+        for starts in (False, True)
+    }
+    assert told == reasons
 
 
 def test_exit_codes_are_those_of_the_errors() -> None:

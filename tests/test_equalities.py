@@ -139,7 +139,9 @@ def whole_batch(seed: int, learners: int) -> Any:
 
 
 def share(batch: Any, learner: int) -> Any:
-    return type(batch)(*(tensor[2 * learner : 2 * learner + 2] for tensor in batch))
+    whole = batch._replace(fresh=batch.fresh.expand(len(batch.actions)))
+    own = type(batch)(*(tensor[2 * learner : 2 * learner + 2] for tensor in whole))
+    return own._replace(fresh=torch.tensor(own.actions.numel()))
 
 
 def gradient_of(flat: FlatParameters, batch: Any, algorithm: APPO) -> torch.Tensor:

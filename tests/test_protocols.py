@@ -20,9 +20,10 @@ from players import CATCH
     ("name", "episodes", "sticky", "noop_max", "max_frames"),
     [
         ("training", 100, 0.1, 10, 5000),
-        ("noop", 30, 0.0, 30, 18_000),
+        ("noop", 30, 0.0, 31, 18_000),
         ("sticky", 100, 0.25, 0, 108_000),
         ("dba3c", 50, 0.1, 10, 160_000),
+        ("human", 100, 0.0, 0, 108_000),
     ],
 )
 def test_protocols(name: str, episodes: int, sticky: float, noop_max: int, max_frames: int) -> None:
@@ -72,9 +73,29 @@ def test_statistics() -> None:
     assert got.mean == pytest.approx(np.mean(scores))
     assert got.standard_error == pytest.approx(np.std(scores, ddof=1) / np.sqrt(5))
     assert (got.median, got.min, got.max) == (3.0, -2.0, 10.0)
+    assert got.quartiles == pytest.approx(np.quantile(scores, [0.25, 0.75]))
     one = evaluation([Played(4.0, 7, False)])
     assert one.mean == one.median == one.min == one.max == 4.0
     assert math.isnan(one.standard_error)
+    assert all(math.isnan(quartile) for quartile in one.quartiles)
+    two = evaluation([Played(4.0, 7, False), Played(8.0, 7, False)])
+    assert two.quartiles == (5.0, 7.0)
+    assert (two.as_dict()["lower_quartile"], one.as_dict()["upper_quartile"]) == (5.0, None)
+
+
+def test_the_mean_is_normalised_by_random_play_and_a_human() -> None:
+    """Breakout: random 1.7, human 30.5 (Wang et al. 2016, table 2)."""
+    got = evaluation([Played(10.0, 7, False), Played(22.2, 7, False)])
+    assert got.human_normalised == pytest.approx(100 * (16.1 - 1.7) / (30.5 - 1.7))
+    line = "human-normalised score 50.0 % (random play, 1.7, is 0 %; a human, 30.5, is 100 %)"
+    assert line in got.lines()
+    data = got.as_dict()
+    assert (data["random_score"], data["human_score"]) == (1.7, 30.5)
+    assert data["human_normalised"] == got.human_normalised
+    catch = evaluation([Played(1.0, 9, False)], settings=CATCH)
+    assert catch.human_normalised is None
+    assert (catch.as_dict()["human_normalised"], catch.as_dict()["human_score"]) == (None, None)
+    assert "normalised" not in "\n".join(catch.lines())
 
 
 def test_lines_tell_the_whole_protocol_and_every_score() -> None:
@@ -84,11 +105,11 @@ def test_lines_tell_the_whole_protocol_and_every_score() -> None:
         "breakout after 1,234,567 steps",
         f"mean {np.mean([g.score for g in games]):.2f}",
         "(standard error)",
-        "median 121",
+        "median 121, quartiles 30.5 and 272.5",
         "min 0",
         "max 484",
         "protocol sticky",
-        "23 full games",
+        "23 full games instead of 100",
         "raw rewards",
         "greedy policy",
         "4 actions",
@@ -108,6 +129,7 @@ def test_lines_tell_the_whole_protocol_and_every_score() -> None:
     noop = evaluation(games, settings=GameSettings(fire_on_life_loss=False, full_actions=True))
     text = "\n".join(noop.lines())
     assert "up to 29 no-ops" in text
+    assert "full games instead" not in "\n".join(evaluation(games, episodes=100).lines()[:3])
     assert "full action set" in text
     assert "FIRE on life loss: no" in text
     catch = "\n".join(evaluation(games, settings=CATCH).lines())
@@ -131,6 +153,8 @@ def test_saved_as_json(tmp_path: Path) -> None:
         "seed": 11,
         "episodes": 2,
         "episodes_asked": 2,
+        "episodes_of_protocol": 100,
+        "interrupted": False,
         "full_games": True,
         "raw_rewards": True,
         "action_set_size": 4,
@@ -169,3 +193,26 @@ def test_interrupted_before_the_first_game() -> None:
     data = json.loads(json.dumps(none.as_dict(), allow_nan=False))
     assert data["mean"] is data["standard_error"] is data["max"] is None
     assert data["scores"] == []
+
+
+def test_an_interrupted_one_is_saved_beside_the_complete_one(tmp_path: Path) -> None:
+    games = [Played(1.0, 10, False), Played(4.0, 20, True)]
+    complete = evaluation(games).save(tmp_path)
+    before = complete.read_bytes()
+    cut = evaluation(games[:1], episodes=2)
+    path = cut.save(tmp_path)
+    assert path == tmp_path / "eval" / "1234567-sticky-interrupted.json"
+    data = json.loads(path.read_text())
+    assert (data["interrupted"], data["episodes"], data["episodes_asked"]) == (True, 1, 2)
+    assert data["scores"] == [1.0]
+    assert complete.read_bytes() == before
+    assert path != evaluation_file(tmp_path, 1_234_567, "sticky")
+    assert "interrupted after 1 of 2 games" in "\n".join(cut.lines())
+
+
+def test_the_noop_protocol_is_up_to_30_noops_of_18_000_frames_and_30_games() -> None:
+    games = [Played(float(score), 100, False) for score in range(30)]
+    settings = PROTOCOLS["noop"].settings(GameSettings(game="breakout"))
+    text = "\n".join(evaluation(games, protocol=PROTOCOLS["noop"], settings=settings).lines())
+    assert "sticky actions 0, up to 30 no-ops at the start, cut off at 18,000 frames" in text
+    assert "; 30 full games, raw rewards" in text

@@ -8,15 +8,23 @@ from typing import Literal
 import numpy as np
 import torch
 
+from gelada.algorithms.algorithm import Explore
 from gelada.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
-from gelada.config import read_config
-from gelada.envs.games import GameSettings
-from gelada.errors import GeladaError
+from gelada.config import Config, read_config
+from gelada.envs.games import GameSettings, make_games
+from gelada.envs.names import known_games
+from gelada.errors import GeladaError, nearest
+from gelada.nets import acting
 from gelada.nets.network import InputStatistics, Network
 from gelada.presets import Experiment
 from gelada.types import Bytes, Ints
 
-Policy = Literal["sampled", "greedy"]
+Policy = Literal["sampled", "greedy", "epsilon"]
+"""sampled draws from the policy's probabilities, greedy takes the best action, epsilon the best one
+or, with probability `EPSILON`, any: what is natural where an algorithm knows values only."""
+
+EPSILON = 0.05
+"""Share of random actions under the policy epsilon (Mnih et al. 2015; Hasselt et al. 2016)."""
 
 
 class Agent:
@@ -47,6 +55,11 @@ class Agent:
         self._algorithm = experiment.algorithm
         self._random = torch.Generator().manual_seed(experiment.seed)
 
+    @property
+    def policy(self) -> Policy:
+        """How it plays if nobody says: sampled, or epsilon where there are no probabilities."""
+        return "sampled" if self._algorithm.stochastic else "epsilon"
+
     def seed(self, seed: int) -> None:
         """Make sampled actions repeatable."""
         self._random.manual_seed(seed)
@@ -54,18 +67,19 @@ class Agent:
     def act(
         self,
         observations: Bytes,
-        policy: Policy = "sampled",
+        policy: Policy | None = None,
         random: torch.Generator | None = None,
     ) -> Ints:
         """Return actions int64[N] for observations uint8[N, K, H, W] (or one, without N).
 
         Args:
             observations: stacks, the newest frame last; black frames before a game's start.
-            policy: sampled draws from the policy, greedy takes its most probable action.
+            policy: how the action is chosen; the agent's own by default.
             random: to draw with; the agent's own by default. Threads that share an agent need
                 one each.
 
         Raises:
+            GeladaError: if actions are to be sampled and the algorithm has no probabilities.
             ValueError: if the observations have another shape or type than in training.
         """
         want = (self.stack, *self.net.mean.shape)
@@ -78,12 +92,29 @@ class Agent:
             )
         with torch.inference_mode():
             seen = self.net.see(torch.from_numpy(np.ascontiguousarray(stacks)))
-            noise = torch.zeros(len(stacks), self.actions)
-            if policy == "sampled":
-                noise = self._algorithm.noise(noise.shape, random or self._random)
+            noise = self._noise(len(stacks), policy or self.policy, random or self._random)
             chosen, _ = self._algorithm.act(self.net, seen, noise)
         actions: Ints = chosen.numpy()
         return actions[0] if single else actions
+
+    def _noise(self, count: int, policy: Policy, random: torch.Generator) -> torch.Tensor:
+        """Return what is added to the scores [count, A]: the best one then is the action."""
+        shape = (count, self.actions)
+        if policy == "greedy":
+            return torch.zeros(shape)
+        if policy == "epsilon":
+            return acting.epsilon_greedy(shape, EPSILON, random)
+        if not self._algorithm.stochastic:
+            raise GeladaError(
+                "policy sampled: this agent knows values of actions and no probabilities; take "
+                "epsilon or greedy"
+            )
+        return self._algorithm.noise(shape, random, Explore(steps=self.checkpoint.steps))
+
+
+def describe(policy: Policy) -> str:
+    """Return a policy in words, as it is printed with scores."""
+    return f"epsilon-greedy {EPSILON:g}" if policy == "epsilon" else f"{policy} policy"
 
 
 def _fill(net: Network, parameters: dict[str, torch.Tensor]) -> None:
@@ -107,11 +138,35 @@ def _fill(net: Network, parameters: dict[str, torch.Tensor]) -> None:
             parameter.copy_(parameters[name])
 
 
+def _check_game(config: Config, file: Path) -> None:
+    """Check that the game is known and has the run's actions.
+
+    An action is an index into the game's action set, so with another set the agent would play
+    other actions than it learned, or the emulator would wait for ever.
+
+    Raises:
+        GeladaError: if not.
+    """
+    games = config.experiment.games
+    if games.game not in known_games():
+        raise GeladaError(
+            f"{file}: unknown game {games.game!r}: {nearest(games.game, known_games())}"
+        )
+    actions = make_games(games, np.array([1])).actions
+    if actions != config.actions:
+        kind = "full" if games.full_actions else "minimal"
+        raise GeladaError(
+            f"{file}: the run has {config.actions} actions, the {kind} action set of {games.game} "
+            f"has {actions}; play it with the version of ale-py that trained it"
+        )
+
+
 def load(run: str | Path) -> Agent:
     """Return the agent of a run's newest complete checkpoint, or of one checkpoint file.
 
     Raises:
-        GeladaError: if there is no such run or no complete checkpoint.
+        GeladaError: if there is no such run or no complete checkpoint, or the emulator does not
+            know the run's game or has another number of actions for it.
     """
     path = Path(run)
     if path.suffix == ".safetensors":
@@ -122,4 +177,5 @@ def load(run: str | Path) -> Agent:
             raise GeladaError(f"{str(run)!r} is no run: it has no config.json")
         _, checkpoint, _ = newest_checkpoint(folder / "checkpoints")
     config = read_config(folder)
+    _check_game(config, folder / "config.json")
     return Agent(config.experiment, checkpoint, config.actions)

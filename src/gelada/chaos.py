@@ -28,8 +28,8 @@ FORM = "compute=50ms,straggler=500ms,delay=4,link=10MB,kill=worker:30s,stop=serv
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
-VICTIMS = ("any", "worker", "server", "learner", "tracker")
-"""Kinds of processes; a worker is a bundle or a remote actor."""
+VICTIMS = ("any", "worker", "server", "store", "learner", "tracker")
+"""Kinds of processes; a worker is a bundle, or an actor or learner of its own."""
 
 
 class Hits(NamedTuple):
@@ -186,7 +186,8 @@ class Sleeper(Learner):
     def _sample(self) -> Batch:
         nothing = {name: torch.zeros(1) for name in Batch._fields}
         steps, version = torch.zeros(1, self._datapoints), torch.tensor([self._version.number])
-        return Batch(**nothing | {"actions": steps, "versions": version})
+        fresh = torch.tensor(self._datapoints)
+        return Batch(**nothing | {"actions": steps, "versions": version, "fresh": fresh})
 
     def _learn(self, batch: Batch) -> dict[str, float]:
         time.sleep(self._seconds)
@@ -212,6 +213,12 @@ class Link:
         params = self._server.pull(at_least, exactly)
         self._carry(params.values.nbytes)
         return params
+
+    def pull_target(self) -> Params:
+        """Pull the target slice, then carry it."""
+        target = self._server.pull_target()
+        self._carry(target.values.nbytes)
+        return target
 
     def state(self) -> tuple[Params, OptimizerState]:
         """As the server's; whoever watches over the run is not slowed down."""

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from gelada.algorithms.a3c import A3C
 from gelada.algorithms.appo import APPO
+from gelada.algorithms.dqn import DQN
 from gelada.envs.catch import COLUMNS, ROWS
 from gelada.errors import GeladaError
 from gelada.nets.torsos import smallest_side
-from gelada.presets import Experiment
+from gelada.presets import Experiment, Memory
 from gelada.roles.admission import Quorum
 from gelada.roles.snapshots import KEPT
 
@@ -88,6 +89,20 @@ RANGES = {
     "games": Range(1, 4096),
     "length": Range(1, 65536),
     "servers": Range(1, 32),
+    "learners": Range(0, 256),
+    "stores": Range(1, 256),
+    "capacity": Range(0),
+    "minimum": Range(1),
+    "samples_per_insert": Range(0.0),
+    "alpha": Range(0.0),
+    "beta": SHARE,
+    "target_every": Range(0),
+    "outlier": Range(0.0),
+    "epsilon_start": SHARE,
+    "epsilon_end": SHARE,
+    "epsilon_steps": Range(0),
+    "ladder_base": SHARE,
+    "ladder_alpha": Range(0.0),
     "ahead": Range(0, 64),
     "random_steps": Range(0),
     "deadline": POSITIVE,
@@ -141,7 +156,19 @@ def _check_shape(experiment: Experiment) -> None:
     """Refuse shapes that could never make a step, or that nobody has tested."""
     shape, algorithm = experiment.shape, experiment.algorithm
     name = type(algorithm).__name__
-    if not shape.bundles:
+    if isinstance(algorithm, DQN):
+        _check_store(experiment, algorithm)
+    elif experiment.memory != Memory():
+        raise GeladaError(
+            f"an experience store with {name}: it learns from each step once; leave out "
+            "--capacity and the like, or take a preset with DQN, such as apex-pong"
+        )
+    elif shape.learners:
+        raise GeladaError(
+            f"--learners {shape.learners} with {name}: only DQN's learners stand alone; use "
+            "--learners 0"
+        )
+    if not shape.apart:
         if isinstance(algorithm, A3C):
             raise GeladaError(f"--bundles 0 with {name}: its learners live in bundles; use 1")
         if experiment.deterministic and shape.ahead >= KEPT:
@@ -150,18 +177,18 @@ def _check_shape(experiment: Experiment) -> None:
                 f"use at most {KEPT - 1}"
             )
         return
-    if not isinstance(algorithm, A3C):
+    if isinstance(algorithm, APPO):
         raise GeladaError(
             f"--bundles {shape.bundles} with {name}: its rounds have several gradients, and a "
             "bundle pushes one a batch; take a preset with A3C, such as dba3c-pong"
         )
-    Quorum(shape.gradients).check(shape.bundles)
+    Quorum(shape.gradients).check(shape.learning)
     if shape.asynchronous and shape.quorum:
         raise GeladaError(
             f"--quorum {shape.quorum} with --asynchronous: every gradient makes a step; leave out "
             "one of them"
         )
-    if experiment.deterministic and (shape.asynchronous or shape.gradients < shape.bundles):
+    if experiment.deterministic and (shape.asynchronous or shape.gradients < shape.learning):
         what = "--asynchronous" if shape.asynchronous else f"--quorum {shape.quorum}"
         raise GeladaError(
             f"{what} with --deterministic: which gradients count depends on who is faster; use a "
@@ -175,6 +202,45 @@ def _check_shape(experiment: Experiment) -> None:
     if shape.batch and shape.windows < 1:
         raise GeladaError(
             f"--batch {shape.batch}: must be at least one window of --length {shape.length} steps"
+        )
+
+
+def _check_store(experiment: Experiment, algorithm: DQN) -> None:
+    """Refuse what an experience store, or learning from one, cannot do."""
+    memory, shape = experiment.memory, experiment.shape
+    if not memory.capacity:
+        raise GeladaError("--capacity 0 with DQN: it learns from stored steps; use 100000 or more")
+    if experiment.deterministic:
+        raise GeladaError(
+            "--deterministic with an experience store: what is drawn depends on who is faster; "
+            "leave it out"
+        )
+    if shape.learners and shape.bundles:
+        raise GeladaError(
+            f"--learners {shape.learners} with --bundles {shape.bundles}: a bundle has its own "
+            "learner; use one of the two"
+        )
+    if shape.learners and shape.stores > shape.actors:
+        raise GeladaError(
+            f"--stores {shape.stores} with {shape.actors} actors: each store needs an actor that "
+            f"adds to it; use at most {shape.actors}"
+        )
+    if algorithm.outlier and shape.apart and not shape.asynchronous:
+        raise GeladaError(
+            f"--outlier {algorithm.outlier:g} without --asynchronous: a step would wait for the "
+            "gradient that was dropped"
+        )
+    each = shape.games * (-(-shape.actors // shape.stores) if shape.learners else shape.actors)
+    least = each * (max(shape.length, algorithm.window(shape.length)) + 1)
+    if memory.capacity < least:
+        raise GeladaError(
+            f"--capacity {memory.capacity}: must be at least {least}: {each} games of "
+            f"{shape.length} steps at once"
+        )
+    if memory.minimum > memory.capacity:
+        raise GeladaError(
+            f"--minimum {memory.minimum}: must not be above --capacity {memory.capacity}: the "
+            "store would never be full enough to learn from"
         )
 
 

@@ -1,4 +1,4 @@
-"""The command line: ``gelada train | eval | record | follow | show | bench``.
+"""The command line: ``gelada train | eval | suite | starts | record | follow | show | bench``.
 
 Nothing heavy is imported before it is needed: ``gelada --version`` and ``gelada --help`` answer
 at once. Exit codes: 0 done; 1 a role or a file failed; 2 a mistake in what was asked; 3 a role
@@ -26,6 +26,8 @@ Distributed deep reinforcement learning that learns Atari games from the screen.
   gelada train pong              learn a game and watch it being learned
   gelada train --resume RUN      go on with a run that was stopped
   gelada eval RUN                play full games without learning, with a printed protocol
+  gelada suite pong,breakout     the same settings on many games, one table (atari49, atari57)
+  gelada starts RUN --out FILE   keep moments of games for: gelada eval --protocol human
   gelada record RUN              film a game
   gelada follow RUN              evaluate and film a run while it learns
   gelada show pong               print the settings and the plan of a run, start nothing
@@ -38,6 +40,8 @@ Each command has its own help, such as: gelada train pong --help
 COMMANDS = {
     "train": "gelada.commands.train",
     "eval": "gelada.commands.evaluate",
+    "suite": "gelada.commands.suite",
+    "starts": "gelada.commands.starts",
     "record": "gelada.commands.record",
     "show": "gelada.commands.show",
     "bench": "gelada.commands.bench",

@@ -55,15 +55,21 @@ def read_points(folder: Path) -> list[Point]:
 
 
 def read_marks(folder: Path) -> list[Mark]:
-    """Return the run's evaluations, by steps; a file that cannot be read is passed over."""
+    """Return the run's evaluations, by steps.
+
+    One that was interrupted is left out (its mean is not that of the protocol); a file that cannot
+    be read is passed over.
+    """
     marks = []
     for path in (folder / "eval").glob("*.json"):
         try:
             row = json.loads(path.read_text(encoding="utf-8"))
+            if row.get("interrupted"):
+                continue
             label = f"{row['protocol']}: {row['mean']:.2f} (mean of {row['episodes']} games)"
             error = float(row.get("standard_error") or 0.0)
             marks.append(Mark(int(row["steps"]), float(row["mean"]), error, label))
-        except (ValueError, KeyError, TypeError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             continue
     return sorted(marks)
 

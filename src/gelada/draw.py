@@ -2,9 +2,10 @@
 
     Actor ──Trajectory──> Replay ──Batch──> Learner ──Gradient──> ParameterServer ──Params──> Actor
 
-Two shapes. *Centred* (APPO): many actors around one replay and one learner, whose own memory the
-servers step. *Bundled* (DBA3C): several bundles of actors, a replay and a learner around servers
-with memory of their own.
+Three shapes. *Centred* (APPO, DQN): many actors around one replay and one learner, whose own
+memory the servers step. *Bundled* (DBA3C, Gorila): several bundles of actors, a replay and a
+learner around servers with memory of their own. *Apart* (Gorila unbundled): actors, learners,
+stores and servers, each for itself and as many as one likes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import cast
 import torch
 
 from gelada.chaos import NONE, Chaos, Link, Sleeper, Straggler
-from gelada.envs.games import Games, make_games
+from gelada.envs.games import Games, MakeGames, make_games
+from gelada.experience import batch_of, limiter_of, select_of
 from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
 from gelada.place.plan import Plan
@@ -28,6 +30,8 @@ from gelada.roles.learner import Learner
 from gelada.roles.parameter_server import ParameterServer
 from gelada.roles.replay import Fifo, FifoWindows, Replay, Rounds, Select
 from gelada.roles.snapshots import KEPT, Snapshots
+from gelada.roles.store import Store
+from gelada.roles.stores import Stores
 from gelada.roles.tracker import Tracker
 from gelada.start import Start, make_network
 from gelada.types import Params
@@ -45,6 +49,7 @@ def draw(
     games: Sequence[Games] | None = None,
     chaos: Chaos = NONE,
     spread: bool = False,
+    make: MakeGames | None = None,
 ) -> Plan:
     """Draw the circle of an experiment, in the shape that it asks for.
 
@@ -57,6 +62,7 @@ def draw(
         games: already loaded, one vector for each actor; the actors load their own by default.
         chaos: trouble on purpose (bundles only).
         spread: over processes, of which some may be lost while the others go on.
+        make: loads the games that are not given (default: `make_games`).
     """
     net = make_network(experiment, start)
     flat = FlatParameters(net)
@@ -64,9 +70,11 @@ def draw(
         flat.layout.fill(flat.values, start.parameters)
     plan = Plan()
     tracker = _draw_tracker(plan, experiment, start, flat, folder, began)
-    circle = Circle(plan, experiment, start, flat, tracker, patience, games, chaos, spread)
+    circle = Circle(plan, experiment, start, flat, tracker, patience, games, chaos, spread, make)
     if experiment.shape.bundles:
         circle.draw_bundled()
+    elif experiment.shape.learners:
+        circle.draw_apart()
     else:
         circle.draw_centred()
     return plan
@@ -85,6 +93,7 @@ class Circle:
     games: Sequence[Games] | None
     chaos: Chaos
     spread: bool
+    make: MakeGames | None
 
     def draw_centred(self) -> None:
         """Draw actors around a replay and a learner; the servers step the learner's memory."""
@@ -96,7 +105,13 @@ class Circle:
         counting = deterministic or not self.spread
         pace = Pace(shape.ahead if counting else None, exactly=deterministic)
         room = None if counting else shape.actors * max(shape.ahead, 1)
-        replay = self.plan.add("replay", "main", Replay, select, capacity, self.patience, full=room)
+        replay: Replay | Store
+        if self.experiment.memory.capacity:
+            replay, pace = self._draw_store("replay", "main", shape.actors), Pace(None)
+        else:
+            replay = self.plan.add(
+                "replay", "main", Replay, select, capacity, self.patience, full=room
+            )
         servers = self._draw_servers(Quorum(1), own_memory=False)
         for index in range(shape.actors):
             self._draw_actor(f"actor-{index}", index, servers, replay, pace)
@@ -119,10 +134,7 @@ class Circle:
     def draw_bundled(self) -> None:
         """Draw the servers, then bundles of actors, a replay and a learner around them."""
         shape = self.experiment.shape
-        admission: Admission = Quorum(shape.gradients)
-        if shape.asynchronous:
-            admission = Async(shape.max_staleness)
-        servers = self._draw_servers(admission, own_memory=True)
+        servers = self._draw_servers(self._admission(), own_memory=True)
         if self.chaos.link:
             links = [
                 self.plan.add(f"link-{i}", f"server-{i}", Link, server, self.chaos.link)
@@ -132,10 +144,57 @@ class Circle:
         for index in range(shape.bundles):
             self._draw_bundle(index, servers)
 
+    def draw_apart(self) -> None:
+        """Draw servers and stores that stand alone, and actors and learners around them.
+
+        An actor adds to one store. A learner draws from all.
+        """
+        experiment, shape = self.experiment, self.experiment.shape
+        servers = self._draw_servers(self._admission(), own_memory=True)
+        stores = [
+            self._draw_store(
+                f"store-{i}", f"store-{i}", len(range(i, shape.actors, shape.stores)), i
+            )
+            for i in range(shape.stores)
+        ]
+        for index in range(shape.actors):
+            own = stores[index % shape.stores]
+            self._draw_actor(f"actor-{index}", index, servers, own, Pace(None))
+        for index in range(shape.learners):
+            bundle, seed = f"learner-{index}", experiment.seed
+            replay = self.plan.add(
+                f"stores-{index}", bundle, Stores, stores, seed, index, patience=self.patience
+            )
+            mirror = self._draw_mirror(f"mirror-{index}", bundle, KEPT)
+            self._draw_worker(index, bundle, servers, replay, mirror)
+
+    def _admission(self) -> Admission:
+        """Return which gradients count at servers with memory of their own."""
+        shape = self.experiment.shape
+        if shape.asynchronous:
+            return Async(shape.max_staleness)
+        return Quorum(shape.gradients)
+
     def _draw_bundle(self, index: int, servers: Sequence[ParameterServer]) -> None:
         """Draw one worker: actors and a learner with a replay and a mirror between them."""
         shape, bundle = self.experiment.shape, f"bundle-{index}"
         deterministic = self.experiment.deterministic
+        ahead = shape.ahead + self.chaos.delay
+        replay: Replay | Store
+        if self.experiment.memory.capacity:
+            replay = self._draw_store(f"replay-{index}", bundle, shape.actors, index)
+        else:
+            replay = self._draw_queue(index)
+        mirror = self._draw_mirror(f"mirror-{index}", bundle, max(KEPT, ahead + 1))
+        pace = Pace(ahead, exactly=True) if deterministic else Pace(None)
+        if not self.chaos.compute:
+            for actor in range(index * shape.actors, (index + 1) * shape.actors):
+                self._draw_actor(bundle, actor, [mirror], replay, pace)
+        self._draw_worker(index, bundle, servers, replay, mirror)
+
+    def _draw_queue(self, index: int) -> Replay:
+        """Draw a bundle's replay, from which each trajectory is learned once."""
+        shape, deterministic = self.experiment.shape, self.experiment.deterministic
         ahead = shape.ahead + self.chaos.delay
         select: Select = Rounds(shape.actors, first=index * shape.actors)
         if not deterministic:
@@ -144,34 +203,57 @@ class Circle:
         enough = -(-shape.windows // shape.games) + (shape.windows % shape.games > 0)
         room = max(shape.actors * max(shape.ahead, 1), enough)
         capacity = shape.actors * (ahead + 2) + room
-        replay = self.plan.add(
+        return self.plan.add(
             f"replay-{index}",
-            bundle,
+            f"bundle-{index}",
             Replay,
             select,
             capacity,
             self.patience,
             full=None if deterministic else room,
         )
-        mirror = self.plan.add(
-            f"mirror-{index}",
+
+    def _draw_store(self, name: str, bundle: str, actors: int, index: int = 0) -> Store:
+        """Draw an experience store for so many actors."""
+        experiment, net = self.experiment, self.flat.module
+        memory, shape = experiment.memory, experiment.shape
+        assert isinstance(net, Network)
+        height, width = net.mean.shape
+        return self.plan.add(
+            name,
             bundle,
-            Snapshots,
-            Params(self.start.version, self.flat.values.clone()),
-            kept=max(KEPT, ahead + 1),
-            patience=self.patience,
+            Store,
+            memory.capacity,
+            memory.windows,
+            batch_of(experiment)[1],
+            actors * shape.games,
+            net.stack,
+            (height, width),
+            select_of(experiment),
+            limiter_of(experiment, actors),
+            self.patience,
+            experiment.seed,
+            index,
         )
-        pace = Pace(ahead, exactly=True) if deterministic else Pace(None)
-        if not self.chaos.compute:
-            for actor in range(index * shape.actors, (index + 1) * shape.actors):
-                self._draw_actor(bundle, actor, [mirror], replay, pace)
-        self._draw_worker(index, servers, replay, mirror)
+
+    def _draw_mirror(self, name: str, bundle: str, kept: int) -> Snapshots:
+        """Draw what passes parameters on that a learner has pulled."""
+        params = Params(self.start.version, self.flat.values.clone())
+        return self.plan.add(name, bundle, Snapshots, params, kept=kept, patience=self.patience)
 
     def _draw_worker(
-        self, index: int, servers: Sequence[ParameterServer], replay: Replay, mirror: Snapshots
+        self,
+        index: int,
+        bundle: str,
+        servers: Sequence[ParameterServer],
+        replay: Replay | Store | Stores,
+        mirror: Snapshots,
     ) -> None:
-        """Draw a bundle's learner, or one that is in trouble."""
+        """Draw the learner of a bundle, or one that stands alone, or one that is in trouble."""
         shape, algorithm, chaos = self.experiment.shape, self.experiment.algorithm, self.chaos
+        share = 1 if shape.asynchronous else shape.gradients
+        if algorithm.reuses:
+            share = shape.learning
         args = (
             index,
             self.experiment.seed,
@@ -184,10 +266,10 @@ class Circle:
             self.start.version,
             self.start.steps,
             mirror,
-            1 if shape.asynchronous else shape.gradients,
+            share,
             shape.asynchronous,
         )
-        name, bundle = f"learner-{index}", f"bundle-{index}"
+        name = f"learner-{index}"
         slow = chaos.straggler if index == 0 else 0.0
         if chaos.compute:
             self.plan.add(name, bundle, Sleeper, slow or chaos.compute, shape.datapoints, *args)
@@ -201,10 +283,10 @@ class Circle:
         bundle: str,
         index: int,
         sources: Sequence[ParameterServer] | Sequence[Snapshots],
-        replay: Replay,
+        replay: Replay | Store,
         pace: Pace,
     ) -> None:
-        experiment, games = self.experiment, self.games
+        experiment, games, make = self.experiment, self.games, self.make or make_games
         net = self.flat.module
         assert isinstance(net, Network)
         self.plan.add(
@@ -213,7 +295,7 @@ class Circle:
             Actor,
             index,
             experiment.seed,
-            lambda seeds: make_games(experiment.games, seeds),
+            lambda seeds: make(experiment.games, seeds),
             experiment.shape.games,
             experiment.shape.length,
             net,
@@ -223,6 +305,8 @@ class Circle:
             self.tracker,
             pace,
             games[index] if games else None,
+            actors=experiment.shape.players,
+            first_steps=self.start.steps,
         )
 
     def _draw_servers(self, admission: Admission, own_memory: bool) -> list[ParameterServer]:
@@ -240,6 +324,7 @@ class Circle:
                 self.patience,
                 {k: _slice_of(flat, cut, tensors) for k, tensors in _by_name(start.optimizer)},
                 experiment.shape.keep_every if own_memory else 0,
+                experiment.algorithm.target_every,
                 f"server-{i}",
             )
             for i, cut in enumerate(flat.layout.cut(experiment.shape.servers))
@@ -273,8 +358,8 @@ def _draw_tracker(
         every=DETERMINISTIC_EVERY if experiment.deterministic else None,
         first_version=start.version.number,
         steps=start.steps,
-        learners=max(experiment.shape.bundles, 1),
-        marked=experiment.shape.keep_every if experiment.shape.bundles else 0,
+        learners=experiment.shape.learning,
+        marked=experiment.shape.keep_every if experiment.shape.apart else 0,
     )
 
 

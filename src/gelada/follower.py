@@ -233,7 +233,7 @@ class _Film:
             agent,
             self.file(agent.checkpoint.steps),
             self._seconds,
-            policy=self._protocol.policy or "sampled",
+            policy=self._protocol.policy,
             progress=lambda _done, _all: beat(),
             several=True,
             stuck=self._protocol.stuck,

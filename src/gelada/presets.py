@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from gelada.algorithms.a3c import A3C
 from gelada.algorithms.appo import APPO
+from gelada.algorithms.dqn import DQN
 from gelada.envs.games import GameSettings
 from gelada.envs.names import known_games, parse_game
 from gelada.errors import GeladaError, nearest
@@ -46,6 +47,21 @@ class Shape:
     """Steps of random play that measure the input's mean and deviation; they count as steps."""
     deadline: float = 120.0
     """Seconds after which a role that is stuck in its work is named and the run stopped."""
+    learners: int = 0
+    """Learners apart from the actors, around stores and servers that stand alone (0: they live in
+    bundles, or there is one)."""
+    stores: int = 1
+    """Experience stores between actors and learners that are apart."""
+
+    @property
+    def apart(self) -> bool:
+        """Whether servers have memory of their own, apart from any learner's."""
+        return bool(self.bundles or self.learners)
+
+    @property
+    def learning(self) -> int:
+        """Learners of the run."""
+        return max(self.bundles, self.learners, 1)
 
     @property
     def players(self) -> int:
@@ -55,7 +71,7 @@ class Shape:
     @property
     def gradients(self) -> int:
         """Gradients that make a synchronous step."""
-        return self.quorum or self.bundles
+        return self.quorum or self.learning
 
     @property
     def windows(self) -> int:
@@ -66,6 +82,28 @@ class Shape:
     def datapoints(self) -> int:
         """Steps in a learner's batch."""
         return self.windows * self.length
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The experience store of algorithms that learn from each step again and again (Gorila)."""
+
+    capacity: int = 0
+    """Steps kept, of all games of a store together (0: no store, each step is learned once)."""
+    minimum: int = 10_000
+    """Steps in a store before learning begins."""
+    windows: int = 32
+    """Windows in a learner's batch: as many steps with n-step returns."""
+    samples_per_insert: float = 0.0
+    """Windows learned for each step played; who is ahead waits (0: as it comes)."""
+    prioritized: bool = False
+    """Draw windows by their errors (Schaul et al. 2016) instead of all alike."""
+    alpha: float = 0.6
+    """prioritized: exponent of the priorities (0: all alike)."""
+    beta: float = 0.4
+    """prioritized: exponent of the weights that undo the bias (1: all of it)."""
+    keep: bool = False
+    """Save the stores at the end of the run, and go on with them after --resume."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +124,10 @@ class Experiment:
 
     games: GameSettings = field(default_factory=GameSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
-    algorithm: APPO | A3C = field(default_factory=APPO)
+    algorithm: APPO | A3C | DQN = field(default_factory=APPO)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     shape: Shape = field(default_factory=Shape)
+    memory: Memory = field(default_factory=Memory)
     stop: StopRule = field(default_factory=StopRule)
     tracker: TrackerSettings = field(default_factory=TrackerSettings)
     beside: Beside = field(default_factory=Beside)
@@ -99,7 +138,11 @@ class Experiment:
     round old, and nothing timed touches training."""
 
 
-ALGORITHMS: dict[str, type[APPO] | type[A3C]] = {"appo": APPO, "a3c": A3C}
+ALGORITHMS: dict[str, type[APPO] | type[A3C] | type[DQN]] = {
+    "appo": APPO,
+    "a3c": A3C,
+    "dqn": DQN,
+}
 """By the name that ``config.json`` has for them."""
 
 TARGETS = {"breakout": 300, "pong": 10, "riverraid": 4000, "seaquest": 1830, "space_invaders": 700}
@@ -169,6 +212,29 @@ DBA3C_PONG = Experiment(
     stop=StopRule(steps=3_000_000, until_score=18.0),
 )
 
+SMALL_DQN = DQN(
+    n=3,
+    target_every=500,
+    epsilon_end=0.01,
+    epsilon_steps=50_000,
+    lr=1e-3,
+    lr_end=2e-4,
+    anneal_steps=500_000,
+)
+
+DQN_PONG = Experiment(
+    algorithm=replace(SMALL_DQN, double=True, duelling=True),
+    shape=Shape(actors=2, games=8, length=16),
+    memory=Memory(capacity=100_000, minimum=5_000, windows=128, samples_per_insert=4.0),
+    stop=StopRule(steps=2_000_000, until_score=18.0),
+)
+
+GORILA_PONG = replace(
+    DQN_PONG,
+    algorithm=replace(SMALL_DQN, outlier=3.0),
+    shape=Shape(bundles=2, asynchronous=True, servers=2, actors=1, games=8, length=16),
+)
+
 PRESETS: dict[str, Experiment] = {
     "pong": Experiment(stop=DEFAULT_STOP["pong"]),
     "catch": Experiment(
@@ -194,6 +260,59 @@ PRESETS: dict[str, Experiment] = {
         algorithm=A3C(n=9, gradient_clip=1.0, lr=4e-3, anneal_steps=150_000),
         shape=Shape(bundles=2, servers=2, actors=1, games=8, length=9, random_steps=512),
         stop=StopRule(steps=300_000, until_score=0.95),
+    ),
+    "dqn-pong": DQN_PONG,
+    "apex-pong": replace(
+        DQN_PONG,
+        algorithm=replace(SMALL_DQN, double=True, duelling=True, explore="ladder"),
+        memory=replace(DQN_PONG.memory, prioritized=True),
+    ),
+    "gorila-pong": GORILA_PONG,
+    "gorila-breakout": replace(
+        GORILA_PONG,
+        games=GameSettings(game="breakout"),
+        algorithm=replace(SMALL_DQN, outlier=3.0, epsilon_steps=500_000, anneal_steps=10_000_000),
+        memory=replace(GORILA_PONG.memory, capacity=250_000),
+        stop=StopRule(steps=10_000_000),
+    ),
+    "gorila-catch": Experiment(
+        games=GameSettings(game="catch", size=10),
+        network=NetworkSettings(torso="tiny", width=64, stack=1, precision="float32"),
+        algorithm=DQN(
+            n=3,
+            target_every=50,
+            epsilon_end=0.01,
+            epsilon_steps=6_000,
+            lr=2e-3,
+            lr_end=5e-4,
+            anneal_steps=16_000,
+        ),
+        shape=Shape(
+            bundles=2, asynchronous=True, servers=2, actors=1, games=8, length=16, random_steps=512
+        ),
+        memory=Memory(capacity=20_000, minimum=500, windows=64, samples_per_insert=2.0),
+        stop=StopRule(steps=150_000, until_score=0.95),
+    ),
+    "gorila-paper": Experiment(
+        games=GameSettings(game="breakout", size=84, noop_max=31),
+        network=NetworkSettings(torso="nature", width=512, layer_norm=False),
+        algorithm=DQN(
+            target_every=60_000, outlier=3.0, epsilon_steps=1_000_000, lr=1e-3, lr_end=1e-3
+        ),
+        optimizer=OptimizerSettings(optimizer="adagrad"),
+        shape=Shape(
+            bundles=100,
+            asynchronous=True,
+            max_staleness=100,
+            servers=31,
+            actors=1,
+            games=1,
+            length=4,
+            keep_every=1000,
+        ),
+        memory=Memory(capacity=1_000_000, minimum=50_000, samples_per_insert=8.0),
+        stop=StopRule(steps=50_000_000),
+        tracker=TrackerSettings(keep_checkpoints=0),
     ),
     "dba3c-breakout-paper": Experiment(
         games=GameSettings(

@@ -10,13 +10,15 @@ import json
 import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, median, quantiles, stdev
 from typing import Any, NamedTuple
 
-from gelada.agent import Policy
+from gelada.agent import Policy, describe
 from gelada.checkpoint import write_whole
 from gelada.envs.games import GameSettings
 from gelada.errors import GeladaError, nearest
+from gelada.scores import baselines, normalised
+from gelada.starts import in_words
 from gelada.types import Version
 
 
@@ -24,8 +26,10 @@ from gelada.types import Version
 class Protocol:
     """A named way to measure. What is None is as in the run.
 
-    ``stuck`` is the limit of a `gelada.envs.stuck.StuckGuard`, None for no guard; ``policy`` the
-    protocol's own policy, if it has one; ``max_frames`` counts emulator frames.
+    ``noop_max`` is one more than the most no-ops, as in `GameSettings`; ``max_frames`` counts
+    emulator frames; ``stuck`` is the limit of a `gelada.envs.stuck.StuckGuard`, None for no guard;
+    ``policy`` the protocol's own policy, if it has one; with ``starts`` games begin at the moments
+    of a file (`gelada.starts`), and ``max_frames`` counts the frames before them too.
     """
 
     name: str
@@ -36,6 +40,7 @@ class Protocol:
     max_frames: int | None = None
     stuck: int | None = None
     policy: Policy | None = None
+    starts: bool = False
 
     def settings(self, games: GameSettings) -> GameSettings:
         """Return how games are played under this protocol by an agent trained on ``games``.
@@ -61,7 +66,7 @@ PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
         Protocol("training", 100, "games as in training"),
-        Protocol("noop", 30, "no-op starts (Mnih et al. 2015)", 0.0, 30, 18_000),
+        Protocol("noop", 30, "no-op starts (Mnih et al. 2015)", 0.0, 31, 18_000),
         Protocol("sticky", 100, "sticky actions (Machado et al. 2018)", 0.25, 0, 108_000),
         Protocol(
             "dba3c",
@@ -70,6 +75,9 @@ PROTOCOLS = {
             max_frames=160_000,
             stuck=30,
             policy="greedy",
+        ),
+        Protocol(
+            "human", 100, "from moments of games (Nair et al. 2015)", 0, 0, 108_000, starts=True
         ),
     )
 }
@@ -110,6 +118,7 @@ class Evaluation:
     width: int  # units of the hidden layer that the network's heads look at
     episodes: int  # asked for
     games: tuple[Played, ...]
+    starts: dict[str, Any] | None = None  # what `gelada.starts.Starts.name` says, if it has them
 
     @property
     def interrupted(self) -> bool:
@@ -143,6 +152,24 @@ class Evaluation:
         return median(self.scores) if self.games else math.nan
 
     @property
+    def quartiles(self) -> tuple[float, float]:
+        """Lower and upper quartile, ends included (method 7 of Hyndman and Fan 1996).
+
+        nan below two games.
+        """
+        if len(self.games) < 2:
+            return math.nan, math.nan
+        lower, _, upper = quantiles(self.scores, n=4, method="inclusive")
+        return lower, upper
+
+    @property
+    def human_normalised(self) -> float | None:
+        """Human-normalised mean in per cent; None without games or without reference scores."""
+        if not self.games:
+            return None
+        return normalised(self.mean, self.settings.game, self.protocol.starts)
+
+    @property
     def min(self) -> float:
         """Lowest score; nan without games."""
         return min(self.scores, default=math.nan)
@@ -158,13 +185,19 @@ class Evaluation:
         if not self.games:
             return [f"{settings.game}: interrupted before the first game was over"]
         cut = sum(game.truncated for game in self.games)
+        own = self.protocol.episodes
+        kind = "games, each from one start" if self.starts else "full games"
+        instead = f" instead of {own}" if self.episodes != own else ""
         lines = [
             f"{settings.game} after {self.steps:,} steps: mean {self.mean:.2f} ± "
-            f"{self.standard_error:.2f} (standard error), median {self.median:g}, "
-            f"min {self.min:g}, max {self.max:g}",
-            f"protocol {self.protocol.name}: {self.protocol.about}; {count} full games, raw "
-            f"rewards, {self.policy} policy, {self.actions} actions, seed {self.seed}",
+            f"{self.standard_error:.2f} (standard error), median {self.median:g}, quartiles "
+            f"{self.quartiles[0]:g} and {self.quartiles[1]:g}, min {self.min:g}, max {self.max:g}",
+            *self._beside_a_human(),
+            f"protocol {self.protocol.name}: {self.protocol.about}; {count} {kind}{instead}, raw "
+            f"rewards, {describe(self.policy)}, {self.actions} actions, seed {self.seed}",
         ]
+        if self.starts:
+            lines.append(in_words(self.starts))
         if settings.game != "catch":
             lines += _emulator_lines(settings, cut)
         if self.protocol.stuck is not None:
@@ -184,6 +217,9 @@ class Evaluation:
         """Return everything as JSON values; a statistic that does not exist is None."""
         names = ("mean", "standard_error", "median", "min", "max")
         numbers = {name: getattr(self, name) for name in names}
+        numbers["lower_quartile"], numbers["upper_quartile"] = self.quartiles
+        pair = baselines(self.settings.game, self.protocol.starts)
+        random, human = pair or (None, None)
         return {
             "protocol": self.protocol.name,
             "about": self.protocol.about,
@@ -196,11 +232,17 @@ class Evaluation:
             "seed": self.seed,
             "episodes": len(self.games),
             "episodes_asked": self.episodes,
-            "full_games": True,
+            "episodes_of_protocol": self.protocol.episodes,
+            "interrupted": self.interrupted,
+            "full_games": self.starts is None,
+            "starts": self.starts,
             "raw_rewards": True,
             "action_set_size": self.actions,
             "settings": asdict(self.settings),
             **{name: None if math.isnan(value) else value for name, value in numbers.items()},
+            "human_normalised": self.human_normalised,
+            "random_score": random,
+            "human_score": human,
             "scores": self.scores,
             "lengths": self.lengths,
             "truncated": [game.truncated for game in self.games],
@@ -209,11 +251,27 @@ class Evaluation:
         }
 
     def save(self, folder: Path) -> Path:
-        """Write ``eval/<steps>-<protocol>.json`` into a run's folder; return its path."""
+        """Write ``eval/<steps>-<protocol>.json`` into a run's folder; return its path.
+
+        An interrupted evaluation has ``-interrupted`` in its name, so it never takes the place of
+        a complete one.
+        """
         path = evaluation_file(folder, self.steps, self.protocol.name)
+        if self.interrupted:
+            path = path.with_stem(f"{path.stem}-interrupted")
         path.parent.mkdir(exist_ok=True)
         write_whole(path, (json.dumps(self.as_dict(), indent=1) + "\n").encode())
         return path
+
+    def _beside_a_human(self) -> list[str]:
+        """Say the human-normalised score, if the game has one."""
+        pair, share = baselines(self.settings.game, self.protocol.starts), self.human_normalised
+        if pair is None or share is None:
+            return []
+        return [
+            f"human-normalised score {share:.1f} % (random play, {pair[0]:g}, is 0 %; a human, "
+            f"{pair[1]:g}, is 100 %)"
+        ]
 
     def _table(self) -> list[str]:
         rows = [self.scores[i : i + 10] for i in range(0, len(self.games), 10)]

@@ -27,13 +27,15 @@ from gelada.draw import draw
 from gelada.envs.games import Games
 from gelada.errors import CannotWrite, Closed, GeladaError, Lost, Stalled
 from gelada.events import Events
+from gelada.experience import store_bytes
 from gelada.follow import Followers
+from gelada.memory import available_memory, check_memory
 from gelada.place.cluster import Cluster
 from gelada.place.plan import Active
 from gelada.place.threads import Threads
 from gelada.presets import Experiment
 from gelada.roles.tracker import Status, Tracker
-from gelada.saving import LearnerSaver, SliceSaver
+from gelada.saving import LearnerSaver, SliceSaver, load_stores, save_stores
 from gelada.start import Start, begin, begin_again, open_games
 
 if TYPE_CHECKING:
@@ -106,9 +108,15 @@ def train(
             start = begin(experiment, games)
             about = {**describe_machine(), "precision": start.precision, "chaos": str(chaos)}
             config = Config(name, experiment, start.actions, about)
+        if needed := store_bytes(experiment, start.statistics.mean.shape):
+            log(f"the experience stores take {needed / 2**20:,.0f} MiB")
+            if cluster is None:
+                check_memory(needed, available_memory())
         run = Run(experiment, folder, config, start, began, chaos, log)
         place = run.on_threads(games) if cluster is None else run.on_ray(cluster)
         stack.callback(place.close)
+        if resume and experiment.memory.keep:
+            load_stores(place.roles, folder, log)
         if not resume:  # not before: a cluster that is too small leaves the folder empty
             write_config(folder, config)
         return run.watch_over(place, watch, cluster)
@@ -136,6 +144,11 @@ class Run:
 
     def on_ray(self, cluster: Cluster) -> Ray:
         """Return the run's roles in processes of the cluster that this process has joined."""
+        if self.experiment.memory.keep:
+            raise GeladaError(
+                "--keep with --on ray: stores live on other hosts than the run's folder; leave it "
+                "out, and a resumed run fills them anew"
+            )
         from gelada.place.ray.place import Drawn, Ray
 
         def drawn(start: Start) -> Drawn:
@@ -223,6 +236,8 @@ class Run:
             try:
                 failure = _save_last(saver, tracker, hung)
                 self.status = tracker.status()
+                if self.experiment.memory.keep and not hung:
+                    save_stores(place.roles, self.folder, self.log)
             except Lost as error:
                 failure = None
                 self.log(f"the newest version could not be saved: {error}")
@@ -242,8 +257,8 @@ class Run:
     def _shrink(self, place: Threads | Ray) -> None:
         """Let steps take the gradients of the learners that are there."""
         shape = self.experiment.shape
-        if shape.bundles and not shape.asynchronous:
-            count = max(min(shape.gradients, shape.bundles - place.away), 1)
+        if shape.apart and not shape.asynchronous:
+            count = max(min(shape.gradients, shape.learning - place.away), 1)
             for name, role in place.roles.items():
                 if name.startswith("server-"):
                     role.need(count)
@@ -286,7 +301,7 @@ def _saver(
 ) -> LearnerSaver | SliceSaver:
     """Return who saves: the learner between its rounds, or whoever watches over the servers."""
     tracker = place.roles["tracker"]
-    if not experiment.shape.bundles:
+    if not experiment.shape.apart:
         return LearnerSaver(place.roles["learner-0"])
     servers = [role for name, role in place.roles.items() if name.startswith("server-")]
     mixed = experiment.shape.asynchronous

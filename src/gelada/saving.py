@@ -1,14 +1,17 @@
-"""Checkpoints of a circle whose servers own the parameters: put together from their slices."""
+"""What a run leaves behind to go on from: checkpoints put together from slices, and experience."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from gelada.algorithms.algorithm import Algorithm
 from gelada.roles.learner import Learner
 from gelada.roles.parameter_server import OptimizerState, ParameterServer
+from gelada.roles.store import Store
 from gelada.roles.tracker import Tracker
 from gelada.types import Aux, Params, Version
 
@@ -111,3 +114,36 @@ def aux_at(algorithm: Algorithm, steps: int) -> Aux:
     aux: dict[str, torch.Tensor] = algorithm.start()
     algorithm.after(aux, {}, steps)
     return aux
+
+
+def save_stores(roles: Mapping[str, Any], folder: Path, log: Callable[[str], None]) -> None:
+    """Save the experience stores of a run that has ended.
+
+    Raises:
+        CannotWrite: if the disk is full; what was saved before is kept.
+    """
+    for name, store in _stores(roles):
+        log(f"saving {store.depth:,} steps of experience")
+        store.save(folder / STORES / name)
+
+
+def load_stores(roles: Mapping[str, Any], folder: Path, log: Callable[[str], None]) -> None:
+    """Fill the experience stores with what the run before has saved.
+
+    Raises:
+        GeladaError: if it is damaged, or of stores with other settings.
+    """
+    for name, store in _stores(roles):
+        if (folder / STORES / name).exists():
+            store.load(folder / STORES / name)
+            log(f"{name}: {store.depth:,} steps of experience are back")
+        else:
+            log(f"{name}: no experience was saved; it begins empty")
+
+
+STORES = "stores"
+"""Folder of a run where its stores are saved, if that was asked for."""
+
+
+def _stores(roles: Mapping[str, Any]) -> list[tuple[str, Store]]:
+    return [(name, role) for name, role in roles.items() if isinstance(role, Store)]

@@ -12,7 +12,7 @@ import torch
 
 from gelada.checkpoint import newest_checkpoint
 from gelada.config import Config
-from gelada.envs.games import Games, make_games
+from gelada.envs.games import Games, MakeGames, make_games
 from gelada.nets.network import InputStatistics, Network, Precision, measure_input
 from gelada.nets.precision import faster_precision, native_precision
 from gelada.presets import Experiment
@@ -34,17 +34,21 @@ class Start(NamedTuple):
     counters: State
 
 
-def open_games(experiment: Experiment, actors: int | None = None) -> list[Games]:
+def open_games(
+    experiment: Experiment, actors: int | None = None, make: MakeGames | None = None
+) -> list[Games]:
     """Return the games of each actor (the emulator takes a tenth of a second to load each).
 
     Args:
         experiment: all settings.
         actors: how many of them, all by default.
+        make: loads them (default: `make_games`).
     """
     count, seed = experiment.shape.games, experiment.seed
     actors = experiment.shape.players if actors is None else actors
+    make = make or make_games
     return [
-        make_games(experiment.games, game_seeds(seed, "games", count, index, 0, 0))
+        make(experiment.games, game_seeds(seed, "games", count, index, 0, 0))
         for index in range(actors)
     ]
 

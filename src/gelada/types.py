@@ -59,8 +59,9 @@ class Batch(NamedTuple):
     """``N`` windows of streams on the learner's device: Replay → Learner.
 
     The fields of a `Trajectory` as tensors, windows first, and what a replay adds: ``keys`` with
-    their ``generations`` (a key whose generation has changed names another window by now) and
-    importance ``weights``.
+    their ``generations`` (a key whose generation has changed names another window by now),
+    importance ``weights``, and how many steps are ``fresh``: a learner counts the environment's
+    steps by them, since a store hands out a step several times or never.
     """
 
     frames: torch.Tensor  # uint8[N, T + K, H, W]
@@ -76,6 +77,7 @@ class Batch(NamedTuple):
     keys: torch.Tensor  # int64[N]
     generations: torch.Tensor  # int64[N]
     weights: torch.Tensor  # float32[N]
+    fresh: torch.Tensor  # int64, a scalar: environment steps added since the sample before
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on ``device`` (itself if it is there)."""
@@ -131,6 +133,7 @@ class Traffic(NamedTuple):
     dropped: int = 0  # gradients that no server counted
     torn: int = 0  # gradients that some servers counted and others dropped
     moved: int = 0  # bytes of gradients and parameters, both ways
+    outliers: int = 0  # gradients that the learner itself dropped for their loss
 
 
 class Update(NamedTuple):

@@ -11,6 +11,7 @@ import torch
 
 from conftest import make_net, random_trajectory
 from gelada.algorithms.a3c import A3C, Whole
+from gelada.algorithms.algorithm import Explore
 from gelada.envs.stacking import stack_at
 from gelada.nets.network import NetworkSettings
 from gelada.roles.replay import as_batch
@@ -245,7 +246,7 @@ def test_the_entropy_weight_of_the_moment_is_the_one_that_counts() -> None:
 def test_acting_adds_the_noise_to_the_logits_and_takes_the_best() -> None:
     net, algorithm = make_net(), A3C()
     stacks = torch.randn(20, 3, 10, 5, generator=torch.Generator().manual_seed(6))
-    noise = algorithm.noise((20, 3), torch.Generator().manual_seed(7))
+    noise = algorithm.noise((20, 3), torch.Generator().manual_seed(7), Explore())
     actions, scores = algorithm.act(net, stacks, noise)
     assert torch.equal(scores, net(stacks)["policy"])
     assert torch.equal(actions, (scores + noise).argmax(dim=1))

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from conftest import make_net, random_trajectory
+from gelada.algorithms.algorithm import Explore
 from gelada.algorithms.appo import APPO, Minibatch
 from gelada.envs.stacking import stack_at
 from gelada.nets.network import NetworkSettings
@@ -204,7 +205,7 @@ def test_rewards_are_learned_from_by_their_sign() -> None:
 def test_actions_are_drawn_from_the_policy() -> None:
     algorithm, draws = APPO(), 40_000
     logits = torch.tensor([0.0, 1.0, -1.0, 2.0])
-    noise = algorithm.noise((draws, 4), torch.Generator().manual_seed(5))
+    noise = algorithm.noise((draws, 4), torch.Generator().manual_seed(5), Explore())
     drawn = (logits + noise).argmax(dim=1)
     policy = logits.double().softmax(dim=0).numpy()
     counts = np.bincount(drawn, minlength=4)
@@ -215,7 +216,7 @@ def test_actions_are_drawn_from_the_policy() -> None:
 def test_acting_adds_the_noise_to_the_logits_and_takes_the_best() -> None:
     net, algorithm = make_net(), APPO()
     stacks = torch.randn(20, 3, 10, 5, generator=torch.Generator().manual_seed(6))
-    noise = algorithm.noise((20, 3), torch.Generator().manual_seed(7))
+    noise = algorithm.noise((20, 3), torch.Generator().manual_seed(7), Explore())
     actions, scores = algorithm.act(net, stacks, noise)
     assert torch.equal(scores, net(stacks)["policy"])
     assert torch.equal(actions, (scores + noise).argmax(dim=1))

@@ -74,7 +74,7 @@ def test_catch_is_learned_in_bundles(tmp_path: Path, way: str) -> None:
     assert status.games > 50
     assert status.steps < 300_000
     assert status.workers is not None
-    counted, dropped, torn, _ = status.workers.traffic
+    counted, dropped, torn, *_ = status.workers.traffic
     assert status.workers.updates <= counted + dropped + torn + shape.bundles
     if chaos.straggler:  # whatever it computes comes too late
         assert dropped > 0

@@ -172,7 +172,8 @@ def test_the_smallest_frame_leaves_one_pixel_and_a_smaller_one_is_refused(torso:
     settings = NetworkSettings(torso=torso, width=8, stack=2)
     net = make_net(settings, (side, side))
     layers = TORSOS[torso]
-    assert net.torso.hidden.in_features == (layers[-1].filters if layers else 2)
+    filters = layers[-1].filters if layers else 2
+    assert net.torso.hidden.in_features == (32 if torso == "resnet" else filters)
     with pytest.raises(ValueError, match=rf"\({side - 1}, {side}\) are too small for the torso"):
         make_net(settings, (side - 1, side))
     with pytest.raises(ValueError, match=rf"\({side}, {side - 1}\) are too small for the torso"):
@@ -202,3 +203,55 @@ def test_outputs_count_every_layer_and_the_places_that_pooling_keeps() -> None:
     pooled = 32 * 40 * 40 + 32 * 18 * 18 + 64 * 7 * 7
     paper = colour_net(PAPER, (84, 84), "float32").torso.outputs
     assert paper == copied + convolved + 3 * pooled + 128
+
+
+def numpy_convolution(x: Array, weight: Array, bias: Array) -> Array:
+    """3x3, with a border of zeros, so that the size stays."""
+    patches = sliding_window_view(np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)]), (3, 3), axis=(2, 3))
+    return np.einsum("mcyxij,fcij->mfyx", patches, weight, optimize=True) + bias[:, None, None]
+
+
+def numpy_pooling(x: Array) -> Array:
+    """Maximum of 3x3 around every second pixel, beginning with the first."""
+    room = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=-np.inf)
+    return sliding_window_view(room, (3, 3), axis=(2, 3))[:, :, ::2, ::2].max(axis=(4, 5))
+
+
+@pytest.mark.parametrize("side", [12, 21])
+def test_resnet_is_the_plain_numpy_form(side: int) -> None:
+    settings = NetworkSettings(torso="resnet", width=24, stack=2, layer_norm=False)
+    net = make_net(settings, (side, side), HEADS)
+    with torch.no_grad():
+        for name, parameter in net.torso.named_parameters():
+            if name.endswith("bias"):
+                parameter.copy_(torch.linspace(-0.3, 0.3, parameter.numel()))
+    weights = {k: v.detach().double().numpy() for k, v in net.torso.named_parameters()}
+    stacks = torch.randn(3, 2, side, side, generator=torch.Generator().manual_seed(4))
+    x = stacks.double().numpy()
+    for section in range(3):
+
+        def layer(number: int, x: Array, section: int = section) -> Array:
+            name = f"residual.sections.{section}.{number}"
+            return numpy_convolution(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
+
+        x = numpy_pooling(layer(0, x))
+        for one in (1, 3):
+            x = x + layer(one + 1, np.maximum(layer(one, np.maximum(x, 0.0)), 0.0))
+    flat = np.maximum(x, 0.0).reshape(3, -1)
+    want = np.maximum(flat @ weights["hidden.weight"].T + weights["hidden.bias"], 0.0)
+    assert np.abs(want).mean() > 0.1
+    np.testing.assert_allclose(net.features(stacks).detach(), want, rtol=1e-3, atol=1e-3)
+
+
+def test_resnet_and_dqn2013_have_the_papers_parameters() -> None:
+    def count(torso: Any) -> int:
+        settings = NetworkSettings(torso=torso, width=256, layer_norm=False)
+        net = make_net(settings, (84, 84), {"policy": 18, "value": 1})
+        return sum(p.numel() for p in net.parameters())
+
+    heads = 257 * 19
+    sections = [(4, 16), (16, 32), (32, 32)]
+    residual = sum(9 * a * b + b + 4 * (9 * b * b + b) for a, b in sections)
+    assert count("resnet") == residual + (11 * 11 * 32 + 1) * 256 + heads
+    first, second = 8 * 8 * 4 * 16 + 16, 4 * 4 * 16 * 32 + 32
+    assert count("dqn2013") == first + second + (9 * 9 * 32 + 1) * 256 + heads

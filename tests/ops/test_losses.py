@@ -108,6 +108,26 @@ def test_value_loss_and_its_gradient(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(gradient_of(found, values), slope, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("error", "loss", "slope"),
+    [
+        (0.0, 0.0, 0.0),
+        (0.6, 0.18, 0.6),
+        (-0.6, 0.18, -0.6),
+        (1.0, 0.5, 1.0),
+        (-1.0, 0.5, -1.0),
+        (4.0, 3.5, 1.0),
+        (-4.0, 3.5, -1.0),
+    ],
+)
+def test_huber_is_half_the_square_and_then_straight(
+    error: float, loss: float, slope: float
+) -> None:
+    assert losses.huber(torch.tensor([error])).item() == pytest.approx(loss)
+    found = gradient_of(lambda e: losses.huber(e).sum(), np.array([error]))
+    assert found[0] == pytest.approx(slope)
+
+
 def slow_log_softmax(logits: Array) -> Array:
     return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 

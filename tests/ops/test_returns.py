@@ -148,6 +148,45 @@ def test_on_policy_vtrace_targets_are_those_of_gae(seed: int, length: int, lam: 
     np.testing.assert_allclose(found.targets, want.targets, rtol=1e-4, atol=1e-5)
 
 
+def slow_lambda_return(w: Window, s: int, gamma: float, lam: float) -> float:
+    """(1 - lam) sum_n lam^(n-1) G^(n) + lam^(L-1) G^(L), up to the end (Peng & Williams 1996)."""
+    left = max(len(steps_from(w, s)), 1)
+    total = sum(
+        (1 - lam) * lam ** (n - 1) * slow_return(w, s, s + n, gamma) for n in range(1, left)
+    )
+    return float(total + lam ** (left - 1) * slow_return(w, s, s + left, gamma))
+
+
+@given(
+    seed=seeds,
+    length=sizes,
+    gamma=st.sampled_from([0.0, 0.9, 1.0]),
+    lam=st.sampled_from([0.0, 0.4, 0.9, 1.0]),
+)
+def test_lambda_returns_are_a_mixture_of_n_step_returns(
+    seed: int, length: int, gamma: float, lam: float
+) -> None:
+    w = Window(seed, length)
+    found = returns.q_lambda(*w.tensors(), gamma, lam)[0]
+    want = [slow_lambda_return(w, s, gamma, lam) for s in range(length)]
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+
+
+@given(seed=seeds, length=sizes, gamma=st.sampled_from([0.0, 0.9, 1.0]))
+def test_partial_returns_with_the_value_after_them_are_n_step_returns(
+    seed: int, length: int, gamma: float
+) -> None:
+    w = Window(seed, length)
+    rewards, values, *ends = w.tensors()
+    partial = returns.partial_n_step(rewards, *ends, gamma)
+    after = int(partial.after)
+    assert after == len(steps_from(w, 0))
+    found = float(partial.rewards) + float(partial.discounts) * w.v[after]
+    assert found == pytest.approx(slow_return(w, 0, length, gamma), rel=1e-4, abs=1e-5)
+    whole = returns.n_step(rewards, values, *ends, gamma, length)[0, 0]
+    assert found == pytest.approx(float(whole), rel=1e-4, abs=1e-5)
+
+
 def all_functions(w: Window) -> dict[str, torch.Tensor]:
     """Return the targets, and the advantages, of all functions: float32[T] by name."""
     arguments = w.tensors()
@@ -156,6 +195,7 @@ def all_functions(w: Window) -> dict[str, torch.Tensor]:
     vtrace = returns.vtrace(*arguments, log_ratios, 0.9, 0.8)
     return {
         "n_step": returns.n_step(*arguments, 0.9, 20)[0],
+        "q_lambda": returns.q_lambda(*arguments, 0.9, 0.8)[0],
         "gae": gae.targets[0],
         "gae advantage": gae.advantages[0],
         "vtrace": vtrace.targets[0],
@@ -183,7 +223,7 @@ def test_a_truncated_step_has_advantage_0_and_its_value_as_target() -> None:
     w.truncated[3] = True
     w.r[3] = 1e6  # the reward of a step that does not count
     found = all_functions(w)
-    for name in ("n_step", "gae", "vtrace"):
+    for name in ("n_step", "q_lambda", "gae", "vtrace"):
         assert found[name][3].item() == np.float32(w.v[3])
     assert found["gae advantage"][3].item() == 0.0
     assert found["vtrace advantage"][3].item() == 0.0
@@ -196,7 +236,7 @@ def test_the_step_before_a_truncated_one_bootstraps_from_its_observation() -> No
     w.log_ratio[:] = 0.0
     one_step = w.r[2] + 0.9 * w.v[3]
     found = all_functions(w)
-    for name in ("n_step", "gae", "vtrace"):
+    for name in ("n_step", "q_lambda", "gae", "vtrace"):
         assert found[name][2].item() == pytest.approx(one_step, rel=1e-5)
     for name in ("gae advantage", "vtrace advantage"):
         assert found[name][2].item() == pytest.approx(one_step - w.v[2], rel=1e-5)

@@ -134,6 +134,17 @@ def test_a_lost_server_or_learner_takes_all_back_to_the_newest_checkpoint(
     assert_restored(run, 2)
 
 
+def test_what_only_answers_may_be_lost_often_while_others_work(begin: Begin) -> None:
+    from gelada.place.ray.place import TRIES
+
+    run = begin("catch", "--until-score", 2)
+    for _ in range(TRIES + 2):
+        assert hit(run, "SIGKILL", "tracker")["kind"] == "tracker"
+    run.process.send_signal(signal.SIGINT)
+    assert run.end()[0] == 130
+    assert_restored(run, TRIES + 2)
+
+
 def listening(process: psutil.Process) -> set[tuple[str, int]]:
     """Return the addresses and ports at which a process listens."""
     try:

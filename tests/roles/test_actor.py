@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from conftest import make_net
+from gelada.algorithms.algorithm import Explore
 from gelada.algorithms.appo import APPO
 from gelada.envs.catch import CatchGames
 from gelada.envs.games import Step
@@ -334,3 +335,37 @@ def test_a_bfloat16_actor_sees_and_acts_in_bfloat16() -> None:
     policy = scene.net(scene.net.see(torch.from_numpy(plain)))["policy"].log_softmax(1)
     want = policy[torch.arange(B), torch.from_numpy(sent.actions[:, 0])].detach()
     np.testing.assert_allclose(sent.log_probs[:, 0], want, atol=0.1)
+
+
+class Asking(APPO):
+    """APPO that keeps what the actor says about exploring."""
+
+    asked: ClassVar[list[Explore]] = []
+
+    def noise(self, shape: Any, generator: torch.Generator, explore: Explore) -> torch.Tensor:
+        self.asked.append(explore)
+        return super().noise(shape, generator, explore)
+
+
+def test_it_says_who_explores_and_after_how_many_steps_of_all() -> None:
+    scene = Scene()
+    Asking.asked.clear()
+    actor = Actor(
+        2,
+        1,
+        lambda seeds: Script(),
+        B,
+        T,
+        scene.net,
+        Asking(),
+        scene.servers,
+        scene.sink,
+        scene.sink,
+        Pace(None),
+        actors=5,
+        first_steps=1000,
+    )
+    for _ in range(3):
+        actor.step()
+    rounds = [Explore(actor=2, actors=5, steps=1000 + r * B * T * 5) for r in range(3)]
+    assert Asking.asked == rounds

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gelada.agent import Policy
 from gelada.envs.ale import AleGame
-from gelada.envs.games import GameSettings, Step
+from gelada.envs.games import GameSettings, Step, make_games
 from gelada.errors import GeladaError
 from gelada.protocols import PROTOCOLS, Played
 from gelada.roles import evaluator
@@ -270,3 +270,108 @@ def test_an_error_in_one_thread_ends_the_evaluation() -> None:
 
     with pytest.raises(RuntimeError, match="no action"):
         evaluate(Broken(), episodes=5)
+
+
+class Endless:
+    """Games that only the frame limit ends; a point per step."""
+
+    actions = 3
+    action_names = ("NOOP", "FIRE", "UP")
+    frame_shape = (10, 5)
+
+    def __init__(self, settings: GameSettings, count: int) -> None:
+        self.count, self._settings = count, settings
+        self._played = 0
+        self._frames: Bytes = np.zeros((count, *self.frame_shape), dtype=np.uint8)
+        self._ones = np.ones(count, dtype=np.float32)
+
+    def reset(self) -> Bytes:
+        return self._frames
+
+    def step(self, actions: Ints) -> Step:
+        self._played += self._settings.frame_skip
+        cut = self._played >= self._settings.max_frames
+        self._played *= not cut
+        over, never = np.full(self.count, cut), np.zeros(self.count, dtype=bool)
+        return Step(self._frames, self._ones, never, over, over, never)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"), [("training", 300), ("noop", 4500), ("sticky", 27_000), ("dba3c", 40_000)]
+)
+def test_the_frame_limit_is_the_protocols(
+    name: str, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Stubborn()
+    agent.games = replace(BREAKOUT, max_frames=1200, sticky=0.5, noop_max=7, life_loss_ends=True)
+    asked = set()
+
+    def make(settings: GameSettings, seeds: Ints) -> Endless:
+        asked.add(settings)
+        return Endless(settings, len(seeds))
+
+    monkeypatch.setattr(evaluator, "make_games", make)
+    got = evaluate(agent, name, episodes=2)
+    assert asked == {PROTOCOLS[name].settings(agent.games)}
+    assert [(game.steps, game.score, game.truncated) for game in got.games] == [
+        (steps, steps, True)
+    ] * 2
+
+
+def test_a_real_game_is_cut_at_18_000_frames_of_the_noop_protocol() -> None:
+    """Breakout waits for ever for an agent that never presses FIRE, once its first ball is lost."""
+    agent = Scripted(replace(BREAKOUT, fire_on_life_loss=False))
+    agent.act = lambda observations, *_: np.zeros(len(observations), dtype=np.int64)
+    got = evaluate(agent, "noop", episodes=1)
+    assert [(game.steps, game.truncated) for game in got.games] == [(18_000 // 4, True)]
+    assert "cut off at 18,000 frames (1 games were)" in "\n".join(got.lines())
+
+
+@pytest.mark.parametrize(("name", "most", "rounds"), [("noop", 30, 40), ("sticky", 0, 2)])
+def test_games_begin_after_as_many_noops_as_the_protocol_says(
+    name: str, most: int, rounds: int
+) -> None:
+    """Freeway's cars tell how many frames have passed. Games of one step, four side by side."""
+    freeway = GameSettings(game="freeway", max_frames=4)
+    settings = replace(PROTOCOLS[name].settings(freeway), max_frames=4)
+    alone = AleGame(replace(freeway, noop_max=0, frame_skip=1, max_frames=100), 1)
+    passed = [alone.reset(), *(alone.step(0).frame for _ in range(35))]
+    number = {frame.tobytes(): noops for noops, frame in enumerate(passed)}
+    assert len(number) == 36
+    games = make_games(settings, game_seeds(1, "no-ops", 4))
+    first = [games.reset()]
+    noops = np.zeros(4, dtype=np.int64)
+    first += [games.step(noops).frames for _ in range(rounds - 1)]
+    found = [number[frame.tobytes()] for frames in first for frame in frames]
+    assert (min(found), max(found)) == (0, most)
+    deviation = np.sqrt(((most + 1) ** 2 - 1) / 12)
+    assert abs(np.mean(found) - most / 2) <= 3 * deviation / np.sqrt(len(found))
+
+
+@pytest.mark.parametrize(("name", "rate"), [("sticky", 0.25), ("noop", 0.0)])
+def test_actions_stick_as_often_as_the_protocol_says(name: str, rate: float) -> None:
+    """Frame by frame: did the emulator do the chosen action, or once more the one before?
+
+    A second emulator without sticky actions shows what either would do to the console's memory.
+    """
+    settings = replace(PROTOCOLS[name].settings(GameSettings(game="freeway")), frame_skip=1)
+    game, sure = AleGame(settings, 3), AleGame(replace(settings, sticky=0.0), 4)
+    game.reset()
+    before, stuck = 0, []
+    for action in np.random.default_rng(1).integers(game.actions, size=1000).tolist():
+        now, memory = game.clone(), {}
+        for possible in (action, before):
+            sure.restore(now)
+            sure.step(possible)
+            memory[possible] = sure._ale.getRAM().tobytes()
+        game.step(action)
+        done = game._ale.getRAM().tobytes()
+        if action != before:
+            assert memory[action] != memory[before]
+            stuck.append(done == memory[before])
+        if done == memory[action]:
+            before = action
+        else:
+            assert done == memory[before]
+    assert len(stuck) > 600
+    assert abs(np.mean(stuck) - rate) <= 3 * np.sqrt(rate * (1 - rate) / len(stuck))

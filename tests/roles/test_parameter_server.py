@@ -11,7 +11,7 @@ import torch
 from gelada.errors import Closed, Deadline, GeladaError
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.admission import Quorum
-from gelada.roles.parameter_server import REPEATED, ParameterServer
+from gelada.roles.parameter_server import REPEATED, TARGET, ParameterServer
 from gelada.types import Gradient, Version
 
 SIZE = 64
@@ -323,3 +323,47 @@ def test_who_waits_for_a_version_is_woken_by_a_need() -> None:
     server.need(1)
     thread.join(60)
     assert out == [Version(0, 1)]
+
+
+def target_server(version: Version = FIRST, **state: Any) -> ParameterServer:
+    values = torch.linspace(-1, 1, SIZE)
+    return ParameterServer(
+        values, ADAM, Quorum(1), version, 0.0, optimizer=state, every=2, target_every=3
+    )
+
+
+def test_the_target_slice_changes_at_multiples_of_n_updates_only() -> None:
+    server = target_server()
+    parameters = [server.pull().values.clone()]
+    targets = [server.pull_target()]
+    for number in range(8):
+        server.push(gradient(Version(0, number), learner=number % 3))  # whoever makes the update
+        parameters.append(server.pull().values.clone())
+        targets.append(server.pull_target())
+    assert [target.version.number for target in targets] == [0, 0, 0, 3, 3, 3, 6, 6, 6]
+    for target in targets:
+        assert torch.equal(target.values, parameters[target.version.number])
+    kept = server.kept()  # of version 8
+    assert kept is not None
+    assert torch.equal(kept[1][TARGET], parameters[6])
+
+
+def test_a_target_slice_is_saved_and_comes_back() -> None:
+    server = target_server()
+    for number in range(5):
+        server.push(gradient(Version(0, number)))
+    params, state = server.state()
+    again = target_server(Version(1, 5), **state)
+    assert again.pull_target().version == Version(1, 3)
+    assert torch.equal(again.pull_target().values, server.pull_target().values)
+    assert not torch.equal(again.pull_target().values, params.values)
+    server.restore(Version(2, 4), params.values, {**state, TARGET: torch.full((SIZE,), 7.0)})
+    assert server.pull_target().version == Version(2, 3)
+    assert torch.equal(server.pull_target().values, torch.full((SIZE,), 7.0))
+
+
+def test_a_server_without_targets_says_so_and_saves_none() -> None:
+    server = make_server()
+    assert TARGET not in server.state()[1]
+    with pytest.raises(ValueError, match="keeps no target slice"):
+        server.pull_target()

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 
 import torch
 
+from gelada.algorithms.algorithm import Explore
 from gelada.nets import acting
 from gelada.nets.network import Network
 from gelada.nets.windows import Windows
@@ -21,6 +22,8 @@ from gelada.types import Aux, Batch
 
 class Whole:
     """A whole batch of ``N`` windows: A3C makes one gradient of it."""
+
+    priorities: torch.Tensor | None = None  # experience is used once
 
     def __init__(self, windows: Windows, batch: Batch) -> None:
         self.size = batch.actions.numel()
@@ -63,6 +66,9 @@ class A3C:
     passes: ClassVar[int] = 1
     minibatch: ClassVar[int] = 2**31  # the whole batch
     values_first: ClassVar[bool] = False
+    stochastic: ClassVar[bool] = True
+    reuses: ClassVar[bool] = False
+    target_every: ClassVar[int] = 0
 
     def heads(self, actions: int) -> dict[str, int]:
         """Return the network outputs needed, by name."""
@@ -79,7 +85,12 @@ class A3C:
         """Return the learning rate now."""
         return float(aux["learning_rate"])
 
-    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    def noise(
+        self,
+        shape: tuple[int, ...],
+        generator: torch.Generator,
+        explore: Explore,  # noqa: ARG002 - the protocol
+    ) -> torch.Tensor:
         """Return Gumbel noise: the argmax of logits plus noise is a draw from their softmax."""
         return acting.gumbel(shape, generator)
 
@@ -137,6 +148,10 @@ class A3C:
                 "explained_variance": explained,
             }
         return total, terms
+
+    def is_outlier(self, aux: Aux, loss: float) -> bool:  # noqa: ARG002 - the protocol
+        """Return False: no gradient is dropped for its loss."""
+        return False
 
     def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:  # noqa: ARG002
         """Move learning rate and entropy weight after the environment steps."""

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import torch
 
+from gelada.algorithms.algorithm import Explore
 from gelada.nets import acting
 from gelada.nets.network import Network
 from gelada.nets.windows import Windows
@@ -33,6 +34,8 @@ class Minibatch(NamedTuple):
 
 class Samples:
     """All ``N * T`` steps of a batch with their targets."""
+
+    priorities: torch.Tensor | None = None  # experience is used once
 
     def __init__(self, windows: Windows, batch: Batch, computed: returns.Advantages) -> None:
         self.size = batch.actions.numel()
@@ -107,6 +110,9 @@ class APPO:
     """Environment steps over which entropy and KL target move in a straight line."""
 
     values_first: ClassVar[bool] = True
+    stochastic: ClassVar[bool] = True
+    reuses: ClassVar[bool] = False
+    target_every: ClassVar[int] = 0
 
     def heads(self, actions: int) -> dict[str, int]:
         """Return the network outputs needed, by name."""
@@ -124,7 +130,12 @@ class APPO:
         """Return the learning rate now."""
         return float(aux["learning_rate"])
 
-    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    def noise(
+        self,
+        shape: tuple[int, ...],
+        generator: torch.Generator,
+        explore: Explore,  # noqa: ARG002 - the protocol
+    ) -> torch.Tensor:
         """Return Gumbel noise: the argmax of logits plus noise is a draw from their softmax."""
         return acting.gumbel(shape, generator)
 
@@ -189,6 +200,10 @@ class APPO:
                 "explained_variance": losses.explained_variance(values.detach(), targets, weights),
             }
         return total, terms
+
+    def is_outlier(self, aux: Aux, loss: float) -> bool:  # noqa: ARG002 - the protocol
+        """Return False: no gradient is dropped for its loss."""
+        return False
 
     def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:
         """Move the learning rate after the KL divergence, and the schedules after the steps."""

@@ -26,8 +26,9 @@ class Record:
     """A .mp4 or .gif file (default: RUN/videos/STEPS.mp4)."""
     seconds: float = 60.0
     """Length of the film at most; it ends with the game."""
-    policy: Literal["sampled", "greedy"] = "sampled"
-    """Draw actions from the policy, or take its most probable one."""
+    policy: Literal["sampled", "greedy", "epsilon"] | None = None
+    """Draw actions from the policy, take the best one, or (epsilon) 5 % of the time any (default:
+    sampled, or epsilon for an agent without probabilities)."""
     checkpoint: str = ""
     """File in the run's checkpoints (default: the newest complete one)."""
     seed: int = 1

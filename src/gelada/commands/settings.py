@@ -12,13 +12,14 @@ import tyro
 
 from gelada.algorithms.a3c import A3C
 from gelada.algorithms.appo import APPO
+from gelada.algorithms.dqn import DQN
 from gelada.checks import check, flag
 from gelada.commands.parsing import parse
 from gelada.envs.games import GameSettings
 from gelada.errors import GeladaError
 from gelada.nets.network import NetworkSettings
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.presets import Beside, Experiment, Shape, preset, with_target
+from gelada.presets import Beside, Experiment, Memory, Shape, preset, with_target
 from gelada.roles.tracker import StopRule, TrackerSettings
 
 HELP = {"-h", "--help"}
@@ -46,6 +47,7 @@ class Settings:
     stop: StopRule = field(default_factory=StopRule)
     games: Preprocessing = field(default_factory=Preprocessing)
     shape: Shape = field(default_factory=Shape)
+    memory: Memory = field(default_factory=Memory)
     algorithm: APPO = field(default_factory=APPO)
     network: NetworkSettings = field(default_factory=NetworkSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
@@ -85,7 +87,7 @@ def first_look(
     return parse(with_flags_of(kind, algorithm), command, [w for w in args if w not in HELP])
 
 
-def with_flags_of(kind: type[S], algorithm: type[APPO] | type[A3C]) -> type[S]:
+def with_flags_of(kind: type[S], algorithm: type[APPO] | type[A3C] | type[DQN]) -> type[S]:
     """Return a command's dataclass with the flags of an algorithm."""
     if algorithm is APPO:
         return kind

@@ -18,6 +18,7 @@ from gelada.commands.train import stop_in_words
 from gelada.display import Printer
 from gelada.draw import draw
 from gelada.envs.games import make_games
+from gelada.experience import batch_of, store_bytes
 from gelada.nets.network import InputStatistics, Network
 from gelada.ops.flat import Layout
 from gelada.ops.optimizers import SLOTS
@@ -82,24 +83,24 @@ def memory(experiment: Experiment, net: Network) -> dict[str, float]:
     """
     shape = experiment.shape
     height, width = net.mean.shape
-    bundles = max(shape.bundles, 1)
-    games = bundles * shape.actors * shape.games
+    games = shape.players * shape.games
     pixels = height * width
     vector = 4 * Layout(net).size
     frames = games * (shape.length + net.stack) * pixels  # one trajectory of each actor, uint8
     trajectories = shape.ahead + 2  # of each actor, kept at most by the replays
-    windows = bundles * shape.windows
-    batch = windows * (shape.length + net.stack) * pixels  # one of each learner, uint8
+    each, length = batch_of(experiment)
+    batch = shape.learning * each * (length + net.stack) * pixels  # one of each learner, uint8
     seen = 2 if net.precision == "bfloat16" else 4
     sample = 4 * net.torso.outputs + seen * net.stack * pixels
-    observations = shape.windows * (shape.length + 1)
-    chunk = bundles * max(min(experiment.algorithm.minibatch, observations), shape.games)
+    observations = each * (length + 1)
+    chunk = shape.learning * max(min(experiment.algorithm.minibatch, observations), shape.games)
     atari = experiment.games.game != "catch"
     start = 10 * shape.random_steps * pixels / MIB  # uint8 twice, float32 twice, then freed
     parts = {
         "libraries": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT / MIB,
         "emulators": games * EMULATOR_MIB if atari else 0.0,
         "parameters": copies(experiment) * vector / MIB,
+        "stores": store_bytes(experiment, (height, width)) / MIB,
         "trajectories": ((trajectories + 1) * frames + batch) / MIB,  # one is being played
         "standardised frames": (1 + 2 * seen) * batch / MIB,
         "minibatch with gradients": 2 * chunk * sample / MIB,
@@ -113,12 +114,13 @@ def memory(experiment: Experiment, net: Network) -> dict[str, float]:
 def copies(experiment: Experiment) -> int:
     """Return how many vectors of all parameters a run holds, the servers' slices added up."""
     shape, slots = experiment.shape, SLOTS[experiment.optimizer.optimizer]
-    if not shape.bundles:
-        return 2 + slots + KEPT + shape.actors
+    target = bool(experiment.algorithm.target_every)
+    if not shape.apart:
+        return 2 + slots + KEPT + shape.actors + 2 * target
     waiting = 0 if shape.asynchronous else shape.gradients - 1
-    servers = (1 + slots) + KEPT + (1 + slots) + waiting  # their own, published, put aside
+    servers = (1 + slots) + KEPT + (1 + slots) + waiting + target  # own, published, put aside
     mirror = max(KEPT, shape.ahead + 1)
-    return 2 + servers + shape.bundles * (2 + mirror + shape.actors)
+    return 2 + servers + shape.learning * (2 + mirror + target) + shape.players
 
 
 def bytes_per_update(experiment: Experiment, net: Network) -> int:
@@ -126,7 +128,7 @@ def bytes_per_update(experiment: Experiment, net: Network) -> int:
 
     Without bundles nothing is moved: the servers step the learner's memory.
     """
-    return 2 * 4 * Layout(net).size if experiment.shape.bundles else 0
+    return 2 * 4 * Layout(net).size if experiment.shape.apart else 0
 
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -157,7 +159,8 @@ def _print(data: dict[str, Any], plan: Plan, note: str, printer: Printer) -> Non
     printer.console.print(roles)
     printer.line("roles: " + ", ".join(f"{n} {kind}" for kind, n in data["roles"].items()))
     printer.line(f"parameters: {data['parameters']:,}")
-    bundled = bool(data["settings"]["shape"]["bundles"])
+    shape = data["settings"]["shape"]
+    bundled = bool(shape["bundles"] or shape["learners"])
     printer.line(
         f"memory{', all in one process' if bundled else ''}, estimated: "
         + ", ".join(f"{name} {mib:,.0f} MiB" for name, mib in data["memory_mib"].items())

@@ -205,15 +205,22 @@ def opening(experiment: Experiment, folder: Path, resumed: bool) -> str:
 
 def shape_in_words(experiment: Experiment) -> str:
     """Return who learns as a phrase."""
-    shape = experiment.shape
-    if not shape.bundles:
-        return f"{shape.actors} actors x {shape.games} games, 1 learner"
+    shape, memory = experiment.shape, experiment.memory
+    players = f"{shape.actors} actors x {shape.games} games"
+    kept = f", store of {memory.capacity:,} steps" if memory.capacity else ""
+    if not shape.apart:
+        return f"{players}, 1 learner{kept}"
     if shape.asynchronous:
         rule = f"asynchronous, at most {shape.max_staleness} versions old"
     else:
-        rule = f"{shape.gradients} gradients a step, {shape.bundles - shape.gradients} backups"
+        rule = f"{shape.gradients} gradients a step, {shape.learning - shape.gradients} backups"
+    if shape.learners:
+        return (
+            f"{players}, {shape.learners} learners, {shape.stores} stores of {memory.capacity:,} "
+            f"steps, {shape.servers} servers, {rule}"
+        )
     return (
-        f"{shape.bundles} bundles of {shape.actors} x {shape.games} games and a learner, "
+        f"{shape.bundles} bundles of {shape.actors} x {shape.games} games and a learner{kept}, "
         f"{shape.servers} servers, {rule}"
     )
 

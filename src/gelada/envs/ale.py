@@ -1,25 +1,43 @@
 """One Atari game on the emulator itself: for films, start states and play.
 
 It shows what `gelada.envs.atari.AtariGames` shows, pixel for pixel, and besides gives the
-emulator's own colour pictures and its state. The preprocessing follows ale-py 0.12.1's vector
-environment: after a reset FIRE once if the game has that action, then the no-ops; grey or colour;
-of a step's last two frames the maximum; `INTER_AREA` resize; rewards raw.
+emulator's own colour pictures and its state, in this process or as bytes for a file. The
+preprocessing follows ale-py 0.12.1's vector environment: after a reset FIRE once if the game has
+that action, then the no-ops; grey or colour; of a step's last two frames the maximum; `INTER_AREA`
+resize; rewards raw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
-from ale_py import Action, ALEInterface, LoggerMode, roms
+from ale_py import Action, ALEInterface, ALEState, LoggerMode, roms
 
 from gelada.envs.games import GameSettings, in_planes
-from gelada.types import Bytes
+from gelada.types import Bytes, Ints
 
 SCREEN = (210, 160)
 """Height and width of the emulator's picture."""
+
+
+FIRE = int(Action.FIRE.value)
+"""The emulator's code of the action."""
+
+
+def rom_of(game: str) -> Path:
+    """Return the file that an Atari game is loaded from."""
+    rom = roms.get_rom_path(game)
+    assert rom is not None, game  # names are checked by `envs.names`
+    return Path(rom)
+
+
+def frames_behind(state: bytes) -> int:
+    """Return the frames of its game that were played before a serialised state."""
+    return int(ALEState(state).getEpisodeFrameNumber())
 
 
 class AleStep(NamedTuple):
@@ -61,8 +79,7 @@ class AleGame:
         self.frame_shape = (settings.planes * settings.size, settings.size)
         self._settings = settings
         self._noops = np.random.RandomState(seed)
-        rom = roms.get_rom_path(settings.game)
-        assert rom is not None, settings.game  # names are checked by `envs.names`
+        rom = rom_of(settings.game)
         ALEInterface.setLoggerMode(LoggerMode.Error)
         self._ale = ALEInterface()
         self._ale.setFloat("repeat_action_probability", settings.sticky)
@@ -113,7 +130,47 @@ class AleGame:
         if self._over:
             raise ValueError("the game is over: reset it before the next step")
         forced = self._must_fire
-        name = Action.FIRE if forced else self._names[action]
+        return self._play(Action.FIRE if forced else self._names[action], forced, watch)
+
+    def save(self) -> bytes:
+        """Return the emulator's state, without its random numbers (about 8 kB)."""
+        return bytes(self._ale.cloneState().serialize())
+
+    def replay(self, state: bytes, actions: Ints) -> Bytes:
+        """Go to a moment of a game without sticky actions: a state, and what was done since.
+
+        The frame limit counts the frames from the game's own beginning, its no-ops included.
+
+        Args:
+            state: what `save` gave, of the same game and emulator (ale-py tells others by a
+                SystemError).
+            actions: int64[N] codes of `ale_py.Action`, each played for one step as it is, FIRE
+                after a lost life too.
+
+        Returns:
+            uint8[N, H, W], the frame after each action.
+
+        Raises:
+            ValueError: if the game ends on the way.
+        """
+        self._ale.restoreState(ALEState(state))
+        self._frames, self._lives = self._ale.getEpisodeFrameNumber(), self._ale.lives()
+        self._screens[:] = 0
+        frames = []
+        for action in actions:
+            step = self._play(Action(int(action)), False, None)
+            if step.over:
+                raise ValueError("the game ended on the way to the moment")
+            frames.append(step.frame)
+        return np.stack(frames)
+
+    @property
+    def codes(self) -> Ints:
+        """Codes of `ale_py.Action` of all actions, int64[actions]."""
+        return np.array([action.value for action in self._names], dtype=np.int64)
+
+    def _play(self, name: Action, forced: bool, watch: Callable[[Bytes], None] | None) -> AleStep:
+        """Play one step."""
         reward, terminated, truncated = 0, False, False
         for left in reversed(range(self._settings.frame_skip)):
             reward += self._ale.act(name)

@@ -6,6 +6,7 @@ then the green ones, then the blue ones. So a frame is a matrix of bytes in colo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -69,6 +70,10 @@ class Games(Protocol):
 
     def step(self, actions: Ints) -> Step:
         """Play one step with ``actions`` int64[B]."""
+
+
+MakeGames = Callable[[GameSettings, Ints], Games]
+"""From settings and seeds to a vector of games, such as `make_games`."""
 
 
 def make_games(settings: GameSettings, seeds: Ints, threads: int = 1) -> Games:

@@ -12,8 +12,9 @@ from gelada.nets.initial import ConvInit, LinearInit
 class NetworkSettings:
     """Which network looks at the screen."""
 
-    torso: Literal["small", "nature", "tiny", "ba3c"] = "small"
-    """small (two convolutions for 42x42), nature (Mnih et al. 2015), tiny (Catch), ba3c (DBA3C)."""
+    torso: Literal["small", "dqn2013", "nature", "resnet", "ba3c", "tiny"] = "small"
+    """small (two convolutions for 42x42), dqn2013 and nature (Mnih et al. 2013, 2015), resnet
+    (IMPALA), ba3c (DBA3C), tiny (Catch)."""
     width: int = 256
     """Units of the hidden layer."""
     hidden: Literal["dense", "linear"] = "dense"

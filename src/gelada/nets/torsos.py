@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from gelada.nets.initial import RELU_GAIN, start_convolution, start_linear
+from gelada.nets.residual import Residual
 from gelada.nets.settings import NetworkSettings
 
 
@@ -28,6 +29,9 @@ class Convolution(NamedTuple):
 NATURE = (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1))
 """Mnih et al. 2015 (84x84)."""
 
+DQN2013 = (Convolution(16, 8, 4), Convolution(32, 4, 2))
+"""Mnih et al. 2013, and the network of A3C (Mnih et al. 2016); 84x84."""
+
 SMALL = (Convolution(16, 5, 3), Convolution(32, 4, 2))
 """Two convolutions for 42x42: a third of the cost of Mnih et al. 2013 at half the side."""
 
@@ -41,10 +45,13 @@ BA3C = (
 
 TORSOS: dict[str, tuple[Convolution, ...]] = {
     "nature": NATURE,
+    "dqn2013": DQN2013,
     "small": SMALL,
     "tiny": (),
     "ba3c": BA3C,
+    "resnet": (),
 }
+"""By name; the residual ones of resnet are in `gelada.nets.residual`."""
 
 
 def smallest_side(torso: str) -> int:
@@ -93,6 +100,11 @@ class Torso(nn.Module):
             height, side = height // pool, side // pool
             if pool > 1:  # each number and, for the way back, its place in int64
                 self.outputs += 3 * channels * height * side
+        self.residual: Residual | None = None
+        if settings.torso == "resnet":
+            self.residual = Residual(channels, height, side, settings.conv_init)
+            self.outputs += self.residual.outputs
+            channels, height, side = self.residual.shape
         self.strides = [layer.stride for layer in layers]
         self.pools = [layer.pool for layer in layers]
         dense = settings.hidden == "dense"
@@ -114,6 +126,8 @@ class Torso(nn.Module):
             if pool > 1:
                 x = torch.max_pool2d(x, pool)
             x = x.relu_()
+        if self.residual is not None:
+            x = self.residual(x)
         x = functional.linear(x.flatten(1), self.hidden.weight, self.hidden.bias)
         if self.norm is not None:
             norm = self.norm

@@ -37,6 +37,16 @@ def value_loss(values: torch.Tensor, targets: torch.Tensor, weights: torch.Tenso
     return 0.5 * mean_of((values - targets).square(), weights)
 
 
+def huber(errors: torch.Tensor) -> torch.Tensor:
+    """Return half the square of errors up to 1, and beyond the straight line that goes on.
+
+    So the slope is the error clipped to -1 … 1 (Mnih et al. 2015, "error clipping"). This one
+    is no mean: it has the shape of ``errors``.
+    """
+    sizes = errors.abs()
+    return torch.where(sizes <= 1.0, 0.5 * errors.square(), sizes - 0.5)
+
+
 def entropy(log_probs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return the policy's mean entropy in nats; ``log_probs`` is log pi(.|x), [M, A]."""
     return mean_of(-(log_probs.exp() * log_probs).sum(dim=1), weights)

@@ -23,6 +23,14 @@ class Advantages(NamedTuple):
     advantages: torch.Tensor
 
 
+class Partial(NamedTuple):
+    """An n-step return without its last value: ``rewards + discounts * V(x_after)``."""
+
+    rewards: torch.Tensor  # float32[N]: r_0 + gamma r_1 + …
+    discounts: torch.Tensor  # float32[N]: gamma^k, or 0 where the game ended
+    after: torch.Tensor  # int64[N]: k, the observation whose value takes over
+
+
 def discounts(terminated: torch.Tensor, gamma: float) -> torch.Tensor:
     """Return gamma where the game goes on and 0 where it ended: float32[N, T]."""
     return gamma * (~terminated).float()
@@ -52,6 +60,47 @@ def n_step(
         after = torch.where(truncated[:, t], values[:, t], after)
         out[:, t] = after
     return out
+
+
+def partial_n_step(
+    rewards: torch.Tensor, terminated: torch.Tensor, truncated: torch.Tensor, gamma: float
+) -> Partial:
+    """Return what rewards give to the T-step return of every window's first step.
+
+    The same as `n_step` at step 0, for values that are looked up afterwards: of the T + 1
+    observations only one is needed for the target. It is a truncated step's own observation where
+    there is one before the end, so a first step that is truncated has its own value as target.
+    """
+    ended = terminated | truncated
+    follows = ended.cumsum(dim=1) - ended.long() > 0  # some step before it was the last
+    seen = ~(follows | truncated)
+    powers = gamma ** torch.arange(rewards.shape[1], device=rewards.device)
+    after = seen.sum(dim=1)
+    finished = (seen & terminated).any(dim=1)
+    return Partial(
+        (rewards.masked_fill(~seen, 0.0) * powers).sum(dim=1),
+        (gamma ** after.float()).masked_fill(finished, 0.0),
+        after,
+    )
+
+
+def q_lambda(
+    rewards: torch.Tensor,
+    values: torch.Tensor,
+    terminated: torch.Tensor,
+    truncated: torch.Tensor,
+    gamma: float,
+    lam: float,
+) -> torch.Tensor:
+    """Return the lambda returns float32[N, T] of Peng's Q(lambda) (Peng & Williams 1996).
+
+    ``G_t = r_t + gamma ((1 - lam) V(x_{t+1}) + lam G_{t+1})`` with ``V(x) = max_a Q(x, a)`` in
+    ``values`` and ``G`` after the window its V. Unlike Watkins's, it is not cut where an action
+    was not the best one: it learns faster and its fixed point is a mix of the values of the
+    policy that acted and the best one (Kozuno et al. 2021).
+    """
+    ones = torch.ones_like(rewards)
+    return _accumulate(rewards, values, terminated, truncated, gamma, ones, lam * ones).targets
 
 
 def gae(

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from gelada.errors import GeladaError
 from gelada.place.plan import Plan
 
-Kind = Literal["worker", "server", "learner", "tracker"]
+Kind = Literal["worker", "server", "store", "learner", "tracker"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,8 @@ def kind_of(bundle: str) -> Kind:
 KINDS: dict[str, Kind] = {
     "bundle": "worker",
     "actor": "worker",
+    "learner": "worker",
+    "store": "store",
     "server": "server",
     "tracker": "tracker",
     "main": "learner",

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gelada.algorithms.algorithm import Algorithm
+from gelada.algorithms.algorithm import Algorithm, Explore
 from gelada.envs.games import Games
 from gelada.nets.network import Network
 from gelada.ops.flat import Layout
 from gelada.roles.clock import Clock
-from gelada.roles.pulling import Source, pull_whole
+from gelada.roles.pulling import Pulled, Source, pull_whole
 from gelada.roles.replay import Replay
 from gelada.roles.snapshots import ANY
+from gelada.roles.store import Store
 from gelada.roles.tracker import Tracker
 from gelada.seeding import game_seeds, generator
 from gelada.types import Bools, Bytes, Floats, Game, Ints, Trajectory, Version
@@ -57,6 +58,8 @@ class Actor:
         tracker: where finished games go.
         pace: how far ahead, and with which parameters.
         games: already loaded, to begin with instead of making them.
+        actors: in the whole run.
+        first_steps: environment steps of the run when this actor began.
     """
 
     def __init__(
@@ -69,10 +72,12 @@ class Actor:
         net: Network,
         algorithm: Algorithm,
         sources: Sequence[Source],
-        replay: Replay,
+        replay: Replay | Store,
         tracker: Tracker,
         pace: Pace,
         games: Games | None = None,
+        actors: int = 1,
+        first_steps: int = 0,
     ) -> None:
         self.name = f"actor-{index}"
         self.clock = Clock()
@@ -90,13 +95,17 @@ class Actor:
         self._loaded: Version | None = None
         self._games: Games | None = None
         self._given = games
+        self._actors, self._first_steps = actors, first_steps
 
     def step(self) -> None:
         """Pull parameters, play ``length`` steps and send the trajectory."""
         with self.clock("wait for room"):
             self._replay.room()
         with self.clock("wait for parameters"):
-            version = self._pull()
+            pulled = self._pull()
+        with self.clock("load parameters"):
+            self._load(pulled)
+        version = pulled.version
         if self._games is None:
             with self.clock("start games"):
                 self._start_games(version)
@@ -113,23 +122,26 @@ class Actor:
         self._games = None
         self._restarts += 1
 
-    def _pull(self) -> Version:
-        """Load the parameters to play with."""
+    def _pull(self) -> Pulled:
+        """Return the parameters to play with."""
         first, wanted = self._first, ANY
         if first is not None and self._pace.ahead is not None:
             number = first.number + max(self._round - self._pace.ahead, 0)
             wanted = first._replace(number=number)
         exactly = self._pace.exactly and first is not None
         pulled = pull_whole(self._sources, wanted, exactly)
-        version, vector = pulled.version, pulled.vector
         if self._first is None:
-            self._first = version
-        if version != self._loaded:
-            parameters = dict(self._net.named_parameters())
-            for name, view in self._layout.views(vector):
-                parameters[name].copy_(view)  # converts to the copy's own type
-            self._loaded = version
-        return version
+            self._first = pulled.version
+        return pulled
+
+    def _load(self, pulled: Pulled) -> None:
+        """Write parameters into the network, if they are others than it has."""
+        if pulled.version == self._loaded:
+            return
+        parameters = dict(self._net.named_parameters())
+        for name, view in self._layout.views(pulled.vector):
+            parameters[name].copy_(view)  # converts to the copy's own type
+        self._loaded = pulled.version
 
     def _start_games(self, version: Version) -> None:
         """Make the environment and the buffers that carry over from one trajectory to the next."""
@@ -169,6 +181,7 @@ class Actor:
         noise = self._algorithm.noise(
             (length, count, games.actions),
             generator(self._seed, "actor", self._index, version.epoch, self._restarts, self._round),
+            self._explore(),
         )
         finished: list[Game] = []
         for t in range(length):
@@ -210,6 +223,11 @@ class Actor:
             state=np.zeros((count, 0), dtype=np.float32),
         )
         return trajectory, finished
+
+    def _explore(self) -> Explore:
+        """Return who explores, and when: as if all actors had played as long as this one."""
+        steps = self._round * self._length * self._count * self._actors
+        return Explore(self._index, self._actors, self._first_steps + steps)
 
     def _finish(self, rewards: Floats, over: Bools) -> list[Game]:
         """Add up raw returns; return the games that ended with this step."""

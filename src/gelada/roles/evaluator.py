@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 import numpy as np
@@ -11,12 +12,14 @@ import torch
 from torch import nn
 
 from gelada.agent import Agent, Policy
+from gelada.envs.ale import AleGame
 from gelada.envs.games import GameSettings, make_games
 from gelada.envs.stuck import StuckGuard
 from gelada.errors import GeladaError
 from gelada.nets.network import Network
 from gelada.protocols import Evaluation, Played, find_protocol
 from gelada.seeding import game_seeds, generator
+from gelada.starts import Starts
 from gelada.types import Bools, Bytes, Ints
 
 THREADS = 2
@@ -36,6 +39,7 @@ def evaluate(
     policy: Policy | None = None,
     seed: int = 1,
     progress: Report | None = None,
+    starts: Starts | None = None,
 ) -> Evaluation:
     """Play full games; the same arguments give the same games.
 
@@ -46,34 +50,40 @@ def evaluate(
     Args:
         agent: that plays.
         protocol: name in `gelada.protocols.PROTOCOLS`.
-        episodes: games to play; the protocol's number by default.
-        policy: sampled or greedy; the protocol's own by default, or sampled if it has none.
+        episodes: games to play; the protocol's number by default, with ``starts`` one from each
+            (more begin again at the first).
+        policy: the protocol's own by default, or the agent's if it has none.
         seed: of the games and the sampled actions; they differ from all games of training.
         progress: called about five times a second.
+        starts: where the games of protocol ``human`` begin.
 
     Raises:
-        GeladaError: if there is no such protocol, it does not suit the game, or episodes < 1.
+        GeladaError: if there is no such protocol, it does not suit the game, it has starts and
+            there are none or the other way round, episodes < 1, or the policy does not suit the
+            agent.
     """
     chosen = find_protocol(protocol)
-    episodes = chosen.episodes if episodes is None else episodes
+    if chosen.starts != (starts is not None):
+        need = "needs start states" if chosen.starts else "begins games at their beginning"
+        raise GeladaError(f"protocol {protocol!r} {need}; only 'human' takes starts")
+    if episodes is None:
+        episodes = starts.count if starts else chosen.episodes
     if episodes < 1:
         raise GeladaError(f"episodes {episodes}: must be at least 1; leave it out for the default")
-    policy = policy or chosen.policy or "sampled"
+    policy = policy or chosen.policy or agent.policy
     settings = chosen.settings(agent.games)
     quotas = share_out(episodes, SIDE_BY_SIDE)
     seeds = game_seeds(seed, "evaluation", len(quotas))
-    parts = [
-        _Part(
-            agent,
-            settings,
-            seeds[i::THREADS],
-            quotas[i::THREADS],
-            policy,
-            _actions_from(seed, i),
-            chosen.stuck,
-        )
-        for i in range(min(THREADS, len(quotas)))
-    ]
+    parts: list[_Part | _FromStarts] = []
+    threads = min(THREADS, len(quotas))
+    for i in range(threads):
+        random = _actions_from(seed, i)
+        if starts:
+            numbers = range(i, episodes, threads)
+            parts.append(_FromStarts(agent, settings, starts, numbers, policy, random))
+        else:
+            own = (seeds[i::THREADS], quotas[i::THREADS])
+            parts.append(_Part(agent, settings, *own, policy, random, chosen.stuck))
     _play(parts, episodes, progress)
     games = sorted(game for part in parts for game in part.games)
     return Evaluation(
@@ -88,6 +98,7 @@ def evaluate(
         width=_width(agent.net),
         episodes=episodes,
         games=tuple(game for _, _, game in games),
+        starts=starts.name() if starts else None,
     )
 
 
@@ -157,13 +168,73 @@ class _Part:
         self._lengths[over] = 0
 
 
-def _play(parts: list[_Part], episodes: int, progress: Report | None) -> None:
+class _Begun:
+    """One game that began at a start."""
+
+    def __init__(self, game: AleGame, starts: Starts, depth: int) -> None:
+        self._game, self._starts, self._depth = game, starts, depth
+
+    def begin(self, number: int) -> None:
+        """Go to the start of game ``number``; the first stack is what was seen there."""
+        start = number % self._starts.count
+        seen = self._game.replay(self._starts.states[start], self._starts.actions[start])
+        self.number, self.stack = number, seen[-self._depth :].copy()
+        self.score, self.steps, self.truncated = 0.0, 0, False
+
+    def step(self, action: int) -> bool:
+        """Play one step; return whether the game is over."""
+        step = self._game.step(action)
+        self.stack[:-1] = self.stack[1:]
+        self.stack[-1] = step.frame
+        self.score, self.steps = self.score + step.reward, self.steps + 1
+        self.truncated = step.truncated
+        return step.over
+
+
+class _FromStarts:
+    """The games of one thread that begin at starts, each number once and in order."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        settings: GameSettings,
+        starts: Starts,
+        numbers: Sequence[int],
+        policy: Policy,
+        random: torch.Generator,
+    ) -> None:
+        self._agent, self._policy, self._random = agent, policy, random
+        self._settings, self._starts, self._numbers = settings, starts, numbers
+        self.games: list[tuple[int, int, Played]] = []  # number, start, game
+
+    def play(self, stop: threading.Event) -> None:
+        """Play all games, or until told to stop."""
+        torch.set_num_threads(1)  # holds for this thread only
+        waiting = deque(self._numbers)
+        playing = []
+        for _ in range(min(-(-SIDE_BY_SIDE // THREADS), len(waiting))):
+            game = AleGame(self._settings, seed=1)  # nothing is drawn: no no-ops, not sticky
+            playing.append(_Begun(game, self._starts, self._agent.stack))
+            playing[-1].begin(waiting.popleft())
+        while playing and not stop.is_set():
+            stacks = np.stack([one.stack for one in playing])
+            actions = self._agent.act(stacks, self._policy, self._random)
+            over = [one.step(int(a)) for one, a in zip(playing, actions, strict=True)]
+            for one in (one for one, ended in zip(playing, over, strict=True) if ended):
+                played = Played(one.score, one.steps, one.truncated)
+                self.games.append((one.number, one.number % self._starts.count, played))
+                if waiting:
+                    one.begin(waiting.popleft())
+                else:
+                    playing = [other for other in playing if other is not one]
+
+
+def _play(parts: Sequence[_Part | _FromStarts], episodes: int, progress: Report | None) -> None:
     """Play all parts, each on a thread; Ctrl-C stops them."""
     stop = threading.Event()
     with ThreadPoolExecutor(len(parts)) as threads:
-        playing = [threads.submit(part.play, stop) for part in parts]
         try:
-            pending = set(playing)
+            pending = {threads.submit(part.play, stop) for part in parts}
             while pending:
                 done, pending = wait(pending, timeout=0.2, return_when=FIRST_EXCEPTION)
                 if progress:

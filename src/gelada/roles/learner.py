@@ -10,10 +10,11 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 
-from gelada.algorithms.algorithm import Algorithm
+from gelada.algorithms.algorithm import TARGET, Algorithm, Prepared
 from gelada.errors import Diverged
 from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
@@ -22,6 +23,8 @@ from gelada.roles.parameter_server import REPEATED, ParameterServer
 from gelada.roles.pulling import pull_common, pull_newest, pull_whole
 from gelada.roles.replay import Replay
 from gelada.roles.snapshots import Snapshots
+from gelada.roles.store import Store
+from gelada.roles.stores import Stores
 from gelada.roles.tracker import Tracker
 from gelada.seeding import generator
 from gelada.types import Aux, Batch, Gradient, Params, Traffic, Update, Version
@@ -47,7 +50,8 @@ class Learner:
         version: of the parameters now.
         steps: environment steps behind them.
         mirror: if the servers are elsewhere: passes on what was pulled to the bundle's actors.
-        share: learners whose batches make one version; schedules count with it.
+        share: learners whose batches make one version (with stores: all learners); schedules
+            count with it.
         asynchronous: every gradient makes a version, so slices may be of different ones.
     """
 
@@ -58,7 +62,7 @@ class Learner:
         flat: FlatParameters,
         algorithm: Algorithm,
         servers: Sequence[ParameterServer],
-        replay: Replay,
+        replay: Replay | Store | Stores,
         tracker: Tracker,
         aux: Aux,
         version: Version,
@@ -87,6 +91,8 @@ class Learner:
         self._values: dict[str, float] = {}  # what was seen in it
         self._to_push: list[tuple[ParameterServer, Gradient]] = []
         self._counted: list[bool] = []
+        self._fresh = 0  # environment steps that came with the batches
+        self._targets: tuple[Version, ...] = ()  # of each target slice
         self._traffic = Traffic()
         self._waited = 0.0
         self._whole = True
@@ -100,6 +106,8 @@ class Learner:
             if self._batch is None:  # else an error came after the batch: it is learned again
                 with self.clock("wait for experience"):
                     self._batch = self._sample()
+            if self._algorithm.target_every:
+                self._pull_targets()
             with self.clock("learn"):
                 self._values = self._learn(self._batch.to(self._device))
             with self.clock("report"):
@@ -123,7 +131,7 @@ class Learner:
         self._tracker.checkpoint(
             [params for params, _ in states],
             [optimizer for _, optimizer in states],
-            {name: tensor.clone() for name, tensor in self._aux.items()},
+            {k: v.clone() for k, v in self._aux.items() if not k.startswith(TARGET)},
             self._steps,
         )
 
@@ -161,12 +169,11 @@ class Learner:
         Returns the statistics of the last pass.
         """
         self._whole = False
-        algorithm, net = self._algorithm, self._net
+        algorithm = self._algorithm
         if self._mirror is not None:
-            rounds = self._version.number - self._first.number
-            self._steps = self._first_steps + rounds * self._share * batch.actions.numel()
+            self._steps = self._first_steps + self._share * self._steps_behind(batch)
             algorithm.after(self._aux, {}, self._steps)
-        prepared = algorithm.prepare(net, batch, self._aux)
+        prepared = self._prepare(batch)
         random = generator(
             self._seed, "learner", self._index, self._version.epoch, self._version.number
         )
@@ -181,7 +188,7 @@ class Learner:
             seen: list[dict[str, torch.Tensor]] = []
             for index in minibatches:
                 self._push()
-                total, terms = algorithm.loss(net, prepared.select(index), self._aux)
+                total, terms = self._forward(prepared, index)
                 terms["gradient_norm"] = self._gradient(total)
                 seen.append(terms)
                 history.append(terms)
@@ -191,7 +198,51 @@ class Learner:
             values = _means(seen)
             _check_finite(values, history, self._version)  # before the push that ends the round
         values["learning_rate"] = algorithm.learning_rate(self._aux)
+        if algorithm.reuses:
+            self._look_back(batch, prepared, values)
         return values
+
+    def _look_back(self, batch: Batch, prepared: Prepared, values: dict[str, float]) -> None:
+        """Drop the gradient of an outlier, and tell the store how much there was to learn."""
+        store = cast("Store | Stores", self._replay)
+        if self._algorithm.is_outlier(self._aux, values["value_loss"]):
+            self._to_push.clear()
+            self._count(outliers=1)
+        if self._mirror is None:  # schedules move at the round's edge
+            values["outliers"] = float(self._traffic.outliers)
+        else:  # they are among the traffic
+            self._algorithm.after(self._aux, values, self._steps)
+        if prepared.priorities is not None:
+            store.update(batch.keys, batch.generations, prepared.priorities)
+
+    def _steps_behind(self, batch: Batch) -> int:
+        """Return the environment steps of this learner's share since it began."""
+        if self._algorithm.reuses:
+            self._fresh += int(batch.fresh)
+            return self._fresh
+        rounds = self._version.number - self._first.number
+        return rounds * batch.actions.numel()
+
+    def _pull_targets(self) -> None:
+        """Load the target slices that are not those of today's updates any more."""
+        every = self._algorithm.target_every
+        due = tuple(v._replace(number=v.number - v.number % every) for v in self._versions)
+        if due == self._targets:
+            return
+        slices = [server.pull_target() for server in self._servers]
+        self._targets = due
+        self._count(moved=sum(params.values.nbytes for params in slices))
+        vector = torch.cat([params.values for params in slices])
+        for name, view in self._flat.layout.views(vector):
+            self._aux[TARGET + name] = view
+
+    def _prepare(self, batch: Batch) -> Prepared:
+        return self._algorithm.prepare(self._net, batch, self._aux)
+
+    def _forward(
+        self, prepared: Prepared, index: torch.Tensor
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        return self._algorithm.loss(self._net, prepared.select(index), self._aux)
 
     def _gradient(self, total: torch.Tensor) -> torch.Tensor:
         """Write the loss's gradient into the flat vector, clipped; return the norm before."""
@@ -219,27 +270,34 @@ class Learner:
             del self._to_push[0]
 
     def _close_round(self) -> None:
-        """The servers' last step made a version: count it, and move what follows from it."""
+        """The servers' last step made a version: count it, and move what follows from it.
+
+        A gradient that was dropped as an outlier made none.
+        """
         assert self._batch is not None
-        self._version = self._version._replace(number=self._version.number + 1)
-        self._versions = (self._version,) * len(self._servers)
-        self._steps += self._batch.actions.numel()
+        if self._counted:
+            self._version = self._version._replace(number=self._version.number + 1)
+            self._versions = (self._version,) * len(self._servers)
+        self._steps += int(self._batch.fresh)
         self._counted.clear()
-        self._algorithm.after(self._aux, self._values, self._steps)
+        self._move_schedules()
         self._whole = True
         self._flat.check()  # a few microseconds a parameter, and a torn view never shows
         if self._tracker.wants_checkpoint():
             with self.clock("report"):
                 self.save()
 
+    def _move_schedules(self) -> None:
+        self._algorithm.after(self._aux, self._values, self._steps)
+
     def _tally(self) -> None:
         """Count what became of the gradient, and what crossed to the servers."""
         counted = self._counted.count(True)
         self._count(
             counted=int(counted == len(self._servers)),
-            dropped=int(counted == 0),
+            dropped=int(counted == 0 < len(self._counted)),
             torn=int(0 < counted < len(self._servers)),
-            moved=self._flat.gradients.numel() * self._flat.gradients.element_size(),
+            moved=self._flat.gradients.nbytes if self._counted else 0,
         )
         self._counted.clear()
         if not self._asynchronous:
@@ -257,7 +315,7 @@ class Learner:
         return Update(
             learner=self._index,
             version=self._version._replace(number=self._version.number + 1),
-            steps=batch.actions.numel(),
+            steps=int(batch.fresh),
             lag=(float(lag.min()), float(lag.mean()), float(lag.max())),
             values=self._values,
             traffic=None if self._mirror is None else self._traffic,

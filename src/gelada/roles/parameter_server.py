@@ -21,6 +21,9 @@ from gelada.types import Answer, Gradient, Params, Version
 REPEATED = "already there"
 """Why a gradient that was sent again does not count again; its first delivery did count."""
 
+TARGET = "target"
+"""Name of the target slice beside the optimizer's state: saved and restored with it."""
+
 OptimizerState = dict[str, torch.Tensor]
 
 
@@ -44,6 +47,9 @@ class ParameterServer:
         optimizer: state to start from, by name; new where a name is missing.
         every: put a copy of everything aside at versions divisible by this (0: never), for
             checkpoints of one version of all slices.
+        target_every: the slice at versions divisible by this is the target slice, which value
+            methods bootstrap from (Nair et al. 2015: every N global updates; 0: there is none).
+            The first one is ``values``, or ``target`` among the optimizer's state.
         name: of the server, for messages.
     """
 
@@ -56,6 +62,7 @@ class ParameterServer:
         patience: float = 600.0,
         optimizer: OptimizerState | None = None,
         every: int = 0,
+        target_every: int = 0,
         name: str = "server",
     ) -> None:
         self.name = name
@@ -68,7 +75,8 @@ class ParameterServer:
         self._waiting: dict[int, Gradient] = {}  # by learner, of the current version and part
         self._taken: dict[int, tuple[Version, int]] = {}  # newest that counted, by learner
         self._snapshots = Snapshots(Params(version, values.clone()), patience=patience)
-        self._every = every
+        self._every, self._target_every = every, target_every
+        self._target = self._first_target(optimizer or {})
         self._kept: tuple[Params, OptimizerState] | None = None
         self._lock = threading.Lock()
         self._counted = self._dropped = 0
@@ -114,6 +122,16 @@ class ParameterServer:
                 f"{self.name}: {error}; a step takes {self._needed} gradients, there are: {there}"
             ) from None
 
+    def pull_target(self) -> Params:
+        """Return the target slice of today; never waits.
+
+        Raises:
+            ValueError: if the server keeps none.
+        """
+        if self._target is None:
+            raise ValueError(f"{self.name} keeps no target slice")
+        return self._target
+
     def state(self) -> tuple[Params, OptimizerState]:
         """Return the newest snapshot and copies of the optimizer's state.
 
@@ -138,6 +156,7 @@ class ParameterServer:
             self._values.copy_(values)
             self._load(optimizer)
             self._version = version
+            self._target = self._first_target(optimizer)
             self._part = 0
             self._waiting.clear()
             self._kept = None
@@ -170,7 +189,16 @@ class ParameterServer:
                 tensor.copy_(optimizer[name])
 
     def _copy(self) -> OptimizerState:
-        return {name: tensor.clone() for name, tensor in self._optimizer.state().items()}
+        copy = {name: tensor.clone() for name, tensor in self._optimizer.state().items()}
+        return copy | ({TARGET: self._target.values} if self._target else {})
+
+    def _first_target(self, saved: OptimizerState) -> Params | None:
+        """Return the target slice to begin with: the saved one, or the parameters themselves."""
+        if not self._target_every:
+            return None
+        number = self._version.number - self._version.number % self._target_every
+        values = saved.get(TARGET, self._values)
+        return Params(self._version._replace(number=number), values.clone())
 
     def _step(self, gradients: list[Gradient]) -> None:
         """Step against the gradients' mean by samples, added up in the order of the learners."""
@@ -186,6 +214,8 @@ class ParameterServer:
 
     def _publish(self) -> None:
         params = Params(self._version, self._values.clone())
+        if self._target_every and self._version.number % self._target_every == 0:
+            self._target = params
         if self._every and self._version.number % self._every == 0:
             self._kept = (params, self._copy())
         self._snapshots.publish(params)

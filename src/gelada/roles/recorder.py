@@ -61,7 +61,7 @@ def record(
     out: Path,
     seconds: float = 60.0,
     seed: int = 1,
-    policy: Policy = "sampled",
+    policy: Policy | None = None,
     progress: Callable[[float, float], None] | None = None,
     several: bool = False,
     stuck: int | None = None,
@@ -76,7 +76,7 @@ def record(
         out: file to write; its suffix says which kind. An older one is replaced.
         seconds: of film, at most.
         seed: of the game and the sampled actions.
-        policy: sampled or greedy.
+        policy: the agent's own by default.
         progress: called after every step with the seconds filmed and ``seconds``.
         several: begin another game whenever one is over, until ``seconds`` are filmed.
         stuck: limit of a `StuckGuard`, as in the protocol that the agent is scored by; None for
@@ -126,7 +126,7 @@ class _Player:
         agent: Agent,
         screen: _Screen,
         random: torch.Generator,
-        policy: Policy,
+        policy: Policy | None,
         stuck: int | None,
     ) -> None:
         self._agent, self._screen, self._random, self._policy = agent, screen, random, policy

@@ -161,7 +161,7 @@ class Replay:
             first = self._handed_out
             self._handed_out += sum(len(t.actions) for t in chosen)
             self._changed.notify_all()  # there may be room now
-        return as_batch(chosen, first)
+        return self._assemble(chosen, first)
 
     def close(self) -> None:
         """Wake everybody who waits; from now on all calls raise `Closed`."""
@@ -169,9 +169,12 @@ class Replay:
             self._closed = True
             self._changed.notify_all()
 
+    def _assemble(self, chosen: Sequence[Trajectory], first: int) -> Batch:
+        return as_batch(chosen, first)
+
 
 def as_batch(trajectories: Sequence[Trajectory], first_key: int = 0) -> Batch:
-    """Join whole trajectories into a batch; each environment's stream is one window."""
+    """Join whole trajectories into a batch; each environment's stream is one window, all fresh."""
 
     def join(field: str) -> torch.Tensor:
         parts = [getattr(t, field) for t in trajectories]
@@ -194,6 +197,7 @@ def as_batch(trajectories: Sequence[Trajectory], first_key: int = 0) -> Batch:
         keys=torch.arange(first_key, first_key + windows),
         generations=torch.zeros(windows, dtype=torch.int64),
         weights=torch.ones(windows),
+        fresh=torch.tensor(sum(t.actions.size for t in trajectories)),
     )
 
 

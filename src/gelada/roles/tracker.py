@@ -203,8 +203,9 @@ class Tracker:
         status.workers = self._together(newest)
         if status.score is not None and grown:
             status.curve.append((status.steps, status.seconds, status.score))
-        self._write_line()
-        return self._is_over()
+        over = self._is_over()
+        self._write_line(last=over)
+        return over
 
     def _together(self, newest: list[Update]) -> Workers | None:
         """Return how several bundles are doing; None where servers step a learner's memory."""
@@ -353,6 +354,7 @@ class Tracker:
             "gradients_counted": traffic.counted,
             "gradients_dropped": traffic.dropped,
             "gradients_torn": traffic.torn,
+            "gradients_outliers": traffic.outliers,
         }
         if self._every:
             return values
@@ -373,12 +375,12 @@ class Tracker:
         full = len(self._recent) == WINDOW and status.score is not None
         return full and rule.until_score is not None and (status.score or 0.0) >= rule.until_score
 
-    def _write_line(self) -> None:
+    def _write_line(self, last: bool) -> None:
         if self._writer is None:
             return
         status, now = self._status, time.monotonic()
         due = status.version % self._every == 0 if self._every else now - self._last_line >= 1
-        if not due:
+        if not (due or last):
             return
         self._last_line = now
         line = {

@@ -34,7 +34,8 @@ AVOID_SECONDS = 90.0
 """How long nothing new is begun on a host of which a process gave no answer."""
 
 TRIES = 5
-"""How often one process may be begun again without a finished step in between."""
+"""How often one process may be begun again without a finished step in between: of its own, or of
+anybody if it only answers."""
 
 LISTEN_SECONDS = 0.1
 """Between two looks at who is silent."""
@@ -240,6 +241,9 @@ class Ray:
         if beat.epoch != self._epoch:
             return
         seat.hear(beat)
+        if any(state.steps for state in beat.roles):  # so those that only answer are well too
+            for other in self._seats:
+                other.tries *= other.part.kind in ACTIVE
         self._over = self._over or any(state.finished for state in beat.roles)
         if beat.failure:
             if beat.details:

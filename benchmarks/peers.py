@@ -1,0 +1,181 @@
+"""Measures other systems beside ours, in turn, on this machine.
+
+    python benchmarks/peers.py                     all peers, 3 pairs of runs each, on Pong
+    python benchmarks/peers.py --peer sb3-ppo      only this one (may be repeated)
+    python benchmarks/peers.py --list              what is run, and what is installed
+    python benchmarks/peers.py --install-only      make their environments under .peers/
+    python benchmarks/peers.py summary             the table of medians
+
+Let nothing else run on the machine meanwhile. Each peer runs twice: as its own documentation has it
+for Atari, beside our default recipe ("own"), and like for like ("alike"). Every pair is a line in
+results/peers.jsonl; benchmarks/results/README.md says how to read it. The exit code is 1 if a peer
+could not be installed or run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+sys.path.append(str(Path(__file__).resolve().parent / "peers"))
+
+from known import MODES, PEERS, Peer
+from matches import match, run_ours, run_theirs
+from venvs import CACHE, Failed, install
+
+from gelada.config import describe_machine
+from gelada.envs.names import parse_game
+from gelada.errors import GeladaError
+from ledger import Ledger, Line
+from process import GELADA
+from table import markdown
+
+RESULTS = Path(__file__).resolve().parent / "results" / "peers.jsonl"
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; return 1 if a peer could not be measured."""
+    flags = parse(args)
+    book = Ledger(RESULTS)
+    if flags.command == "summary":
+        print("\n".join(summary(book.lines())))
+        return 0
+    chosen = [peer for peer in PEERS if peer.name in (flags.peer or [p.name for p in PEERS])]
+    if flags.list:
+        print("\n".join(listed(chosen, flags.game)))
+        return 0
+    done = [measure(peer, flags, book) for peer in chosen]  # all of them, whatever fails
+    return 0 if all(done) else 1
+
+
+def parse(args: Sequence[str] | None) -> argparse.Namespace:
+    """Return the flags; end with code 2 if they make no sense."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", nargs="?", choices=("measure", "summary"), default="measure")
+    parser.add_argument("--peer", action="append", choices=[peer.name for peer in PEERS])
+    parser.add_argument("--game", type=game, default="pong")
+    parser.add_argument("--pairs", type=int, default=3, help="of runs (default: 3)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each run (default: 60)")
+    parser.add_argument("--list", action="store_true", help="say what is run, measure nothing")
+    parser.add_argument("--install-only", action="store_true")
+    flags = parser.parse_args(args)
+    if flags.pairs < 1 or not 10 <= flags.seconds <= 3600:
+        parser.error("--pairs must be at least 1 and --seconds from 10 to 3600")
+    return flags
+
+
+def game(name: str) -> str:
+    """Return the identifier of an Atari game, however it is named."""
+    try:
+        found = parse_game(name).game
+    except GeladaError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if found == "catch":
+        raise argparse.ArgumentTypeError("catch is ours alone; name an Atari game")
+    return found
+
+
+def measure(peer: Peer, flags: argparse.Namespace, book: Ledger) -> bool:
+    """Install a peer and run both matches; say whether all went well."""
+    about = {"peer": peer.name, "game": flags.game}
+
+    def record(mode: str, line: Line) -> None:
+        whole = {**about, "mode": mode, **line, "note": note(peer, mode)}
+        book.append({**whole, "machine": describe_machine()})
+        print(told(whole), flush=True)
+
+    try:
+        python = install(peer.venv)
+    except Failed as failed:
+        record("", {"stage": failed.stage, "failed": failed.line})
+        return False
+    if flags.install_only:
+        print(f"{peer.name}: installed", flush=True)
+        return True
+    good = True
+    for mode in MODES:
+        ours = partial(run_ours, GELADA, flags.game, peer.our_flags(mode), flags.seconds)
+        theirs = partial(run_theirs, python, peer, mode, flags.game, flags.seconds)
+        good &= match(flags.pairs, ours, theirs, partial(record, mode))
+    return good
+
+
+def note(peer: Peer, mode: str) -> str:
+    """Return how like the two are."""
+    return peer.note if mode == "alike" else "each with its own recipe"
+
+
+def told(line: Line) -> str:
+    """Return a recorded line for the terminal."""
+    what = " ".join(filter(None, (line["peer"], line["mode"])))
+    if "failed" in line:
+        return f"{what}: failed ({line['stage']}): {line['failed']}"
+    ours, theirs = (line[side]["steps_per_s"] for side in ("ours", "theirs"))
+    return f"{what}, pair {line['pair']}: {ours:.0f} / {theirs:.0f} steps/s = {line['ratio']:.2f}"
+
+
+def listed(peers: Sequence[Peer], game: str) -> list[str]:
+    """Return what would be run."""
+    lines = []
+    for peer in peers:
+        there = (CACHE / peer.venv / "installed.txt").exists()
+        lines.append(f"{peer.name}: {'installed' if there else 'not installed'}")
+        for mode in MODES:
+            ours = " ".join(["gelada train", game, *peer.our_flags(mode)])
+            lines.append(f"  {mode}: {' '.join(peer.command(mode))}, beside {ours}")
+    return lines
+
+
+def summary(lines: Sequence[Line]) -> list[str]:
+    """Return the lines of a Markdown table: medians over the pairs of a game, peer and mode.
+
+    Pairs with another version of the peer or another commit of ours have a row of their own. A
+    failure has a row, without figures, until a later pair of that peer and mode went well.
+    """
+    pairs: dict[tuple[str, ...], list[Line]] = {}
+    failures: list[Line] = []
+    for line in lines:
+        what = (line["game"], line["peer"], line["mode"])
+        if "failed" in line:
+            failures.append(line)
+            continue
+        version, commit = line["theirs"]["version"], line["machine"].get("commit", "")
+        pairs.setdefault((*what, version, commit), []).append(line)
+        failures = [old for old in failures if not is_mended(old, line)]
+    head = ["game", "peer", "as", "its network, input, passes", "pairs"]
+    head += ["ours, steps/s", "theirs, steps/s", "ratio"]
+    rows = [medians(what[:4], found) for what, found in pairs.items()]
+    return markdown(head, rows + [failure(line) for line in failures])
+
+
+def is_mended(failed: Line, done: Line) -> bool:
+    """Say whether a pair that went well is of the kind that had failed before."""
+    same = all(failed[name] == done[name] for name in ("game", "peer"))
+    return same and failed["mode"] in ("", done["mode"])
+
+
+def medians(what: tuple[str, ...], lines: Sequence[Line]) -> list[str]:
+    """Return a row of the table; the ratio is the median of the pairs' ratios."""
+    game, peer, mode, version = what
+    newest = lines[-1]["theirs"]
+    about = ", ".join(str(newest.get(name, "?")) for name in ("network", "input", "passes"))
+    ours, theirs = (median(line[s]["steps_per_s"] for line in lines) for s in ("ours", "theirs"))
+    ratio = median(line["ratio"] for line in lines)
+    rates = [f"{ours:,.0f}", f"{theirs:,.0f}", f"**{ratio:.2f}**"]
+    return [game, f"{peer} {version}", mode, about, str(len(lines)), *rates]
+
+
+def failure(line: Line) -> list[str]:
+    """Return a row that says why there is no figure."""
+    why = f"failed ({line['stage']}): {line['failed']}".replace("|", "/")
+    return [line["game"], line["peer"], line["mode"], why, "0", "", "", ""]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

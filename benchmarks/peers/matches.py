@@ -1,0 +1,160 @@
+"""Runs a peer and ours in turn, and says in a line of JSON how each did."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from counting import FIELDS, steady
+from known import Peer
+from venvs import HERE, Failed, last_line
+
+Line = dict[str, Any]
+
+Side = Callable[[], Line]
+"""Runs one of both and returns what it did: at least `steps_per_s`."""
+
+
+def limit(seconds: float) -> float:
+    """Return the seconds after which a run that should count for ``seconds`` is ended."""
+    return 10.0 * seconds + 300.0
+
+
+def match(pairs: int, ours: Side, theirs: Side, record: Callable[[Line], None]) -> bool:
+    """Run both in turn, ours first, and record a line for each pair; say whether all went well.
+
+    The first failure is recorded, without any figure, and ends the match.
+    """
+    for pair in range(1, pairs + 1):
+        about: Line = {"pair": pair, "time": datetime.now(UTC).isoformat(timespec="seconds")}
+        about["load"] = round(os.getloadavg()[0], 2)
+        try:
+            ours_did = ours()
+            theirs_did = theirs()
+        except Failed as failed:
+            record({**about, "stage": failed.stage, "failed": failed.line})
+            return False
+        ratio = round(ours_did["steps_per_s"] / theirs_did["steps_per_s"], 3)
+        record({**about, "ours": ours_did, "theirs": theirs_did, "ratio": ratio})
+    return True
+
+
+def run_ours(gelada: str, game: str, flags: Sequence[str], seconds: float) -> Line:
+    """Train for so many seconds as a user does and return the rate of the steady part.
+
+    Raises:
+        Failed: if the training fails.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        run = Path(scratch) / "run"
+        words = ["train", game, *flags, "--no-finish", "--minutes", f"{seconds / 60:.6g}"]
+        environment = dict(os.environ)
+        execute([gelada, *words, "--out", str(run)], "ours", seconds, scratch, environment)
+        try:
+            text = (run / "metrics.jsonl").read_text(encoding="utf-8")
+            metrics = [json.loads(line) for line in text.splitlines()]
+            rate = steady([(line["seconds"], line["steps"]) for line in metrics])
+        except (OSError, ValueError, KeyError) as error:
+            raise Failed("ours", str(error)) from None
+    return {"command": " ".join(["gelada", *words]), **rate.as_dict()}
+
+
+def run_theirs(python: str, peer: Peer, mode: str, game: str, seconds: float) -> Line:
+    """Run a peer's script in its environment and return its line.
+
+    Raises:
+        Failed: if it fails, takes too long, or prints no such line.
+    """
+    script, *words = peer.command(mode)
+    emulated = "".join(part.capitalize() for part in game.split("_"))
+    words += ["--game", emulated, "--seconds", f"{seconds:g}"]
+    with tempfile.TemporaryDirectory() as scratch:
+        # a home of its own, because some write into it; nothing of ours on its path
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        environment["HOME"] = scratch
+        command = [python, str(HERE / script), *words]
+        said = execute(command, "run", seconds, scratch, environment)
+    return result_in(said)
+
+
+def result_in(said: str) -> Line:
+    """Return the last line of a script's output that is a result.
+
+    Raises:
+        Failed: if there is none.
+    """
+    for text in reversed(said.splitlines()):
+        with contextlib.suppress(ValueError):
+            line = json.loads(text)
+            if isinstance(line, dict) and is_result(line):
+                return line
+    raise Failed("run", f"no result; its last line: {last_line(said)}")
+
+
+def is_result(line: Line) -> bool:
+    """Say whether a line has all `FIELDS` and a rate that fits its steps and seconds."""
+    if not all(name in line for name in FIELDS):
+        return False
+    values = [line[name] for name in ("steps", "seconds", "steps_per_s")]
+    if not all(isinstance(v, int | float) and math.isfinite(v) and v > 0 for v in values):
+        return False
+    steps, seconds, rate = values
+    return math.isclose(steps / seconds, rate, rel_tol=0.01)
+
+
+def execute(
+    command: Sequence[str], stage: str, seconds: float, folder: str, environment: dict[str, str]
+) -> str:
+    """Run a command with everything it starts and return its standard output.
+
+    Raises:
+        Failed: with the last line it said, if its exit code is not 0 or its time is over.
+    """
+    output, errors = Path(folder) / "output.txt", Path(folder) / "errors.txt"
+    allowed = limit(seconds)
+    with output.open("wb") as out, errors.open("wb") as err:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=folder,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Failed(stage, f"{command[0]}: {error.strerror}") from None
+        try:
+            code = process.wait(allowed)
+        except subprocess.TimeoutExpired:
+            raise Failed(stage, f"not over after {allowed:g} s; ended") from None
+        finally:
+            end(process)
+    said = output.read_text(encoding="utf-8", errors="replace")
+    if code:
+        told = errors.read_text(encoding="utf-8", errors="replace")
+        raise Failed(stage, f"exit code {code}: {last_line(told if told.strip() else said)}")
+    return said
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and what it left running, so that the next run has the machine to itself."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        for _ in range(50):  # at most 5 seconds
+            process.poll()
+            os.killpg(process.pid, 0)
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

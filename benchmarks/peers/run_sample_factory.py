@@ -1,0 +1,95 @@
+# What is imported here is only in the environment that this runs in.
+# mypy: disable-error-code="import-not-found, misc"
+"""Sample Factory APPO on an Atari game, counted; runs in its own environment.
+
+Settings are those that its documentation calls "better parameters (more envs, double buffering,
+async learning)" (docs/09-environment-integrations/atari.md): 8 games a worker in two halves,
+rollouts of 32, batches of 1024, 4 batches used 4 times, normalised input and returns, on top of its
+defaults for Atari (sf_examples/atari/atari_params.py). There are as many workers as cores, as
+docs/02-configuration/configuration.md has it; the example's 16 are for a larger machine.
+Its wrappers give the usual preprocessing: up to 30 no-ops, 4 frames a step, the maximum of the last
+two, 84x84 grey, FIRE at the start, signs of rewards; a lost life ends a return.
+
+The network is `convnet_atari`: three convolutions (32 8x8/4, 64 4x4/2, 64 3x3/1), 512 units,
+float32.
+
+By default Sample Factory counts emulator frames; `--summaries_use_frameskip=False` makes it count
+agent decisions. They are counted by the learner, when it has used them.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from typing import Any
+
+from counting import Counts, parser, report
+from sample_factory.algo.runners.runner import AlgoObserver
+from sample_factory.algo.utils.misc import ExperimentStatus
+from sample_factory.train import make_runner
+from sf_examples.atari.atari_utils import ATARI_ENVS
+from sf_examples.atari.train_atari import parse_atari_args, register_atari_components
+
+
+class Watch(AlgoObserver):
+    """Counts after each training iteration, and ends the training."""
+
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+
+    def on_training_step(self, runner: Any, _iteration: int) -> None:
+        # The runner hears of an iteration's end before it hears of its steps, so the count is
+        # that of the iteration before: each count is late by one, the rate is the same.
+        if self._counts.see(sum(runner.env_steps.values())):
+            runner.cfg.train_for_env_steps = 0
+
+
+def settings(game: str) -> list[str]:
+    """Return the words of its own command line."""
+    wanted = f"{game}NoFrameskip-v4"
+    names = [known.name for known in ATARI_ENVS if known.env_id == wanted]
+    if not names:
+        raise SystemExit(f"Sample Factory has no {wanted}")
+    return [
+        "--algo=APPO",
+        f"--env={names[0]}",
+        "--experiment=peer",
+        "--train_dir=train_dir",
+        "--device=cpu",
+        "--summaries_use_frameskip=False",
+        f"--num_workers={os.cpu_count() or 1}",
+        "--num_envs_per_worker=8",
+        "--worker_num_splits=2",
+        "--train_for_env_steps=100000000",
+        "--rollout=32",
+        "--normalize_input=True",
+        "--normalize_returns=True",
+        "--serial_mode=False",
+        "--async_rl=True",
+        "--batch_size=1024",
+    ]
+
+
+def main() -> None:
+    chosen = parser(__doc__).parse_args()
+    register_atari_components()
+    cfg, runner = make_runner(parse_atari_args(settings(chosen.game)))
+    counts = Counts(chosen.seconds)
+    runner.register_observer(Watch(counts))
+    status = runner.init()
+    if status == ExperimentStatus.SUCCESS:
+        status = runner.run()
+    if status != ExperimentStatus.SUCCESS:
+        raise SystemExit(f"Sample Factory ended with status {status}")
+    report(
+        counts.points,
+        peer="sample-factory-appo",
+        version=version("sample-factory"),
+        network="convnet_atari, 512 units, float32",
+        input="84x84 grey, 4 stacked",
+        passes=cfg.num_epochs,
+    )
+
+
+if __name__ == "__main__":
+    main()

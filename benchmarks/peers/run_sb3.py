@@ -1,0 +1,102 @@
+# What is imported here is only in the environment that this runs in.
+# mypy: disable-error-code="import-not-found, misc"
+"""Stable-Baselines3 A2C and PPO on an Atari game, counted; runs in its own environment.
+
+Settings are those of the project's own zoo for Atari (DLR-RM/rl-baselines3-zoo,
+hyperparams/a2c.yml and hyperparams/ppo.yml, section "atari"); n_timesteps, 10 million, sets the
+schedules. `SubprocVecEnv` is what its documentation of A2C advises on a CPU ("modules/a2c", note on
+performance); with one thread of torch it is the fastest of what it offers on two cores. Its
+`AtariWrapper` gives the usual preprocessing: up to 30 no-ops, 4 frames a step, the maximum of the
+last two, 84x84 grey, FIRE at the start, signs of rewards; a lost life ends a return.
+
+The network is `NatureCNN`: three convolutions (32 8x8/4, 64 4x4/2, 64 3x3/1), 512 units, float32.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+import ale_py
+import gymnasium
+import torch
+from counting import Counts, parser, report
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_atari_env
+from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
+from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack
+
+gymnasium.register_envs(ale_py)  # here, because the processes of the games read this file too
+
+TIMESTEPS = 10_000_000
+
+ENVIRONMENTS = {"a2c": 16, "ppo": 8}
+
+PASSES = {"a2c": 1, "ppo": 4}
+
+
+class Watch(BaseCallback):
+    """Counts at the start of a rollout: everything before it has been learned by then."""
+
+    def __init__(self, counts: Counts) -> None:
+        super().__init__()
+        self._counts = counts
+        self._enough = False
+
+    def _on_rollout_start(self) -> None:
+        self._enough = self._counts.see(self.num_timesteps)  # agent decisions, not frames
+
+    def _on_step(self) -> bool:
+        return not self._enough
+
+
+def make(algorithm: str, game: str) -> Any:
+    """Return the algorithm, ready to learn the game."""
+    games = make_atari_env(
+        f"{game}NoFrameskip-v4",
+        n_envs=ENVIRONMENTS[algorithm],
+        seed=1,
+        vec_env_cls=SubprocVecEnv,
+    )
+    stacked = VecFrameStack(games, n_stack=4)
+    if algorithm == "a2c":
+        optimizer = {"optimizer_class": RMSpropTFLike, "optimizer_kwargs": {"eps": 1e-5}}
+        return A2C(
+            "CnnPolicy", stacked, ent_coef=0.01, vf_coef=0.25, policy_kwargs=optimizer, device="cpu"
+        )
+    return PPO(
+        "CnnPolicy",
+        stacked,
+        n_steps=128,
+        n_epochs=4,
+        batch_size=256,
+        learning_rate=lambda left: left * 2.5e-4,
+        clip_range=lambda left: left * 0.1,
+        vf_coef=0.5,
+        ent_coef=0.01,
+        device="cpu",
+    )
+
+
+def main() -> None:
+    flags = parser(__doc__)
+    flags.add_argument("--algorithm", choices=("a2c", "ppo"), required=True)
+    chosen = flags.parse_args()
+    torch.set_num_threads(1)
+    counts = Counts(chosen.seconds)
+    model = make(chosen.algorithm, chosen.game)
+    model.learn(TIMESTEPS, callback=Watch(counts))
+    model.get_env().close()
+    report(
+        counts.points,
+        peer=f"sb3-{chosen.algorithm}",
+        version=version("stable-baselines3"),
+        network="NatureCNN, 512 units, float32",
+        input="84x84 grey, 4 stacked",
+        passes=PASSES[chosen.algorithm],
+    )
+
+
+if __name__ == "__main__":
+    main()

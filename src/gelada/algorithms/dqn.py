@@ -1,0 +1,297 @@
+"""DQN and its relatives: learning the value of actions from stored experience.
+
+Mnih et al. 2015, with double Q-learning (Hasselt et al. 2016), duelling heads (Wang et al. 2016),
+n-step returns (Sutton 1988), Peng's Q(lambda) (Peng & Williams 1996; Kozuno et al. 2021; with
+replay: Daley & Amato 2019), prioritized replay (Schaul et al. 2016) and the outlier rule of Gorila
+(Nair et al. 2015) as settings.
+
+The target network is a copy of the parameters in ``aux`` under ``target/<parameter name>``,
+float32; whoever keeps the copies writes them there. Without any the current network stands in.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch.func import functional_call
+
+from gelada.algorithms.algorithm import TARGET, Explore
+from gelada.nets import acting
+from gelada.nets.network import Network
+from gelada.nets.windows import Windows
+from gelada.ops import losses, returns
+from gelada.types import Aux, Batch
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+PRIORITY_MIX = 0.9
+"""Share of the largest error in the priority of a window; the mean has the rest (Kapturowski et al.
+2019, section 2.3). A window with one error has that error as priority."""
+
+LOSS_RATE = 0.001
+"""Weight of the newest loss in the running mean and variance: about the last thousand count.
+Chosen, not published."""
+
+LOSSES_SEEN = 100
+"""Losses before any is called an outlier. Chosen, not published."""
+
+
+class Whole:
+    """A whole batch of ``N`` windows ready for the loss, with the priorities that it finds.
+
+    ``windows`` holds, for n-step returns, the first observations of all windows and then the
+    ``N`` observations after their returns; for Q(lambda) all observations. ``partial`` is what
+    the windows' rewards give to n-step returns, None for Q(lambda).
+    """
+
+    priorities: torch.Tensor | None = None  # float32[N], written by `DQN.loss`
+
+    def __init__(self, windows: Windows, batch: Batch, partial: returns.Partial | None) -> None:
+        self.size = batch.actions.numel() if partial is None else len(batch.actions)
+        self.windows = windows
+        self.batch = batch
+        self.partial = partial
+
+    def select(self, index: torch.Tensor) -> Whole:
+        """Return the batch itself: the order of its samples is no matter."""
+        assert len(index) == self.size
+        return self
+
+
+@dataclass(frozen=True)
+class DQN:
+    """Hyper-parameters and methods of DQN."""
+
+    gamma: float = 0.99
+    """Discount per step."""
+    returns: Literal["n_step", "q_lambda"] = "n_step"
+    """n_step learns the first step of a window; q_lambda all steps, by Peng's Q(lambda)."""
+    n: int = 1
+    """n_step: steps of a return before the value takes over, and of a window."""
+    lam: float = 0.9
+    """q_lambda: 0 is a return of one step, 1 one to the window's end."""
+    double: bool = False
+    """The current network chooses the action whose value the target network tells."""
+    duelling: bool = False
+    """Two heads, one for the value of a state and one for the advantages of actions."""
+    target_every: int = 2_500
+    """Updates between copies of the parameters to the target network (0: no target network)."""
+    reward_clip: Literal["sign", "none"] = "sign"
+    """Learn from the sign of rewards; scores are always raw."""
+    error: Literal["huber", "squared"] = "huber"
+    """Loss of an error: half its square; huber goes on straight beyond 1 (error clipping)."""
+    outlier: float = 0.0
+    """Drop a gradient whose loss is so many standard deviations above the running mean (0: none).
+    Chosen, not published."""
+    explore: Literal["schedule", "ladder"] = "schedule"
+    """One epsilon for all games that falls with the steps, or a constant one for each game."""
+    epsilon_start: float = 1.0
+    """schedule: share of random actions at the start …"""
+    epsilon_end: float = 0.1
+    """… and after epsilon_steps."""
+    epsilon_steps: int = 250_000
+    """schedule: environment steps over which epsilon moves in a straight line."""
+    ladder_base: float = 0.4
+    """ladder: epsilon of the first game (Horgan et al. 2018)."""
+    ladder_alpha: float = 7.0
+    """ladder: that of the last game is the base to the power of 1 + alpha."""
+    gradient_clip: float = 10.0
+    """Limit of the gradient's global norm."""
+    lr: float = 2.5e-4
+    """Learning rate at the start …"""
+    lr_end: float = 2.5e-4
+    """… and after anneal_steps."""
+    anneal_steps: int = 1_000_000
+    """Environment steps over which the learning rate moves in a straight line."""
+
+    passes: ClassVar[int] = 1
+    minibatch: ClassVar[int] = 2**31  # the whole batch
+    values_first: ClassVar[bool] = False
+    stochastic: ClassVar[bool] = False
+    reuses: ClassVar[bool] = True
+
+    def window(self, length: int) -> int:
+        """Return the steps of the windows to learn from, if trajectories have ``length`` steps."""
+        return self.n if self.returns == "n_step" else length
+
+    def heads(self, actions: int) -> dict[str, int]:
+        """Return the network outputs needed, by name."""
+        return {"advantage": actions, "value": 1} if self.duelling else {"q": actions}
+
+    def scores(self, outputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return the values of actions float32[M, A] (duelling: Wang et al. 2016, equation 9)."""
+        if not self.duelling:
+            return outputs["q"]
+        advantages = outputs["advantage"]
+        return outputs["value"] + advantages - advantages.mean(dim=1, keepdim=True)
+
+    def start(self) -> Aux:
+        """Return the learning rate and the running mean and variance of no losses yet."""
+        names = ("loss_count", "loss_mean", "loss_variance")
+        return {
+            "learning_rate": torch.tensor(self.lr, dtype=torch.float64),
+            **{name: torch.zeros((), dtype=torch.float64) for name in names},
+        }
+
+    def learning_rate(self, aux: Aux) -> float:
+        """Return the learning rate now."""
+        return float(aux["learning_rate"])
+
+    def epsilons(self, explore: Explore, games: int) -> torch.Tensor:
+        """Return the share of random actions in each game of an actor, float32[games].
+
+        The ladder is that of Horgan et al. 2018: ``epsilon_i = base^(1 + alpha i / (N - 1))``.
+        An actor of the paper plays one game, so here ``i`` counts the games of all actors.
+        """
+        if self.explore == "schedule":
+            done = min(explore.steps / max(self.epsilon_steps, 1), 1.0)
+            change = done * (self.epsilon_end - self.epsilon_start)
+            return torch.full((games,), self.epsilon_start + change)
+        number = explore.actor * games + torch.arange(games)
+        last = max(explore.actors * games - 1, 1)
+        return torch.as_tensor(self.ladder_base) ** (1.0 + number / last * self.ladder_alpha)
+
+    def noise(
+        self, shape: tuple[int, ...], generator: torch.Generator, explore: Explore
+    ) -> torch.Tensor:
+        """Return noise […, B, A] with which the best of the scores is epsilon-greedy.
+
+        A row is 0, or where a game explores infinite at one action drawn from all.
+        """
+        return acting.epsilon_greedy(shape, self.epsilons(explore, shape[-2]), generator)
+
+    def act(self, net: Network, stacks: torch.Tensor, noise: torch.Tensor) -> Pair:
+        """Return actions int64[B], the best after noise, and values of actions float32[B, A]."""
+        scores = self.scores(net(stacks))
+        return (scores + noise).argmax(dim=1), scores
+
+    def log_probs(self, scores: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:  # noqa: ARG002 - the protocol
+        """Return zeros float32[M]: no loss of values asks how probable an action was."""
+        return torch.zeros(len(actions))
+
+    def prepare(self, net: Network, batch: Batch, aux: Aux) -> Whole:  # noqa: ARG002 - the protocol
+        """Standardise and stack what is looked at: of n-step windows two observations."""
+        if self.returns == "q_lambda":
+            return Whole(Windows(net, batch.frames, batch.ages), batch, None)
+        assert batch.actions.shape[1] == self.n, "windows for n-step returns have n steps"
+        partial = returns.partial_n_step(
+            self._rewards(batch), batch.terminated, batch.truncated, self.gamma
+        )
+        rows = partial.after.unsqueeze(1)
+        stack = rows + torch.arange(net.stack, device=rows.device)
+        following = batch.frames[torch.arange(len(rows), device=rows.device).unsqueeze(1), stack]
+        frames = torch.cat([batch.frames[:, : net.stack], following])
+        ages = torch.cat([batch.ages[:, :1], batch.ages.gather(1, rows)])
+        return Whole(Windows(net, frames, ages), batch, partial)
+
+    def loss(
+        self, net: Network, minibatch: Whole, aux: Aux
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return the mean loss of the errors that count, weighted, and its terms.
+
+        The sum of weighted losses is divided by the number of steps that count, so weights below
+        1 shrink the gradient (Schaul et al. 2016, section 3.4). The terms are ``value_loss``, the
+        loss itself, and without weights the means of the absolute error (``td_error``) and of the
+        chosen action's value (``q``). Afterwards ``minibatch.priorities`` holds the windows' new
+        priorities float32[N]: the absolute error of the first step, or for Q(lambda) a mix of the
+        largest and the mean over the window; 0 where nothing counts.
+        """
+        look = self._first_steps if self.returns == "n_step" else self._all_steps
+        values, targets = look(net, minibatch, aux)
+        batch, steps = minibatch.batch, values.shape[1]
+        counted = batch.counted[:, :steps].float()
+        # whatever is where nothing counts: 0 times infinity is not 0
+        errors = (targets - values).masked_fill(counted == 0.0, 0.0)
+        weights = counted * batch.weights.unsqueeze(1)
+        each = losses.huber(errors) if self.error == "huber" else 0.5 * errors.square()
+        number = counted.sum().clamp(min=1.0)
+        total = (each * weights).sum() / number
+        with torch.no_grad():
+            sizes = errors.detach().abs()
+            minibatch.priorities = _priorities(sizes, counted)
+            terms = {
+                "value_loss": total.detach(),
+                "td_error": sizes.sum() / number,
+                "q": (values.detach() * counted).sum() / number,
+            }
+        return total, terms
+
+    def is_outlier(self, aux: Aux, loss: float) -> bool:
+        """Say whether the gradient of this loss is to be dropped before it is pushed.
+
+        It is if the absolute loss is more than ``outlier`` standard deviations above the running
+        mean of those before it. The rule is that of Nair et al. 2015 as reading notes tell it;
+        the number of deviations was not found. Nothing is changed: see `after`.
+        """
+        if self.outlier <= 0.0 or float(aux["loss_count"]) < LOSSES_SEEN:
+            return False
+        deviation = math.sqrt(float(aux["loss_variance"]))
+        return abs(loss) > float(aux["loss_mean"]) + self.outlier * deviation
+
+    def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:
+        """Move the learning rate after the environment steps, and take in a round's loss.
+
+        Losses of dropped gradients belong to the running mean and deviation too: else a lasting
+        rise of the loss would have all gradients dropped for ever.
+        """
+        done = min(steps / max(self.anneal_steps, 1), 1.0)
+        aux["learning_rate"].fill_(self.lr + done * (self.lr_end - self.lr))
+        if "value_loss" not in values:
+            return
+        aux["loss_count"] += 1.0
+        # a plain mean at first, later one that forgets (West 1979)
+        rate = max(1.0 / float(aux["loss_count"]), LOSS_RATE)
+        difference = abs(values["value_loss"]) - float(aux["loss_mean"])
+        aux["loss_mean"] += rate * difference
+        spread = float(aux["loss_variance"]) + rate * difference**2
+        aux["loss_variance"].fill_((1.0 - rate) * spread)
+
+    def _first_steps(self, net: Network, whole: Whole, aux: Aux) -> Pair:
+        """Return the value of the first action of each window and its n-step target, [N, 1]."""
+        assert whole.partial is not None
+        rewards, discounts, _ = whole.partial
+        first, following = whole.windows.chunks(whole.size)
+        values = losses.chosen(self.scores(net(first)), whole.batch.actions[:, 0])
+        with torch.no_grad():
+            targets = rewards + discounts * self._best(net, following, None, aux)
+        return values.unsqueeze(1), targets.unsqueeze(1)
+
+    def _all_steps(self, net: Network, whole: Whole, aux: Aux) -> Pair:
+        """Return the values of all actions and their lambda returns, [N, T]."""
+        batch, shape = whole.batch, whole.windows.shape  # [N, T + 1]
+        (stacks,) = whole.windows.chunks(self.minibatch)
+        scores = self.scores(net(stacks))
+        taken = scores.view(*shape, -1)[:, :-1].flatten(0, 1)
+        values = losses.chosen(taken, batch.actions.flatten()).view_as(batch.rewards)
+        with torch.no_grad():
+            best = self._best(net, stacks, scores.detach(), aux).view(shape)
+            ends = (batch.terminated, batch.truncated)
+            targets = returns.q_lambda(self._rewards(batch), best, *ends, self.gamma, self.lam)
+        return values, targets
+
+    def _best(
+        self, net: Network, stacks: torch.Tensor, scores: torch.Tensor | None, aux: Aux
+    ) -> torch.Tensor:
+        """Return the values [M] of the best actions; ``scores`` are the current network's."""
+        target = {k.removeprefix(TARGET): v for k, v in aux.items() if k.startswith(TARGET)}
+        if scores is None and (self.double or not target):
+            scores = self.scores(net(stacks))
+        if target:
+            told = self.scores(functional_call(net, target, (stacks,)))
+        else:
+            assert scores is not None
+            told = scores
+        chooser = scores if self.double and scores is not None else told
+        return losses.chosen(told, chooser.argmax(dim=1))
+
+    def _rewards(self, batch: Batch) -> torch.Tensor:
+        return batch.rewards.sign() if self.reward_clip == "sign" else batch.rewards
+
+
+def _priorities(sizes: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+    """Return the priorities [N] of windows with absolute errors [N, S], 0 where not counted."""
+    mean = sizes.sum(dim=1) / counted.sum(dim=1).clamp(min=1.0)
+    return PRIORITY_MIX * sizes.amax(dim=1) + (1.0 - PRIORITY_MIX) * mean

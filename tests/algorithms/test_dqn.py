@@ -1,0 +1,497 @@
+"""DQN's loss, its gradient and its targets against the papers' sums in float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from conftest import make_net, random_trajectory
+from gelada.algorithms.dqn import DQN, LOSSES_SEEN, Whole
+from gelada.envs.stacking import stack_at
+from gelada.nets.network import NetworkSettings
+from gelada.roles.replay import as_batch
+from gelada.types import Aux, Batch, Trajectory
+
+Array = np.ndarray[Any, Any]
+GAMES, LENGTH, K, A = 3, 12, 2, 4  # of the streams that windows are cut from
+N, T = 9, 5  # windows, and their steps for Q(lambda)
+ONE = DQN(gamma=0.9, reward_clip="none")
+LAMBDA = replace(ONE, returns="q_lambda", lam=0.9)
+WAYS = {
+    "one step": ONE,
+    "three steps": replace(ONE, n=3),
+    "double": replace(ONE, double=True),
+    "duelling": replace(ONE, duelling=True),
+    "three steps, double, duelling": replace(ONE, n=3, double=True, duelling=True),
+    "squared": replace(ONE, n=3, error="squared"),
+    "signs of rewards": replace(ONE, n=3, reward_clip="sign"),
+    "lambda 0": replace(LAMBDA, lam=0.0),
+    "lambda 0.9": LAMBDA,
+    "lambda 1": replace(LAMBDA, lam=1.0),
+    "lambda, double, duelling": replace(LAMBDA, double=True, duelling=True),
+    "lambda, squared": replace(LAMBDA, error="squared"),
+}
+
+
+class Table(nn.Module):
+    """A network whose outputs for observation i are row i of its parameters.
+
+    The newest frame of an observation is filled with its number.
+    """
+
+    stack = K
+
+    def __init__(self, tables: dict[str, Array]) -> None:
+        super().__init__()
+        for name, table in tables.items():
+            setattr(self, name, nn.Parameter(torch.from_numpy(table.astype(np.float32))))
+        self.shown: list[list[int]] = []
+
+    def see(self, frames: torch.Tensor) -> torch.Tensor:
+        return frames.float()
+
+    def black(self) -> torch.Tensor:
+        return torch.zeros(2, 3)
+
+    def forward(self, stacks: torch.Tensor) -> dict[str, torch.Tensor]:
+        numbers = stacks[:, -1, 0, 0].long()
+        self.shown.append(numbers.tolist())
+        return {name: table[numbers] for name, table in self.named_parameters()}
+
+
+def cut(stream: Trajectory, b: int, start: int, steps: int) -> Trajectory:
+    """Return ``steps`` steps of game ``b``, from any step on."""
+    row, window = slice(b, b + 1), slice(start, start + steps)
+    names = ("actions", "rewards", "terminated", "truncated", "counted", "log_probs")
+    return stream._replace(
+        frames=stream.frames[row, start : start + steps + K],
+        ages=stream.ages[row, start : start + steps + 1],
+        state=stream.state[row],
+        **{name: getattr(stream, name)[row, window] for name in names},
+    )
+
+
+def joined(first: Trajectory, second: Trajectory) -> Trajectory:
+    """Return two trajectories of one actor as a stream whose frames carry numbers."""
+    numbers = np.arange(GAMES * (LENGTH + 1), dtype=np.uint8).reshape(GAMES, LENGTH + 1)
+    frames = np.full((GAMES, LENGTH + K, 2, 3), 250, dtype=np.uint8)
+    frames[:, K - 1 :] = numbers[:, :, None, None]
+    names = ("actions", "rewards", "terminated", "truncated", "counted", "log_probs")
+    both = {n: np.concatenate([getattr(first, n), getattr(second, n)], axis=1) for n in names}
+    ages = np.concatenate([first.ages[:, :-1], second.ages], axis=1)
+    return first._replace(frames=frames, ages=ages, **both)
+
+
+class Case:
+    """Windows cut anywhere from streams, and two networks' values of all observations."""
+
+    def __init__(self, seed: int, algorithm: DQN) -> None:
+        rng = np.random.default_rng(seed)
+        half = {"games": GAMES, "length": LENGTH // 2, "actions": A}
+        self.stream = joined(random_trajectory(rng, **half), random_trajectory(rng, **half))
+        self.steps = algorithm.window(T)
+        self.places = [
+            (int(rng.integers(GAMES)), int(rng.integers(LENGTH - self.steps + 1))) for _ in range(N)
+        ]
+        self.weights = rng.uniform(0.3, 1.0, N)
+        self.algorithm = algorithm
+        shapes = algorithm.heads(A)
+        rows = GAMES * (LENGTH + 1)
+        self.current, self.frozen = (
+            {name: rng.normal(size=(rows, size)) for name, size in shapes.items()} for _ in range(2)
+        )
+
+    def batch(self) -> Batch:
+        windows = as_batch([cut(self.stream, b, s, self.steps) for b, s in self.places])
+        return windows._replace(weights=torch.from_numpy(self.weights).float())
+
+    def aux(self, target: bool) -> Aux:
+        given = self.frozen if target else {}
+        tensors = {f"target/{k}": torch.from_numpy(v).float() for k, v in given.items()}
+        return self.algorithm.start() | tensors
+
+    def run(
+        self, target: bool = True
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor], Table, Whole]:
+        """Return the loss, its terms, the network with gradients and the batch after the loss."""
+        net: Any = Table(self.current)
+        aux = self.aux(target)
+        prepared = self.algorithm.prepare(net, self.batch(), aux)
+        whole = prepared.select(torch.randperm(prepared.size))
+        total, terms = self.algorithm.loss(net, whole, aux)
+        torch.autograd.backward(total)
+        return total.detach(), terms, net, whole
+
+
+class Slow:
+    """The same step by step in float64, with gradients by hand."""
+
+    def __init__(self, case: Case, target: bool) -> None:
+        self.case, self.algorithm, self.stream = case, case.algorithm, case.stream
+        self.current = self.q(case.current)
+        self.frozen = self.q(case.frozen) if target else self.current
+        self.gradients = {name: np.zeros_like(table) for name, table in case.current.items()}
+        self.loss = 0.0
+        self.rows: list[tuple[float, float]] = []  # absolute error and value of each step
+        self.priorities = np.zeros(N)
+        learned = 1 if self.algorithm.returns == "n_step" else T
+        steps = [(w, b, s + i) for w, (b, s) in enumerate(case.places) for i in range(learned)]
+        counted = [step for step in steps if self.stream.counted[step[1], step[2]]]
+        errors: list[list[float]] = [[] for _ in range(N)]
+        for w, b, t in counted:
+            errors[w].append(self.learn(w, b, t, len(counted)))
+        for w, found in enumerate(errors):
+            if found:
+                self.priorities[w] = 0.9 * max(found) + 0.1 * np.mean(found)
+
+    def q(self, tables: dict[str, Array]) -> Array:
+        """Return values of actions; duelling: q = v + a - mean of a (Wang et al. 2016, 9)."""
+        if not self.algorithm.duelling:
+            return tables["q"]
+        a = tables["advantage"]
+        return np.stack([tables["value"][i, 0] + a[i] - a[i].sum() / A for i in range(len(a))])
+
+    def best(self, b: int, t: int) -> float:
+        """max_a Q'(x, a), or double: Q'(x, argmax_a Q(x, a)) (Hasselt et al. 2016)."""
+        row = b * (LENGTH + 1) + t
+        action = (self.current if self.algorithm.double else self.frozen)[row].argmax()
+        return float(self.frozen[row, action])
+
+    def n_step(self, b: int, t: int, n: int) -> tuple[float, int, bool]:
+        """Return r_t + … + gamma^k max Q(x_{t+k}), k <= n, and whether more could follow."""
+        total = 0.0
+        for k in range(n):
+            if self.stream.truncated[b, t + k]:
+                return total + self.algorithm.gamma**k * self.best(b, t + k), k, True
+            reward = float(self.stream.rewards[b, t + k])
+            reward = float(np.sign(reward)) if self.algorithm.reward_clip == "sign" else reward
+            total += self.algorithm.gamma**k * reward
+            if self.stream.terminated[b, t + k]:
+                return total, k + 1, True
+        return total + self.algorithm.gamma**n * self.best(b, t + n), n, False
+
+    def target(self, b: int, t: int, end: int) -> float:
+        """The n-step return, or (1 - lam) sum_n lam^(n-1) G^(n), the last with all that is left."""
+        if self.algorithm.returns == "n_step":
+            return self.n_step(b, t, end - t)[0]
+        lam, total = self.algorithm.lam, 0.0
+        _, longest, _ = self.n_step(b, t, end - t)
+        for n in range(1, longest):
+            total += (1 - lam) * lam ** (n - 1) * self.n_step(b, t, n)[0]
+        return total + lam ** (longest - 1) * self.n_step(b, t, longest)[0]
+
+    def learn(self, w: int, b: int, t: int, count: int) -> float:
+        """Add one step's loss and gradient; return its absolute error."""
+        row, action = b * (LENGTH + 1) + t, int(self.stream.actions[b, t])
+        value = self.current[row, action]
+        error = self.target(b, t, self.case.places[w][1] + self.case.steps) - value
+        weight = self.case.weights[w] / count
+        clipped = float(np.clip(error, -1, 1))
+        if self.algorithm.error == "squared":
+            clipped = error
+        self.loss += weight * (clipped * error - clipped**2 / 2)
+        self.rows.append((abs(error), value))
+        slope = -weight * clipped
+        if self.algorithm.duelling:
+            self.gradients["value"][row, 0] += slope
+            self.gradients["advantage"][row] += slope * (np.eye(A)[action] - 1 / A)
+        else:
+            self.gradients["q"][row, action] += slope
+        return float(abs(error))
+
+
+@pytest.mark.parametrize("target", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_loss_its_terms_and_its_gradient_are_the_papers(
+    seed: int, way: str, target: bool
+) -> None:
+    case = Case(seed, WAYS[way])
+    total, terms, net, whole = case.run(target)
+    slow = Slow(case, target)
+    errors, values = np.array(slow.rows).T
+    want = {"value_loss": slow.loss, "td_error": errors.mean(), "q": values.mean()}
+    assert terms.keys() == want.keys()
+    for name, value in want.items():
+        assert terms[name].item() == pytest.approx(value, rel=1e-4, abs=1e-5), name
+    assert total.item() == terms["value_loss"].item()
+    assert errors.max() > 1.0  # so that huber is not half the square
+    for name, parameter in net.named_parameters():
+        np.testing.assert_allclose(
+            parameter.grad, slow.gradients[name], rtol=1e-4, atol=1e-6, err_msg=name
+        )
+    assert whole.priorities is not None
+    np.testing.assert_allclose(whole.priorities, slow.priorities, rtol=1e-4, atol=1e-6)
+
+
+def test_the_cases_hold_ends_of_all_kinds_and_windows_across_the_edge_of_trajectories() -> None:
+    ends, crossing = set(), 0
+    for seed in range(3):
+        case = Case(seed, WAYS["three steps"])
+        for b, s in case.places:
+            crossing += s < LENGTH // 2 < s + 3
+            ends |= {
+                ("terminated", int(i)) for i in np.flatnonzero(case.stream.terminated[b, s : s + 3])
+            }
+            ends |= {
+                ("truncated", int(i)) for i in np.flatnonzero(case.stream.truncated[b, s : s + 3])
+            }
+    assert ends == {(kind, i) for kind in ("terminated", "truncated") for i in range(3)}
+    assert crossing >= 3
+
+
+def test_the_ways_differ() -> None:
+    """What the tests above would miss if a setting did nothing."""
+    together = [
+        ("three steps", "squared", "signs of rewards"),
+        ("one step", "double"),
+        ("duelling",),
+        ("lambda 0", "lambda 0.9", "lambda 1", "lambda, squared"),
+    ]
+    for ways in together:  # the same windows, and the same values
+        totals = {round(Case(1, WAYS[way]).run()[0].item(), 5) for way in ways}
+        assert len(totals) == len(ways), ways
+
+
+ENDS = {  # rewards 1, 10, 100; the best values of observations 0 … 3 are 2, 3, 5, 7
+    "goes on": ({}, 1 + 5 + 25 + 7 / 8),
+    "lost at once": ({"terminated": 0}, 1.0),
+    "lost at the second step": ({"terminated": 1}, 1 + 5),
+    "lost at the last step": ({"terminated": 2}, 1 + 5 + 25),
+    "a life lost at the second step": ({"terminated": 1, "life": 1}, 1 + 5),
+    "cut off at once": ({"truncated": 0}, None),
+    "cut off at the second step": ({"truncated": 1}, 1 + 3 / 2),
+    "cut off at the last step": ({"truncated": 2}, 1 + 5 + 5 / 4),
+    "lost, and the next game cut off": ({"terminated": 0, "truncated": 1}, 1.0),
+    "cut off, and the next game lost": ({"truncated": 1, "terminated": 2}, 1 + 3 / 2),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_targets_of_three_steps_by_hand(end: str) -> None:
+    events, want = ENDS[end]
+    algorithm = DQN(gamma=0.5, n=3, reward_clip="none", error="squared")
+    played = random_trajectory(np.random.default_rng(0), games=1, length=3, actions=2, stack=K)
+    frames = np.arange(-1, 4).clip(0).astype(np.uint8)[None, :, None, None]
+    terminated, truncated = np.zeros((2, 1, 3), dtype=bool)
+    ages = np.arange(4)[None] + 10
+    for kind, flags in (("terminated", terminated), ("truncated", truncated)):
+        if kind in events:
+            flags[0, events[kind]] = True
+            if "life" not in events:  # a life lost ends the return and no game
+                ages[0, events[kind] + 1 :] = np.arange(3 - events[kind])
+    batch = as_batch([
+        played._replace(
+            frames=np.broadcast_to(frames, (1, 5, 2, 3)).copy(), ages=ages,
+            actions=np.array([[1, 0, 0]]), rewards=np.array([[1.0, 10.0, 100.0]], dtype=np.float32),
+            terminated=terminated, truncated=truncated, counted=~truncated,
+        )
+    ])  # fmt: skip
+    net: Any = Table({"q": np.array([[2.0, 0.25], [3.0, 1.0], [5.0, 4.0], [7.0, -1.0]])})
+    aux = algorithm.start()
+    whole = algorithm.prepare(net, batch, aux)
+    total, _ = algorithm.loss(net, whole, aux)
+    assert whole.priorities is not None
+    if want is None:
+        assert (total.item(), whole.priorities.tolist()) == (0.0, [0.0])
+    else:
+        assert whole.priorities.item() == pytest.approx(want - 0.25)
+        assert total.item() == pytest.approx((want - 0.25) ** 2 / 2)
+
+
+def test_n_steps_look_at_two_observations_of_a_window() -> None:
+    case = Case(0, WAYS["three steps, double, duelling"])
+    _, _, net, _ = case.run()
+    first = [b * (LENGTH + 1) + s for b, s in case.places]
+    assert net.shown[0] == first
+    for shown in net.shown[1:]:  # by the target network and, to choose, by the current one
+        assert len(shown) == N
+        for a, b in zip(first, shown, strict=True):
+            assert a <= b <= a + 3
+    assert len(net.shown) == 3
+
+
+@pytest.mark.parametrize("returns", ["n_step", "q_lambda"])
+def test_observations_are_stacks_without_frames_of_the_game_before(returns: Any) -> None:
+    net, rng = (
+        make_net(NetworkSettings(torso="tiny", width=8, stack=3), heads={"q": 3}),
+        np.random.default_rng(5),
+    )
+    played = random_trajectory(rng, games=40, length=3)
+    algorithm, batch = DQN(n=3, returns=returns), as_batch([played])
+    shown: list[torch.Tensor] = []
+
+    class Showing:
+        stack, see, black = net.stack, net.see, net.black
+
+        def __call__(self, stacks: torch.Tensor) -> Any:
+            shown.append(stacks)
+            return net(stacks)
+
+    showing: Any = Showing()
+    whole = algorithm.prepare(showing, batch, {})
+    algorithm.loss(showing, whole, {})
+    assert whole.size == (40 if returns == "n_step" else 120)
+    plain = [
+        net.see(torch.from_numpy(stack_at(played.frames, played.ages, t, 3))) for t in range(4)
+    ]
+    if returns == "q_lambda":
+        assert torch.equal(shown[0], torch.stack(plain, dim=1).flatten(0, 1))
+        return
+    assert whole.partial is not None
+    after = whole.partial.after.tolist()
+    assert torch.equal(shown[0], plain[0])
+    assert torch.equal(shown[1], torch.stack([plain[t][b] for b, t in enumerate(after)]))
+    young = [played.ages[b, t] < 2 for b, t in enumerate(after)]
+    assert len(set(after)) == 4
+    assert any(young)
+    assert not all(young)
+
+
+@pytest.mark.parametrize("way", ["three steps", "lambda 0.9", "double"])
+def test_target_parameters_make_the_target_and_get_no_gradient(way: str) -> None:
+    case = Case(1, WAYS[way])
+    net: Any = Table(case.current)
+    aux = case.aux(target=True)
+    for name in case.frozen:
+        aux[f"target/{name}"].requires_grad_(True)
+    before = {name: parameter.detach().clone() for name, parameter in net.named_parameters()}
+    total, _ = case.algorithm.loss(net, case.algorithm.prepare(net, case.batch(), aux), aux)
+    torch.autograd.backward(total)
+    assert all(aux[f"target/{name}"].grad is None for name in case.frozen)
+    for name, parameter in net.named_parameters():  # put back after the target's turn
+        assert torch.equal(parameter, before[name])
+        assert isinstance(parameter, nn.Parameter)
+    case.frozen = {name: table + 0.5 for name, table in case.frozen.items()}
+    assert case.run()[0].item() != pytest.approx(total.item(), rel=1e-3)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_target_equal_to_the_current_network_is_as_good_as_none(way: str) -> None:
+    case = Case(2, WAYS[way])
+    without, _, _, _ = case.run(target=False)
+    case.frozen = case.current
+    assert case.run(target=True)[0].item() == pytest.approx(without.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("way", ["three steps", "lambda 0.9"])
+def test_weights_scale_the_gradient_and_not_the_priorities(way: str) -> None:
+    whole, halved = Case(1, WAYS[way]), Case(1, WAYS[way])
+    halved.weights = whole.weights / 2
+    total, terms, net, seen = whole.run()
+    half, half_terms, half_net, half_seen = halved.run()
+    assert half.item() == pytest.approx(total.item() / 2, rel=1e-6)
+    torch.testing.assert_close(half_net.q.grad * 2, net.q.grad)
+    assert seen.priorities is not None
+    assert half_seen.priorities is not None
+    assert torch.equal(half_seen.priorities, seen.priorities)
+    assert torch.equal(half_terms["td_error"], terms["td_error"])
+
+
+@pytest.mark.parametrize("garbage", [1e30, np.inf, np.nan])
+@pytest.mark.parametrize("way", ["one step", "three steps", "lambda 0.9"])
+def test_what_was_cut_off_moves_nothing_whatever_it_holds(way: str, garbage: float) -> None:
+    case, spoilt = Case(1, WAYS[way]), Case(1, WAYS[way])
+    assert spoilt.stream.truncated.any()
+    spoilt.stream.rewards[spoilt.stream.truncated] = garbage
+    total, terms, net, whole = case.run()
+    spoilt_total, spoilt_terms, spoilt_net, spoilt_whole = spoilt.run()
+    assert torch.equal(total, spoilt_total)
+    assert all(torch.equal(terms[name], spoilt_terms[name]) for name in terms)
+    assert torch.equal(net.q.grad, spoilt_net.q.grad)
+    assert whole.priorities is not None
+    assert spoilt_whole.priorities is not None
+    assert torch.equal(whole.priorities, spoilt_whole.priorities)
+
+
+@pytest.mark.parametrize("way", ["one step", "lambda 0.9"])
+def test_a_batch_in_which_nothing_counts_moves_nothing(way: str) -> None:
+    case = Case(0, WAYS[way])
+    case.stream.counted[:] = False
+    total, terms, net, whole = case.run()
+    assert total.item() == terms["td_error"].item() == terms["q"].item() == 0.0
+    assert not net.q.grad.any()
+    assert whole.priorities is not None
+    assert whole.priorities.tolist() == [0.0] * N
+
+
+def test_windows_are_of_n_steps_or_as_long_as_trajectories() -> None:
+    assert (WAYS["three steps"].window(20), LAMBDA.window(20)) == (3, 20)
+    case = Case(0, WAYS["three steps"])
+    wrong = replace(case.algorithm, n=2)
+    net: Any = Table(case.current)
+    with pytest.raises(AssertionError, match="n steps"):
+        wrong.prepare(net, case.batch(), wrong.start())
+
+
+@pytest.mark.parametrize(("steps", "done"), [(0, 0.0), (250, 0.25), (1000, 1.0), (5000, 1.0)])
+def test_the_learning_rate_moves_in_a_straight_line(steps: int, done: float) -> None:
+    algorithm = DQN(lr=4e-3, lr_end=1e-3, anneal_steps=1000)
+    aux = algorithm.start()
+    assert algorithm.learning_rate(aux) == 4e-3
+    algorithm.after(aux, {}, steps)
+    assert algorithm.learning_rate(aux) == pytest.approx(4e-3 - 3e-3 * done)
+
+
+def after_losses(algorithm: DQN, losses: Array) -> Aux:
+    aux = algorithm.start()
+    for loss in losses:
+        algorithm.after(aux, {"value_loss": float(loss)}, 0)
+    return aux
+
+
+def test_the_running_mean_and_deviation_begin_as_plain_ones() -> None:
+    losses = np.random.default_rng(3).exponential(size=500)
+    aux = after_losses(DQN(), losses)
+    assert float(aux["loss_count"]) == 500
+    assert float(aux["loss_mean"]) == pytest.approx(losses.mean())
+    assert float(aux["loss_variance"]) == pytest.approx(losses.var())
+
+
+def test_the_running_mean_and_deviation_forget() -> None:
+    rng = np.random.default_rng(4)
+    losses = np.concatenate([rng.normal(50.0, 9.0, 2000), rng.normal(4.0, 0.5, 20_000)])
+    aux = after_losses(DQN(), losses)
+    assert float(aux["loss_mean"]) == pytest.approx(4.0, abs=0.1)
+    assert float(aux["loss_variance"]) ** 0.5 == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("outlier", "seen", "loss", "dropped"),
+    [  # the mean is 3 and the deviation 2
+        (2.0, LOSSES_SEEN, 7.1, True),
+        (2.0, LOSSES_SEEN, 6.9, False),
+        (2.0, LOSSES_SEEN, -7.1, True),  # the absolute loss
+        (2.0, LOSSES_SEEN, 0.0, False),  # only what is too large
+        (3.0, LOSSES_SEEN, 8.9, False),
+        (3.0, LOSSES_SEEN, 9.1, True),
+        (2.0, LOSSES_SEEN, np.inf, True),
+        (0.0, LOSSES_SEEN, 1e9, False),
+        (2.0, LOSSES_SEEN - 2, 1e9, False),
+        (2.0, 0, 1e9, False),
+    ],
+)
+def test_a_loss_far_above_the_others_is_an_outlier(
+    outlier: float, seen: int, loss: float, dropped: bool
+) -> None:
+    algorithm = DQN(outlier=outlier)
+    aux = after_losses(algorithm, np.tile([1.0, 5.0], seen // 2))
+    before = {name: tensor.clone() for name, tensor in aux.items()}
+    assert algorithm.is_outlier(aux, loss) is dropped
+    assert all(torch.equal(aux[name], before[name]) for name in before)
+
+
+def test_a_lasting_rise_of_the_loss_is_not_dropped_for_ever() -> None:
+    algorithm = DQN(outlier=3.0)
+    aux = after_losses(algorithm, np.tile([0.9, 1.1], 1000))
+    dropped = 0
+    for _ in range(2000):
+        dropped += algorithm.is_outlier(aux, 10.0)
+        algorithm.after(aux, {"value_loss": 10.0}, 0)
+    assert 1 < dropped < 500
+    assert not algorithm.is_outlier(aux, 10.0)

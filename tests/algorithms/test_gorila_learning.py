@@ -1,0 +1,82 @@
+"""Learning from an experience store, from end to end: Catch in every shape, and real Pong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gelada.checkpoint import newest_checkpoint
+from gelada.place.cluster import Cluster
+from gelada.presets import PRESETS, Experiment
+from gelada.roles.tracker import StopRule, TrackerSettings
+from gelada.run import Result, train
+
+CATCH = PRESETS["gorila-catch"]
+QUIET = TrackerSettings(tensorboard=False)
+CENTRED = replace(CATCH.shape, bundles=0, asynchronous=False, actors=2)
+APART = replace(CATCH.shape, bundles=0, learners=2, actors=2, stores=2)
+PRIORITIZED = replace(CATCH.memory, prioritized=True)
+LAMBDA = replace(CATCH.algorithm, returns="q_lambda", target_every=0)
+BOTH = replace(CATCH.algorithm, double=True, duelling=True, explore="ladder")
+FEW = replace(CATCH.memory, windows=16, samples_per_insert=0.5)
+WAYS: dict[str, dict[str, Any]] = {
+    "one learner": {"shape": CENTRED},
+    "one learner, prioritized": {"shape": CENTRED, "memory": PRIORITIZED, "algorithm": BOTH},
+    "one learner, lambda": {"shape": CENTRED, "memory": FEW, "algorithm": LAMBDA},
+    "outliers dropped": {"shape": CENTRED, "algorithm": replace(CATCH.algorithm, outlier=2.0)},
+}
+
+
+def learn(experiment: Experiment, folder: Path, **more: Any) -> Result:
+    result = train(replace(experiment, tracker=QUIET), folder, log=lambda _: None, **more)
+    assert not result.interrupted
+    assert result.status.best is not None
+    assert result.status.best >= 0.9  # the mean of the last 50 games; at random -0.6
+    assert result.status.steps < 150_000
+    return result
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_catch_is_learned(tmp_path: Path, way: str) -> None:
+    result = learn(replace(CATCH, **WAYS[way]), tmp_path / "run")
+    _, checkpoint, _ = newest_checkpoint(result.folder / "checkpoints")
+    assert checkpoint.steps == result.status.steps
+
+
+@pytest.mark.parametrize("way", ["asynchronous", "synchronous", "prioritized"])
+def test_catch_is_learned_in_bundles(tmp_path: Path, way: str) -> None:
+    changes: dict[str, dict[str, Any]] = {
+        "asynchronous": {},
+        "synchronous": {"shape": replace(CATCH.shape, asynchronous=False)},
+        "prioritized": {"memory": PRIORITIZED},
+    }
+    result = learn(replace(CATCH, **changes[way]), tmp_path / "run")
+    assert result.status.workers is not None
+    assert result.status.workers.traffic.counted > 100
+
+
+@pytest.mark.parametrize("memory", [CATCH.memory, PRIORITIZED])
+def test_catch_is_learned_by_roles_apart(tmp_path: Path, memory: Any) -> None:
+    result = learn(replace(CATCH, shape=APART, memory=memory), tmp_path / "run")
+    assert result.status.workers is not None
+    assert result.status.workers.all == 2
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("shape", [CATCH.shape, APART])
+def test_catch_is_learned_on_ray(tmp_path: Path, shape: Any) -> None:
+    experiment = replace(CATCH, shape=shape)
+    learn(experiment, tmp_path / "run", cluster=Cluster(cpus=0.1))
+
+
+def test_real_pong_is_played_and_learned_from_for_a_moment(tmp_path: Path) -> None:
+    experiment = PRESETS["apex-pong"]
+    memory = replace(experiment.memory, capacity=4_000, minimum=1_000, samples_per_insert=0.5)
+    experiment = replace(experiment, memory=memory, stop=StopRule(steps=8_000), tracker=QUIET)
+    status = train(experiment, tmp_path / "run", log=lambda _: None).status
+    assert status.steps >= 8_000
+    assert status.version >= 10  # 0.5 windows for each of 3,000 steps, 128 a batch
+    assert {"td_error", "q", "value_loss"} <= set(status.values)

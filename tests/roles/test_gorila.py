@@ -1,0 +1,191 @@
+"""Learners around stores and servers: who steps, when targets change, what is dropped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from gelada.algorithms.algorithm import TARGET
+from gelada.draw import draw
+from gelada.presets import PRESETS, Experiment
+from gelada.roles.admission import Async
+from gelada.roles.learner import Learner
+from gelada.roles.parameter_server import ParameterServer
+from gelada.start import begin
+
+CATCH = PRESETS["gorila-catch"]
+APART = replace(CATCH.shape, bundles=0, learners=2, actors=3, stores=2, servers=3)
+FREE = replace(CATCH.memory, samples_per_insert=0.0, minimum=100)
+
+
+def roles_of(experiment: Experiment, **more: Any) -> dict[str, Any]:
+    """Return roles that never wait."""
+    plan = draw(experiment, begin(experiment), None, patience=0.0, **more)
+    return plan.build()
+
+
+def fill(roles: dict[str, Any], rounds: int = 2) -> None:
+    for name, role in roles.items():
+        if name.startswith("actor"):
+            for _ in range(rounds):
+                role.step()
+
+
+def test_the_three_shapes_are_drawn() -> None:
+    start = begin(CATCH)
+    centred = replace(CATCH.shape, bundles=0, asynchronous=False, actors=2, servers=1)
+    counts = {
+        "bundled": draw(CATCH, start, None).counts(),
+        "centred": draw(replace(CATCH, shape=centred), start, None).counts(),
+        "apart": draw(replace(CATCH, shape=APART), start, None).counts(),
+    }
+    names = ("Actor", "Store", "Stores", "Learner", "ParameterServer")
+    assert {shape: tuple(c.get(n, 0) for n in names) for shape, c in counts.items()} == {
+        "bundled": (2, 2, 0, 2, 2),
+        "centred": (2, 1, 0, 1, 1),
+        "apart": (3, 2, 2, 2, 3),
+    }
+
+
+def test_an_actor_apart_adds_to_one_store_and_learners_draw_from_all() -> None:
+    roles = roles_of(replace(CATCH, shape=APART, memory=FREE))
+    fill(roles)
+    steps = 2 * CATCH.shape.games * CATCH.shape.length
+    assert (roles["store-0"].depth, roles["store-1"].depth) == (2 * steps, steps)
+    batches = [roles["stores-0"].sample() for _ in range(40)]
+    drawn = np.array([int(batch.keys[0]) >> 48 for batch in batches])
+    assert 0 < drawn.mean() < 0.67  # one third is expected
+    assert sum(int(batch.fresh) for batch in batches) == 3 * steps
+
+
+def test_learners_of_bundles_push_gradients_and_step_nothing_themselves() -> None:
+    roles = roles_of(replace(CATCH, memory=FREE))
+    fill(roles)
+    servers = [roles["server-0"], roles["server-1"]]
+    before = [server.pull() for server in servers]
+    learner = roles["learner-0"]
+    learner.step()
+    pulled = torch.cat([params.values for params in before])
+    assert torch.equal(learner._flat.values, pulled)  # computed with them, not stepped
+    after = [server.pull() for server in servers]
+    assert [params.version.number for params in after] == [1, 1]
+    assert all(not torch.equal(a.values, b.values) for a, b in zip(after, before, strict=True))
+    roles["learner-1"].step()  # pulls anew before its gradient
+    assert torch.equal(roles["learner-1"]._flat.values, torch.cat([p.values for p in after]))
+
+
+def target_of(learner: Learner) -> torch.Tensor:
+    named = {k.removeprefix(TARGET): v for k, v in learner._aux.items() if k.startswith(TARGET)}
+    flat = torch.zeros_like(learner._flat.values)
+    learner._flat.layout.fill(flat, named)
+    return flat
+
+
+def test_targets_change_at_multiples_for_all_learners() -> None:
+    every = 6
+    algorithm = replace(CATCH.algorithm, target_every=every)
+    roles = roles_of(replace(CATCH, memory=FREE, algorithm=algorithm))
+    fill(roles)
+    servers: list[ParameterServer] = [roles["server-0"], roles["server-1"]]
+    at = [torch.cat([server.pull().values for server in servers])]
+    for number in range(20):  # updates of both learners count together
+        learner = roles[f"learner-{number % 3 % 2}"]
+        learner.step()
+        at.append(torch.cat([server.pull().values for server in servers]))
+        want = at[number - number % every]
+        assert torch.equal(target_of(learner), want), number
+
+
+def test_the_target_of_one_learner_is_that_of_its_server() -> None:
+    algorithm = replace(CATCH.algorithm, target_every=3)
+    shape = replace(CATCH.shape, bundles=0, asynchronous=False)
+    roles = roles_of(replace(CATCH, memory=FREE, algorithm=algorithm, shape=shape))
+    fill(roles)
+    learner, at = roles["learner-0"], []
+    for number in range(8):
+        at.append(learner._flat.values.clone())
+        learner.step()
+        assert torch.equal(target_of(learner), at[number - number % 3])
+
+
+def test_outliers_are_dropped_and_counted() -> None:
+    roles = roles_of(replace(CATCH, memory=FREE))
+    fill(roles)
+    learner, server = roles["learner-0"], roles["server-0"]
+    learner.step()
+    learner._algorithm = replace(CATCH.algorithm, outlier=1.0)
+    learner._aux["loss_count"].fill_(1000.0)  # as if all losses so far had been nothing
+    learner._aux["loss_mean"].fill_(0.0)
+    learner._aux["loss_variance"].fill_(0.0)
+    mean = float(learner._aux["loss_mean"])
+    version = server.pull().version
+    learner.step()
+    assert server.pull().version == version
+    assert learner._traffic.outliers == 1
+    assert (learner._traffic.counted, learner._traffic.dropped) == (1, 0)
+    assert float(learner._aux["loss_mean"]) > mean  # its loss belongs to the mean all the same
+    learner._algorithm = CATCH.algorithm
+    learner.step()
+    assert server.pull().version.number == version.number + 1
+
+
+def test_one_learner_goes_on_after_an_outlier() -> None:
+    shape = replace(CATCH.shape, bundles=0, asynchronous=False)
+    roles = roles_of(replace(CATCH, memory=FREE, shape=shape))
+    fill(roles)
+    learner = roles["learner-0"]
+    learner.step()
+    learner._algorithm = replace(CATCH.algorithm, outlier=1.0)
+    learner._aux["loss_count"].fill_(1000.0)
+    learner._aux["loss_mean"].fill_(0.0)
+    learner._aux["loss_variance"].fill_(0.0)
+    before = learner._flat.values.clone()
+    learner.step()
+    assert torch.equal(learner._flat.values, before)
+    learner._algorithm = CATCH.algorithm
+    learner.step()
+    assert not torch.equal(learner._flat.values, before)
+    assert roles["server-0"].pull().version.number == 2
+
+
+def test_gradients_that_are_too_old_are_refused_by_each_slice() -> None:
+    shape = replace(CATCH.shape, max_staleness=2)
+    roles = roles_of(replace(CATCH, memory=FREE, shape=shape))
+    assert roles["server-0"]._admission == Async(2)
+    fill(roles)
+    slow = roles["learner-0"]
+    pulled = slow._pull
+
+    def pull_then_others_go_on(mirror: Any) -> None:
+        pulled(mirror)
+        for _ in range(3):
+            roles["learner-1"].step()
+
+    slow._pull = pull_then_others_go_on
+    slow.step()
+    assert (slow._traffic.counted, slow._traffic.dropped, slow._traffic.torn) == (0, 1, 0)
+    assert [roles[f"server-{i}"].pull().version.number for i in range(2)] == [3, 3]
+
+
+def test_priorities_go_back_to_the_store() -> None:
+    memory = replace(FREE, prioritized=True)
+    roles = roles_of(replace(CATCH, memory=memory))
+    fill(roles)
+    store, told = roles["replay-0"], []
+    update = store.update
+
+    def listen(keys: Any, generations: Any, priorities: Any) -> None:
+        told.append((keys, priorities))
+        update(keys, generations, priorities)
+
+    store.update = listen
+    roles["learner-0"].step()
+    ((keys, priorities),) = told
+    assert keys.shape == priorities.shape == (memory.windows,)
+    found = store._priorities.tree.weights[keys.numpy()]
+    want = (priorities.double().numpy() + 1e-6) ** memory.alpha
+    last = {int(key): value for key, value in zip(keys, want, strict=True)}
+    np.testing.assert_allclose(found, [last[int(key)] for key in keys], rtol=1e-6)

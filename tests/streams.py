@@ -1,0 +1,196 @@
+"""An actor in miniature, and a store's model: plain lists of what was added."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gelada.roles.limiter import Limiter, MinimumSize
+from gelada.roles.priorities import Prioritized, Select, Uniform
+from gelada.roles.store import Store
+from gelada.types import Batch, Trajectory, Version
+
+STACK, SHAPE, LENGTH = 3, (2, 3), 4
+STEP_FIELDS = ("actions", "rewards", "terminated", "truncated", "log_probs")
+
+
+def make_store(
+    capacity: int,
+    windows: int = 8,
+    length: int = LENGTH,
+    streams: int = 1,
+    select: Select | None = None,
+    limiter: Limiter | None = None,
+    **others: Any,
+) -> Store:
+    """Return a store that never waits, for games with tiny frames."""
+    return Store(
+        capacity,
+        windows,
+        length,
+        streams,
+        STACK,
+        SHAPE,
+        select or Uniform(),
+        limiter or MinimumSize(1),
+        **({"patience": 0.0} | others),
+    )
+
+
+BY_ERROR = Prioritized(alpha=0.7, beta=0.5)
+
+
+class Player:
+    """Sends what an actor sends: the first K frames are the last K of the trajectory before."""
+
+    def __init__(self, actor: int = 0, games: int = 1, seed: int = 0, ends: float = 0.25) -> None:
+        self.actor, self.games, self.ends = actor, games, ends
+        self._random = np.random.default_rng((seed, actor))
+        self.round = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin fresh games; like an actor, go on counting the rounds."""
+        self._frames = np.zeros((self.games, STACK, *SHAPE), dtype=np.uint8)
+        self._frames[:, -1] = self._random.integers(1, 256, (self.games, *SHAPE))
+        self._ages = np.zeros(self.games, dtype=np.int64)
+
+    def play(self, length: int) -> Trajectory:
+        """Return the next trajectory. A life may be lost, and a game end for no reason given."""
+        rng, shape = self._random, (self.games, length)
+        frames = rng.integers(0, 256, (self.games, length + STACK, *SHAPE), dtype=np.uint8)
+        frames[:, :STACK] = self._frames
+        end = self.ends / 4
+        kind = rng.choice(5, size=shape, p=[1 - self.ends, end, end, end, end])
+        terminated, truncated, over = kind % 2 == 1, kind == 2, (kind > 0) & (kind < 4)
+        terminated &= kind != 0
+        over |= kind == 4  # neither terminated nor truncated
+        over &= kind != 3  # a lost life: terminated, and the game goes on
+        ages = np.empty((self.games, length + 1), dtype=np.int64)
+        ages[:, 0] = self._ages
+        for t in range(length):
+            ages[:, t + 1] = np.where(over[:, t], 0, ages[:, t] + 1)
+        self._frames, self._ages = frames[:, -STACK:], ages[:, -1]
+        trajectory = Trajectory(
+            actor=self.actor,
+            round=self.round,
+            version=Version(0, self.round),
+            frames=frames,
+            ages=ages,
+            actions=rng.integers(18, size=shape),
+            rewards=rng.normal(size=shape).astype(np.float32),
+            terminated=terminated,
+            truncated=truncated,
+            counted=~truncated & (rng.random(shape) < 0.9),
+            log_probs=np.log(rng.uniform(0.1, 0.9, shape)).astype(np.float32),
+            state=np.zeros((self.games, 0), dtype=np.float32),
+        )
+        self.round += 1
+        return trajectory
+
+
+class Played(NamedTuple):
+    """One step as it was sent, with the observations around it."""
+
+    run: int  # told apart from other unbroken runs of the stream
+    before: Any  # uint8[K, H, W]
+    after: Any
+    ages: tuple[int, int]
+    counted: bool
+    fields: dict[str, Any]
+    version: int
+
+
+@dataclass
+class Tape:
+    """Everything that one game ever sent; None where the store leaves out a position."""
+
+    index: int
+    steps: list[Played | None] = field(default_factory=list)
+    runs: int = 0
+
+
+class Model:
+    """What a store should hold, worked out slowly from everything that was ever added."""
+
+    def __init__(self, capacity: int, streams: int, length: int = LENGTH) -> None:
+        self.kept, self.length = capacity // streams, length
+        self.slots = self.kept + STACK
+        self.tapes: dict[tuple[int, int], Tape] = {}
+
+    def add(self, trajectory: Trajectory, broken: bool) -> set[tuple[int, int]]:
+        """Note a trajectory; return (stream, position) of the windows that can begin now."""
+        before = self.beginnings()
+        for game in range(len(trajectory.actions)):
+            key = trajectory.actor, game
+            tape = self.tapes.setdefault(key, Tape(len(self.tapes)))
+            if broken and tape.steps:
+                tape.steps += [None] * STACK
+                tape.runs += 1
+            for t in range(trajectory.actions.shape[1]):
+                frames, ages = trajectory.frames[game], trajectory.ages[game]
+                tape.steps.append(
+                    Played(
+                        tape.runs,
+                        frames[t : t + STACK],
+                        frames[t + 1 : t + 1 + STACK],
+                        (int(ages[t]), int(ages[t + 1])),
+                        bool(trajectory.counted[game, t]),
+                        {name: getattr(trajectory, name)[game, t] for name in STEP_FIELDS},
+                        trajectory.version.number,
+                    )
+                )
+        return self.beginnings() - before
+
+    def oldest(self, tape: Tape) -> int:
+        """Return the first position that is kept."""
+        return max(len(tape.steps) - self.kept, 0)
+
+    @property
+    def size(self) -> int:
+        """Steps that are kept."""
+        tapes = self.tapes.values()
+        return sum(step is not None for t in tapes for step in t.steps[self.oldest(t) :])
+
+    def beginnings(self) -> set[tuple[int, int]]:
+        """Return (stream, position) of all windows that can be cut."""
+        return {
+            (tape.index, p)
+            for tape in self.tapes.values()
+            for p in range(self.oldest(tape), len(tape.steps) - self.length + 1)
+            if len({s.run if s else None for s in tape.steps[p : p + self.length]} | {None}) == 2
+            and None not in tape.steps[p : p + self.length]
+        }
+
+    def where(self, key: int, generation: int) -> tuple[int, int]:
+        """Return (stream, position) of a sampled window."""
+        stream, place = divmod(key, self.slots)
+        return stream, generation * self.slots + place
+
+    def check(self, batch: Batch) -> list[tuple[int, int]]:
+        """Assert that a batch's windows are what was sent; return where they begin."""
+        begins = [
+            self.where(k, g)
+            for k, g in zip(batch.keys.tolist(), batch.generations.tolist(), strict=True)
+        ]
+        allowed, tapes = self.beginnings(), list(self.tapes.values())
+        for n, (stream, position) in enumerate(begins):
+            assert (stream, position) in allowed
+            steps = tapes[stream].steps[position : position + self.length]
+            over = False
+            for t, step in enumerate(steps):
+                assert step is not None
+                now, following = batch.frames[n, t : t + STACK], batch.frames[n, t + 1 :]
+                np.testing.assert_array_equal(now, step.before)
+                np.testing.assert_array_equal(following[:STACK], step.after)
+                assert batch.ages[n, t : t + 2].tolist() == list(step.ages)
+                for name, want in step.fields.items():
+                    found = getattr(batch, name)[n, t].numpy()
+                    assert (found.dtype, found) == (want.dtype, want), name
+                assert bool(batch.counted[n, t]) == (step.counted and not over)
+                over |= bool(step.fields["terminated"] or step.fields["truncated"])
+                over |= step.ages[1] == 0
+            assert batch.versions[n] == steps[0].version  # type: ignore[union-attr]  # seen above
+        return begins
