@@ -103,7 +103,7 @@ def test_roles_and_types_of_the_circle_exist() -> None:
     roles = re.findall(
         r"^\| `(\w+)` \| (active|passive) \|.*\[`([\w/]+\.py)`\]", text, re.MULTILINE
     )
-    assert len(roles) == 6
+    assert len(roles) == 7
     for name, kind, file in roles:
         assert name in defined(file)
         assert (f"{name}.step" in defined(file)) == (kind == "active")
