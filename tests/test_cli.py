@@ -403,7 +403,11 @@ def test_ctrl_c_in_an_evaluation_keeps_and_saves_the_games_that_are_over(
         yield bar
 
     monkeypatch.setattr(Printer, "progress", interrupting)
-    assert run(["eval", str(folder), "--episodes", "1000000"]) == 130
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & ignores it
+    try:
+        assert run(["eval", str(folder), "--episodes", "1000000"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, usual)
     said = capsys.readouterr().out
     path = complete.with_stem(f"{complete.stem}-interrupted")
     assert f"saved in {path}" in said
