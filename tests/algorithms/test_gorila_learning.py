@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import ray_runs
 from gelada.checkpoint import newest_checkpoint
-from gelada.place.cluster import Cluster
 from gelada.presets import PRESETS, Experiment
 from gelada.roles.tracker import StopRule, TrackerSettings
 from gelada.run import Result, train
@@ -66,10 +67,15 @@ def test_catch_is_learned_by_roles_apart(tmp_path: Path, memory: Any) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("shape", [CATCH.shape, APART])
-def test_catch_is_learned_on_ray(tmp_path: Path, shape: Any) -> None:
-    experiment = replace(CATCH, shape=shape)
-    learn(experiment, tmp_path / "run", cluster=Cluster(cpus=0.1))
+@pytest.mark.parametrize(
+    "words", ["--bundles 2", "--bundles 0 --learners 2 --actors 2 --stores 2 --prioritized"]
+)
+def test_catch_is_learned_on_ray(tmp_path: Path, words: str) -> None:
+    run = ray_runs.train(tmp_path, "gorila-catch", *words.split())
+    code, out, _ = run.end()
+    assert code == 0
+    assert json.loads(out)["best"] >= 0.9
+    assert run.events("lost") == []
 
 
 def test_real_pong_is_played_and_learned_from_for_a_moment(tmp_path: Path) -> None:
