@@ -53,6 +53,11 @@ gelada.run.Trouble = Orders
 '''
 
 
+def without_ray() -> dict[str, str]:
+    """Return this process's variables without those that a Ray of its own has left there."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+
+
 class Run:
     """``gelada train GAME`` on Ray; what it says goes into files.
 
@@ -76,7 +81,7 @@ class Run:
                 [sys.executable, str(self._script), *map(str, words)],
                 stdout=out,
                 stderr=err,
-                env=os.environ | dict(env or {}),
+                env=without_ray() | dict(env or {}),
             )
         self.family: set[psutil.Process] = set()
 
@@ -200,7 +205,7 @@ def head(cpus: int, env: Mapping[str, str] | None = None) -> Iterator[Head]:
     with said.open("w") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "ray.scripts.scripts", "start", *words.split()],
-            env=os.environ | secret | dict(env or {}),
+            env=without_ray() | secret | dict(env or {}),
             stdout=file,
             stderr=subprocess.STDOUT,
         )

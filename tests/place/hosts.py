@@ -104,9 +104,10 @@ class Host:
         """Start a program in this host; options are those of Popen, by default with pipes."""
         enter = ["nsenter", f"--target={self._init}", "--net", "--pid", "--mount", "--uts", "--wd"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        usual = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}  # of another Ray
         program = Program(
             [*enter, "--", *map(str, command)],
-            env={**os.environ, **self._variables, **(environment or {})},
+            env={**usual, **self._variables, **(environment or {})},
             text=True,
             start_new_session=True,  # Ctrl-C is for pytest
             **{**pipes, **options},
