@@ -175,12 +175,15 @@ def test_ours_is_the_rate_of_the_steady_part(tmp_path: Path) -> None:
         "run.mkdir()\n"
         "points = [(5, 1_000), (6, 9_000), (8, 10_000), (12, 18_000), (15, 24_000)]\n"
         "lines = [json.dumps({'seconds': s, 'steps': n}) for s, n in points]\n"
-        "(run / 'metrics.jsonl').write_text('\\n'.join(lines))\n",
+        "(run / 'metrics.jsonl').write_text('\\n'.join(lines))\n"
+        "about = {'about': {'precision': 'bfloat16'}}\n"
+        "(run / 'config.json').write_text(json.dumps(about))\n",
     )
     program.chmod(0o755)
     line = matches.run_ours(str(program), "pong", ("--passes", "4"), 90.0)
     assert (line["steps"], line["seconds"], line["steps_per_s"]) == (14_000, 7.0, 2_000.0)
-    assert line["command"] == "gelada train pong --passes 4 --no-finish --minutes 1.5"
+    assert line["precision"] == "bfloat16"
+    assert line["command"] == "gelada train pong --passes 4 --no-finish --minutes 1.75"
 
 
 def test_a_training_of_ours_that_fails_is_no_figure_either(tmp_path: Path) -> None:
