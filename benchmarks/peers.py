@@ -15,6 +15,7 @@ could not be installed or run.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -177,5 +178,11 @@ def failure(line: Line) -> list[str]:
     return [line["game"], line["peer"], line["mode"], why, "0", "", "", ""]
 
 
+def stop_on_sigterm() -> None:
+    """Let SIGTERM end this process as Ctrl-C does: with what it has started."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
 if __name__ == "__main__":
+    stop_on_sigterm()
     sys.exit(main())

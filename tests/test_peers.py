@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]  # its stubs are another package
 import pytest
 
 from gelada.checks import check
@@ -135,11 +137,47 @@ def test_a_script_that_never_ends_is_ended_with_all_it_started(
     )
     with pytest.raises(venvs.Failed, match="not over after 2 s"):
         matches.run_theirs(sys.executable, peer(script), "own", "pong", 1.0)
-    status = Path("/proc") / child.read_text() / "stat"
-    until = time.monotonic() + 10
-    while status.exists() and " Z " not in status.read_text() and time.monotonic() < until:
+    assert is_gone(int(child.read_text()))
+
+
+def test_sigterm_ends_what_was_started_too(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    script = written(
+        tmp_path / "script.py",
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(child)!r}).write_text(str(os.getpid()) + '\\n')\n"
+        "time.sleep(600)\n",
+    )
+    driver = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            f"import sys; sys.path[:0] = [{str(BENCHMARKS)!r}, {str(BENCHMARKS / 'peers')!r}]\n"
+            "import os, matches, peers\n"
+            "peers.stop_on_sigterm()\n"
+            f"command = [sys.executable, {str(script)!r}]\n"
+            f"matches.execute(command, 'run', 60.0, {str(tmp_path)!r}, dict(os.environ))\n",
+        ]
+    )
+    until = time.monotonic() + 60
+    while not (child.exists() and child.read_text().endswith("\n")) and time.monotonic() < until:
         time.sleep(0.05)
-    assert not status.exists() or " Z " in status.read_text()
+    driver.terminate()
+    assert driver.wait(30) == 143
+    assert is_gone(int(child.read_text()))
+
+
+def is_gone(number: int) -> bool:
+    """Say whether a process ends within 10 seconds (one that nobody waits for counts as ended)."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        try:
+            if psutil.Process(number).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def test_a_script_is_told_game_and_seconds_and_sees_nothing_of_ours(
@@ -175,12 +213,15 @@ def test_ours_is_the_rate_of_the_steady_part(tmp_path: Path) -> None:
         "run.mkdir()\n"
         "points = [(5, 1_000), (6, 9_000), (8, 10_000), (12, 18_000), (15, 24_000)]\n"
         "lines = [json.dumps({'seconds': s, 'steps': n}) for s, n in points]\n"
-        "(run / 'metrics.jsonl').write_text('\\n'.join(lines))\n",
+        "(run / 'metrics.jsonl').write_text('\\n'.join(lines))\n"
+        "about = {'about': {'precision': 'bfloat16'}}\n"
+        "(run / 'config.json').write_text(json.dumps(about))\n",
     )
     program.chmod(0o755)
     line = matches.run_ours(str(program), "pong", ("--passes", "4"), 90.0)
     assert (line["steps"], line["seconds"], line["steps_per_s"]) == (14_000, 7.0, 2_000.0)
-    assert line["command"] == "gelada train pong --passes 4 --no-finish --minutes 1.5"
+    assert line["precision"] == "bfloat16"
+    assert line["command"] == "gelada train pong --passes 4 --no-finish --minutes 1.75"
 
 
 def test_a_training_of_ours_that_fails_is_no_figure_either(tmp_path: Path) -> None:

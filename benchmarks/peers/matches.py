@@ -25,6 +25,11 @@ Side = Callable[[], Line]
 """Runs one of both and returns what it did: at least `steps_per_s`."""
 
 
+START = 15.0
+"""Seconds that a run of ours has more than a peer's, which counts from when it is ready to learn:
+imports, and the random games that measure the input."""
+
+
 def limit(seconds: float) -> float:
     """Return the seconds after which a run that should count for ``seconds`` is ended."""
     return 10.0 * seconds + 300.0
@@ -50,23 +55,26 @@ def match(pairs: int, ours: Side, theirs: Side, record: Callable[[Line], None]) 
 
 
 def run_ours(gelada: str, game: str, flags: Sequence[str], seconds: float) -> Line:
-    """Train for so many seconds as a user does and return the rate of the steady part.
+    """Train for so many seconds and `START` as a user does; return the rate of the steady part.
 
     Raises:
         Failed: if the training fails.
     """
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
-        words = ["train", game, *flags, "--no-finish", "--minutes", f"{seconds / 60:.6g}"]
+        words = ["train", game, *flags, "--no-finish", "--minutes", f"{(START + seconds) / 60:.6g}"]
         environment = dict(os.environ)
         execute([gelada, *words, "--out", str(run)], "ours", seconds, scratch, environment)
         try:
             text = (run / "metrics.jsonl").read_text(encoding="utf-8")
             metrics = [json.loads(line) for line in text.splitlines()]
             rate = steady([(line["seconds"], line["steps"]) for line in metrics])
+            about = json.loads((run / "config.json").read_text(encoding="utf-8"))["about"]
+            precision = about["precision"]
         except (OSError, ValueError, KeyError) as error:
             raise Failed("ours", str(error)) from None
-    return {"command": " ".join(["gelada", *words]), **rate.as_dict()}
+    command = " ".join(["gelada", *words])
+    return {"command": command, "precision": precision, **rate.as_dict()}
 
 
 def run_theirs(python: str, peer: Peer, mode: str, game: str, seconds: float) -> Line:
