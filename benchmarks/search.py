@@ -4,7 +4,7 @@
     python benchmarks/search.py show                one line a run: scores at a few steps
 
 Runs are deterministic, so steps do not depend on what else the machine does and two may run side by
-side. Seeds 1 to 5 are refused: they are for measuring only. Ctrl-C keeps the curve so far. The
+side (with an experience store they are not, and samples per insert keep their balance). Seeds 1 to 5 are refused: they are for measuring only. Ctrl-C keeps the curve so far. The
 curves are in results/recipe-search.jsonl.
 """
 
@@ -23,6 +23,7 @@ from typing import Any
 
 from cells import SEEDS
 from gelada.config import describe_machine
+from gelada.presets import preset
 from process import GELADA
 
 FILE = Path(__file__).resolve().parent / "results" / "recipe-search.jsonl"
@@ -44,7 +45,7 @@ def main(args: Sequence[str] | None = None) -> int:
         run = Path(scratch) / "run"
         words = ["train", flags.game, "--seed", str(flags.seed), "--steps", str(flags.steps)]
         words += [
-            "--deterministic",
+            *([] if stores(flags.game) else ["--deterministic"]),
             "--no-finish",
             "--out",
             str(run),
@@ -95,6 +96,11 @@ def parse(args: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     if flags.seed in SEEDS:
         parser.error(f"--seed {flags.seed}: seeds {SEEDS} are for measuring only")
     return flags, words[cut + 1 :]
+
+
+def stores(name: str) -> bool:
+    """Say whether a preset learns from an experience store (such runs are never deterministic)."""
+    return preset(name)[0].memory.capacity > 0
 
 
 def curve(metrics: Path) -> list[dict[str, Any]]:
