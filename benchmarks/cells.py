@@ -13,6 +13,7 @@ from typing import Any
 
 import cluster
 import dba3c
+import gorila
 import process
 from gelada.checkpoint import newest_checkpoint, read_checkpoint
 from gelada.presets import preset
@@ -57,7 +58,7 @@ PONG = Timed(GAME, "pong", TIMED)
 
 def all_cells() -> list[Cell]:
     """Return every cell, in the order in which they are measured."""
-    return [*pong_cells(), *dba3c.all_cells(), *cluster.all_cells()]
+    return [*pong_cells(), *dba3c.all_cells(), *cluster.all_cells(), *gorila.all_cells()]
 
 
 def pong_cells() -> list[Cell]:

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/dba3c.md from the ledger.
+"""Draws the pictures of docs/dba3c.md and docs/gorila.md from the ledger.
 
 python benchmarks/plots.py
 """
@@ -14,7 +14,9 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+import cells
 import dba3c
+import gorila
 from ledger import LEDGER, Cell, Ledger, Line, finished
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,6 +31,7 @@ def main() -> int:
         "dba3c-delay.png": draw_delays,
         "dba3c-servers.png": draw_servers,
         "dba3c-pong.png": draw_pong,
+        "algorithms.png": draw_algorithms,
     }
     for name, draw in drawings.items():
         figure = Figure(figsize=(9, 4.2), dpi=110, layout="constrained")
@@ -89,9 +92,7 @@ def draw_pong(figure: Figure, lines: list[Line]) -> bool:
             if line is None:
                 continue
             found = True
-            data = gzip.decompress((RESULTS / line["log"] / "metrics.jsonl.gz").read_bytes())
-            rows = [json.loads(row) for row in data.decode().splitlines()]
-            rows = [row for row in rows if row["score"] is not None]
+            rows = rows_of(line)
             scores = [row["score"] for row in rows]
             style: dict[str, Any] = {"color": colour, "alpha": 1.0 if seed == 1 else 0.55}
             by_steps.plot([r["steps"] / 1000 for r in rows], scores, **style)
@@ -101,6 +102,45 @@ def draw_pong(figure: Figure, lines: list[Line]) -> bool:
     finish(by_steps, "thousand steps", "score (mean of 50 training games)", "")
     finish(by_time, "seconds", "", "dba3c-pong")
     return found
+
+
+ALGORITHMS = (
+    (cells.PONG, "APPO (pong)"),
+    (gorila.DQN, "DQN (dqn-pong)"),
+    (gorila.APEX, "Ape-X (apex-pong)"),
+    (gorila.GORILA, "Gorila (gorila-pong)"),
+    (gorila.A3C, "A3C (a3c-pong)"),
+    (dba3c.SYNCHRONOUS, "DBA3C (dba3c-pong)"),
+)
+"""Timed presets of one network on one machine, and their names."""
+
+
+def draw_algorithms(figure: Figure, lines: list[Line]) -> bool:
+    """Draw how soon each algorithm plays Pong at 18, in steps and in seconds, seeds 1 and 2."""
+    by_steps, by_time = figure.subplots(1, 2, sharey=True)
+    found = False
+    for place, (timed, name) in enumerate(ALGORITHMS):
+        for seed in (1, 2):
+            about = result(timed.time_cell(seed), lines)
+            if about is None or not about["solved"]:
+                continue
+            found = True
+            colour = f"C{place}"
+            for axes, key, scale in ((by_steps, "steps", 1000), (by_time, "seconds", 1)):
+                points = [(e[key] / scale, e["mean"]) for e in about["evaluated"]]
+                label = name if seed == 1 else None
+                axes.plot(*zip(*points, strict=True), color=colour, alpha=1 / seed, label=label)
+                axes.plot(about[f"{key}_to_solved"] / scale, 18, "o", color=colour)
+    finish(by_steps, "thousand steps", "score (evaluated checkpoints)", "")
+    finish(by_time, "seconds", "", "")
+    return found
+
+
+def rows_of(line: Line) -> list[dict[str, Any]]:
+    """Return the metrics of a finished line's run, from the first score on."""
+    data = gzip.decompress((RESULTS / line["log"] / "metrics.jsonl.gz").read_bytes())
+    rows = [json.loads(row) for row in data.decode().splitlines()]
+    return [row for row in rows if row["score"] is not None]
 
 
 def finish(axes: Any, x: str, y: str, title: str) -> None:

@@ -4,8 +4,9 @@
     python benchmarks/search.py show                one line a run: scores at a few steps
 
 Runs are deterministic, so steps do not depend on what else the machine does and two may run side by
-side (with an experience store they are not, and samples per insert keep their balance). Seeds 1 to 5 are refused: they are for measuring only. Ctrl-C keeps the curve so far. The
-curves are in results/recipe-search.jsonl.
+side (with an experience store they are not, and samples per insert keep their balance). Seeds 1 to
+5 are refused: they are for measuring only. Ctrl-C keeps the curve so far. The curves are in
+results/recipe-search.jsonl.
 """
 
 from __future__ import annotations

@@ -212,9 +212,10 @@ def workers(metrics: Sequence[Line]) -> dict[str, Any]:
     last = metrics[-1]
     if "updates" not in last:
         return {}
-    names = ("updates", "gradients_counted", "gradients_dropped", "gradients_torn", "moved_bytes")
+    names = ("updates", "gradients_counted", "gradients_dropped", "gradients_torn")
+    names += ("gradients_outliers", "moved_bytes")
     return {
-        **{name: last[name] for name in names},
+        **{name: last[name] for name in names if name in last},
         "bytes_per_update": round(last["moved_bytes"] / max(last["updates"], 1)),
     }
 

@@ -29,7 +29,7 @@ from gelada.commands.train import Train, already_over, free_folder, stop_in_word
 from gelada.display import Printer
 from gelada.envs.games import GameSettings
 from gelada.errors import GeladaError
-from gelada.presets import NOTES, PRESETS, TARGETS, preset
+from gelada.presets import FAMILIES, NOTES, PRESETS, TARGETS, preset
 from gelada.protocols import PROTOCOLS, Evaluation, Played
 from gelada.roles.tracker import StopRule
 from gelada.scores import compare
@@ -268,6 +268,21 @@ def test_defaults_come_from_the_preset() -> None:
         base, _ = preset(name)
         assert resolve(Settings, "train", [name]).experiment == base
         assert over(Settings(), base).games == Preprocessing(**vars(base.games))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_game_after_an_algorithm_has_its_general_settings(family: str) -> None:
+    seaquest, note = preset(f"{family}-Seaquest")
+    assert note == ""
+    assert seaquest.games.game == "seaquest"
+    like = dataclasses.replace(FAMILIES[family].games, game="seaquest")
+    assert seaquest == dataclasses.replace(FAMILIES[family], games=like)
+    own, pong = seaquest.algorithm, PRESETS[f"{family}-pong"].algorithm
+    assert type(own) is type(pong)
+    assert own.anneal_steps > pong.anneal_steps
+    assert preset(f"{family}-pong")[0] is PRESETS[f"{family}-pong"]
+    with pytest.raises(GeladaError, match=f"unknown .*'{family}-seaqest'.*{family}-seaquest"):
+        preset(f"{family}-seaqest")
 
 
 def test_an_algorithms_own_flags_are_known_for_its_presets(

@@ -240,6 +240,22 @@ GORILA_PONG = replace(
     memory=replace(DQN_PONG.memory, capacity=4_000, minimum=1_500),
 )
 
+APEX_PONG = replace(
+    DQN_PONG,
+    algorithm=replace(SMALL_DQN, double=True, duelling=True, explore="ladder"),
+    memory=replace(DQN_PONG.memory, prioritized=True),
+    stop=StopRule(steps=400_000),
+)
+"""No stop at a score: with a ladder some games explore to the end, and their scores count."""
+
+
+def for_any_game(pong: Experiment) -> Experiment:
+    """Return a DQN preset of Pong with schedules for games that take longer to learn."""
+    assert isinstance(pong.algorithm, DQN)
+    algorithm = replace(pong.algorithm, epsilon_steps=100_000, anneal_steps=1_500_000)
+    return replace(pong, algorithm=algorithm, stop=StopRule(steps=2_500_000))
+
+
 PRESETS: dict[str, Experiment] = {
     "pong": Experiment(stop=DEFAULT_STOP["pong"]),
     "catch": Experiment(
@@ -267,18 +283,9 @@ PRESETS: dict[str, Experiment] = {
         stop=StopRule(steps=300_000, until_score=0.95),
     ),
     "dqn-pong": DQN_PONG,
-    "apex-pong": replace(
-        DQN_PONG,
-        algorithm=replace(SMALL_DQN, double=True, duelling=True, explore="ladder"),
-        memory=replace(DQN_PONG.memory, prioritized=True),
-    ),
+    "apex-pong": APEX_PONG,
     "gorila-pong": GORILA_PONG,
-    "gorila-breakout": replace(
-        GORILA_PONG,
-        games=GameSettings(game="breakout"),
-        algorithm=replace(SMALL_DQN, outlier=3.0, epsilon_steps=50_000, anneal_steps=1_500_000),
-        stop=StopRule(steps=2_500_000),
-    ),
+    "gorila-breakout": replace(for_any_game(GORILA_PONG), games=GameSettings(game="breakout")),
     "gorila-catch": Experiment(
         games=GameSettings(game="catch", size=10),
         network=NetworkSettings(torso="tiny", width=64, stack=1, precision="float32"),
@@ -358,12 +365,8 @@ FAMILIES: dict[str, Experiment] = {
     "dba3c": PRESETS["dba3c-breakout"],
     "a3c": replace(PRESETS["dba3c-breakout"], shape=PRESETS["a3c-pong"].shape),
     "gorila": PRESETS["gorila-breakout"],
-    "dqn": replace(
-        PRESETS["gorila-breakout"],
-        algorithm=replace(PRESETS["gorila-breakout"].algorithm, outlier=0.0),
-        shape=DQN_PONG.shape,
-        memory=DQN_PONG.memory,
-    ),
+    "dqn": for_any_game(DQN_PONG),
+    "apex": for_any_game(APEX_PONG),
 }
 """Any game with the settings of an algorithm, by the first word of names such as
 ``dqn-seaquest``."""
