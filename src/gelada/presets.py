@@ -242,7 +242,7 @@ GORILA_PONG = replace(
 
 APEX_PONG = replace(
     DQN_PONG,
-    algorithm=replace(SMALL_DQN, double=True, duelling=True, explore="ladder"),
+    algorithm=replace(SMALL_DQN, explore="ladder"),
     memory=replace(DQN_PONG.memory, prioritized=True),
     stop=StopRule(steps=400_000),
 )
