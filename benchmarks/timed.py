@@ -78,11 +78,11 @@ class Timed:
         run = RUNS / cell.name
         shutil.rmtree(run, ignore_errors=True)
         words = [*train_words(self.preset, cell.seed, run, *pairs(self.flags)), *self.switches]
-        before = process.bench(self.preset, BENCH_SECONDS)["limit_steps_per_s"]
+        before = self._limit()
         outcome = train(words, run, log)
-        after = process.bench(self.preset, BENCH_SECONDS)["limit_steps_per_s"]
+        after = self._limit()
         metrics = read_metrics(run)
-        rate, allowed = steady_rate(metrics), (before + after) / 2
+        rate = steady_rate(metrics)
         return {
             "command": process.clean(words, RUNS),
             "checkpoints": {  # seconds from the process's start until each was complete on disk
@@ -92,12 +92,16 @@ class Timed:
             "run_seconds": round(outcome.seconds, 2),
             "run_steps": metrics[-1]["steps"],
             "steps_per_s": round(rate, 1),
-            "limit_before": before,
-            "limit_after": after,
-            "share_of_limit": round(rate / allowed, 4),
+            **share(rate, before, after),
             **workers(metrics),
             **megabytes(outcome),
         }
+
+    def _limit(self) -> float | None:
+        """Return what this machine allows, in steps/s; None with stores, for which none is known."""
+        if preset(self.preset)[0].memory.capacity:
+            return None
+        return float(process.bench(self.preset, BENCH_SECONDS)["limit_steps_per_s"])
 
     def time(self, cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG002 - a form
         """Look for the first checkpoint of the timed run that plays well enough."""
@@ -205,6 +209,14 @@ def without_later(experiment: dict[str, Any]) -> dict[str, Any]:
                 continue
         kept[group] = values
     return kept
+
+
+def share(rate: float, before: float | None, after: float | None) -> dict[str, float]:
+    """Return the share of the mean of two limits that was reached, if they are known."""
+    if before is None or after is None:
+        return {}
+    both = round(rate / ((before + after) / 2), 4)
+    return {"limit_before": before, "limit_after": after, "share_of_limit": both}
 
 
 def workers(metrics: Sequence[Line]) -> dict[str, Any]:
