@@ -98,7 +98,7 @@ class Timed:
         }
 
     def _limit(self) -> float | None:
-        """Return what this machine allows, in steps/s; None with stores, for which none is known."""
+        """Return what this machine allows, in steps/s; None with stores: it is not known."""
         if preset(self.preset)[0].memory.capacity:
             return None
         return float(process.bench(self.preset, BENCH_SECONDS)["limit_steps_per_s"])
