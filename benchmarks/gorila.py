@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-from pathlib import Path
-from typing import Any
-
-import process
+from games import Games
 from ledger import Cell
-from timed import Timed, megabytes, settings, train
+from timed import Timed
 
 TIMED = {
     "--checkpoint-seconds": "10",
@@ -33,11 +28,7 @@ A3C = Timed("a3c-pong", "a3c", TIMED)
 MEASURED = ((GORILA, (1, 2)), (APEX, (1, 2)), (DQN, (1, 2)), (A3C, (1, 2)))
 """Presets and their seeds."""
 
-GAMES = ("boxing", "freeway", "space_invaders", "seaquest", "qbert", "beam_rider")
-SUITE = "gorila-breakout"
-MINUTES = 10
-PROTOCOL = "noop"
-EPISODES = 50
+SIX = Games("gorila-games", "gorila-breakout")
 
 
 def all_cells() -> list[Cell]:
@@ -45,31 +36,4 @@ def all_cells() -> list[Cell]:
     trained = [timed.train_cell(seed) for timed, seeds in MEASURED for seed in seeds]
     found = [timed.time_cell(seed) for timed, seeds in MEASURED for seed in seeds]
     fifteen = [GORILA_15.time_cell(seed) for seed in MEASURED[0][1]]
-    return [*trained, *fifteen, *found, *(suite_cell(SUITE, game) for game in GAMES)]
-
-
-def suite_cell(name: str, game: str) -> Cell:
-    """Return the cell of one game with the settings of a preset, trained for ten minutes."""
-    asked = {"preset": name, "game": game, "minutes": MINUTES}
-    asked |= {"protocol": PROTOCOL, "episodes": EPISODES}
-    own = settings("gorila-suite", name, **asked)
-    return Cell("gorila-suite", 1, own, play)
-
-
-def play(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
-    """Train and evaluate one game by `gelada suite`; return its line of the suite's ledger."""
-    asked = cell.settings["procedure"]
-    suite = scratch / "suite"
-    words = ["suite", asked["game"], "--preset", asked["preset"], "--out", str(suite)]
-    words += ["--minutes", f"{asked['minutes']:g}"]
-    words += ["--protocol", asked["protocol"], "--episodes", str(asked["episodes"])]
-    run = suite / "runs" / f"{asked['game']}-1"
-    outcome = train(words, run, log)
-    text = (suite / "suite.jsonl").read_text(encoding="utf-8")
-    shutil.copytree(run / "eval", log / "eval")
-    return {
-        "command": process.clean(words, scratch),
-        **json.loads(text),
-        "run_seconds": round(outcome.seconds, 2),
-        **megabytes(outcome),
-    }
+    return [*trained, *fifteen, *found, *SIX.cells()]

@@ -14,10 +14,9 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-import cells
 import dba3c
-import gorila
-from ledger import LEDGER, Cell, Ledger, Line, finished
+from algorithms import ALGORITHMS, SEEDS, result
+from ledger import LEDGER, Ledger, Line, finished
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
@@ -104,23 +103,12 @@ def draw_pong(figure: Figure, lines: list[Line]) -> bool:
     return found
 
 
-ALGORITHMS = (
-    (cells.PONG, "APPO (pong)"),
-    (gorila.DQN, "DQN (dqn-pong)"),
-    (gorila.APEX, "Ape-X (apex-pong)"),
-    (gorila.GORILA, "Gorila (gorila-pong)"),
-    (gorila.A3C, "A3C (a3c-pong)"),
-    (dba3c.SYNCHRONOUS, "DBA3C (dba3c-pong)"),
-)
-"""Timed presets of one network on one machine, and their names."""
-
-
 def draw_algorithms(figure: Figure, lines: list[Line]) -> bool:
     """Draw how soon each algorithm plays Pong at 18, in steps and in seconds, seeds 1 and 2."""
     by_steps, by_time = figure.subplots(1, 2, sharey=True)
     found = False
     for place, (timed, name) in enumerate(ALGORITHMS):
-        for seed in (1, 2):
+        for seed in SEEDS:
             about = result(timed.time_cell(seed), lines)
             if about is None or not about["solved"]:
                 continue
@@ -128,7 +116,7 @@ def draw_algorithms(figure: Figure, lines: list[Line]) -> bool:
             colour = f"C{place}"
             for axes, key, scale in ((by_steps, "steps", 1000), (by_time, "seconds", 1)):
                 points = [(e[key] / scale, e["mean"]) for e in about["evaluated"]]
-                label = name if seed == 1 else None
+                label = name.replace("`", "") if seed == 1 else None
                 axes.plot(*zip(*points, strict=True), color=colour, alpha=1 / seed, label=label)
                 axes.plot(about[f"{key}_to_solved"] / scale, 18, "o", color=colour)
     finish(by_steps, "thousand steps", "score (evaluated checkpoints)", "")
@@ -157,12 +145,6 @@ def cell_result(what: str, lines: list[Line]) -> dict[str, Any] | None:
     """Return the result of the only cell of that name, or None."""
     (cell,) = (cell for cell in dba3c.all_cells() if cell.what == what)
     return result(cell, lines)
-
-
-def result(cell: Cell, lines: list[Line]) -> dict[str, Any] | None:
-    """Return a cell's result, or None if it is missing."""
-    line = finished([line for line in lines if cell.matches(line)])
-    return None if line is None else line["result"]
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from algorithms import gorila_details, gorila_table
 from cells import SEEDS, all_cells
 from gelada.config import describe_machine
 from ledger import LEDGER, Cell, Ledger, Line, finished, missing, state
@@ -47,6 +48,9 @@ def main(args: Sequence[str] | None = None) -> int:
     if flags.command == "summary":
         print("\n".join(table(all_cells(), ledger.lines())), end="\n\n")
         print("\n".join(dba3c_table(all_cells(), ledger.lines())))
+        print("", *gorila_table(ledger.lines()), sep="\n")
+        for lines in gorila_details(ledger.lines()):
+            print("", *lines, sep="\n")
         details = (dba3c_details, ray_tables)
         for lines in (one for many in details for one in many(all_cells(), ledger.lines())):
             print("", *lines, sep="\n")

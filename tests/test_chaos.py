@@ -78,7 +78,7 @@ def test_words_and_what_they_mean(text: str, chaos: Chaos, written: str) -> None
         (
             "kill=driver:30s",
             r"^--chaos kill=driver:30s: want kill=KIND:SECONDSs with a kind of any, worker, "
-            r"server, store, learner, tracker; such as kill=worker:30s$",
+            r"actor, server, store, learner, tracker; such as kill=worker:30s$",
         ),
         ("kill=worker", r"^--chaos kill=worker: want kill=KIND:SECONDSs "),
         ("stop=worker:30", r"^--chaos stop=worker:30: want stop=KIND:SECONDSs .*stop=worker:30s$"),

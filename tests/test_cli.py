@@ -561,6 +561,7 @@ def test_an_evaluation_beside_published_scores_is_a_table() -> None:
     protocol = PROTOCOLS["noop"]
     settings = protocol.settings(GameSettings(game="breakout"))
     evaluation = Evaluation(
+        epsilon=0.05,
         protocol=protocol,
         settings=settings,
         actions=4,

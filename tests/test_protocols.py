@@ -56,6 +56,7 @@ def evaluation(games: list[Played], episodes: int | None = None, **changes: Any)
         "settings": GameSettings(game="breakout", sticky=0.25, noop_max=0),
         "actions": 4,
         "policy": "greedy",
+        "epsilon": 0.05,
         "seed": 11,
         "steps": 1_234_567,
         "seconds": 321.5,

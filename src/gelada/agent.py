@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from gelada.algorithms.algorithm import Explore
+from gelada.algorithms.dqn import DQN
 from gelada.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
 from gelada.config import Config, read_config
 from gelada.envs.games import GameSettings, make_games
@@ -21,10 +22,10 @@ from gelada.types import Bytes, Ints
 
 Policy = Literal["sampled", "greedy", "epsilon"]
 """sampled draws from the policy's probabilities, greedy takes the best action, epsilon the best one
-or, with probability `EPSILON`, any: what is natural where an algorithm knows values only."""
+or, with probability `Agent.epsilon`, any: what is natural where an algorithm knows values only."""
 
 EPSILON = 0.05
-"""Share of random actions under the policy epsilon (Mnih et al. 2015; Hasselt et al. 2016)."""
+"""Largest share of random actions under the policy epsilon (Mnih et al. 2015)."""
 
 
 class Agent:
@@ -59,6 +60,16 @@ class Agent:
     def policy(self) -> Policy:
         """How it plays if nobody says: sampled, or epsilon where there are no probabilities."""
         return "sampled" if self._algorithm.stochastic else "epsilon"
+
+    @property
+    def epsilon(self) -> float:
+        """Share of random actions under the policy epsilon.
+
+        That of the end of training, but at most `EPSILON`: an agent that learned to play with
+        fewer random actions than the published ones did plays worse with as many.
+        """
+        own = self._algorithm
+        return min(EPSILON, own.last_epsilon) if isinstance(own, DQN) else EPSILON
 
     def seed(self, seed: int) -> None:
         """Make sampled actions repeatable."""
@@ -103,7 +114,7 @@ class Agent:
         if policy == "greedy":
             return torch.zeros(shape)
         if policy == "epsilon":
-            return acting.epsilon_greedy(shape, EPSILON, random)
+            return acting.epsilon_greedy(shape, self.epsilon, random)
         if not self._algorithm.stochastic:
             raise GeladaError(
                 "policy sampled: this agent knows values of actions and no probabilities; take "
@@ -112,9 +123,9 @@ class Agent:
         return self._algorithm.noise(shape, random, Explore(steps=self.checkpoint.steps))
 
 
-def describe(policy: Policy) -> str:
+def describe(policy: Policy, epsilon: float) -> str:
     """Return a policy in words, as it is printed with scores."""
-    return f"epsilon-greedy {EPSILON:g}" if policy == "epsilon" else f"{policy} policy"
+    return f"epsilon-greedy {epsilon:.2g}" if policy == "epsilon" else f"{policy} policy"
 
 
 def _fill(net: Network, parameters: dict[str, torch.Tensor]) -> None:

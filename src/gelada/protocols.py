@@ -111,6 +111,7 @@ class Evaluation:
     settings: GameSettings
     actions: int  # size of the action set
     policy: Policy
+    epsilon: float  # share of random actions under the policy epsilon
     seed: int
     steps: int  # environment steps the agent had learned from
     seconds: float | None  # of training until then; None: the checkpoint does not say
@@ -194,7 +195,7 @@ class Evaluation:
             f"{self.quartiles[0]:g} and {self.quartiles[1]:g}, min {self.min:g}, max {self.max:g}",
             *self._beside_a_human(),
             f"protocol {self.protocol.name}: {self.protocol.about}; {count} {kind}{instead}, raw "
-            f"rewards, {describe(self.policy)}, {self.actions} actions, seed {self.seed}",
+            f"rewards, {describe(self.policy, self.epsilon)}, {self.actions} actions, seed {self.seed}",
         ]
         if self.starts:
             lines.append(in_words(self.starts))
@@ -229,6 +230,7 @@ class Evaluation:
             "version": self.version.number,
             "width": self.width,
             "policy": self.policy,
+            "epsilon": self.epsilon if self.policy == "epsilon" else None,
             "seed": self.seed,
             "episodes": len(self.games),
             "episodes_asked": self.episodes,

@@ -172,8 +172,11 @@ class Run:
                 {"event": "restored", "epoch": start.version.epoch, "steps": start.steps}
                 | {"version": start.version.number, "lost_steps": lost}
                 | {"lost_versions": max(self.status.version - start.version.number, 0)}
+                | {"lost_experience": self._experience()}
             )
             self.log(f"{lost:,} steps since then are lost and played anew")
+            if self.experiment.memory.capacity:
+                self.log(f"all stores begin empty: they kept {self._experience():,} steps")
             return drawn(start)
 
         first, shape = drawn(self.start), self.experiment.shape
@@ -189,6 +192,13 @@ class Run:
             self.experiment.seed,
         )
         return place
+
+    def _experience(self) -> int:
+        """Return about how many steps all experience stores keep."""
+        workers, shape = self.status.workers, self.experiment.shape
+        if not self.experiment.memory.capacity or workers is None:
+            return 0
+        return round(workers.queue) * max(shape.bundles, 1)  # apart, a learner sees all stores
 
     def watch_over(
         self, place: Threads | Ray, watch: Watch | None, cluster: Cluster | None

@@ -91,9 +91,9 @@ def make_starts(
     """Play an agent's games one after another and keep moments of them.
 
     Chosen, as the original's are unknown: games begin after up to 30 no-ops, have no sticky
-    actions and last five minutes at most; actions are drawn from the policy. From one start to
-    the next 30 to 60 seconds are played, ends of games or not, so all steps but those of a game's
-    first second are about equally likely.
+    actions and last five minutes at most; actions are chosen by the agent's own policy. From one start
+    to the next 30 to 60 seconds are played, ends of games or not, so all steps but those of a
+    game's first second are about equally likely.
 
     Args:
         agent: that plays.
@@ -114,7 +114,7 @@ def make_starts(
         moments = _keep_moments(_Player(agent, settings, seed), settings, count, seed, progress)
     finally:
         torch.set_num_threads(before)
-    maker = {"run": run, "steps": agent.checkpoint.steps, "policy": "sampled", "seed": seed}
+    maker = {"run": run, "steps": agent.checkpoint.steps, "policy": agent.policy, "seed": seed}
     return Starts(
         tuple(moment.state for moment in moments),
         np.array([moment.actions for moment in moments], dtype=np.int64),
@@ -155,7 +155,7 @@ class _Player:
 
     def step(self) -> int | None:
         """Play one step; return the code of what was played, None if the game is over with it."""
-        action = int(self._agent.act(self._stack, "sampled", self._random))
+        action = int(self._agent.act(self._stack, None, self._random))
         step = self._game.step(action)
         if step.over:
             self._begin()

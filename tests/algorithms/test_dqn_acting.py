@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,10 +121,37 @@ def test_an_agent_without_probabilities_cannot_sample() -> None:
         evaluate(agent, episodes=2, policy="sampled")
 
 
+@pytest.mark.parametrize(
+    ("changes", "epsilon"),
+    [
+        ({"epsilon_end": 0.1}, 0.05),
+        ({"epsilon_end": 0.005}, 0.005),
+        ({"epsilon_end": 0.0}, 0.0),
+        ({"explore": "ladder"}, 0.4**8),
+        ({"explore": "ladder", "ladder_base": 0.9, "ladder_alpha": 1.0}, 0.05),
+    ],
+)
+def test_an_agent_plays_with_the_last_epsilon_of_training_but_no_more_than_the_papers(
+    changes: dict[str, Any], epsilon: float
+) -> None:
+    agent = make_player(replace(DUELLING, **changes))
+    assert agent.epsilon == pytest.approx(epsilon)
+    found = evaluate(agent, episodes=2)
+    assert f", epsilon-greedy {epsilon:.2g}, 3 actions" in found.lines()[1]
+    assert found.as_dict()["epsilon"] == agent.epsilon
+    count = 4_000
+    one = np.random.default_rng(0).integers(0, 256, (1, 4, 10, 5), dtype=np.uint8)
+    actions = agent.act(np.repeat(one, count, axis=0))
+    others = np.mean(actions != agent.act(one, "greedy"))
+    want = epsilon * 2 / 3
+    assert abs(others - want) <= 5 * np.sqrt(want / count)
+
+
 def test_an_evaluation_is_epsilon_greedy_by_nature_and_says_so() -> None:
     agent = make_player()
     found = evaluate(agent, episodes=3)
     assert found.policy == agent.policy == "epsilon"
     assert ", epsilon-greedy 0.05, 3 actions" in found.lines()[1]
-    assert evaluate(agent, "dba3c", episodes=3).policy == "greedy"
+    greedy = evaluate(agent, "dba3c", episodes=3)
+    assert (greedy.policy, greedy.as_dict()["epsilon"]) == ("greedy", None)
     assert ", greedy policy, 3 actions" in evaluate(agent, "dba3c", episodes=3).lines()[1]

@@ -140,6 +140,13 @@ class DQN:
         """Return the learning rate now."""
         return float(aux["learning_rate"])
 
+    @property
+    def last_epsilon(self) -> float:
+        """The schedule's epsilon after all its steps, or the ladder's of the last game."""
+        if self.explore == "schedule":
+            return self.epsilon_end
+        return float(self.ladder_base ** (1 + self.ladder_alpha))
+
     def epsilons(self, explore: Explore, games: int) -> torch.Tensor:
         """Return the share of random actions in each game of an actor, float32[games].
 

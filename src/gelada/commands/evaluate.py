@@ -34,7 +34,7 @@ class Eval:
     starts: Path | None = None
     """With human: file of start states that gelada starts made."""
     policy: Literal["sampled", "greedy", "epsilon"] | None = None
-    """Draw actions from the policy, take the best one, or (epsilon) 5 % of the time any (default:
+    """Draw actions from the policy, take the best one, or (epsilon) now and then any (default:
     as the protocol says, else sampled, or epsilon for an agent without probabilities)."""
     checkpoint: str = ""
     """File in the run's checkpoints (default: the newest complete one)."""

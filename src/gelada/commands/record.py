@@ -27,7 +27,7 @@ class Record:
     seconds: float = 60.0
     """Length of the film at most; it ends with the game."""
     policy: Literal["sampled", "greedy", "epsilon"] | None = None
-    """Draw actions from the policy, take the best one, or (epsilon) 5 % of the time any (default:
+    """Draw actions from the policy, take the best one, or (epsilon) now and then any (default:
     sampled, or epsilon for an agent without probabilities)."""
     checkpoint: str = ""
     """File in the run's checkpoints (default: the newest complete one)."""

@@ -55,6 +55,12 @@ class Part(NamedTuple):
     roles: tuple[str, ...]
     learns: bool  # has a learner
 
+    def is_a(self, kind: str) -> bool:
+        """Say whether it is of a kind; some workers are learners and others actors."""
+        if kind == "actor":
+            return self.kind == "worker" and not self.learns
+        return kind == self.kind or (kind == "learner" and self.learns)
+
 
 def parts_of(plan: Plan, per_process: int) -> list[Part]:
     """Group a plan's roles into processes: bundles are never cut, workers share as asked."""

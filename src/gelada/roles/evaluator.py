@@ -91,6 +91,7 @@ def evaluate(
         settings=settings,
         actions=agent.actions,
         policy=policy,
+        epsilon=agent.epsilon,
         seed=seed,
         steps=agent.checkpoint.steps,
         seconds=agent.checkpoint.counters.get("seconds"),

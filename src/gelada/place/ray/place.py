@@ -171,8 +171,7 @@ class Ray:
         there = [
             seat
             for seat in self._seats
-            if kind in ("any", seat.part.kind) or (kind == "learner" and seat.part.learns)
-            if seat.there
+            if seat.there and (kind == "any" or seat.part.is_a(kind))
         ]
         if there:
             seat = self._random.choice(there)
