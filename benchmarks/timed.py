@@ -110,7 +110,9 @@ class Timed:
         if line is None or not (RUNS / trained.name).is_dir():
             raise LookupError(f"{trained.name} must be measured first, on this machine")
         seconds = line["result"]["checkpoints"]
-        found, evaluated = find_solved(cell.seed, RUNS / trained.name, seconds, log, self.solved)
+        known = played_since(line, cell)
+        run = RUNS / trained.name
+        found, evaluated = find_solved(cell.seed, run, seconds, log, self.solved, known)
         return {
             "solved": found is not None,
             "seconds_to_solved": evaluated[found]["seconds"] if found is not None else None,
@@ -120,13 +122,19 @@ class Timed:
 
 
 def find_solved(
-    seed: int, run: Path, seconds: dict[str, float], log: Path, solved: float
+    seed: int,
+    run: Path,
+    seconds: dict[str, float],
+    log: Path,
+    solved: float,
+    known: dict[int, list[float]],
 ) -> tuple[int | None, list[dict[str, Any]]]:
     """Evaluate checkpoints in order until one is confirmed.
 
     Return its index (None if there is none) and what was found about each. A checkpoint whose first
     games are so bad that winning all others could not save it is not played to the end; its
-    "games" says so.
+    "games" says so. Scores in ``known``, by the evaluation's seed, are not played again: the same
+    checkpoint and seed give the same games.
     """
     from gelada.agent import load
     from gelada.roles.evaluator import evaluate
@@ -139,11 +147,13 @@ def find_solved(
         agent, scores = load(paths[index]), list[float]()
         for part, games in enumerate(PARTS):
             own_seed = evaluation_seed(seed, index, confirm, part)
-            evaluation = evaluate(agent, "training", games, seed=own_seed)
-            if evaluation.interrupted:
-                raise KeyboardInterrupt
-            kept.append(evaluation.as_dict())
-            scores += evaluation.scores
+            if own_seed not in known:
+                evaluation = evaluate(agent, "training", games, seed=own_seed)
+                if evaluation.interrupted:
+                    raise KeyboardInterrupt
+                kept.append(evaluation.as_dict())
+                known[own_seed] = evaluation.scores
+            scores += known[own_seed]
             if not can_reach(solved, scores, EVALUATED_GAMES):
                 break
         about = {
@@ -165,6 +175,20 @@ def find_solved(
     finally:
         text = "".join(json.dumps(one) + "\n" for one in kept)
         (log / "evaluations.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def played_since(trained: Line, cell: Cell) -> dict[int, list[float]]:
+    """Return the scores by seed of all evaluations of a run that another cell has on record."""
+    known: dict[int, list[float]] = {}
+    lines = Ledger(LEDGER).lines()
+    for line in lines[lines.index(trained) :]:
+        about = (line["event"], line["what"], line["seed"])
+        if about == ("finished", cell.what, cell.seed):
+            path = LEDGER.parent / line["log"] / "evaluations.jsonl.gz"
+            for text in gzip.decompress(path.read_bytes()).decode().splitlines():
+                one = json.loads(text)
+                known[one["seed"]] = one["scores"]
+    return known
 
 
 def evaluation_seed(seed: int, index: int, confirm: bool, part: int) -> int:

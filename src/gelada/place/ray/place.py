@@ -169,9 +169,7 @@ class Ray:
     def hit(self, kind: str, number: int) -> None:
         """Send a signal to a process of a kind, chosen by chance: trouble on purpose."""
         there = [
-            seat
-            for seat in self._seats
-            if seat.there and (kind == "any" or seat.part.is_a(kind))
+            seat for seat in self._seats if seat.there and (kind == "any" or seat.part.is_a(kind))
         ]
         if there:
             seat = self._random.choice(there)
