@@ -116,11 +116,11 @@ def draw_algorithms(figure: Figure, lines: list[Line]) -> bool:
             colour = f"C{place}"
             for axes, key, scale in ((by_steps, "steps", 1000), (by_time, "seconds", 1)):
                 points = [(e[key] / scale, e["mean"]) for e in about["evaluated"]]
-                label = name.replace("`", "") if seed == 1 else None
+                label = name.replace("`", "") if (axes, seed) == (by_time, SEEDS[0]) else None
                 axes.plot(*zip(*points, strict=True), color=colour, alpha=1 / seed, label=label)
                 axes.plot(about[f"{key}_to_solved"] / scale, 18, "o", color=colour)
     finish(by_steps, "thousand steps", "score (evaluated checkpoints)", "")
-    finish(by_time, "seconds", "", "")
+    finish(by_time, "seconds", "", "Pong, a dot where 18 is confirmed")
     return found
 
 
