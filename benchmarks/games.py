@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import process
+from gelada.commands.suite import GENERAL
 from gelada.scores import normalised, published
 from ledger import Cell, Line, finished
 from timed import megabytes, settings, train
@@ -35,7 +36,7 @@ class Games:
     """The six games by `gelada suite` with one preset."""
 
     what: str
-    preset: str
+    preset: str = ""  # the general recipe
 
     def cells(self) -> list[Cell]:
         """Return a cell for each game."""
@@ -44,14 +45,17 @@ class Games:
     def cell(self, game: str) -> Cell:
         """Return the cell of one game."""
         asked = {"game": game, "minutes": MINUTES, "protocol": PROTOCOL, "episodes": EPISODES}
-        return Cell(self.what, 1, settings(self.what, self.preset, **asked), self.measure)
+        return Cell(
+            self.what, 1, settings(self.what, self.preset or GENERAL, **asked), self.measure
+        )
 
     def measure(self, cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
         """Train and evaluate one game; return its line of the suite's ledger."""
         game = cell.settings["procedure"]["game"]
         suite = scratch / "suite"
         run = suite / "runs" / f"{game}-1"
-        words = ["suite", game, "--preset", self.preset, "--out", str(suite)]
+        words = ["suite", game, "--out", str(suite)]
+        words += ["--preset", self.preset] if self.preset else []
         words += ["--minutes", str(MINUTES), "--protocol", PROTOCOL, "--episodes", str(EPISODES)]
         outcome = train(words, run, log)
         shutil.copytree(run / "eval", log / "eval")

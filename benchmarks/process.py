@@ -15,7 +15,7 @@ import psutil  # type: ignore[import-untyped]  # its stubs are another package
 
 GELADA = str(Path(sys.executable).with_name("gelada"))
 
-LONGEST = 3600.0
+LONGEST = 7200.0
 """Seconds after which a process is ended and its cell has failed."""
 
 SAMPLE_EVERY = 0.5
