@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 from ale_py import ALEVectorInterface, roms
 
 from gelada.agent import Agent, Policy
+from gelada.algorithms.appo import APPO
+from gelada.algorithms.dqn import DQN
 from gelada.checkpoint import Checkpoint, write_checkpoint
 from gelada.config import Config, write_config
 from gelada.envs.games import GameSettings, make_games
@@ -63,15 +66,17 @@ def make_checkpoint(experiment: Experiment, actions: int, steps: int = 1000) -> 
         heads = experiment.algorithm.heads(actions)
         net = Network(experiment.network, shape, heads, statistics, "float32")
     tensors = {f"parameter/{k}": p.detach().clone().contiguous() for k, p in net.named_parameters()}
-    tensors["parameter/heads.policy.weight"] *= 100
+    tensors[f"parameter/heads.{next(iter(heads))}.weight"] *= 100
     tensors["input/mean"] = torch.from_numpy(statistics.mean)
     tensors["input/deviation"] = torch.from_numpy(statistics.deviation)
     return Checkpoint(Version(0, 7), steps, tensors, {})
 
 
-def make_agent(settings: GameSettings = CATCH, stack: int = 4) -> Agent:
+def make_agent(
+    settings: GameSettings = CATCH, stack: int = 4, algorithm: APPO | DQN | None = None
+) -> Agent:
     """Return an agent with random parameters."""
-    experiment = make_experiment(settings, stack)
+    experiment = replace(make_experiment(settings, stack), algorithm=algorithm or APPO())
     actions = make_games(settings, np.array([1])).actions
     return Agent(experiment, make_checkpoint(experiment, actions), actions)
 

@@ -13,13 +13,14 @@ from ale_py import ALEState
 from safetensors.numpy import load, save
 
 from gelada import starts as module
+from gelada.algorithms.dqn import DQN
 from gelada.cli import run
 from gelada.envs.ale import AleGame
 from gelada.envs.games import GameSettings
 from gelada.errors import GeladaError
 from gelada.protocols import PROTOCOLS, Protocol
 from gelada.roles.evaluator import evaluate
-from gelada.starts import HISTORY, Starts, make_starts, read_starts, write_starts
+from gelada.starts import HISTORY, Starts, in_words, make_starts, read_starts, write_starts
 from players import CATCH, Scripted, make_agent, write_run
 
 BREAKOUT = GameSettings(game="breakout")
@@ -69,6 +70,14 @@ def test_the_seed_decides_the_starts(seaquest: Starts) -> None:
     np.testing.assert_array_equal(again.actions, seaquest.actions[:3])
     other = make_starts(make_agent(SEAQUEST), "runs/some", count=3, seed=4)
     assert other.states != again.states
+
+
+def test_any_agent_makes_starts_and_its_policy_is_named(seaquest: Starts, tmp_path: Path) -> None:
+    agent = make_agent(SEAQUEST, algorithm=DQN())  # knows no probabilities
+    got = make_starts(agent, "runs/some", count=2, seed=3)
+    assert got.about["made_by"]["policy"] == "epsilon"
+    assert "(epsilon policy, seed 3, " in in_words(write_starts(tmp_path / "a.starts", got).name())
+    assert got.states != seaquest.states[:2]
 
 
 def test_a_file_gives_back_every_bit(seaquest: Starts, tmp_path: Path) -> None:
