@@ -280,7 +280,9 @@ def test_a_game_after_an_algorithm_has_its_general_settings(family: str) -> None
     own, pong = seaquest.algorithm, PRESETS[f"{family}-pong"].algorithm
     assert type(own) is type(pong)
     assert own.anneal_steps > pong.anneal_steps
-    assert preset(f"{family}-pong")[0] is PRESETS[f"{family}-pong"]
+    for name in ("pong", "Pong", "PongNoFrameskip-v4"):
+        assert preset(f"{family}-{name}")[0] == PRESETS[f"{family}-pong"]
+    assert preset(f"{family}-ALE/Pong-v5")[0].games.sticky == 0.25
     with pytest.raises(GeladaError, match=f"unknown .*'{family}-seaqest'.*{family}-seaquest"):
         preset(f"{family}-seaqest")
 

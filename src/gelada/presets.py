@@ -189,7 +189,10 @@ def preset(name: str) -> tuple[Experiment, str]:
         raise GeladaError(
             f"unknown game or preset {name!r}: {nearest(name.lower(), known)}"
         ) from None
-    base = FAMILIES[family] if own else PRESETS.get(game, GENERAL)
+    if own:
+        base = PRESETS.get(f"{family}-{game}", FAMILIES[family])
+    else:
+        base = PRESETS.get(game, GENERAL)
     base = replace(base, games=replace(base.games, game=game))
     if sticky is not None:
         base = replace(base, games=replace(base.games, sticky=sticky))

@@ -195,7 +195,8 @@ class Evaluation:
             f"{self.quartiles[0]:g} and {self.quartiles[1]:g}, min {self.min:g}, max {self.max:g}",
             *self._beside_a_human(),
             f"protocol {self.protocol.name}: {self.protocol.about}; {count} {kind}{instead}, raw "
-            f"rewards, {describe(self.policy, self.epsilon)}, {self.actions} actions, seed {self.seed}",
+            f"rewards, {describe(self.policy, self.epsilon)}, {self.actions} actions, "
+            f"seed {self.seed}",
         ]
         if self.starts:
             lines.append(in_words(self.starts))
