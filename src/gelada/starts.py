@@ -91,7 +91,7 @@ def make_starts(
     """Play an agent's games one after another and keep moments of them.
 
     Chosen, as the original's are unknown: games begin after up to 30 no-ops, have no sticky
-    actions and last five minutes at most; the agent's own policy chooses the actions. From one start to the
+    actions and last five minutes at most; the agent's own policy plays. From one start to the
     next 30 to 60 seconds are played, ends of games or not, so all steps but those of a game's
     first second are about equally likely.
 
