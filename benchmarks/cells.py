@@ -13,6 +13,7 @@ from typing import Any
 
 import cluster
 import dba3c
+import general
 import gorila
 import process
 from gelada.checkpoint import newest_checkpoint, read_checkpoint
@@ -58,7 +59,8 @@ PONG = Timed(GAME, "pong", TIMED)
 
 def all_cells() -> list[Cell]:
     """Return every cell, in the order in which they are measured."""
-    return [*pong_cells(), *dba3c.all_cells(), *cluster.all_cells(), *gorila.all_cells()]
+    others = (dba3c, cluster, gorila, general)
+    return [*pong_cells(), *(cell for module in others for cell in module.all_cells())]
 
 
 def pong_cells() -> list[Cell]:
