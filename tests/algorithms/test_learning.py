@@ -83,7 +83,11 @@ def test_catch_is_learned_in_bundles(tmp_path: Path, way: str) -> None:
         rounds = status.workers.updates / shape.bundles
         assert rounds == pytest.approx(status.version, abs=1)
     _, checkpoint, _ = newest_checkpoint(result.folder / "checkpoints")
-    assert checkpoint.version.number == pytest.approx(status.version, abs=shape.bundles)
+    if shape.asynchronous:  # a learner tells the version that it pulled; others go on meanwhile
+        assert checkpoint.version.number >= status.version - shape.bundles
+        assert checkpoint.version.number <= status.workers.updates + shape.bundles
+    else:
+        assert checkpoint.version.number == pytest.approx(status.version, abs=shape.bundles)
     assert checkpoint.steps == status.steps
 
 
