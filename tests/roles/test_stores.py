@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from gelada.errors import Closed, Deadline
+from gelada.place.threads import Threads
 from gelada.roles.limiter import SamplesPerInsert
 from gelada.roles.priorities import Prioritized, Select, Uniform
 from gelada.roles.store import Store
@@ -75,10 +76,16 @@ def test_adding_and_room_are_for_the_own_store() -> None:
     clients[0].room()
     with pytest.raises(Deadline):
         clients[1].room()
-    clients[0].close()
-    for store in stores:
-        with pytest.raises(Closed):
-            store.room()
+
+
+def test_what_ends_beside_a_view_leaves_the_stores_open() -> None:
+    """A learner that begins again closes all roles of its process, but the stores are elsewhere."""
+    stores = several(Uniform(), [20, 20])
+    view = Stores(stores, seed=1, client=0, patience=0)
+    assert not Threads({"stores": view, "store": stores[0]}).stop()
+    with pytest.raises(Closed):
+        stores[0].sample()
+    stores[1].sample()
 
 
 def test_a_store_whose_actors_are_gone_holds_nobody_up() -> None:

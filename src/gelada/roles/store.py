@@ -287,7 +287,7 @@ class Store:
             used = rings.used(stream)
             if self._priorities is not None:
                 contents[f"{stream.index}/weights"] = self._priorities.tree.weights[used]
-            for name, field in zip(rings.steps._fields, rings.steps, strict=True):
-                contents[f"{stream.index}/{name}"] = field[used]
+            for name in rings.steps._fields:
+                contents[f"{stream.index}/{name}"] = getattr(rings.steps, name)[used]
             contents[f"{stream.index}/frames"] = rings.frames[used]
         return contents

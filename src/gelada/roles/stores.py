@@ -24,6 +24,8 @@ the one that was waited for may have lost its actors."""
 class Stores:
     """A learner's or an actor's view of several stores; not shared between threads.
 
+    It has nothing to close: the stores are roles of their own, and others use them too.
+
     A batch comes from one store. Of the stores that have a batch ready it is drawn with the
     store's share of the priorities' sum (of the windows, where there are no priorities). So a
     window is drawn as if all were in one store.
@@ -92,11 +94,6 @@ class Stores:
             of = numbers == number
             own = keys[of] - (number << STORE_BITS)
             self._stores[number].update(own, generations[of], priorities[of])
-
-    def close(self) -> None:
-        """Close all stores."""
-        for store in self._stores:
-            store.close()
 
     def _choose(self) -> int:
         """Return the number of a store that is ready, or of any if none is."""
