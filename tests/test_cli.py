@@ -150,6 +150,8 @@ MISTAKES = {
     "learner, or both",
     "bench pong --dummy learner --on ray": "--on ray with --profile or --dummy: they look into "
     "roles on threads of this process only; leave --on ray out",
+    "bench dqn-pong --samples-per-insert 0": "--samples-per-insert 0: gelada bench must know how "
+    "often a step is learned from",
     "bench pong --profile trace.txt": "--profile trace.txt: must end in .json",
     "bench pong --profile nowhere/trace.json": "--profile nowhere/trace.json: there is no folder "
     "nowhere; make it first",

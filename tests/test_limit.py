@@ -17,6 +17,7 @@ import torch
 
 from conftest import make_net, short_pong
 from gelada import bench
+from gelada.algorithms.dqn import DQN
 from gelada.envs import atari
 from gelada.envs.games import GameSettings
 from gelada.nets.network import Network, NetworkSettings
@@ -94,6 +95,19 @@ def test_acting_and_learning_look_as_often_as_those_of_bench(
     passes, minibatches = EXPERIMENT.algorithm.passes, 64 // EXPERIMENT.algorithm.minibatch
     values = [32, 32, 4]  # 4 windows have 68 observations
     assert seen == [*((n, False) for n in values), *([(32, True)] * passes * minibatches)]
+
+
+def test_a_store_is_drawn_from_as_often_as_the_preset_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dqn, precision = PRESETS["dqn-pong"], EXPERIMENT.network
+    games = replace(dqn.games, game="pong")
+    dqn = replace(dqn, games=games, network=precision, shape=replace(dqn.shape, random_steps=64))
+    start, looks = begin(dqn), Looks(monkeypatch)
+    # eight windows of 32 steps for 64 steps played, after a look at 33 observations of each
+    assert looks.during(bench._learn(dqn, start)) == (64, [(8 * 33, False), (8 * 32, True)])
+    one_step = replace(dqn, algorithm=DQN(n=3), memory=replace(dqn.memory, samples_per_insert=1.0))
+    assert looks.during(bench._learn(one_step, start)) == (8, [(8 * 2, False), (8, True)])
 
 
 def test_every_minibatch_is_a_step_and_a_pass_has_every_sample(

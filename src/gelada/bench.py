@@ -19,8 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from gelada.algorithms.dqn import DQN
 from gelada.config import describe_machine
 from gelada.envs.games import make_games
+from gelada.experience import batch_of
 from gelada.nets.network import Network
 from gelada.nets.windows import Windows
 from gelada.ops.flat import FlatParameters
@@ -51,8 +53,9 @@ def bench(
     The limit is always that of this machine; with a ``cluster``, training lives in its processes.
 
     Rates are steps (agent decisions) per second; ``act`` and ``learn`` samples are steps too, a
-    learned one with all its passes. Half the time goes to training. The limit is the mean of
-    before and after, because shared machines drift.
+    learned one with all its passes, or as often as an experience store is drawn from for it. Half
+    the time goes to training. The limit is the mean of before and after, because shared machines
+    drift.
     """
     tell = progress or (lambda _stage, _share: None)
     torch.set_num_threads(1)
@@ -183,20 +186,28 @@ def _act(experiment: Experiment, start: Start) -> Callable[[], int]:
 
 
 def _learn(experiment: Experiment, start: Start) -> Callable[[], int]:
-    """Return a work that assembles one batch and makes all passes of learning on it."""
-    algorithm, shape = experiment.algorithm, experiment.shape
+    """Return a work that assembles one batch and makes all passes of learning on it.
+
+    What comes from an experience store counts as the steps that are played for it.
+    """
+    algorithm = experiment.algorithm
     net: Network = make_network(experiment, start)
     flat = FlatParameters(net)
     optimizer = make_optimizer(flat.values, experiment.optimizer)
-    windows, length = shape.windows, shape.length
+    windows, length = batch_of(experiment)
+    if isinstance(algorithm, DQN) and algorithm.returns == "n_step":
+        length = 1  # of a window the first observation is learned, and the last looked at
     size = (windows, length + net.stack, *net.mean.shape)
     frames = torch.randint(0, 255, size, dtype=torch.uint8)
     ages = torch.full((windows, length + 1), net.stack)
     samples = windows * length
+    steps = samples
+    if algorithm.reuses:
+        steps = round(windows / experiment.memory.samples_per_insert)
 
     def work() -> int:
         observations = Windows(net, frames, ages)
-        if algorithm.values_first:  # of all observations, for the targets
+        if algorithm.values_first or algorithm.target_every:  # all observations, for the targets
             with torch.no_grad():
                 for stacks in observations.chunks(algorithm.minibatch):
                     net(stacks)
@@ -206,6 +217,6 @@ def _learn(experiment: Experiment, start: Start) -> Callable[[], int]:
                 flat.zero_gradients()
                 torch.autograd.backward(sum(out.square().mean() for out in outputs.values()))
                 optimizer.step(flat.gradients, 1e-4)
-        return samples
+        return steps
 
     return work

@@ -45,6 +45,7 @@ class Table(nn.Module):
     """
 
     stack = K
+    block = 1
 
     def __init__(self, tables: dict[str, Array]) -> None:
         super().__init__()
@@ -327,7 +328,7 @@ def test_observations_are_stacks_without_frames_of_the_game_before(returns: Any)
     shown: list[torch.Tensor] = []
 
     class Showing:
-        stack, see, black = net.stack, net.see, net.black
+        stack, block, see, black = net.stack, net.block, net.see, net.black
 
         def __call__(self, stacks: torch.Tensor) -> Any:
             shown.append(stacks)

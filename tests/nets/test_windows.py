@@ -46,6 +46,43 @@ def test_every_observation_is_the_plain_stack_once_seen(
     assert torch.equal(windows.stacks(index), want[index])  # asking changes nothing
 
 
+def test_in_blocks_a_network_gives_the_same_values_and_gradients() -> None:
+    rng = np.random.default_rng(3)
+    shape = (20, 24)
+    net = make_net(NetworkSettings(torso="dqn2013", width=16, stack=4), shape)
+    assert net.block == 4
+    batch = as_batch([random_trajectory(rng, games=3, length=6, stack=4, frame_shape=shape)])
+    plain = np.stack(
+        [stack_at(batch.frames.numpy(), batch.ages.numpy(), t, 4) for t in range(7)], axis=1
+    )
+    want = net.see(torch.from_numpy(plain)).flatten(0, 1)
+    found = windows_of(net, batch).stacks(torch.arange(21))
+    assert found.shape == (21, 4 * 16, 5, 6)
+    channel, row, column = 2 * 16 + 3 * 4 + 1, 4, 5  # pixel (3, 1) of block (4, 5) of frame 2
+    assert torch.equal(found[:, channel, row, column], want[:, 2, 4 * 4 + 3, 5 * 4 + 1])
+    assert (batch.ages < 3).any()  # some stacks are black before their game
+    for stacks in (want, found):
+        net.zero_grad()
+        outputs = torch.cat(list(net(stacks).values()), dim=1)
+        outputs.square().mean().backward()
+        known = [
+            outputs.detach(),
+            *(p.grad.clone() for p in net.parameters() if p.grad is not None),
+        ]
+        if stacks is want:
+            expected = known
+    assert len(known) == len(expected) == 1 + len(list(net.parameters()))
+    for one, other in zip(known, expected, strict=True):
+        assert other.abs().max() > 1e-6
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_frames_and_filters_that_blocks_do_not_divide_stay_as_they_are() -> None:
+    assert make_net(NetworkSettings(torso="dqn2013", width=16), (20, 22)).block == 1
+    assert make_net(NetworkSettings(torso="small", width=16), (42, 42)).block == 1  # 5x5 by 3
+    assert make_net(NetworkSettings(torso="tiny", width=16), (8, 8)).block == 1
+
+
 def test_chunks_are_all_observations_in_order() -> None:
     rng = np.random.default_rng(1)
     windows = windows_of(make_net(), as_batch([random_trajectory(rng, games=3, length=6)]))

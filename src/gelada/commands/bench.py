@@ -43,10 +43,10 @@ def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     wanted = resolve(Bench, "bench", args, default_game="pong")
     flags, experiment = wanted.flags, wanted.experiment
-    if experiment.memory.capacity:
+    if experiment.memory.capacity and not experiment.memory.samples_per_insert:
         raise GeladaError(
-            f"gelada bench {flags.name}: how often a step is learned from decides the limit of an "
-            "experience store, and that is not measured; take pong or dba3c-pong"
+            "--samples-per-insert 0: gelada bench must know how often a step is learned from; "
+            "give a number above 0"
         )
     at_least("--seconds", flags.seconds, LEAST_SECONDS)
     check_cluster(flags.cluster, flags.on == "ray")

@@ -32,10 +32,10 @@ def all_stacks(frames: torch.Tensor, depth: int) -> torch.Tensor:
 
 
 def blank(stacks: torch.Tensor, ages: torch.Tensor, black: torch.Tensor) -> torch.Tensor:
-    """Blank the frames of an earlier game in place, and return ``stacks`` [M, K, H, W].
+    """Blank the frames of an earlier game in place, and return ``stacks`` [M, K, …].
 
-    ``ages`` is int64[M]; ``black`` [H, W] is what a black frame looks like to the network. Only
-    the few young stacks are touched.
+    ``ages`` is int64[M]; ``black`` […] is what a black frame looks like to the network. Only the
+    few young stacks are touched.
     """
     depth = stacks.shape[1]
     young = torch.nonzero(ages < depth - 1).squeeze(1)

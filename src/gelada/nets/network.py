@@ -78,6 +78,7 @@ class Network(nn.Module):
         self.register_buffer("mean", torch.from_numpy(statistics.mean))
         self.register_buffer("scale", 1.0 / torch.from_numpy(statistics.deviation))
         self.torso = Torso(settings, frame_shape, planes)
+        self.block = self.torso.block
         self.heads = nn.ModuleDict({k: nn.Linear(settings.width, n) for k, n in heads.items()})
         for name, head in self.heads.items():
             assert isinstance(head, nn.Linear)
@@ -94,7 +95,7 @@ class Network(nn.Module):
         return self.see(torch.zeros_like(self.mean, dtype=torch.uint8))
 
     def features(self, stacks: torch.Tensor) -> torch.Tensor:
-        """Return the hidden layer float32[M, width] for seen stacks [M, K, H, W]."""
+        """Return the hidden layer float32[M, width] for seen stacks [M, K, H, W], or in blocks."""
         if self._casts:
             with torch.autocast(stacks.device.type, torch.bfloat16):
                 return self.torso.forward(stacks).float()

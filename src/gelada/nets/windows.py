@@ -6,6 +6,7 @@ import torch
 
 from gelada.envs.stacking import all_stacks, blank
 from gelada.nets.network import Network
+from gelada.nets.torsos import in_blocks
 
 
 class Windows:
@@ -13,8 +14,9 @@ class Windows:
 
     Each frame is standardised once per batch, not once per stack and pass. The stacks are laid
     out channels-last, as convolutions read them, so a minibatch is one row copy per sample
-    without any reordering (docs/speed.md). Observation ``t`` of window ``n`` has the index
-    ``n * (T + 1) + t``.
+    without any reordering (docs/speed.md). With blocks of B x B pixels, as the torso wants them,
+    a block's pixels are channels: K B B of them, H / B by W / B. Observation ``t`` of window ``n``
+    has the index ``n * (T + 1) + t``.
 
     Args:
         net: standardises; its stack depth is K.
@@ -25,16 +27,18 @@ class Windows:
     def __init__(self, net: Network, frames: torch.Tensor, ages: torch.Tensor) -> None:
         self.shape = tuple(ages.shape)  # [N, T + 1]
         seen = torch.stack([net.see(window) for window in frames])  # one fits the cache
-        last = all_stacks(seen, net.stack).permute(0, 1, 3, 4, 2).contiguous().flatten(0, 1)
-        self._stacks = blank(last.permute(0, 3, 1, 2), ages.flatten(), net.black())
+        cut = in_blocks(all_stacks(seen, net.stack), net.block)  # [N, T + 1, K, B, B, H / B, W / B]
+        last = cut.permute(0, 1, 5, 6, 2, 3, 4).contiguous().flatten(0, 1)
+        blank(last.permute(0, 3, 4, 5, 1, 2), ages.flatten(), in_blocks(net.black(), net.block))
+        self._stacks = last.flatten(3).permute(0, 3, 1, 2)
         self._rows = last.flatten(1)  # the same memory: [N (T + 1), H W K]
 
     def stacks(self, index: torch.Tensor) -> torch.Tensor:
-        """Return the observations [M, K, H, W] with these indices int64[M]."""
-        _, depth, height, width = self._stacks.shape
-        rows = self._rows.index_select(0, index).view(-1, height, width, depth)
+        """Return the observations [M, K B B, H / B, W / B] with these indices int64[M]."""
+        _, channels, height, width = self._stacks.shape
+        rows = self._rows.index_select(0, index).view(-1, height, width, channels)
         return rows.permute(0, 3, 1, 2)
 
     def chunks(self, size: int) -> list[torch.Tensor]:
-        """Return the observations in order, cut into views [≤ size, K, H, W]."""
+        """Return the observations in order, cut into views [≤ size, K B B, H / B, W / B]."""
         return list(torch.split(self._stacks, size))
