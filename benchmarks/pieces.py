@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,8 @@ from torch import nn
 
 from gelada.config import describe_machine
 from gelada.envs.stacking import all_stacks
-from gelada.nets.network import InputStatistics
+from gelada.nets.network import InputStatistics, Network
+from gelada.nets.torsos import in_blocks
 from gelada.nets.windows import Windows
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import Adam, OptimizerSettings
@@ -40,14 +42,45 @@ def cost(work: Callable[[], object], repeats: int = 8, calls: int = 20) -> float
     return round(1000 * best, 4)
 
 
+def network(torso: str, side: int, width: int) -> Network:
+    """Return a network for Pong in bfloat16."""
+    experiment = preset("pong")[0]
+    chosen = replace(experiment.network, torso=torso, width=width)
+    levels = np.full((side, side), 90.0, np.float32)
+    statistics = InputStatistics(levels, np.full((side, side), 20.0, np.float32))
+    start = Start(statistics, 6, "bfloat16", Version(0, 0), 0, None, {}, None, {})
+    return make_network(replace(experiment, network=chosen), start)
+
+
+def gradient(net: nn.Module, stacks: torch.Tensor) -> None:
+    """Look at stacks, and go the way back."""
+    net.zero_grad()
+    torch.autograd.backward(sum(out.square().mean() for out in net(stacks).values()))
+
+
+def both(torso: str, side: int, width: int) -> dict[str, tuple[float, float]]:
+    """Return what blocks gain for a network's gradient, and what compiling it does."""
+    net = network(torso, side, width)
+    pixels = net.see(torch.randint(0, 255, (MINIBATCH, 4, side, side), dtype=torch.uint8))
+    blocks = in_blocks(pixels, net.block).flatten(1, 3)
+    pixels, blocks = (s.contiguous(memory_format=torch.channels_last) for s in (pixels, blocks))
+    ours = cost(lambda: gradient(net, blocks), calls=5)
+    found = {}
+    if net.block > 1:
+        plain = cost(lambda: gradient(net, pixels), calls=5)
+        found[f"gradient of {torso} at {side}: blocks as channels, against pixels"] = (ours, plain)
+    began, compiled = time.monotonic(), torch.compile(net)
+    gradient(compiled, blocks)
+    print(f"torch.compile of {torso} at {side}: {time.monotonic() - began:.0f} s at the start")
+    name = f"gradient of {torso} at {side}: as it is, against torch.compile"
+    found[name] = ours, cost(lambda: gradient(compiled, blocks), calls=5)
+    return found
+
+
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    experiment = preset("pong")[0]
-    levels = np.full((42, 42), 90.0, np.float32)
-    statistics = InputStatistics(levels, np.full((42, 42), 20.0, np.float32))
-    start = Start(statistics, 6, "bfloat16", Version(0, 0), 0, None, {}, None, {})
-    net = make_network(experiment, start)
+    net = network("small", 42, 256)
     flat = FlatParameters(net)
     frames = torch.randint(0, 255, (WINDOWS, LENGTH + 4, 42, 42), dtype=torch.uint8)
     ages = torch.full((WINDOWS, LENGTH + 1), 9)
@@ -89,6 +122,9 @@ def main() -> None:
             cost(lambda: ours.step(flat.gradients, 1e-5)),
             cost(fused.step),
         ),
+        **both("small", 42, 256),
+        **both("dqn2013", 84, 256),
+        **both("nature", 84, 512),
     }
     result = {
         "unit": "milliseconds of processor time of one thread",

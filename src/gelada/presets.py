@@ -199,8 +199,16 @@ def preset(name: str) -> tuple[Experiment, str]:
     return base, note
 
 
-GENERAL = Experiment(algorithm=APPO(anneal_steps=1_500_000), stop=StopRule(steps=2_500_000))
-"""The recipe of a game that has no preset of its own."""
+GENERAL = Experiment(
+    games=GameSettings(size=84, life_loss_ends=True),
+    network=NetworkSettings(torso="dqn2013"),
+    algorithm=APPO(
+        entropy=0.01, entropy_end=0.01, lr=1e-3, kl=0.02, kl_end=0.01, anneal_steps=6_000_000
+    ),
+    stop=StopRule(steps=2_500_000),
+)
+"""The recipe of a game that has no preset of its own. It looks closer than that of Pong, and goes
+on learning for hours."""
 
 DBA3C_PONG = Experiment(
     algorithm=A3C(
