@@ -77,6 +77,20 @@ def both(torso: str, side: int, width: int) -> dict[str, tuple[float, float]]:
     return found
 
 
+def layout() -> tuple[float, float]:
+    """Return what laying out a batch costs at 84x84, and what it costs the plain way."""
+    net = network("dqn2013", 84, 256)
+    frames = torch.randint(0, 255, (WINDOWS, LENGTH + 4, 84, 84), dtype=torch.uint8)
+    ages = torch.full((WINDOWS, LENGTH + 1), 9)
+
+    def plain() -> torch.Tensor:
+        seen = torch.stack([net.see(window) for window in frames])
+        blocks = in_blocks(all_stacks(seen, 4), net.block)
+        return blocks.permute(0, 1, 5, 6, 2, 3, 4).contiguous()
+
+    return cost(lambda: Windows(net, frames, ages), calls=5), cost(plain, calls=5)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
@@ -122,6 +136,7 @@ def main() -> None:
             cost(lambda: ours.step(flat.gradients, 1e-5)),
             cost(fused.step),
         ),
+        "lay out a batch at 84: rows as numbers into memory that is kept, against pixels": layout(),
         **both("small", 42, 256),
         **both("dqn2013", 84, 256),
         **both("nature", 84, 512),

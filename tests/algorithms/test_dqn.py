@@ -13,6 +13,7 @@ from torch import nn
 from conftest import make_net, random_trajectory
 from gelada.algorithms.dqn import DQN, LOSSES_SEEN, Whole
 from gelada.envs.stacking import stack_at
+from gelada.nets.desk import Desk
 from gelada.nets.network import NetworkSettings
 from gelada.roles.replay import as_batch
 from gelada.types import Aux, Batch, Trajectory
@@ -45,7 +46,7 @@ class Table(nn.Module):
     """
 
     stack = K
-    block = 1
+    block, desk = 1, Desk()
 
     def __init__(self, tables: dict[str, Array]) -> None:
         super().__init__()
@@ -328,7 +329,8 @@ def test_observations_are_stacks_without_frames_of_the_game_before(returns: Any)
     shown: list[torch.Tensor] = []
 
     class Showing:
-        stack, block, see, black = net.stack, net.block, net.see, net.black
+        stack, block, desk = net.stack, net.block, net.desk
+        see, black = net.see, net.black
 
         def __call__(self, stacks: torch.Tensor) -> Any:
             shown.append(stacks)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from gelada.nets.desk import Desk
 from gelada.nets.initial import start_linear
 from gelada.nets.settings import NetworkSettings as NetworkSettings  # users find it here
 from gelada.nets.torsos import Torso
@@ -79,6 +80,7 @@ class Network(nn.Module):
         self.register_buffer("scale", 1.0 / torch.from_numpy(statistics.deviation))
         self.torso = Torso(settings, frame_shape, planes)
         self.block = self.torso.block
+        self.desk = Desk()  # where a learner lays out what it looks at
         self.heads = nn.ModuleDict({k: nn.Linear(settings.width, n) for k, n in heads.items()})
         for name, head in self.heads.items():
             assert isinstance(head, nn.Linear)

@@ -161,10 +161,9 @@ def in_blocks(image: torch.Tensor, block: int) -> torch.Tensor:
 
 def block_of(layers: Sequence[Convolution], height: int, width: int) -> int:
     """Return the side of the blocks that let the first convolution go with a stride of 1."""
-    if not layers:
-        return 1
-    side = layers[0].stride
-    return side if all(n % side == 0 for n in (layers[0].kernel, height, width)) else 1
+    side = layers[0].stride if layers else 1
+    fits = side in (2, 4) and all(n % side == 0 for n in (layers[0].kernel, height, width))
+    return side if fits else 1
 
 
 def _plane_shape(torso: str, frame_shape: tuple[int, int], planes: int) -> tuple[int, int]:

@@ -8,15 +8,23 @@ from gelada.envs.stacking import all_stacks, blank
 from gelada.nets.network import Network
 from gelada.nets.torsos import in_blocks
 
+NUMBERS = {2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
+"""Types by their bytes: several pixels are copied as one number."""
+
+AT_ONCE = 32
+"""Frames that are standardised together: they fit the cache."""
+
 
 class Windows:
     """All observations of a batch of ``N`` windows of ``T`` steps.
 
     Each frame is standardised once per batch, not once per stack and pass. The stacks are laid
     out channels-last, as convolutions read them, so a minibatch is one row copy per sample
-    without any reordering (docs/speed.md). With blocks of B x B pixels, as the torso wants them,
-    a block's pixels are channels: K B B of them, H / B by W / B. Observation ``t`` of window ``n``
-    has the index ``n * (T + 1) + t``.
+    without any reordering. With blocks of B x B pixels, as the torso wants them, a block's pixels
+    are channels: K B B of them, H / B by W / B. All this is for speed (docs/speed.md).
+    Observation ``t`` of window ``n`` has the index ``n * (T + 1) + t``.
+
+    The stacks lie on the network's `Desk`, where its next windows overwrite them.
 
     Args:
         net: standardises; its stack depth is K.
@@ -26,10 +34,16 @@ class Windows:
 
     def __init__(self, net: Network, frames: torch.Tensor, ages: torch.Tensor) -> None:
         self.shape = tuple(ages.shape)  # [N, T + 1]
-        seen = torch.stack([net.see(window) for window in frames])  # one fits the cache
-        cut = in_blocks(all_stacks(seen, net.stack), net.block)  # [N, T + 1, K, B, B, H / B, W / B]
-        last = cut.permute(0, 1, 5, 6, 2, 3, 4).contiguous().flatten(0, 1)
-        blank(last.permute(0, 3, 4, 5, 1, 2), ages.flatten(), in_blocks(net.black(), net.block))
+        block, (height, width) = net.block, frames.shape[-2:]
+        high, wide = height // block, width // block
+        seen = torch.cat([net.see(part) for part in torch.split(frames.flatten(0, 1), AT_ONCE)])
+        rows = seen.view(NUMBERS[seen.element_size() * block])  # of a block: one number each
+        blocks = rows.view(-1, high, block, wide).transpose(2, 3).contiguous()
+        stacks = all_stacks(blocks.view(*frames.shape[:2], high, -1), net.stack)
+        stacks = stacks.view(*stacks.shape[:-1], wide, block).permute(0, 1, 3, 4, 2, 5)
+        last = net.desk.room(stacks.shape, stacks.dtype, stacks.device).copy_(stacks)
+        last = last.view(seen.dtype).view(-1, high, wide, net.stack, block, block)
+        blank(last.permute(0, 3, 4, 5, 1, 2), ages.flatten(), in_blocks(net.black(), block))
         self._stacks = last.flatten(3).permute(0, 3, 1, 2)
         self._rows = last.flatten(1)  # the same memory: [N (T + 1), H W K]
 

@@ -1,0 +1,30 @@
+"""Memory that is written again and again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+
+class Desk:
+    """Memory for what is laid out anew for each batch.
+
+    Fresh memory of that size comes from the operating system page by page, which takes longer than
+    writing it (docs/speed.md). A copy of a desk is an empty one.
+    """
+
+    def __init__(self) -> None:
+        self._memory: torch.Tensor | None = None
+
+    def __reduce__(self) -> tuple[type[Desk], tuple[()]]:
+        return Desk, ()
+
+    def room(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """Return a tensor that shares its memory with all others from here; it holds anything."""
+        size, memory = math.prod(shape), self._memory
+        fits = memory is not None and memory.dtype == dtype and memory.device == device
+        if memory is None or not fits or len(memory) < size:
+            memory = self._memory = torch.empty(size, dtype=dtype, device=device)
+        return memory[:size].view(*shape)
