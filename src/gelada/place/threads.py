@@ -12,6 +12,7 @@ import torch
 
 from gelada.errors import Closed, Deadline, GeladaError, Lost, RoleFailed, Stalled
 from gelada.place.plan import Active, Passive
+from gelada.priority import be_nicer
 
 RESTARTS = 5
 """How often one role may be restarted before the run gives up."""
@@ -122,6 +123,7 @@ class Threads:
 
     def _run(self, role: Active) -> None:
         torch.set_num_threads(1)  # holds for this thread only, so every thread says it itself
+        be_nicer(getattr(role, "niceness", 0))
         restarts = 0
         try:
             while not (role.finished or self._stopping.is_set()):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from gelada import priority
 from gelada.algorithms.algorithm import Algorithm, Explore
 from gelada.envs.games import Games
 from gelada.nets.network import Network
@@ -61,6 +62,8 @@ class Actor:
         actors: in the whole run.
         first_steps: environment steps of the run when this actor began.
     """
+
+    niceness = priority.ACTORS
 
     def __init__(
         self,
