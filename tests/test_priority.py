@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gelada.envs.atari import AtariGames
-from gelada.envs.games import GameSettings
+from conftest import short_pong
 from gelada.place.threads import Threads
 from gelada.priority import ACTORS, be_nicer
 from gelada.roles.actor import Actor
 from gelada.roles.clock import Clock
 from gelada.roles.learner import Learner
-from gelada.seeding import game_seeds
+from gelada.start import open_games
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have no own priority")
 
@@ -63,11 +62,12 @@ def test_actors_let_learners_go_first() -> None:
 
 def test_the_emulators_threads_are_nicer_and_the_caller_is_not() -> None:
     before, known = niceness(), threads()
-    games = AtariGames(GameSettings(), game_seeds(1, "test", 2))
-    games.reset()
-    started = threads() - known
-    assert started
-    assert {niceness_of(thread) for thread in started} == {before + ACTORS}
+    games = open_games(short_pong(1))
+    for one in games:
+        one.reset()
+    emulators = threads() - known
+    assert len(emulators) >= len(games) > 0
+    assert {niceness_of(thread) for thread in emulators} == {before + ACTORS}
     assert niceness() == before
 
 

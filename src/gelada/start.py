@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from gelada.envs.games import Games, MakeGames, make_games
 from gelada.nets.network import InputStatistics, Network, Precision, measure_input
 from gelada.nets.precision import faster_precision, native_precision
 from gelada.presets import Experiment
+from gelada.priority import ACTORS, be_nicer
 from gelada.seeding import game_seeds, sequence
 from gelada.types import Aux, Bytes, Ints, State, Version
 
@@ -39,6 +41,9 @@ def open_games(
 ) -> list[Games]:
     """Return the games of each actor (the emulator takes a tenth of a second to load each).
 
+    The emulators' threads get the priority of the thread that starts them, so that is one as an
+    actor has. An actor that loads its games itself has it already.
+
     Args:
         experiment: all settings.
         actors: how many of them, all by default.
@@ -47,10 +52,9 @@ def open_games(
     count, seed = experiment.shape.games, experiment.seed
     actors = experiment.shape.players if actors is None else actors
     make = make or make_games
-    return [
-        make(experiment.games, game_seeds(seed, "games", count, index, 0, 0))
-        for index in range(actors)
-    ]
+    with ThreadPoolExecutor(1, initializer=be_nicer, initargs=(ACTORS,)) as thread:
+        seeds = [game_seeds(seed, "games", count, index, 0, 0) for index in range(actors)]
+        return list(thread.map(partial(make, experiment.games), seeds))
 
 
 def begin(experiment: Experiment, games: Sequence[Games] | None = None) -> Start:

@@ -9,14 +9,10 @@ frames and the resizing are taken for each of red, green and blue.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-
 import numpy as np
 from ale_py import Action, ALEVectorInterface, roms
 
 from gelada.envs.games import GameSettings, Step, in_planes
-from gelada.priority import ACTORS, be_nicer
 from gelada.types import Bytes, Ints
 
 UNSEEDED = -1
@@ -32,8 +28,7 @@ class AtariGames:
         self._seeds = seeds
         rom = roms.get_rom_path(settings.game)
         assert rom is not None, settings.game  # names are checked by `envs.names`
-        make = partial(
-            ALEVectorInterface,
+        self._ale = ALEVectorInterface(
             rom_path=rom,
             num_envs=self.count,
             frame_skip=settings.frame_skip,
@@ -55,9 +50,6 @@ class AtariGames:
             thread_affinity_offset=-1,
             autoreset_mode="SameStep",
         )
-        # the emulator's threads get the priority of the one that starts them
-        with ThreadPoolExecutor(1, initializer=be_nicer, initargs=(ACTORS,)) as thread:
-            self._ale = thread.submit(make).result()
         names = list(self._ale.get_action_set())
         self.actions = len(names)
         self.action_names = tuple(action.name for action in names)
