@@ -53,8 +53,8 @@ def network(torso: str, side: int, width: int) -> Network:
 
 
 def gradient(net: nn.Module, stacks: torch.Tensor) -> None:
-    """Look at stacks, and go the way back."""
-    net.zero_grad()
+    """Look at stacks, and go the way back; gradients stay where they are in memory."""
+    net.zero_grad(set_to_none=False)
     torch.autograd.backward(sum(out.square().mean() for out in net(stacks).values()))
 
 
@@ -101,10 +101,6 @@ def main() -> None:
     index = torch.randperm(WINDOWS * LENGTH)[:MINIBATCH]
     views, windows = all_stacks(net.see(frames), 4), Windows(net, frames, ages)
 
-    def backward(stacks: torch.Tensor) -> None:
-        flat.zero_gradients()
-        torch.autograd.backward(sum(out.square().mean() for out in net(stacks).values()))
-
     acting = net.for_acting()
     torso = acting.torso
     modules = nn.Sequential(
@@ -128,8 +124,8 @@ def main() -> None:
             cost(lambda: views[index // LENGTH, index % LENGTH]),
         ),
         "forward and backward of a minibatch: channels-last stacks, against views": (
-            cost(lambda: backward(windows.stacks(index)), calls=5),
-            cost(lambda: backward(views[index // LENGTH, index % LENGTH]), calls=5),
+            cost(lambda: gradient(net, windows.stacks(index)), calls=5),
+            cost(lambda: gradient(net, views[index // LENGTH, index % LENGTH]), calls=5),
         ),
         f"torso for {GAMES} observations: calling functions, against modules": act,
         "Adam step: plain operations, against torch's fused kernel": (

@@ -44,10 +44,13 @@ class Looking:
         self.seen, self.finished = niceness(), True
 
 
+class Nice(Looking):
+    niceness = ACTORS
+
+
 def test_a_role_is_as_nice_as_it_says_and_nobody_else_is() -> None:
     before = niceness()
-    actor, learner = Looking("actor-0"), Looking("learner-0")
-    actor.niceness = ACTORS  # type: ignore[attr-defined]
+    actor, learner = Nice("actor-0"), Looking("learner-0")
     place = Threads({role.name: role for role in (actor, learner)})
     place.start()
     assert not place.stop()

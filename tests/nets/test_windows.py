@@ -61,16 +61,15 @@ def test_in_blocks_a_network_gives_the_same_values_and_gradients() -> None:
     channel, row, column = 2 * 16 + 3 * 4 + 1, 4, 5  # pixel (3, 1) of block (4, 5) of frame 2
     assert torch.equal(found[:, channel, row, column], want[:, 2, 4 * 4 + 3, 5 * 4 + 1])
     assert (batch.ages < 3).any()  # some stacks are black before their game
-    for stacks in (want, found):
+
+    def known_of(stacks: torch.Tensor) -> list[torch.Tensor]:
         net.zero_grad()
         outputs = torch.cat(list(net(stacks).values()), dim=1)
         outputs.square().mean().backward()
-        known = [
-            outputs.detach(),
-            *(p.grad.clone() for p in net.parameters() if p.grad is not None),
-        ]
-        if stacks is want:
-            expected = known
+        gradients = [p.grad.clone() for p in net.parameters() if p.grad is not None]
+        return [outputs.detach(), *gradients]
+
+    known, expected = known_of(found), known_of(want)
     assert len(known) == len(expected) == 1 + len(list(net.parameters()))
     for one, other in zip(known, expected, strict=True):
         assert other.abs().max() > 1e-6

@@ -39,7 +39,8 @@ class Threads:
 
     A role that raises is restarted if it can be (`restart`), and otherwise ends the run. A role
     that stays in one piece of work for longer than ``deadline`` seconds (`SLOW_START` times that
-    before its first finished step) is named by `check`.
+    before its first finished step) is named by `check`. A role with a ``niceness`` lets others go
+    before it.
     """
 
     def __init__(
