@@ -2,6 +2,7 @@
 
     python benchmarks/run.py                      measure all missing cells, one after the other
     python benchmarks/run.py --only pong-time     only these
+    python benchmarks/run.py --most 2             only the first two that are missing
     python benchmarks/run.py --list               say what is there and what is missing
     python benchmarks/run.py summary              print the table of what was asked and measured
 
@@ -61,6 +62,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return 0
     todo = missing(cells, ledger.lines())
     print(f"{len(cells)} cells, {len(todo)} missing", flush=True)
+    todo = todo[: flags.most]
     results = [measure(cell, ledger, number, len(todo)) for number, cell in enumerate(todo, 1)]
     return 0 if all(results) else 1
 
@@ -77,6 +79,7 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--seeds", type=seeds, default=SEEDS, help="of trainings and times, such as 1,2"
     )
+    parser.add_argument("--most", type=int, help="end after this many cells")
     return parser.parse_args(args)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def test_catch_is_learned_while_one_of_three_hosts_dies(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = [sys.executable, "-m", "gelada.cli", "train", "dba3c-catch", "--out", run, "--json"]
-    words += ["--bundles", 3, "--quorum", 2, "--servers", 2, "--until-score", 0.95]
+    words += ["--bundles", 3, "--quorum", 2, "--servers", 2, "--minutes", 20]
     words += ["--checkpoint-seconds", 2, "--keep-every", 5, "--no-finish", "--no-tensorboard"]
     with Hosts(3) as hosts, ray_cluster(hosts, cpus=2) as cluster:
         joined = ["--on", "ray", "--address", cluster.address, "--silence", 6]
@@ -54,18 +55,27 @@ def test_catch_is_learned_while_one_of_three_hosts_dies(tmp_path: Path) -> None:
         gone = cells(victim)
         assert gone >= 1
         victim.kill()
+
+        def told(event: str) -> list[dict[str, Any]]:
+            return [line for line in lines(run / "events.jsonl") if line["event"] == event]
+
+        def missed() -> set[str]:
+            return {line["what"] for line in told("lost") if line.get("host") == victim.name}
+
+        def learned() -> bool:
+            """Whether all is back, too: two bundles of three may learn the rest before."""
+            assert program.poll() is None, program.communicate()
+            back = missed() & {line["what"] for line in told("back")}
+            return lines(run / "metrics.jsonl")[-1]["best"] >= 0.9 and len(back) == gone
+
+        wait_for(learned, LONG)
+        program.send_signal(signal.SIGINT)
         out, err = program.communicate(timeout=LONG)
-        assert program.returncode == 0, err
+        assert program.returncode == 130, err
         wait_for(lambda: sum(map(cells, hosts[:2])) == 0, LONG)  # nothing of the run is left
     summary = json.loads(out)
-    assert summary["stopped"] == "by its rule"
+    assert summary["stopped"] == "Ctrl-C"
     assert summary["best"] >= 0.9
-    events = lines(run / "events.jsonl")
-    lost = {event["what"] for event in events if event["event"] == "lost"}
-    there = {e["what"] for e in events if e["event"] == "lost" and e.get("host") == victim.name}
-    assert len(there) == gone
-    assert lost >= there
-    for name in there:
+    for name in missed():
         assert f"{name} on {victim.name} (process " in err
-    back = [event for event in events if event["event"] == "back" and event["what"] in there]
-    assert victim.name not in {event["host"] for event in back}
+    assert victim.name not in {line["host"] for line in told("back") if line["what"] in missed()}
