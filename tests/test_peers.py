@@ -98,6 +98,7 @@ def test_a_score_ends_a_run_and_is_reported_with_the_curve() -> None:
     few, many = [21.0] * 19, [-21.0] * 5 + [17.0] * 20
     assert not counts.see(0, few)  # 19 games are no mean
     for seconds, steps, returns, enough in [
+        (105.0, 500, [], False),
         (110.0, 1_000, [-21.0] * 20, False),
         (140.0, 2_000, many, False),  # only the newest 20 count: 17
         (175.0, 3_000, [17.0] * 10 + [18.0] * 10, False),

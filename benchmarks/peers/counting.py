@@ -79,9 +79,8 @@ class Counts:
         span = self.points[-1][0] - self.points[0][0]
         if len(returns) >= GAMES:
             self.scores.append((round(span, 2), steps, fmean(returns[-GAMES:])))
-        return self.reached is not None or (
-            span >= self._seconds and len(self.points) >= LEAST_COUNTS
-        )
+        over = span >= self._seconds or self.reached is not None
+        return over and len(self.points) >= LEAST_COUNTS
 
     @property
     def reached(self) -> tuple[float, int] | None:
