@@ -2,6 +2,7 @@
 
     python benchmarks/peers.py                     all peers, 3 pairs of runs each, on Pong
     python benchmarks/peers.py --peer sb3-ppo      only this one (may be repeated)
+    python benchmarks/peers.py --score 18          each peer once, alone: when Pong's games reach it
     python benchmarks/peers.py --list              what is run, and what is installed
     python benchmarks/peers.py --install-only      make their environments under .peers/
     python benchmarks/peers.py summary             the table of medians
@@ -17,7 +18,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -25,7 +26,7 @@ from statistics import median
 sys.path.append(str(Path(__file__).resolve().parent / "peers"))
 
 from known import MODES, PEERS, Peer
-from matches import match, run_ours, run_theirs
+from matches import beginning, match, run_ours, run_theirs
 from venvs import CACHE, Failed, install
 
 from gelada.config import describe_machine
@@ -35,6 +36,9 @@ from ledger import Ledger, Line
 from process import GELADA
 from table import markdown
 
+SCORE = "score"
+"""The mode of a line about one run, alone, of a peer with its own recipe until it has a score."""
+
 RESULTS = Path(__file__).resolve().parent / "results" / "peers.jsonl"
 
 
@@ -43,7 +47,7 @@ def main(args: Sequence[str] | None = None) -> int:
     flags = parse(args)
     book = Ledger(RESULTS)
     if flags.command == "summary":
-        print("\n".join(summary(book.lines())))
+        print("\n".join(summary(book.lines())), *scores(book.lines()), sep="\n")
         return 0
     chosen = [peer for peer in PEERS if peer.name in (flags.peer or [p.name for p in PEERS])]
     if flags.list:
@@ -62,10 +66,15 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--peer", action="append", choices=[peer.name for peer in PEERS])
     parser.add_argument("--game", type=game, default="pong")
     parser.add_argument("--pairs", type=int, default=3, help="of runs (default: 3)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each run (default: 60)")
+    parser.add_argument("--seconds", type=float, help="of each run (60; with --score 3600)")
+    parser.add_argument("--score", type=float, help="train each peer once, until it has this score")
     parser.add_argument("--list", action="store_true", help="say what is run, measure nothing")
     parser.add_argument("--install-only", action="store_true")
     flags = parser.parse_args(args)
+    if flags.seconds is None:
+        flags.seconds = 60.0 if flags.score is None else 3600.0
+    if flags.score is not None and flags.game != "pong":
+        parser.error(f"--score: a peer's training games in {flags.game} are not whole games")
     if flags.pairs < 1 or not 10 <= flags.seconds <= 3600:
         parser.error("--pairs must be at least 1 and --seconds from 10 to 3600")
     return flags
@@ -99,12 +108,28 @@ def measure(peer: Peer, flags: argparse.Namespace, book: Ledger) -> bool:
     if flags.install_only:
         print(f"{peer.name}: installed", flush=True)
         return True
+    if flags.score is not None:
+        return learn(python, peer, flags, partial(record, SCORE))
     good = True
     for mode in MODES:
         ours = partial(run_ours, GELADA, flags.game, peer.our_flags(mode), flags.seconds)
         theirs = partial(run_theirs, python, peer, mode, flags.game, flags.seconds)
         good &= match(flags.pairs, ours, theirs, partial(record, mode))
     return good
+
+
+def learn(
+    python: str, peer: Peer, flags: argparse.Namespace, record: Callable[[Line], None]
+) -> bool:
+    """Train a peer with its own recipe until its games reach the score; say whether it ran."""
+    about = beginning()
+    try:
+        did = run_theirs(python, peer, "own", flags.game, flags.seconds, flags.score)
+    except Failed as failed:
+        record({**about, "stage": failed.stage, "failed": failed.line})
+        return False
+    record({**about, "theirs": did})
+    return True
 
 
 def note(peer: Peer, mode: str) -> str:
@@ -117,8 +142,18 @@ def told(line: Line) -> str:
     what = " ".join(filter(None, (line["peer"], line["mode"])))
     if "failed" in line:
         return f"{what}: failed ({line['stage']}): {line['failed']}"
+    if line["mode"] == SCORE:
+        return f"{what}: {when(line['theirs'])}"
     ours, theirs = (line[side]["steps_per_s"] for side in ("ours", "theirs"))
     return f"{what}, pair {line['pair']}: {ours:.0f} / {theirs:.0f} steps/s = {line['ratio']:.2f}"
+
+
+def when(theirs: Line) -> str:
+    """Return when a peer's games reached the score, or that they did not."""
+    seconds, steps = (theirs["reached"][name] for name in ("seconds", "steps"))
+    if seconds is None:
+        return f"not in {theirs['within'] / 60:.0f} min (then {theirs['last']})"
+    return f"{seconds / 60:.1f} min, {steps:,} steps"
 
 
 def listed(peers: Sequence[Peer], game: str) -> list[str]:
@@ -142,6 +177,8 @@ def summary(lines: Sequence[Line]) -> list[str]:
     pairs: dict[tuple[str, ...], list[Line]] = {}
     failures: list[Line] = []
     for line in lines:
+        if line["mode"] == SCORE:
+            continue
         what = (line["game"], line["peer"], line["mode"])
         if "failed" in line:
             failures.append(line)
@@ -153,6 +190,24 @@ def summary(lines: Sequence[Line]) -> list[str]:
     head += ["ours, steps/s", "theirs, steps/s", "ratio"]
     rows = [medians(what[:4], found) for what, found in pairs.items()]
     return markdown(head, rows + [failure(line) for line in failures])
+
+
+def scores(lines: Sequence[Line]) -> list[str]:
+    """Return the lines of a Markdown table: when each peer reached its score, the newest try."""
+    newest = {line["peer"]: line for line in lines if line["mode"] == SCORE}
+    rows = [
+        [line["game"], line["peer"], f"failed ({line['stage']}): {line['failed']}", ""]
+        if "failed" in line
+        else [
+            line["game"],
+            f"{name} {line['theirs']['version']}",
+            f"{line['theirs']['score']:g}: {when(line['theirs'])}",
+            f"{line['theirs']['steps_per_s']:,.0f}",
+        ]
+        for name, line in newest.items()
+    ]
+    head = ["game", "peer, its own recipe", "score", "steps/s"]
+    return ["", *markdown(head, rows)] if rows else []
 
 
 def is_mended(failed: Line, done: Line) -> bool:

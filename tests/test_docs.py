@@ -175,7 +175,8 @@ def test_every_command_line_can_be_given(capsys: pytest.CaptureFixture[str]) -> 
 def test_the_flags_that_pages_mention_exist(capsys: pytest.CaptureFixture[str]) -> None:
     known = set().union(*(flags_of(command, capsys) for command in cli.COMMANDS))
     known |= {"--version", "--help"}
-    known |= {"--only", "--list", "--seeds"}  # of benchmarks/run.py
+    known |= {"--only", "--list", "--seeds", "--most"}  # of benchmarks/run.py
+    known |= {"--peer", "--pairs", "--score"}  # of benchmarks/peers.py
     known |= {"--head", "--node-ip-address", "--port"}  # of ray start
     mentioned = {
         (page.name, flag)

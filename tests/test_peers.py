@@ -44,7 +44,7 @@ def written(path: Path, text: str) -> Path:
 
 def test_enough_needs_seconds_and_counts() -> None:
     now = [0.0]
-    counts = counting.Counts(10.0, lambda: now[0])
+    counts = counting.Counts(10.0, clock=lambda: now[0])
     seen = []
     for seconds, steps in [
         (5, 0),
@@ -79,10 +79,87 @@ def test_the_line_of_a_peer_is_a_result(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["/somewhere/run_x.py", "--game", "Pong"])
     about = {"peer": "x", "version": "1", "network": "n", "input": "i", "passes": 4}
-    counting.report([(0.0, 0), (3.0, 300), (10.0, 1_700)], **about)
+    counting.report(counted([(0.0, 0), (3.0, 300), (10.0, 1_700)]), **about)
     line = matches.result_in("noise\n" + capsys.readouterr().out + "more noise\n")
     assert (line["steps"], line["seconds"], line["steps_per_s"]) == (1_400, 7.0, 200.0)
     assert line["command"] == "python run_x.py --game Pong"
+    assert "score" not in line
+
+
+def counted(points: Sequence[tuple[float, int]], score: float | None = None) -> Any:
+    counts = counting.Counts(10.0, score)
+    counts.points.extend(points)
+    return counts
+
+
+def test_a_score_ends_a_run_and_is_reported_with_the_curve() -> None:
+    now = [100.0]
+    counts = counting.Counts(3600.0, 18.0, lambda: now[0])
+    few, many = [21.0] * 19, [-21.0] * 5 + [17.0] * 20
+    assert not counts.see(0, few)  # 19 games are no mean
+    for seconds, steps, returns, enough in [
+        (105.0, 500, [], False),
+        (110.0, 1_000, [-21.0] * 20, False),
+        (140.0, 2_000, many, False),  # only the newest 20 count: 17
+        (175.0, 3_000, [17.0] * 10 + [18.0] * 10, False),
+        (180.0, 4_000, [17.0] * 10 + [19.0] * 10, True),
+        (190.0, 5_000, [-21.0] * 20, True),  # it was reached, whatever follows
+    ]:
+        now[0] = seconds
+        assert counts.see(steps, returns) is enough
+    assert counts.about_score() == {
+        "score": 18.0,
+        "within": 3600.0,
+        "reached": {"seconds": 80.0, "steps": 4_000},
+        "last": -21.0,
+        "curve": [[10.0, 1_000, -21.0], [75.0, 3_000, 17.5]],
+    }
+
+
+def test_a_score_that_is_not_reached_ends_with_the_time() -> None:
+    now = [0.0]
+    counts = counting.Counts(10.0, 18.0, lambda: now[0])
+    for second in range(12):
+        now[0] = float(second)
+        enough = counts.see(second, [])
+    assert enough
+    told = counts.about_score()
+    assert told == {
+        "score": 18.0,
+        "within": 10.0,
+        "reached": {"seconds": None, "steps": None},
+        "last": None,
+        "curve": [],
+    }
+    assert peers.when({**told, "within": 3600.0}) == "not in 60 min (then None)"
+
+
+def test_peers_are_trained_alone_until_they_have_a_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = []
+
+    def run_theirs(python: str, own: Any, *asked: Any) -> dict[str, Any]:
+        ran.append((own.name, *asked))
+        if own.name == "sb3-a2c":
+            raise venvs.Failed("run", "exit code 1: no memory")
+        reached = {"seconds": 1_830.0, "steps": 900_000}
+        last = {"version": "2", "steps_per_s": 500.0, "last": 18.2, "reached": reached}
+        return {**last, "score": 18.0, "within": 3600.0}
+
+    monkeypatch.setattr(peers, "RESULTS", tmp_path / "peers.jsonl")
+    monkeypatch.setattr(peers, "install", lambda venv: "python")
+    monkeypatch.setattr(peers, "run_theirs", run_theirs)
+    monkeypatch.setattr(peers, "run_ours", None)  # ours is in the ledger
+    words = ["--peer", "sb3-a2c", "--peer", "sb3-ppo", "--score", "18"]
+    assert peers.main(words) == 1
+    assert ran == [(name, "own", "pong", 3600.0, 18.0) for name in ("sb3-a2c", "sb3-ppo")]
+    assert "sb3-ppo score: 30.5 min, 900,000 steps" in capsys.readouterr().out
+    assert peers.main(["summary"]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "| pong | sb3-a2c | failed (run): exit code 1: no memory |  |",
+        "| pong | sb3-ppo 2 | 18: 30.5 min, 900,000 steps | 500 |",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -197,6 +274,8 @@ def test_a_script_is_told_game_and_seconds_and_sees_nothing_of_ours(
     words, home, folder = line["network"]
     assert words[:4] == ["--algorithm", "a", "--network", "b"]
     assert words[4:] == ["--game", "SpaceInvaders", "--seconds", "12.5"]
+    scored = matches.run_theirs(sys.executable, own, "own", "pong", 3600.0, 18.0)
+    assert scored["network"][0][-4:] == ["--seconds", "3600", "--score", "18"]
     assert line["input"] is None
     assert os.path.realpath(home) == folder != os.path.realpath(os.environ["HOME"])
     line = matches.run_theirs(sys.executable, own, "own", "pong", 60.0)
@@ -434,6 +513,7 @@ def test_a_failed_installation_leaves_nothing_and_says_why(tmp_path: Path) -> No
         (["--game", "catch"], "name an Atari game"),
         (["--pairs", "0"], "--pairs must be at least 1"),
         (["--seconds", "1"], "--seconds from 10"),
+        (["--score", "18", "--game", "breakout"], "training games in breakout are not whole games"),
     ],
 )
 def test_flags_that_make_no_sense(

@@ -1,4 +1,4 @@
-"""What a peer's script shares with the others: its flags, its count of steps, its line of JSON.
+"""What a peer's script shares with the others: its flags, its counts, its line of JSON.
 
 A *step* is one agent decision of 4 emulator frames that was acted and learned. This file needs
 nothing but the standard library, because it runs in every peer's own environment.
@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 SETTLED = 0.3
@@ -19,6 +20,12 @@ SETTLED = 0.3
 
 LEAST_COUNTS = 6
 """Counts that a run needs at least; it goes on for longer than it was told until it has them."""
+
+GAMES = 20
+"""The newest training games, of which a peer's score is the mean."""
+
+CURVE_SECONDS = 60.0
+"""Between two points of the learning curve that is kept."""
 
 FIELDS = ("peer", "version", "steps", "seconds", "steps_per_s", "command")
 """What a peer's line must have besides what describes the run (`network`, `input`, `passes`)."""
@@ -37,23 +44,64 @@ class Rate(NamedTuple):
 
 
 class Counts:
-    """Notes how many steps were learned until when.
+    """Notes how many steps were learned until when, and with what score.
 
     Args:
         seconds: between the first count and the last that a run should have.
+        score: ends the run as soon as it is reached.
         clock: in seconds.
+
+    Attributes:
+        points: (seconds, steps learned until then), in order.
+        scores: (seconds since the first count, steps, mean return), in order.
     """
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        score: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.points: list[tuple[float, int]] = []
-        self._seconds, self._clock = seconds, clock
+        self.scores: list[tuple[float, int, float]] = []
+        self._seconds, self._score, self._clock = seconds, score, clock
 
-    def see(self, steps: int) -> bool:
-        """Note that ``steps`` were learned since the start; return whether that is enough."""
+    def see(self, steps: int, returns: Sequence[float] = ()) -> bool:
+        """Note that ``steps`` were learned since the start; return whether that is enough.
+
+        Args:
+            steps: agent decisions.
+            returns: of the training games that ended last, the newest last; the first games of a
+                run, fewer than `GAMES`, have no mean.
+        """
         if not self.points or steps > self.points[-1][1]:
             self.points.append((self._clock(), steps))
         span = self.points[-1][0] - self.points[0][0]
-        return span >= self._seconds and len(self.points) >= LEAST_COUNTS
+        if len(returns) >= GAMES:
+            self.scores.append((round(span, 2), steps, fmean(returns[-GAMES:])))
+        over = span >= self._seconds or self.reached is not None
+        return over and len(self.points) >= LEAST_COUNTS
+
+    @property
+    def reached(self) -> tuple[float, int] | None:
+        """When the score was reached: seconds since the first count, and steps."""
+        for seconds, steps, mean in self.scores:
+            if self._score is not None and mean >= self._score:
+                return seconds, steps
+        return None
+
+    def about_score(self) -> dict[str, Any]:
+        """Return what is reported of the score, nothing if none was asked for."""
+        if self._score is None:
+            return {}
+        curve: list[list[float]] = []
+        for seconds, steps, mean in self.scores:
+            if not curve or seconds >= curve[-1][0] + CURVE_SECONDS:
+                curve.append([seconds, steps, round(mean, 2)])
+        last = round(self.scores[-1][2], 2) if self.scores else None
+        reached = dict(zip(("seconds", "steps"), self.reached or (None, None), strict=True))
+        asked = {"score": self._score, "within": self._seconds}
+        return {**asked, "reached": reached, "last": last, "curve": curve}
 
 
 def steady(points: Sequence[tuple[float, int]]) -> Rate:
@@ -77,10 +125,12 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     flags = argparse.ArgumentParser(description=description)
     flags.add_argument("--game", default="Pong", help="as in ALE/GAME-v5 (default: Pong)")
     flags.add_argument("--seconds", type=float, default=60.0, help="of counting (default: 60)")
+    flags.add_argument("--score", type=float, help="ends the run when training games reach it")
     return flags
 
 
-def report(points: Sequence[tuple[float, int]], **about: Any) -> None:
-    """Print the line of JSON that says how fast a peer was; see `FIELDS`."""
+def report(counts: Counts, **about: Any) -> None:
+    """Print the line of JSON that says how fast a peer was, and learned; see `FIELDS`."""
     command = " ".join(["python", Path(sys.argv[0]).name, *sys.argv[1:]])
-    print(json.dumps({**about, **steady(points).as_dict(), "command": command}), flush=True)
+    line = {**about, **steady(counts.points).as_dict(), "command": command}
+    print(json.dumps({**line, **counts.about_score()}), flush=True)

@@ -41,8 +41,7 @@ def match(pairs: int, ours: Side, theirs: Side, record: Callable[[Line], None]) 
     The first failure is recorded, without any figure, and ends the match.
     """
     for pair in range(1, pairs + 1):
-        about: Line = {"pair": pair, "time": datetime.now(UTC).isoformat(timespec="seconds")}
-        about["load"] = round(os.getloadavg()[0], 2)
+        about = {"pair": pair, **beginning()}
         try:
             ours_did = ours()
             theirs_did = theirs()
@@ -52,6 +51,12 @@ def match(pairs: int, ours: Side, theirs: Side, record: Callable[[Line], None]) 
         ratio = round(ours_did["steps_per_s"] / theirs_did["steps_per_s"], 3)
         record({**about, "ours": ours_did, "theirs": theirs_did, "ratio": ratio})
     return True
+
+
+def beginning() -> Line:
+    """Return the time of day, UTC, and the load average."""
+    time_of_day = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"time": time_of_day, "load": round(os.getloadavg()[0], 2)}
 
 
 def run_ours(gelada: str, game: str, flags: Sequence[str], seconds: float) -> Line:
@@ -77,8 +82,18 @@ def run_ours(gelada: str, game: str, flags: Sequence[str], seconds: float) -> Li
     return {"command": command, "precision": precision, **rate.as_dict()}
 
 
-def run_theirs(python: str, peer: Peer, mode: str, game: str, seconds: float) -> Line:
+def run_theirs(
+    python: str, peer: Peer, mode: str, game: str, seconds: float, score: float | None = None
+) -> Line:
     """Run a peer's script in its environment and return its line.
+
+    Args:
+        python: of its environment.
+        peer: what to run.
+        mode: one of `MODES`.
+        game: identifier of an Atari game.
+        seconds: of counting.
+        score: ends the run before, once training games reach it.
 
     Raises:
         Failed: if it fails, takes too long, or prints no such line.
@@ -86,6 +101,7 @@ def run_theirs(python: str, peer: Peer, mode: str, game: str, seconds: float) ->
     script, *words = peer.command(mode)
     emulated = "".join(part.capitalize() for part in game.split("_"))
     words += ["--game", emulated, "--seconds", f"{seconds:g}"]
+    words += ["--score", f"{score:g}"] if score is not None else []
     with tempfile.TemporaryDirectory() as scratch:
         # a home of its own, because some write into it; nothing of ours on its path
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}

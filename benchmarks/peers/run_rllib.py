@@ -27,6 +27,7 @@ from typing import Any
 import ale_py
 import gymnasium
 import ray
+from counting import GAMES as GAMES_OF_A_SCORE
 from counting import Counts, parser, report, steady
 from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.connectors.env_to_module.frame_stacking import FrameStackingEnvToModule
@@ -92,7 +93,7 @@ def make(game: str, network: str, runners: int) -> Any:
                 head_fcnet_hiddens=[256],
             )
         )
-        .reporting(min_time_s_per_iteration=2)
+        .reporting(min_time_s_per_iteration=2, metrics_num_episodes_for_smoothing=GAMES_OF_A_SCORE)
     )
     return config.build_algo()
 
@@ -105,7 +106,7 @@ def main() -> None:
     runners = max(n for n in range(1, GAMES + 1) if n <= cores and GAMES % n == 0)
     ray.init(num_cpus=runners + 2, include_dashboard=False, logging_level="error")
     algorithm = make(chosen.game, chosen.network, runners)
-    learned, sampled, trained = (Counts(chosen.seconds) for _ in range(3))
+    learned, sampled, trained = (Counts(chosen.seconds, chosen.score) for _ in range(3))
     enough = False
     while not enough:
         result = algorithm.train()
@@ -114,14 +115,16 @@ def main() -> None:
         used = int(learners.get("num_env_steps_trained_lifetime", 0))
         sampled.see(acted)
         trained.see(used)
-        enough = learned.see(min(acted, used))
+        games = int(result["env_runners"].get("num_episodes_lifetime", 0))
+        mean = result["env_runners"].get("episode_return_mean", 0.0)  # of the newest
+        enough = learned.see(min(acted, used), [mean] * min(games, GAMES_OF_A_SCORE))
     algorithm.stop()
     ray.shutdown()
     name, side = ABOUT[chosen.network]
     rates = [steady(counts.points) for counts in (trained, sampled)]
     uses, acts = (rate.steps / rate.seconds for rate in rates)
     report(
-        learned.points,
+        learned,
         peer="rllib-appo",
         version=ray.__version__,
         network=f"{name}, float32",

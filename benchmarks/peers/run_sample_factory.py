@@ -40,7 +40,8 @@ class Watch(AlgoObserver):
     def on_training_step(self, runner: Any, _iteration: int) -> None:
         # The runner hears of an iteration's end before it hears of its steps, so the count is
         # that of the iteration before: each count is late by one, the rate is the same.
-        if self._counts.see(sum(runner.env_steps.values())):
+        ended = [x for each in runner.policy_avg_stats.get("reward", []) for x in each]
+        if self._counts.see(sum(runner.env_steps.values()), ended):
             runner.cfg.train_for_env_steps = 0
 
 
@@ -74,7 +75,7 @@ def main() -> None:
     chosen = parser(__doc__).parse_args()
     register_atari_components()
     cfg, runner = make_runner(parse_atari_args(settings(chosen.game)))
-    counts = Counts(chosen.seconds)
+    counts = Counts(chosen.seconds, chosen.score)
     runner.register_observer(Watch(counts))
     status = runner.init()
     if status == ExperimentStatus.SUCCESS:
@@ -82,7 +83,7 @@ def main() -> None:
     if status != ExperimentStatus.SUCCESS:
         raise SystemExit(f"Sample Factory ended with status {status}")
     report(
-        counts.points,
+        counts,
         peer="sample-factory-appo",
         version=version("sample-factory"),
         network="convnet_atari, 512 units, float32",

@@ -45,7 +45,8 @@ class Watch(BaseCallback):
         self._enough = False
 
     def _on_rollout_start(self) -> None:
-        self._enough = self._counts.see(self.num_timesteps)  # agent decisions, not frames
+        ended = [game["r"] for game in self.model.ep_info_buffer]
+        self._enough = self._counts.see(self.num_timesteps, ended)  # agent decisions, not frames
 
     def _on_step(self) -> bool:
         return not self._enough
@@ -84,12 +85,12 @@ def main() -> None:
     flags.add_argument("--algorithm", choices=("a2c", "ppo"), required=True)
     chosen = flags.parse_args()
     torch.set_num_threads(1)
-    counts = Counts(chosen.seconds)
+    counts = Counts(chosen.seconds, chosen.score)
     model = make(chosen.algorithm, chosen.game)
     model.learn(TIMESTEPS, callback=Watch(counts))
     model.get_env().close()
     report(
-        counts.points,
+        counts,
         peer=f"sb3-{chosen.algorithm}",
         version=version("stable-baselines3"),
         network="NatureCNN, 512 units, float32",

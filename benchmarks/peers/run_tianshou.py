@@ -17,6 +17,7 @@ Policy and value share it, and Tianshou evaluates it once for each.
 from __future__ import annotations
 
 from importlib.metadata import version
+from typing import Any
 
 import ale_py
 import gymnasium
@@ -43,7 +44,7 @@ class Enough(Exception):
 def main() -> None:
     chosen = parser(__doc__).parse_args()
     torch.set_num_threads(1)
-    counts = Counts(chosen.seconds)
+    counts = Counts(chosen.seconds, chosen.score)
     task = f"{chosen.game}NoFrameskip-v4"
     env, games, others = make_atari_env(task, 1, GAMES, 1, scale=False, frame_stack=4)
     others.close()
@@ -88,11 +89,21 @@ def main() -> None:
     buffer = VectorReplayBuffer(
         100_000, buffer_num=GAMES, ignore_obs_next=True, save_only_last_obs=True, stack_num=4
     )
-    collector = Collector(algorithm, games, buffer, exploration_noise=True)
+    ended: list[float] = []
+
+    class Told(Collector):
+        """Keeps the returns of the games that ended."""
+
+        def _collect(self, *args: Any, **more: Any) -> Any:
+            stats = super()._collect(*args, **more)
+            ended.extend(float(one) for one in stats.returns)
+            return stats
+
+    collector = Told(algorithm, games, buffer, exploration_noise=True)
     collector.reset()
 
     def before_collecting(_epoch: int, steps: int) -> None:
-        if counts.see(steps):  # all steps so far have been learned by now
+        if counts.see(steps, ended):  # all steps so far have been learned by now
             raise Enough
 
     try:
@@ -115,7 +126,7 @@ def main() -> None:
         games.close()
     played = "EnvPool" if envpool_is_available else "gymnasium"
     report(
-        counts.points,
+        counts,
         peer="tianshou-ppo",
         version=version("tianshou"),
         network="DQNet, 512 units, float32",
