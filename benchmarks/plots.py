@@ -15,8 +15,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import dba3c
-from algorithms import ALGORITHMS, SEEDS, result
-from ledger import LEDGER, Ledger, Line, finished
+from algorithms import ALGORITHMS, SEEDS
+from ledger import LEDGER, Ledger, Line, finished, result_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
@@ -44,7 +44,7 @@ def main() -> int:
 def draw_delays(figure: Figure, lines: list[Line]) -> bool:
     """Draw score against steps, a line for each delay."""
     axes = figure.subplots()
-    found = [(d, r) for d in dba3c.DELAYS if (r := result(dba3c.delay_cell(d), lines))]
+    found = [(d, r) for d in dba3c.DELAYS if (r := result_of(dba3c.delay_cell(d), lines))]
     for i, (delay, own) in enumerate(found):
         colour = (0.1 + 0.8 * i / len(dba3c.DELAYS), 0.25, 0.75 - 0.6 * i / len(dba3c.DELAYS))
         points = [(s, y) for s, y in zip(own["steps"], own["score"], strict=True) if y is not None]
@@ -109,7 +109,7 @@ def draw_algorithms(figure: Figure, lines: list[Line]) -> bool:
     found = False
     for place, (timed, name) in enumerate(ALGORITHMS):
         for seed in SEEDS:
-            about = result(timed.time_cell(seed), lines)
+            about = result_of(timed.time_cell(seed), lines)
             if about is None or not about["solved"]:
                 continue
             found = True
@@ -144,7 +144,7 @@ def finish(axes: Any, x: str, y: str, title: str) -> None:
 def cell_result(what: str, lines: list[Line]) -> dict[str, Any] | None:
     """Return the result of the only cell of that name, or None."""
     (cell,) = (cell for cell in dba3c.all_cells() if cell.what == what)
-    return result(cell, lines)
+    return result_of(cell, lines)
 
 
 if __name__ == "__main__":
