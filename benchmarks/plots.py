@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/dba3c.md and docs/gorila.md from the ledger.
+"""Draws the pictures of docs/dba3c.md, docs/gorila.md and docs/recipe.md from the ledger.
 
 python benchmarks/plots.py
 """
@@ -8,13 +8,17 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import dba3c
+import general
 from algorithms import ALGORITHMS, SEEDS
 from ledger import LEDGER, Ledger, Line, finished, result_of
 
@@ -31,6 +35,7 @@ def main() -> int:
         "dba3c-servers.png": draw_servers,
         "dba3c-pong.png": draw_pong,
         "algorithms.png": draw_algorithms,
+        "breakout.png": draw_breakout,
     }
     for name, draw in drawings.items():
         figure = Figure(figsize=(9, 4.2), dpi=110, layout="constrained")
@@ -124,6 +129,40 @@ def draw_algorithms(figure: Figure, lines: list[Line]) -> bool:
     return found
 
 
+def draw_breakout(figure: Figure, lines: list[Line]) -> bool:
+    """Draw the score of Breakout's long run against minutes, and the evaluations."""
+    line = finished([x for x in lines if general.train_cell().matches(x)])
+    played = cell_result("breakout-score", lines, general)
+    if line is None or played is None:
+        return False
+    axes = figure.subplots()
+    rows = rows_of(line)
+    axes.plot(
+        [row["seconds"] / 60 for row in rows],
+        [row["score"] for row in rows],
+        label="the last 50 training games",
+    )
+    evaluated = list(played["minutes"].values())
+    axes.errorbar(
+        [one["seconds"] / 60 for one in evaluated],
+        [one["mean"] for one in evaluated],
+        [one["standard_error"] for one in evaluated],
+        fmt="o",
+        capsize=4,
+        label="50 fresh games of a checkpoint",
+    )
+    finish(axes, "minutes", "score", "Breakout, mean of")
+    axes.secondary_xaxis("top", functions=axis_of_steps(rows)).set_xlabel("million steps")
+    return True
+
+
+def axis_of_steps(rows: list[dict[str, Any]]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return the functions from minutes to million steps and back, along a run's metrics."""
+    minutes = [row["seconds"] / 60 for row in rows]
+    steps = [row["steps"] / 1e6 for row in rows]
+    return partial(np.interp, xp=minutes, fp=steps), partial(np.interp, xp=steps, fp=minutes)
+
+
 def rows_of(line: Line) -> list[dict[str, Any]]:
     """Return the metrics of a finished line's run, from the first score on."""
     data = gzip.decompress((RESULTS / line["log"] / "metrics.jsonl.gz").read_bytes())
@@ -141,9 +180,9 @@ def finish(axes: Any, x: str, y: str, title: str) -> None:
         axes.legend(title=title or None, fontsize=8)
 
 
-def cell_result(what: str, lines: list[Line]) -> dict[str, Any] | None:
-    """Return the result of the only cell of that name, or None."""
-    (cell,) = (cell for cell in dba3c.all_cells() if cell.what == what)
+def cell_result(what: str, lines: list[Line], of: Any = dba3c) -> dict[str, Any] | None:
+    """Return the result of the only cell of that name in a module, or None."""
+    (cell,) = (cell for cell in of.all_cells() if cell.what == what)
     return result_of(cell, lines)
 
 
