@@ -8,7 +8,7 @@ import cells
 import dba3c
 import games
 import gorila
-from ledger import Cell, Line, finished
+from ledger import Line, result_of
 from table import listed, markdown, rows_of
 from timed import Timed
 
@@ -26,15 +26,9 @@ SEEDS = (1, 2)
 """That all of them have."""
 
 
-def result(cell: Cell, lines: list[Line]) -> dict[str, Any] | None:
-    """Return a cell's result, or None if it is missing."""
-    line = finished([line for line in lines if cell.matches(line)])
-    return None if line is None else line["result"]
-
-
 def results(timed: Timed, lines: list[Line]) -> list[dict[str, Any]]:
     """Return what is known about when a preset's runs played well enough."""
-    found = [result(timed.time_cell(seed), lines) for seed in SEEDS]
+    found = [result_of(timed.time_cell(seed), lines) for seed in SEEDS]
     return [one for one in found if one]
 
 

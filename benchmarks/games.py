@@ -11,7 +11,7 @@ from typing import Any
 import process
 from gelada.commands.suite import GENERAL
 from gelada.scores import normalised, published
-from ledger import Cell, Line, finished
+from ledger import Cell, Line, result_of
 from timed import megabytes, settings, train
 
 GAMES = ("boxing", "freeway", "space_invaders", "seaquest", "qbert", "beam_rider")
@@ -68,11 +68,7 @@ class Games:
 
     def rows(self, lines: list[Line]) -> list[list[str]]:
         """Return a row of a table for each game that is measured."""
-        found = [
-            line["result"]
-            for cell in self.cells()
-            if (line := finished([line for line in lines if cell.matches(line)]))
-        ]
+        found = [one for cell in self.cells() if (one := result_of(cell, lines))]
         return [row_of(result) for result in found]
 
 

@@ -5,14 +5,27 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import sys
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import process
-from games import Games
+from games import HEAD, Games
 from gelada.checkpoint import list_checkpoints
-from ledger import LEDGER, RUNS, Cell, Ledger, finished
-from timed import EVALUATED_GAMES, evaluation_seed, megabytes, pairs, settings, train, train_words
+from gelada.scores import published
+from ledger import LEDGER, RUNS, Cell, Ledger, Line, finished, result_of, steady_rate
+from table import listed, markdown, rows_of
+from timed import (
+    EVALUATED_GAMES,
+    evaluation_seed,
+    megabytes,
+    pairs,
+    read_metrics,
+    settings,
+    train,
+    train_words,
+)
 
 BREAKOUT = "breakout"
 HOUR = {"--minutes": "75", "--checkpoint-seconds": "300", "--keep-checkpoints": "0"}
@@ -31,12 +44,25 @@ LIMITS = {
 LIMIT_SECONDS = 60.0
 ROUNDS = 3
 
+EQUAL = (
+    "import sys, gelada.priority\n"
+    "gelada.priority.ACTORS = 0\n"
+    "from gelada.cli import main\n"
+    "sys.exit(main())\n"
+)
+"""gelada with actors that are no nicer than learners."""
+
+PROGRAMS = {"learners first": (process.GELADA,), "all alike": (sys.executable, "-c", EQUAL)}
+PRIORITY_MINUTES = "0.75"
+
 
 def all_cells() -> list[Cell]:
     """Return every cell, in the order in which they are measured."""
     shares = settings("general-limit", BREAKOUT, of=LIMITS, seconds=LIMIT_SECONDS, rounds=ROUNDS)
+    alike = {"games": ("pong", BREAKOUT), "minutes": PRIORITY_MINUTES, "rounds": ROUNDS}
     return [
         Cell("general-limit", 1, shares, share_of_limits),
+        Cell("priorities", 1, settings("priorities", BREAKOUT, **alike), priorities),
         train_cell(),
         Cell("breakout-score", 1, settings("breakout-score", BREAKOUT, timed=HOUR), score),
         *SIX.cells(),
@@ -106,3 +132,72 @@ def share_of_limits(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # 
             name: [one["achieved_steps_per_s"] for one in own] for name, own in rates.items()
         },
     }
+
+
+def priorities(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+    """Train with and without priorities in turn; compare the medians."""
+    games = cell.settings["procedure"]["games"]
+    rates: dict[str, dict[str, list[float]]] = {game: {} for game in games}
+    for turn in range(ROUNDS):
+        for game in games:
+            for name, program in PROGRAMS.items():
+                kind = f"{game}-{name.replace(' ', '-')}-{turn + 1}"
+                run = scratch / kind
+                words = train_words(game, cell.seed, run, "--minutes", PRIORITY_MINUTES)
+                train(words, run, log, f"{kind}-", program)
+                rate = round(steady_rate(read_metrics(run)), 1)
+                rates[game].setdefault(name, []).append(rate)
+    first, alike = PROGRAMS
+    gains = {g: round(median(own[first]) / median(own[alike]), 3) for g, own in rates.items()}
+    return {"steps_per_s": rates, "gain": gains}
+
+
+def general_table(lines: list[Line], least: tuple[str, float] | None) -> list[str]:
+    """Return what was asked of the general recipe and of its speed, and what was measured.
+
+    Args:
+        lines: of the ledger.
+        least: the peer against which ours is least ahead, like for like, and the ratio.
+    """
+    cells = {cell.what: cell for cell in all_cells()}
+    found = {name: result_of(cell, lines) for name, cell in cells.items()}
+    played = (found["breakout-score"] or {}).get("minutes", {})
+    six = {one["game"]: one for cell in SIX.cells() if (one := result_of(cell, lines))}
+    above = [one["score"] > (published(game, "human") or 0.0) for game, one in six.items()]
+    shares = (found["general-limit"] or {}).get("shares", {})
+    return rows_of(
+        [
+            ("Breakout after 60 minutes, 50 games, seed 1", "100", "", score_of(played.get("60"))),
+            ("Breakout after 75 minutes, 50 games, seed 1", "", "300", score_of(played.get("75"))),
+            ("Boxing after ten minutes, seed 1", "12", "", score_of(six.get("boxing"))),
+            ("games of six above a human, ten minutes each", "", "2", counted(above)),
+            *(
+                (f"share of the machine's limit: {name}", "0.80", "0.95", listed(shares, "{:.2f}"))
+                for name, shares in ((name, shares.get(name, [])) for name in LIMITS)
+            ),
+            (
+                "steps/s, like for like with other systems, the closest = 1",
+                "3",
+                "5",
+                f"**{least[1]:.2f}** ({least[0]})" if least else listed([], ""),
+            ),
+        ]
+    )
+
+
+def general_details(lines: list[Line]) -> list[str]:
+    """Return the table of the six games."""
+    return markdown(HEAD, SIX.rows(lines))
+
+
+def score_of(result: dict[str, Any] | None) -> str:
+    """Return a score with its standard error."""
+    if result is None:
+        return listed([], "")
+    mean = result.get("mean", result.get("score"))
+    return f"**{mean:,.1f}** ± {result['standard_error']:.1f}"
+
+
+def counted(which: list[bool]) -> str:
+    """Return how many hold, and of how many measured ones."""
+    return f"**{sum(which)}** of {len(which)}" if which else listed([], "")

@@ -82,6 +82,12 @@ def finished(lines: Iterable[Line]) -> Line | None:
     return next((line for line in lines if line["event"] == "finished"), None)
 
 
+def result_of(cell: Cell, lines: Iterable[Line]) -> dict[str, Any] | None:
+    """Return a cell's result, or None if it is missing."""
+    line = finished(line for line in lines if cell.matches(line))
+    return None if line is None else line["result"]
+
+
 def state(lines: Sequence[Line]) -> str:
     """Return what has become of a cell in words."""
     started = sum(line["event"] == "started" for line in lines)

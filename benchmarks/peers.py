@@ -210,6 +210,21 @@ def scores(lines: Sequence[Line]) -> list[str]:
     return ["", *markdown(head, rows)] if rows else []
 
 
+def least_ahead(lines: Sequence[Line]) -> tuple[str, float] | None:
+    """Return the peer with the smallest ratio like for like, and that ratio; None without any.
+
+    Of each peer the newest pairs count, which are those of one version and one commit of ours; the
+    ratio is their median.
+    """
+    ratios: dict[str, dict[tuple[str, str], list[float]]] = {}
+    for line in lines:
+        if line["mode"] == "alike" and line["game"] == "pong" and "failed" not in line:
+            of = (line["theirs"]["version"], line["machine"].get("commit", ""))
+            ratios.setdefault(line["peer"], {}).setdefault(of, []).append(line["ratio"])
+    newest = {peer: median(list(groups.values())[-1]) for peer, groups in ratios.items()}
+    return min(newest.items(), key=lambda one: one[1]) if newest else None
+
+
 def is_mended(failed: Line, done: Line) -> bool:
     """Say whether a pair that went well is of the kind that had failed before."""
     same = all(failed[name] == done[name] for name in ("game", "peer"))

@@ -20,7 +20,7 @@ from gelada.config import describe_machine
 from gelada.envs.stacking import all_stacks
 from gelada.nets.network import InputStatistics, Network
 from gelada.nets.torsos import in_blocks
-from gelada.nets.windows import Windows
+from gelada.nets.windows import AT_ONCE, Windows
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import Adam, OptimizerSettings
 from gelada.presets import preset
@@ -115,8 +115,8 @@ def main() -> None:
     with torch.inference_mode():
         act = cost(lambda: torso(seen), calls=200), cost(lambda: modules(seen), calls=200)
     pieces = {
-        "standardise a batch: window by window, against at once": (
-            cost(lambda: [net.see(window) for window in frames]),
+        "standardise a batch: in parts that fit the cache, against at once": (
+            cost(lambda: [net.see(part) for part in torch.split(frames.flatten(0, 1), AT_ONCE)]),
             cost(lambda: net.see(frames)),
         ),
         "pick a minibatch: rows of channels-last stacks, against views of frames": (

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/dba3c.md and docs/gorila.md from the ledger.
+"""Draws the pictures of docs/dba3c.md, docs/gorila.md and docs/recipe.md from the ledger.
 
 python benchmarks/plots.py
 """
@@ -8,15 +8,19 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import dba3c
-from algorithms import ALGORITHMS, SEEDS, result
-from ledger import LEDGER, Ledger, Line, finished
+import general
+from algorithms import ALGORITHMS, SEEDS
+from ledger import LEDGER, Ledger, Line, finished, result_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
@@ -31,6 +35,7 @@ def main() -> int:
         "dba3c-servers.png": draw_servers,
         "dba3c-pong.png": draw_pong,
         "algorithms.png": draw_algorithms,
+        "breakout.png": draw_breakout,
     }
     for name, draw in drawings.items():
         figure = Figure(figsize=(9, 4.2), dpi=110, layout="constrained")
@@ -44,7 +49,7 @@ def main() -> int:
 def draw_delays(figure: Figure, lines: list[Line]) -> bool:
     """Draw score against steps, a line for each delay."""
     axes = figure.subplots()
-    found = [(d, r) for d in dba3c.DELAYS if (r := result(dba3c.delay_cell(d), lines))]
+    found = [(d, r) for d in dba3c.DELAYS if (r := result_of(dba3c.delay_cell(d), lines))]
     for i, (delay, own) in enumerate(found):
         colour = (0.1 + 0.8 * i / len(dba3c.DELAYS), 0.25, 0.75 - 0.6 * i / len(dba3c.DELAYS))
         points = [(s, y) for s, y in zip(own["steps"], own["score"], strict=True) if y is not None]
@@ -109,7 +114,7 @@ def draw_algorithms(figure: Figure, lines: list[Line]) -> bool:
     found = False
     for place, (timed, name) in enumerate(ALGORITHMS):
         for seed in SEEDS:
-            about = result(timed.time_cell(seed), lines)
+            about = result_of(timed.time_cell(seed), lines)
             if about is None or not about["solved"]:
                 continue
             found = True
@@ -122,6 +127,40 @@ def draw_algorithms(figure: Figure, lines: list[Line]) -> bool:
     finish(by_steps, "thousand steps", "score (evaluated checkpoints)", "")
     finish(by_time, "seconds", "", "Pong, a dot where 18 is confirmed")
     return found
+
+
+def draw_breakout(figure: Figure, lines: list[Line]) -> bool:
+    """Draw the score of Breakout's long run against minutes, and the evaluations."""
+    line = finished([x for x in lines if general.train_cell().matches(x)])
+    played = cell_result("breakout-score", lines, general)
+    if line is None or played is None:
+        return False
+    axes = figure.subplots()
+    rows = rows_of(line)
+    axes.plot(
+        [row["seconds"] / 60 for row in rows],
+        [row["score"] for row in rows],
+        label="the last 50 training games",
+    )
+    evaluated = list(played["minutes"].values())
+    axes.errorbar(
+        [one["seconds"] / 60 for one in evaluated],
+        [one["mean"] for one in evaluated],
+        [one["standard_error"] for one in evaluated],
+        fmt="o",
+        capsize=4,
+        label="50 fresh games of a checkpoint",
+    )
+    finish(axes, "minutes", "score", "Breakout, mean of")
+    axes.secondary_xaxis("top", functions=axis_of_steps(rows)).set_xlabel("million steps")
+    return True
+
+
+def axis_of_steps(rows: list[dict[str, Any]]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return the functions from minutes to million steps and back, along a run's metrics."""
+    minutes = [row["seconds"] / 60 for row in rows]
+    steps = [row["steps"] / 1e6 for row in rows]
+    return partial(np.interp, xp=minutes, fp=steps), partial(np.interp, xp=steps, fp=minutes)
 
 
 def rows_of(line: Line) -> list[dict[str, Any]]:
@@ -141,10 +180,10 @@ def finish(axes: Any, x: str, y: str, title: str) -> None:
         axes.legend(title=title or None, fontsize=8)
 
 
-def cell_result(what: str, lines: list[Line]) -> dict[str, Any] | None:
-    """Return the result of the only cell of that name, or None."""
-    (cell,) = (cell for cell in dba3c.all_cells() if cell.what == what)
-    return result(cell, lines)
+def cell_result(what: str, lines: list[Line], of: Any = dba3c) -> dict[str, Any] | None:
+    """Return the result of the only cell of that name in a module, or None."""
+    (cell,) = (cell for cell in of.all_cells() if cell.what == what)
+    return result_of(cell, lines)
 
 
 if __name__ == "__main__":

@@ -32,8 +32,13 @@ class Outcome(NamedTuple):
     actors: int  # most descendants at once that are Ray actors
 
 
-def run(words: Sequence[str], output: Path) -> Outcome:
+def run(words: Sequence[str], output: Path, program: Sequence[str] = (GELADA,)) -> Outcome:
     """Run ``gelada WORDS``, its output appended to a file, and return how it went.
+
+    Args:
+        words: after the program.
+        output: file that the program's output is appended to.
+        program: another one in the place of ``gelada``.
 
     Raises:
         RuntimeError: if its exit code is not 0.
@@ -43,7 +48,7 @@ def run(words: Sequence[str], output: Path) -> Outcome:
     with output.open("ab") as file:
         began, clock = time.time(), time.monotonic()
         process = subprocess.Popen(
-            [GELADA, *words], stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
+            [*program, *words], stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
         )
         try:
             root = psutil.Process(process.pid)

@@ -26,7 +26,10 @@ from typing import Any
 from algorithms import gorila_details, gorila_table
 from cells import SEEDS, all_cells
 from gelada.config import describe_machine
+from general import general_details, general_table
 from ledger import LEDGER, Cell, Ledger, Line, finished, missing, state
+from peers import RESULTS as PEERS
+from peers import least_ahead
 from table import dba3c_details, dba3c_table, ray_tables, table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,6 +55,8 @@ def main(args: Sequence[str] | None = None) -> int:
         print("", *gorila_table(ledger.lines()), sep="\n")
         for lines in gorila_details(ledger.lines()):
             print("", *lines, sep="\n")
+        print("", *general_table(ledger.lines(), least_ahead(Ledger(PEERS).lines())), sep="\n")
+        print("", *general_details(ledger.lines()), sep="\n")
         details = (dba3c_details, ray_tables)
         for lines in (one for many in details for one in many(all_cells(), ledger.lines())):
             print("", *lines, sep="\n")

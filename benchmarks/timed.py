@@ -261,11 +261,17 @@ def train_words(name: str, seed: int, run: Path, *more: str) -> list[str]:
     return ["train", name, "--seed", str(seed), "--out", str(run), "--no-finish", *more]
 
 
-def train(words: Sequence[str], run: Path, log: Path, prefix: str = "") -> process.Outcome:
+def train(
+    words: Sequence[str],
+    run: Path,
+    log: Path,
+    prefix: str = "",
+    program: Sequence[str] = (process.GELADA,),
+) -> process.Outcome:
     """Run a training; keep its settings, metrics and output under ``log``, whatever happens."""
     output = log / f"{prefix}output.txt"
     try:
-        return process.run(words, output)
+        return process.run(words, output, program)
     finally:
         if output.exists():
             said = output.read_text(encoding="utf-8", errors="replace")

@@ -484,6 +484,8 @@ def test_show_counts_roles_and_memory_and_starts_nothing(
     assert memory["parameters"] == pytest.approx((2 + 2 + 2 + 3) * vector, abs=0.1)
     assert memory["emulators"] == 3 * 8 * 2.0
     assert memory["trajectories"] == pytest.approx(5 * 3 * 8 * 132 * 42**2 / 2**20, abs=0.1)
+    stacks = 3 * 8 * 129 * 4 * 42**2  # of all observations, which the learner lays out
+    assert memory["stacks"] == pytest.approx(4 * stacks / 2**20, abs=0.1)
     most, start = memory.pop("most at once"), memory.pop("input statistics, at the start only")
     assert start == pytest.approx(10 * 4096 * 42**2 / 2**20, abs=0.1)
     held = memory["libraries"] + memory["emulators"]

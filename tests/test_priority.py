@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -68,9 +69,13 @@ def test_the_emulators_threads_are_nicer_and_the_caller_is_not() -> None:
     games = open_games(short_pong(1))
     for one in games:
         one.reset()
-    emulators = threads() - known
+    emulators = []
+    for thread in threads() - known:
+        # the thread that opened them may just be going
+        with suppress(FileNotFoundError, ProcessLookupError):
+            emulators.append(niceness_of(thread))
     assert len(emulators) >= len(games) > 0
-    assert {niceness_of(thread) for thread in emulators} == {before + ACTORS}
+    assert set(emulators) == {before + ACTORS}
     assert niceness() == before
 
 

@@ -102,7 +102,8 @@ def memory(experiment: Experiment, net: Network) -> dict[str, float]:
         "parameters": copies(experiment) * vector / MIB,
         "stores": store_bytes(experiment, (height, width)) / MIB,
         "trajectories": ((trajectories + 1) * frames + batch) / MIB,  # one is being played
-        "standardised frames": (1 + 2 * seen) * batch / MIB,
+        "standardised frames": 2 * seen * batch / MIB,  # as they come, and in blocks
+        "stacks": shape.learning * observations * seen * net.stack * pixels / MIB,
         "minibatch with gradients": 2 * chunk * sample / MIB,
     }
     held = parts["libraries"] + parts["emulators"]
