@@ -58,20 +58,30 @@ PRIORITY_MINUTES = "0.75"
 
 def all_cells() -> list[Cell]:
     """Return every cell, in the order in which they are measured."""
-    shares = settings("general-limit", BREAKOUT, of=LIMITS, seconds=LIMIT_SECONDS, rounds=ROUNDS)
     alike = {"games": ("pong", BREAKOUT), "minutes": PRIORITY_MINUTES, "rounds": ROUNDS}
     return [
-        Cell("general-limit", 1, shares, share_of_limits),
+        limit_cell(),
         Cell("priorities", 1, settings("priorities", BREAKOUT, **alike), priorities),
         train_cell(),
-        Cell("breakout-score", 1, settings("breakout-score", BREAKOUT, timed=HOUR), score),
+        score_cell(),
         *SIX.cells(),
     ]
+
+
+def limit_cell() -> Cell:
+    """Return the cell of the shares of the machine's limit."""
+    shares = settings("general-limit", BREAKOUT, of=LIMITS, seconds=LIMIT_SECONDS, rounds=ROUNDS)
+    return Cell("general-limit", 1, shares, share_of_limits)
 
 
 def train_cell() -> Cell:
     """Return the cell of Breakout's long run."""
     return Cell("breakout-train", 1, settings("breakout-train", BREAKOUT, timed=HOUR), learn)
+
+
+def score_cell() -> Cell:
+    """Return the cell of its evaluations."""
+    return Cell("breakout-score", 1, settings("breakout-score", BREAKOUT, timed=HOUR), score)
 
 
 def learn(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG001 - a cell's form
@@ -159,12 +169,10 @@ def general_table(lines: list[Line], least: tuple[str, float] | None) -> list[st
         lines: of the ledger.
         least: the peer against which ours is least ahead, like for like, and the ratio.
     """
-    cells = {cell.what: cell for cell in all_cells()}
-    found = {name: result_of(cell, lines) for name, cell in cells.items()}
-    played = (found["breakout-score"] or {}).get("minutes", {})
+    played = (result_of(score_cell(), lines) or {}).get("minutes", {})
     six = {one["game"]: one for cell in SIX.cells() if (one := result_of(cell, lines))}
     above = [one["score"] > (published(game, "human") or 0.0) for game, one in six.items()]
-    shares = (found["general-limit"] or {}).get("shares", {})
+    shares = (result_of(limit_cell(), lines) or {}).get("shares", {})
     return rows_of(
         [
             ("Breakout after 60 minutes, 50 games, seed 1", "100", "", score_of(played.get("60"))),
@@ -172,8 +180,8 @@ def general_table(lines: list[Line], least: tuple[str, float] | None) -> list[st
             ("Boxing after ten minutes, seed 1", "12", "", score_of(six.get("boxing"))),
             ("games of six above a human, ten minutes each", "", "2", counted(above)),
             *(
-                (f"share of the machine's limit: {name}", "0.80", "0.95", listed(shares, "{:.2f}"))
-                for name, shares in ((name, shares.get(name, [])) for name in LIMITS)
+                (f"share of the machine's limit: {name}", "0.80", "0.95", listed(own, "{:.2f}"))
+                for name, own in ((name, shares.get(name, [])) for name in LIMITS)
             ),
             (
                 "steps/s, like for like with other systems, the closest = 1",

@@ -174,22 +174,29 @@ def summary(lines: Sequence[Line]) -> list[str]:
     Pairs with another version of the peer or another commit of ours have a row of their own. A
     failure has a row, without figures, until a later pair of that peer and mode went well.
     """
-    pairs: dict[tuple[str, ...], list[Line]] = {}
     failures: list[Line] = []
     for line in lines:
         if line["mode"] == SCORE:
             continue
-        what = (line["game"], line["peer"], line["mode"])
         if "failed" in line:
             failures.append(line)
-            continue
-        version, commit = line["theirs"]["version"], line["machine"].get("commit", "")
-        pairs.setdefault((*what, version, commit), []).append(line)
-        failures = [old for old in failures if not is_mended(old, line)]
+        else:
+            failures = [old for old in failures if not is_mended(old, line)]
     head = ["game", "peer", "as", "its network, input, passes", "pairs"]
     head += ["ours, steps/s", "theirs, steps/s", "ratio"]
-    rows = [medians(what[:4], found) for what, found in pairs.items()]
+    rows = [medians(what[:4], found) for what, found in pairs_in(lines).items()]
     return markdown(head, rows + [failure(line) for line in failures])
+
+
+def pairs_in(lines: Sequence[Line]) -> dict[tuple[str, ...], list[Line]]:
+    """Return the pairs by game, peer, mode, version of the peer and commit of ours, in order."""
+    pairs: dict[tuple[str, ...], list[Line]] = {}
+    for line in lines:
+        if "ratio" in line:
+            about = [line[name] for name in ("game", "peer", "mode")]
+            version, commit = line["theirs"]["version"], line["machine"].get("commit", "")
+            pairs.setdefault((*about, version, commit), []).append(line)
+    return pairs
 
 
 def scores(lines: Sequence[Line]) -> list[str]:
@@ -216,12 +223,11 @@ def least_ahead(lines: Sequence[Line]) -> tuple[str, float] | None:
     Of each peer the newest pairs count, which are those of one version and one commit of ours; the
     ratio is their median.
     """
-    ratios: dict[str, dict[tuple[str, str], list[float]]] = {}
-    for line in lines:
-        if line["mode"] == "alike" and line["game"] == "pong" and "failed" not in line:
-            of = (line["theirs"]["version"], line["machine"].get("commit", ""))
-            ratios.setdefault(line["peer"], {}).setdefault(of, []).append(line["ratio"])
-    newest = {peer: median(list(groups.values())[-1]) for peer, groups in ratios.items()}
+    newest = {
+        peer: median(line["ratio"] for line in found)
+        for (game, peer, mode, *_), found in pairs_in(lines).items()  # a later group replaces
+        if (game, mode) == ("pong", "alike")
+    }
     return min(newest.items(), key=lambda one: one[1]) if newest else None
 
 

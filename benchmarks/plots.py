@@ -132,7 +132,7 @@ def draw_algorithms(figure: Figure, lines: list[Line]) -> bool:
 def draw_breakout(figure: Figure, lines: list[Line]) -> bool:
     """Draw the score of Breakout's long run against minutes, and the evaluations."""
     line = finished([x for x in lines if general.train_cell().matches(x)])
-    played = cell_result("breakout-score", lines, general)
+    played = result_of(general.score_cell(), lines)
     if line is None or played is None:
         return False
     axes = figure.subplots()
@@ -180,9 +180,9 @@ def finish(axes: Any, x: str, y: str, title: str) -> None:
         axes.legend(title=title or None, fontsize=8)
 
 
-def cell_result(what: str, lines: list[Line], of: Any = dba3c) -> dict[str, Any] | None:
-    """Return the result of the only cell of that name in a module, or None."""
-    (cell,) = (cell for cell in of.all_cells() if cell.what == what)
+def cell_result(what: str, lines: list[Line]) -> dict[str, Any] | None:
+    """Return the result of the only cell of that name, or None."""
+    (cell,) = (cell for cell in dba3c.all_cells() if cell.what == what)
     return result_of(cell, lines)
 
 

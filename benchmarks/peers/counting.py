@@ -54,6 +54,7 @@ class Counts:
     Attributes:
         points: (seconds, steps learned until then), in order.
         scores: (seconds since the first count, steps, mean return), in order.
+        reached: when the score was: seconds since the first count, and steps.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Counts:
     ) -> None:
         self.points: list[tuple[float, int]] = []
         self.scores: list[tuple[float, int, float]] = []
+        self.reached: tuple[float, int] | None = None
         self._seconds, self._score, self._clock = seconds, score, clock
 
     def see(self, steps: int, returns: Sequence[float] = ()) -> bool:
@@ -77,18 +79,13 @@ class Counts:
         if not self.points or steps > self.points[-1][1]:
             self.points.append((self._clock(), steps))
         span = self.points[-1][0] - self.points[0][0]
-        if len(returns) >= GAMES:
-            self.scores.append((round(span, 2), steps, fmean(returns[-GAMES:])))
+        if self._score is not None and len(returns) >= GAMES:
+            now, mean = round(span, 2), fmean(returns[-GAMES:])
+            self.scores.append((now, steps, mean))
+            if self.reached is None and mean >= self._score:
+                self.reached = now, steps
         over = span >= self._seconds or self.reached is not None
         return over and len(self.points) >= LEAST_COUNTS
-
-    @property
-    def reached(self) -> tuple[float, int] | None:
-        """When the score was reached: seconds since the first count, and steps."""
-        for seconds, steps, mean in self.scores:
-            if self._score is not None and mean >= self._score:
-                return seconds, steps
-        return None
 
     def about_score(self) -> dict[str, Any]:
         """Return what is reported of the score, nothing if none was asked for."""
