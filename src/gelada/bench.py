@@ -23,6 +23,7 @@ from gelada.algorithms.dqn import DQN
 from gelada.config import describe_machine
 from gelada.envs.games import make_games
 from gelada.experience import batch_of
+from gelada.memory import keep_freed_memory
 from gelada.nets.network import Network
 from gelada.nets.windows import Windows
 from gelada.ops.flat import FlatParameters
@@ -58,6 +59,7 @@ def bench(
     drift.
     """
     tell = progress or (lambda _stage, _share: None)
+    keep_freed_memory()
     torch.set_num_threads(1)
     experiment = replace(
         experiment,

@@ -1,7 +1,9 @@
-"""How much memory can be taken, asked before much of it is."""
+"""How much memory can be taken, asked before much of it is; and keeping what was taken."""
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from pathlib import Path
 
 from gelada.errors import GeladaError
@@ -12,6 +14,25 @@ GROUPS = (
 )
 """Control groups of version 2 and 1: mark of the line in /proc/self/cgroup, folder below
 /sys/fs/cgroup, files with limit and use, and what of the use can be given back at once."""
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
+"""Numbers of glibc's options, from its malloc.h."""
+
+KEPT = ((M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 64 << 20), (M_MMAP_THRESHOLD, 32 << 20))
+"""Give back neither the free end of a heap nor whole heaps (a thread's has 64 MiB), and take only
+what is larger than 32 MiB, the most that can be set, from the system piece by piece."""
+
+
+def keep_freed_memory() -> None:
+    """Keep what this process frees for its next use.
+
+    A learner takes and frees the same megabytes for every minibatch. Where they go back to the
+    system in between, each page of them costs a fault (docs/speed.md). Other C libraries than
+    glibc have no such options: nothing happens.
+    """
+    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
+        for option, value in KEPT:
+            mallopt(option, value)
 
 
 def available_memory(root: Path = Path("/")) -> int | None:

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 
-ACTORS = 5
+ACTORS = 10
 """By how much actors and their emulators are nicer than learners. Everybody waits for the next
 version in the end, so a learner that has work must never wait for a core (docs/speed.md)."""
 

@@ -29,7 +29,7 @@ from gelada.errors import CannotWrite, Closed, GeladaError, Lost, Stalled
 from gelada.events import Events
 from gelada.experience import store_bytes
 from gelada.follow import Followers
-from gelada.memory import available_memory, check_memory
+from gelada.memory import available_memory, check_memory, keep_freed_memory
 from gelada.place.cluster import Cluster
 from gelada.place.plan import Active
 from gelada.place.threads import Threads
@@ -84,6 +84,7 @@ def train(
     """
     began = time.monotonic() if began is None else began
     check(experiment)
+    keep_freed_memory()
     torch.set_num_threads(1)
     with ExitStack() as stack:
         if cluster is not None:

@@ -16,15 +16,17 @@ class Desk:
     """
 
     def __init__(self) -> None:
-        self._memory: torch.Tensor | None = None
+        self._memory: dict[str, torch.Tensor] = {}  # by place
 
     def __reduce__(self) -> tuple[type[Desk], tuple[()]]:
         return Desk, ()
 
-    def room(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """Return a tensor that shares its memory with all others from here; it holds anything."""
-        size, memory = math.prod(shape), self._memory
+    def room(
+        self, place: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor:
+        """Return a tensor that shares memory with all others of its place; it holds anything."""
+        size, memory = math.prod(shape), self._memory.get(place)
         fits = memory is not None and memory.dtype == dtype and memory.device == device
         if memory is None or not fits or len(memory) < size:
-            memory = self._memory = torch.empty(size, dtype=dtype, device=device)
+            memory = self._memory[place] = torch.empty(size, dtype=dtype, device=device)
         return memory[:size].view(*shape)

@@ -36,14 +36,19 @@ class Windows:
         self.shape = tuple(ages.shape)  # [N, T + 1]
         block, (height, width) = net.block, frames.shape[-2:]
         high, wide = height // block, width // block
-        seen = torch.cat([net.see(part) for part in torch.split(frames.flatten(0, 1), AT_ONCE)])
-        rows = seen.view(NUMBERS[seen.element_size() * block])  # of a block: one number each
-        blocks = rows.view(-1, high, block, wide).transpose(2, 3).contiguous()
+        black = net.black()
+        number = NUMBERS[black.element_size() * block]  # one for a row of a block
+        flat, device = frames.flatten(0, 1), frames.device
+        blocks = net.desk.room("frames", (len(flat), high, wide, block), number, device)
+        rooms = torch.split(blocks, AT_ONCE)
+        for part, room in zip(torch.split(flat, AT_ONCE), rooms, strict=True):
+            rows = net.see(part).view(number)
+            room.copy_(rows.view(-1, high, block, wide).transpose(2, 3))
         stacks = all_stacks(blocks.view(*frames.shape[:2], high, -1), net.stack)
         stacks = stacks.view(*stacks.shape[:-1], wide, block).permute(0, 1, 3, 4, 2, 5)
-        last = net.desk.room(stacks.shape, stacks.dtype, stacks.device).copy_(stacks)
-        last = last.view(seen.dtype).view(-1, high, wide, net.stack, block, block)
-        blank(last.permute(0, 3, 4, 5, 1, 2), ages.flatten(), in_blocks(net.black(), block))
+        last = net.desk.room("stacks", stacks.shape, number, device).copy_(stacks)
+        last = last.view(black.dtype).view(-1, high, wide, net.stack, block, block)
+        blank(last.permute(0, 3, 4, 5, 1, 2), ages.flatten(), in_blocks(black, block))
         self._stacks = last.flatten(3).permute(0, 3, 1, 2)
         self._rows = last.flatten(1)  # the same memory: [N (T + 1), H W K]
 

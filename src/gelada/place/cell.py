@@ -18,6 +18,7 @@ import torch
 
 from gelada.config import describe_machine
 from gelada.errors import Closed, Deadline, GeladaError, RoleFailed
+from gelada.memory import keep_freed_memory
 from gelada.place.plan import Plan
 from gelada.place.threads import RoleState, Threads
 
@@ -79,6 +80,7 @@ class Cell:
     """
 
     def __init__(self, dial: Callable[[Any], Call]) -> None:
+        keep_freed_memory()
         torch.set_num_threads(1)
         self._dial = dial
         self._changed = threading.Condition()
