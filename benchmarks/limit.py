@@ -45,6 +45,7 @@ class What:
 
     game: str = "pong"
     torso: Any = "small"
+    width: int = 256  # units of the hidden layer
     size: int = 42  # side of the frames
     passes: int = 3  # times each sample is learned from
     minibatch: int = 256  # samples in a gradient
@@ -61,7 +62,7 @@ class What:
     def network(self) -> Network:
         levels = np.full((self.size, self.size), 90.0, np.float32)
         statistics = InputStatistics(levels, np.full_like(levels, 20.0))
-        settings = NetworkSettings(torso=self.torso)
+        settings = NetworkSettings(torso=self.torso, width=self.width)
         return Network(settings, levels.shape, self.heads, statistics, self.precision)
 
 
@@ -208,6 +209,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure how fast this machine could learn.")
     parser.add_argument("names", nargs="+", metavar="GAME", help="such as pong")
     parser.add_argument("--torso", default=usual.torso, choices=("small", "nature"))
+    parser.add_argument("--width", type=int, default=usual.width, help="of the hidden layer")
     parser.add_argument("--size", type=int, default=usual.size, help="side of the frames")
     parser.add_argument("--passes", type=int, default=usual.passes)
     parser.add_argument("--minibatch", type=int, default=usual.minibatch)
@@ -224,9 +226,14 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
 def main(words: Sequence[str] | None = None) -> None:
     flags = parse(words)
     torch.set_num_threads(1)
-    shape = {name: getattr(flags, name) for name in ("torso", "size", "passes", "minibatch")}
+    shape = {
+        name: getattr(flags, name) for name in ("torso", "width", "size", "passes", "minibatch")
+    }
     plain = What(**shape, games=flags.games)
-    settings, frame = NetworkSettings(torso=flags.torso), (flags.size, flags.size)
+    settings, frame = (
+        NetworkSettings(torso=flags.torso, width=flags.width),
+        (flags.size, flags.size),
+    )
     precision = faster_precision(settings, frame, plain.heads)
     cores, results = os.cpu_count() or 1, []
     if not flags.json:

@@ -125,6 +125,20 @@ def bench(game: str, seconds: float, *more: str) -> dict[str, Any]:
     return rates
 
 
+def limit(game: str, seconds: float, *more: str) -> float:
+    """Return the limit in steps/s that ``benchmarks/limit.py GAME`` measures.
+
+    Raises:
+        CalledProcessError: if it fails.
+    """
+    script = str(Path(__file__).with_name("limit.py"))
+    words = [sys.executable, script, game, "--seconds", f"{seconds:g}", "--json", *more]
+    done = subprocess.run(
+        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONGEST, check=True
+    )
+    return float(json.loads(done.stdout)[0]["limit"])
+
+
 def clean(words: Sequence[str], scratch: Path) -> str:
     """Return a command as it goes on record: the folder for the run has no meaning later."""
     return " ".join(["gelada", *(word.replace(str(scratch), "RUNS") for word in words)])
