@@ -6,6 +6,7 @@ import gzip
 import json
 import shutil
 import sys
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -47,24 +48,29 @@ RAW_SECONDS = 15.0
 
 ROUNDS = 3
 
-EQUAL = (
-    "import sys, gelada.priority\n"
-    "gelada.priority.ACTORS = 0\n"
-    "from gelada.cli import main\n"
-    "sys.exit(main())\n"
-)
-"""gelada with actors that are no nicer than learners."""
 
-PROGRAMS = {"learners first": (process.GELADA,), "all alike": (sys.executable, "-c", EQUAL)}
-PRIORITY_MINUTES = "0.75"
+def instead(line: str) -> tuple[str, ...]:
+    """Return the words that start gelada after a line of Python."""
+    modules = "import sys, gelada.memory, gelada.priority"
+    main = "from gelada.cli import main; sys.exit(main())"
+    return (sys.executable, "-c", f"{modules}; {line}; {main}")
+
+
+AS_IT_IS = "as it is"
+PROGRAMS = {
+    AS_IT_IS: (process.GELADA,),
+    "actors no nicer than learners": instead("gelada.priority.ACTORS = 0"),
+    "freed memory goes back to the system": instead("gelada.memory.KEPT = ()"),
+}
+CHOSEN = {"Pong, the recipe": (), "Pong, Nature network, 84x84": NATURE}
+CHOICE_MINUTES = "0.75"
 
 
 def all_cells() -> list[Cell]:
     """Return every cell, in the order in which they are measured."""
-    alike = {"games": ("pong", BREAKOUT), "minutes": PRIORITY_MINUTES, "rounds": ROUNDS}
     return [
         limit_cell(),
-        Cell("priorities", 1, settings("priorities", BREAKOUT, **alike), priorities),
+        choices_cell(),
         train_cell(),
         score_cell(),
         *SIX.cells(),
@@ -77,6 +83,12 @@ def limit_cell() -> Cell:
         "general-limit", BREAKOUT, of=LIMITS, seconds=LIMIT_SECONDS + RAW_SECONDS, rounds=ROUNDS
     )
     return Cell("general-limit", 1, shares, share_of_limits)
+
+
+def choices_cell() -> Cell:
+    """Return the cell of what single choices gain in a training."""
+    procedure = {"of": CHOSEN, "instead": list(PROGRAMS), "minutes": CHOICE_MINUTES}
+    return Cell("choices", 1, settings("choices", "pong", **procedure, rounds=ROUNDS), choices)
 
 
 def train_cell() -> Cell:
@@ -166,21 +178,25 @@ def share_of_limits(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # 
     }
 
 
-def priorities(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
-    """Train with and without priorities in turn; compare the medians."""
-    games = cell.settings["procedure"]["games"]
-    rates: dict[str, dict[str, list[float]]] = {game: {} for game in games}
-    for turn in range(ROUNDS):
-        for game in games:
-            for name, program in PROGRAMS.items():
-                kind = f"{game}-{name.replace(' ', '-')}-{turn + 1}"
-                run = scratch / kind
-                words = train_words(game, cell.seed, run, "--minutes", PRIORITY_MINUTES)
-                train(words, run, log, f"{kind}-", program)
-                rate = round(steady_rate(read_metrics(run)), 1)
-                rates[game].setdefault(name, []).append(rate)
-    first, alike = PROGRAMS
-    gains = {g: round(median(own[first]) / median(own[alike]), 3) for g, own in rates.items()}
+def choices(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+    """Train with and without each choice in turn; compare the medians."""
+    rates: dict[str, dict[str, list[float]]] = {of: {} for of in CHOSEN}
+    for turn, (of, more), (number, (name, program)) in product(
+        range(ROUNDS), CHOSEN.items(), enumerate(PROGRAMS.items())
+    ):
+        kind = f"{list(CHOSEN).index(of) + 1}-{number}-{turn + 1}"
+        run = scratch / kind
+        words = train_words("pong", cell.seed, run, "--minutes", CHOICE_MINUTES, *more)
+        train(words, run, log, f"{kind}-", program)
+        rates[of].setdefault(name, []).append(round(steady_rate(read_metrics(run)), 1))
+    gains = {
+        of: {
+            name: round(median(own[AS_IT_IS]) / median(without), 3)
+            for name, without in own.items()
+            if name != AS_IT_IS
+        }
+        for of, own in rates.items()
+    }
     return {"steps_per_s": rates, "gain": gains}
 
 

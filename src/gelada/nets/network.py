@@ -87,9 +87,13 @@ class Network(nn.Module):
             start_linear(head, settings.fc_init, gain=0.01 if name == "policy" else 1.0)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch stub
 
+    def standardise(self, frames: torch.Tensor) -> torch.Tensor:
+        """Return frames uint8[…, H, W] as float32 of the same shape, most of it within -1 … 1."""
+        return torch.sub(frames, self.mean).mul_(self.scale).clamp_(-LIMIT, LIMIT)
+
     def see(self, frames: torch.Tensor) -> torch.Tensor:
         """Standardise frames uint8[…, H, W] → the torso's type, same shape."""
-        seen = torch.sub(frames, self.mean).mul_(self.scale).clamp_(-LIMIT, LIMIT)
+        seen = self.standardise(frames)
         return seen.to(torch.bfloat16) if self.precision == "bfloat16" else seen
 
     def black(self) -> torch.Tensor:

@@ -163,6 +163,9 @@ class Actor:
         self._ring = self._net.see(torch.zeros(1)).new_empty(
             self._count, self._length + depth, height, width
         )
+        steps = range(self._length)
+        self._stacks = [self._ring[:, t : t + depth] for t in steps]  # before each step
+        self._places = [self._ring[:, t + depth] for t in steps]  # of the frame after it
         self._black = self._net.black()
         self._ring[:, -depth:] = self._net.see(torch.from_numpy(self._frames))
 
@@ -180,24 +183,23 @@ class Actor:
         rewards: Floats = np.empty((count, length), dtype=np.float32)
         terminated: Bools = np.empty((count, length), dtype=np.bool_)
         truncated, forced = np.empty_like(terminated), np.empty_like(terminated)
-        scores = torch.empty(count, length, games.actions)
+        scores: list[torch.Tensor] = []
         noise = self._algorithm.noise(
             (length, count, games.actions),
             generator(self._seed, "actor", self._index, version.epoch, self._restarts, self._round),
             self._explore(),
-        )
+        ).unbind()
         finished: list[Game] = []
         for t in range(length):
             with clock("act"):
-                chosen, scores[:, t] = self._algorithm.act(
-                    self._net, ring[:, t : t + depth], noise[t]
-                )
+                chosen, score = self._algorithm.act(self._net, self._stacks[t], noise[t])
+                scores.append(score)
                 acted = chosen.numpy()
             with clock("emulate"):
                 step = games.step(acted)
             with clock("act"):
                 frames[:, t + depth] = step.frames
-                ring[:, t + depth] = self._net.see(torch.from_numpy(step.frames))
+                self._places[t].copy_(self._net.standardise(torch.from_numpy(step.frames)))
                 actions[:, t], rewards[:, t], forced[:, t] = acted, step.rewards, step.forced
                 terminated[:, t], truncated[:, t] = step.terminated, step.truncated
                 ages[:, t + 1] = np.where(step.over, 0, ages[:, t] + 1)
@@ -209,7 +211,7 @@ class Actor:
         self._ages = ages[:, length]
         with clock("act"):
             log_probs = self._algorithm.log_probs(
-                scores.flatten(0, 1), torch.from_numpy(actions).flatten()
+                torch.stack(scores, dim=1).flatten(0, 1), torch.from_numpy(actions).flatten()
             )
         trajectory = Trajectory(
             actor=self._index,
