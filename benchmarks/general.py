@@ -232,8 +232,15 @@ def general_table(lines: list[Line], least: tuple[str, float] | None) -> list[st
 
 
 def general_details(lines: list[Line]) -> list[str]:
-    """Return the table of the six games."""
-    return markdown(HEAD, SIX.rows(lines))
+    """Return the tables of the six games and of single choices."""
+    measured = result_of(choices_cell(), lines) or {"steps_per_s": {}, "gain": {}}
+    choices = [
+        [of, name, listed(rates, "{:,.0f}"), f"{measured['gain'][of].get(name, 1.0):.2f}"]
+        for of, own in measured["steps_per_s"].items()
+        for name, rates in own.items()
+    ]
+    head = ("Pong", "", "steps/s", "gain of how it is")
+    return [*markdown(HEAD, SIX.rows(lines)), "", *markdown(head, choices)]
 
 
 def score_of(result: dict[str, Any] | None) -> str:
