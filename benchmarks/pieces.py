@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from torch import nn
 
 from gelada.config import describe_machine
 from gelada.envs.stacking import all_stacks
+from gelada.nets import torsos
 from gelada.nets.network import InputStatistics, Network
 from gelada.nets.torsos import in_blocks
 from gelada.nets.windows import AT_ONCE, Windows
@@ -69,6 +71,9 @@ def both(torso: str, side: int, width: int) -> dict[str, tuple[float, float]]:
     if net.block > 1:
         plain = cost(lambda: gradient(net, pixels), calls=5)
         found[f"gradient of {torso} at {side}: blocks as channels, against pixels"] = (ours, plain)
+    with patch.object(torsos, "_in_channels_last", lambda gradient: gradient):
+        name = f"gradient of {torso} at {side}: going back in the convolutions' order, or not"
+        found[name] = ours, cost(lambda: gradient(net, blocks), calls=5)
     began, compiled = time.monotonic(), torch.compile(net)
     gradient(compiled, blocks)
     print(f"torch.compile of {torso} at {side}: {time.monotonic() - began:.0f} s at the start")
