@@ -6,6 +6,7 @@ import gzip
 import json
 import shutil
 import sys
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -14,6 +15,7 @@ from typing import Any
 import process
 from games import HEAD, Games
 from gelada.checkpoint import list_checkpoints
+from gelada.presets import preset
 from gelada.scores import published
 from ledger import LEDGER, RUNS, Cell, Ledger, Line, finished, result_of, steady_rate
 from table import listed, markdown, rows_of
@@ -80,7 +82,7 @@ def all_cells() -> list[Cell]:
 def limit_cell() -> Cell:
     """Return the cell of the shares of the machine's limit."""
     shares = settings(
-        "general-limit", BREAKOUT, of=LIMITS, seconds=LIMIT_SECONDS + RAW_SECONDS, rounds=ROUNDS
+        "general-limit", BREAKOUT, of=LIMITS, seconds=(LIMIT_SECONDS, RAW_SECONDS), rounds=ROUNDS
     )
     return Cell("general-limit", 1, shares, share_of_limits)
 
@@ -153,7 +155,7 @@ def share_of_limits(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # 
     rates: dict[str, list[dict[str, Any]]] = {name: [] for name in LIMITS}
     for _ in range(ROUNDS):
         for name, words in LIMITS.items():
-            raw = process.limit(words[0], RAW_SECONDS, *words[1:])
+            raw = process.limit(*raw_words(words), seconds=RAW_SECONDS)
             found = process.bench(words[0], LIMIT_SECONDS, *words[1:])
             highest = max(raw, found["limit_steps_per_s"])
             share = round(found["achieved_steps_per_s"] / highest, 3)
@@ -169,13 +171,24 @@ def share_of_limits(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # 
         "commands": [
             command
             for words in LIMITS.values()
-            for command in (f"gelada bench {' '.join(words)}", f"limit.py {' '.join(words)}")
+            for command in (
+                f"gelada bench {' '.join(words)}",
+                f"limit.py {' '.join(raw_words(words))}",
+            )
         ],
         **{
             to: {name: [one[of] for one in own] for name, own in rates.items()}
             for to, of in kept.items()
         },
     }
+
+
+def raw_words(words: Sequence[str]) -> tuple[str, ...]:
+    """Return words for `limit.py` that say what ``gelada bench`` takes from a preset."""
+    game, *more = words
+    experiment = preset(game)[0]
+    usual = ("--torso", str(experiment.network.torso), "--size", str(experiment.games.size))
+    return (game, *usual, *more)  # the later of two equal flags counts
 
 
 def choices(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
@@ -232,8 +245,15 @@ def general_table(lines: list[Line], least: tuple[str, float] | None) -> list[st
 
 
 def general_details(lines: list[Line]) -> list[str]:
-    """Return the table of the six games."""
-    return markdown(HEAD, SIX.rows(lines))
+    """Return the tables of the six games and of single choices."""
+    measured = result_of(choices_cell(), lines) or {"steps_per_s": {}, "gain": {}}
+    choices = [
+        [of, name, listed(rates, "{:,.0f}"), f"{measured['gain'][of].get(name, 1.0):.2f}"]
+        for of, own in measured["steps_per_s"].items()
+        for name, rates in own.items()
+    ]
+    head = ("Pong", "", "steps/s", "gain of how it is")
+    return [*markdown(HEAD, SIX.rows(lines)), "", *markdown(head, choices)]
 
 
 def score_of(result: dict[str, Any] | None) -> str:

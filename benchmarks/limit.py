@@ -208,7 +208,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     usual = What()
     parser = argparse.ArgumentParser(description="Measure how fast this machine could learn.")
     parser.add_argument("names", nargs="+", metavar="GAME", help="such as pong")
-    parser.add_argument("--torso", default=usual.torso, choices=("small", "nature"))
+    parser.add_argument("--torso", default=usual.torso, choices=("small", "dqn2013", "nature"))
     parser.add_argument("--width", type=int, default=usual.width, help="of the hidden layer")
     parser.add_argument("--size", type=int, default=usual.size, help="side of the frames")
     parser.add_argument("--passes", type=int, default=usual.passes)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from torch import nn
 
 from gelada.config import describe_machine
 from gelada.envs.stacking import all_stacks
+from gelada.nets import torsos
 from gelada.nets.network import InputStatistics, Network
 from gelada.nets.torsos import in_blocks
 from gelada.nets.windows import AT_ONCE, Windows
@@ -69,6 +71,9 @@ def both(torso: str, side: int, width: int) -> dict[str, tuple[float, float]]:
     if net.block > 1:
         plain = cost(lambda: gradient(net, pixels), calls=5)
         found[f"gradient of {torso} at {side}: blocks as channels, against pixels"] = (ours, plain)
+    with patch.object(torsos, "_in_channels_last", lambda gradient: gradient):
+        name = f"gradient of {torso} at {side}: going back in the convolutions' order, or not"
+        found[name] = ours, cost(lambda: gradient(net, blocks), calls=5)
     began, compiled = time.monotonic(), torch.compile(net)
     gradient(compiled, blocks)
     print(f"torch.compile of {torso} at {side}: {time.monotonic() - began:.0f} s at the start")
@@ -91,11 +96,32 @@ def layout() -> tuple[float, float]:
     return cost(lambda: Windows(net, frames, ages), calls=5), cost(plain, calls=5)
 
 
+def plain_adam(values: torch.Tensor, gradient: torch.Tensor) -> Callable[[], object]:
+    """Return a step of Adam in plain operations."""
+    mean, square, scratch = (torch.zeros_like(values) for _ in range(3))
+
+    def step() -> None:
+        mean.lerp_(gradient, 0.1)
+        square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+        torch.sqrt(square, out=scratch).add_(1e-5)
+        values.addcdiv_(mean, scratch, value=-1e-5)
+
+    return step
+
+
+def adam(torso: str, side: int, width: int) -> tuple[float, float]:
+    """Return what Adam's step costs, and what it costs in plain operations."""
+    flat = FlatParameters(network(torso, side, width))
+    flat.gradients.normal_()
+    ours = Adam(flat.values, OptimizerSettings())
+    plain = plain_adam(flat.values.clone(), flat.gradients)
+    return cost(lambda: ours.step(flat.gradients, 1e-5)), cost(plain)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
     net = network("small", 42, 256)
-    flat = FlatParameters(net)
     frames = torch.randint(0, 255, (WINDOWS, LENGTH + 4, 42, 42), dtype=torch.uint8)
     ages = torch.full((WINDOWS, LENGTH + 1), 9)
     index = torch.randperm(WINDOWS * LENGTH)[:MINIBATCH]
@@ -108,10 +134,6 @@ def main() -> None:
         torso.hidden, torso.norm, nn.ReLU(),
     )  # fmt: skip
     seen = acting.see(torch.randint(0, 255, (GAMES, 4, 42, 42), dtype=torch.uint8))
-    ours = Adam(flat.values, OptimizerSettings())
-    parameter = nn.Parameter(flat.values.clone())
-    parameter.grad = flat.gradients
-    fused = torch.optim.Adam([parameter], fused=True)
     with torch.inference_mode():
         act = cost(lambda: torso(seen), calls=200), cost(lambda: modules(seen), calls=200)
     pieces = {
@@ -128,10 +150,8 @@ def main() -> None:
             cost(lambda: gradient(net, views[index // LENGTH, index % LENGTH]), calls=5),
         ),
         f"torso for {GAMES} observations: calling functions, against modules": act,
-        "Adam step: plain operations, against torch's fused kernel": (
-            cost(lambda: ours.step(flat.gradients, 1e-5)),
-            cost(fused.step),
-        ),
+        "Adam step of small: one kernel, against plain operations": adam("small", 42, 256),
+        "Adam step of nature: one kernel, against plain operations": adam("nature", 84, 512),
         "lay out a batch at 84: rows as numbers into memory that is kept, against pixels": layout(),
         **both("small", 42, 256),
         **both("dqn2013", 84, 256),

@@ -125,7 +125,7 @@ def bench(game: str, seconds: float, *more: str) -> dict[str, Any]:
     return rates
 
 
-def limit(game: str, seconds: float, *more: str) -> float:
+def limit(game: str, *more: str, seconds: float) -> float:
     """Return the limit in steps/s that ``benchmarks/limit.py GAME`` measures.
 
     Raises:

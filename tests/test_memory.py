@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import platform
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,3 +94,39 @@ def test_this_machine_tells() -> None:
     free = available_memory()
     assert free is not None
     assert 2**20 < free < 2**50
+
+
+FAULTS = """
+import resource, sys, threading
+import numpy as np
+from gelada.memory import keep_freed_memory
+
+if sys.argv[1] == "kept":
+    keep_freed_memory()
+
+def pieces():
+    return [np.ones(3 << 20, dtype=np.uint8) for _ in range(30)]
+
+def work():
+    pieces()
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    for _ in range(4):
+        pieces()
+    print(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
+
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+"""Takes and frees 90 MiB on a thread again and again; prints the page faults of that."""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.libc_ver()[0] != "glibc", reason="glibc's")
+def test_what_a_thread_frees_is_kept_for_its_next_use() -> None:
+    faults = {
+        how: int(subprocess.check_output([sys.executable, "-c", FAULTS, how]))
+        for how in ("kept", "given back")
+    }
+    pages = 4 * 30 * (3 << 20) // resource.getpagesize()
+    assert faults["given back"] > pages / 4  # else there is no need of it
+    assert faults["kept"] < pages / 50
