@@ -102,7 +102,7 @@ def memory(experiment: Experiment, net: Network) -> dict[str, float]:
         "parameters": copies(experiment) * vector / MIB,
         "stores": store_bytes(experiment, (height, width)) / MIB,
         "trajectories": ((trajectories + 1) * frames + batch) / MIB,  # one is being played
-        "standardised frames": 2 * seen * batch / MIB,  # as they come, and in blocks
+        "standardised frames": seen * batch / MIB,
         "stacks": shape.learning * observations * seen * net.stack * pixels / MIB,
         "minibatch with gradients": 2 * chunk * sample / MIB,
     }

@@ -121,7 +121,7 @@ class FlatParameters:
         """Scale the gradients to a global norm of at most ``limit``; return the norm before."""
         norm: torch.Tensor = torch.linalg.vector_norm(self.gradients)
         scale = (limit / (norm + 1e-6)).clamp(max=1.0)
-        if norm.is_cuda or scale < 1.0:  # to look at it, a processor need not wait
+        if norm.is_cuda or scale < 1.0:  # a look at a number on a GPU waits for it
             self.gradients.mul_(scale)
         return norm
 
