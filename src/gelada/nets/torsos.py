@@ -157,8 +157,8 @@ class Torso(nn.Module):
 def _in_channels_last(gradient: torch.Tensor) -> torch.Tensor:
     """Return a gradient in the order of the convolutions' outputs.
 
-    From the dense layer it comes in the order of its inputs, and all that is done with both goes
-    number by number then: a tenth of the way back (docs/speed.md).
+    From the dense layer it comes in the order of its inputs, and what is done with both then goes
+    number by number (docs/speed.md).
     """
     return gradient.contiguous(memory_format=torch.channels_last)
 
