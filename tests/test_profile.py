@@ -162,7 +162,7 @@ def test_operators_of_the_last_third_lie_in_their_stages(
     assert homes["actor aten::conv2d"] == {"act"}
     assert homes["learn aten::conv2d"] == {"prepare", "forward"}
     assert homes["learn aten::convolution_backward"] == {"backward"}
-    assert homes["learn aten::addcdiv_"] == {"optimizer step"}
+    assert homes["learn aten::_fused_adam_"] == {"optimizer step"}
 
 
 def test_what_crosses_an_edge_is_cut_off_there() -> None:
