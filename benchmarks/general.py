@@ -194,13 +194,13 @@ def raw_words(words: Sequence[str]) -> tuple[str, ...]:
 def choices(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     """Train with and without each choice in turn; compare the medians."""
     rates: dict[str, dict[str, list[float]]] = {of: {} for of in CHOSEN}
-    for turn, (of, more), (number, (name, program)) in product(
-        range(ROUNDS), CHOSEN.items(), enumerate(PROGRAMS.items())
+    for turn, (place, of), (number, name) in product(
+        range(ROUNDS), enumerate(CHOSEN), enumerate(PROGRAMS)
     ):
-        kind = f"{list(CHOSEN).index(of) + 1}-{number}-{turn + 1}"
+        kind = f"{place + 1}-{number}-{turn + 1}"
         run = scratch / kind
-        words = train_words("pong", cell.seed, run, "--minutes", CHOICE_MINUTES, *more)
-        train(words, run, log, f"{kind}-", program)
+        words = train_words("pong", cell.seed, run, "--minutes", CHOICE_MINUTES, *CHOSEN[of])
+        train(words, run, log, f"{kind}-", PROGRAMS[name])
         rates[of].setdefault(name, []).append(round(steady_rate(read_metrics(run)), 1))
     gains = {
         of: {

@@ -111,17 +111,9 @@ def bench(game: str, seconds: float, *more: str) -> dict[str, Any]:
     Raises:
         RuntimeError: if it fails.
     """
-    done = subprocess.run(
-        [GELADA, "bench", game, "--seconds", f"{seconds:g}", "--json", *more],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=LONGEST,
-        check=False,
+    rates: dict[str, Any] = printed(
+        [GELADA, "bench", game, "--seconds", f"{seconds:g}", "--json", *more]
     )
-    if done.returncode:
-        raise RuntimeError(f"gelada bench: exit code {done.returncode}: {done.stderr.strip()}")
-    rates: dict[str, Any] = json.loads(done.stdout)
     return rates
 
 
@@ -129,14 +121,31 @@ def limit(game: str, *more: str, seconds: float) -> float:
     """Return the limit in steps/s that ``benchmarks/limit.py GAME`` measures.
 
     Raises:
-        CalledProcessError: if it fails.
+        RuntimeError: if it fails.
     """
     script = str(Path(__file__).with_name("limit.py"))
     words = [sys.executable, script, game, "--seconds", f"{seconds:g}", "--json", *more]
+    return float(printed(words)[0]["limit"])
+
+
+def printed(words: Sequence[str]) -> Any:
+    """Return the JSON that a command prints.
+
+    Raises:
+        RuntimeError: if it fails.
+    """
     done = subprocess.run(
-        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONGEST, check=True
+        words,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST,
+        check=False,
     )
-    return float(json.loads(done.stdout)[0]["limit"])
+    if done.returncode:
+        command = " ".join(Path(word).name for word in words[:2])
+        raise RuntimeError(f"{command}: exit code {done.returncode}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
 
 
 def clean(words: Sequence[str], scratch: Path) -> str:

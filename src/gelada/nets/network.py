@@ -88,7 +88,7 @@ class Network(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch stub
 
     def standardise(self, frames: torch.Tensor) -> torch.Tensor:
-        """Return frames uint8[…, H, W] as float32 of the same shape, most of it within -1 … 1."""
+        """Return frames uint8[…, H, W] as float32 of the same shape, -`LIMIT` … `LIMIT`."""
         return torch.sub(frames, self.mean).mul_(self.scale).clamp_(-LIMIT, LIMIT)
 
     def see(self, frames: torch.Tensor) -> torch.Tensor:
