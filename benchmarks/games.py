@@ -10,6 +10,7 @@ from typing import Any
 
 import process
 from gelada.commands.suite import GENERAL
+from gelada.roles.actor import BARREN
 from gelada.scores import normalised, published
 from ledger import Cell, Line, result_of
 from timed import megabytes, settings, train
@@ -19,6 +20,9 @@ GAMES = ("boxing", "freeway", "space_invaders", "seaquest", "qbert", "beam_rider
 MINUTES = 10
 PROTOCOL = "noop"
 EPISODES = 50
+
+BARREN_GAMES = ("freeway",)
+"""Where random play meets no reward, and a result of the general recipe depends on `BARREN` too."""
 
 COLUMNS = {
     "random": "random play",
@@ -44,7 +48,10 @@ class Games:
 
     def cell(self, game: str) -> Cell:
         """Return the cell of one game."""
-        asked = {"game": game, "minutes": MINUTES, "protocol": PROTOCOL, "episodes": EPISODES}
+        asked: dict[str, Any] = {"game": game, "minutes": MINUTES}
+        asked |= {"protocol": PROTOCOL, "episodes": EPISODES}
+        if game in BARREN_GAMES and not self.preset:
+            asked["barren"] = BARREN
         return Cell(
             self.what, 1, settings(self.what, self.preset or GENERAL, **asked), self.measure
         )
