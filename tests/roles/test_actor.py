@@ -71,9 +71,11 @@ class Watching(APPO):
     """APPO that keeps what the network was shown."""
 
     shown: ClassVar[list[torch.Tensor]] = []
+    noises: ClassVar[list[torch.Tensor]] = []
 
     def act(self, net: Any, stacks: torch.Tensor, noise: torch.Tensor) -> Any:
         self.shown.append(stacks.clone())
+        self.noises.append(noise.clone())
         return super().act(net, stacks, noise)
 
 
@@ -122,6 +124,7 @@ class Scene:
         ]
         self.sink: Any = Sink()
         Watching.shown.clear()
+        Watching.noises.clear()
         self.actor = Actor(
             index,
             seed,
@@ -369,3 +372,49 @@ def test_it_says_who_explores_and_after_how_many_steps_of_all() -> None:
         actor.step()
     rounds = [Explore(actor=2, actors=5, steps=1000 + r * B * T * 5) for r in range(3)]
     assert Asking.asked == rounds
+
+
+class Barren(Script):
+    """The script without rewards, but for one at a step."""
+
+    rewarded = 4 * T
+
+    def step(self, actions: Ints) -> Step:
+        step = super().step(actions)
+        step.rewards[:] = [0.0, -1.0 if self.n == self.rewarded else 0.0]
+        return step
+
+
+def kept_noise(rounds: int) -> list[list[bool]]:
+    """Play; return for each trajectory and game whether it kept its noise all the time."""
+    scene = Scene(lambda seeds: Barren(), pace=Pace(None))
+    scene.play(rounds)
+    noises = torch.stack(Watching.noises).view(rounds, T, B, -1)
+    kept: list[list[bool]] = (noises == noises[:, :1]).all(dim=3).all(dim=1).tolist()
+    return kept
+
+
+def test_without_rewards_every_other_game_keeps_its_noise_for_a_trajectory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gelada.roles.actor.BARREN", 2 * T * B)
+    plain, longer = [False, False], [True, False]
+    # two trajectories without a reward; the fourth ends with one; two more without
+    assert kept_noise(8) == [plain] * 2 + [longer] * 2 + [plain] * 2 + [longer] * 2
+
+
+def test_kept_noise_is_drawn_anew_for_each_trajectory_and_games_differ(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gelada.roles.actor.BARREN", 0)
+    Scene(lambda seeds: Barren(), pace=Pace(None)).play(3)
+    first = torch.stack(Watching.noises).view(3, T, B, -1)[:, 0]
+    assert len(first.flatten().unique()) == first.numel()
+
+
+def test_an_algorithm_that_explores_by_itself_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gelada.roles.actor.BARREN", 0)
+    monkeypatch.setattr(Watching, "stochastic", False)
+    assert kept_noise(3) == [[False, False]] * 3

@@ -27,6 +27,9 @@ from gelada.roles.tracker import Tracker
 from gelada.seeding import game_seeds, generator
 from gelada.types import Bools, Bytes, Floats, Game, Ints, Trajectory, Version
 
+BARREN = 2_000
+"""Steps of an actor without any reward after which it explores longer ways (`Actor`)."""
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -45,6 +48,12 @@ class Pace:
 
 class Actor:
     """Plays ``count`` games with a copy of the network; active.
+
+    A policy that draws each action anew gets nowhere where only a long way in one direction is
+    rewarded. So an actor that has met no reward for `BARREN` steps lets every other game keep its
+    noise for a whole trajectory, until it meets one: each of these games then follows a policy
+    that always prefers some action, drawn with the odds of the real one (docs/recipe.md; after
+    the persistence of Dabney et al. 2021, "Temporally-Extended epsilon-Greedy Exploration").
 
     Args:
         index: which actor this is.
@@ -93,6 +102,7 @@ class Actor:
         self._sources, self._replay, self._tracker = sources, replay, tracker
         self._pace = pace
         self._round = 0
+        self._barren = 0  # steps since the last reward
         self._restarts = 0
         self._first: Version | None = None
         self._loaded: Version | None = None
@@ -184,11 +194,7 @@ class Actor:
         terminated: Bools = np.empty((count, length), dtype=np.bool_)
         truncated, forced = np.empty_like(terminated), np.empty_like(terminated)
         scores: list[torch.Tensor] = []
-        noise = self._algorithm.noise(
-            (length, count, games.actions),
-            generator(self._seed, "actor", self._index, version.epoch, self._restarts, self._round),
-            self._explore(),
-        ).unbind()
+        noise = self._noise((length, count, games.actions), version).unbind()
         finished: list[Game] = []
         for t in range(length):
             with clock("act"):
@@ -207,6 +213,7 @@ class Actor:
                     for b in np.flatnonzero(step.over):
                         ring[b, t + 1 : t + depth] = self._black
                 finished += self._finish(step.rewards, step.over)
+        self._barren = 0 if rewards.any() else self._barren + rewards.size
         self._frames = frames[:, length:]
         self._ages = ages[:, length]
         with clock("act"):
@@ -228,6 +235,15 @@ class Actor:
             state=np.zeros((count, 0), dtype=np.float32),
         )
         return trajectory, finished
+
+    def _noise(self, shape: tuple[int, int, int], version: Version) -> torch.Tensor:
+        """Return the randomness of a trajectory's actions, float32[T, B, A]."""
+        numbers = (self._index, version.epoch, self._restarts, self._round)
+        random = generator(self._seed, "actor", *numbers)
+        noise = self._algorithm.noise(shape, random, self._explore())
+        if self._barren >= BARREN and self._algorithm.stochastic:
+            noise[:, ::2] = noise[:1, ::2]
+        return noise
 
     def _explore(self) -> Explore:
         """Return who explores, and when: as if all actors had played as long as this one."""
