@@ -59,6 +59,17 @@ def hit(run: Run, how: str, whom: str, others: int = 0) -> dict[str, Any]:
     return lost
 
 
+ENDLESS = ("--until-score", 2, "--steps", 10_000_000)
+"""A run that could end by its rule might do so just while one of its processes is frozen."""
+
+
+def stop_when_learned(run: Run) -> None:
+    """Wait until the run has learned, and stop it."""
+    run.wait(lambda: run.best() >= 0.9)
+    run.process.send_signal(signal.SIGINT)
+    assert run.end()[0] == 130
+
+
 def assert_learned(run: Run) -> dict[str, Any]:
     """The run ends by itself and has learned; return its one JSON object."""
     code, out, _ = run.end()
@@ -80,7 +91,7 @@ def assert_named(run: Run, lost: dict[str, Any]) -> None:
 
 
 def test_a_run_outlives_its_workers_and_a_driver_that_was_frozen(begin: Begin) -> None:
-    run = begin("dba3c-catch")
+    run = begin("dba3c-catch", *ENDLESS)
     killed = hit(run, "SIGKILL", "worker")
     frozen = hit(run, "SIGSTOP", "worker")
     assert "is gone" in killed["why"]
@@ -89,7 +100,7 @@ def test_a_run_outlives_its_workers_and_a_driver_that_was_frozen(begin: Begin) -
     driver.suspend()
     time.sleep(5)  # longer than a process may be silent
     driver.resume()
-    assert_learned(run)
+    stop_when_learned(run)
     lost = run.events("lost")
     assert [event["process"] for event in lost] == [killed["process"], frozen["process"]]
     assert run.events("restored") == []
@@ -117,8 +128,7 @@ def assert_restored(run: Run, count: int) -> None:
 def test_a_lost_server_or_learner_takes_all_back_to_the_newest_checkpoint(
     begin: Begin, game: str, whom: str, others: int
 ) -> None:
-    endless = ("--until-score", 2) if game == "catch" else ()  # it learns faster than it is hit
-    run = begin(game, *endless)
+    run = begin(game, *ENDLESS)
     for number, how in enumerate(("SIGKILL", "SIGSTOP")):
         lost = hit(run, how, whom)
         (restored,) = run.events("restored")[number:]
@@ -126,18 +136,14 @@ def test_a_lost_server_or_learner_takes_all_back_to_the_newest_checkpoint(
         assert lost["why"]
     if game == "catch":
         assert_named(run, hit(run, "SIGKILL", "worker"))  # and a remote actor alone
-        run.wait(lambda: run.best() >= 0.9)
-        run.process.send_signal(signal.SIGINT)
-        assert run.end()[0] == 130
-    else:
-        assert_learned(run)
+    stop_when_learned(run)
     assert len(run.events("lost")) == (3 if game == "catch" else 2)
     assert_restored(run, 2)
 
 
 def test_a_lost_store_takes_all_back_and_an_actor_or_learner_comes_back_alone(begin: Begin) -> None:
     apart = ("--bundles", 0, "--learners", 2, "--actors", 2, "--stores", 2)
-    run = begin("gorila-catch", *apart, "--until-score", 2)
+    run = begin("gorila-catch", *apart, *ENDLESS)
     for whom in ("actor", "learner"):
         lost = hit(run, "SIGKILL", whom)
         assert lost["what"].startswith(whom)
@@ -149,16 +155,14 @@ def test_a_lost_store_takes_all_back_and_an_actor_or_learner_comes_back_alone(be
     assert 0 < restored["lost_experience"] <= 2 * PRESETS["gorila-catch"].memory.capacity
     kept = f"all stores begin empty: they kept {restored['lost_experience']:,} steps"
     assert run.log.count(kept) == 1
-    run.wait(lambda: run.best() >= 0.9)
-    run.process.send_signal(signal.SIGINT)
-    assert run.end()[0] == 130
+    stop_when_learned(run)
     assert_restored(run, 1)
 
 
 def test_what_only_answers_may_be_lost_often_while_others_work(begin: Begin) -> None:
     from gelada.place.ray.place import TRIES
 
-    run = begin("catch", "--until-score", 2)
+    run = begin("catch", *ENDLESS)
     for _ in range(TRIES + 2):
         assert hit(run, "SIGKILL", "tracker")["kind"] == "tracker"
     run.process.send_signal(signal.SIGINT)
@@ -198,7 +202,7 @@ def assert_closed(run: Run, folder: Path) -> None:
 def test_a_dead_driver_leaves_nothing_and_a_resumed_run_can_be_stopped_and_resumed(
     begin: Begin, tmp_path: Path
 ) -> None:
-    run = begin("dba3c-catch", "--minutes", 5, "--until-score", 2)
+    run = begin("dba3c-catch", "--minutes", 5, *ENDLESS)
     run.wait(lambda: run.version() > 0)
     assert_closed(run, tmp_path / "other")
     assert len(run.family) > 5
