@@ -105,11 +105,12 @@ class Run:
         """Return the version of its newest checkpoint (0: there is none)."""
         return max((about["version"] for about in complete(self.path)), default=0)
 
-    def best(self) -> float:
-        """Return the best mean score so far (0: there is none)."""
+    def plays_well(self) -> bool:
+        """Say whether its newest mean score is good, and its best one."""
         path = self.path / "metrics.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
-        return (lines and json.loads(lines[-1])["best"]) or 0.0
+        newest = json.loads(lines[-1]) if lines else {}
+        return min(newest.get("score") or 0.0, newest.get("best") or 0.0) >= 0.9
 
     def look(self) -> None:
         """Note the processes that it has now."""
