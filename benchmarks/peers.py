@@ -2,7 +2,8 @@
 
     python benchmarks/peers.py                     all peers, 3 pairs of runs each, on Pong
     python benchmarks/peers.py --peer sb3-ppo      only this one (may be repeated)
-    python benchmarks/peers.py --score 18          each peer once, alone: when Pong's games reach it
+    python benchmarks/peers.py --score 18          each, alone: when Pong's games reach it
+    python benchmarks/peers.py --score 18 --peer gelada    the same for ours, seeds 1 to 5
     python benchmarks/peers.py --list              what is run, and what is installed
     python benchmarks/peers.py --install-only      make their environments under .peers/
     python benchmarks/peers.py summary             the table of medians
@@ -26,7 +27,7 @@ from statistics import median
 sys.path.append(str(Path(__file__).resolve().parent / "peers"))
 
 from known import MODES, PEERS, Peer
-from matches import beginning, match, run_ours, run_theirs
+from matches import Side, beginning, learn_ours, match, run_ours, run_theirs
 from venvs import CACHE, Failed, install
 
 from gelada.config import describe_machine
@@ -38,6 +39,12 @@ from table import markdown
 
 SCORE = "score"
 """The mode of a line about one run, alone, of a peer with its own recipe until it has a score."""
+
+OURS = "gelada"
+"""Ours in the place of a peer: in the mode `SCORE` only."""
+
+SEEDS = (1, 2, 3, 4, 5)
+"""Of ours in the mode `SCORE`: those that no setting was chosen with."""
 
 RESULTS = Path(__file__).resolve().parent / "results" / "peers.jsonl"
 
@@ -54,6 +61,8 @@ def main(args: Sequence[str] | None = None) -> int:
         print("\n".join(listed(chosen, flags.game)))
         return 0
     done = [measure(peer, flags, book) for peer in chosen]  # all of them, whatever fails
+    if flags.score is not None and OURS in (flags.peer or [OURS]):
+        done.append(measure_ours(flags, book))
     return 0 if all(done) else 1
 
 
@@ -63,11 +72,11 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("command", nargs="?", choices=("measure", "summary"), default="measure")
-    parser.add_argument("--peer", action="append", choices=[peer.name for peer in PEERS])
+    parser.add_argument("--peer", action="append", choices=[*(peer.name for peer in PEERS), OURS])
     parser.add_argument("--game", type=game, default="pong")
     parser.add_argument("--pairs", type=int, default=3, help="of runs (default: 3)")
     parser.add_argument("--seconds", type=float, help="of each run (60; with --score 3600)")
-    parser.add_argument("--score", type=float, help="train each peer once, until it has this score")
+    parser.add_argument("--score", type=float, help="train each, until it has this score")
     parser.add_argument("--list", action="store_true", help="say what is run, measure nothing")
     parser.add_argument("--install-only", action="store_true")
     flags = parser.parse_args(args)
@@ -75,6 +84,8 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
         flags.seconds = 60.0 if flags.score is None else 3600.0
     if flags.score is not None and flags.game != "pong":
         parser.error(f"--score: a peer's training games in {flags.game} are not whole games")
+    if flags.score is None and OURS in (flags.peer or []):
+        parser.error(f"--peer {OURS}: ours is beside each of the others; only with --score")
     if flags.pairs < 1 or not 10 <= flags.seconds <= 3600:
         parser.error("--pairs must be at least 1 and --seconds from 10 to 3600")
     return flags
@@ -92,13 +103,11 @@ def game(name: str) -> str:
 
 
 def measure(peer: Peer, flags: argparse.Namespace, book: Ledger) -> bool:
-    """Install a peer and run both matches; say whether all went well."""
+    """Install a peer and run both matches, or train it; say whether all went well."""
     about = {"peer": peer.name, "game": flags.game}
 
     def record(mode: str, line: Line) -> None:
-        whole = {**about, "mode": mode, **line, "note": note(peer, mode)}
-        book.append({**whole, "machine": describe_machine()})
-        print(told(whole), flush=True)
+        keep(book, {**about, "mode": mode}, {**line, "note": note(peer, mode)})
 
     try:
         python = install(peer.venv)
@@ -109,7 +118,8 @@ def measure(peer: Peer, flags: argparse.Namespace, book: Ledger) -> bool:
         print(f"{peer.name}: installed", flush=True)
         return True
     if flags.score is not None:
-        return learn(python, peer, flags, partial(record, SCORE))
+        own = partial(run_theirs, python, peer, "own", flags.game, flags.seconds, flags.score)
+        return learn(own, partial(record, SCORE))
     good = True
     for mode in MODES:
         ours = partial(run_ours, GELADA, flags.game, peer.our_flags(mode), flags.seconds)
@@ -118,18 +128,32 @@ def measure(peer: Peer, flags: argparse.Namespace, book: Ledger) -> bool:
     return good
 
 
-def learn(
-    python: str, peer: Peer, flags: argparse.Namespace, record: Callable[[Line], None]
-) -> bool:
-    """Train a peer with its own recipe until its games reach the score; say whether it ran."""
+def measure_ours(flags: argparse.Namespace, book: Ledger) -> bool:
+    """Train ours with each of the `SEEDS` until it has the score; say whether all went well."""
+    good = True
+    for seed in SEEDS:
+        about = {"peer": OURS, "game": flags.game, "mode": SCORE, "seed": seed}
+        run = partial(learn_ours, GELADA, flags.game, seed, flags.seconds, flags.score)
+        good &= learn(run, partial(keep, book, about))
+    return good
+
+
+def learn(run: Side, record: Callable[[Line], None]) -> bool:
+    """Train one until its games reach the score; say whether it ran."""
     about = beginning()
     try:
-        did = run_theirs(python, peer, "own", flags.game, flags.seconds, flags.score)
+        did = run()
     except Failed as failed:
         record({**about, "stage": failed.stage, "failed": failed.line})
         return False
     record({**about, "theirs": did})
     return True
+
+
+def keep(book: Ledger, about: Line, line: Line) -> None:
+    """Write down what was run and how it went, and tell it."""
+    book.append({**about, **line, "machine": describe_machine()})
+    print(told({**about, **line}), flush=True)
 
 
 def note(peer: Peer, mode: str) -> str:
@@ -143,6 +167,7 @@ def told(line: Line) -> str:
     if "failed" in line:
         return f"{what}: failed ({line['stage']}): {line['failed']}"
     if line["mode"] == SCORE:
+        what += f", seed {line['seed']}" if "seed" in line else ""
         return f"{what}: {when(line['theirs'])}"
     ours, theirs = (line[side]["steps_per_s"] for side in ("ours", "theirs"))
     return f"{what}, pair {line['pair']}: {ours:.0f} / {theirs:.0f} steps/s = {line['ratio']:.2f}"
@@ -200,18 +225,19 @@ def pairs_in(lines: Sequence[Line]) -> dict[tuple[str, ...], list[Line]]:
 
 
 def scores(lines: Sequence[Line]) -> list[str]:
-    """Return the lines of a Markdown table: when each peer reached its score, the newest try."""
-    newest = {line["peer"]: line for line in lines if line["mode"] == SCORE}
+    """Return the lines of a Markdown table: when each reached its score, the newest try."""
+    tries = [line for line in lines if line["mode"] == SCORE]
+    newest = {(line["peer"], line.get("seed")): line for line in tries}
     rows = [
         [line["game"], line["peer"], f"failed ({line['stage']}): {line['failed']}", ""]
         if "failed" in line
         else [
             line["game"],
-            f"{name} {line['theirs']['version']}",
+            f"{name} {line['theirs']['version']}" + (f", seed {seed}" if seed else ""),
             f"{line['theirs']['score']:g}: {when(line['theirs'])}",
             f"{line['theirs']['steps_per_s']:,.0f}",
         ]
-        for name, line in newest.items()
+        for (name, seed), line in newest.items()
     ]
     head = ["game", "peer, its own recipe", "score", "steps/s"]
     return ["", *markdown(head, rows)] if rows else []

@@ -150,7 +150,7 @@ def test_peers_are_trained_alone_until_they_have_a_score(
     monkeypatch.setattr(peers, "RESULTS", tmp_path / "peers.jsonl")
     monkeypatch.setattr(peers, "install", lambda venv: "python")
     monkeypatch.setattr(peers, "run_theirs", run_theirs)
-    monkeypatch.setattr(peers, "run_ours", None)  # ours is in the ledger
+    monkeypatch.setattr(peers, "learn_ours", None)  # was not asked for
     words = ["--peer", "sb3-a2c", "--peer", "sb3-ppo", "--score", "18"]
     assert peers.main(words) == 1
     assert ran == [(name, "own", "pong", 3600.0, 18.0) for name in ("sb3-a2c", "sb3-ppo")]
@@ -282,25 +282,78 @@ def test_a_script_is_told_game_and_seconds_and_sees_nothing_of_ours(
     assert line["network"][0] == ["--algorithm", "a", "--game", "Pong", "--seconds", "60"]
 
 
-def test_ours_is_the_rate_of_the_steady_part(tmp_path: Path) -> None:
+def a_training(folder: Path, lines: Sequence[dict[str, Any]]) -> str:
+    """Return a program that writes metrics as a training of ours does, at once."""
     program = written(
-        tmp_path / "gelada",
+        folder / "gelada",
         f"#!{sys.executable}\n"
         "import json, pathlib, sys\n"
         "words = sys.argv[1:]\n"
         "run = pathlib.Path(words[words.index('--out') + 1])\n"
         "run.mkdir()\n"
-        "points = [(5, 1_000), (6, 9_000), (8, 10_000), (12, 18_000), (15, 24_000)]\n"
-        "lines = [json.dumps({'seconds': s, 'steps': n}) for s, n in points]\n"
+        f"lines = {[json.dumps(line) for line in lines]!r}\n"
         "(run / 'metrics.jsonl').write_text('\\n'.join(lines))\n"
         "about = {'about': {'precision': 'bfloat16'}}\n"
         "(run / 'config.json').write_text(json.dumps(about))\n",
     )
     program.chmod(0o755)
-    line = matches.run_ours(str(program), "pong", ("--passes", "4"), 90.0)
+    return str(program)
+
+
+POINTS = [(5, 1_000), (6, 9_000), (8, 10_000), (12, 18_000), (15, 24_000)]
+"""Seconds and steps of a training."""
+
+
+def test_ours_is_the_rate_of_the_steady_part(tmp_path: Path) -> None:
+    program = a_training(tmp_path, [{"seconds": s, "steps": n} for s, n in POINTS])
+    line = matches.run_ours(program, "pong", ("--passes", "4"), 90.0)
     assert (line["steps"], line["seconds"], line["steps_per_s"]) == (14_000, 7.0, 2_000.0)
     assert line["precision"] == "bfloat16"
     assert line["command"] == "gelada train pong --passes 4 --no-finish --minutes 1.75"
+
+
+def test_ours_has_a_score_once_fifty_games_have(tmp_path: Path) -> None:
+    # a game or two may have the score at first; `best` waits for 50
+    means = [(None, None), (19.0, None), (-20.0, -20.0), (18.0, 18.0), (17.0, 18.0)]
+    lines = [
+        {"seconds": s, "steps": n, "score": score, "best": best}
+        for (s, n), (score, best) in zip(POINTS, means, strict=True)
+    ]
+    line = matches.learn_ours(a_training(tmp_path, lines), "pong", 3, 3600.0, 18.0)
+    assert line["reached"] == {"seconds": 12, "steps": 18_000}
+    assert (line["score"], line["within"], line["last"]) == (18.0, 3600.0, 17.0)
+    assert line["curve"] == [[6, 9_000, 19.0]]  # a point a minute
+    assert line["steps_per_s"] == 2_000.0
+    words = "--seed 3 --until-score 18 --steps 100000000 --no-finish --minutes 60"
+    assert line["command"] == f"gelada train pong {words}"
+    line = matches.learn_ours(a_training(tmp_path, lines), "pong", 3, 3600.0, 18.5)
+    assert line["reached"] == {"seconds": None, "steps": None}
+
+
+def test_ours_is_trained_with_the_seeds_of_the_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def learn_ours(_gelada: str, game: str, seed: int, seconds: float, score: float) -> Any:
+        assert (game, seconds, score) == ("pong", 3600.0, 18.0)
+        if seed == 4:
+            raise venvs.Failed("ours", "exit code 3: diverged")
+        reached = {"seconds": 60.0 * seed, "steps": 1_000}
+        asked = {"score": score, "within": seconds, "last": 18.1}
+        return {"version": "0", "steps_per_s": 3_000.0, "reached": reached, **asked}
+
+    monkeypatch.setattr(peers, "RESULTS", tmp_path / "peers.jsonl")
+    monkeypatch.setattr(peers, "install", None)
+    monkeypatch.setattr(peers, "learn_ours", learn_ours)
+    assert peers.main(["--peer", "gelada", "--score", "18"]) == 1
+    assert "gelada score, seed 5: 5.0 min, 1,000 steps" in capsys.readouterr().out
+    assert peers.main(["summary"]) == 0
+    assert capsys.readouterr().out.splitlines()[-5:] == [
+        "| pong | gelada 0, seed 1 | 18: 1.0 min, 1,000 steps | 3,000 |",
+        "| pong | gelada 0, seed 2 | 18: 2.0 min, 1,000 steps | 3,000 |",
+        "| pong | gelada 0, seed 3 | 18: 3.0 min, 1,000 steps | 3,000 |",
+        "| pong | gelada | failed (ours): exit code 3: diverged |  |",
+        "| pong | gelada 0, seed 5 | 18: 5.0 min, 1,000 steps | 3,000 |",
+    ]
 
 
 def test_a_training_of_ours_that_fails_is_no_figure_either(tmp_path: Path) -> None:
@@ -524,6 +577,7 @@ def test_a_failed_installation_leaves_nothing_and_says_why(tmp_path: Path) -> No
         (["--game", "catch"], "name an Atari game"),
         (["--pairs", "0"], "--pairs must be at least 1"),
         (["--seconds", "1"], "--seconds from 10"),
+        (["--peer", "gelada"], "ours is beside each of the others; only with --score"),
         (["--score", "18", "--game", "breakout"], "training games in breakout are not whole games"),
     ],
 )

@@ -12,10 +12,11 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from counting import FIELDS, steady
+from counting import FIELDS, about_score, steady
 from known import Peer
 from venvs import HERE, Failed, last_line
 
@@ -65,9 +66,47 @@ def run_ours(gelada: str, game: str, flags: Sequence[str], seconds: float) -> Li
     Raises:
         Failed: if the training fails.
     """
+    did, _ = train(gelada, [game, *flags], START + seconds)
+    return did
+
+
+def learn_ours(gelada: str, game: str, seed: int, seconds: float, score: float) -> Line:
+    """Train with the default recipe until its last 50 games have a score; return the line of it.
+
+    The seconds are those since the start of the command. The rate is that of the steady part.
+
+    Raises:
+        Failed: if the training fails.
+    """
+    # more steps than the time is enough for: they decide nothing but the end
+    words = [game, "--seed", str(seed), "--until-score", f"{score:g}", "--steps", str(10**8)]
+    did, metrics = train(gelada, words, seconds)
+    means = [
+        (line["seconds"], line["steps"], line["score"])
+        for line in metrics
+        if line["score"] is not None
+    ]
+    there = (
+        (line["seconds"], line["steps"])
+        for line in metrics
+        if line["best"] is not None and line["best"] >= score  # the best mean of 50 games
+    )
+    return {
+        "version": version("gelada-rl"),
+        **did,
+        **about_score(score, seconds, means, next(there, None)),
+    }
+
+
+def train(gelada: str, words: Sequence[str], seconds: float) -> tuple[Line, list[Line]]:
+    """Train for so many seconds at most; return command, precision, rate, and all metrics.
+
+    Raises:
+        Failed: if the training fails.
+    """
+    words = ["train", *words, "--no-finish", "--minutes", f"{seconds / 60:.6g}"]
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
-        words = ["train", game, *flags, "--no-finish", "--minutes", f"{(START + seconds) / 60:.6g}"]
         environment = dict(os.environ)
         execute([gelada, *words, "--out", str(run)], "ours", seconds, scratch, environment)
         try:
@@ -79,7 +118,7 @@ def run_ours(gelada: str, game: str, flags: Sequence[str], seconds: float) -> Li
         except (OSError, ValueError, KeyError) as error:
             raise Failed("ours", str(error)) from None
     command = " ".join(["gelada", *words])
-    return {"command": command, "precision": precision, **rate.as_dict()}
+    return {"command": command, "precision": precision, **rate.as_dict()}, metrics
 
 
 def run_theirs(

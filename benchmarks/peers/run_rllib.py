@@ -27,7 +27,6 @@ from typing import Any
 import ale_py
 import gymnasium
 import ray
-from counting import GAMES as GAMES_OF_A_SCORE
 from counting import Counts, parser, report, steady
 from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.connectors.env_to_module.frame_stacking import FrameStackingEnvToModule
@@ -46,6 +45,19 @@ ABOUT = {
     "own": ("16, 32, 64, 128 filters 4x4/2 padded, 256 units for policy and value each", 64),
     "nature": ("Nature convolutions, 256 units for policy and value each", 84),
 }
+
+
+RETURNS = "returns"
+"""The metric that holds the return of each game that ended since the last result. RLlib's own mean
+is of these games only, however few, and not a number where none ended."""
+
+
+def keep_return(
+    *, episode: Any, prev_episode_chunks: Any, metrics_logger: Any, **_others: Any
+) -> None:
+    """Note the return of a game that ended, of which RLlib has sent off parts before."""
+    whole = sum(part.get_return() for part in (*prev_episode_chunks, episode))
+    metrics_logger.log_value(RETURNS, float(whole), reduce="item_series")
 
 
 def make(game: str, network: str, runners: int) -> Any:
@@ -93,7 +105,8 @@ def make(game: str, network: str, runners: int) -> Any:
                 head_fcnet_hiddens=[256],
             )
         )
-        .reporting(min_time_s_per_iteration=2, metrics_num_episodes_for_smoothing=GAMES_OF_A_SCORE)
+        .callbacks(on_episode_end=keep_return)
+        .reporting(min_time_s_per_iteration=2)
     )
     return config.build_algo()
 
@@ -107,6 +120,7 @@ def main() -> None:
     ray.init(num_cpus=runners + 2, include_dashboard=False, logging_level="error")
     algorithm = make(chosen.game, chosen.network, runners)
     learned, sampled, trained = (Counts(chosen.seconds, chosen.score) for _ in range(3))
+    ended: list[float] = []
     enough = False
     while not enough:
         result = algorithm.train()
@@ -115,9 +129,8 @@ def main() -> None:
         used = int(learners.get("num_env_steps_trained_lifetime", 0))
         sampled.see(acted)
         trained.see(used)
-        games = int(result["env_runners"].get("num_episodes_lifetime", 0))
-        mean = result["env_runners"].get("episode_return_mean", 0.0)  # of the newest
-        enough = learned.see(min(acted, used), [mean] * min(games, GAMES_OF_A_SCORE))
+        ended += result["env_runners"].get(RETURNS, [])
+        enough = learned.see(min(acted, used), ended)
     algorithm.stop()
     ray.shutdown()
     name, side = ABOUT[chosen.network]
