@@ -129,7 +129,8 @@ def main() -> None:
         used = int(learners.get("num_env_steps_trained_lifetime", 0))
         sampled.see(acted)
         trained.see(used)
-        ended += result["env_runners"].get(RETURNS, [])
+        more = result["env_runners"].get(RETURNS, [])
+        ended += more if isinstance(more, list) else [more]  # one game's comes without its list
         enough = learned.see(min(acted, used), ended)
     algorithm.stop()
     ray.shutdown()
