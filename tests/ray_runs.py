@@ -105,10 +105,14 @@ class Run:
         """Return the version of its newest checkpoint (0: there is none)."""
         return max((about["version"] for about in complete(self.path)), default=0)
 
+    def metrics(self) -> list[str]:
+        """Return the lines of its metrics until now."""
+        path = self.path / "metrics.jsonl"
+        return path.read_text().splitlines() if path.exists() else []
+
     def plays_well(self) -> bool:
         """Say whether its newest mean score is good, and its best one."""
-        path = self.path / "metrics.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
+        lines = self.metrics()
         newest = json.loads(lines[-1]) if lines else {}
         return min(newest.get("score") or 0.0, newest.get("best") or 0.0) >= 0.9
 
