@@ -70,9 +70,12 @@ def assert_learned(run: Run, code: int = 0, why: str = "by its rule") -> dict[st
     summary: dict[str, Any] = json.loads(out)  # one object, and nothing else on stdout
     assert summary["stopped"] == why
     assert summary["best"] >= 0.9  # the rule held; the score is of games after that
-    if not code:
+    unkept = summary["steps"] - load(run.path).checkpoint.steps
+    if code:
+        assert 0 <= unkept < 1_000  # a worker that is stopped may hold a batch that counts already
+    else:
         assert summary["score"] >= 0.75
-    assert load(run.path).checkpoint.steps == summary["steps"]
+        assert unkept == 0
     return summary
 
 
