@@ -132,6 +132,8 @@ def _train(
     """Train, then finish; a signal ends either in good order."""
     result = _learn(wanted, folder, name, printer, interrupts)
     status, stopped = result.status, bool(interrupts.signal)
+    if stopped and _has_checkpoint(folder):  # half an update counts already, but cannot be kept
+        status.steps = newest_checkpoint(folder / "checkpoints")[1].steps
     summary: dict[str, Any] = {
         "folder": str(folder),
         "stopped": interrupts.name if stopped else "by its rule",
