@@ -404,7 +404,10 @@ def test_eval_prints_one_object_and_takes_one_checkpoint(
     assert "compare" not in shown
 
 
-def test_ctrl_c_in_an_evaluation_keeps_and_saves_the_games_that_are_over(
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_evaluation_keeps_and_saves_the_games_that_are_over(
+    number: signal.Signals,
+    code: int,
     trained: tuple[Path, object, str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -417,16 +420,18 @@ def test_ctrl_c_in_an_evaluation_keeps_and_saves_the_games_that_are_over(
     def interrupting(*_: object) -> Iterator[Callable[[float, float], None]]:
         def bar(done: float, _: float) -> None:
             if done >= 20:
-                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(number)
 
         yield bar
+        signal.raise_signal(number)  # pressed again while the games are collected
 
     monkeypatch.setattr(Printer, "progress", interrupting)
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & ignores it
+    usual = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
-        assert run(["eval", str(folder), "--episodes", "1000000"]) == 130
+        assert run(["eval", str(folder), "--episodes", "1000000"]) == code
     finally:
-        signal.signal(signal.SIGINT, usual)
+        for each, handler in usual.items():
+            signal.signal(each, handler)
     said = capsys.readouterr().out
     path = complete.with_stem(f"{complete.stem}-interrupted")
     assert f"saved in {path}" in said

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from gelada.commands.interrupts import Interrupts
 from gelada.commands.parsing import at_least, check_run, parse, print_json
 from gelada.errors import GeladaError
 
@@ -47,7 +48,12 @@ class Eval:
 
 
 def main(args: Sequence[str]) -> int:
-    """Run the command; return its exit code: 130 if Ctrl-C ended it early."""
+    """Run the command; return its exit code: 130 or 143 if Ctrl-C or SIGTERM ended it early."""
+    with Interrupts() as interrupts:
+        return _evaluate(args, interrupts)
+
+
+def _evaluate(args: Sequence[str], interrupts: Interrupts) -> int:
     flags = parse(Eval, "eval", args)
     if flags.episodes is not None:
         at_least("--episodes", flags.episodes, 1)
@@ -67,6 +73,7 @@ def main(args: Sequence[str]) -> int:
         evaluation = evaluate(
             agent, flags.protocol, flags.episodes, flags.policy, flags.seed, bar, starts
         )
+    interrupts.gentle = True  # what was played is saved and said, whatever is pressed now
     if evaluation.games:
         printer.line(f"saved in {evaluation.save(flags.run)}")
     for line in evaluation.lines():
@@ -80,7 +87,7 @@ def main(args: Sequence[str]) -> int:
     if flags.json:
         published: dict[str, Any] = {"compare": [row._asdict() for row in rows]}
         print_json(evaluation.as_dict() | (published if flags.compare else {}))
-    return 130 if evaluation.interrupted else 0
+    return interrupts.exit_code if evaluation.interrupted else 0
 
 
 def table_of(evaluation: Evaluation, rows: Sequence[Published]) -> Table:
