@@ -16,8 +16,8 @@ import dba3c
 import general
 import gorila
 import process
-from gelada.checkpoint import newest_checkpoint, read_checkpoint
-from gelada.presets import preset
+from gelada.core.checkpoint import newest_checkpoint, read_checkpoint
+from gelada.training.presets import preset
 from ledger import Cell, differences, steady_rate
 from timed import (
     BENCH_SECONDS,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import process
-from gelada.commands.suite import GENERAL
+from gelada.cli.suite import GENERAL
+from gelada.evaluation.scores import normalised, published
 from gelada.roles.actor import BARREN
-from gelada.scores import normalised, published
 from ledger import Cell, Line, result_of
 from timed import megabytes, settings, train
 

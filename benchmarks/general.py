@@ -14,9 +14,9 @@ from typing import Any
 
 import process
 from games import HEAD, Games
-from gelada.checkpoint import list_checkpoints
-from gelada.presets import preset
-from gelada.scores import published
+from gelada.core.checkpoint import list_checkpoints
+from gelada.evaluation.scores import published
+from gelada.training.presets import preset
 from ledger import LEDGER, RUNS, Cell, Ledger, Line, finished, result_of, steady_rate
 from table import listed, markdown, rows_of
 from timed import (
@@ -53,16 +53,16 @@ ROUNDS = 3
 
 def instead(line: str) -> tuple[str, ...]:
     """Return the words that start gelada after a line of Python."""
-    modules = "import sys, gelada.memory, gelada.priority"
-    main = "from gelada.cli import main; sys.exit(main())"
+    modules = "import sys, gelada.runtime.system, gelada.runtime.system"
+    main = "from gelada.cli.main import main; sys.exit(main())"
     return (sys.executable, "-c", f"{modules}; {line}; {main}")
 
 
 AS_IT_IS = "as it is"
 PROGRAMS = {
     AS_IT_IS: (process.GELADA,),
-    "actors no nicer than learners": instead("gelada.priority.ACTORS = 0"),
-    "freed memory goes back to the system": instead("gelada.memory.KEPT = ()"),
+    "actors no nicer than learners": instead("gelada.runtime.system.ACTORS = 0"),
+    "freed memory goes back to the system": instead("gelada.runtime.system.KEPT = ()"),
 }
 CHOSEN = {"Pong, the recipe": (), "Pong, Nature network, 84x84": NATURE}
 CHOICE_MINUTES = "0.75"
@@ -122,8 +122,8 @@ def learn(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG0
 
 def score(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG001 - a cell's form
     """Play 50 fresh full games with the newest checkpoint of each of `MINUTES`."""
-    from gelada.agent import load
-    from gelada.roles.evaluator import evaluate
+    from gelada.evaluation.agent import load
+    from gelada.evaluation.evaluator import evaluate
 
     trained = train_cell()
     line = finished(Ledger(LEDGER).of(trained))

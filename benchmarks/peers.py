@@ -30,9 +30,9 @@ from known import MODES, PEERS, Peer
 from matches import Side, beginning, learn_ours, match, run_ours, run_theirs
 from venvs import CACHE, Failed, install
 
-from gelada.config import describe_machine
+from gelada.core.errors import GeladaError
 from gelada.envs.names import parse_game
-from gelada.errors import GeladaError
+from gelada.runtime.system import describe_machine
 from ledger import Ledger, Line
 from process import GELADA
 from table import markdown

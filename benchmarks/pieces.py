@@ -17,17 +17,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from gelada.config import describe_machine
-from gelada.envs.stacking import all_stacks
+from gelada.core.types import Version
 from gelada.nets import torsos
 from gelada.nets.network import InputStatistics, Network
+from gelada.nets.observations import AT_ONCE, Windows, all_stacks
 from gelada.nets.torsos import in_blocks
-from gelada.nets.windows import AT_ONCE, Windows
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import Adam, OptimizerSettings
-from gelada.presets import preset
-from gelada.start import Start, make_network
-from gelada.types import Version
+from gelada.runtime.system import describe_machine
+from gelada.training.presets import preset
+from gelada.training.start import Start, make_network
 
 WINDOWS, LENGTH, MINIBATCH, GAMES = 16, 64, 256, 8
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from algorithms import gorila_details, gorila_table
 from cells import SEEDS, all_cells
-from gelada.config import describe_machine
+from gelada.runtime.system import describe_machine
 from general import general_details, general_table
 from ledger import LEDGER, Cell, Ledger, Line, finished, missing, state
 from peers import RESULTS as PEERS

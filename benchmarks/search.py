@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from cells import SEEDS
-from gelada.config import describe_machine
-from gelada.presets import preset
+from gelada.runtime.system import describe_machine
+from gelada.training.presets import preset
 from process import GELADA
 
 FILE = Path(__file__).resolve().parent / "results" / "recipe-search.jsonl"

@@ -39,10 +39,10 @@ def gelada(mode: str, transitions: int) -> Pair:
     """Return Gelada's store; steps are windows of length 1."""
     import torch
 
-    from gelada.roles.limiter import MinimumSize
-    from gelada.roles.priorities import Prioritized, Uniform
-    from gelada.roles.store import Store
-    from gelada.types import Trajectory, Version
+    from gelada.core.types import Trajectory, Version
+    from gelada.roles.replay.buffer import Store
+    from gelada.roles.replay.rate_limiter import MinimumSize
+    from gelada.roles.replay.sampling import Prioritized, Uniform
 
     torch.set_num_threads(1)
     select = Uniform() if mode == "uniform" else Prioritized(ALPHA, BETA)

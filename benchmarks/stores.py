@@ -118,7 +118,7 @@ def measure(
 
 def speed(args: argparse.Namespace) -> int:
     """Measure all in turn; return the exit code."""
-    from gelada.config import describe_machine
+    from gelada.runtime.system import describe_machine
 
     lines, machine = [], describe_machine()
     for number in range(args.rounds):
@@ -138,13 +138,13 @@ def ratio(args: argparse.Namespace) -> int:
     """Count samples per insert over 100,000 inserts, with threads that wait for one another."""
     import numpy as np
 
-    from gelada.config import describe_machine
-    from gelada.errors import Closed
-    from gelada.roles.limiter import SamplesPerInsert
-    from gelada.roles.priorities import Prioritized
-    from gelada.roles.store import Store
-    from gelada.roles.stores import Stores
-    from gelada.types import Trajectory, Version
+    from gelada.core.errors import Closed
+    from gelada.core.types import Trajectory, Version
+    from gelada.roles.replay.buffer import Store
+    from gelada.roles.replay.rate_limiter import SamplesPerInsert
+    from gelada.roles.replay.sampling import Prioritized
+    from gelada.roles.replay.sharded import Stores
+    from gelada.runtime.system import describe_machine
 
     asked, games, length, batch, minimum, inserts = 8.0, 8, 20, 32, 5_000, 100_000
     steps, shape = games * length, (games, length)

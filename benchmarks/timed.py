@@ -18,8 +18,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 import process
-from gelada.checkpoint import list_checkpoints
-from gelada.presets import Experiment, Memory, preset
+from gelada.core.checkpoint import list_checkpoints
+from gelada.training.presets import Experiment, Memory, preset
 from ledger import (
     LEDGER,
     RUNS,
@@ -136,8 +136,8 @@ def find_solved(
     "games" says so. Scores in ``known``, by the evaluation's seed, are not played again: the same
     checkpoint and seed give the same games.
     """
-    from gelada.agent import load
-    from gelada.roles.evaluator import evaluate
+    from gelada.evaluation.agent import load
+    from gelada.evaluation.evaluator import evaluate
 
     paths = list_checkpoints(run / "checkpoints")
     evaluated: list[dict[str, Any]] = []

@@ -13,15 +13,16 @@ import sys
 import numpy as np
 import torch
 
-from gelada.algorithms.algorithm import Explore
+from gelada.algorithms.api import Explore
 from gelada.algorithms.appo import APPO
-from gelada.envs.games import GameSettings, Step, make_games
+from gelada.core.seeding import game_seeds
+from gelada.core.types import Trajectory, Version
+from gelada.envs.api import GameSettings, Step
+from gelada.envs.make import make_games
 from gelada.nets.network import Network, NetworkSettings, measure_input
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings, make_optimizer
-from gelada.roles.replay import as_batch
-from gelada.seeding import game_seeds
-from gelada.types import Trajectory, Version
+from gelada.roles.replay.queue import as_batch
 
 GAME = sys.argv[1] if len(sys.argv) > 1 else "catch"
 B, T, K = 16, 32, 1 if GAME == "catch" else 4  # games, steps of a trajectory, frames of a stack

@@ -13,12 +13,12 @@ import torch
 
 from gelada.algorithms.a3c import A3C
 from gelada.algorithms.appo import APPO
-from gelada.envs.games import GameSettings
+from gelada.core.types import Trajectory, Version
+from gelada.envs.api import GameSettings
 from gelada.nets.network import InputStatistics, Network, NetworkSettings, Precision
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.presets import PRESETS, Experiment, Shape
 from gelada.roles.tracker import StopRule, TrackerSettings
-from gelada.types import Trajectory, Version
+from gelada.training.presets import PRESETS, Experiment, Shape
 
 hypothesis.settings.register_profile(
     "gelada", deadline=None, derandomize=True, database=None, max_examples=50

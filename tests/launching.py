@@ -18,7 +18,7 @@ CATCH = ("train", "catch", "--no-finish", "--no-tensorboard")
 
 def start(*args: object, script: Path | None = None) -> subprocess.Popen[str]:
     """Start ``gelada ARGS``, or a driver script in its place."""
-    command = [str(script)] if script else ["-m", "gelada.cli"]
+    command = [str(script)] if script else ["-m", "gelada.cli.main"]
     return subprocess.Popen(
         [sys.executable, *command, *map(str, args)],
         stdout=subprocess.PIPE,

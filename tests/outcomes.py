@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gelada.chaos import NONE, Chaos
-from gelada.draw import draw
-from gelada.place.inline import Inline
-from gelada.place.threads import Threads
-from gelada.presets import Experiment
+from gelada.core.types import Version
 from gelada.roles.learner import Learner
 from gelada.roles.tracker import Status
-from gelada.start import begin, open_games
-from gelada.types import Version
+from gelada.runtime.inline import Inline
+from gelada.runtime.threads import Threads
+from gelada.training.faults import NONE, Chaos
+from gelada.training.presets import Experiment
+from gelada.training.start import begin, open_games
+from gelada.training.topology import draw
 
 
 class Outcome(NamedTuple):

@@ -10,15 +10,16 @@ import numpy as np
 import torch
 from ale_py import ALEVectorInterface, roms
 
-from gelada.agent import Agent, Policy
 from gelada.algorithms.appo import APPO
 from gelada.algorithms.dqn import DQN
-from gelada.checkpoint import Checkpoint, write_checkpoint
-from gelada.config import Config, write_config
-from gelada.envs.games import GameSettings, make_games
+from gelada.core.checkpoint import Checkpoint, write_checkpoint
+from gelada.core.types import Bytes, Ints, Version
+from gelada.envs.api import GameSettings
+from gelada.envs.make import make_games
+from gelada.evaluation.agent import Agent, Policy
 from gelada.nets.network import InputStatistics, Network, NetworkSettings
-from gelada.presets import Experiment
-from gelada.types import Bytes, Ints, Version
+from gelada.training.config import Config, write_config
+from gelada.training.presets import Experiment
 
 CATCH = GameSettings(game="catch", size=10)
 

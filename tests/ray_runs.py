@@ -31,8 +31,8 @@ DRIVER = '''
 import signal
 from pathlib import Path
 
-import gelada.run
-from gelada.cli import main
+import gelada.training.run
+from gelada.cli.main import main
 
 ORDERS = Path(__file__).with_suffix(".orders")
 
@@ -49,7 +49,7 @@ class Orders:
         return [(whom, int(signal.Signals[how])) for how, whom in map(str.split, new)]
 
 
-gelada.run.Trouble = Orders
+gelada.training.run.Trouble = Orders
 '''
 
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from gelada.errors import Deadline
+from gelada.core.errors import Deadline
+from gelada.core.types import Answer, Gradient, Params, Version
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.admission import Admission
-from gelada.roles.parameter_server import ParameterServer
-from gelada.roles.pulling import Pulled, pull_common
-from gelada.roles.snapshots import ANY
-from gelada.types import Answer, Gradient, Params, Version
+from gelada.roles.parameters.admission import Admission
+from gelada.roles.parameters.pulling import Pulled, pull_common
+from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.parameters.snapshots import ANY
 
 SIZE = 64
 ROUNDS = 6

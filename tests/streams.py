@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gelada.roles.limiter import Limiter, MinimumSize
-from gelada.roles.priorities import Prioritized, Select, Uniform
-from gelada.roles.store import Store
-from gelada.types import Batch, Trajectory, Version
+from gelada.core.types import Batch, Trajectory, Version
+from gelada.roles.replay.buffer import Store
+from gelada.roles.replay.rate_limiter import Limiter, MinimumSize
+from gelada.roles.replay.sampling import Prioritized, Select, Uniform
 
 STACK, SHAPE, LENGTH = 3, (2, 3), 4
 STEP_FIELDS = ("actions", "rewards", "terminated", "truncated", "log_probs")

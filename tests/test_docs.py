@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 import torch
 
-from gelada import cli
-from gelada.chaos import Chaos, parse_chaos
-from gelada.envs.games import GameSettings
+from gelada.cli import main as cli
+from gelada.core.types import Traffic
+from gelada.envs.api import GameSettings
+from gelada.evaluation.protocols import PROTOCOLS
+from gelada.evaluation.scores import COLUMNS, comparable, scores
 from gelada.ops.flat import Layout
-from gelada.presets import Experiment, preset
-from gelada.protocols import PROTOCOLS
 from gelada.roles.tracker import StopRule, Tracker, TrackerSettings, Workers
-from gelada.scores import COLUMNS, comparable, scores
-from gelada.types import Traffic
+from gelada.training.faults import Chaos, parse_chaos
+from gelada.training.presets import Experiment, preset
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "gelada"
@@ -366,11 +366,11 @@ def test_the_table_of_published_scores_is_that_of_the_code() -> None:
 
 
 def test_exit_codes_are_those_of_the_errors() -> None:
-    import gelada.errors
+    import gelada.core.errors
 
     text = text_of(ROOT / "docs" / "running.md")
     listed = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
-    errors = [e for e in vars(gelada.errors).values() if isinstance(e, type)]
+    errors = [e for e in vars(gelada.core.errors).values() if isinstance(e, type)]
     assert listed == {0, *(e.exit_code for e in errors if hasattr(e, "exit_code"))}
     assert re.search(r"^\| 130, 143 \|", text, re.MULTILINE)
 

@@ -22,7 +22,7 @@ MODULES = {
     ): path
     for path in SOURCE.rglob("*.py")
 }
-GENERAL = "gelada.algorithms.algorithm"  # the protocol, and the package itself
+GENERAL = "gelada.algorithms.api"  # the protocol, and the package itself
 ACTIVE_AND_ALL = ("actor", "learner", "evaluator", "recorder")
 PASSIVE = ("replay", "store", "parameter_server", "tracker")
 
@@ -82,16 +82,22 @@ def test_ops_nets_and_types_know_no_roles_and_nothing_above(who: str) -> None:
 
 
 def test_of_environments_nets_know_only_how_frames_stack() -> None:
-    assert breaches(("gelada.nets",), ("gelada.envs",), but=("gelada.envs.stacking",)) == [
+    assert breaches(("gelada.nets",), ("gelada.envs",), but=("gelada.nets.observations",)) == [
         f"{module} imports gelada.envs"
         for module in sorted(IMPORTS)
         if within(module, "gelada.nets") and "gelada.envs" in IMPORTS[module]
     ]
-    assert breaches(("gelada.ops", "gelada.types"), ("gelada.envs", "gelada.nets")) == []
+    assert breaches(("gelada.ops", "gelada.core.types"), ("gelada.envs", "gelada.nets")) == []
 
 
 def test_algorithms_know_no_roles_places_environments_or_one_another() -> None:
-    others = ("gelada.roles", "gelada.place", "gelada.envs", "gelada.run", "gelada.presets")
+    others = (
+        "gelada.roles",
+        "gelada.runtime",
+        "gelada.envs",
+        "gelada.training.run",
+        "gelada.training.presets",
+    )
     assert breaches(("gelada.algorithms",), others) == []
     for module in MODULES:
         if within(module, "gelada.algorithms"):
@@ -99,7 +105,12 @@ def test_algorithms_know_no_roles_places_environments_or_one_another() -> None:
 
 
 def test_roles_know_no_concrete_algorithm_and_no_place() -> None:
-    assert breaches(("gelada.roles",), ("gelada.place", "gelada.run", "gelada.presets")) == []
+    assert (
+        breaches(
+            ("gelada.roles",), ("gelada.runtime", "gelada.training.run", "gelada.training.presets")
+        )
+        == []
+    )
     assert breaches(("gelada.roles",), ("gelada.algorithms",), but=(GENERAL,)) == []
 
 
@@ -118,14 +129,21 @@ def test_what_passive_roles_are_made_of_knows_no_role_at_all() -> None:
 
 
 def test_trouble_is_known_only_where_runs_are_drawn() -> None:
-    known = {m for m, names in IMPORTS.items() if any(within(n, "gelada.chaos") for n in names)}
-    assert known <= {"gelada.run", "gelada.draw", "gelada.commands.train", "gelada.commands.show"}
+    known = {
+        m for m, names in IMPORTS.items() if any(within(n, "gelada.training.faults") for n in names)
+    }
+    assert known <= {
+        "gelada.training.run",
+        "gelada.training.topology",
+        "gelada.cli.train",
+        "gelada.cli.show",
+    }
 
 
 @pytest.mark.parametrize(
     ("library", "home"),
     [
-        ("ray", "gelada.place.ray"),
+        ("ray", "gelada.runtime.ray"),
         ("ale_py", "gelada.envs"),
         ("gymnasium", "gelada.envs"),
         ("cv2", "gelada.envs"),
@@ -167,7 +185,7 @@ def test_importing_gelada_loads_nothing_heavy(tmp_path: Path) -> None:
 
 
 def test_nothing_happens_at_import_time(tmp_path: Path) -> None:
-    optional = "gelada.place.ray"  # needs Ray, which sets variables of the environment
+    optional = "gelada.runtime.ray"  # needs Ray, which sets variables of the environment
     names = sorted(name for name in MODULES if not within(name, optional))
     script = f"""
 import os, sys, threading
@@ -189,12 +207,12 @@ import os, threading, time
 from dataclasses import replace
 from pathlib import Path
 import torch
-from gelada.place.threads import Threads
-from gelada.presets import Experiment, Shape
+from gelada.runtime.threads import Threads
+from gelada.training.presets import Experiment, Shape
 from gelada.nets.network import NetworkSettings
 from gelada.roles.tracker import TrackerSettings
-from gelada.draw import draw
-from gelada.start import begin
+from gelada.training.topology import draw
+from gelada.training.start import begin
 
 def tasks():
     return len(os.listdir("/proc/self/task"))

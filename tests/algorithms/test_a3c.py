@@ -11,10 +11,10 @@ import torch
 
 from conftest import make_net, random_trajectory
 from gelada.algorithms.a3c import A3C, Whole
-from gelada.algorithms.algorithm import Explore
-from gelada.envs.stacking import stack_at
+from gelada.algorithms.api import Explore
 from gelada.nets.network import NetworkSettings
-from gelada.roles.replay import as_batch
+from gelada.roles.replay.queue import as_batch
+from stacking import stack_at
 
 Array = np.ndarray[Any, Any]
 N, T, A = 3, 7, 4

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from conftest import make_net, random_trajectory
-from gelada.algorithms.algorithm import Explore
+from gelada.algorithms.api import Explore
 from gelada.algorithms.appo import APPO, Minibatch
-from gelada.envs.stacking import stack_at
 from gelada.nets.network import NetworkSettings
 from gelada.ops import returns
-from gelada.roles.replay import as_batch
+from gelada.roles.replay.queue import as_batch
+from stacking import stack_at
 
 Array = np.ndarray[Any, Any]
 M, A = 13, 4

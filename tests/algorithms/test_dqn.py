@@ -12,11 +12,11 @@ from torch import nn
 
 from conftest import make_net, random_trajectory
 from gelada.algorithms.dqn import DQN, LOSSES_SEEN, Whole
-from gelada.envs.stacking import stack_at
-from gelada.nets.desk import Desk
+from gelada.core.types import Aux, Batch, Trajectory
 from gelada.nets.network import NetworkSettings
-from gelada.roles.replay import as_batch
-from gelada.types import Aux, Batch, Trajectory
+from gelada.nets.scratch import Desk
+from gelada.roles.replay.queue import as_batch
+from stacking import stack_at
 
 Array = np.ndarray[Any, Any]
 GAMES, LENGTH, K, A = 3, 12, 2, 4  # of the streams that windows are cut from

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from conftest import make_net
-from gelada.agent import Agent
-from gelada.algorithms.algorithm import Explore
+from gelada.algorithms.api import Explore
 from gelada.algorithms.dqn import DQN
-from gelada.checkpoint import Checkpoint
-from gelada.errors import GeladaError
-from gelada.roles.evaluator import evaluate
-from gelada.types import Version
+from gelada.core.checkpoint import Checkpoint
+from gelada.core.errors import GeladaError
+from gelada.core.types import Version
+from gelada.evaluation.agent import Agent
+from gelada.evaluation.evaluator import evaluate
 from players import CATCH, make_experiment
 
 DUELLING = DQN(duelling=True)

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from gelada.algorithms.dqn import DQN
+from gelada.core.types import Batch, Game, Ints, Trajectory, Update, Version
 from gelada.envs.catch import CatchGames
 from gelada.nets.network import Network, NetworkSettings, measure_input
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.actor import Actor, Pace
-from gelada.roles.admission import Quorum
 from gelada.roles.learner import Learner
-from gelada.roles.parameter_server import ParameterServer
-from gelada.roles.replay import as_batch
-from gelada.types import Batch, Game, Ints, Trajectory, Update, Version
+from gelada.roles.parameters.admission import Quorum
+from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.replay.queue import as_batch
 
 GAMES, LENGTH, ROUNDS, UPDATES, BATCH = 8, 16, 150, 4, 64
 FIELDS = ("actions", "rewards", "terminated", "truncated", "counted", "log_probs")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import ray_runs
-from gelada.checkpoint import newest_checkpoint
-from gelada.presets import PRESETS, Experiment
+from gelada.core.checkpoint import newest_checkpoint
 from gelada.roles.tracker import StopRule, TrackerSettings
-from gelada.run import Result, train
+from gelada.training.presets import PRESETS, Experiment
+from gelada.training.run import Result, train
 
 CATCH = PRESETS["gorila-catch"]
 QUIET = TrackerSettings(tensorboard=False)

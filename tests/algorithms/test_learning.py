@@ -12,16 +12,16 @@ import torch
 
 from conftest import short_pong
 from gelada.algorithms.appo import APPO
-from gelada.chaos import NONE, Chaos
-from gelada.checkpoint import newest_checkpoint
-from gelada.draw import draw
+from gelada.core.checkpoint import newest_checkpoint
+from gelada.core.types import Batch
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.place.inline import Inline
-from gelada.presets import PRESETS
 from gelada.roles.tracker import TrackerSettings
-from gelada.run import train
-from gelada.start import begin
-from gelada.types import Batch
+from gelada.runtime.inline import Inline
+from gelada.training.faults import NONE, Chaos
+from gelada.training.presets import PRESETS
+from gelada.training.run import train
+from gelada.training.start import begin
+from gelada.training.topology import draw
 
 CATCH = PRESETS["catch"]
 WAYS: dict[str, dict[str, Any]] = {

@@ -8,11 +8,11 @@ import cv2
 import numpy as np
 import pytest
 
+from gelada.core.seeding import game_seeds
+from gelada.core.types import Bytes
 from gelada.envs.ale import AleGame
+from gelada.envs.api import GameSettings
 from gelada.envs.atari import AtariGames
-from gelada.envs.games import GameSettings
-from gelada.seeding import game_seeds
-from gelada.types import Bytes
 
 
 def compare(settings: GameSettings, seed: int, steps: int) -> dict[str, int]:

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from ale_py import Action
 
+from gelada.core.seeding import game_seeds
 from gelada.envs.ale import AleGame
+from gelada.envs.api import GameSettings
 from gelada.envs.atari import AtariGames
-from gelada.envs.games import GameSettings, make_games
-from gelada.seeding import game_seeds
+from gelada.envs.make import make_games
 from players import raw_step, raw_vector
 
 BREAKOUT = GameSettings(game="breakout")

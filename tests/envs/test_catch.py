@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from gelada.core.types import Bytes, Ints
+from gelada.envs.api import GameSettings
 from gelada.envs.catch import COLUMNS, ROWS, CatchGames
-from gelada.envs.games import GameSettings, make_games
-from gelada.types import Bytes, Ints
+from gelada.envs.make import make_games
 
 
 def ball(frame: Bytes) -> tuple[int, int]:

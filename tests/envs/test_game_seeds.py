@@ -6,10 +6,10 @@ from itertools import combinations
 
 import numpy as np
 
+from gelada.core.seeding import game_seeds
+from gelada.core.types import Bytes, Ints
+from gelada.envs.api import GameSettings
 from gelada.envs.atari import AtariGames
-from gelada.envs.games import GameSettings
-from gelada.seeding import game_seeds
-from gelada.types import Bytes, Ints
 
 ACTORS, GAMES = 4, 5
 

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from gelada.envs.ale import AleGame
-from gelada.envs.games import GameSettings
+from gelada.envs.api import GameSettings
 from players import make_agent
 
 gymnasium.register_envs(ale_py)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gelada.core.errors import GeladaError
 from gelada.envs.names import known_games, parse_game
-from gelada.errors import GeladaError
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
 from conftest import make_net, random_trajectory
-from gelada.envs.stacking import stack_at
 from gelada.nets.network import InputStatistics, Network, NetworkSettings
+from gelada.nets.observations import Windows
 from gelada.nets.torsos import TORSOS, smallest_side
-from gelada.nets.windows import Windows
-from gelada.roles.replay import as_batch
+from gelada.roles.replay.queue import as_batch
+from stacking import stack_at
 
 Array = np.ndarray[Any, Any]
 HEADS = {"policy": 4, "value": 1}

@@ -10,20 +10,20 @@ import pytest
 import torch
 
 from conftest import make_net
-from gelada.algorithms.algorithm import Explore
+from gelada.algorithms.api import Explore
 from gelada.algorithms.appo import APPO
+from gelada.core.errors import Deadline
+from gelada.core.seeding import game_seeds
+from gelada.core.types import Bytes, Game, Gradient, Ints, Trajectory, Version
+from gelada.envs.api import Step
 from gelada.envs.catch import CatchGames
-from gelada.envs.games import Step
-from gelada.envs.stacking import stack_at
-from gelada.errors import Deadline
 from gelada.nets.network import Network, NetworkSettings
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.actor import Actor, Pace
-from gelada.roles.admission import Quorum
-from gelada.roles.parameter_server import ParameterServer
-from gelada.seeding import game_seeds
-from gelada.types import Bytes, Game, Gradient, Ints, Trajectory, Version
+from gelada.roles.parameters.admission import Quorum
+from gelada.roles.parameters.server import ParameterServer
+from stacking import stack_at
 
 B, T, K = 2, 6, 3
 FIRST, ONE_AHEAD = Version(0, 0), Pace(1)

@@ -11,15 +11,15 @@ import torch
 
 from conftest import bundled_catch, make_net, random_trajectory
 from gelada.algorithms.a3c import A3C
-from gelada.errors import Deadline
+from gelada.core.errors import Deadline
+from gelada.core.types import Answer, Gradient, Params, Traffic, Update, Version
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.admission import Admission, Async, Quorum
 from gelada.roles.learner import Learner
-from gelada.roles.parameter_server import ParameterServer
-from gelada.roles.replay import Fifo, Replay
-from gelada.roles.snapshots import Snapshots
-from gelada.types import Answer, Gradient, Params, Traffic, Update, Version
+from gelada.roles.parameters.admission import Admission, Async, Quorum
+from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.parameters.snapshots import Snapshots
+from gelada.roles.replay.queue import Fifo, Replay
 from outcomes import place_inline, place_threads
 
 START = Version(0, 3)

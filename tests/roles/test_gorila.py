@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from gelada.algorithms.algorithm import TARGET
-from gelada.draw import draw
-from gelada.presets import PRESETS, Experiment
-from gelada.roles.admission import Async
+from gelada.algorithms.api import TARGET
 from gelada.roles.learner import Learner
-from gelada.roles.parameter_server import ParameterServer
-from gelada.start import begin
+from gelada.roles.parameters.admission import Async
+from gelada.roles.parameters.server import ParameterServer
+from gelada.training.presets import PRESETS, Experiment
+from gelada.training.start import begin
+from gelada.training.topology import draw
 
 CATCH = PRESETS["gorila-catch"]
 APART = replace(CATCH.shape, bundles=0, learners=2, actors=3, stores=2, servers=3)

@@ -13,16 +13,16 @@ from torch import nn
 
 from conftest import make_net, random_trajectory
 from gelada.algorithms.appo import APPO
-from gelada.envs.stacking import stack_at
-from gelada.errors import Diverged
+from gelada.core.errors import Diverged
+from gelada.core.seeding import generator
+from gelada.core.types import Gradient, Trajectory, Update, Version
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.admission import Quorum
 from gelada.roles.learner import Learner
-from gelada.roles.parameter_server import ParameterServer
-from gelada.roles.replay import Fifo, Replay, as_batch
-from gelada.seeding import generator
-from gelada.types import Gradient, Trajectory, Update, Version
+from gelada.roles.parameters.admission import Quorum
+from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.replay.queue import Fifo, Replay, as_batch
+from stacking import stack_at
 
 SEED, START = 3, Version(1, 4)
 ALGORITHM = APPO(minibatch=7, passes=3, lr=1e-2, gradient_clip=0.3)

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from conftest import make_net
-from gelada.checkpoint import newest_checkpoint
+from gelada.core.checkpoint import newest_checkpoint
+from gelada.core.types import Game, Params, Traffic, Update, Version
 from gelada.ops.flat import Layout
 from gelada.roles.tracker import StopRule, Tracker, TrackerSettings
-from gelada.types import Game, Params, Traffic, Update, Version
 
 LAYOUT = Layout(make_net())
 SETTINGS = TrackerSettings(tensorboard=False)

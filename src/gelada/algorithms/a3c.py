@@ -12,12 +12,12 @@ from typing import ClassVar, Literal
 
 import torch
 
-from gelada.algorithms.algorithm import Explore
-from gelada.nets import acting
+from gelada.algorithms import exploration as acting
+from gelada.algorithms.api import Explore
+from gelada.core.types import Aux, Batch
 from gelada.nets.network import Network
-from gelada.nets.windows import Windows
+from gelada.nets.observations import Windows
 from gelada.ops import losses, returns
-from gelada.types import Aux, Batch
 
 
 class Whole:

@@ -18,12 +18,12 @@ from typing import ClassVar, Literal
 import torch
 from torch.func import functional_call
 
-from gelada.algorithms.algorithm import TARGET, Explore
-from gelada.nets import acting
+from gelada.algorithms import exploration as acting
+from gelada.algorithms.api import TARGET, Explore
+from gelada.core.types import Aux, Batch
 from gelada.nets.network import Network
-from gelada.nets.windows import Windows
+from gelada.nets.observations import Windows
 from gelada.ops import losses, returns
-from gelada.types import Aux, Batch
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 

@@ -17,8 +17,8 @@ import cv2
 import numpy as np
 from ale_py import Action, ALEInterface, ALEState, LoggerMode, roms
 
-from gelada.envs.games import GameSettings, in_planes
-from gelada.types import Bytes, Ints
+from gelada.core.types import Bytes, Ints
+from gelada.envs.api import GameSettings, in_planes
 
 SCREEN = (210, 160)
 """Height and width of the emulator's picture."""
@@ -72,7 +72,7 @@ class AleGame:
 
     Args:
         settings: how the game is played; an Atari game.
-        seed: 1 … 2**31 - 2, as `gelada.seeding.game_seeds` gives; the first reset uses it.
+        seed: 1 … 2**31 - 2, as `gelada.core.seeding.game_seeds` gives; the first reset uses it.
     """
 
     def __init__(self, settings: GameSettings, seed: int) -> None:

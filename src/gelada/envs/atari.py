@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 from ale_py import Action, ALEVectorInterface, roms
 
-from gelada.envs.games import GameSettings, Step, in_planes
-from gelada.types import Bytes, Ints
+from gelada.core.types import Bytes, Ints
+from gelada.envs.api import GameSettings, Step, in_planes
 
 UNSEEDED = -1
 """What ale-py takes for "do not seed"."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gelada.envs.games import Step
-from gelada.types import Bytes, Ints
+from gelada.core.types import Bytes, Ints
+from gelada.envs.api import Step
 
 ROWS, COLUMNS = 10, 5
 

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import NamedTuple
 
-from gelada.errors import GeladaError, nearest
+from gelada.core.errors import GeladaError, nearest
 
 _GYM = re.compile(r"^(?:ALE/)?([A-Za-z0-9]+?)(NoFrameskip|Deterministic)?-v([045])$")
 

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from gelada.nets.desk import Desk
-from gelada.nets.initial import start_linear
-from gelada.nets.settings import NetworkSettings as NetworkSettings  # users find it here
+from gelada.core.types import Bytes, Floats
+from gelada.nets.config import NetworkSettings as NetworkSettings  # users find it here
+from gelada.nets.init import start_linear
+from gelada.nets.scratch import Desk
 from gelada.nets.torsos import Torso
-from gelada.types import Bytes, Floats
 
 Precision = Literal["float32", "bfloat16"]
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from gelada.nets.initial import ConvInit, start_convolution
+from gelada.nets.init import ConvInit, start_convolution
 
 SECTIONS = (16, 32, 32)
 """Filters of each section: a convolution, max pooling 3x3 stride 2, two residual blocks."""

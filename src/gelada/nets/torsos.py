@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from gelada.nets.initial import RELU_GAIN, start_convolution, start_linear
+from gelada.nets.config import NetworkSettings
+from gelada.nets.init import RELU_GAIN, start_convolution, start_linear
 from gelada.nets.residual import Residual
-from gelada.nets.settings import NetworkSettings
 
 
 class Convolution(NamedTuple):

@@ -13,19 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gelada import priority
-from gelada.algorithms.algorithm import Algorithm, Explore
-from gelada.envs.games import Games
+from gelada.algorithms.api import Algorithm, Explore
+from gelada.core.seeding import game_seeds, generator
+from gelada.core.timing import Clock
+from gelada.core.types import Bools, Bytes, Floats, Game, Ints, Trajectory, Version
+from gelada.envs.api import Games
 from gelada.nets.network import Network
 from gelada.ops.flat import Layout
-from gelada.roles.clock import Clock
-from gelada.roles.pulling import Pulled, Source, pull_whole
-from gelada.roles.replay import Replay
-from gelada.roles.snapshots import ANY
-from gelada.roles.store import Store
+from gelada.roles.parameters.pulling import Pulled, Source, pull_whole
+from gelada.roles.parameters.snapshots import ANY
+from gelada.roles.replay.buffer import Store
+from gelada.roles.replay.queue import Replay
 from gelada.roles.tracker import Tracker
-from gelada.seeding import game_seeds, generator
-from gelada.types import Bools, Bytes, Floats, Game, Ints, Trajectory, Version
+from gelada.runtime.system import ACTORS
 
 BARREN = 2_000
 """Steps of an actor without any reward after which it explores longer ways (`Actor`)."""
@@ -72,7 +72,7 @@ class Actor:
         first_steps: environment steps of the run when this actor began.
     """
 
-    niceness = priority.ACTORS
+    niceness = ACTORS
 
     def __init__(
         self,

@@ -14,20 +14,20 @@ from typing import cast
 
 import torch
 
-from gelada.algorithms.algorithm import TARGET, Algorithm, Prepared
-from gelada.errors import Diverged
+from gelada.algorithms.api import TARGET, Algorithm, Prepared
+from gelada.core.errors import Diverged
+from gelada.core.seeding import generator
+from gelada.core.timing import WAIT, Clock
+from gelada.core.types import Aux, Batch, Gradient, Params, Traffic, Update, Version
 from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
-from gelada.roles.clock import WAIT, Clock
-from gelada.roles.parameter_server import REPEATED, ParameterServer
-from gelada.roles.pulling import pull_common, pull_newest, pull_whole
-from gelada.roles.replay import Replay
-from gelada.roles.snapshots import Snapshots
-from gelada.roles.store import Store
-from gelada.roles.stores import Stores
+from gelada.roles.parameters.pulling import pull_common, pull_newest, pull_whole
+from gelada.roles.parameters.server import REPEATED, ParameterServer
+from gelada.roles.parameters.snapshots import Snapshots
+from gelada.roles.replay.buffer import Store
+from gelada.roles.replay.queue import Replay
+from gelada.roles.replay.sharded import Stores
 from gelada.roles.tracker import Tracker
-from gelada.seeding import generator
-from gelada.types import Aux, Batch, Gradient, Params, Traffic, Update, Version
 
 
 class Learner:

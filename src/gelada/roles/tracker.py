@@ -18,9 +18,9 @@ from typing import Any, Literal, NamedTuple, TextIO
 
 import torch
 
-from gelada.checkpoint import Checkpoint, forget_old, write_checkpoint
+from gelada.core.checkpoint import Checkpoint, forget_old, write_checkpoint
+from gelada.core.types import Aux, Game, Params, Traffic, Update
 from gelada.ops.flat import Layout
-from gelada.types import Aux, Game, Params, Traffic, Update
 
 WINDOW = 50
 """Full games in the running mean score."""

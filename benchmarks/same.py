@@ -1,0 +1,126 @@
+"""Does the code of today learn exactly what another commit learned? Compares them bit for bit.
+
+    python benchmarks/same.py b8731a0              all four presets, against version 0.1
+    python benchmarks/same.py b8731a0 pong catch   only these
+
+Each preset is trained twice on this machine from seed 11, once by each commit, in a process of its
+own, and the digests of the parameters after 20 updates are compared. ``gorila-catch`` samples from
+a replay buffer, for which the command line refuses ``--deterministic``, so its roles run inline:
+one after the other in one thread. A digest is no digest of another processor.
+
+The other commit is checked out into a temporary folder; it runs with the packages that are
+installed here. Exit code 1 if a digest differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from safetensors.numpy import load_file
+
+ROOT = Path(__file__).resolve().parent.parent
+SEED, UPDATES = 11, 20
+
+STEPS = {
+    "pong": 4096 + UPDATES * 2048,
+    "catch": 512 + UPDATES * 512,
+    "dba3c-catch": 512 + UPDATES * 2 * 72,
+}
+"""Random steps at the start, and those of 20 batches of all learners."""
+
+INLINE = """
+import hashlib, sys
+from dataclasses import replace
+try:
+    from gelada.core.errors import Deadline
+    from gelada.runtime.inline import Inline
+    from gelada.training.presets import preset
+    from gelada.training.start import begin
+    from gelada.training.topology import draw
+except ImportError:  # version 0.1
+    from gelada.draw import draw
+    from gelada.errors import Deadline
+    from gelada.place.inline import Inline
+    from gelada.presets import preset
+    from gelada.start import begin
+import torch
+
+torch.set_num_threads(1)
+experiment, _ = preset("gorila-catch")
+experiment = replace(experiment, seed=%d)
+runtime = Inline(draw(experiment, begin(experiment), None, patience=0.0))
+learner = runtime.roles["learner-0"]
+actors = [role for role in runtime.active if role.name.startswith("actor")]
+learners = [role for role in runtime.active if role.name.startswith("learner")]
+while learner.clock.steps < %d:
+    for role in (*actors, *learners):
+        try:
+            role.step()
+        except Deadline:  # the rate limiter lets this role wait
+            pass
+servers = [role for name, role in runtime.roles.items() if name.startswith("server")]
+digest = hashlib.sha256()
+for server in servers:
+    digest.update(server.state()[0].values.numpy().tobytes())
+print(digest.hexdigest())
+""" % (SEED, UPDATES)
+
+
+def main(words: list[str]) -> int:
+    """Compare; return the exit code."""
+    if not words:
+        print(__doc__)
+        return 2
+    commit, names = words[0], words[1:] or [*STEPS, "gorila-catch"]
+    same = True
+    with tempfile.TemporaryDirectory() as folder:
+        other = Path(folder) / "other"
+        git = ["git", "-C", str(ROOT)]
+        subprocess.run([*git, "worktree", "add", "-q", "--detach", other, commit], check=True)
+        try:
+            for name in names:
+                before, now = (digest_of(name, tree, Path(folder)) for tree in (other, ROOT))
+                same = same and before == now
+                verdict = "the same" if before == now else "NOT the same"
+                print(f"{name:<14}{verdict}  {before[:16]} {now[:16]}", flush=True)
+        finally:
+            subprocess.run([*git, "worktree", "remove", "--force", other], check=True)
+    return 0 if same else 1
+
+
+def digest_of(name: str, tree: Path, folder: Path) -> str:
+    """Return the digest of what the source in ``tree`` learns of a preset."""
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    if name not in STEPS:
+        words = [sys.executable, "-c", INLINE]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{name} in {tree}: {done.stderr}")
+        return done.stdout.strip()
+    run = Path(tempfile.mkdtemp(dir=folder)) / "run"
+    program = "from gelada.cli.main import main" if is_new(tree) else "from gelada.cli import main"
+    words = [sys.executable, "-c", f"{program}; main()", "train", name, "--seed", str(SEED)]
+    words += ["--deterministic", "--steps", str(STEPS[name]), "--out", str(run), "--no-finish"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name} in {tree}: {done.stdout}{done.stderr}")
+    tensors = load_file(sorted((run / "checkpoints").glob("*.safetensors"))[-1])
+    digest = hashlib.sha256()
+    for key in sorted(tensors):
+        if key.startswith("parameter/"):
+            digest.update(tensors[key].tobytes())
+    return digest.hexdigest()
+
+
+def is_new(tree: Path) -> bool:
+    """Say whether the source is laid out in packages."""
+    return (tree / "src" / "gelada" / "cli").is_dir()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

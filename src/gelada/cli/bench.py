@@ -1,0 +1,147 @@
+"""``gelada bench``: the speed this machine allows, the speed training reaches, where time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.table import Table
+
+from gelada.cli.display import Printer
+from gelada.cli.parsing import at_least, print_json
+from gelada.cli.perf.profiler import OTHER, kind_of
+from gelada.cli.perf.stubs import parse_dummies
+from gelada.cli.perf.throughput import bench
+from gelada.cli.perf.trial import rehearse
+from gelada.cli.settings import Settings, resolve
+from gelada.core.errors import GeladaError
+from gelada.runtime.groups import Cluster, check_cluster
+
+LEAST_SECONDS = 6.0
+
+
+@dataclass(frozen=True)
+class Bench(Settings):
+    """Measure how fast this machine could learn a game, and how fast it does."""
+
+    seconds: float = 40.0
+    """Of measuring; half of them are training (with --profile or --dummy: all of them)."""
+    profile: Path | None = None
+    """Only train, and write a trace of all stages to this .json file, for ui.perfetto.dev."""
+    dummy: str = ""
+    """Only train, with stubs in the place of stages: emulator, learner or emulator,learner."""
+    on: Literal["threads", "ray"] = "threads"
+    """Where the roles live: on threads of this process, or in processes of a Ray cluster."""
+    cluster: Cluster = field(default_factory=Cluster)
+    json: bool = False
+    """Print one JSON object on stdout; all else goes to stderr."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    wanted = resolve(Bench, "bench", args, default_game="pong")
+    flags, experiment = wanted.flags, wanted.experiment
+    if experiment.memory.capacity and not experiment.memory.samples_per_insert:
+        raise GeladaError(
+            "--samples-per-insert 0: gelada bench must know how often a step is learned from; "
+            "give a number above 0"
+        )
+    at_least("--seconds", flags.seconds, LEAST_SECONDS)
+    check_cluster(flags.cluster, flags.on == "ray")
+    dummies, trace = parse_dummies(flags.dummy), flags.profile
+    only_train = bool(dummies or trace)
+    if only_train:
+        check_rehearsal(trace, flags.on)
+    cluster = flags.cluster if flags.on == "ray" else None
+    printer = Printer(to_stderr=flags.json)
+    with printer.progress(f"measuring {experiment.games.game}", "%") as bar:
+
+        def tell(_stage: str, share: float) -> None:
+            bar(100 * share, 100.0)
+
+        if only_train:
+            rates = rehearse(experiment, flags.seconds, dummies, trace, tell)
+        else:
+            rates = bench(experiment, flags.seconds, tell, cluster)
+    if flags.json:
+        print_json(rates)
+    elif only_train:
+        show_rehearsal(printer, rates)
+    else:
+        printer.console.print(table_of(rates))
+    return 0
+
+
+def check_rehearsal(trace: Path | None, on: str) -> None:
+    """Raise GeladaError if there can be no stubs and no trace, before anything is started."""
+    if on != "threads":
+        raise GeladaError(
+            f"--on {on} with --profile or --dummy: they look into roles on threads of this process "
+            f"only; leave --on {on} out"
+        )
+    if trace is None:
+        return
+    if trace.suffix != ".json":
+        raise GeladaError(f"--profile {trace}: must end in .json")
+    if not trace.parent.is_dir():
+        raise GeladaError(f"--profile {trace}: there is no folder {trace.parent}; make it first")
+
+
+def show_rehearsal(printer: Printer, rates: dict[str, Any]) -> None:
+    """Print what a training with stubs or with a trace came to."""
+    if dummies := rates["dummy"]:
+        printer.line(
+            f"dummy rate, with a stub for the {' and the '.join(dummies)}: "
+            f"{rates['dummy_steps_per_s']:,.0f} steps/s. So fast is the rest alone; it is no rate "
+            "of training."
+        )
+    else:
+        printer.line(f"training reaches {rates['achieved_steps_per_s']:,.0f} steps/s")
+    if "threads" in rates:
+        printer.console.print(shares_table(rates["threads"]))
+        printer.line(f"trace: {rates['trace']} (open it in https://ui.perfetto.dev)")
+
+
+def shares_table(threads: dict[str, dict[str, float]]) -> Table:
+    """Return a table of the shares of time: a row a stage, a column a thread."""
+    table = Table(title="share of each thread's time", title_justify="left")
+    table.add_column("stage")
+    for role in threads:
+        table.add_column(role, justify="right")
+    sums: dict[str, float] = {}
+    for stages in threads.values():
+        for stage, share in stages.items():
+            sums[stage] = sums.get(stage, 0.0) + share
+    for stage in sorted(sums.keys() - {OTHER}, key=lambda stage: -sums[stage]):
+        shares = [stages.get(stage) for stages in threads.values()]
+        table.add_row(stage, *("" if s is None else f"{100 * s:.1f} %" for s in shares))
+    table.add_section()
+    for kind in ("busy", "waiting"):
+        totals = (
+            sum(s for stage, s in stages.items() if stage != OTHER and kind_of(stage) == kind)
+            for stages in threads.values()
+        )
+        table.add_row(kind, *(f"{100 * total:.1f} %" for total in totals))
+    table.add_row(OTHER, *(f"{100 * stages[OTHER]:.1f} %" for stages in threads.values()))
+    return table
+
+
+def table_of(rates: dict[str, Any]) -> Table:
+    """Return the rates as a table."""
+    machine = rates["machine"]
+    title = f"{rates['game']} on {machine['cores']} cores ({machine['processor']})"
+    table = Table(title=title, title_justify="left")
+    table.add_column("stage")
+    table.add_column("steps/s", justify="right")
+    for what, key in (
+        ("emulate, all cores", "emulate_steps_per_s"),
+        ("act, all cores", "act_samples_per_s"),
+        ("learn, all passes, all cores", "learn_samples_per_s"),
+        ("limit: 1 / sum of 1 / rate", "limit_steps_per_s"),
+        ("training reaches", "achieved_steps_per_s"),
+    ):
+        table.add_row(what, f"{rates[key]:,.0f}")
+    table.add_row("share of the limit", f"{100 * rates['share_of_limit']:.0f} %")
+    return table

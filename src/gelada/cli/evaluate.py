@@ -1,0 +1,148 @@
+"""``gelada eval``: full games without learning, scored under a named protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from gelada.cli.interrupts import Interrupts
+from gelada.cli.parsing import at_least, check_run, parse, print_json
+from gelada.core.errors import GeladaError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from gelada.evaluation.protocols import Evaluation
+    from gelada.evaluation.scores import Published
+
+
+@dataclass(frozen=True)
+class Eval:
+    """Play full games without learning; print the scores with their whole protocol."""
+
+    run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+    """Folder of the run."""
+    episodes: int | None = None
+    """Games to play (default: as the protocol says, 100 for training)."""
+    protocol: Literal["training", "noop", "sticky", "dba3c", "human"] = "training"
+    """training: as in training; noop: up to 30 no-ops, 18,000 frames; sticky: sticky actions 0.25,
+    108,000 frames; dba3c: mean of 50 consecutive games, greedy, 160,000 frames, FIRE after 30 equal
+    actions; human: from the moments of --starts, 108,000 frames from the game's beginning."""
+    starts: Path | None = None
+    """With human: file of start states that gelada starts made."""
+    policy: Literal["sampled", "greedy", "epsilon"] | None = None
+    """Draw actions from the policy, take the best one, or (epsilon) now and then any (default:
+    as the protocol says, else sampled, or epsilon for an agent without probabilities)."""
+    checkpoint: str = ""
+    """File in the run's checkpoints (default: the newest complete one)."""
+    seed: int = 1
+    """Of the games and the drawn actions."""
+    compare: bool = False
+    """Print the score beside the published ones for the game."""
+    json: bool = False
+    """Print one JSON object on stdout; all else goes to stderr."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code: 130 or 143 if Ctrl-C or SIGTERM ended it early."""
+    with Interrupts() as interrupts:
+        return _evaluate(args, interrupts)
+
+
+def _evaluate(args: Sequence[str], interrupts: Interrupts) -> int:
+    flags = parse(Eval, "eval", args)
+    if flags.episodes is not None:
+        at_least("--episodes", flags.episodes, 1)
+    at_least("--seed", flags.seed, 0)
+    check_starts(flags.protocol, flags.starts)
+    source = find_checkpoint(flags.run, flags.checkpoint)
+    from gelada.cli.display import Printer
+    from gelada.evaluation.agent import load
+    from gelada.evaluation.evaluator import evaluate
+    from gelada.evaluation.scores import compare
+    from gelada.evaluation.start_states import read_starts
+
+    printer = Printer(to_stderr=flags.json)
+    agent = load(source)
+    starts = read_starts(flags.starts, agent.games) if flags.starts else None
+    with printer.progress(f"playing {agent.games.game}, protocol {flags.protocol}", "games") as bar:
+        evaluation = evaluate(
+            agent, flags.protocol, flags.episodes, flags.policy, flags.seed, bar, starts
+        )
+    interrupts.gentle = True  # what was played is saved and said, whatever is pressed now
+    if evaluation.games:
+        printer.line(f"saved in {evaluation.save(flags.run)}")
+    for line in evaluation.lines():
+        printer.line(line)
+    began_later = evaluation.starts is not None
+    rows = compare(evaluation.settings, began_later) if flags.compare else []
+    if rows and evaluation.games:
+        printer.console.print(table_of(evaluation, rows), soft_wrap=False)
+    elif flags.compare and not rows:
+        printer.line(f"no published scores for {evaluation.settings.game}")
+    if flags.json:
+        published: dict[str, Any] = {"compare": [row._asdict() for row in rows]}
+        print_json(evaluation.as_dict() | (published if flags.compare else {}))
+    return interrupts.exit_code if evaluation.interrupted else 0
+
+
+def table_of(evaluation: Evaluation, rows: Sequence[Published]) -> Table:
+    """Return an evaluation and the published scores of its game as a table."""
+    from rich.table import Table
+
+    settings, count = evaluation.settings, len(evaluation.games)
+    table = Table(box=None, title=f"{settings.game}, published scores", title_justify="left")
+    for name in ("", "games", "learned", "score", "human %", "comparable"):
+        right = name in ("learned", "score", "human %")
+        table.add_column(name, justify="right" if right else "left")
+    learned = f"{evaluation.steps * settings.frame_skip / 1e6:,.1f} M"
+    own = (f"{evaluation.protocol.name}, {count} games", learned, evaluation.mean)
+    table.add_row("this agent", *_cells(*own, evaluation.human_normalised), "", style="bold")
+    for row in rows:
+        cells = _cells(row.protocol, row.frames, row.score, row.normalised)
+        table.add_row(row.label, *cells, row.comparable)
+    table.caption = (
+        "learned: frames, for each game; human %: random play is 0, a human 100; comparable: were "
+        "the games played like this agent's? docs/evaluation.md has the sources"
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _cells(
+    protocol: str, frames: str, score: float, normalised: float | None
+) -> tuple[str, str, str, str]:
+    share = "" if normalised is None else f"{normalised:,.1f}"
+    return protocol, frames, f"{score:,.1f}", share
+
+
+def check_starts(protocol: str, starts: Path | None) -> None:
+    """Raise GeladaError if there is a file of starts without protocol human, or the other way."""
+    if protocol == "human" and not starts:
+        raise GeladaError(
+            "--protocol human: needs start states; give --starts FILE, which gelada starts RUN "
+            "--out FILE makes"
+        )
+    if starts and protocol != "human":
+        raise GeladaError(f"--starts {starts}: only --protocol human begins there; give that too")
+
+
+def find_checkpoint(run: Path, name: str) -> Path:
+    """Return what `gelada.evaluation.agent.load` takes: the run, or one of its checkpoint's files.
+
+    Raises:
+        GeladaError: if ``run`` is no run or has no such checkpoint.
+    """
+    check_run(run)
+    if not name:
+        return run
+    folder = run / "checkpoints"
+    for path in (Path(name), folder / name, folder / f"{name}.safetensors"):
+        if path.suffix == ".safetensors" and path.is_file():
+            return path
+    known = [path.name for path in sorted(folder.glob("*.safetensors"))]
+    raise GeladaError(f"--checkpoint {name}: not in {folder}; there are: {', '.join(known)}")

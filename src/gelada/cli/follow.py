@@ -1,0 +1,120 @@
+"""``gelada follow``: evaluate and film a run's newest checkpoints while it learns."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from gelada.cli.interrupts import Interrupts
+from gelada.cli.parsing import check_run, parse
+from gelada.core.errors import GeladaError
+
+LOWEST = 19
+"""What niceness is raised by: everything else on the machine goes first."""
+
+
+@dataclass(frozen=True)
+class Follow:
+    """Evaluate and film a run's newest checkpoints as it learns."""
+
+    run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+    """Folder of the run."""
+    evaluate: bool = True
+    """Play 50 full games by protocol dba3c; saved in RUN/eval."""
+    record: bool = True
+    """Film, one game after the other; saved in RUN/videos."""
+    record_length: float = 120.0
+    """Seconds of each film."""
+    once: bool = False
+    """Do the newest complete checkpoint and end; else go on until Ctrl-C."""
+    json: bool = False
+    """Print one JSON object per line and result on stdout; all else goes to stderr."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    words, parent = split_parent(args)
+    flags = parse(Follow, "follow", words)
+    if not flags.record_length > 0:
+        raise GeladaError(f"--record-length {flags.record_length:g}: must be above 0")
+    if not (flags.evaluate or flags.record):
+        raise GeladaError("--no-evaluate --no-record: nothing is left to do; leave one of them out")
+    if parent is None:  # else the training may not have written config.json yet
+        check_run(flags.run)
+    os.nice(LOWEST)  # before torch and the emulator start threads, which inherit it
+    import torch
+
+    torch.set_num_threads(1)
+    with Interrupts() as interrupts:
+        interrupts.gentle = True
+
+        def is_over() -> bool:
+            return bool(interrupts.signal) or (parent is not None and os.getppid() != parent)
+
+        _follow(flags, is_over)
+        return interrupts.exit_code if interrupts.signal else 0
+
+
+def split_parent(args: Sequence[str]) -> tuple[list[str], int | None]:
+    """Return the words of the user, and the number after ``--parent``.
+
+    The flag is for `gelada.training.sidecars.Followers` alone and in no help: the command ends when its
+    parent is no longer that process.
+    """
+    words = list(args)
+    if "--parent" not in words:
+        return words, None
+    place = words.index("--parent")
+    number = words[place + 1 : place + 2]
+    if not number or not number[0].isdecimal():
+        raise GeladaError(f"--parent {' '.join(number)}: must be a process's number; leave it out")
+    return words[:place] + words[place + 2 :], int(number[0])
+
+
+def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:
+    from gelada.cli.display import Printer
+    from gelada.core.checkpoint import newest_checkpoint
+    from gelada.evaluation.watcher import Follower, Over, follow
+
+    printer = Printer(to_stderr=flags.json)
+
+    def say(result: dict[str, Any]) -> None:
+        if flags.json:
+            sys.stdout.write(json.dumps(result) + "\n")
+            sys.stdout.flush()
+        else:
+            printer.line(in_words(result))
+
+    if not flags.once:
+        follow(flags.run, flags.evaluate, flags.record, say, is_over, flags.record_length)
+        return
+    newest, _, _ = newest_checkpoint(flags.run / "checkpoints")
+    follower = Follower(flags.run, flags.evaluate, flags.record, say, is_over, flags.record_length)
+    try:
+        if not follower.do_newest():
+            printer.line(f"{newest.name} is done already: see {flags.run}/eval and /videos")
+    except Over:
+        return
+
+
+def in_words(result: dict[str, Any]) -> str:
+    """Return a result of `gelada.evaluation.watcher.follow` as a line."""
+    if result["kind"] == "passed over":
+        return f"passed over: {result['why']}"
+    rest = f"{result['skipped']} checkpoints skipped; {result['file']}"
+    if result["kind"] == "film":
+        return (
+            f"{result['steps']:,} steps, film of {result['seconds']:.0f} s: score "
+            f"{result['score']:g} in {result['games']} games; {rest}"
+        )
+    return (
+        f"{result['steps']:,} steps: mean {result['mean']:.2f} ± {result['standard_error']:.2f} "
+        f"(standard error), max {result['max']:g} of {result['games']} games; {rest}"
+    )

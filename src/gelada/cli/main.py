@@ -1,0 +1,108 @@
+"""The command line: ``gelada train | eval | suite | starts | record | follow | show | bench``.
+
+Nothing heavy is imported before it is needed: ``gelada --version`` and ``gelada --help`` answer
+at once. Exit codes: 0 done; 1 a role or a file failed; 2 a mistake in what was asked; 3 a role
+hung; 4 training diverged; 5 the run's folder cannot be written; 130 and 143 stopped by Ctrl-C and
+SIGTERM. Whatever ends a command is one line on stderr, never a traceback.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from typing import NoReturn
+
+from gelada import __version__
+from gelada.core.errors import GeladaError, nearest
+
+HELP = """\
+usage: gelada COMMAND ...
+
+Distributed deep reinforcement learning that learns Atari games from the screen.
+
+  gelada train pong              learn a game and watch it being learned
+  gelada train --resume RUN      go on with a run that was stopped
+  gelada eval RUN                play full games without learning, with a printed protocol
+  gelada suite pong,breakout     the same settings on many games, one table (atari49, atari57)
+  gelada starts RUN --out FILE   keep moments of games for: gelada eval --protocol human
+  gelada record RUN              film a game
+  gelada follow RUN              evaluate and film a run while it learns
+  gelada show pong               print the settings and the plan of a run, start nothing
+  gelada bench pong              measure how fast this machine could learn, and how fast it does
+  gelada --version
+
+Each command has its own help, such as: gelada train pong --help
+"""
+
+COMMANDS = {
+    "train": "gelada.cli.train",
+    "eval": "gelada.cli.evaluate",
+    "suite": "gelada.cli.suite",
+    "starts": "gelada.cli.starts",
+    "record": "gelada.cli.record",
+    "show": "gelada.cli.show",
+    "bench": "gelada.cli.bench",
+    "follow": "gelada.cli.follow",
+}
+"""Each module has ``main(args: Sequence[str]) -> int``, which returns the exit code."""
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command; return its exit code."""
+    try:
+        code = _dispatch(args)
+        sys.stdout.flush()
+        return code
+    except GeladaError as error:
+        return _complain(str(error), error.exit_code)
+    except BrokenPipeError:  # as in: gelada show pong | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        return _complain(f"{error.filename or 'a file'}: {error.strerror or error}", 1)
+    except KeyboardInterrupt:
+        return _complain("stopped", 130)
+
+
+def main() -> NoReturn:
+    """Run the command line of this process and leave it.
+
+    A role that hangs cannot be joined, and the interpreter would wait for it or crash in it, so
+    with such a thread alive the process leaves at once.
+    """
+    code = run(sys.argv[1:])
+    if any(t.daemon and t is not threading.current_thread() for t in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _dispatch(args: Sequence[str]) -> int:
+    first = args[0] if args else "--help"
+    if first in ("-h", "--help", "help"):
+        sys.stdout.write(HELP)
+        return 0
+    if first == "--version":
+        sys.stdout.write(f"gelada {__version__}\n")
+        return 0
+    if first not in COMMANDS:
+        raise GeladaError(f"unknown command {first!r}: {nearest(first, COMMANDS)}")
+    command = importlib.import_module(COMMANDS[first])
+    try:
+        return int(command.main(args[1:]))
+    except SystemExit as end:  # tyro has printed help
+        return int(end.code or 0)
+
+
+def _complain(line: str, code: int) -> int:
+    sys.stdout.flush()
+    sys.stderr.write(f"gelada: {' '.join(line.split())}\n")
+    return code
+
+
+if __name__ == "__main__":
+    main()

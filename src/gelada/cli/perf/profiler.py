@@ -1,0 +1,194 @@
+"""Where the time of a training goes: spans of all stages on all role threads.
+
+A role's `Clock` knows its stages; here it also notes when each began and ended, and what happens
+inside of a stage is noted by wrapping methods of the roles that are there. Roles know nothing of
+it, so a run that nobody profiles pays nothing. For a short while at the end torch's operators are
+taken down too.
+
+The trace is in Chrome's trace event format: https://ui.perfetto.dev and chrome://tracing show it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from gelada.cli.perf.operators import Span
+from gelada.core.timing import WAIT, Clock
+from gelada.roles.learner import Learner
+from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.parameters.snapshots import Snapshots
+from gelada.roles.replay.queue import Replay
+
+INSIDE: dict[type, dict[str, str]] = {
+    Replay: {"add": "send", "_assemble": "assemble"},
+    Snapshots: {"publish": "publish"},
+    Learner: {
+        "_prepare": "prepare",
+        "_forward": "forward",
+        "_gradient": "backward",
+        "_close_round": "close round",
+    },
+    ParameterServer: {
+        "_refusal": "admission",
+        "_optimizer.step": "optimizer step",
+        "_publish": "publish",
+    },
+}
+"""Methods whose calls are spans, with the names of these, by class of role. They run on the thread
+of whoever calls the role."""
+
+OTHER = "between stages"
+"""Time of a role's thread that is in no span."""
+
+
+class Spans:
+    """Takes down what the threads of a run's roles do. Times are in no order."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, list[Span]] = {}  # by name of the thread
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Note the time inside as ``stage`` of this thread."""
+        start = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            self.note(stage, start)
+
+    def note(self, stage: str, start: int) -> None:
+        """Note a ``stage`` of this thread that ends now; nanoseconds of `time.monotonic_ns`."""
+        span = Span(stage, start, time.monotonic_ns())
+        self._of.setdefault(threading.current_thread().name, []).append(span)
+
+    def watch(self, roles: Mapping[str, Any]) -> None:
+        """Note all stages of these roles from now on. Must be called before they run."""
+        for name, role in roles.items():
+            if hasattr(role, "clock"):
+                role.clock = SpanClock(self)
+                self._of[name] = []
+            for kind, methods in INSIDE.items():
+                if isinstance(role, kind):
+                    for path, stage in methods.items():
+                        *owner, method = path.split(".")
+                        self._wrap(attrgetter(*owner)(role) if owner else role, method, stage)
+
+    def of(self, role: str) -> list[Span]:
+        """Return the spans of a role's thread in the order of their starts, outer ones first."""
+        return sorted(self._of[role], key=lambda span: (span.start, -span.end))
+
+    def roles(self) -> list[str]:
+        """Return the names of the active roles."""
+        return list(self._of)
+
+    def shares(self, since: float, until: float) -> dict[str, dict[str, float]]:
+        """Return the share of the time between two times by role and stage.
+
+        A stage has only the time that is in none of the spans inside it, so the shares of a role
+        and that of `OTHER` are 1 together. Times are seconds of `time.monotonic`.
+        """
+        found = {}
+        for role in self.roles():
+            seconds = own_seconds(self.of(role), since, until)
+            seconds[OTHER] = until - since - sum(seconds.values())
+            found[role] = {stage: s / (until - since) for stage, s in seconds.items()}
+        return found
+
+    def write(self, path: Path, operators: Mapping[str, Sequence[Span]]) -> None:
+        """Write the trace, with operators by thread; its times count from the first span."""
+        first = min((span.start for spans in self._of.values() for span in spans), default=0)
+        events: list[dict[str, Any]] = []
+        for number, role in enumerate(self.roles(), 1):
+            about = {"pid": 1, "tid": number}
+            names = {"args": {"name": role}}, {"args": {"sort_index": number}}
+            events.append({"ph": "M", "name": "thread_name", **about, **names[0]})
+            events.append({"ph": "M", "name": "thread_sort_index", **about, **names[1]})
+            both = [(span, kind_of(span.stage)) for span in self.of(role)]
+            both += [(span, "operator") for span in operators.get(role, ())]
+            for (stage, start, end), kind in nested(both):
+                times = {"ts": (start - first) / 1000, "dur": (end - start) / 1000}  # microseconds
+                events.append({"ph": "X", "name": stage, "cat": kind, **about, **times})
+        text = json.dumps({"traceEvents": events}, separators=(",", ":"))
+        path.write_text(text, encoding="utf-8")
+
+    def _wrap(self, owner: Any, method: str, stage: str) -> None:
+        inner: Callable[..., Any] = getattr(owner, method)
+
+        @wraps(inner)
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            with self(stage):
+                return inner(*args, **kwargs)
+
+        setattr(owner, method, noted)
+
+
+class SpanClock(Clock):
+    """A role's clock that also notes spans."""
+
+    def __init__(self, spans: Spans) -> None:
+        super().__init__()
+        self._spans = spans
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Count the time inside as ``stage``, and note it."""
+        start = time.monotonic_ns()
+        try:
+            with super().__call__(stage):
+                yield
+        finally:
+            self._spans.note(stage, start)
+
+
+def kind_of(stage: str) -> str:
+    """Return whether a stage is ``waiting`` for another role or ``busy``."""
+    return "waiting" if stage.startswith(WAIT) else "busy"
+
+
+def nested(spans: Sequence[tuple[Span, str]]) -> list[tuple[Span, str]]:
+    """Return one thread's spans by their starts, each cut off where the one around it ends.
+
+    torch reads another clock than we do, and differs by some nanoseconds; without the cuts viewers
+    would leave out what crosses an edge.
+    """
+    fitting: list[tuple[Span, str]] = []
+    around: list[Span] = []  # the innermost last
+    for span, kind in sorted(spans, key=lambda pair: (pair[0].start, -pair[0].end)):
+        while around and around[-1].end <= span.start:
+            around.pop()
+        inner = span._replace(end=min(span.end, around[-1].end)) if around else span
+        around.append(inner)
+        fitting.append((inner, kind))
+    return fitting
+
+
+def own_seconds(spans: Sequence[Span], since: float, until: float) -> dict[str, float]:
+    """Return the seconds between two times by stage, without those of spans inside.
+
+    Args:
+        spans: of one thread, in the order of their starts, outer ones first.
+        since: seconds of `time.monotonic`.
+        until: the same.
+    """
+    low, high = round(1e9 * since), round(1e9 * until)
+    own: dict[str, int] = {}
+    around: list[Span] = []  # the innermost last
+    for stage, start, end in spans:
+        span = Span(stage, max(start, low), min(end, high))
+        if span.end <= span.start:
+            continue
+        while around and around[-1].end <= span.start:
+            around.pop()
+        if around:
+            own[around[-1].stage] -= span.end - span.start
+        own[stage] = own.get(stage, 0) + span.end - span.start
+        around.append(span)
+    return {stage: nanoseconds / 1e9 for stage, nanoseconds in own.items()}

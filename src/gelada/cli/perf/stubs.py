@@ -1,0 +1,97 @@
+"""Stubs in the place of stages: ``gelada bench GAME --dummy emulator,learner``.
+
+With a stage out of the way one sees what the others could do. Nothing learns anything here, and no
+rate measured with a stub is one of training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gelada.core.errors import GeladaError
+from gelada.core.types import Batch, Bytes, Ints
+from gelada.envs.api import GameSettings, Step
+from gelada.roles.learner import Learner
+from gelada.runtime.graph import Plan
+
+EMULATOR, LEARNER = "emulator", "learner"
+
+KNOWN = (EMULATOR, LEARNER)
+"""Stages that have a stub."""
+
+READY = 64
+"""Steps that are made beforehand and handed out again and again."""
+
+GAME_STEPS = 200
+"""Steps of a made-up game on average."""
+
+
+def parse_dummies(text: str) -> tuple[str, ...]:
+    """Return the stages that the words after ``--dummy`` name, in the order of `KNOWN`.
+
+    Raises:
+        GeladaError: if one has no stub.
+    """
+    names = text.split(",") if text else []
+    for name in names:
+        if name not in KNOWN:
+            raise GeladaError(
+                f"--dummy {text}: no stage is called {name!r}; known: {', '.join(KNOWN)}, or both "
+                "with a comma between them"
+            )
+    return tuple(name for name in KNOWN if name in names)
+
+
+class DummyGames:
+    """``len(seeds)`` games of noise that take no time to play and load no emulator.
+
+    Frames, rewards (mostly 0) and ends are random and of the shapes that the real games have. An
+    Atari game has all 18 actions here, because its own set is known only to the emulator.
+    """
+
+    def __init__(self, settings: GameSettings, seeds: Ints) -> None:
+        catch = settings.game == "catch"
+        self.count = len(seeds)
+        self.actions = 3 if catch else 18
+        self.action_names = tuple(f"DUMMY {i}" for i in range(self.actions))
+        self.frame_shape = (10, 5) if catch else (settings.planes * settings.size, settings.size)
+        random = np.random.default_rng(seeds)
+        self._steps = [self._make(random) for _ in range(READY)]
+        self._next = 0
+
+    def reset(self) -> Bytes:
+        """Return first frames, uint8[B, H, W]."""
+        return self._steps[0].frames
+
+    def step(self, actions: Ints) -> Step:  # noqa: ARG002 - the protocol
+        """Return the next ready-made step, whatever the actions int64[B] are."""
+        self._next = (self._next + 1) % READY
+        return self._steps[self._next]
+
+    def _make(self, random: np.random.Generator) -> Step:
+        frames = random.integers(0, 256, (self.count, *self.frame_shape), dtype=np.uint8)
+        rewards = random.choice([-1.0, 0.0, 1.0], self.count, p=[0.02, 0.96, 0.02])
+        over = random.random(self.count) < 1.0 / GAME_STEPS
+        never = np.zeros(self.count, dtype=np.bool_)
+        return Step(frames, rewards.astype(np.float32), over, never, over, never)
+
+
+class DummyLearner(Learner):
+    """A learner that takes batches and pushes one gradient of 0 for each, without computing it.
+
+    So rounds are admitted, counted and published as ever, and the parameters stay as they are.
+    """
+
+    def _learn(self, batch: Batch) -> dict[str, float]:
+        self._to_push = self._gradients(part=0, parts=1, samples=batch.actions.numel(), loss=0.0)
+        return {}
+
+    def _move_schedules(self) -> None:
+        """Nothing was seen that they could follow."""
+
+
+def with_dummy_learners(plan: Plan) -> Plan:
+    """Return a plan with a stub in the place of every learner."""
+    return Plan([replace(n, make=DummyLearner) if n.make is Learner else n for n in plan.nodes])

@@ -1,0 +1,168 @@
+"""A training that is only looked at: with stubs in the place of stages, or with a trace.
+
+Unlike `gelada.cli.perf.throughput.bench` it measures no limit, and leaves nothing but what was asked for.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from gelada.cli.perf.operators import Operators
+from gelada.cli.perf.profiler import Spans
+from gelada.cli.perf.stubs import EMULATOR, LEARNER, DummyGames, with_dummy_learners
+from gelada.cli.perf.throughput import SETTLED, Progress, steady_rate
+from gelada.core.errors import GeladaError, Stalled
+from gelada.envs.make import MakeGames, make_games
+from gelada.roles.tracker import StopRule
+from gelada.runtime.system import describe_machine
+from gelada.runtime.threads import Threads
+from gelada.training.presets import Experiment
+from gelada.training.start import begin, open_games
+from gelada.training.topology import draw
+
+OPERATOR_SECONDS = 3.0
+"""At the end of a profiled training, in which torch's operators are taken down too."""
+
+
+class Rehearsed(NamedTuple):
+    """What was seen. Times are seconds of `time.monotonic`."""
+
+    precision: str
+    counts: list[tuple[float, int]]  # seconds of training and steps, every quarter of a second
+    began: float
+    ended: float
+    calm: float  # until here nothing slowed it down
+    roles: dict[str, Any]  # as they ended
+
+
+def rehearse(
+    experiment: Experiment,
+    seconds: float,
+    dummies: Sequence[str] = (),
+    trace: Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Train on threads for so long; return the rate, and the shares of time if there is a trace.
+
+    Args:
+        experiment: all settings; its stop rule and what it writes do not count.
+        seconds: of training.
+        dummies: stages that are stubs, of `gelada.cli.perf.stubs.KNOWN`.
+        trace: file to write.
+        progress: told "train" and the share that is done.
+
+    Returns:
+        ``achieved_steps_per_s``, or with stubs ``dummy_steps_per_s``, in steps (agent decisions)
+        per second, without the first `SETTLED` part. With a trace ``threads``: by role and stage
+        the share of the same time, without that of stages inside it. The time in which operators
+        are taken down counts for neither.
+
+    Raises:
+        GeladaError: if a role fails or hangs.
+    """
+    spans, operators = (Spans(), Operators()) if trace else (None, None)
+    try:
+        seen = train_once(experiment, seconds, dummies, spans, operators, progress)
+    finally:
+        taken = operators.stop() if operators else {}
+    counts = [count for count in seen.counts if seen.began + count[0] <= seen.calm]
+    rate = "dummy_steps_per_s" if dummies else "achieved_steps_per_s"
+    result: dict[str, Any] = {
+        "game": experiment.games.game,
+        "precision": seen.precision,
+        "dummy": list(dummies),
+        rate: round(steady_rate(counts or seen.counts), 1),
+    }
+    if spans and trace:
+        spans.write(trace, taken)
+        since = seen.began + SETTLED * (seen.ended - seen.began)
+        shares = spans.shares(since, seen.calm)
+        result["trace"] = str(trace)
+        result["threads"] = {
+            role: {stage: round(share, 4) for stage, share in stages.items()}
+            for role, stages in shares.items()
+        }
+    return result | {"machine": describe_machine()}
+
+
+def train_once(
+    experiment: Experiment,
+    seconds: float,
+    dummies: Sequence[str] = (),
+    spans: Spans | None = None,
+    operators: Operators | None = None,
+    progress: Progress | None = None,
+) -> Rehearsed:
+    """Train for so long, with stubs in the place of ``dummies``.
+
+    All stages go to ``spans``, and for the last `OPERATOR_SECONDS` (of a short training its last
+    third) what they are made of to ``operators``.
+
+    Raises:
+        GeladaError: if a role fails or hangs.
+    """
+    torch.set_num_threads(1)
+    experiment = replace(
+        experiment,
+        stop=StopRule(minutes=seconds / 60),
+        tracker=replace(experiment.tracker, tensorboard=False, checkpoint_seconds=1e9),
+    )
+    make: MakeGames = DummyGames if EMULATOR in dummies else make_games
+    games = open_games(experiment, make=make)
+    start = begin(experiment, games)
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.monotonic()
+        plan = draw(experiment, start, Path(folder), began, games=games, make=make)
+        if LEARNER in dummies:
+            plan = with_dummy_learners(plan)
+        place = Threads(plan.build(), experiment.shape.deadline, _no_restarts)
+        if spans:
+            spans.watch(place.roles)
+        counts, ended = _run(place, began, seconds, operators, progress)
+    calm = operators.since if operators and operators.since else ended
+    return Rehearsed(start.precision, counts, began, ended, calm, dict(place.roles))
+
+
+def _run(
+    place: Threads,
+    began: float,
+    seconds: float,
+    operators: Operators | None,
+    progress: Progress | None,
+) -> tuple[list[tuple[float, int]], float]:
+    """Let roles run to their end; return seconds and steps as they went, and when it was."""
+    tracker = place.roles["tracker"]
+    counts: list[tuple[float, int]] = []
+    record_at = began + max(seconds - OPERATOR_SECONDS, 2 / 3 * seconds)
+    place.start()
+    try:
+        while True:
+            over = place.wait(0.25)
+            place.check()
+            status = tracker.status()
+            counts.append((status.seconds, status.steps))
+            if progress:
+                progress("train", min(status.seconds / seconds, 1.0))
+            if over:
+                break
+            if operators and operators.since is None and time.monotonic() >= record_at:
+                operators.record()
+    finally:
+        ended = time.monotonic()
+        hung = place.stop()
+        tracker.finish()
+    if hung:
+        raise Stalled(f"{', '.join(hung)} did not stop")
+    return counts, ended
+
+
+def _no_restarts(line: str) -> None:
+    """A restart would spoil what is measured, so it ends it."""
+    raise GeladaError(f"{line.rpartition('; ')[0]}; nothing was measured")

@@ -1,0 +1,59 @@
+"""``gelada record``: a film of a game."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from gelada.cli.evaluate import find_checkpoint
+from gelada.cli.parsing import at_least, parse
+from gelada.core.errors import GeladaError
+
+SUFFIXES = (".mp4", ".gif")
+
+
+@dataclass(frozen=True)
+class Record:
+    """Film a game in the emulator's own colours."""
+
+    run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+    """Folder of the run."""
+    out: Path | None = None
+    """A .mp4 or .gif file (default: RUN/videos/STEPS.mp4)."""
+    seconds: float = 60.0
+    """Length of the film at most; it ends with the game."""
+    policy: Literal["sampled", "greedy", "epsilon"] | None = None
+    """Draw actions from the policy, take the best one, or (epsilon) now and then any (default:
+    sampled, or epsilon for an agent without probabilities)."""
+    checkpoint: str = ""
+    """File in the run's checkpoints (default: the newest complete one)."""
+    seed: int = 1
+    """Of the game and the drawn actions."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    flags = parse(Record, "record", args)
+    if not flags.seconds > 0:
+        raise GeladaError(f"--seconds {flags.seconds:g}: must be above 0")
+    at_least("--seed", flags.seed, 0)
+    if flags.out and flags.out.suffix not in SUFFIXES:
+        raise GeladaError(f"--out {flags.out}: must end in {' or '.join(SUFFIXES)}")
+    source = find_checkpoint(flags.run, flags.checkpoint)
+    from gelada.cli.display import Printer
+    from gelada.evaluation.agent import load
+    from gelada.evaluation.video import record
+
+    printer = Printer()
+    agent = load(source)
+    out = flags.out or flags.run / "videos" / f"{agent.checkpoint.steps}.mp4"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with printer.progress(f"filming {agent.games.game}", "s") as bar:
+        film = record(agent, out, flags.seconds, flags.seed, flags.policy, progress=bar)
+    end = "the game was over" if film.over else "the game went on"
+    printer.line(f"{film.path}: {film.steps:,} steps, score {film.score:g}; {end}")
+    return 0

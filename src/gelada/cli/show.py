@@ -1,0 +1,188 @@
+"""``gelada show``: the settings, the plan and the memory of a run; starts and plays nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from gelada.cli.display import Printer
+from gelada.cli.parsing import print_json
+from gelada.cli.settings import Settings, resolve
+from gelada.cli.train import stop_in_words
+from gelada.core.types import Version
+from gelada.envs.make import make_games
+from gelada.nets.network import InputStatistics, Network
+from gelada.ops.flat import Layout
+from gelada.ops.optimizers import SLOTS
+from gelada.roles.parameters.snapshots import KEPT
+from gelada.runtime.graph import Node, Plan
+from gelada.training.buffers import batch_of, store_bytes
+from gelada.training.presets import NOTES, Experiment
+from gelada.training.start import Start, make_network
+from gelada.training.topology import draw
+
+MIB = 2**20
+
+EMULATOR_MIB = 2.0
+"""One Atari game of ale-py, measured: its state, screens and thread."""
+
+
+@dataclass(frozen=True)
+class Show(Settings):
+    """Print settings, roles, memory and stop rule of a run; start nothing."""
+
+    json: bool = False
+    """Print one JSON object instead."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    wanted = resolve(Show, "show", args)
+    experiment = wanted.experiment
+    start = imagined_start(experiment)
+    net = make_network(experiment, start)
+    plan = draw(experiment, start, None)
+    data = {
+        "name": wanted.flags.name,
+        "settings": dataclasses.asdict(experiment),
+        "roles": dict(plan.counts()),
+        "parameters": sum(p.numel() for p in net.parameters()),
+        "memory_mib": memory(experiment, net),
+        "bytes_per_update": bytes_per_update(experiment, net),
+        "stop": stop_in_words(experiment.stop),
+        "notes": list(NOTES.get(wanted.flags.name, ())),
+    }
+    if wanted.flags.json:
+        print_json(data)
+    else:
+        _print(data, plan, wanted.note, Printer())
+    return 0
+
+
+def imagined_start(experiment: Experiment) -> Start:
+    """Return a start without the random games that measure the input; float32 stands for auto."""
+    games = make_games(experiment.games, np.array([1]))  # asked for its sizes, never played
+    flat = np.ones(games.frame_shape, dtype=np.float32)
+    wanted = experiment.network.precision
+    precision = "float32" if wanted == "auto" else wanted
+    statistics = InputStatistics(flat, flat)
+    return Start(statistics, games.actions, precision, Version(0, 0), 0, None, {}, None, {})
+
+
+def memory(experiment: Experiment, net: Network) -> dict[str, float]:
+    """Return an estimate in MiB by part, and the total; with bundles, of all in one process.
+
+    Counted from the shapes in the code; "libraries" is what this process holds now.
+    """
+    shape = experiment.shape
+    height, width = net.mean.shape
+    games = shape.players * shape.games
+    pixels = height * width
+    vector = 4 * Layout(net).size
+    frames = games * (shape.length + net.stack) * pixels  # one trajectory of each actor, uint8
+    trajectories = shape.ahead + 2  # of each actor, kept at most by the replays
+    each, length = batch_of(experiment)
+    batch = shape.learning * each * (length + net.stack) * pixels  # one of each learner, uint8
+    seen = 2 if net.precision == "bfloat16" else 4
+    sample = 4 * net.torso.outputs + seen * net.stack * pixels
+    observations = each * (length + 1)
+    chunk = shape.learning * max(min(experiment.algorithm.minibatch, observations), shape.games)
+    atari = experiment.games.game != "catch"
+    start = 10 * shape.random_steps * pixels / MIB  # uint8 twice, float32 twice, then freed
+    parts = {
+        "libraries": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT / MIB,
+        "emulators": games * EMULATOR_MIB if atari else 0.0,
+        "parameters": copies(experiment) * vector / MIB,
+        "stores": store_bytes(experiment, (height, width)) / MIB,
+        "trajectories": ((trajectories + 1) * frames + batch) / MIB,  # one is being played
+        "standardised frames": seen * batch / MIB,
+        "stacks": shape.learning * observations * seen * net.stack * pixels / MIB,
+        "minibatch with gradients": 2 * chunk * sample / MIB,
+    }
+    held = parts["libraries"] + parts["emulators"]
+    total = max(sum(parts.values()), held + start)
+    parts |= {"input statistics, at the start only": start, "most at once": total}
+    return {name: round(value, 1) for name, value in parts.items()}
+
+
+def copies(experiment: Experiment) -> int:
+    """Return how many vectors of all parameters a run holds, the servers' slices added up."""
+    shape, slots = experiment.shape, SLOTS[experiment.optimizer.optimizer]
+    target = bool(experiment.algorithm.target_every)
+    if not shape.apart:
+        return 2 + slots + KEPT + shape.actors + 2 * target
+    waiting = 0 if shape.asynchronous else shape.gradients - 1
+    servers = (1 + slots) + KEPT + (1 + slots) + waiting + target  # own, published, put aside
+    mirror = max(KEPT, shape.ahead + 1)
+    return 2 + servers + shape.learning * (2 + mirror + target) + shape.players
+
+
+def bytes_per_update(experiment: Experiment, net: Network) -> int:
+    """Return what a worker moves for each update: a gradient up, a parameter vector down.
+
+    Without bundles nothing is moved: the servers step the learner's memory.
+    """
+    return 2 * 4 * Layout(net).size if experiment.shape.apart else 0
+
+
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
+def _print(data: dict[str, Any], plan: Plan, note: str, printer: Printer) -> None:
+    if note:
+        printer.line(note)
+    settings = Table(title=f"settings of {data['name']}", title_justify="left", show_header=False)
+    for group, values in data["settings"].items():
+        if isinstance(values, dict):
+            shown = ", ".join(f"{k} {v}" for k, v in values.items() if v is not None)
+            settings.add_row(group, shown or "none")
+        else:
+            settings.add_row(group, str(values))
+    printer.console.print(settings)
+    roles = Table(title="plan", title_justify="left")
+    for column in ("role", "class", "bundle", "thread of its own"):
+        roles.add_column(column)
+    for alike in alike_nodes(plan):
+        first, last = alike[0], alike[-1]
+        roles.add_row(
+            _from_to(first.name, last.name),
+            first.kind,
+            _from_to(first.bundle, last.bundle),
+            "yes" if first.active else "",
+        )
+    printer.console.print(roles)
+    printer.line("roles: " + ", ".join(f"{n} {kind}" for kind, n in data["roles"].items()))
+    printer.line(f"parameters: {data['parameters']:,}")
+    shape = data["settings"]["shape"]
+    bundled = bool(shape["bundles"] or shape["learners"])
+    printer.line(
+        f"memory{', all in one process' if bundled else ''}, estimated: "
+        + ", ".join(f"{name} {mib:,.0f} MiB" for name, mib in data["memory_mib"].items())
+    )
+    if bundled:
+        printer.line(
+            f"a worker moves {data['bytes_per_update']:,} bytes an update: one gradient up, one "
+            "parameter vector down (how many a second, only a run can tell)"
+        )
+    printer.line(f"runs {data['stop']}")
+    for note in data["notes"]:
+        printer.line(note)
+
+
+def alike_nodes(plan: Plan) -> list[list[Node]]:
+    """Return the plan's roles grouped by class, in the order in which each class comes first."""
+    groups: dict[str, list[Node]] = {}
+    for node in plan.nodes:
+        groups.setdefault(node.kind, []).append(node)
+    return list(groups.values())
+
+
+def _from_to(first: str, last: str) -> str:
+    return first if first == last else f"{first} … {last.rpartition('-')[2]}"

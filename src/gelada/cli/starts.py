@@ -1,0 +1,52 @@
+"""``gelada starts``: a file of start states for ``gelada eval --protocol human``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from gelada.cli.parsing import at_least, check_run, parse
+from gelada.core.errors import GeladaError
+
+
+@dataclass(frozen=True)
+class Starts:
+    """Keep moments of an agent's games, for evaluations that begin there."""
+
+    run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+    """Folder of the run; its newest complete checkpoint plays."""
+    out: Path
+    """File to make; there must be none."""
+    count: int = 100
+    """Starts to keep; about 45 seconds of play lie between two."""
+    seed: int = 1
+    """Of the games, the drawn actions and the moments."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    flags = parse(Starts, "starts", args)
+    at_least("--count", flags.count, 1)
+    at_least("--seed", flags.seed, 0)
+    check_run(flags.run)
+    if flags.out.exists():
+        raise GeladaError(f"--out {flags.out}: is there already; name a new file")
+    from gelada.cli.display import Printer
+    from gelada.evaluation.agent import load
+    from gelada.evaluation.start_states import make_starts, write_starts
+
+    printer = Printer()
+    agent = load(flags.run)
+    with printer.progress(f"playing {agent.games.game}", "starts") as bar:
+        starts = make_starts(agent, str(flags.run), flags.count, flags.seed, progress=bar)
+    written = write_starts(flags.out, starts)
+    printer.line(
+        f"{flags.out}: {written.count} starts of {agent.games.game}, {written.frames.min():,} to "
+        f"{written.frames.max():,} frames into their games; sha256 {written.sha256}"
+    )
+    printer.line(f"play from them: gelada eval RUN --protocol human --starts {flags.out}")
+    return 0

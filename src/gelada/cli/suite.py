@@ -1,0 +1,282 @@
+"""``gelada suite``: the same settings on many games, one table of results."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from gelada.cli.parsing import at_least, parse, print_json
+from gelada.core.errors import GeladaError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from gelada.cli.display import Printer
+    from gelada.cli.interrupts import Interrupts
+    from gelada.evaluation.protocols import Evaluation
+    from gelada.evaluation.suite import Entry, Standing, Suite
+    from gelada.training.presets import Experiment
+
+WIDTH = 120
+"""Columns of the table where output is no terminal."""
+
+GENERAL = "alien"
+"""A game without a preset of its own: its settings are the general recipe's."""
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Learn many games with the same settings; called again, go on where it stopped."""
+
+    games: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="GAMES")]]
+    """Such as pong,breakout; atari49 for the games of DQN 2015 and Gorila, atari57 for all with
+    published scores."""
+    preset: str = ""
+    """Preset whose settings all games get (default: the general recipe)."""
+    seeds: int = 1
+    """Runs of each game, with seeds 1, 2 and so on."""
+    minutes: float | None = None
+    """Stop each run after this many minutes (default: after the steps of the preset)."""
+    steps: int | None = None
+    """Stop each run after this many environment steps."""
+    out: Path | None = None
+    """Folder of the ledger and all runs (default: runs/suite-PRESET)."""
+    protocol: Literal["training", "noop", "sticky"] = "noop"
+    """How the last checkpoint of each run is evaluated; see gelada eval --help."""
+    episodes: int | None = None
+    """Games of each evaluation (default: as the protocol says)."""
+    json: bool = False
+    """Print one JSON object on stdout; all else goes to stderr."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    flags = parse(Flags, "suite", args)
+    from gelada.cli.display import Printer
+    from gelada.cli.interrupts import Interrupts
+    from gelada.evaluation.suite import read_ledger, standings
+
+    suite = suite_of(flags)
+    suite.check()
+    done = {(entry.game, entry.seed) for entry in read_ledger(suite)}
+    printer = Printer(to_stderr=flags.json)
+    with Interrupts() as interrupts:
+        whole = play(suite, [pair for pair in suite.pairs if pair not in done], printer, interrupts)
+        entries = read_ledger(suite)
+        found = standings(suite, entries)
+        if found:
+            _show(suite, found, entries, flags.json, printer)
+        if whole:
+            return 0
+        printer.line(f"stopped by {interrupts.name}, all is kept; go on with the same command")
+        return interrupts.exit_code
+
+
+def suite_of(flags: Flags) -> Suite:
+    """Return what the flags ask for.
+
+    Raises:
+        GeladaError: for an unknown game or preset, or a number out of range.
+    """
+    from gelada.evaluation.protocols import find_protocol
+    from gelada.evaluation.suite import Suite, parse_games
+    from gelada.training.presets import preset
+
+    games = parse_games(flags.games)
+    at_least("--seeds", flags.seeds, 1)
+    episodes = find_protocol(flags.protocol).episodes if flags.episodes is None else flags.episodes
+    at_least("--episodes", episodes, 1)
+    base = with_stop(preset(flags.preset or GENERAL)[0], flags.steps, flags.minutes)
+    folder = flags.out or Path("runs") / f"suite-{flags.preset or 'general'}"
+    return Suite(folder, games, flags.seeds, base, flags.preset, flags.protocol, episodes)
+
+
+def with_stop(base: Experiment, steps: int | None, minutes: float | None) -> Experiment:
+    """Return the experiment with a stop rule that suits any game: no score to reach.
+
+    Raises:
+        GeladaError: if both are given, or neither and the preset has no such rule.
+    """
+    from gelada.roles.tracker import StopRule
+
+    if steps is not None and minutes is not None:
+        raise GeladaError(f"--steps {steps} with --minutes {minutes:g}: give one of them")
+    if steps is None and minutes is None:
+        steps, minutes = base.stop.steps, base.stop.minutes
+    if steps is None and minutes is None:
+        raise GeladaError("the preset ends at a score, which games do not share: give --minutes")
+    return replace(base, stop=StopRule(steps=steps, minutes=minutes))
+
+
+def play(
+    suite: Suite, pairs: Sequence[tuple[str, int]], printer: Printer, interrupts: Interrupts
+) -> bool:
+    """Train and evaluate each (game, seed), and write its line; return False if interrupted."""
+    from gelada.evaluation.suite import append, entry_of
+
+    for number, (game, seed) in enumerate(pairs, len(suite.pairs) - len(pairs) + 1):
+        printer.line(f"{number} of {len(suite.pairs)}: {game}, seed {seed}")
+        try:
+            evaluation = _one(suite, game, seed, printer, interrupts)
+        except KeyboardInterrupt:
+            return False
+        except GeladaError as error:
+            raise type(error)(f"{game}, seed {seed}: {error}") from error
+        if evaluation is None:
+            return False
+        entry = entry_of(suite, seed, evaluation)
+        append(suite, entry)
+        printer.line(f"{game}, seed {seed}: {_in_words(entry)}")
+    return True
+
+
+def _one(
+    suite: Suite, game: str, seed: int, printer: Printer, interrupts: Interrupts
+) -> Evaluation | None:
+    """Train one run as far as it is not, and evaluate it; return None if interrupted."""
+    from gelada.evaluation.agent import load
+    from gelada.evaluation.evaluator import evaluate
+
+    folder = suite.run(game, seed)
+    interrupts.gentle = True
+    try:
+        _learn(suite, game, seed, printer, interrupts)
+    finally:
+        interrupts.gentle = False
+    interrupts.raise_if_any()
+    with printer.progress(f"playing {game}, protocol {suite.protocol}", "games") as bar:
+        evaluation = evaluate(load(folder), suite.protocol, suite.episodes, progress=bar)
+    if evaluation.interrupted:
+        return None
+    evaluation.save(folder)
+    return evaluation
+
+
+def _learn(suite: Suite, game: str, seed: int, printer: Printer, interrupts: Interrupts) -> None:
+    """Train one run from where it is to its end; Ctrl-C saves it and is a KeyboardInterrupt."""
+    from gelada.cli.display import Display
+    from gelada.cli.train import already_over
+    from gelada.core.checkpoint import list_checkpoints
+    from gelada.training.run import train
+
+    folder, experiment = suite.run(game, seed), suite.experiment(game, seed)
+    resume = bool(list_checkpoints(folder / "checkpoints"))
+    if resume and already_over(folder, experiment.stop):
+        return
+    if not resume and (folder / "config.json").exists():
+        shutil.rmtree(folder)  # begun, but nothing was learned
+    display = Display(f"{game}, seed {seed} · {folder}", experiment.stop, printer)
+
+    def watch(*seen: Any) -> None:
+        display.watch(*seen)
+        interrupts.raise_if_any()
+
+    with display:
+        result = train(experiment, folder, game, resume, watch, printer.line)
+    if result.interrupted:
+        raise KeyboardInterrupt
+
+
+def _in_words(entry: Entry) -> str:
+    """Return a finished run in a phrase."""
+    from gelada.cli.display import clock
+
+    share = entry.human_normalised
+    human = "" if share is None else f", {share:.1f} % of a human"
+    time = "" if entry.seconds is None else f" in {clock(entry.seconds)}"
+    return f"score {entry.score:.2f} after {entry.frames:,} frames{time}{human}"
+
+
+def _show(
+    suite: Suite, found: Sequence[Standing], entries: Sequence[Entry], json: bool, printer: Printer
+) -> None:
+    """Print the table, write it as suite.csv, and print the JSON if asked."""
+    from gelada.core.files import write_whole
+    from gelada.evaluation.suite import human_normalised
+
+    if not printer.console.is_terminal:
+        printer.console.width = max(printer.console.width, WIDTH)
+    printer.console.print(table_of(suite, found), soft_wrap=False)
+    write_whole(suite.folder / "suite.csv", csv_of(found).encode())
+    if json:
+        both = human_normalised(found) or (None, None)
+        wanted = set(suite.pairs)
+        runs = [dataclasses.asdict(e) for e in entries if (e.game, e.seed) in wanted]
+        print_json(
+            {
+                "folder": str(suite.folder),
+                "preset": suite.preset,
+                "settings": suite.settings,
+                "protocol": suite.protocol,
+                "episodes": suite.episodes,
+                "complete": len(runs) == len(wanted),
+                "median_human_normalised": both[0],
+                "mean_human_normalised": both[1],
+                "games": [one._asdict() for one in found],
+                "runs": runs,
+            }
+        )
+
+
+def table_of(suite: Suite, found: Sequence[Standing]) -> Table:
+    """Return the results beside the published scores, each with the time it took to pass it."""
+    from rich.table import Table
+
+    from gelada.cli.display import clock
+    from gelada.evaluation.scores import COLUMNS
+    from gelada.evaluation.suite import RIVALS, human_normalised
+
+    labels = {column.name: column.label for column in COLUMNS}
+    title = f"{suite.preset or 'general recipe'}, protocol {suite.protocol}, {suite.episodes} games"
+    table = Table(box=None, title=title, title_justify="left", caption_justify="left")
+    table.add_column("")
+    names = ("score", "frames", "time", "human %", *(labels[name] for name in RIVALS))
+    for name in names:
+        table.add_column(name, justify="right")
+    for one in found:
+        error = "" if one.error is None else f" ± {_score(one.error)}"
+        cells = [f"{_score(one.score)}{error}", f"{one.frames / 1e6:,.2f} M"]
+        cells.append("" if one.seconds is None else clock(one.seconds))
+        cells.append("" if one.human_normalised is None else f"{one.human_normalised:,.1f}")
+        for rival in RIVALS:
+            score = one.published.get(rival)
+            time = f"\nin {clock(one.passed[rival])}" if rival in one.passed else ""
+            cells.append("" if score is None else f"{_score(score)}{time}")
+        table.add_row(one.game, *cells)
+    both = human_normalised(found)
+    share = f"human-normalised: median {both[0]:.1f} %, mean {both[1]:.1f} %; " if both else ""
+    seeds = min(one.seeds for one in found)
+    count = f"games: {len(found)} of {len(suite.games)}, seeds: {seeds} of {suite.seeds}"
+    table.caption = (
+        f"{count}; {share}score: mean ± standard error; below a published score: the time of "
+        "training until the running score had passed it"
+    )
+    return table
+
+
+def csv_of(found: Sequence[Standing]) -> str:
+    """Return the results as CSV, a row for each game."""
+    from gelada.evaluation.suite import RIVALS
+
+    out = io.StringIO()
+    plain = ("game", "seeds", "score", "error", "frames", "seconds", "human_normalised")
+    passed = [f"seconds_to_{name}" for name in RIVALS]
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow([*plain, *RIVALS, *passed])
+    for one in found:
+        values: list[Any] = [getattr(one, name) for name in plain]
+        values += [one.published.get(name) for name in RIVALS]
+        rows.writerow([*values, *(one.passed.get(name) for name in RIVALS)])
+    return out.getvalue()
+
+
+def _score(score: float) -> str:
+    return f"{score:,.1f}" if abs(score) < 1000 else f"{score:,.0f}"

@@ -1,0 +1,287 @@
+"""``gelada train``: learn a game, show how it goes, leave an agent, a curve and a film."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from gelada.cli.display import Display, Printer, clock, number
+from gelada.cli.interrupts import Interrupts
+from gelada.cli.parsing import check_run, print_json
+from gelada.cli.settings import STOP_FLAGS, Settings, Wanted, resolve, resolve_again
+from gelada.core.checkpoint import list_checkpoints, newest_checkpoint
+from gelada.core.errors import RoleFailed, Stalled
+from gelada.roles.tracker import WINDOW, Status, StopRule
+from gelada.runtime.graph import Active
+from gelada.runtime.groups import Cluster, check_cluster
+from gelada.training.config import read_config
+from gelada.training.faults import check_chaos, parse_chaos
+from gelada.training.presets import Experiment
+from gelada.training.run import Result, make_folder, train
+
+FINAL_GAMES = 50
+"""Full games of the evaluation at the end."""
+
+
+@dataclass(frozen=True)
+class Train(Settings):
+    """Learn a game from the screen; after Ctrl-C go on with --resume."""
+
+    out: Path | None = None
+    """Folder of the run; must be new or empty (default: runs/NAME-1, or the next free number)."""
+    resume: Path | None = None
+    """Go on with the run in this folder, from its newest complete checkpoint."""
+    on: Literal["threads", "ray"] = "threads"
+    """Where the roles live: on threads of this process, or in processes of a Ray cluster."""
+    cluster: Cluster = field(default_factory=Cluster)
+    chaos: str = ""
+    """Trouble on purpose, for experiments: with bundles
+    compute=50ms,straggler=500ms,delay=4,link=10MB; on Ray also kill=worker:30s,stop=server:45s."""
+    finish: bool = True
+    """At the end, play 50 games for the score, draw the curve and film a game."""
+    json: bool = False
+    """Print one JSON object about the run on stdout; all else goes to stderr."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    resumed = resumed_run(args)
+    if resumed is None:
+        wanted = resolve(Train, "train", args)
+        folder = wanted.flags.out or free_folder(wanted.flags.name or "pong")
+        name = wanted.flags.name
+    else:
+        check_run(resumed)
+        config = read_config(resumed)
+        wanted = resolve_again(Train, "train", args, config.experiment)
+        folder, name = resumed, config.name
+    chaos = parse_chaos(wanted.flags.chaos)
+    check_chaos(chaos, wanted.experiment, processes=wanted.flags.on == "ray")
+    check_cluster(wanted.flags.cluster, wanted.flags.on == "ray")
+    printer = Printer(to_stderr=wanted.flags.json)
+    if wanted.note:
+        printer.line(wanted.note)
+    if resumed and (over := already_over(folder, wanted.experiment.stop)):
+        printer.line(f"{folder} is past its stop rule: {over}; to go on, give {STOP_FLAGS}")
+        if wanted.flags.json:
+            print_json({"folder": str(folder), "stopped": "before"})
+        return 0
+    with Interrupts() as interrupts:
+        return _train(wanted, folder, name, printer, interrupts)
+
+
+def resumed_run(args: Sequence[str]) -> Path | None:
+    """Return the folder after --resume, or None."""
+    for word, following in zip(args, [*args, ""][1:], strict=True):
+        if word == "--resume" and following:
+            return Path(following)
+        if word.startswith("--resume="):
+            return Path(word.partition("=")[2])
+    return None
+
+
+def free_folder(name: str) -> Path:
+    """Return runs/NAME-N with the first N that is not there."""
+    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.").lower()
+    number = 1
+    while (folder := Path("runs") / f"{slug}-{number}").exists():
+        number += 1
+    return folder
+
+
+def already_over(folder: Path, rule: StopRule) -> str:
+    """Return which part of the stop rule the newest checkpoint fulfils, or ""."""
+    _, checkpoint, _ = newest_checkpoint(folder / "checkpoints")
+    minutes = float(checkpoint.counters.get("seconds", 0.0)) / 60
+    recent = checkpoint.counters.get("recent_scores", [])
+    score = float(checkpoint.counters.get("score") or 0.0)
+    if rule.steps is not None and checkpoint.steps >= rule.steps:
+        return f"{checkpoint.steps:,} steps of {rule.steps:,}"
+    if rule.minutes is not None and minutes >= rule.minutes:
+        return f"{minutes:.1f} minutes of {rule.minutes:g}"
+    if rule.until_score is not None and len(recent) == WINDOW and score >= rule.until_score:
+        return f"score {score:.2f} of {rule.until_score:g}"
+    return ""
+
+
+def process_start() -> float:
+    """Return `time.monotonic` at this process's start (now, where the system does not say)."""
+    try:
+        with open("/proc/self/stat", encoding="ascii") as file:
+            ticks = int(file.read().rsplit(")", 1)[1].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+        return time.monotonic() - age
+    except (OSError, AttributeError):
+        return time.monotonic()
+
+
+def _train(
+    wanted: Wanted, folder: Path, name: str, printer: Printer, interrupts: Interrupts
+) -> int:
+    """Train, then finish; a signal ends either in good order."""
+    result = _learn(wanted, folder, name, printer, interrupts)
+    status, stopped = result.status, bool(interrupts.signal)
+    if stopped and _has_checkpoint(folder):  # half an update counts already, but cannot be kept
+        status.steps = newest_checkpoint(folder / "checkpoints")[1].steps
+    summary: dict[str, Any] = {
+        "folder": str(folder),
+        "stopped": interrupts.name if stopped else "by its rule",
+        "steps": status.steps,
+        "seconds": round(status.seconds, 3),
+        "games": status.games,
+        "score": status.score,
+        "best": status.best,
+    }
+    if stopped:
+        printer.line(how_to_resume(folder, status.steps, interrupts.name))
+    else:
+        printer.line(
+            f"{status.steps:,} steps in {clock(status.seconds)}; mean score of the last "
+            f"{min(status.games, WINDOW)} games: {number(status.score)}"
+        )
+        if wanted.flags.finish:
+            try:
+                summary |= finish(folder, printer)
+            except KeyboardInterrupt:
+                stopped = True
+                printer.line("stopped; training was over and is saved")
+        for line in where_everything_is(folder, status.steps):
+            printer.line(line)
+    if wanted.flags.json:
+        print_json(summary)
+    return interrupts.exit_code if stopped else 0
+
+
+def _learn(
+    wanted: Wanted, folder: Path, name: str, printer: Printer, interrupts: Interrupts
+) -> Result:
+    """Train with the display on; signals wait for the edges where nothing is lost."""
+    resume, experiment = wanted.flags.resume is not None, wanted.experiment
+    chaos = parse_chaos(wanted.flags.chaos)
+    display = Display(f"{name} · {folder}", experiment.stop, printer)
+
+    def watch(status: Status, active: Sequence[Active]) -> None:
+        display.watch(status, active)
+        interrupts.raise_if_any()
+
+    if not resume:
+        make_folder(folder)
+    interrupts.gentle = True
+    with display:
+        printer.line(opening(experiment, folder, resume))
+        try:
+            result = train(
+                experiment,
+                folder,
+                name,
+                resume,
+                watch,
+                printer.line,
+                began=process_start(),
+                chaos=chaos,
+                cluster=wanted.flags.cluster if wanted.flags.on == "ray" else None,
+            )
+        except (Stalled, RoleFailed) as error:
+            again = f"; go on with: gelada train --resume {folder}"
+            raise type(error)(f"{error}{again if _has_checkpoint(folder) else ''}") from error
+    interrupts.gentle = False
+    return result
+
+
+def opening(experiment: Experiment, folder: Path, resumed: bool) -> str:
+    """Return the first line: what is about to happen."""
+    what = "going on with" if resumed else f"learning {experiment.games.game} into"
+    return f"{what} {folder}: {shape_in_words(experiment)}; {stop_in_words(experiment.stop)}"
+
+
+def shape_in_words(experiment: Experiment) -> str:
+    """Return who learns as a phrase."""
+    shape, memory = experiment.shape, experiment.memory
+    players = f"{shape.actors} actors x {shape.games} games"
+    kept = f", store of {memory.capacity:,} steps" if memory.capacity else ""
+    if not shape.apart:
+        return f"{players}, 1 learner{kept}"
+    if shape.asynchronous:
+        rule = f"asynchronous, at most {shape.max_staleness} versions old"
+    else:
+        rule = f"{shape.gradients} gradients a step, {shape.learning - shape.gradients} backups"
+    if shape.learners:
+        return (
+            f"{players}, {shape.learners} learners, {shape.stores} stores of {memory.capacity:,} "
+            f"steps, {shape.servers} servers, {rule}"
+        )
+    return (
+        f"{shape.bundles} bundles of {shape.actors} x {shape.games} games and a learner{kept}, "
+        f"{shape.servers} servers, {rule}"
+    )
+
+
+def stop_in_words(rule: StopRule) -> str:
+    """Return a stop rule as a phrase."""
+    parts = []
+    if rule.until_score is not None:
+        parts.append(f"score {rule.until_score:g} (mean of {WINDOW} games)")
+    if rule.steps is not None:
+        parts.append(f"{rule.steps:,} steps")
+    if rule.minutes is not None:
+        parts.append(f"{rule.minutes:g} min")
+    if rule.until_evaluated is not None:
+        goal = rule.until_evaluated
+        parts.append(f"evaluated score {goal if isinstance(goal, str) else f'{goal:g}'}")
+    return f"until {' or '.join(parts)}" if parts else "until Ctrl-C"
+
+
+def how_to_resume(folder: Path, steps: int, why: str) -> str:
+    """Return the line after an interruption."""
+    if not _has_checkpoint(folder):
+        return f"stopped by {why} before anything was learned: there is nothing to go on with"
+    return (
+        f"stopped by {why} at {steps:,} steps, all saved; go on with: "
+        f"gelada train --resume {folder}"
+    )
+
+
+def finish(folder: Path, printer: Printer) -> dict[str, Any]:
+    """Evaluate, film and draw; return what a summary says about it."""
+    from gelada.evaluation.agent import load
+    from gelada.evaluation.curve import draw_curve
+    from gelada.evaluation.evaluator import evaluate
+    from gelada.evaluation.video import record
+
+    agent = load(folder)
+    with printer.progress(f"playing {FINAL_GAMES} games", "games") as progress:
+        evaluation = evaluate(agent, "training", FINAL_GAMES, progress=progress)
+    if evaluation.interrupted:  # Ctrl-C
+        raise KeyboardInterrupt
+    evaluation.save(folder)
+    for line in evaluation.lines():
+        printer.line(line)
+    with printer.progress("filming a game", "s") as progress:
+        film = record(agent, folder / "film.mp4", progress=progress)
+    curve = draw_curve(folder)
+    return {"evaluation": evaluation.as_dict(), "film": str(film.path), "curve": str(curve)}
+
+
+def where_everything_is(folder: Path, steps: int) -> list[str]:
+    """Return the last lines: what is where, and what to do next."""
+    rows = [("everything is in", str(folder))]
+    rows += [
+        (what, str(folder / file))
+        for what, file in (("the learning curve", "curve.png"), ("the film", "film.mp4"))
+        if (folder / file).is_file()
+    ]
+    rows += [
+        ("watch it again", f"gelada record {folder}"),
+        ("evaluate it", f"gelada eval {folder}"),
+        ("learn on", f"gelada train --resume {folder} --steps {2 * steps}"),
+    ]
+    return [f"{what:<20}{how}" for what, how in rows]
+
+
+def _has_checkpoint(folder: Path) -> bool:
+    return bool(list_checkpoints(folder / "checkpoints"))

@@ -1,1 +1,0 @@
-"""What stands behind each command of the command line; nothing here is needed to train."""

@@ -1,0 +1,77 @@
+"""What all games share: one step of a vector of games, and the settings of Atari games.
+
+A colour frame is three planes, one below the other: uint8[3 * H, W] holds the picture's red rows,
+then the green ones, then the blue ones. So a frame is a matrix of bytes in colour too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from gelada.core.types import Bools, Bytes, Floats, Ints
+
+
+@dataclass(frozen=True)
+class GameSettings:
+    """How a game is played. Frames are emulator frames; a step is ``frame_skip`` of them."""
+
+    game: str = "pong"
+    """Atari game, or catch."""
+    size: int = 42
+    """Side of the square frames, in pixels."""
+    colour: bool = False
+    """Colour instead of grey frames."""
+    frame_skip: int = 4
+    """Frames per step; the last two are combined by their maximum."""
+    sticky: float = 0.0
+    """Probability that the emulator repeats the previous action for a frame."""
+    noop_max: int = 30
+    """A game starts with a random number of no-op frames, fewer than this (0: none)."""
+    max_frames: int = 108_000
+    """A game is cut off after this many frames."""
+    full_actions: bool = False
+    """Use all 18 actions instead of the game's minimal set."""
+    fire_on_life_loss: bool = True
+    """Press FIRE after a lost life in games that have the action (the step has weight 0)."""
+    life_loss_ends: bool = False
+    """Let a lost life end the return in learning (the game itself goes on)."""
+
+    @property
+    def planes(self) -> int:
+        """Planes of a frame: 3 in colour, 1 in grey; Catch is always grey."""
+        return 3 if self.colour and self.game != "catch" else 1
+
+
+class Step(NamedTuple):
+    """One step of ``B`` games. Where ``over``, ``frames`` already shows the next game."""
+
+    frames: Bytes  # uint8[B, H, W], the newest; H is that of all planes together
+    rewards: Floats  # float32[B], raw
+    terminated: Bools  # bool[B]: no value after this step
+    truncated: Bools  # bool[B]: cut off by a frame limit
+    over: Bools  # bool[B]: the game is over and a new one begins with this frame
+    forced: Bools  # bool[B]: the environment replaced the action by FIRE
+
+
+class Games(Protocol):
+    """A vector of ``count`` games that restart by themselves in the same step."""
+
+    count: int
+    actions: int
+    action_names: tuple[str, ...]
+    frame_shape: tuple[int, int]  # H of all planes together, W
+
+    def reset(self) -> Bytes:
+        """Start all games; return the first frames, uint8[B, H, W]."""
+
+    def step(self, actions: Ints) -> Step:
+        """Play one step with ``actions`` int64[B]."""
+
+
+def in_planes(pictures: Bytes) -> Bytes:
+    """Return colour frames uint8[…, 3 * H, W] of pictures uint8[…, H, W, 3] (a copy)."""
+    *first, height, width, colours = pictures.shape
+    return np.moveaxis(pictures, -1, -3).reshape(*first, colours * height, width)

@@ -1,0 +1,1 @@
+"""A trained agent: playing it, scoring it by named protocols, filming it."""

@@ -1,0 +1,193 @@
+"""A trained agent: the network of a run's checkpoint, ready to play."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from gelada.algorithms import exploration as acting
+from gelada.algorithms.api import Explore
+from gelada.algorithms.dqn import DQN
+from gelada.core.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
+from gelada.core.errors import GeladaError, nearest
+from gelada.core.types import Bytes, Ints
+from gelada.envs.api import GameSettings
+from gelada.envs.make import make_games
+from gelada.envs.names import known_games
+from gelada.nets.network import InputStatistics, Network
+from gelada.training.config import Config, read_config
+from gelada.training.presets import Experiment
+
+Policy = Literal["sampled", "greedy", "epsilon"]
+"""sampled draws from the policy's probabilities, greedy takes the best action, epsilon the best one
+or, with probability `Agent.epsilon`, any: what is natural where an algorithm knows values only."""
+
+EPSILON = 0.05
+"""Largest share of random actions under the policy epsilon (Mnih et al. 2015)."""
+
+
+class Agent:
+    """Plays with the parameters of one checkpoint.
+
+    ``act`` takes what any Gymnasium Atari environment gives with the same preprocessing:
+    ``AtariPreprocessing(env, screen_size=agent.games.size)`` and a frame stack of
+    ``agent.stack``.
+    """
+
+    def __init__(self, experiment: Experiment, checkpoint: Checkpoint, actions: int) -> None:
+        self.games: GameSettings = experiment.games
+        self.stack = experiment.network.stack
+        self.actions = actions
+        self.checkpoint = checkpoint
+        statistics = checkpoint.group("input")
+        height, width = statistics["mean"].shape
+        self.net = Network(
+            experiment.network,
+            (height, width),
+            experiment.algorithm.heads(actions),
+            InputStatistics(statistics["mean"].numpy(), statistics["deviation"].numpy()),
+            "float32",
+            planes=experiment.games.planes,
+        )
+        _fill(self.net, checkpoint.group("parameter"))
+        self.net.requires_grad_(False)
+        self._algorithm = experiment.algorithm
+        self._random = torch.Generator().manual_seed(experiment.seed)
+
+    @property
+    def policy(self) -> Policy:
+        """How it plays if nobody says: sampled, or epsilon where there are no probabilities."""
+        return "sampled" if self._algorithm.stochastic else "epsilon"
+
+    @property
+    def epsilon(self) -> float:
+        """Share of random actions under the policy epsilon.
+
+        That of the end of training, but at most `EPSILON`: an agent that learned to play with
+        fewer random actions than the published ones did plays worse with as many.
+        """
+        own = self._algorithm
+        return min(EPSILON, own.last_epsilon) if isinstance(own, DQN) else EPSILON
+
+    def seed(self, seed: int) -> None:
+        """Make sampled actions repeatable."""
+        self._random.manual_seed(seed)
+
+    def act(
+        self,
+        observations: Bytes,
+        policy: Policy | None = None,
+        random: torch.Generator | None = None,
+    ) -> Ints:
+        """Return actions int64[N] for observations uint8[N, K, H, W] (or one, without N).
+
+        Args:
+            observations: stacks, the newest frame last; black frames before a game's start.
+            policy: how the action is chosen; the agent's own by default.
+            random: to draw with; the agent's own by default. Threads that share an agent need
+                one each.
+
+        Raises:
+            GeladaError: if actions are to be sampled and the algorithm has no probabilities.
+            ValueError: if the observations have another shape or type than in training.
+        """
+        want = (self.stack, *self.net.mean.shape)
+        single = observations.shape == want
+        stacks = observations[None] if single else observations
+        if stacks.shape[1:] != want or stacks.dtype != np.uint8:
+            raise ValueError(
+                f"observations are {observations.dtype}{list(observations.shape)}, the agent was "
+                f"trained on uint8[N, {', '.join(map(str, want))}]"
+            )
+        with torch.inference_mode():
+            seen = self.net.see(torch.from_numpy(np.ascontiguousarray(stacks)))
+            noise = self._noise(len(stacks), policy or self.policy, random or self._random)
+            chosen, _ = self._algorithm.act(self.net, seen, noise)
+        actions: Ints = chosen.numpy()
+        return actions[0] if single else actions
+
+    def _noise(self, count: int, policy: Policy, random: torch.Generator) -> torch.Tensor:
+        """Return what is added to the scores [count, A]: the best one then is the action."""
+        shape = (count, self.actions)
+        if policy == "greedy":
+            return torch.zeros(shape)
+        if policy == "epsilon":
+            return acting.epsilon_greedy(shape, self.epsilon, random)
+        if not self._algorithm.stochastic:
+            raise GeladaError(
+                "policy sampled: this agent knows values of actions and no probabilities; take "
+                "epsilon or greedy"
+            )
+        return self._algorithm.noise(shape, random, Explore(steps=self.checkpoint.steps))
+
+
+def describe(policy: Policy, epsilon: float) -> str:
+    """Return a policy in words, as it is printed with scores."""
+    return f"epsilon-greedy {epsilon:.2g}" if policy == "epsilon" else f"{policy} policy"
+
+
+def _fill(net: Network, parameters: dict[str, torch.Tensor]) -> None:
+    """Copy parameters by name into a network.
+
+    Raises:
+        GeladaError: if they are those of another network.
+    """
+    own = dict(net.named_parameters())
+    for name in sorted(own.keys() | parameters.keys()):
+        wanted = list(own[name].shape) if name in own else None
+        found = list(parameters[name].shape) if name in parameters else None
+        if wanted != found:
+            raise GeladaError(
+                f"the checkpoint does not fit the network of its config.json: {name} is "
+                f"{found or 'missing'}, want {wanted or 'none'}; play it with the version of "
+                "Gelada that trained it"
+            )
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(parameters[name])
+
+
+def _check_game(config: Config, file: Path) -> None:
+    """Check that the game is known and has the run's actions.
+
+    An action is an index into the game's action set, so with another set the agent would play
+    other actions than it learned, or the emulator would wait for ever.
+
+    Raises:
+        GeladaError: if not.
+    """
+    games = config.experiment.games
+    if games.game not in known_games():
+        raise GeladaError(
+            f"{file}: unknown game {games.game!r}: {nearest(games.game, known_games())}"
+        )
+    actions = make_games(games, np.array([1])).actions
+    if actions != config.actions:
+        kind = "full" if games.full_actions else "minimal"
+        raise GeladaError(
+            f"{file}: the run has {config.actions} actions, the {kind} action set of {games.game} "
+            f"has {actions}; play it with the version of ale-py that trained it"
+        )
+
+
+def load(run: str | Path) -> Agent:
+    """Return the agent of a run's newest complete checkpoint, or of one checkpoint file.
+
+    Raises:
+        GeladaError: if there is no such run or no complete checkpoint, or the emulator does not
+            know the run's game or has another number of actions for it.
+    """
+    path = Path(run)
+    if path.suffix == ".safetensors":
+        folder, checkpoint = path.parent.parent, read_checkpoint(path)
+    else:
+        folder = path
+        if not (folder / "config.json").is_file():
+            raise GeladaError(f"{str(run)!r} is no run: it has no config.json")
+        _, checkpoint, _ = newest_checkpoint(folder / "checkpoints")
+    config = read_config(folder)
+    _check_game(config, folder / "config.json")
+    return Agent(config.experiment, checkpoint, config.actions)

@@ -1,0 +1,131 @@
+"""The learning curve of a run's folder: metrics.jsonl and eval/*.json → curve.png."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gelada.core.errors import GeladaError
+from gelada.core.files import write_whole
+from gelada.roles.tracker import WINDOW
+
+
+class Point(NamedTuple):
+    """One line of the metrics."""
+
+    steps: int
+    minutes: float
+    score: float  # mean raw return of the last 50 full games
+
+
+class Mark(NamedTuple):
+    """One evaluation."""
+
+    steps: int
+    mean: float
+    error: float  # standard error of the mean
+    label: str
+
+
+def read_points(folder: Path) -> list[Point]:
+    """Return the curve of a run, oldest first.
+
+    A line that cannot be read (the last one of a killed run) is passed over. Where a resumed run
+    went back to a checkpoint, the lines after that checkpoint are dropped: they were lost.
+    """
+    points: list[Point] = []
+    try:
+        lines = (folder / "metrics.jsonl").read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        raise GeladaError(f"{folder}: no metrics.jsonl, so there is no curve to draw") from None
+    for line in lines.splitlines():
+        try:
+            row = json.loads(line)
+            if row["score"] is None:
+                continue
+            point = Point(int(row["steps"]), float(row["seconds"]) / 60, float(row["score"]))
+        except (ValueError, KeyError, TypeError):
+            continue
+        while points and points[-1].steps >= point.steps:
+            points.pop()
+        points.append(point)
+    return points
+
+
+def read_marks(folder: Path) -> list[Mark]:
+    """Return the run's evaluations, by steps.
+
+    One that was interrupted is left out (its mean is not that of the protocol); a file that cannot
+    be read is passed over.
+    """
+    marks = []
+    for path in (folder / "eval").glob("*.json"):
+        try:
+            row = json.loads(path.read_text(encoding="utf-8"))
+            if row.get("interrupted"):
+                continue
+            label = f"{row['protocol']}: {row['mean']:.2f} (mean of {row['episodes']} games)"
+            error = float(row.get("standard_error") or 0.0)
+            marks.append(Mark(int(row["steps"]), float(row["mean"]), error, label))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            continue
+    return sorted(marks)
+
+
+def draw_curve(folder: Path) -> Path:
+    """Write ``curve.png``: mean score against steps and against minutes; return its path.
+
+    Raises:
+        GeladaError: if the run has no metrics.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    points, marks = read_points(folder), read_marks(folder)
+    figure = Figure(figsize=(11, 4.5), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    by_steps, by_time = figure.subplots(1, 2, sharey=True)
+    scores = [p.score for p in points]
+    by_steps.plot([p.steps for p in points], scores, color="tab:blue", linewidth=1.6)
+    by_time.plot([p.minutes for p in points], scores, color="tab:blue", linewidth=1.6)
+    for i, mark in enumerate(marks):
+        style: dict[str, Any] = {"fmt": "o", "color": f"C{i + 1}", "capsize": 4, "zorder": 3}
+        by_steps.errorbar(mark.steps, mark.mean, mark.error, label=mark.label, **style)
+        by_time.errorbar(_minutes_at(points, mark.steps), mark.mean, mark.error, **style)
+    by_steps.set_xlabel("environment steps")
+    by_steps.set_ylabel("score (raw return)")
+    by_steps.xaxis.set_major_formatter(_steps_in_words)
+    by_time.set_xlabel("minutes of training")
+    for axes in (by_steps, by_time):
+        axes.grid(alpha=0.3)
+        axes.set_xlim(left=0)
+    if marks:
+        by_steps.legend(title="evaluated afterwards", loc="best")
+    figure.suptitle(f"{_name(folder)}: training games, raw returns, mean of the last {WINDOW}")
+    data = io.BytesIO()
+    figure.savefig(data, format="png")
+    write_whole(folder / "curve.png", data.getvalue())
+    return folder / "curve.png"
+
+
+def _steps_in_words(steps: float, _position: int) -> str:
+    """Return 250 k, 1.5 M."""
+    if steps >= 1_000_000:
+        return f"{steps / 1_000_000:g} M"
+    return f"{steps / 1000:g} k" if steps >= 1000 else f"{steps:g}"
+
+
+def _minutes_at(points: list[Point], steps: int) -> float:
+    """Return the minutes of the last point that is not beyond ``steps``."""
+    return max((p.minutes for p in points if p.steps <= steps), default=0.0)
+
+
+def _name(folder: Path) -> str:
+    """Return the game's name for the title."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return str(config["games"]["game"]).replace("_", " ").capitalize()
+    except (OSError, ValueError, KeyError, TypeError):
+        return folder.name

@@ -1,0 +1,207 @@
+"""Published scores of Atari games, and the human-normalised score.
+
+``data/atari_scores.csv`` has a row for each of the 57 games that papers share and a column for
+each list of scores; a blank is a score that was not published. docs/evaluation.md says what was
+checked, and which column does not add up to what its paper says.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Literal, NamedTuple
+
+from gelada.envs.api import GameSettings
+
+Kind = Literal["no-ops", "human starts", "training", "Gym -v0"]
+"""How games began: after up to 30 no-ops, or from moments of human games; or scores of games
+played while learning; or games of Gym's ``-v0`` environments."""
+
+FIVE_MINUTES, HALF_AN_HOUR = 18_000, 108_000
+"""Limits of a game in frames, at 60 a second."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One list of published scores."""
+
+    name: str  # in the file
+    label: str
+    kind: Kind
+    limit: int | None  # frames a game may last; None where games are not comparable anyway
+    frames: str  # of training, for each game; or its time, where only that is known
+    source: str
+
+    @property
+    def protocol(self) -> str:
+        """How games were played, in words."""
+        return f"{self.kind}, {self.limit // 3600} min" if self.limit else self.kind
+
+
+def _noops(name: str, label: str, source: str, frames: str = "200 M") -> Column:
+    return Column(name, label, "no-ops", HALF_AN_HOUR, frames, source)
+
+
+def _starts(name: str, label: str, source: str, frames: str) -> Column:
+    return Column(name, label, "human starts", None, frames, source)
+
+
+def _nature(name: str, label: str, frames: str = "") -> Column:
+    source = "Mnih et al. 2015, Nature 518, extended data table 2"
+    return Column(name, label, "no-ops", FIVE_MINUTES, frames, source)
+
+
+def _learning(name: str, label: str) -> Column:
+    source = "Schulman et al. 2017, arXiv:1707.06347, table 6: mean of the last 100 training games"
+    return Column(name, label, "training", None, "40 M", source)
+
+
+_WANG = "Wang et al. 2016, arXiv:1511.06581, table 2"
+_GORILA = "Nair et al. 2015, arXiv:1507.04296, appendix"
+_A3C = "Mnih et al. 2016, arXiv:1602.01783, table S3"
+_NOISY = "Fortunato et al. 2018, arXiv:1706.10295, appendix"
+_IMPALA = "Espeholt et al. 2018, arXiv:1802.01561, table C.1"
+
+COLUMNS = (
+    Column("random", "Random play", "no-ops", FIVE_MINUTES, "0", _WANG),
+    Column("human", "Human", "no-ops", FIVE_MINUTES, "", _WANG),
+    _nature("dqn_2015", "DQN, 2015", "200 M"),
+    Column("gorila", "Gorila", "no-ops", FIVE_MINUTES, "6 days", _GORILA),
+    _noops("dqn", "DQN, 2016", _WANG),
+    _noops("double_dqn", "Double DQN", _WANG),
+    _noops("dueling", "Dueling DQN", _WANG),
+    _noops("prioritized", "Prioritized dueling", _WANG),
+    _noops("a3c", "A3C", _NOISY, "320 M"),
+    _noops("c51", "C51", "Bellemare et al. 2017, arXiv:1707.06887, appendix"),
+    _noops("rainbow", "Rainbow", "Hessel et al. 2018, arXiv:1710.02298, appendix"),
+    _noops("qr_dqn", "QR-DQN", "Dabney et al. 2018, arXiv:1710.10044, appendix (QR-DQN-1)"),
+    _noops("iqn", "IQN", "Dabney et al. 2018, arXiv:1806.06923, figure 7"),
+    _noops("impala_shallow", "IMPALA, shallow", _IMPALA),
+    _noops("impala_deep", "IMPALA, deep", _IMPALA),
+    _noops("apex", "Ape-X", "Horgan et al. 2018, arXiv:1803.00933, appendix", "22,800 M"),
+    _starts("random_starts", "Random play", "Wang et al. 2016, arXiv:1511.06581, table 3", "0"),
+    _starts("human_starts", "Human", "Wang et al. 2016, arXiv:1511.06581, table 3", ""),
+    _starts("dqn_starts", "DQN, 2015", _GORILA, "200 M"),
+    _starts("gorila_starts", "Gorila", _GORILA, "6 days"),
+    _starts("a3c_1day_starts", "A3C", _A3C, "1 day"),
+    _starts("a3c_4days_starts", "A3C", _A3C, "4 days"),
+    _learning("ppo", "PPO"),
+    _learning("a2c", "A2C"),
+    _learning("acer", "ACER"),
+    Column("tensorpack", "tensorpack A3C", "Gym -v0", None, "", "README of tensorpack's A3C-Gym"),
+    Column(
+        "dba3c",
+        "DBA3C",
+        "Gym -v0",
+        None,
+        "",
+        "Adamski et al. 2018, arXiv:1801.02852, by Papers with Code",
+    ),
+)
+"""All that `compare` shows, in its order."""
+
+HUMAN_2015 = _nature("human_2015", "Human")
+"""Of the first papers: only to check their sums with, as later ones measured many humans anew."""
+
+
+class Published(NamedTuple):
+    """A published score beside an evaluation."""
+
+    label: str
+    protocol: str
+    frames: str  # of training
+    score: float
+    normalised: float | None  # human-normalised, per cent
+    comparable: str  # "yes", or what is different
+    source: str
+
+
+def published(game: str, column: str) -> float | None:
+    """Return a game's score in a column; None if there is none."""
+    return scores().get(game, {}).get(column)
+
+
+@cache
+def scores() -> dict[str, dict[str, float]]:
+    """Return all scores by game and column, without the blanks."""
+    file = resources.files("gelada").joinpath("data/atari_scores.csv")
+    table = {}
+    for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
+        game = row.pop("game")
+        table[game] = {column: float(cell) for column, cell in row.items() if cell}
+    return table
+
+
+def normalised(score: float, game: str, human_starts: bool = False) -> float | None:
+    """Return 100 * (score - random) / (human - random), in per cent (Mnih et al. 2015).
+
+    Args:
+        score: raw return.
+        game: ale-py's name.
+        human_starts: whether games began at moments of human games, as random and human then did.
+
+    Returns:
+        None if the game has no reference scores, or its human was no better than random play
+        (Video Pinball from human starts).
+    """
+    pair = baselines(game, human_starts)
+    if pair is None or pair[1] <= pair[0]:
+        return None
+    return 100 * (score - pair[0]) / (pair[1] - pair[0])
+
+
+def baselines(game: str, human_starts: bool = False) -> tuple[float, float] | None:
+    """Return the scores of random play and of a human; None for a game without them."""
+    suffix = "_starts" if human_starts else ""
+    random, human = published(game, f"random{suffix}"), published(game, f"human{suffix}")
+    return None if random is None or human is None else (random, human)
+
+
+def compare(settings: GameSettings, human_starts: bool = False) -> list[Published]:
+    """Return the published scores of a game beside games played under ``settings``.
+
+    With ``human_starts`` they began at stored moments of games.
+
+    Those of like games come first; the list is empty for a game without published scores.
+    """
+    found = [
+        Published(
+            column.label,
+            column.protocol,
+            column.frames,
+            score,
+            normalised(score, settings.game, column.kind == "human starts"),
+            comparable(column, settings, human_starts),
+            column.source,
+        )
+        for column in COLUMNS
+        if (score := published(settings.game, column.name)) is not None
+    ]
+    return sorted(found, key=lambda row: (row.comparable != "yes", row.comparable.startswith("no")))
+
+
+def comparable(column: Column, settings: GameSettings, human_starts: bool = False) -> str:
+    """Return "yes" if a column's games were played like those under ``settings``, else why not.
+
+    What counts is what the emulator did. Not looked at: the number of games, how actions were
+    chosen, and what was learned with.
+    """
+    if column.kind == "human starts" and not human_starts:
+        return "no: human starts"
+    if column.kind == "no-ops" and human_starts:
+        return "no: after no-ops"
+    if column.kind == "training":
+        return "no: while learning"
+    if column.kind == "Gym -v0":
+        return "no: Gym -v0"
+    if settings.sticky > 0:
+        return "no: not sticky"
+    if settings.noop_max <= 1 and not human_starts:
+        return "no: after no-ops"
+    if settings.frame_skip != 4:
+        return "no: frame skip 4"
+    if human_starts:
+        return "but for the starts"
+    return "yes" if settings.max_frames == column.limit else "but for the limit"

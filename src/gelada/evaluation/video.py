@@ -1,0 +1,286 @@
+"""Recorder: plays without learning and films it in the machine's own colours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import av
+import numpy as np
+import torch
+
+from gelada.core.errors import GeladaError
+from gelada.core.seeding import game_seeds, generator
+from gelada.core.types import Bytes, Ints
+from gelada.envs.api import GameSettings
+from gelada.envs.catch import CatchGames
+from gelada.envs.stuck_guard import StuckGuard
+from gelada.evaluation.agent import Agent, Policy
+
+Show = Callable[[Bytes], None]
+"""Takes a picture uint8[H, W, 3]."""
+
+CATCH_RATE = 6
+"""Boards of Catch per second of film."""
+
+CATCH_ZOOM = 8
+"""Pixels of a picture for each square of Catch's board, before the film is scaled up."""
+
+
+class Format(NamedTuple):
+    """How a kind of film is written."""
+
+    codec: str
+    pixels: str
+    rate: int  # pictures per second, at most
+    zoom: tuple[int, int]  # times higher and wider; an Atari's pixels are wider than high
+    options: dict[str, str]
+
+
+FORMATS = {
+    ".mp4": Format("libx264", "yuv420p", 30, (3, 4), {"crf": "20", "preset": "veryfast"}),
+    ".gif": Format("gif", "pal8", 15, (2, 3), {}),
+}
+
+
+class Film(NamedTuple):
+    """What was filmed."""
+
+    path: Path
+    score: float  # raw return so far, of all games together
+    steps: int  # agent decisions
+    seconds: float  # of film
+    over: bool  # whether the (last) game was over at the end, or the film's time was
+    games: int  # begun
+
+
+def record(
+    agent: Agent,
+    out: Path,
+    seconds: float = 60.0,
+    seed: int = 1,
+    policy: Policy | None = None,
+    progress: Callable[[float, float], None] | None = None,
+    several: bool = False,
+    stuck: int | None = None,
+) -> Film:
+    """Film one game from its start until it is over, at most ``seconds`` at the game's own speed.
+
+    The file appears whole or not at all. Every second emulator frame is kept for .mp4, every
+    fourth for .gif.
+
+    Args:
+        agent: that plays, with its training's settings.
+        out: file to write; its suffix says which kind. An older one is replaced.
+        seconds: of film, at most.
+        seed: of the game and the sampled actions.
+        policy: the agent's own by default.
+        progress: called after every step with the seconds filmed and ``seconds``.
+        several: begin another game whenever one is over, until ``seconds`` are filmed.
+        stuck: limit of a `StuckGuard`, as in the protocol that the agent is scored by; None for
+            no guard.
+
+    Raises:
+        GeladaError: if the suffix is another, ``seconds`` is not positive, or ``out`` cannot be
+            written.
+    """
+    form = FORMATS.get(out.suffix.lower())
+    if form is None:
+        raise GeladaError(
+            f"film {out.name!r}: a film is an .mp4 or a .gif; name it {out.stem or 'film'}.mp4"
+        )
+    if not seconds > 0:
+        raise GeladaError(f"film of {seconds:g} seconds: must be more than 0; 60 is usual")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # one small picture at a time: more threads only wait for each other
+    temporary = out.with_name(f".{out.name}.tmp")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        screen = _make_screen(agent.games, int(game_seeds(seed, "film", 1)[0]))
+        with _Writer(temporary, out.suffix[1:].lower(), form, screen.rate) as writer:
+            player = _Player(agent, screen, generator(seed, "film actions"), policy, stuck)
+            games = 0
+            while writer.seen < seconds * screen.rate and (several or not games):
+                games += 1
+                player.play(writer, seconds, progress)
+        film = Film(out, player.score, player.steps, writer.seen / screen.rate, player.over, games)
+        temporary.replace(out)
+    except (OSError, av.FFmpegError) as error:
+        raise GeladaError(
+            f"cannot write {out}: {error.strerror or error}; name another file or make room"
+        ) from None
+    finally:
+        torch.set_num_threads(threads)
+        if temporary.is_file():
+            temporary.unlink()
+    return film
+
+
+class _Player:
+    """Plays one game after another on a screen."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        screen: _Screen,
+        random: torch.Generator,
+        policy: Policy | None,
+        stuck: int | None,
+    ) -> None:
+        self._agent, self._screen, self._random, self._policy = agent, screen, random, policy
+        self._guard = StuckGuard(stuck, screen.action_names, 1) if stuck else None
+        self.score, self.steps, self.over = 0.0, 0, False
+
+    def play(
+        self, writer: _Writer, seconds: float, progress: Callable[[float, float], None] | None
+    ) -> None:
+        """Play a game until it is over or ``seconds`` are filmed in all."""
+        screen = self._screen
+        first = screen.start(writer.show)
+        stack: Bytes = np.zeros((self._agent.stack, *first.shape), dtype=np.uint8)
+        stack[-1], self.over = first, False
+        if self._guard:
+            self._guard.begin(np.array([True]))
+        while not self.over and writer.seen < seconds * screen.rate:
+            action = int(self._agent.act(stack, self._policy, self._random))
+            if self._guard:
+                action = int(self._guard.let_through(np.array([action]))[0])
+            stack[:-1] = stack[1:]
+            stack[-1], reward, self.over = screen.step(action, writer.show)
+            self.score += reward
+            self.steps += 1
+            if progress:
+                progress(min(writer.seen / screen.rate, seconds), seconds)
+
+
+class _Screen(Protocol):
+    """One game that shows its pictures."""
+
+    rate: int  # pictures per second
+    action_names: tuple[str, ...]
+
+    def start(self, show: Show) -> Bytes:
+        """Begin, show the first picture, return the first frame uint8[H, W]."""
+
+    def step(self, action: int, show: Show) -> tuple[Bytes, float, bool]:
+        """Play a step, show its pictures; return frame, raw reward, and if the game is over."""
+
+
+def _make_screen(settings: GameSettings, seed: int) -> _Screen:
+    return _CatchScreen(seed) if settings.game == "catch" else _AtariScreen(settings, seed)
+
+
+class _AtariScreen:
+    """Shows every emulator frame."""
+
+    rate = 60
+
+    def __init__(self, settings: GameSettings, seed: int) -> None:
+        from gelada.envs.ale import AleGame  # Catch needs no emulator
+
+        self._game = AleGame(settings, seed)
+        self.action_names = self._game.action_names
+
+    def start(self, show: Show) -> Bytes:
+        return self._game.reset(show)
+
+    def step(self, action: int, show: Show) -> tuple[Bytes, float, bool]:
+        step = self._game.step(action, show)
+        return step.frame, step.reward, step.over
+
+
+class _CatchScreen:
+    """Shows the boards that the agent sees; the board after the last step is never drawn."""
+
+    rate = CATCH_RATE
+    action_names = CatchGames.action_names
+
+    def __init__(self, seed: int) -> None:
+        self._games = CatchGames(np.array([seed]))
+
+    def start(self, show: Show) -> Bytes:
+        frame: Bytes = self._games.reset()[0]
+        show(_enlarge(frame))
+        return frame
+
+    def step(self, action: int, show: Show) -> tuple[Bytes, float, bool]:
+        step = self._games.step(np.array([action]))
+        over = bool(step.over[0])
+        if not over:
+            show(_enlarge(step.frames[0]))
+        return step.frames[0], float(step.rewards[0]), over
+
+
+def _enlarge(board: Bytes) -> Bytes:
+    """Return a picture uint8[8 * H, 8 * W, 3] of a board uint8[H, W]."""
+    large = board.repeat(CATCH_ZOOM, axis=0).repeat(CATCH_ZOOM, axis=1)
+    return np.repeat(large[:, :, None], 3, axis=2)
+
+
+class _Writer:
+    """Encodes pictures as they come, leaving some out to keep the film's rate."""
+
+    def __init__(self, path: Path, kind: str, form: Format, rate: int) -> None:
+        self.seen = 0  # pictures shown to it
+        self._form = form
+        self._every = max(rate // form.rate, 1)
+        self._rate = rate // self._every
+        self._container = av.open(str(path), "w", format=kind)
+        stream = self._container.add_stream(form.codec, rate=self._rate, options=form.options)
+        assert isinstance(stream, av.VideoStream)
+        self._stream = stream
+        self._stream.pix_fmt = form.pixels
+        self._colours = _Colours()
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._container.mux(self._stream.encode())
+        finally:
+            self._container.close()
+
+    def show(self, picture: Bytes) -> None:
+        """Write a picture uint8[H, W, 3], or leave it out."""
+        number, rest = divmod(self.seen, self._every)
+        self.seen += 1
+        if rest:
+            return
+        if self._form.pixels == "pal8":
+            numbers, palette = self._colours.of(picture)
+            pair: Any = (self._zoom(numbers), palette)  # PyAV's types leave this form out
+            frame = av.VideoFrame.from_ndarray(pair, format="pal8")
+        else:
+            frame = av.VideoFrame.from_ndarray(self._zoom(picture), format="rgb24")
+        if number == 0:
+            self._stream.width, self._stream.height = frame.width, frame.height
+        frame.pts = number
+        frame.time_base = Fraction(1, self._rate)
+        self._container.mux(self._stream.encode(frame))
+
+    def _zoom(self, picture: Bytes) -> Bytes:
+        high, wide = self._form.zoom
+        return np.ascontiguousarray(picture.repeat(high, axis=0).repeat(wide, axis=1))
+
+
+class _Colours:
+    """The colours of a film, exactly: an Atari has 128, a GIF may have 256."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+        self._palette: Bytes = np.full((256, 4), 255, dtype=np.uint8)  # alpha, red, green, blue
+
+    def of(self, picture: Bytes) -> tuple[Bytes, Bytes]:
+        """Return colour numbers uint8[H, W] and the palette uint8[256, 4] of a picture."""
+        packed: Ints = picture.astype(np.int64) @ np.array([65536, 256, 1])
+        colours, places = np.unique(packed, return_inverse=True)
+        for colour in colours.tolist():
+            if colour not in self._numbers:
+                number = self._numbers[colour] = len(self._numbers)
+                self._palette[number, 1:] = colour >> 16, colour >> 8 & 255, colour & 255
+        numbers = np.array([self._numbers[colour] for colour in colours.tolist()], dtype=np.uint8)
+        return numbers[places].reshape(picture.shape[:2]), self._palette

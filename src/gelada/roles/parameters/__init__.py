@@ -1,0 +1,1 @@
+"""Parameter servers, the snapshots they publish, and how others get them."""

@@ -1,0 +1,1 @@
+"""Where trajectories wait to be learned from: a queue that forgets, and a replay buffer."""

@@ -1,0 +1,160 @@
+"""A saved store: one safetensors file, written and read piece by piece.
+
+A store may take most of the memory, so nothing is put together in memory first, as the library's
+own functions do. The file is written under a temporary name, flushed to disk and renamed: either
+the older save is there or the newer one. Its metadata holds what is no array, and a checksum of
+all the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gelada.core.errors import CannotWrite, GeladaError
+from gelada.core.types import State
+from gelada.roles.replay.ring import Stream
+
+Contents = dict[str, NDArray[Any]]
+"""Arrays by name, each contiguous."""
+
+CHUNK = 2**22
+"""Bytes read at once where they are only checked."""
+
+LONGEST = 100_000_000
+"""Bytes of a header at most, as in the library."""
+
+NO_SUM = "0" * 64
+"""Stands where the checksum goes, which is known only after the last array."""
+
+DTYPES = {"b1": "BOOL", "u1": "U8", "i8": "I64", "f4": "F32", "f8": "F64"}
+"""Names of types in the format."""
+
+
+def write_arrays(path: Path, arrays: Contents, about: State) -> None:
+    """Write arrays and what is to be known about them.
+
+    Raises:
+        CannotWrite: if the disk is full or the folder cannot be written; the older file stays.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            header = _header(arrays, about, NO_SUM)
+            file.write(header)
+            total = hashlib.sha256(header)
+            for array in arrays.values():
+                view = array.reshape(-1).view(np.uint8).data
+                file.write(view)
+                total.update(view)
+            file.seek(0)
+            file.write(_header(arrays, about, total.hexdigest()))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        size = sum(array.nbytes for array in arrays.values())
+        raise CannotWrite(
+            f"the store cannot be saved to {path.parent}: {error.strerror or error}; it takes "
+            f"{size / 2**30:,.1f} GiB; what was saved before is kept"
+        ) from None
+
+
+def read_about(path: Path) -> State:
+    """Return what was saved with the arrays, after checking that all of them are there.
+
+    Raises:
+        GeladaError: if the file is missing or damaged.
+    """
+    try:
+        with path.open("rb") as file:
+            metadata = _read_header(file)["__metadata__"]
+            wanted, size = metadata["sha256"], file.tell()
+            file.seek(0)
+            total = hashlib.sha256(file.read(size).replace(wanted.encode(), NO_SUM.encode()))
+            while chunk := file.read(CHUNK):
+                total.update(chunk)
+        about: State = json.loads(metadata["about"])
+    except FileNotFoundError:
+        raise GeladaError(f"no saved store in {path.parent}") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise GeladaError(f"the saved store {path} cannot be read: {error}") from None
+    if total.hexdigest() != wanted:
+        raise GeladaError(f"the saved store {path} is truncated or damaged (checksum differs)")
+    return about
+
+
+def read_arrays(path: Path, into: Contents) -> None:
+    """Fill arrays with those of the same names, in place.
+
+    Raises:
+        GeladaError: if there are others in the file.
+    """
+    with path.open("rb") as file:
+        header = _read_header(file)
+        begin = file.tell()
+        for name, array in into.items():
+            entry = header.get(name, {"shape": None})
+            if entry["shape"] != list(array.shape):
+                raise GeladaError(
+                    f"the saved store {path} has {name} {entry['shape']}, want {array.shape}"
+                )
+            file.seek(begin + entry["data_offsets"][0])
+            file.readinto(array.reshape(-1).view(np.uint8).data)
+
+
+def streams_to(streams: Mapping[tuple[int, int], Stream]) -> list[State]:
+    """Return streams as JSON values."""
+    return [
+        {"actor": actor, "game": game, "index": s.index, "head": s.head, "round": s.round}
+        | {"spans": list(s.spans)}
+        for (actor, game), s in streams.items()
+    ]
+
+
+def streams_from(saved: list[State]) -> dict[tuple[int, int], Stream]:
+    """Return what `streams_to` was given."""
+    return {
+        (s["actor"], s["game"]): Stream(s["index"], s["head"], s["round"], deque(s["spans"]))
+        for s in saved
+    }
+
+
+def _header(arrays: Contents, about: State, checksum: str) -> bytes:
+    """Return the file's beginning: eight bytes with its length, then JSON padded to eight."""
+    entries: State = {"__metadata__": {"sha256": checksum, "about": json.dumps(about)}}
+    offset = 0
+    for name, array in arrays.items():
+        entries[name] = {
+            "dtype": DTYPES[array.dtype.str[1:]],
+            "shape": list(array.shape),
+            "data_offsets": [offset, offset + array.nbytes],
+        }
+        offset += array.nbytes
+    text = json.dumps(entries).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _read_header(file: BinaryIO) -> State:
+    """Return the JSON at a file's beginning."""
+    length = int.from_bytes(file.read(8), "little")
+    if length > LONGEST:
+        raise ValueError(f"a header of {length:,} bytes")
+    header: State = json.loads(file.read(length))
+    return header

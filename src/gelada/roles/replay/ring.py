@@ -1,0 +1,286 @@
+"""The memory of a store: one ring of steps and frames for each game, each frame stored once.
+
+A *stream* is what one game of one actor sends. Its steps are numbered from 0 by *position*, for
+as long as the store lives. Observation ``p`` (before step ``p``) is the stack of the frames at
+positions ``p`` to ``p + K - 1``. A stream keeps its newest steps in ``slots`` places; position
+``p`` lies in place ``p % slots``, and ``p // slots`` says how often that place was overwritten.
+
+Where a trajectory does not follow on the one before, K positions are left out. So the frames of
+the last observation before this *seam* stay, and the step before it keeps what follows it. A
+*span* is an unbroken run of positions; no window crosses the end of one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from gelada.core.errors import GeladaError
+from gelada.core.types import Bytes, Ints, Trajectory
+from gelada.roles.replay.steps import STEP_BYTES, Steps, no_steps
+from gelada.roles.replay.sum_tree import tree_bytes
+from gelada.roles.replay.windows import Windows
+
+
+@dataclass
+class Stream:
+    """What one game of one actor sends."""
+
+    index: int
+    head: int = 0  # position after the newest step
+    round: int = -1  # of the newest trajectory
+    spans: deque[list[int]] = field(default_factory=deque)  # [begin, end), oldest first
+
+
+class Appended(NamedTuple):
+    """What a trajectory changed."""
+
+    closed: Ints  # int64[M]: keys of steps that are gone
+    opened: Ints  # int64[M]: keys at which a window can begin now
+
+
+class Beginnings(NamedTuple):
+    """Where windows can begin: one entry for each span that is long enough."""
+
+    counts: Ints  # int64[M]: beginnings up to and with this span
+    shifts: Ints  # int64[M]: position of a span's first beginning, less the beginnings before it
+    bases: Ints  # int64[M]: key of the first place of its stream
+
+
+class Rings:
+    """Steps of ``streams`` games; all memory is taken once.
+
+    A *key* is a stream's index times ``slots``, plus a place in its ring.
+
+    Args:
+        capacity: steps of all streams together; each keeps the same share, rounded down.
+        streams: games of all actors.
+        length: steps of a window (T).
+        stack: frames of an observation (K).
+        frame_shape: H, W.
+
+    Raises:
+        GeladaError: if a stream's share is too small.
+    """
+
+    def __init__(
+        self, capacity: int, streams: int, length: int, stack: int, frame_shape: tuple[int, int]
+    ) -> None:
+        self.kept = kept_steps(capacity, streams, length, stack)
+        self.slots = self.kept + stack
+        self.places = streams * self.slots
+        self.length, self.stack, self.frame_shape = length, stack, frame_shape
+        height, width = frame_shape
+        self.frames: Bytes = np.zeros((self.places, height * width), dtype=np.uint8)
+        self.steps: Steps = no_steps(self.places)
+        self.games = streams
+        self.streams: dict[tuple[int, int], Stream] = {}  # by actor and game
+        self._beginnings: Beginnings | None = None
+        self._offsets = np.arange(length + stack)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of frames and steps."""
+        return self.frames.nbytes + self.steps.nbytes
+
+    @property
+    def size(self) -> int:
+        """Steps that are kept now."""
+        return sum(end - begin for s in self.streams.values() for begin, end in s.spans)
+
+    @property
+    def windows(self) -> int:
+        """Windows that can be cut now."""
+        counts = self.beginnings().counts
+        return int(counts[-1]) if len(counts) else 0
+
+    def append(self, trajectory: Trajectory) -> Appended:
+        """Keep a trajectory, its overlap with the one before once; the oldest steps go.
+
+        Raises:
+            GeladaError: if it does not fit this store.
+        """
+        self._check(trajectory)
+        games, length = trajectory.actions.shape
+        streams = [self._stream(trajectory.actor, game) for game in range(games)]
+        flat = trajectory.frames.reshape(games, length + self.stack, -1)
+        for stream, frames, ages in zip(streams, flat, trajectory.ages, strict=True):
+            if not self._follows(stream, trajectory.round, frames[: self.stack], ages[0]):
+                self._begin_span(stream, frames[: self.stack])
+            self._put(stream, stream.head + self.stack, frames[self.stack :])
+            stream.round = trajectory.round
+        begins: Ints = np.array([stream.head for stream in streams])
+        changes = [self._extend(stream, length) for stream in streams]
+        appended = Appended(*(np.concatenate(keys) for keys in zip(*changes, strict=True)))
+        self.steps.generations[appended.closed] = -1  # first: some of the places are used again
+        generations, places = np.divmod(begins[:, None] + np.arange(length + 1), self.slots)
+        places += np.array([[stream.index * self.slots] for stream in streams])
+        self.steps.write(trajectory, places, generations)
+        self._beginnings = None
+        return appended
+
+    def beginnings(self) -> Beginnings:
+        """Return where windows can begin now."""
+        if self._beginnings is None:
+            found = [
+                (end - begin - self.length + 1, begin, stream.index * self.slots)
+                for stream in self.streams.values()
+                for begin, end in stream.spans
+                if end - begin >= self.length
+            ]
+            table: Ints = np.array(found, dtype=np.int64).reshape(-1, 3)
+            counts = table[:, 0].cumsum()
+            self._beginnings = Beginnings(counts, table[:, 1] - counts + table[:, 0], table[:, 2])
+        return self._beginnings
+
+    def draw(self, count: int, random: np.random.Generator) -> Ints:
+        """Return keys int64[count], each of any window with the same probability."""
+        counts, shifts, bases = self.beginnings()
+        drawn = random.integers(counts[-1], size=count)
+        span = counts.searchsorted(drawn, side="right")
+        keys: Ints = bases[span] + (drawn + shifts[span]) % self.slots
+        return keys
+
+    def generations(self, keys: Ints) -> Ints:
+        """Return how often each place was overwritten, -1 where no step is kept: int64[M]."""
+        generations: Ints = self.steps.generations[keys]
+        return generations
+
+    def gather(self, keys: Ints) -> Windows:
+        """Return copies of the windows that begin at ``keys`` int64[N]."""
+        places = keys[:, None] + self._offsets
+        place = keys % self.slots
+        if place.max() > self.slots - len(self._offsets):  # a few go around the end of a ring
+            places -= self.slots * (place[:, None] + self._offsets >= self.slots)
+        of, steps = places[:, : self.length], self.steps
+        frames = self.frames.take(places, axis=0, mode="clip")  # "raise" is slower
+        return Windows(
+            frames=frames.reshape(*places.shape, *self.frame_shape),
+            ages=steps.ages.take(places[:, : self.length + 1]),
+            actions=steps.actions.take(of),
+            rewards=steps.rewards.take(of),
+            terminated=steps.terminated.take(of),
+            truncated=steps.truncated.take(of),
+            counted=steps.counted.take(of),
+            log_probs=steps.log_probs.take(of),
+            versions=steps.versions.take(keys),
+            generations=steps.generations.take(keys),
+        )
+
+    def used(self, stream: Stream) -> slice:
+        """Return the places of a stream that were ever written, as a slice of all places."""
+        begin = stream.index * self.slots
+        return slice(begin, begin + min(stream.head + self.stack, self.slots))
+
+    def restore(self, streams: dict[tuple[int, int], Stream]) -> None:
+        """Take over where streams are; their frames and steps are written afterwards."""
+        self.streams = streams
+        self._beginnings = None
+
+    def _check(self, trajectory: Trajectory) -> None:
+        length = trajectory.actions.shape[1]
+        if length > self.kept:
+            raise GeladaError(
+                f"a trajectory of {length:,} steps does not fit a store that keeps {self.kept:,} "
+                "steps of each game; raise --capacity or lower --length"
+            )
+        wanted = (length + self.stack, *self.frame_shape)
+        if trajectory.frames.shape[1:] != wanted or trajectory.state.shape[1]:
+            raise ValueError(
+                f"frames {trajectory.frames.shape}, state {trajectory.state.shape}: a store takes "
+                f"[B, {', '.join(map(str, wanted))}] and no recurrent state"
+            )
+
+    def _stream(self, actor: int, game: int) -> Stream:
+        """Return the stream of a game, a new one at its first trajectory."""
+        stream = self.streams.get((actor, game))
+        if stream is None:
+            if len(self.streams) == self.games:
+                raise GeladaError(
+                    f"game {game} of actor {actor} is one more than the {self.games} games "
+                    "that this store was made for"
+                )
+            stream = self.streams[actor, game] = Stream(len(self.streams))
+        return stream
+
+    def _follows(self, stream: Stream, round: int, frames: Bytes, age: int) -> bool:
+        """Say whether a trajectory goes on where the stream's newest one ended.
+
+        A restarted actor goes on counting its rounds, so what it shows has to agree too.
+        """
+        if not stream.spans or round != stream.round + 1:
+            return False
+        places = self._keys(stream, stream.head, stream.head + self.stack)
+        same_age = self.steps.ages[places[0]] == age
+        return bool(same_age) and np.array_equal(self.frames[places], frames)
+
+    def _begin_span(self, stream: Stream, frames: Bytes) -> None:
+        """Begin unbroken play with the frames [K, H W] of its first observation."""
+        if stream.spans:
+            stream.head += self.stack
+        stream.spans.append([stream.head, stream.head])
+        self._put(stream, stream.head, frames)
+
+    def _extend(self, stream: Stream, length: int) -> tuple[Ints, Ints]:
+        """Count ``length`` steps more; return the keys that are gone and those that open."""
+        span, begin = stream.spans[-1], stream.head
+        first = stream.spans[0][0]
+        span[1] = stream.head = begin + length
+        oldest = max(stream.head - self.kept, 0)
+        while stream.spans[0][1] <= oldest:
+            stream.spans.popleft()
+        stream.spans[0][0] = max(stream.spans[0][0], oldest)
+        since = max(span[0], begin - self.length + 1)
+        return (
+            self._keys(stream, first, max(oldest, first)),
+            self._keys(stream, since, max(stream.head - self.length + 1, since)),
+        )
+
+    def _put(self, stream: Stream, position: int, frames: Bytes) -> None:
+        """Write frames [M, H W] from a position on, around the end of the ring if need be."""
+        base, begin = stream.index * self.slots, position % self.slots
+        fitting = min(len(frames), self.slots - begin)
+        self.frames[base + begin : base + begin + fitting] = frames[:fitting]
+        self.frames[base : base + len(frames) - fitting] = frames[fitting:]
+
+    def _keys(self, stream: Stream, begin: int, end: int) -> Ints:
+        """Return the keys of the positions from ``begin`` to ``end`` (without)."""
+        keys: Ints = stream.index * self.slots + np.arange(begin, end, dtype=np.int64) % self.slots
+        return keys
+
+
+def kept_steps(capacity: int, streams: int, length: int, stack: int) -> int:
+    """Return the steps that each stream keeps.
+
+    Raises:
+        GeladaError: if they are too few for a window, or for frames to be stored once.
+    """
+    kept = capacity // streams
+    least = max(length, -(-20 * stack // 3))  # at most 1.15 frames a step
+    if kept < least:
+        raise GeladaError(
+            f"--capacity {capacity:,} leaves {kept:,} steps for each of {streams:,} games, fewer "
+            f"than {least:,}; raise it to at least {least * streams:,}"
+        )
+    return kept
+
+
+def bytes_needed(
+    capacity: int,
+    streams: int,
+    length: int,
+    stack: int,
+    frame_shape: tuple[int, int],
+    prioritized: bool,
+) -> int:
+    """Return the bytes that a `Store` with these settings takes. Nothing is taken.
+
+    Raises:
+        GeladaError: if the capacity is too small.
+    """
+    height, width = frame_shape
+    places = streams * (kept_steps(capacity, streams, length, stack) + stack)
+    return places * (height * width + STEP_BYTES) + (tree_bytes(places) if prioritized else 0)

@@ -1,0 +1,106 @@
+"""What a cluster is asked for, and how a plan's roles are grouped into processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from gelada.core.errors import GeladaError
+from gelada.runtime.graph import Plan
+
+Kind = Literal["worker", "server", "store", "learner", "tracker"]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where processes live, what each asks for, and when one counts as lost (with --on ray)."""
+
+    address: str = ""
+    """Of a running Ray cluster, HOST:PORT (default: RAY_ADDRESS, else a Ray of its own)."""
+    per_process: int = 1
+    """Bundles, or remote actors, in one process."""
+    cpus: float = 1.0
+    """CPUs that a process with bundles, actors or the learner asks for; others ask for none."""
+    gpus: float = 0.0
+    """GPUs that a process with a learner asks for."""
+    silence: float = 4.0
+    """Seconds without an answer after which a process counts as frozen and is begun anew (twice
+    that before its first finished step)."""
+    shrink: bool = False
+    """While workers are lost beyond the backups, steps take the gradients of those left; else
+    they wait for the lost to be back."""
+
+
+def check_cluster(cluster: Cluster, wanted: bool) -> None:
+    """Raise GeladaError if a setting cannot be, or is given for a run on threads."""
+    if not wanted:
+        if cluster != Cluster():
+            raise GeladaError("--address, --per-process and the like: add --on ray")
+        return
+    for flag, value, least in (
+        ("--per-process", cluster.per_process, 1),
+        ("--cpus", cluster.cpus, 0),
+        ("--gpus", cluster.gpus, 0),
+        ("--silence", cluster.silence, 1),
+    ):
+        if not value >= least:
+            raise GeladaError(f"{flag} {value:g}: must be at least {least}")
+
+
+class Part(NamedTuple):
+    """The roles of one process."""
+
+    name: str
+    kind: Kind
+    roles: tuple[str, ...]
+    learns: bool  # has a learner
+
+    def is_a(self, kind: str) -> bool:
+        """Say whether it is of a kind; some workers are learners and others actors."""
+        if kind == "actor":
+            return self.kind == "worker" and not self.learns
+        return kind == self.kind or (kind == "learner" and self.learns)
+
+
+def parts_of(plan: Plan, per_process: int) -> list[Part]:
+    """Group a plan's roles into processes: bundles are never cut, workers share as asked."""
+    bundles: dict[str, list[str]] = {}
+    for node in plan.nodes:
+        bundles.setdefault(node.bundle, []).append(node.name)
+    parts: list[Part] = []
+    workers: list[list[str]] = []
+    for bundle, roles in bundles.items():
+        kind = kind_of(bundle)
+        if kind == "worker":
+            if not workers or len(workers[-1]) == per_process:
+                workers.append([])
+            workers[-1].append(bundle)
+        else:
+            parts.append(Part(bundle, kind, tuple(roles), kind == "learner"))
+    for group in workers:
+        roles = [role for bundle in group for role in bundles[bundle]]
+        name = group[0] if len(group) == 1 else f"{group[0]} to {group[-1].rpartition('-')[2]}"
+        parts.append(
+            Part(name, "worker", tuple(roles), any(r.startswith("learner") for r in roles))
+        )
+    return parts
+
+
+def kind_of(bundle: str) -> Kind:
+    """Return what the roles of a bundle are together."""
+    for start, kind in KINDS.items():
+        if bundle.startswith(start):
+            return kind
+    raise ValueError(f"no kind of process for {bundle!r}")
+
+
+KINDS: dict[str, Kind] = {
+    "bundle": "worker",
+    "actor": "worker",
+    "learner": "worker",
+    "store": "store",
+    "server": "server",
+    "tracker": "tracker",
+    "main": "learner",
+}
+"""By the beginning of a bundle's name."""

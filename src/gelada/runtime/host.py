@@ -1,0 +1,173 @@
+"""A cell: one process of a run that is spread over several.
+
+It draws the same plan as all others, builds the roles that are its own, runs them on threads, and
+answers whoever calls them from elsewhere. Nothing here knows how a call travels.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from gelada.core.errors import Closed, Deadline, GeladaError, RoleFailed
+from gelada.runtime.graph import Plan
+from gelada.runtime.system import describe_machine, keep_freed_memory
+from gelada.runtime.threads import RoleState, Threads
+
+Call = Callable[[int, str, str, tuple[Any, ...], dict[str, Any]], Any]
+"""Crosses to another cell: epoch, role, method and arguments; returns the answer."""
+
+VERSIONS = ("python", "gelada-rl", "torch", "ale-py", "numpy")
+"""What must be the same on all hosts."""
+
+END_SECONDS = 1.0
+"""What the threads of an earlier epoch get to end; one that waits for a lost cell never does."""
+
+
+BEGIN_SECONDS = 60.0
+"""How long a call waits for the roles of its epoch to be built."""
+
+
+class Remote:
+    """Stands for a passive role of another cell: every call crosses over and waits for the answer.
+
+    Raises what the role raises, `Closed` if the cell has begun another epoch, and
+    `gelada.core.errors.Lost` if it is gone.
+    """
+
+    def __init__(self, call: Call, epoch: int, role: str) -> None:
+        self._call, self._epoch, self._role = call, epoch, role
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        def cross(*args: Any, **kwargs: Any) -> Any:
+            return self._call(self._epoch, self._role, method, args, kwargs)
+
+        return cross
+
+
+class About(NamedTuple):
+    """Where a cell lives, and what is installed there."""
+
+    host: str
+    process: int
+    versions: dict[str, str]  # of Python and packages
+    node: str = ""  # how the cluster names the host
+
+
+class Beat(NamedTuple):
+    """How the roles of a cell are."""
+
+    epoch: int
+    roles: tuple[RoleState, ...]
+    failure: GeladaError | None  # what ends the run
+    details: str  # its traceback, or ""
+    lines: tuple[str, ...]  # for the user, since the beat before
+
+
+class Cell:
+    """Roles in one process. Methods may be called from several threads at once.
+
+    Args:
+        dial: from whatever stands for a cell (`begin`) to how it is called.
+    """
+
+    def __init__(self, dial: Callable[[Any], Call]) -> None:
+        keep_freed_memory()
+        torch.set_num_threads(1)
+        self._dial = dial
+        self._changed = threading.Condition()
+        self._asked = self._epoch = -1
+        self._threads: Threads | None = None
+        self._lines: list[str] = []
+
+    def about(self) -> About:
+        """Return where this is."""
+        return About(socket.gethostname(), os.getpid(), versions())
+
+    def begin(
+        self,
+        epoch: int,
+        draw: Callable[[], Plan],
+        own: Sequence[str],
+        elsewhere: Mapping[str, Any],
+        deadline: float,
+    ) -> About:
+        """End what there was, build this cell's roles, start their threads; return where this is.
+
+        Args:
+            epoch: of the run; calls from an earlier one are refused from now on.
+            draw: draws the whole plan.
+            own: names of the roles that live here.
+            elsewhere: by the name of a role in another cell, what `dial` takes.
+            deadline: see `gelada.runtime.threads.Threads`.
+        """
+        with self._changed:
+            if epoch <= self._asked:  # a newer epoch has begun meanwhile
+                return self.about()
+            before, self._asked, self._threads = self._threads, epoch, None
+        if before:
+            before.stop(END_SECONDS)
+        roles = draw().build(
+            set(own), lambda name: Remote(self._dial(elsewhere[name]), epoch, name)
+        )
+        with self._changed:
+            if epoch == self._asked:
+                self._epoch = epoch
+                self._threads = Threads(roles, deadline, self._lines.append)
+                self._threads.start()
+            self._changed.notify_all()
+        return self.about()
+
+    def call(
+        self, epoch: int, role: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call a role's method for another cell.
+
+        Raises:
+            Closed: if the caller is of another epoch.
+            RoleFailed: if the role raised what is no answer; names it and has its traceback.
+        """
+        with self._changed:  # the first calls of a new epoch may come before its roles are there
+            self._changed.wait_for(lambda: self._epoch >= epoch, BEGIN_SECONDS)
+            threads = self._threads
+            if epoch != self._epoch or threads is None:
+                raise Closed
+        try:
+            return getattr(threads.roles[role], method)(*args, **kwargs)
+        except (Closed, Deadline, GeladaError, OSError):
+            raise
+        except Exception as error:
+            failure = RoleFailed(f"{role} failed in {method}: {type(error).__name__}: {error}")
+            failure.details = traceback.format_exc()
+            raise failure from None
+
+    def beat(self) -> Beat:
+        """Say how the roles are; never waits."""
+        threads, lines = self._threads, tuple(self._lines)
+        del self._lines[: len(lines)]
+        if threads is None:
+            return Beat(self._epoch, (), None, "", lines)
+        failure = threads.failure
+        details = "" if failure is None else failure.details
+        return Beat(self._epoch, threads.states(), failure, details, lines)
+
+    def stop(self, patience: float) -> list[str]:
+        """End the threads; return the names of those that did not end in time. Roles stay."""
+        return self._threads.stop(patience) if self._threads else []
+
+    def hit(self, number: int) -> None:
+        """Send this process a signal: trouble on purpose."""
+        os.kill(os.getpid(), signal.Signals(number))
+
+
+def versions() -> dict[str, str]:
+    """Return what is installed here of `VERSIONS`."""
+    machine = describe_machine()
+    return {name: str(machine[name]) for name in VERSIONS}

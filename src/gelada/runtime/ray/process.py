@@ -1,0 +1,117 @@
+"""A process of the run: a cell in a Ray actor, and how one calls another."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import ray
+import torch
+from ray.exceptions import (
+    GetTimeoutError,
+    ObjectStoreFullError,
+    OutOfDiskError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
+
+from gelada.core.errors import GeladaError, Lost
+from gelada.core.types import Params, Version
+from gelada.runtime.host import About, Call, Cell
+
+FULL = (ObjectStoreFullError, OutOfDiskError)
+
+PUT_BYTES = 100_000
+"""Snapshots above this go into the object store, once per version; smaller ones travel along."""
+
+
+class Process(Cell):
+    """A cell in a Ray actor."""
+
+    def __init__(self) -> None:
+        register_tensors()
+        super().__init__(dial)
+        self._stored: dict[str, _Stored] = {}
+
+    def about(self) -> About:
+        """As a cell's, with the host's name in Ray."""
+        return super().about()._replace(node=ray.get_runtime_context().get_node_id())
+
+    def call(
+        self, epoch: int, role: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """As a cell's; a large snapshot is answered by its place in the object store."""
+        answer = super().call(epoch, role, method, args, kwargs)
+        if isinstance(answer, Params) and answer.values.nbytes > PUT_BYTES:
+            return self._store(role, answer)
+        return answer
+
+    def _store(self, role: str, params: Params) -> _Stored:
+        """Put a snapshot once, however many pull it."""
+        stored = self._stored.get(role)
+        if stored is None or stored.version != params.version:
+            stored = _Stored(params.version, [ray.put(params.values)])
+            self._stored[role] = stored
+        return stored
+
+
+class _Stored(NamedTuple):
+    """A snapshot in the object store."""
+
+    version: Version
+    values: list[Any]  # one reference; in a list, Ray passes it on as it is
+
+
+def dial(handle: Any) -> Call:
+    """Return how a cell in a Ray actor is called, to wait for the answer."""
+
+    def call(
+        epoch: int, role: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        return answer_of(handle.call.remote(epoch, role, method, args, kwargs), role)
+
+    return call
+
+
+def answer_of(reference: Any, role: str, timeout: float | None = None) -> Any:
+    """Wait for an answer; raise what the role raised, or Lost if its process is gone.
+
+    Raises:
+        GeladaError: if its process could not even be made, which trying again would not change.
+    """
+    try:
+        answer = ray.get(reference, timeout=timeout)
+        if isinstance(answer, _Stored):
+            return Params(answer.version, ray.get(answer.values[0], timeout=timeout))
+    except RayTaskError as error:
+        raise error.cause from None
+    except GetTimeoutError:
+        raise Lost(f"{role} gave no answer for {timeout:g} s") from None
+    except RayError as error:  # its process or host is gone, or the object with it
+        if isinstance(error, RayActorError) and error.actor_init_failed:
+            why = str(error).strip().splitlines()[-1]
+            raise GeladaError(
+                f"{role} cannot start: {why}; install the same gelada-rl[cluster] on all hosts"
+            ) from None
+        if isinstance(error, FULL):
+            raise GeladaError(
+                f"Ray's object store and the disk under it are full: {first_line(error)}; make "
+                "room, or start Ray with a larger --object-store-memory"
+            ) from None
+        raise Lost(f"{role} is gone: {first_line(error)}") from None
+    return answer
+
+
+def register_tensors() -> None:
+    """Let tensors travel as the arrays they are; by default torch writes a file into memory."""
+    ray.util.register_serializer(
+        torch.Tensor,
+        serializer=lambda tensor: tensor.detach().cpu().numpy(),
+        deserializer=lambda array: torch.from_numpy(array.copy()),  # the store's is read-only
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error says, without Ray's further pages."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

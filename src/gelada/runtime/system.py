@@ -1,0 +1,149 @@
+"""What the operating system is asked for: memory, priorities of threads, what machine this is."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import subprocess
+import sys
+import threading
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from gelada.core.errors import GeladaError
+
+GROUPS = (
+    ("0::", "", "memory.max", "memory.current", "inactive_file"),
+    (":memory:", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+"""Control groups of version 2 and 1: mark of the line in /proc/self/cgroup, folder below
+/sys/fs/cgroup, files with limit and use, and what of the use can be given back at once."""
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
+"""Numbers of glibc's options, from its malloc.h."""
+
+KEPT = ((M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 64 << 20), (M_MMAP_THRESHOLD, 32 << 20))
+"""Give back neither the free end of a heap nor whole heaps (a thread's has 64 MiB), and take only
+what is larger than 32 MiB, the most that can be set, from the system piece by piece."""
+
+
+def keep_freed_memory() -> None:
+    """Keep what this process frees for its next use.
+
+    A learner takes and frees the same megabytes for every minibatch. Where they go back to the
+    system in between, each page of them costs a fault (docs/speed.md). Other C libraries than
+    glibc have no such options: nothing happens.
+    """
+    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
+        for option, value in KEPT:
+            mallopt(option, value)
+
+
+def available_memory(root: Path = Path("/")) -> int | None:
+    """Return the bytes that can be taken now, None where the system does not tell (not Linux).
+
+    The least of what the machine has available and what this process's control groups leave.
+    """
+    try:
+        lines = (root / "proc/meminfo").read_text().splitlines()
+        free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    except (OSError, ValueError, IndexError):
+        return None
+    return min(free + _left_by_groups(root)) if free else None
+
+
+def check_memory(needed: int, available: int | None) -> None:
+    """Raise GeladaError if ``needed`` bytes are more than ``available`` ones (None: not known)."""
+    if available is not None and needed > available:
+        raise GeladaError(
+            f"the store needs {needed / 2**30:,.1f} GiB, and {available / 2**30:,.1f} GiB of "
+            "memory are available; lower --capacity"
+        )
+
+
+def _left_by_groups(root: Path) -> list[int]:
+    """Return what each control group with a limit leaves, from this process's up to the first."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    left = []
+    for mark, below, limit, use, cache in GROUPS:
+        top = root / "sys/fs/cgroup" / below
+        for line in lines:
+            if mark in line:
+                group = top / line.partition(mark)[2].strip("/")
+                for folder in (group, *group.parents):
+                    if folder.is_relative_to(top):
+                        left += _left(folder / limit, folder / use, folder / "memory.stat", cache)
+    return left
+
+
+def _left(limit: Path, use: Path, stat: Path, cache: str) -> list[int]:
+    """Return limit less use of one group in a list, an empty one if it has no limit."""
+    try:
+        used, most = int(use.read_text()), int(limit.read_text())
+        fields = dict(line.split() for line in stat.read_text().splitlines())
+        return [max(most - used + int(fields.get(cache, 0)), 0)]
+    except (OSError, ValueError):  # not there, or "max"
+        return []
+
+
+ACTORS = 10
+"""By how much actors and their emulators are nicer than learners. Everybody waits for the next
+version in the end, so a learner that has work must never wait for a core (docs/speed.md)."""
+
+
+def be_nicer(by: int) -> None:
+    """Let other threads go before this one, and before those that it starts from now on.
+
+    Only Linux has threads with priorities of their own; elsewhere nothing happens.
+    """
+    if by and sys.platform == "linux":
+        me = threading.get_native_id()
+        now = os.getpriority(os.PRIO_PROCESS, me)
+        os.setpriority(os.PRIO_PROCESS, me, min(now + by, 19))
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return processor, cores, memory, versions and commit."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        model = lines[0].split(":", 1)[1].strip() if lines else model
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    packages = ("gelada-rl", "torch", "ale-py", "numpy")
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory, 1),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in packages},
+        "commit": _commit(),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _commit() -> str:
+    """Return the commit of the source tree, with + if it has changes, or ''."""
+    here = Path(__file__).resolve().parent
+    git = ["git", "-C", str(here)]
+    try:
+        commit, changed = (
+            subprocess.run([*git, *args], capture_output=True, text=True, timeout=5, check=False)
+            for args in (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "--", "."])
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    if commit.returncode != 0:
+        return ""
+    return commit.stdout.strip() + ("+" if changed.stdout.strip() else "")

@@ -1,0 +1,176 @@
+"""Threads: one per active role, in this process. The emulator and torch release the GIL."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from gelada.core.errors import Closed, Deadline, GeladaError, Lost, RoleFailed, Stalled
+from gelada.runtime.graph import Active, Passive
+from gelada.runtime.system import be_nicer
+
+RESTARTS = 5
+"""How often one role may be restarted before the run gives up."""
+
+SLOW_START = 5
+"""Times the deadline that a role gets for its first step: loading and first kernels are slow."""
+
+
+class RoleState(NamedTuple):
+    """What an active role is doing."""
+
+    name: str
+    stage: str
+    waiting: bool  # for another role
+    stuck: float  # seconds in this stage
+    steps: int  # finished calls of step()
+    seconds: dict[str, float]  # by stage, since it began
+    finished: bool
+    ended: bool  # has no thread any more
+
+
+class Threads:
+    """Runs the active ones of some roles, each on a thread of its own with one torch thread.
+
+    A role that raises is restarted if it can be (`restart`), and otherwise ends the run. A role
+    that stays in one piece of work for longer than ``deadline`` seconds (`SLOW_START` times that
+    before its first finished step) is named by `check`. A role with a ``niceness`` lets others go
+    before it.
+    """
+
+    def __init__(
+        self,
+        roles: Mapping[str, Any],
+        deadline: float = 120.0,
+        log: Callable[[str], None] = print,
+    ) -> None:
+        self.roles = roles
+        self.active: list[Active] = [role for role in roles.values() if hasattr(role, "step")]
+        self._deadline = deadline
+        self._log = log
+        self._stopping = threading.Event()
+        self._woken = threading.Condition()
+        self.failure: GeladaError | None = None  # what ended the run
+        self._ended: set[str] = set()
+        self._threads = [
+            threading.Thread(target=self._run, args=(role,), name=role.name, daemon=True)
+            for role in self.active
+        ]
+
+    def start(self) -> None:
+        """Start all threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until a role has finished or failed, at most so long; say whether one has."""
+        with self._woken:
+            return self._woken.wait_for(self._is_over, seconds)
+
+    def check(self) -> None:
+        """Raise what ended the run, or Stalled if a role hangs."""
+        if self.failure:
+            raise self.failure
+        for state in self.states():
+            if not self._stopping.is_set() and (line := hung(state, self._deadline)):
+                raise Stalled(line)
+
+    def states(self) -> tuple[RoleState, ...]:
+        """Return what every active role is doing."""
+        now, states = time.monotonic(), []
+        for role in self.active:
+            clock, name = role.clock, role.name
+            states.append(
+                RoleState(
+                    name,
+                    clock.stage,
+                    clock.waiting,
+                    now - clock.since,
+                    clock.steps,
+                    dict(clock.seconds),
+                    role.finished,
+                    name in self._ended,
+                )
+            )
+        return tuple(states)
+
+    @property
+    def away(self) -> int:
+        """Learners that are lost for the moment: none, as they would end the run."""
+        return 0
+
+    def hit(self, kind: str, number: int) -> None:
+        """Threads have nothing that a signal could hit alone."""
+        raise ValueError(f"signal {number} to a {kind}: on threads there are no processes")
+
+    def close(self) -> None:
+        """Nothing is left to close after `stop`."""
+
+    def stop(self, patience: float = 30.0) -> list[str]:
+        """Wake and end all threads; return the names of those that did not end in time."""
+        self._stopping.set()
+        for role in self.roles.values():
+            if isinstance(role, Passive):
+                role.close()
+        until = time.monotonic() + patience
+        for thread in self._threads:
+            thread.join(max(until - time.monotonic(), 0.0))
+        return [thread.name for thread in self._threads if thread.is_alive()]
+
+    def _run(self, role: Active) -> None:
+        torch.set_num_threads(1)  # holds for this thread only, so every thread says it itself
+        be_nicer(getattr(role, "niceness", 0))
+        restarts = 0
+        try:
+            while not (role.finished or self._stopping.is_set()):
+                try:
+                    role.step()
+                except (Closed, Lost, Deadline, GeladaError):
+                    raise
+                except Exception as error:
+                    restarts += 1
+                    self._restart(role, error, restarts)
+        except (Closed, Lost):
+            pass
+        except (Deadline, GeladaError) as error:
+            self._fail(
+                error if isinstance(error, GeladaError) else Stalled(f"{role.name}: {error}")
+            )
+        with self._woken:
+            self._ended.add(role.name)
+            self._woken.notify_all()
+
+    def _restart(self, role: Active, error: Exception, restarts: int) -> None:
+        """Restart a role that raised, or raise RoleFailed."""
+        what = f"{type(error).__name__}: {error}"
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
+        restart: Any = getattr(role, "restart", None)
+        if restart is None or restarts > RESTARTS or restart() is False:
+            count = f" {restarts} times" if restarts > 1 else ""
+            failure = RoleFailed(f"{role.name} failed{count} at {place}: {what}")
+            failure.details = "".join(traceback.format_exception(error))
+            raise failure from error
+        self._log(f"{role.name} raised at {place}: {what}; restarted ({restarts} of {RESTARTS})")
+
+    def _fail(self, error: GeladaError) -> None:
+        with self._woken:
+            self.failure = self.failure or error
+            self._woken.notify_all()
+
+    def _is_over(self) -> bool:
+        return bool(self._ended) or self.failure is not None
+
+
+def hung(state: RoleState, deadline: float) -> str:
+    """Return a line about a role that is stuck in its work beyond the deadline, or ""."""
+    deadline *= 1 if state.steps else SLOW_START
+    if state.waiting or state.stuck <= deadline:
+        return ""
+    what = f"{state.name} has hung in {state.stage!r}"
+    return f"{what} for {state.stuck:.0f} s (deadline {deadline:g} s)"

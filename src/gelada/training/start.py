@@ -1,0 +1,134 @@
+"""Where a run begins: anew, with random games that measure the input, or at a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from gelada.core.checkpoint import newest_checkpoint
+from gelada.core.seeding import game_seeds, sequence
+from gelada.core.types import Aux, Bytes, Ints, State, Version
+from gelada.envs.api import Games
+from gelada.envs.make import MakeGames, make_games
+from gelada.nets.network import InputStatistics, Network, Precision, measure_input
+from gelada.nets.precision import faster_precision, native_precision
+from gelada.runtime.system import ACTORS, be_nicer
+from gelada.training.config import Config
+from gelada.training.presets import Experiment
+
+
+class Start(NamedTuple):
+    """Where a run begins: anew, or at a checkpoint."""
+
+    statistics: InputStatistics
+    actions: int
+    precision: Precision
+    version: Version
+    steps: int  # environment steps so far
+    parameters: dict[str, torch.Tensor] | None  # None: a fresh network
+    optimizer: dict[str, torch.Tensor]
+    aux: Aux | None
+    counters: State
+
+
+def open_games(
+    experiment: Experiment, actors: int | None = None, make: MakeGames | None = None
+) -> list[Games]:
+    """Return the games of each actor (the emulator takes a tenth of a second to load each).
+
+    The emulators' threads get the priority of the thread that starts them, so that is one as an
+    actor has. An actor that loads its games itself has it already.
+
+    Args:
+        experiment: all settings.
+        actors: how many of them, all by default.
+        make: loads them (default: `make_games`).
+    """
+    count, seed = experiment.shape.games, experiment.seed
+    actors = experiment.shape.players if actors is None else actors
+    make = make or make_games
+    with ThreadPoolExecutor(1, initializer=be_nicer, initargs=(ACTORS,)) as thread:
+        seeds = [game_seeds(seed, "games", count, index, 0, 0) for index in range(actors)]
+        return list(thread.map(partial(make, experiment.games), seeds))
+
+
+def begin(experiment: Experiment, games: Sequence[Games] | None = None) -> Start:
+    """Play the random games that measure the input, and meanwhile choose the precision.
+
+    Args:
+        experiment: all settings.
+        games: of each actor, to play them in; they go on being used afterwards.
+    """
+    games = open_games(experiment) if games is None else games
+    first, wanted = games[0], experiment.network.precision
+    rounds = experiment.shape.random_steps // sum(g.count for g in games)
+    with ThreadPoolExecutor(len(games)) as threads:
+        played = [
+            threads.submit(_play_randomly, g, rounds, experiment.seed, i)
+            for i, g in enumerate(games)
+        ]
+        precision: Precision
+        if wanted != "auto":
+            precision = wanted
+        elif experiment.deterministic:
+            precision = native_precision()  # a measurement may come out differently
+        else:
+            heads = experiment.algorithm.heads(first.actions)
+            precision = faster_precision(
+                experiment.network, first.frame_shape, heads, planes=experiment.games.planes
+            )
+        frames = np.concatenate([future.result() for future in played])
+    steps = rounds * sum(g.count for g in games)
+    fresh = Version(0, 0)
+    return Start(measure_input(frames), first.actions, precision, fresh, steps, None, {}, None, {})
+
+
+def _play_randomly(games: Games, rounds: int, seed: int, index: int) -> Bytes:
+    """Play ``rounds`` steps of random actions; return all frames, uint8[N, H, W]."""
+    random = np.random.default_rng(sequence(seed, "random actions", index))
+    frames = [games.reset()]
+    for _ in range(rounds):
+        actions: Ints = random.integers(games.actions, size=games.count)
+        frames.append(games.step(actions).frames)
+    return np.concatenate(frames)
+
+
+def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Start:
+    """Read the newest complete checkpoint; the epoch is raised, games begin anew."""
+    path, checkpoint, passed_over = newest_checkpoint(folder / "checkpoints")
+    for line in passed_over:
+        log(line)
+    log(f"going on from {path.name}: {checkpoint.steps:,} steps")
+    statistics = checkpoint.group("input")
+    precision = config.about["precision"]
+    return Start(
+        InputStatistics(statistics["mean"].numpy(), statistics["deviation"].numpy()),
+        config.actions,
+        precision,
+        Version(checkpoint.version.epoch + 1, checkpoint.version.number),
+        checkpoint.steps,
+        checkpoint.group("parameter"),
+        checkpoint.group("optimizer"),
+        checkpoint.group("aux"),
+        checkpoint.counters,
+    )
+
+
+def make_network(experiment: Experiment, start: Start) -> Network:
+    """Return the network, initialised from the seed or filled from the checkpoint."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(sequence(experiment.seed, "network").generate_state(1)[0]))
+        return Network(
+            experiment.network,
+            start.statistics.mean.shape,
+            experiment.algorithm.heads(start.actions),
+            start.statistics,
+            start.precision,
+            planes=experiment.games.planes,
+        )

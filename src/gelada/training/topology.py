@@ -1,0 +1,382 @@
+"""Draws the circle: which roles a run has, and who knows whom. Nothing is started here.
+
+    Actor ──Trajectory──> Replay ──Batch──> Learner ──Gradient──> ParameterServer ──Params──> Actor
+
+Three shapes. *Centred* (APPO, DQN): many actors around one replay and one learner, whose own
+memory the servers step. *Bundled* (DBA3C, Gorila): several bundles of actors, a replay and a
+learner around servers with memory of their own. *Apart* (Gorila unbundled): actors, learners,
+stores and servers, each for itself and as many as one likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import torch
+
+from gelada.core.types import Params
+from gelada.envs.api import Games
+from gelada.envs.make import MakeGames, make_games
+from gelada.nets.network import Network
+from gelada.ops.flat import FlatParameters
+from gelada.roles.actor import Actor, Pace
+from gelada.roles.learner import Learner
+from gelada.roles.parameters.admission import Admission, Async, Quorum
+from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.parameters.snapshots import KEPT, Snapshots
+from gelada.roles.replay.buffer import Store
+from gelada.roles.replay.queue import Fifo, FifoWindows, Replay, Rounds, Select
+from gelada.roles.replay.sharded import Stores
+from gelada.roles.tracker import Tracker
+from gelada.runtime.graph import Plan
+from gelada.training.buffers import batch_of, limiter_of, select_of
+from gelada.training.faults import NONE, Chaos, Link, Sleeper, Straggler
+from gelada.training.presets import Experiment
+from gelada.training.start import Start, make_network
+
+DETERMINISTIC_EVERY = 10
+"""Versions between metrics lines in the deterministic mode."""
+
+
+def draw(
+    experiment: Experiment,
+    start: Start,
+    folder: Path | None,
+    began: float | None = None,
+    patience: float = 600.0,
+    games: Sequence[Games] | None = None,
+    chaos: Chaos = NONE,
+    spread: bool = False,
+    make: MakeGames | None = None,
+) -> Plan:
+    """Draw the circle of an experiment, in the shape that it asks for.
+
+    Args:
+        experiment: all settings.
+        start: where the run begins.
+        folder: of the run; None writes nothing.
+        began: `time.monotonic` at the run's beginning.
+        patience: seconds that a role waits for another (0: never, for the inline place).
+        games: already loaded, one vector for each actor; the actors load their own by default.
+        chaos: trouble on purpose (bundles only).
+        spread: over processes, of which some may be lost while the others go on.
+        make: loads the games that are not given (default: `make_games`).
+    """
+    net = make_network(experiment, start)
+    flat = FlatParameters(net)
+    if start.parameters:
+        flat.layout.fill(flat.values, start.parameters)
+    plan = Plan()
+    tracker = _draw_tracker(plan, experiment, start, flat, folder, began)
+    circle = Circle(plan, experiment, start, flat, tracker, patience, games, chaos, spread, make)
+    if experiment.shape.bundles:
+        circle.draw_bundled()
+    elif experiment.shape.learners:
+        circle.draw_apart()
+    else:
+        circle.draw_centred()
+    return plan
+
+
+@dataclass(frozen=True)
+class Circle:
+    """A plan with its tracker, to be filled with the roles of the circle."""
+
+    plan: Plan
+    experiment: Experiment
+    start: Start
+    flat: FlatParameters
+    tracker: Tracker
+    patience: float
+    games: Sequence[Games] | None
+    chaos: Chaos
+    spread: bool
+    make: MakeGames | None
+
+    def draw_centred(self) -> None:
+        """Draw actors around a replay and a learner; the servers step the learner's memory."""
+        shape, start = self.experiment.shape, self.start
+        deterministic = self.experiment.deterministic
+        select = Rounds(shape.actors) if deterministic else Fifo(shape.actors)
+        capacity = shape.actors * (shape.ahead + 2)
+        # an actor that counts its own rounds would wait for ever for those of a lost one
+        counting = deterministic or not self.spread
+        pace = Pace(shape.ahead if counting else None, exactly=deterministic)
+        room = None if counting else shape.actors * max(shape.ahead, 1)
+        replay: Replay | Store
+        if self.experiment.memory.capacity:
+            replay, pace = self._draw_store("replay", "main", shape.actors), Pace(None)
+        else:
+            replay = self.plan.add(
+                "replay", "main", Replay, select, capacity, self.patience, full=room
+            )
+        servers = self._draw_servers(Quorum(1), own_memory=False)
+        for index in range(shape.actors):
+            self._draw_actor(f"actor-{index}", index, servers, replay, pace)
+        self.plan.add(
+            "learner-0",
+            "main",
+            Learner,
+            0,
+            self.experiment.seed,
+            self.flat,
+            self.experiment.algorithm,
+            servers,
+            replay,
+            self.tracker,
+            start.aux or self.experiment.algorithm.start(),
+            start.version,
+            start.steps,
+        )
+
+    def draw_bundled(self) -> None:
+        """Draw the servers, then bundles of actors, a replay and a learner around them."""
+        shape = self.experiment.shape
+        servers = self._draw_servers(self._admission(), own_memory=True)
+        if self.chaos.link:
+            links = [
+                self.plan.add(f"link-{i}", f"server-{i}", Link, server, self.chaos.link)
+                for i, server in enumerate(servers)
+            ]
+            servers = cast("list[ParameterServer]", links)
+        for index in range(shape.bundles):
+            self._draw_bundle(index, servers)
+
+    def draw_apart(self) -> None:
+        """Draw servers and stores that stand alone, and actors and learners around them.
+
+        An actor adds to one store. A learner draws from all.
+        """
+        experiment, shape = self.experiment, self.experiment.shape
+        servers = self._draw_servers(self._admission(), own_memory=True)
+        stores = [
+            self._draw_store(
+                f"store-{i}", f"store-{i}", len(range(i, shape.actors, shape.stores)), i
+            )
+            for i in range(shape.stores)
+        ]
+        for index in range(shape.actors):
+            own = stores[index % shape.stores]
+            self._draw_actor(f"actor-{index}", index, servers, own, Pace(None))
+        for index in range(shape.learners):
+            bundle, seed = f"learner-{index}", experiment.seed
+            replay = self.plan.add(
+                f"stores-{index}", bundle, Stores, stores, seed, index, patience=self.patience
+            )
+            mirror = self._draw_mirror(f"mirror-{index}", bundle, KEPT)
+            self._draw_worker(index, bundle, servers, replay, mirror)
+
+    def _admission(self) -> Admission:
+        """Return which gradients count at servers with memory of their own."""
+        shape = self.experiment.shape
+        if shape.asynchronous:
+            return Async(shape.max_staleness)
+        return Quorum(shape.gradients)
+
+    def _draw_bundle(self, index: int, servers: Sequence[ParameterServer]) -> None:
+        """Draw one worker: actors and a learner with a replay and a mirror between them."""
+        shape, bundle = self.experiment.shape, f"bundle-{index}"
+        deterministic = self.experiment.deterministic
+        ahead = shape.ahead + self.chaos.delay
+        replay: Replay | Store
+        if self.experiment.memory.capacity:
+            replay = self._draw_store(f"replay-{index}", bundle, shape.actors, index)
+        else:
+            replay = self._draw_queue(index)
+        mirror = self._draw_mirror(f"mirror-{index}", bundle, max(KEPT, ahead + 1))
+        pace = Pace(ahead, exactly=True) if deterministic else Pace(None)
+        if not self.chaos.compute:
+            for actor in range(index * shape.actors, (index + 1) * shape.actors):
+                self._draw_actor(bundle, actor, [mirror], replay, pace)
+        self._draw_worker(index, bundle, servers, replay, mirror)
+
+    def _draw_queue(self, index: int) -> Replay:
+        """Draw a bundle's replay, from which each trajectory is learned once."""
+        shape, deterministic = self.experiment.shape, self.experiment.deterministic
+        ahead = shape.ahead + self.chaos.delay
+        select: Select = Rounds(shape.actors, first=index * shape.actors)
+        if not deterministic:
+            select = FifoWindows(shape.windows)
+        # enough trajectories for a batch, where what is left of one counts as one
+        enough = -(-shape.windows // shape.games) + (shape.windows % shape.games > 0)
+        room = max(shape.actors * max(shape.ahead, 1), enough)
+        capacity = shape.actors * (ahead + 2) + room
+        return self.plan.add(
+            f"replay-{index}",
+            f"bundle-{index}",
+            Replay,
+            select,
+            capacity,
+            self.patience,
+            full=None if deterministic else room,
+        )
+
+    def _draw_store(self, name: str, bundle: str, actors: int, index: int = 0) -> Store:
+        """Draw an experience store for so many actors."""
+        experiment, net = self.experiment, self.flat.module
+        memory, shape = experiment.memory, experiment.shape
+        assert isinstance(net, Network)
+        height, width = net.mean.shape
+        return self.plan.add(
+            name,
+            bundle,
+            Store,
+            memory.capacity,
+            memory.windows,
+            batch_of(experiment)[1],
+            actors * shape.games,
+            net.stack,
+            (height, width),
+            select_of(experiment),
+            limiter_of(experiment, actors),
+            self.patience,
+            experiment.seed,
+            index,
+        )
+
+    def _draw_mirror(self, name: str, bundle: str, kept: int) -> Snapshots:
+        """Draw what passes parameters on that a learner has pulled."""
+        params = Params(self.start.version, self.flat.values.clone())
+        return self.plan.add(name, bundle, Snapshots, params, kept=kept, patience=self.patience)
+
+    def _draw_worker(
+        self,
+        index: int,
+        bundle: str,
+        servers: Sequence[ParameterServer],
+        replay: Replay | Store | Stores,
+        mirror: Snapshots,
+    ) -> None:
+        """Draw the learner of a bundle, or one that stands alone, or one that is in trouble."""
+        shape, algorithm, chaos = self.experiment.shape, self.experiment.algorithm, self.chaos
+        share = 1 if shape.asynchronous else shape.gradients
+        if algorithm.reuses:
+            share = shape.learning
+        args = (
+            index,
+            self.experiment.seed,
+            self.flat,
+            algorithm,
+            servers,
+            replay,
+            self.tracker,
+            algorithm.start(),
+            self.start.version,
+            self.start.steps,
+            mirror,
+            share,
+            shape.asynchronous,
+        )
+        name = f"learner-{index}"
+        slow = chaos.straggler if index == 0 else 0.0
+        if chaos.compute:
+            self.plan.add(name, bundle, Sleeper, slow or chaos.compute, shape.datapoints, *args)
+        elif slow:
+            self.plan.add(name, bundle, Straggler, slow, *args)
+        else:
+            self.plan.add(name, bundle, Learner, *args)
+
+    def _draw_actor(
+        self,
+        bundle: str,
+        index: int,
+        sources: Sequence[ParameterServer] | Sequence[Snapshots],
+        replay: Replay | Store,
+        pace: Pace,
+    ) -> None:
+        experiment, games, make = self.experiment, self.games, self.make or make_games
+        net = self.flat.module
+        assert isinstance(net, Network)
+        self.plan.add(
+            f"actor-{index}",
+            bundle,
+            Actor,
+            index,
+            experiment.seed,
+            lambda seeds: make(experiment.games, seeds),
+            experiment.shape.games,
+            experiment.shape.length,
+            net,
+            experiment.algorithm,
+            sources,
+            replay,
+            self.tracker,
+            pace,
+            games[index] if games else None,
+            actors=experiment.shape.players,
+            first_steps=self.start.steps,
+        )
+
+    def _draw_servers(self, admission: Admission, own_memory: bool) -> list[ParameterServer]:
+        """Draw the parameter servers, over slices of the flat vector or of their own copies."""
+        flat, start, experiment = self.flat, self.start, self.experiment
+        return [
+            self.plan.add(
+                f"server-{i}",
+                f"server-{i}" if own_memory else "main",
+                ParameterServer,
+                flat.values[cut].clone() if own_memory else flat.values[cut],
+                experiment.optimizer,
+                admission,
+                start.version,
+                self.patience,
+                {k: _slice_of(flat, cut, tensors) for k, tensors in _by_name(start.optimizer)},
+                experiment.shape.keep_every if own_memory else 0,
+                experiment.algorithm.target_every,
+                f"server-{i}",
+            )
+            for i, cut in enumerate(flat.layout.cut(experiment.shape.servers))
+        ]
+
+
+def _draw_tracker(
+    plan: Plan,
+    experiment: Experiment,
+    start: Start,
+    flat: FlatParameters,
+    folder: Path | None,
+    began: float | None,
+) -> Tracker:
+    """Draw the tracker; every checkpoint of it will hold the input statistics too."""
+    statistics = {
+        "input/mean": torch.from_numpy(start.statistics.mean),
+        "input/deviation": torch.from_numpy(start.statistics.deviation),
+    }
+    return plan.add(
+        "tracker",
+        "tracker",
+        Tracker,
+        folder,
+        experiment.tracker,
+        experiment.stop,
+        flat.layout,
+        statistics,
+        began=began,
+        counters=start.counters,
+        every=DETERMINISTIC_EVERY if experiment.deterministic else None,
+        first_version=start.version.number,
+        steps=start.steps,
+        learners=experiment.shape.learning,
+        marked=experiment.shape.keep_every if experiment.shape.apart else 0,
+    )
+
+
+def _by_name(tensors: dict[str, torch.Tensor]) -> list[tuple[str, dict[str, torch.Tensor]]]:
+    """Group "mean/torso.0.weight" and the like by their first part; scalars have no second."""
+    groups: dict[str, dict[str, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        kind, _, parameter = name.partition("/")
+        groups.setdefault(kind, {})[parameter] = tensor
+    return list(groups.items())
+
+
+def _slice_of(flat: FlatParameters, cut: slice, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return one server's part of an optimizer state that is stored by parameter name."""
+    if "" in tensors:
+        return tensors[""]
+    whole = torch.zeros_like(flat.values)
+    flat.layout.fill(whole, tensors)
+    return whole[cut]

@@ -1,0 +1,601 @@
+"""The command line: what words mean, and that every mistake is one line and exit code 2."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from gelada import __version__
+from gelada.algorithms.a3c import A3C
+from gelada.algorithms.appo import APPO
+from gelada.cli.bench import table_of
+from gelada.cli.display import Printer
+from gelada.cli.evaluate import table_of as table_beside
+from gelada.cli.main import COMMANDS, run
+from gelada.cli.parsing import parse
+from gelada.cli.settings import Preprocessing, Settings, over, resolve
+from gelada.cli.train import Train, already_over, free_folder, stop_in_words
+from gelada.core.errors import GeladaError
+from gelada.core.types import Version
+from gelada.envs.api import GameSettings
+from gelada.evaluation.protocols import PROTOCOLS, Evaluation, Played
+from gelada.evaluation.scores import compare
+from gelada.roles.tracker import StopRule
+from gelada.training.presets import FAMILIES, NOTES, PRESETS, TARGETS, preset
+from gelada.training.validate import RANGES, check, flag
+from launching import gelada
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, object], str]:
+    """A short run of Catch with everything at its end: folder, JSON on stdout, stderr."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    code, out, err = gelada("train", "catch", "--out", folder, "--steps", 10_000, "--json")
+    assert code == 0, err
+    return folder, json.loads(out), err
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], [], ["trian"]])
+def test_simple_questions_import_nothing_heavy(words: list[str]) -> None:
+    heavy = "('torch', 'numpy', 'ale_py', 'matplotlib', 'tyro', 'rich')"
+    script = (
+        "import sys; from gelada.cli.main import run; run(sys.argv[1:]);"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    "words", [["eval", "nowhere"], ["record", "nowhere"], ["eval", "x", "--episodes", "x"]]
+)
+def test_mistakes_about_a_run_are_told_without_torch(words: list[str]) -> None:
+    script = (
+        "import sys; from gelada.cli.main import run; code = run(sys.argv[1:]);"
+        "print(code, 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "2 False\n"
+    assert done.stderr.count("\n") == 1
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"gelada {__version__}\n"
+
+
+MISTAKES = {
+    "trian pong": "unknown command 'trian': nearest known: train",
+    "train": "which game or preset",
+    "train pnog": "unknown game or preset 'pnog': nearest known: pong",
+    "train breakot": "unknown game or preset 'breakot': nearest known: breakout",
+    "train pong pang": "unknown argument 'pang'",
+    "train pong --stepz 5": "unknown flag '--stepz': nearest known: --steps",
+    "train --learning_rte 5 pong": "unknown flag '--learning_rte'",
+    "train pong --game breakout": "unknown flag '--game'",
+    "train pong --lr fast": "--lr fast: not a number",
+    "train pong --steps 1e6": "--steps 1e6: not a whole number; write it in digits",
+    "train pong --size 42.5": "--size 42.5: not a whole number",
+    "train pong --steps": "--steps: a value is missing",
+    "train pong --advantage td": "--advantage td: must be one of 'gae', 'vtrace'",
+    "train pong --on moon": "--on moon: must be one of 'threads'",
+    "train pong --steps -5": "--steps -5: must be at least 1",
+    "train pong --minutes 0": "--minutes 0: must be above 0",
+    "train pong --until-score nan": "--until-score nan: must be any finite number",
+    "train pong --actors 0": "--actors 0: must be at least 1 and at most 256",
+    "train pong --lr -1": "--lr -1: must be above 0",
+    "train pong --lr 0.1": "--lr 0.1: must not be above --lr-max 0.004; raise that too",
+    "train pong --gamma 1.5": "--gamma 1.5: must be at least 0 and at most 1",
+    "train pong --beta2 1": "--beta2 1: must be at least 0 and below 1",
+    "train pong --seed -1": "--seed -1: must be at least 0",
+    "train pong --size 5": "--size 5: the torso 'small' needs at least 14",
+    "train pong --size 35 --torso nature": "--size 35: the torso 'nature' needs at least 36",
+    "train catch --torso small": "--torso small: Catch's 10x5 board needs --torso tiny",
+    "train pong --minibatch 2049": "--minibatch 2049: must not be above the batch of 2048 samples",
+    "train --resume nowhere": "'nowhere' is no run: it has no config.json",
+    "eval": "RUN is missing",
+    "eval nowhere": "'nowhere' is no run: it has no config.json",
+    "eval RUN --episodes 0": "--episodes 0: must be at least 1",
+    "eval RUN --protocol hard": "--protocol hard: must be one of 'training', 'noop', 'sticky'",
+    "eval RUN --checkpoint 7": "--checkpoint 7: not in RUN/checkpoints; there are: ",
+    "eval RUN --protocol sticky": "protocol 'sticky' is for Atari games",
+    "record RUN --out film.avi": "--out film.avi: must end in .mp4 or .gif",
+    "record RUN --seconds 0": "--seconds 0: must be above 0",
+    "show": "which game or preset",
+    "show pong --actors 0": "--actors 0: must be at least 1",
+    "bench pong --seconds 1": "--seconds 1: must be at least 6",
+    "train pong --bundles 2": "--bundles 2 with APPO: its rounds have several gradients",
+    "train dba3c-pong --bundles 0": "--bundles 0 with A3C: its learners live in bundles; use 1",
+    "train dba3c-pong --quorum 3": "quorum 3 with 2 learner(s): a step would never be complete; "
+    "ask for at most 2",
+    "train dba3c-pong --quorum 2 --asynchronous": "--quorum 2 with --asynchronous: every gradient "
+    "makes a step",
+    "train dba3c-pong --quorum 1 --deterministic": "--quorum 1 with --deterministic: which "
+    "gradients count depends on who is faster; use a quorum of all 2 bundles",
+    "train dba3c-pong --asynchronous --deterministic": "--asynchronous with --deterministic: ",
+    "train dba3c-pong --batch 40 --deterministic": "--batch 40 with --deterministic: a batch is "
+    "one trajectory of each actor there; use --batch 0",
+    "train dba3c-pong --batch 19": "--batch 19: must be at least one window of --length 20 steps",
+    "train dba3c-pong --clip 0.3": "unknown flag '--clip'",
+    "train pong --n 5": "unknown flag '--n'",
+    "train pong --ratio-clip 10": "unknown flag '--ratio-clip'",
+    "train dba3c-pong --n 0": "--n 0: must be at least 1 and at most 65,536",
+    "train dba3c-pong --until-evaluated 10": "--until-evaluated 10.0: nobody evaluates; add "
+    "--evaluator",
+    "train boxing --until-evaluated auto --evaluator": "--until-evaluated auto: there is no target "
+    "for boxing (there are: breakout, pong, ",
+    "train pong --chaos link=10MB": "--chaos link=10MB: only bundles can have it",
+    "train dba3c-pong --chaos lag=4": "--chaos lag=4: nearest known: ",
+    "train dba3c-pong --chaos compute=50": "--chaos compute=50: want a number with ms or s",
+    "train dba3c-pong --chaos straggler=fast": "--chaos straggler=fast: want a number with ms or s",
+    "train dba3c-pong --chaos delay=4": "--chaos delay=4: add --deterministic",
+    "train dba3c-pong --chaos delay=1.5": "--chaos delay=1.5: must be a whole number of versions",
+    "bench pong --servers 99": "--servers 99: must be at least 1 and at most 32",
+    "bench pong --dummy lerner": "--dummy lerner: no stage is called 'lerner'; known: emulator, "
+    "learner, or both",
+    "bench pong --dummy learner --on ray": "--on ray with --profile or --dummy: they look into "
+    "roles on threads of this process only; leave --on ray out",
+    "bench dqn-pong --samples-per-insert 0": "--samples-per-insert 0: gelada bench must know how "
+    "often a step is learned from",
+    "bench pong --profile trace.txt": "--profile trace.txt: must end in .json",
+    "bench pong --profile nowhere/trace.json": "--profile nowhere/trace.json: there is no folder "
+    "nowhere; make it first",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    words: str, trained: tuple[Path, object, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(trained[0])
+    assert run(words.replace("RUN", folder).split()) == 2
+    err = capsys.readouterr().err
+    assert MISTAKES[words].replace("RUN/", f"{folder}/") in err
+    assert re.fullmatch(r"gelada: [^\n]+\n", err)
+
+
+def test_a_mistake_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "pong", "--out", str(tmp_path / "run"), "--actors", "0"]) == 2
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_file_or_an_impossible_place_is_no_out_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert run(["train", "catch", "--out", str(tmp_path / "file")]) == 2
+    assert "is a file; name a folder" in capsys.readouterr().err
+    assert run(["train", "catch", "--out", "/proc/none"]) == 2
+    assert "--out /proc/none: cannot be made: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_the_terminal(command: str) -> None:
+    game = ["pong"] if command in ("train", "show", "bench") else []
+    done = subprocess.run(
+        [sys.executable, "-m", "gelada.cli.main", command, *game, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"COLUMNS": "80"},
+    )
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith(f"usage: gelada {command} ")
+
+
+def test_every_setting_is_a_flag_with_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(Train, "train", ["--help"])
+    shown = capsys.readouterr().out
+    experiment = PRESETS["pong"]
+    groups = [v for v in vars(experiment).values() if dataclasses.is_dataclass(v)]
+    names = [name for group in groups for name in vars(group) if name != "game"]
+    for name in [*names, "seed", "deterministic"]:
+        rows = re.search(rf"{flag(name)}\b[^\n]*\n?[^\n]*[a-z]{{3}}", shown)
+        assert rows is not None, name
+
+
+def test_flags_land_in_their_settings() -> None:
+    words = [
+        "pong",
+        "--lr",
+        "0.001",
+        "--actors",
+        "3",
+        "--size",
+        "84",
+        "--torso",
+        "nature",
+        "--no-tensorboard",
+        "--seed",
+        "7",
+    ]
+    experiment = resolve(Settings, "train", words).experiment
+    want = PRESETS["pong"]
+    want = dataclasses.replace(
+        want,
+        seed=7,
+        games=dataclasses.replace(want.games, size=84),
+        network=dataclasses.replace(want.network, torso="nature"),
+        algorithm=dataclasses.replace(want.algorithm, lr=0.001),
+        shape=dataclasses.replace(want.shape, actors=3),
+        tracker=dataclasses.replace(want.tracker, tensorboard=False),
+    )
+    assert experiment == want
+    assert type(experiment.games) is GameSettings
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        ("", PRESETS["pong"].stop),
+        ("--minutes 2", StopRule(minutes=2.0)),
+        ("--steps 5000", StopRule(steps=5000)),
+        ("--until-score 3", StopRule(until_score=3.0)),
+        ("--steps 5000 --until-score 3", StopRule(steps=5000, until_score=3.0)),
+    ],
+)
+def test_a_given_stop_rule_drops_the_presets(words: str, rule: StopRule) -> None:
+    assert resolve(Settings, "train", ["pong", *words.split()]).experiment.stop == rule
+
+
+def test_the_name_may_come_last_and_says_what_it_implies() -> None:
+    wanted = resolve(Settings, "train", ["--steps", "9", "ALE/Breakout-v5"])
+    assert wanted.experiment.games.game == "breakout"
+    assert wanted.experiment.games.sticky == 0.25
+    assert "sticky actions 0.25" in wanted.note
+    assert resolve(Settings, "train", ["ALE/Pong-v5", "--sticky", "0.1"]).experiment.games == (
+        dataclasses.replace(PRESETS["pong"].games, sticky=0.1)
+    )
+
+
+def test_defaults_come_from_the_preset() -> None:
+    for name in (*PRESETS, "seaquest"):
+        base, _ = preset(name)
+        assert resolve(Settings, "train", [name]).experiment == base
+        assert over(Settings(), base).games == Preprocessing(**vars(base.games))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_game_after_an_algorithm_has_its_general_settings(family: str) -> None:
+    seaquest, note = preset(f"{family}-Seaquest")
+    assert note == ""
+    assert seaquest.games.game == "seaquest"
+    like = dataclasses.replace(FAMILIES[family].games, game="seaquest")
+    assert seaquest == dataclasses.replace(FAMILIES[family], games=like)
+    own, pong = seaquest.algorithm, PRESETS[f"{family}-pong"].algorithm
+    assert type(own) is type(pong)
+    assert own.anneal_steps > pong.anneal_steps
+    for name in ("pong", "Pong", "PongNoFrameskip-v4"):
+        assert preset(f"{family}-{name}")[0] == PRESETS[f"{family}-pong"]
+    assert preset(f"{family}-ALE/Pong-v5")[0].games.sticky == 0.25
+    with pytest.raises(GeladaError, match=f"unknown .*'{family}-seaqest'.*{family}-seaquest"):
+        preset(f"{family}-seaqest")
+
+
+def test_an_algorithms_own_flags_are_known_for_its_presets(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["dba3c-pong", "--n", "5", "--ratio-clip", "10", "--quorum", "1", "--servers", "4"]
+    base = PRESETS["dba3c-pong"]
+    assert isinstance(base.algorithm, A3C)
+    assert resolve(Settings, "train", words).experiment == dataclasses.replace(
+        base,
+        algorithm=dataclasses.replace(base.algorithm, n=5, ratio_clip=10.0),
+        shape=dataclasses.replace(base.shape, quorum=1, servers=4),
+    )
+    last = ["--lr-end", "0.5", "a3c-pong"]  # the name decides which flags there are
+    want = dataclasses.replace(base.algorithm, lr_end=0.5)
+    assert resolve(Settings, "train", last).experiment.algorithm == want
+    assert run(["train", "dba3c-pong", "--help"]) == 0
+    help_of_a3c = capsys.readouterr().out
+    assert run(["train", "pong", "--help"]) == 0
+    help_of_appo = capsys.readouterr().out
+    own = {flag(f.name) for f in dataclasses.fields(A3C)}
+    others = {flag(f.name) for f in dataclasses.fields(APPO)}
+    shown = [set(re.findall(r"--[a-z][\w-]*", text)) for text in (help_of_a3c, help_of_appo)]
+    assert own <= shown[0]
+    assert others <= shown[1]
+    assert {"--n", "--ratio-clip", "--lr-end"} & shown[1] == set()
+    assert {"--clip", "--passes", "--kl"} & shown[0] == set()
+    assert "--chaos" in shown[0]
+
+
+@pytest.mark.parametrize("game", TARGETS)
+def test_auto_is_the_published_target_of_the_game(game: str) -> None:
+    words = [game, "--until-evaluated", "auto", "--evaluator"]
+    stop = resolve(Settings, "train", words).experiment.stop
+    assert stop == StopRule(until_evaluated=TARGETS[game])
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_every_range_is_of_a_setting_and_holds_for_the_presets(name: str) -> None:
+    experiment = PRESETS["pong"]
+    groups = [experiment, *(v for v in vars(experiment).values() if dataclasses.is_dataclass(v))]
+    groups += [PRESETS[known].algorithm for known in ("dba3c-pong", "gorila-pong")]
+    owners = [group for group in groups if hasattr(group, name)]
+    assert any(isinstance(getattr(group, name), int | float | None) for group in owners)
+    for known in PRESETS.values():
+        check(known)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0, 0.0])
+def test_a_setting_from_python_is_checked_too(bad: float) -> None:
+    base = PRESETS["pong"]
+    assert isinstance(base.algorithm, APPO)
+    with pytest.raises(GeladaError, match=r"^--clip \S+: must be above 0$"):
+        check(dataclasses.replace(base, algorithm=dataclasses.replace(base.algorithm, clip=bad)))
+
+
+def test_the_first_free_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert free_folder("pong") == Path("runs/pong-1")
+    for number in (1, 2, 4):
+        (tmp_path / "runs" / f"pong-{number}").mkdir(parents=True)
+    assert free_folder("pong") == Path("runs/pong-3")
+    assert free_folder("ALE/Pong-v5") == Path("runs/ale-pong-v5-1")
+
+
+def test_stop_rules_in_words() -> None:
+    assert stop_in_words(StopRule()) == "until Ctrl-C"
+    assert stop_in_words(StopRule(steps=1_000_000, until_score=18.0)) == (
+        "until score 18 (mean of 50 games) or 1,000,000 steps"
+    )
+    assert stop_in_words(StopRule(minutes=1.5)) == "until 1.5 min"
+    words = stop_in_words(StopRule(minutes=1.5, until_evaluated=300.0))
+    assert words.startswith("until 1.5 min or evaluated score 300")
+
+
+def test_training_leaves_everything_and_says_where(
+    trained: tuple[Path, dict[str, object], str],
+) -> None:
+    folder, summary, err = trained
+    assert summary["folder"] == str(folder)
+    assert summary["stopped"] == "by its rule"
+    steps = summary["steps"]
+    assert isinstance(steps, int)
+    assert 10_000 <= steps < 10_000 + 512
+    for name in ("config.json", "metrics.jsonl", "curve.png", "film.mp4"):
+        assert (folder / name).stat().st_size > 100, name
+    assert (folder / "film.mp4").read_bytes()[4:8] == b"ftyp"
+    events = list((folder / "tensorboard").glob("events.*"))
+    assert sum(path.stat().st_size for path in events) > 100
+    saved = json.loads((folder / "eval" / f"{steps}-training.json").read_text())
+    assert saved == summary["evaluation"]
+    assert saved["episodes"] == 50
+    for line in (
+        f"gelada record {folder}",
+        f"gelada eval {folder}",
+        f"gelada train --resume {folder} --steps {2 * steps}",
+    ):
+        assert line in err
+    assert already_over(folder, StopRule(steps=steps)) == f"{steps:,} steps of {steps:,}"
+    assert already_over(folder, StopRule(steps=steps + 1)) == ""
+
+
+def test_eval_prints_one_object_and_takes_one_checkpoint(
+    trained: tuple[Path, object, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = trained[0]
+    name = next((folder / "checkpoints").glob("*.safetensors")).name
+    words = ["eval", str(folder), "--episodes", "7", "--policy", "greedy", "--checkpoint", name]
+    assert run([*words, "--json"]) == 0
+    said = capsys.readouterr()
+    shown = json.loads(said.out)
+    assert (shown["episodes"], shown["policy"], len(shown["scores"])) == (7, "greedy", 7)
+    assert "protocol training" in said.err
+    assert "7 full games instead of 100" in said.err
+    assert "compare" not in shown
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_evaluation_keeps_and_saves_the_games_that_are_over(
+    number: signal.Signals,
+    code: int,
+    trained: tuple[Path, object, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = trained[0]
+    complete = next((folder / "eval").glob("*-training.json"))
+    before = complete.read_bytes()
+
+    @contextmanager
+    def interrupting(*_: object) -> Iterator[Callable[[float, float], None]]:
+        def bar(done: float, _: float) -> None:
+            if done >= 20:
+                signal.raise_signal(number)
+
+        yield bar
+        signal.raise_signal(number)  # pressed again while the games are collected
+
+    monkeypatch.setattr(Printer, "progress", interrupting)
+    usual = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert run(["eval", str(folder), "--episodes", "1000000"]) == code
+    finally:
+        for each, handler in usual.items():
+            signal.signal(each, handler)
+    said = capsys.readouterr().out
+    path = complete.with_stem(f"{complete.stem}-interrupted")
+    assert f"saved in {path}" in said
+    data = json.loads(path.read_text())
+    assert 20 <= data["episodes"] == len(data["scores"]) < 1_000_000 == data["episodes_asked"]
+    assert f"interrupted after {data['episodes']} of 1000000 games" in said
+    assert complete.read_bytes() == before
+
+
+def test_a_game_without_published_scores_is_one_sentence(
+    trained: tuple[Path, object, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", str(trained[0]), "--episodes", "3", "--compare"]
+    assert run(words) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "no published scores for catch"
+    assert run([*words, "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["compare"] == []
+    assert "no published scores for catch" in said.err
+
+
+def test_record_films_into_the_run(
+    trained: tuple[Path, object, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = trained[0]
+    assert run(["record", str(folder), "--seconds", "2", "--out", str(folder / "a.gif")]) == 0
+    assert (folder / "a.gif").read_bytes()[:6] == b"GIF89a"
+    assert run(["record", str(folder), "--seconds", "2"]) == 0
+    assert len(list((folder / "videos").glob("*.mp4"))) == 1
+    assert "the game was over" in capsys.readouterr().out
+
+
+def test_show_counts_roles_and_memory_and_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["show", "pong", "--json", "--actors", "3", "--servers", "2", "--steps", "1234"]
+    assert run(words) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["roles"] == {
+        "Tracker": 1,
+        "Replay": 1,
+        "ParameterServer": 2,
+        "Actor": 3,
+        "Learner": 1,
+    }
+    assert shown["stop"] == "until 1,234 steps"
+    assert shown["settings"]["shape"]["actors"] == 3
+    # small torso on 42x42: 16 filters 5x5 on 4, 32 filters 4x4 on 16, 32*5*5 to 256, layer norm,
+    # 6 actions and a value
+    convolutions = 16 * (4 * 25 + 1) + 32 * (16 * 16 + 1)
+    assert shown["parameters"] == convolutions + 801 * 256 + 2 * 256 + 257 * 7
+    memory = shown["memory_mib"]
+    vector = 4 * shown["parameters"] / 2**20
+    assert memory["parameters"] == pytest.approx((2 + 2 + 2 + 3) * vector, abs=0.1)
+    assert memory["emulators"] == 3 * 8 * 2.0
+    assert memory["trajectories"] == pytest.approx(5 * 3 * 8 * 132 * 42**2 / 2**20, abs=0.1)
+    stacks = 3 * 8 * 129 * 4 * 42**2  # of all observations, which the learner lays out
+    assert memory["stacks"] == pytest.approx(4 * stacks / 2**20, abs=0.1)
+    most, start = memory.pop("most at once"), memory.pop("input statistics, at the start only")
+    assert start == pytest.approx(10 * 4096 * 42**2 / 2**20, abs=0.1)
+    held = memory["libraries"] + memory["emulators"]
+    assert most == pytest.approx(max(sum(memory.values()), held + start), abs=0.5)
+    assert list(tmp_path.iterdir()) == []
+    assert run(["show", "catch"]) == 0
+    text = capsys.readouterr().out
+    for word in ("server-0", "actor-0 … 1", "learner-0", "gamma 0.99", "until score 0.95"):
+        assert word in text
+    assert "bytes an update" not in text
+
+
+def test_show_scales_with_the_bundles(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "dba3c-pong", "--json", "--bundles", "3", "--actors", "2"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["roles"] == {
+        "Tracker": 1,
+        "ParameterServer": 2,
+        "Replay": 3,
+        "Snapshots": 3,
+        "Actor": 6,
+        "Learner": 3,
+    }
+    assert shown["stop"] == "until score 18 (mean of 50 games) or 3,000,000 steps"
+    padded = -(-shown["parameters"] // 64) * 64
+    assert shown["bytes_per_update"] == 2 * 4 * padded  # a gradient up, parameters down
+    memory, vector = shown["memory_mib"], 4 * padded / 2**20
+    # servers: slice and Adam's two, twice (put aside), two snapshots, two gradients that wait;
+    # bundle: values and gradients, two snapshots in the mirror, a copy for each actor
+    copies = 2 + (3 + 3 + 2 + 2) + 3 * (2 + 2 + 2)
+    assert memory["parameters"] == pytest.approx(copies * vector, abs=0.1)
+    assert memory["emulators"] == 3 * 2 * 8 * 2.0
+    window = 24 * 42**2 / 2**20  # 20 steps and 4 frames
+    assert memory["trajectories"] == pytest.approx(5 * 3 * 2 * 8 * window, abs=0.1)
+    assert shown["notes"] == []
+
+
+def test_show_prints_the_published_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "dba3c-breakout-paper"]) == 0
+    text = capsys.readouterr().out
+    flat = " ".join(re.sub("│", " ", text).split())
+    for words in (
+        "game breakout, size 84, colour True",
+        "torso ba3c, width 128, hidden linear",
+        "optimizer adam, beta1 0.8, beta2 0.75",
+        "bundles 64, quorum 60",
+        "batch 32, keep_every 1000, actors 1, games 10, length 5, servers 4",
+        "4 ParameterServer, 64 Replay, 64 Snapshots, 64 Actor, 64 Learner",
+        "parameters: 331,909",
+        "a worker moves 2,655,744 bytes an update",
+        "evaluated score 300",
+        "30 datapoints instead of 32",
+    ):
+        assert words in flat, words
+    assert flat.count("differs: ") == len(NOTES["dba3c-breakout-paper"]) - 1
+
+
+def test_the_rates_of_bench_are_a_table() -> None:
+    rates = {
+        "game": "pong",
+        "emulate_steps_per_s": 5800.0,
+        "act_samples_per_s": 18000.4,
+        "learn_samples_per_s": 2500.0,
+        "limit_steps_per_s": 1592.4,
+        "achieved_steps_per_s": 1433.0,
+        "share_of_limit": 0.9,
+        "machine": {"cores": 2, "processor": "a processor"},
+    }
+    console = Console(file=io.StringIO(), width=80)
+    console.print(table_of(rates))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "pong on 2 cores (a processor)" in text
+    shown = [re.sub(r"\D", "", line.split("│")[2]) for line in text.splitlines() if "│" in line]
+    assert shown == ["5800", "18000", "2500", "1592", "1433", "90"]
+
+
+def test_an_evaluation_beside_published_scores_is_a_table() -> None:
+    protocol = PROTOCOLS["noop"]
+    settings = protocol.settings(GameSettings(game="breakout"))
+    evaluation = Evaluation(
+        epsilon=0.05,
+        protocol=protocol,
+        settings=settings,
+        actions=4,
+        policy="sampled",
+        seed=1,
+        steps=2_500_000,
+        seconds=None,
+        version=Version(0, 1),
+        width=256,
+        episodes=2,
+        games=(Played(10.0, 7, False), Played(22.2, 7, False)),
+    )
+    console = Console(file=io.StringIO(), width=100)
+    console.print(table_beside(evaluation, compare(settings)), soft_wrap=False)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    rows = [tuple(re.split(r"\s{2,}", line.strip())) for line in lines]
+    assert rows[2] == ("this agent", "noop, 2 games", "10.0 M", "16.1", "50.0")
+    for row in (
+        ("DQN, 2015", "no-ops, 5 min", "200 M", "401.2", "1,387.2", "yes"),
+        ("Rainbow", "no-ops, 30 min", "200 M", "417.5", "1,443.8", "but for the limit"),
+        ("Gorila", "human starts", "6 days", "313.0", "1,184.1", "no: human starts"),
+        ("PPO", "training", "40 M", "274.8", "948.3", "no: while learning"),
+        ("DBA3C", "Gym -v0", "350.0", "1,209.4", "no: Gym -v0"),
+    ):
+        assert row in rows

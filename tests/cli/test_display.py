@@ -1,0 +1,268 @@
+"""What is shown while a run lasts."""
+
+from __future__ import annotations
+
+import io
+import re
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+
+from gelada.cli import display as display_module
+from gelada.cli.display import (
+    Display,
+    Printer,
+    about_workers,
+    bounding_stage,
+    clock,
+    number,
+    share_done,
+    small_curve,
+    time_left,
+)
+from gelada.core.types import Traffic
+from gelada.roles.tracker import Status, StopRule, Workers
+from gelada.runtime.graph import Active
+
+
+def role(name: str, **seconds: float) -> Active:
+    spent = {stage.replace("_", " "): s for stage, s in seconds.items()}
+    return cast("Active", SimpleNamespace(name=name, clock=SimpleNamespace(seconds=spent)))
+
+
+def printer(terminal: bool) -> tuple[Printer, io.StringIO]:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=terminal, width=90, height=30, soft_wrap=True)
+    return Printer(console=console), file
+
+
+@pytest.mark.parametrize(
+    ("stages", "bound"),
+    [
+        ({}, "starting"),
+        ({"learner-0": {"learn": 5.0, "wait for experience": 4.0}}, "learn"),
+        (
+            {
+                "learner-0": {"learn": 4.0, "report": 0.1, "wait for experience": 5.0},
+                "actor-0": {"act": 3.0, "emulate": 2.0, "wait for parameters": 9.0},
+                "actor-1": {"act": 1.0, "emulate": 4.0},
+            },
+            "emulate",
+        ),
+        (
+            {
+                "learner-0": {"learn": 4.0, "wait for experience": 5.0},
+                "actor-0": {"act": 6.0, "emulate": 2.0},
+                "actor-1": {"act": 1.0, "emulate": 4.0},
+            },
+            "act",
+        ),
+    ],
+)
+def test_the_stage_that_bounds_the_speed(stages: dict[str, dict[str, float]], bound: str) -> None:
+    assert bounding_stage(stages) == bound
+
+
+def test_only_the_last_seconds_count_for_rate_and_bound() -> None:
+    shown = Display("t", StopRule(steps=100_000), printer(terminal=False)[0])
+    learn, wait = 0.0, 0.0
+    for second in range(0, 31):
+        if second <= 15:
+            learn += 1.0
+        else:
+            wait += 1.0
+        steps = 1000 * min(second, 15) + 200 * max(second - 15, 0)
+        shown.watch(
+            Status(steps=steps, seconds=float(second)),
+            [
+                role("learner-0", learn=learn, wait_for_experience=wait),
+                role("actor-0", act=0.1 * second, emulate=0.5 * second),
+            ],
+        )
+    assert shown.rate() == pytest.approx(200.0)
+    assert shown.bound() == "emulate"
+
+
+@pytest.mark.parametrize(
+    ("status", "stop", "share", "left"),
+    [
+        (Status(steps=250, seconds=60), StopRule(steps=1000), 0.25, "0:07"),
+        (Status(steps=250, seconds=60), StopRule(minutes=2), 0.5, "1:00"),
+        (Status(steps=250, seconds=60), StopRule(steps=1000, minutes=2), 0.5, "0:07"),
+        (
+            Status(steps=250, score=-5.0, curve=[(1, 0.0, -20.0), (2, 0.0, -5.0)]),
+            StopRule(steps=1000, until_score=10.0),
+            0.5,
+            "at most 0:07",
+        ),
+        (Status(steps=5, score=1.0), StopRule(until_score=10.0), 0.0, ""),
+        (
+            Status(steps=250, evaluated=7.0),
+            StopRule(steps=1000, until_evaluated=10.0),
+            0.25,
+            "at most 0:07",
+        ),
+        (Status(steps=2000), StopRule(steps=1000), 1.0, "0:00"),
+        (Status(steps=2000), StopRule(), 0.0, ""),
+    ],
+)
+def test_share_done_and_time_left(status: Status, stop: StopRule, share: float, left: str) -> None:
+    assert share_done(status, stop) == pytest.approx(share)
+    assert time_left(status, stop, rate=100.0) == left
+
+
+def test_the_curve_has_the_height_of_its_scores() -> None:
+    curve = [(1000 * i, 1.0 * i, float(i)) for i in range(100)]
+    lines = small_curve(curve, width=30, rows=4)
+    assert len(lines) == 4
+    assert {len(line) for line in lines} == {30}
+    assert lines[0].startswith("99.0 ┤")
+    assert lines[-1].startswith(" 0.0 ┤")
+    cells = [line[6:] for line in lines]
+    filled = ["".join(row[x] for row in cells).count("█") for x in range(24)]
+    assert filled == sorted(filled)
+    assert (filled[0], filled[-1]) == (0, 3)  # the last column's top cell is a mean below 99
+    assert cells[-1][0] == "▂"  # the mean of the first scores is a little above the lowest
+    assert cells[0][-1] in "▆▇"
+
+
+def test_the_curve_keeps_its_height_where_nothing_was_measured() -> None:
+    lines = small_curve([(0, 0.0, 0.0), (1000, 1.0, 1.0)], width=14, rows=1)
+    assert lines == ["1.0 ┤▁▁▁▁▁▁▁▁█"]
+    assert small_curve([(0, 0.0, 1.0)], width=14) == []
+    flat = small_curve([(0, 0.0, 2.0), (1000, 1.0, 2.0)], width=14, rows=1)
+    assert flat == ["2.0 ┤▁▁▁▁▁▁▁▁▁"]
+
+
+def full_status() -> Status:
+    return Status(
+        steps=430_080,
+        seconds=252.0,
+        version=420,
+        games=812,
+        score=15.7,
+        best=16.02,
+        last_checkpoint="00000412.safetensors",
+        lag=(1.0, 1.2, 2.0),
+        curve=[(1000 * i, 0.6 * i, i - 21.0) for i in range(37)],
+    )
+
+
+ROLES = [
+    role("learner-0", learn=50.0, wait_for_experience=10.0),
+    role("actor-0", act=20.0, emulate=30.0),
+]
+
+
+def test_the_panel_says_everything_and_fits() -> None:
+    to, file = printer(terminal=True)
+    with Display("pong · runs/pong-1", StopRule(steps=1_000_000, until_score=18.0), to) as shown:
+        shown.watch(Status(steps=411_000, seconds=242.0), [])
+        shown.watch(full_status(), ROLES)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
+    last = text.split("╭")[-1]
+    for words in (
+        "pong · runs/pong-1",
+        "at most 4:58 left",
+        "430,080 of 1,000,000 steps · 4:12 · 1,908 steps/s",
+        "score 15.70 of 18 (mean of 50 games) · best 16.02 · 812 games",
+        "bounded by learn · policy lag 1.2 (at most 2) · checkpoint 00000412",
+        "┤",
+    ):
+        assert words in last, words
+    assert max(len(line) for line in last.splitlines()) <= 90
+
+
+def test_plain_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    fake: Any = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr(display_module, "time", fake)
+    to, file = printer(terminal=False)
+    with Display("pong", StopRule(steps=1_000_000), to) as shown:
+        for second in range(31):
+            now[0] = 100.0 + second
+            shown.watch(Status(steps=2000 * second, seconds=float(second)), ROLES)
+    lines = file.getvalue().splitlines()
+    assert len(lines) == 3  # after 10, 20 and 30 seconds
+    assert lines[0] == (
+        "20,000 steps, 2 %, 2,000 steps/s (bounded by starting), score none, best none, 0 games, "
+        "lag 0.0, 8:10 left"
+    )
+    assert "\x1b" not in file.getvalue()
+
+
+def bundled_status() -> Status:
+    status = full_status()
+    traffic = Traffic(counted=900, dropped=75, torn=25, moved=10**9)
+    status.workers = Workers(
+        active=3, all=4, traffic=traffic, updates=1001, queue=1.25, waited=0.126
+    )
+    status.evaluated = 17.28
+    return status
+
+
+def test_workers_in_words() -> None:
+    workers = bundled_status().workers
+    assert workers is not None
+    assert about_workers(workers) == [
+        "3 of 4 workers active",
+        "dropped 7.5 %",
+        "torn 2.5 %",
+        "queue 1.2",
+        "waiting 0.13 s",
+    ]
+    none = about_workers(workers._replace(traffic=Traffic()))
+    assert none[1:3] == ["dropped 0.0 %", "torn 0.0 %"]
+
+
+def test_the_panel_of_bundles_says_how_they_are_doing_and_fits() -> None:
+    to, file = printer(terminal=True)
+    rule = StopRule(steps=1_000_000, until_evaluated=300.0)
+    with Display("dba3c-pong · runs/dba3c-pong-1", rule, to) as shown:
+        shown.watch(Status(steps=411_000, seconds=242.0), [])
+        shown.watch(bundled_status(), ROLES)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
+    last = text.split("╭")[-1]
+    for words in (
+        "430,080 of 1,000,000 steps · 4:12 · 1,908 datapoints/s",
+        "· 812 games · evaluated 17.28 of 300",
+        "3 of 4 workers active · dropped 7.5 % · torn 2.5 % · queue 1.2 · waiting 0.13 s",
+        "at most 4:58 left",
+    ):
+        assert words in last, words
+    assert max(len(line) for line in last.splitlines()) <= 90
+
+
+def test_the_plain_line_of_bundles() -> None:
+    shown = Display("t", StopRule(steps=1_000_000), printer(terminal=False)[0])
+    shown.watch(Status(steps=411_000, seconds=242.0), [])
+    shown.watch(bundled_status(), ROLES)
+    assert shown.plain(bundled_status()) == (
+        "430,080 steps, 43 %, 1,908 datapoints/s (bounded by learn), score 15.70, best 16.02, "
+        "evaluated 17.28, 812 games, lag 1.2, 3 of 4 workers active, dropped 7.5 %, "
+        "torn 2.5 %, queue 1.2, waiting 0.13 s, 4:58 left"
+    )
+
+
+def test_progress_counts_on_a_terminal_and_is_one_line_elsewhere() -> None:
+    to, file = printer(terminal=True)
+    with to.progress("playing", "games") as report:
+        report(20, 50)
+    assert "20 of 50 games" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
+    to, file = printer(terminal=False)
+    with to.progress("playing", "games") as report:
+        report(20, 50)
+    assert file.getvalue() == "playing …\n"
+
+
+def test_names_in_brackets_are_printed_as_they_are() -> None:
+    to, file = printer(terminal=False)
+    to.line("saved in [runs]/pong-1 " + "x" * 200)
+    assert file.getvalue() == "saved in [runs]/pong-1 " + "x" * 200 + "\n"
+
+
+def test_times_and_scores_as_text() -> None:
+    assert [clock(s) for s in (0, 65.9, 3600, 7384)] == ["0:00", "1:05", "1:00:00", "2:03:04"]
+    assert [number(s) for s in (None, 1.0, -20.456)] == ["none", "1.00", "-20.46"]

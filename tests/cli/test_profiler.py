@@ -1,0 +1,269 @@
+"""Spans: what a trace holds, how they lie in one another, and that nobody else pays for them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from conftest import bundled_catch, short_pong
+from gelada.cli.perf.operators import Span
+from gelada.cli.perf.profiler import INSIDE, OTHER, Spans, nested, own_seconds
+from gelada.cli.perf.trial import rehearse, train_once
+from gelada.core.timing import Clock
+
+ACTOR = {
+    "wait for room",
+    "wait for parameters",
+    "load parameters",
+    "start games",
+    "act",
+    "emulate",
+    "send",
+}
+LEARNER = {
+    "wait for experience",
+    "assemble",
+    "learn",
+    "prepare",
+    "forward",
+    "backward",
+    "admission",
+    "optimizer step",
+    "publish",
+    "push",
+    "report",
+    "close round",
+}
+
+
+class Event(NamedTuple):
+    stage: str
+    start: int  # ns
+    end: int
+    kind: str
+
+
+def threads_in(trace: Path) -> dict[str, list[Event]]:
+    """Return the spans of a trace by the names of their threads, in the order of their starts."""
+    events: list[dict[str, Any]] = json.loads(trace.read_text())["traceEvents"]
+    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    found: dict[str, list[Event]] = {name: [] for name in names.values()}
+    for e in events:
+        if e["ph"] == "X":
+            start = round(1000 * e["ts"])
+            found[names[e["tid"]]].append(
+                Event(e["name"], start, start + round(1000 * e["dur"]), e["cat"])
+            )
+    return {name: sorted(spans, key=lambda s: (s.start, -s.end)) for name, spans in found.items()}
+
+
+def stages_in(trace: Path) -> dict[str, list[Event]]:
+    """Return the spans of a trace that are no operators."""
+    found = threads_in(trace)
+    return {name: [s for s in spans if s.kind != "operator"] for name, spans in found.items()}
+
+
+def outermost(spans: list[Event]) -> list[Event]:
+    """Return the spans that are in no other; fail if two overlap without one in the other."""
+    outer: list[Event] = []
+    around: list[Event] = []
+    for span in spans:
+        while around and around[-1].end <= span.start:
+            around.pop()
+        if around:
+            assert span.end <= around[-1].end, f"{span} goes beyond {around[-1]}"
+        else:
+            outer.append(span)
+        around.append(span)
+    return outer
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    """Return the result and the trace of two seconds of real Pong."""
+    trace = tmp_path_factory.mktemp("profile") / "trace.json"
+    return rehearse(short_pong(1), 2.0, trace=trace), trace
+
+
+def test_a_trace_has_all_threads_and_all_stages(profiled: tuple[dict[str, Any], Path]) -> None:
+    threads = stages_in(profiled[1])
+    assert set(threads) == {"actor-0", "actor-1", "learner-0"}
+    for actor in ("actor-0", "actor-1"):
+        assert {span.stage for span in threads[actor]} == ACTOR
+    assert {span.stage for span in threads["learner-0"]} == LEARNER
+    for spans in threads.values():
+        for span in spans:
+            assert span.kind == ("waiting" if span.stage.startswith("wait") else "busy")
+
+
+def test_spans_of_a_thread_nest_or_follow_within_the_wall_time(
+    profiled: tuple[dict[str, Any], Path],
+) -> None:
+    for spans in stages_in(profiled[1]).values():
+        outer = outermost(spans)
+        wall = max(span.end for span in spans) - min(span.start for span in spans)
+        assert 0 < sum(span.end - span.start for span in outer) <= wall
+
+
+def test_there_are_as_many_spans_as_there_was_work(profiled: tuple[dict[str, Any], Path]) -> None:
+    """Trajectories of 16 steps; batches of 64 samples, 3 passes, minibatches of 32."""
+    threads = stages_in(profiled[1])
+    for actor in ("actor-0", "actor-1"):
+        counts = Counter(span.stage for span in threads[actor])
+        assert counts["send"] >= 2
+        assert counts["emulate"] == 16 * counts["send"]
+        assert counts["act"] == 33 * counts["send"]  # before and after, and log-probabilities
+        assert counts["start games"] == 1
+    counts = Counter(span.stage for span in threads["learner-0"])
+    rounds = counts["learn"]
+    assert rounds >= 2
+    for stage in ("prepare", "publish", "push", "report", "close round", "assemble"):
+        assert counts[stage] == rounds, stage
+    for stage in ("forward", "backward", "admission", "optimizer step"):
+        assert counts[stage] == 6 * rounds, stage
+
+
+def test_what_is_inside_is_inside(profiled: tuple[dict[str, Any], Path]) -> None:
+    spans = stages_in(profiled[1])["learner-0"]
+    parents: dict[str, set[str]] = {}
+    around: list[Event] = []
+    for span in spans:
+        while around and around[-1].end <= span.start:
+            around.pop()
+        parents.setdefault(span.stage, set()).add(around[-1].stage if around else "")
+        around.append(span)
+    assert parents["forward"] == parents["backward"] == parents["prepare"] == {"learn"}
+    assert parents["optimizer step"] == {"learn", "push"}  # the last of a round is pushed apart
+    assert parents["publish"] == {"push"}
+    assert parents["assemble"] == {"wait for experience"}
+
+
+def test_operators_of_the_last_third_lie_in_their_stages(
+    profiled: tuple[dict[str, Any], Path],
+) -> None:
+    homes: dict[str, set[str]] = {}
+    for name, spans in threads_in(profiled[1]).items():
+        wall = max(span.end for span in spans)
+        around: list[Event] = []
+        for span in spans:
+            while around and around[-1].end <= span.start:
+                around.pop()
+            stage = next((s.stage for s in reversed(around) if s.kind != "operator"), "")
+            if span.kind == "operator":
+                assert span.start > wall / 2
+                homes.setdefault(f"{name[:5]} {span.stage}", set()).add(stage)
+            around.append(span)
+    assert homes["actor aten::conv2d"] == {"act"}
+    assert homes["learn aten::conv2d"] == {"prepare", "forward"}
+    assert homes["learn aten::convolution_backward"] == {"backward"}
+    assert homes["learn aten::_fused_adam_"] == {"optimizer step"}
+
+
+def test_what_crosses_an_edge_is_cut_off_there() -> None:
+    pairs = [
+        (Span("act", 0, 100), "busy"),
+        (Span("late", 90, 103), "operator"),
+        (Span("inner", 95, 102), "operator"),
+        (Span("emulate", 100, 200), "busy"),
+        (Span("fits", 120, 130), "operator"),
+    ]
+    assert [tuple(span) for span, _ in nested(pairs[::-1])] == [
+        ("act", 0, 100),
+        ("late", 90, 100),
+        ("inner", 95, 100),
+        ("emulate", 100, 200),
+        ("fits", 120, 130),
+    ]
+
+
+def test_shares_are_those_of_the_spans_and_1_together(
+    profiled: tuple[dict[str, Any], Path],
+) -> None:
+    result, trace = profiled
+    assert result["trace"] == str(trace)
+    assert set(result["threads"]) == {"actor-0", "actor-1", "learner-0"}
+    for shares in result["threads"].values():
+        assert sum(shares.values()) == pytest.approx(1.0, abs=0.002)
+        assert min(shares.values()) >= -0.0001
+    learner = result["threads"]["learner-0"]
+    assert set(learner) == LEARNER | {OTHER}
+    assert learner["backward"] > learner["publish"]
+    assert result["dummy"] == []
+    assert result["achieved_steps_per_s"] > 0
+
+
+def test_own_seconds_leave_out_what_is_inside_and_outside() -> None:
+    spans = [
+        Span("learn", 0, 100),
+        Span("forward", 10, 40),
+        Span("kernel", 20, 30),
+        Span("forward", 50, 60),
+        Span("push", 100, 130),
+        Span("wait", 150, 1000),
+    ]
+    billion = 1e9
+    seconds = own_seconds(spans, 0.0, 200 / billion)
+    assert {k: round(v * billion) for k, v in seconds.items()} == {
+        "learn": 60,
+        "forward": 30,
+        "kernel": 10,
+        "push": 30,
+        "wait": 50,
+    }
+    late = own_seconds(spans, 25 / billion, 110 / billion)
+    assert {k: round(v * billion) for k, v in late.items()} == {
+        "learn": 50,
+        "forward": 20,
+        "kernel": 5,
+        "push": 10,
+    }
+
+
+def test_a_span_belongs_to_the_thread_that_makes_it_even_if_it_raises() -> None:
+    spans = Spans()
+
+    def work() -> None:
+        with pytest.raises(ValueError, match="no"), spans("outer"), spans("inner"):
+            raise ValueError("no")
+
+    thread = threading.Thread(target=work, name="actor-7")
+    thread.start()
+    thread.join()
+    with spans("here"):
+        pass
+    assert [span.stage for span in spans.of("actor-7")] == ["outer", "inner"]
+    assert [span.stage for span in spans.of(threading.current_thread().name)] == ["here"]
+
+
+def test_bundles_have_all_their_threads_in_the_trace(tmp_path: Path) -> None:
+    experiment = replace(bundled_catch(1), deterministic=False)
+    rehearse(experiment, 2.0, trace=tmp_path / "trace.json")
+    threads = stages_in(tmp_path / "trace.json")
+    assert set(threads) == {"actor-0", "actor-1", "learner-0", "learner-1"}
+    for name, spans in threads.items():
+        outermost(spans)
+        stages = {span.stage for span in spans}
+        if name.startswith("learner"):
+            assert {"wait for parameters", "publish", "admission", "forward"} <= stages
+    publishing = {name for name, spans in threads.items() if "publish" in {s.stage for s in spans}}
+    assert publishing == {"learner-0", "learner-1"}
+
+
+def test_who_is_not_profiled_has_nothing_around_it() -> None:
+    plain = train_once(short_pong(1), 1.0).roles
+    watched = train_once(short_pong(1), 1.0, spans=Spans()).roles
+    for name, role in plain.items():
+        if hasattr(role, "clock"):
+            assert type(role.clock) is Clock
+            assert type(watched[name].clock) is not Clock
+        for kind, methods in INSIDE.items():
+            if isinstance(role, kind):
+                wrapped = {path for path in methods if "." not in path}
+                assert wrapped & set(vars(role)) == set()
+                assert wrapped <= set(vars(watched[name]))

@@ -1,0 +1,201 @@
+"""Stubs in the place of stages: they do nothing, and all else goes on as ever."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from conftest import bundled_catch, catch, short_pong
+from gelada.cli.bench import show_rehearsal
+from gelada.cli.display import Printer
+from gelada.cli.main import run
+from gelada.cli.perf.stubs import (
+    GAME_STEPS,
+    READY,
+    DummyGames,
+    DummyLearner,
+    parse_dummies,
+    with_dummy_learners,
+)
+from gelada.cli.perf.trial import rehearse, train_once
+from gelada.core.errors import GeladaError
+from gelada.envs.api import GameSettings
+from gelada.envs.make import make_games
+from gelada.ops.flat import FlatParameters
+from gelada.roles.learner import Learner
+from gelada.training.presets import Experiment
+from gelada.training.start import begin, make_network
+from gelada.training.topology import draw
+
+PONG = short_pong(1)
+
+
+def test_words_after_dummy() -> None:
+    assert parse_dummies("") == ()
+    assert parse_dummies("emulator") == ("emulator",)
+    assert parse_dummies("learner,emulator") == ("emulator", "learner")
+    for text, name in (("lerner", "lerner"), ("emulator,act", "act"), ("emulator,", "")):
+        with pytest.raises(GeladaError) as error:
+            parse_dummies(text)
+        line = f"--dummy {text}: no stage is called {name!r}; known: emulator, learner"
+        assert str(error.value).startswith(line)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        GameSettings(),
+        GameSettings(size=84, colour=True),
+        GameSettings(game="catch", size=10),
+    ],
+)
+def test_made_up_steps_look_like_real_ones(settings: GameSettings) -> None:
+    seeds = np.array([3, 4, 5])
+    real, dummy = make_games(settings, seeds), DummyGames(settings, seeds)
+    assert dummy.count == real.count
+    assert dummy.frame_shape == real.frame_shape
+    assert dummy.actions == len(dummy.action_names) == (3 if settings.game == "catch" else 18)
+    frames, made_up = real.reset(), dummy.reset()
+    assert (made_up.shape, made_up.dtype) == (frames.shape, frames.dtype)
+    actions = np.zeros(3, dtype=np.int64)
+    for name, value in real.step(actions)._asdict().items():
+        other = getattr(dummy.step(actions), name)
+        assert (other.shape, other.dtype) == (value.shape, value.dtype), name
+
+
+def test_made_up_steps_are_noise_that_comes_again() -> None:
+    seeds = np.arange(1, 257)
+    dummy = DummyGames(GameSettings(size=8), seeds)
+    actions = np.zeros(256, dtype=np.int64)
+    steps = [dummy.step(actions) for _ in range(READY + 1)]
+    assert steps[0] is steps[READY]
+    over = np.mean([step.over for step in steps[:READY]])
+    assert over == pytest.approx(1 / GAME_STEPS, rel=0.4)
+    rewards = np.concatenate([step.rewards for step in steps[:READY]])
+    assert set(rewards.tolist()) == {-1.0, 0.0, 1.0}
+    assert (rewards != 0).mean() == pytest.approx(0.04, rel=0.2)
+    frames = np.concatenate([step.frames for step in steps[:READY]])
+    assert frames.mean() == pytest.approx(127.5, abs=0.5)
+    assert frames.std() == pytest.approx(73.9, abs=0.5)
+    assert not any(step.truncated.any() or step.forced.any() for step in steps)
+    assert all((step.terminated == step.over).all() for step in steps)
+
+
+def test_with_a_dummy_emulator_no_game_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("an emulator was loaded")
+
+    monkeypatch.setattr("gelada.envs.atari.ALEVectorInterface", refuse)
+    with pytest.raises(AssertionError, match="an emulator was loaded"):
+        train_once(PONG, 1.0)
+    result = rehearse(PONG, 1.5, dummies=("emulator",))
+    assert result["dummy"] == ["emulator"]
+    assert result["dummy_steps_per_s"] > 0
+
+
+def test_with_a_dummy_emulator_the_learner_learns_from_its_frames() -> None:
+    seen = train_once(PONG, 1.5, dummies=("emulator",))
+    learner = seen.roles["learner-0"]
+    assert type(learner) is Learner
+    assert learner.clock.steps >= 2
+    assert learner._net.heads["policy"].out_features == 18
+    assert not torch.equal(values_of(seen.roles), first_values(PONG, DummyGames))
+    actor = seen.roles["actor-1"]
+    assert isinstance(actor._games, DummyGames)
+    ready = {step.frames.tobytes() for step in actor._games._steps}
+    newest = actor._frames[:, -1]
+    assert newest.tobytes() in ready
+
+
+def first_values(experiment: Experiment, make: Any = make_games) -> torch.Tensor:
+    """Return the parameters that a run begins with: they come from the seed."""
+    games = [make(experiment.games, np.arange(1, experiment.shape.games + 1))]
+    shape = replace(experiment.shape, actors=1, bundles=min(experiment.shape.bundles, 1))
+    start = begin(replace(experiment, shape=shape), games)
+    return FlatParameters(make_network(experiment, start)).values
+
+
+def values_of(roles: dict[str, Any]) -> torch.Tensor:
+    servers = [role for name, role in roles.items() if name.startswith("server-")]
+    return torch.cat([server.state()[0].values for server in servers])
+
+
+@pytest.mark.parametrize("name", ["pong", "catch", "bundles"])
+def test_with_a_dummy_learner_versions_go_on_and_parameters_stay(name: str) -> None:
+    bundles = replace(bundled_catch(1), deterministic=False)
+    experiment = {"pong": PONG, "catch": catch(1), "bundles": bundles}[name]
+    seen = train_once(experiment, 1.5, dummies=("learner",))
+    learner = seen.roles["learner-0"]
+    assert isinstance(learner, DummyLearner)
+    version = seen.roles["server-0"].state()[0].version.number
+    assert version >= 2
+    assert torch.equal(values_of(seen.roles), first_values(experiment))
+    if name != "bundles":  # there the two learners' gradients make a version together
+        assert version == learner.clock.steps
+        first = experiment.shape.random_steps
+        status = seen.roles["tracker"].status()
+        assert status.steps == first + version * experiment.shape.datapoints
+        assert seen.roles["server-0"].counts().counted == version
+
+
+def test_a_real_learner_changes_parameters() -> None:
+    seen = train_once(catch(1), 1.5)
+    assert not torch.equal(values_of(seen.roles), first_values(catch(1)))
+
+
+def test_only_learners_are_replaced_in_a_plan() -> None:
+    plan = draw(PONG, begin(PONG), None)
+    changed = with_dummy_learners(plan)
+    assert [node.name for node in changed.nodes] == [node.name for node in plan.nodes]
+    new = [a.name for a, b in zip(changed.nodes, plan.nodes, strict=True) if a.make is not b.make]
+    assert new == ["learner-0"]
+    assert Learner in {node.make for node in plan.nodes}
+
+
+def test_a_dummy_rate_says_that_it_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["bench", "catch", "--dummy", "emulator,learner", "--seconds", "6", "--json"]
+    assert run(words) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["dummy"] == ["emulator", "learner"]
+    assert result["dummy_steps_per_s"] > 0
+    assert not [key for key in result if "limit" in key or "achieved" in key]
+    text = printed(result)
+    assert "with a stub for the emulator and the learner" in text
+    assert "no rate of training" in text
+    assert "%" not in text
+
+
+def test_shares_of_time_are_a_table() -> None:
+    threads = {
+        "actor-0": {"wait for room": 0.25, "emulate": 0.5, "between stages": 0.25},
+        "learner-0": {"wait for experience": 0.1, "forward": 0.6, "between stages": 0.3},
+    }
+    result = {"dummy": [], "achieved_steps_per_s": 1234.5, "threads": threads, "trace": "a.json"}
+    text = printed(result)
+    assert "training reaches 1,234 steps/s" in text
+    assert "trace: a.json" in text
+    rows = [re.split(r"\s*│\s*", line.strip("│ ")) for line in text.splitlines() if "│" in line]
+    assert rows == [
+        ["forward", "", "60.0 %"],
+        ["emulate", "50.0 %"],
+        ["wait for room", "25.0 %"],
+        ["wait for experience", "", "10.0 %"],
+        ["busy", "50.0 %", "60.0 %"],
+        ["waiting", "25.0 %", "10.0 %"],
+        ["between stages", "25.0 %", "30.0 %"],
+    ]
+
+
+def printed(result: dict[str, Any]) -> str:
+    console = Console(file=io.StringIO(), width=100, soft_wrap=True)
+    show_rehearsal(Printer(console=console), result)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()

@@ -1,0 +1,40 @@
+"""A checkpoint is complete or it does not count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from gelada.core.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint, write_checkpoint
+from gelada.core.errors import GeladaError
+from gelada.core.types import Version
+
+
+def checkpoint(number: int, slices: int) -> Checkpoint:
+    """Return a checkpoint of so many of three slices of a network with 30 parameters."""
+    tensors = {f"parameter/layer.{i}": torch.full((10,), float(i)) for i in range(slices)}
+    return Checkpoint(Version(0, number), 100 * number, tensors, {"parameters": 30})
+
+
+def test_one_with_a_slice_missing_is_passed_over_with_a_line(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, checkpoint(1, slices=3))
+    write_checkpoint(tmp_path, checkpoint(2, slices=2))
+    path, found, passed_over = newest_checkpoint(tmp_path)
+    assert found.version == Version(0, 1)
+    assert path.name == "00000001.safetensors"
+    assert passed_over == [
+        "checkpoint 00000002.safetensors is incomplete: 20 of 30 parameters; using the one before"
+    ]
+
+
+def test_one_that_says_nothing_of_its_parameters_is_taken_as_it_is(tmp_path: Path) -> None:
+    old = checkpoint(1, slices=3)._replace(counters={})
+    assert read_checkpoint(write_checkpoint(tmp_path, old)).version == Version(0, 1)
+
+
+def test_without_a_complete_one_the_reason_is_told(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, checkpoint(1, slices=1))
+    with pytest.raises(GeladaError, match="10 of 30 parameters"):
+        newest_checkpoint(tmp_path)

@@ -1,0 +1,199 @@
+"""Loading an agent and choosing actions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gelada.core.checkpoint import write_checkpoint
+from gelada.core.errors import GeladaError
+from gelada.core.types import Bytes
+from gelada.envs.api import GameSettings
+from gelada.evaluation.agent import Agent, load
+from gelada.training.config import Config, write_config
+from players import CATCH, make_agent, make_checkpoint, make_experiment, write_run
+
+
+def stacks(count: int, seed: int = 0) -> Bytes:
+    return np.random.default_rng(seed).integers(0, 256, (count, 4, 10, 5), dtype=np.uint8)
+
+
+def logits(agent: Agent, observations: Bytes) -> torch.Tensor:
+    with torch.no_grad():
+        outputs: dict[str, torch.Tensor] = agent.net(agent.net.see(torch.from_numpy(observations)))
+    return outputs["policy"]
+
+
+def test_greedy_takes_the_most_probable_action() -> None:
+    agent, seen = make_agent(), stacks(64)
+    actions = agent.act(seen, "greedy")
+    assert actions.dtype == np.int64
+    np.testing.assert_array_equal(actions, logits(agent, seen).argmax(dim=1).numpy())
+    assert len(set(actions.tolist())) == 3
+    np.testing.assert_array_equal(agent.act(seen, "greedy"), actions)
+
+
+def test_sampled_actions_follow_the_policy() -> None:
+    agent = make_agent()
+    seen = stacks(64)
+    sure = torch.softmax(logits(agent, seen), dim=1).amax(dim=1)
+    one = seen[int((sure - 0.6).abs().argmin())][None]
+    wanted = torch.softmax(logits(agent, one), dim=1)[0].double().numpy()
+    count = 20_000
+    actions = agent.act(np.repeat(one, count, axis=0))
+    found = np.bincount(actions, minlength=3) / count
+    assert (np.abs(found - wanted) < 4 * np.sqrt(wanted * (1 - wanted) / count) + 1e-6).all()
+
+
+def test_a_seed_repeats_the_sampled_actions() -> None:
+    agent = make_agent()
+    seen = np.zeros((200, 4, 10, 5), dtype=np.uint8)
+    agent.seed(5)
+    first, second = agent.act(seen), agent.act(seen)
+    agent.seed(5)
+    np.testing.assert_array_equal(agent.act(seen), first)
+    assert not np.array_equal(first, second)
+    own = torch.Generator().manual_seed(5)
+    np.testing.assert_array_equal(agent.act(seen, random=own), first)
+    np.testing.assert_array_equal(agent.act(seen), second)  # the agent's own was not touched
+
+
+def test_one_observation_gives_one_action() -> None:
+    agent, seen = make_agent(), stacks(3)
+    together = agent.act(seen, "greedy")
+    for i in range(3):
+        action = agent.act(seen[i], "greedy")
+        assert action.shape == ()
+        assert action == together[i]
+
+
+def test_observations_need_not_be_contiguous() -> None:
+    agent, seen = make_agent(), stacks(6)
+    turned = np.ascontiguousarray(seen.transpose(0, 3, 2, 1)).transpose(0, 3, 2, 1)
+    np.testing.assert_array_equal(agent.act(turned, "greedy"), agent.act(seen, "greedy"))
+
+
+@pytest.mark.parametrize(
+    ("observations", "shown"),
+    [
+        (np.zeros((2, 3, 10, 5), dtype=np.uint8), r"uint8\[2, 3, 10, 5\]"),
+        (np.zeros((10, 5), dtype=np.uint8), r"uint8\[10, 5\]"),
+        (np.zeros((2, 4, 5, 10), dtype=np.uint8), r"uint8\[2, 4, 5, 10\]"),
+        (np.zeros((2, 4, 10, 5), dtype=np.float32), r"float32\[2, 4, 10, 5\]"),
+        (np.zeros((4, 10, 5), dtype=np.float32), r"float32\[4, 10, 5\]"),
+    ],
+)
+def test_other_observations_are_refused(observations: Bytes, shown: str) -> None:
+    with pytest.raises(ValueError, match=rf"{shown}.*trained on uint8\[N, 4, 10, 5\]"):
+        make_agent().act(observations)
+
+
+def test_load_takes_a_run_or_one_checkpoint(tmp_path: Path) -> None:
+    experiment = write_run(tmp_path)
+    newer = make_checkpoint(experiment, 3, steps=2000)
+    newer.tensors["parameter/heads.policy.weight"].neg_()
+    newer = newer._replace(version=newer.version._replace(number=9))
+    path = write_checkpoint(tmp_path / "checkpoints", newer)
+    seen = stacks(64)
+    agent, old = load(tmp_path), load(path.with_name("00000007.safetensors"))
+    assert (agent.checkpoint.steps, old.checkpoint.steps) == (2000, 1000)
+    assert (agent.actions, agent.stack, agent.games) == (3, 4, CATCH)
+    assert torch.equal(logits(load(str(path)), seen), logits(agent, seen))
+    assert torch.allclose(logits(agent, seen), -logits(old, seen), atol=1e-4)
+    np.testing.assert_array_equal(old.act(seen, "greedy"), make_agent().act(seen, "greedy"))
+
+
+def test_load_passes_over_a_damaged_checkpoint(tmp_path: Path) -> None:
+    experiment = write_run(tmp_path)
+    newer = make_checkpoint(experiment, 3, steps=2000)
+    newer = newer._replace(version=newer.version._replace(number=9))
+    path = write_checkpoint(tmp_path / "checkpoints", newer)
+    path.write_bytes(path.read_bytes()[:-5])
+    assert load(tmp_path).checkpoint.steps == 1000
+    with pytest.raises(GeladaError, match=r"00000009\.safetensors is truncated or damaged"):
+        load(path)
+
+
+def test_load_says_what_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(GeladaError, match=r"is no run: it has no config\.json"):
+        load(tmp_path / "nothing")
+    write_run(tmp_path)
+    for file in (tmp_path / "checkpoints").iterdir():
+        file.unlink()
+    with pytest.raises(GeladaError, match="no complete checkpoint"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("missing", r"heads\.policy\.bias is missing, want \[3\]"),
+        ("shape", r"heads\.policy\.bias is \[5\], want \[3\]"),
+        ("more", r"torso\.9\.weight is \[2\], want none"),
+    ],
+)
+def test_parameters_of_another_network_are_refused(change: str, said: str) -> None:
+    experiment = make_experiment(CATCH)
+    checkpoint = make_checkpoint(experiment, 3)
+    if change == "missing":
+        del checkpoint.tensors["parameter/heads.policy.bias"]
+    elif change == "shape":
+        checkpoint.tensors["parameter/heads.policy.bias"] = torch.zeros(5)
+    else:
+        checkpoint.tensors["parameter/torso.9.weight"] = torch.zeros(2)
+    with pytest.raises(GeladaError, match=said):
+        Agent(experiment, checkpoint, 3)
+
+
+def test_an_agent_computes_in_float32_whatever_the_run_used() -> None:
+    experiment = make_experiment(GameSettings(game="pong"))
+    settings = replace(experiment.network, precision="bfloat16")
+    experiment = replace(experiment, network=settings)
+    agent = Agent(experiment, make_checkpoint(experiment, 6), 6)
+    assert agent.net.precision == "float32"
+    seen = torch.zeros(1, 4, 42, 42, dtype=torch.uint8)
+    assert agent.net.see(seen).dtype == torch.float32
+    assert not any(parameter.requires_grad for parameter in agent.net.parameters())
+
+
+def edit_config(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    path = run / "config.json"
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("game", "full", "own", "kind"),
+    [("pong", False, 6, "minimal"), ("pong", True, 18, "full"), ("catch", False, 3, "minimal")],
+)
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_another_action_set_than_the_runs_is_refused(
+    tmp_path: Path, game: str, full: bool, own: int, kind: str, difference: int
+) -> None:
+    """Also where the network fits the config: the emulator itself has other actions."""
+    settings = CATCH if game == "catch" else GameSettings(game=game, full_actions=full)
+    experiment = make_experiment(settings)
+    actions = own + difference
+    write_config(tmp_path, Config(game, experiment, actions, {}))
+    write_checkpoint(tmp_path / "checkpoints", make_checkpoint(experiment, actions))
+    said = f"the run has {actions} actions, the {kind} action set of {game} has {own}; play it"
+    with pytest.raises(GeladaError, match=said) as error:
+        load(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_game_that_the_emulator_does_not_know_is_refused(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    edit_config(tmp_path, lambda data: data["games"].update(game="pnog"))
+    with pytest.raises(
+        GeladaError, match=r"config\.json: unknown game 'pnog': nearest known: pong"
+    ):
+        load(tmp_path)

@@ -1,0 +1,104 @@
+"""The learning curve: what is read, and that the picture shows it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from gelada.core.errors import GeladaError
+from gelada.evaluation.curve import Mark, Point, draw_curve, read_marks, read_points
+
+
+def line(steps: int, seconds: float, score: float | None) -> str:
+    return json.dumps({"steps": steps, "seconds": seconds, "score": score}) + "\n"
+
+
+def write(folder: Path, *lines: str) -> Path:
+    (folder / "metrics.jsonl").write_text("".join(lines))
+    return folder
+
+
+def test_points_are_read_in_order_and_lines_without_a_score_passed_over(tmp_path: Path) -> None:
+    write(tmp_path, line(100, 30.0, None), line(200, 60.0, -1.0), line(300, 90.0, 2.5))
+    assert read_points(tmp_path) == [Point(200, 1.0, -1.0), Point(300, 1.5, 2.5)]
+
+
+def test_torn_and_strange_lines_are_passed_over(tmp_path: Path) -> None:
+    torn = '{"steps": 400, "seco'
+    write(tmp_path, line(200, 60.0, 1.0), torn + "\n", "[]\n", line(500, 90.0, 2.0), torn)
+    assert [p.steps for p in read_points(tmp_path)] == [200, 500]
+
+
+def test_what_was_lost_before_a_resume_is_dropped(tmp_path: Path) -> None:
+    first = [line(s, s / 10, 1.0) for s in (100, 200, 300, 400)]
+    second = [line(s, s / 10, 2.0) for s in (250, 350)]
+    write(tmp_path, *first, *second)
+    assert [(p.steps, p.score) for p in read_points(tmp_path)] == [
+        (100, 1.0),
+        (200, 1.0),
+        (250, 2.0),
+        (350, 2.0),
+    ]
+
+
+def test_no_metrics_is_said(tmp_path: Path) -> None:
+    with pytest.raises(GeladaError, match=r"no metrics\.jsonl, so there is no curve"):
+        draw_curve(tmp_path)
+
+
+def test_evaluations_are_read_by_steps(tmp_path: Path) -> None:
+    folder = tmp_path / "eval"
+    folder.mkdir()
+    said = {"protocol": "noop", "mean": 3.0, "standard_error": 0.5, "episodes": 30}
+    (folder / "900-noop.json").write_text(json.dumps(said | {"steps": 900}))
+    (folder / "100-x.json").write_text(json.dumps(said | {"steps": 100, "standard_error": None}))
+    (folder / "torn.json").write_text('{"protocol": ')
+    cut = json.dumps(said | {"steps": 900, "episodes": 4, "interrupted": True})
+    (folder / "900-noop-interrupted.json").write_text(cut)
+    (folder / "list.json").write_text("[]")
+    label = "noop: 3.00 (mean of 30 games)"
+    assert read_marks(tmp_path) == [Mark(100, 3.0, 0.0, label), Mark(900, 3.0, 0.5, label)]
+
+
+def blue(picture: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> np.ndarray:  # type: ignore[type-arg]  # shape of a mask
+    """Return where the picture has the curve's colour (BGR of tab:blue)."""
+    return np.all(np.abs(picture.astype(int) - (180, 119, 31)) < 12, axis=2)
+
+
+def test_the_picture_shows_a_rising_curve_on_both_axes(tmp_path: Path) -> None:
+    write(tmp_path, *(line(1000 * i, 6.0 * i, i / 10) for i in range(1, 101)))
+    (tmp_path / "config.json").write_text(json.dumps({"games": {"game": "space_invaders"}}))
+    path = draw_curve(tmp_path)
+    assert path == tmp_path / "curve.png"
+    picture = cv2.imread(str(path))
+    assert picture is not None
+    height, width = picture.shape[:2]
+    assert width > 2 * height > 800
+    for half in (picture[:, : width // 2], picture[:, width // 2 :]):
+        rows, columns = np.nonzero(blue(half))
+        assert len(rows) > 300
+        assert np.corrcoef(rows, columns)[0, 1] < -0.99  # up and to the right
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_an_evaluation_is_marked(tmp_path: Path) -> None:
+    write(tmp_path, line(1000, 6.0, 0.0), line(2000, 12.0, 1.0))
+    plain = cv2.imread(str(draw_curve(tmp_path)))
+    (tmp_path / "eval").mkdir()
+    said = {"protocol": "training", "mean": 0.9, "standard_error": 0.1, "episodes": 50}
+    (tmp_path / "eval" / "2000-training.json").write_text(json.dumps(said | {"steps": 2000}))
+    marked = cv2.imread(str(draw_curve(tmp_path)))
+    assert plain is not None
+    assert marked is not None
+    orange = np.all(np.abs(marked.astype(int) - (14, 127, 255)) < 12, axis=2)
+    assert orange.sum() > 100
+    assert not np.all(np.abs(plain.astype(int) - (14, 127, 255)) < 12, axis=2).any()
+
+
+def test_a_run_too_short_for_a_score_still_has_a_picture(tmp_path: Path) -> None:
+    write(tmp_path, line(100, 1.0, None))
+    assert draw_curve(tmp_path).stat().st_size > 1000

@@ -1,0 +1,378 @@
+"""Playing full games by a protocol: which games count, what is seen, what is said."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gelada.core.errors import GeladaError
+from gelada.core.seeding import game_seeds
+from gelada.core.types import Bytes, Ints
+from gelada.envs.ale import AleGame
+from gelada.envs.api import GameSettings, Step
+from gelada.envs.make import make_games
+from gelada.evaluation import evaluator
+from gelada.evaluation.agent import Policy
+from gelada.evaluation.evaluator import evaluate, share_out
+from gelada.evaluation.protocols import PROTOCOLS, Played
+from players import Catcher, Scripted, make_agent, raw_step, raw_vector
+
+BREAKOUT = GameSettings(game="breakout")
+
+
+class Counting:
+    """Games whose length only the seed and the number of the game decide; a point per step."""
+
+    actions = 3
+    action_names = ("LEFT", "STAY", "RIGHT")
+    frame_shape = (10, 5)
+    played: dict[int, list[int]]
+
+    def __init__(self, seeds: Ints) -> None:
+        self.count = len(seeds)
+        self._random = [np.random.default_rng(int(seed)) for seed in seeds]
+        self._left = np.zeros(self.count, dtype=np.int64)
+        self._seeds = seeds
+
+    def reset(self) -> Bytes:
+        self._begin(np.ones(self.count, dtype=bool))
+        return np.zeros((self.count, *self.frame_shape), dtype=np.uint8)
+
+    def step(self, actions: Ints) -> Step:
+        self._left -= 1
+        over = self._left == 0
+        self._begin(over)
+        frames = np.zeros((self.count, *self.frame_shape), dtype=np.uint8)
+        never = np.zeros(self.count, dtype=bool)
+        return Step(frames, np.ones(self.count, dtype=np.float32), over, never, over, never)
+
+    def _begin(self, which: Any) -> None:
+        for b in np.flatnonzero(which):
+            self._left[b] = self._random[b].choice([1, 2, 60])
+            self.played.setdefault(int(self._seeds[b]), []).append(int(self._left[b]))
+
+
+@given(st.integers(1, 500), st.integers(1, 40))
+def test_games_are_shared_out_evenly(episodes: int, at_most: int) -> None:
+    quotas = share_out(episodes, at_most)
+    assert quotas.sum() == episodes
+    assert quotas.min() >= 1
+    assert quotas.max() - quotas.min() <= 1
+    assert len(quotas) <= at_most
+    assert quotas.max() == math.ceil(episodes / at_most)  # nobody could wait less
+
+
+@pytest.mark.parametrize("episodes", [1, 7, 16, 50])
+def test_every_environment_plays_its_first_games_however_long(
+    episodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first games to be over would mostly be short ones."""
+    Counting.played = {}
+    monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Counting(seeds))
+    evaluation = evaluate(make_agent(), episodes=episodes)
+    quotas = share_out(episodes, evaluator.SIDE_BY_SIDE)
+    seeds = game_seeds(1, "evaluation", len(quotas))
+    wanted = [
+        length
+        for seed, quota in zip(seeds, quotas, strict=True)
+        for length in Counting.played[int(seed)][:quota]
+    ]
+    assert sorted(evaluation.lengths) == sorted(wanted)
+    assert evaluation.scores == evaluation.lengths
+    assert len(wanted) == episodes
+
+
+def test_catch_is_scored_by_its_rules() -> None:
+    won, lost = evaluate(Catcher(), episodes=37), evaluate(Catcher(towards=False), episodes=37)
+    assert won.scores == [1.0] * 37
+    assert lost.scores == [-1.0] * 37
+    assert won.lengths == lost.lengths == [9] * 37
+    assert (won.mean, won.standard_error, won.median) == (1.0, 0.0, 1.0)
+    assert not won.interrupted
+
+
+def test_stacks_are_those_of_the_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over lost games, in one environment: black before a game's first frame."""
+    monkeypatch.setattr(evaluator, "SIDE_BY_SIDE", 1)
+    settings = replace(BREAKOUT, fire_on_life_loss=False, max_frames=400)
+    agent = Scripted(settings)
+    evaluation = evaluate(agent, episodes=3, seed=4)
+    assert len(agent.seen) == sum(evaluation.lengths)
+    seeds = game_seeds(4, "evaluation", 1)
+    ale = raw_vector(settings, 1, 4)
+    stacks = ale.reset(np.arange(1), seeds)[0]
+    score = 0.0
+    for seen, action in zip(agent.seen, agent.done, strict=True):
+        np.testing.assert_array_equal(seen, stacks)
+        stacks, rewards, *_ = raw_step(ale, action)
+        score += float(rewards[0])
+    assert score == sum(evaluation.scores)
+
+
+def test_scores_are_those_of_games_played_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads, four environments, two games each, against single games by hand."""
+    monkeypatch.setattr(evaluator, "SIDE_BY_SIDE", 4)
+    agent = Scripted(BREAKOUT)
+    evaluation = evaluate(agent, "noop", episodes=8, seed=3)
+    settings = PROTOCOLS["noop"].settings(BREAKOUT)
+    quotas = share_out(8, evaluator.SIDE_BY_SIDE)
+    played = []
+    for seed, quota in zip(game_seeds(3, "evaluation", len(quotas)), quotas, strict=True):
+        game = AleGame(settings, int(seed))
+        for _ in range(quota):
+            stack = np.zeros((4, 42, 42), dtype=np.uint8)
+            stack[-1] = game.reset()
+            score, steps, over = 0.0, 0, False
+            while not over:
+                step = game.step(int(agent.act(stack)))
+                stack = np.concatenate([stack[1:], step.frame[None]])
+                score, steps, over = score + step.reward, steps + 1, step.over
+            played.append(Played(score, steps, step.truncated))
+    assert sorted(evaluation.games) == sorted(played)
+    assert len(set(evaluation.lengths)) > 3
+    assert max(evaluation.scores) > 1
+
+
+def test_the_seed_decides_games_and_actions() -> None:
+    agent = make_agent()
+    first = evaluate(agent, episodes=40, seed=1)
+    assert 0 < sum(score > 0 for score in first.scores) < 40
+    agent.act(np.zeros((4, 10, 5), dtype=np.uint8))  # the agent's own stream does not matter
+    assert evaluate(agent, episodes=40, seed=1).scores == first.scores
+    assert evaluate(agent, episodes=40, seed=2).scores != first.scores
+    greedy = evaluate(agent, episodes=40, seed=1, policy="greedy")
+    assert greedy.scores != first.scores
+
+
+def test_the_policy_is_the_callers_or_the_protocols_or_sampled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: set[str] = set()
+
+    class Asked(Catcher):
+        def act(self, observations: Bytes, policy: Policy = "sampled", random: Any = None) -> Ints:
+            asked.add(policy)
+            return super().act(observations, policy, random)
+
+    def played(*args: Any) -> tuple[str, set[str]]:
+        asked.clear()
+        return evaluate(Asked(), *args).policy, set(asked)
+
+    assert played("training", 2) == ("sampled", {"sampled"})
+    assert played("dba3c", 2) == ("greedy", {"greedy"})
+    assert played("dba3c", 2, "sampled") == ("sampled", {"sampled"})
+    assert played("training", 2, "greedy") == ("greedy", {"greedy"})
+
+
+def test_an_evaluation_says_what_it_evaluated() -> None:
+    agent = make_agent()
+    agent.checkpoint.counters["seconds"] = 12.25
+    got = evaluate(agent, "dba3c", episodes=3)
+    assert (got.steps, got.version, got.seconds, got.width) == (1000, (0, 7), 12.25, 16)
+    assert evaluate(make_agent(), "dba3c", episodes=3).seconds is None
+
+
+class Stubborn(Catcher):
+    """Does the same for ever."""
+
+    def act(self, observations: Bytes, policy: Policy = "sampled", random: Any = None) -> Ints:
+        return np.zeros(len(observations), dtype=np.int64)
+
+
+class Remembering(Counting):
+    """Remembers what it was given, by seed."""
+
+    given: dict[int, list[int]]
+
+    def step(self, actions: Ints) -> Step:
+        for seed, action in zip(self._seeds, actions, strict=True):
+            self.given.setdefault(int(seed), []).append(int(action))
+        return super().step(actions)
+
+
+def test_the_guard_presses_once_after_thirty_equal_actions_of_a_game(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Games of 1, 2 and 60 steps; no run of equal actions goes on into the next game."""
+    Counting.played, Remembering.given = {}, {}
+    monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Remembering(seeds))
+    got = evaluate(Stubborn(), "dba3c")
+    assert {game.steps: game.pressed for game in got.games} == {1: 0, 2: 0, 60: 1}
+    for seed, lengths in Counting.played.items():
+        wanted = [int(t == 30) for length in lengths for t in range(length)]
+        given = Remembering.given[seed]
+        assert given == wanted[: len(given)]
+    Remembering.given = {}
+    unguarded = evaluate(Stubborn(), "training")
+    assert {game.pressed for game in unguarded.games} == {0}
+    assert {action for given in Remembering.given.values() for action in given} == {0}
+
+
+def test_the_guard_serves_the_ball_in_breakout() -> None:
+    """An agent that never presses FIRE plays a game to its end only with the guard."""
+    settings = replace(BREAKOUT, fire_on_life_loss=False)
+    agent = Scripted(settings)
+    agent.act = lambda observations, *_: np.zeros(len(observations), dtype=np.int64)
+    got = evaluate(agent, "dba3c", episodes=2)
+    assert [game.truncated for game in got.games] == [False, False]
+    assert all(game.pressed >= 4 for game in got.games)  # the reset serves the first of five balls
+    assert all(game.steps >= 31 * game.pressed for game in got.games)
+    alone = replace(settings, max_frames=4000)
+    agent.games = alone
+    assert all(game.truncated for game in evaluate(agent, "training", episodes=2).games)
+
+
+def test_what_cannot_be_evaluated_is_refused() -> None:
+    agent = make_agent()
+    with pytest.raises(GeladaError, match="unknown protocol 'stiky': nearest known: sticky"):
+        evaluate(agent, "stiky")
+    with pytest.raises(GeladaError, match="episodes 0: must be at least 1"):
+        evaluate(agent, episodes=0)
+    for name in ("noop", "sticky"):
+        with pytest.raises(GeladaError, match=f"protocol '{name}' is for Atari games"):
+            evaluate(agent, name)
+    assert len(evaluate(agent, "dba3c").games) == 50
+
+
+def test_interrupting_keeps_the_games_that_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    Counting.played = {}
+    monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Counting(seeds))
+
+    def interrupt(done: int, episodes: int) -> None:
+        assert episodes == 1_000_000
+        if done >= 3:
+            raise KeyboardInterrupt
+
+    got = evaluate(make_agent(), episodes=1_000_000, progress=interrupt)
+    assert got.interrupted
+    assert 3 <= len(got.games) < 1_000_000
+    assert set(got.lengths) <= {1, 2, 60}
+    assert f"interrupted after {len(got.games)} of 1000000 games" in "\n".join(got.lines())
+    assert got.as_dict()["episodes_asked"] == 1_000_000
+
+
+def test_progress_ends_at_all_games() -> None:
+    told: list[tuple[int, int]] = []
+    evaluate(Catcher(), episodes=5, progress=lambda done, episodes: told.append((done, episodes)))
+    assert told[-1] == (5, 5)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+
+
+def test_an_error_in_one_thread_ends_the_evaluation() -> None:
+    class Broken(Catcher):
+        def act(self, *_: Any, **__: Any) -> Ints:
+            raise RuntimeError("no action")
+
+    with pytest.raises(RuntimeError, match="no action"):
+        evaluate(Broken(), episodes=5)
+
+
+class Endless:
+    """Games that only the frame limit ends; a point per step."""
+
+    actions = 3
+    action_names = ("NOOP", "FIRE", "UP")
+    frame_shape = (10, 5)
+
+    def __init__(self, settings: GameSettings, count: int) -> None:
+        self.count, self._settings = count, settings
+        self._played = 0
+        self._frames: Bytes = np.zeros((count, *self.frame_shape), dtype=np.uint8)
+        self._ones = np.ones(count, dtype=np.float32)
+
+    def reset(self) -> Bytes:
+        return self._frames
+
+    def step(self, actions: Ints) -> Step:
+        self._played += self._settings.frame_skip
+        cut = self._played >= self._settings.max_frames
+        self._played *= not cut
+        over, never = np.full(self.count, cut), np.zeros(self.count, dtype=bool)
+        return Step(self._frames, self._ones, never, over, over, never)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"), [("training", 300), ("noop", 4500), ("sticky", 27_000), ("dba3c", 40_000)]
+)
+def test_the_frame_limit_is_the_protocols(
+    name: str, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Stubborn()
+    agent.games = replace(BREAKOUT, max_frames=1200, sticky=0.5, noop_max=7, life_loss_ends=True)
+    asked = set()
+
+    def make(settings: GameSettings, seeds: Ints) -> Endless:
+        asked.add(settings)
+        return Endless(settings, len(seeds))
+
+    monkeypatch.setattr(evaluator, "make_games", make)
+    got = evaluate(agent, name, episodes=2)
+    assert asked == {PROTOCOLS[name].settings(agent.games)}
+    assert [(game.steps, game.score, game.truncated) for game in got.games] == [
+        (steps, steps, True)
+    ] * 2
+
+
+def test_a_real_game_is_cut_at_18_000_frames_of_the_noop_protocol() -> None:
+    """Breakout waits for ever for an agent that never presses FIRE, once its first ball is lost."""
+    agent = Scripted(replace(BREAKOUT, fire_on_life_loss=False))
+    agent.act = lambda observations, *_: np.zeros(len(observations), dtype=np.int64)
+    got = evaluate(agent, "noop", episodes=1)
+    assert [(game.steps, game.truncated) for game in got.games] == [(18_000 // 4, True)]
+    assert "cut off at 18,000 frames (1 games were)" in "\n".join(got.lines())
+
+
+@pytest.mark.parametrize(("name", "most", "rounds"), [("noop", 30, 40), ("sticky", 0, 2)])
+def test_games_begin_after_as_many_noops_as_the_protocol_says(
+    name: str, most: int, rounds: int
+) -> None:
+    """Freeway's cars tell how many frames have passed. Games of one step, four side by side."""
+    freeway = GameSettings(game="freeway", max_frames=4)
+    settings = replace(PROTOCOLS[name].settings(freeway), max_frames=4)
+    alone = AleGame(replace(freeway, noop_max=0, frame_skip=1, max_frames=100), 1)
+    passed = [alone.reset(), *(alone.step(0).frame for _ in range(35))]
+    number = {frame.tobytes(): noops for noops, frame in enumerate(passed)}
+    assert len(number) == 36
+    games = make_games(settings, game_seeds(1, "no-ops", 4))
+    first = [games.reset()]
+    noops = np.zeros(4, dtype=np.int64)
+    first += [games.step(noops).frames for _ in range(rounds - 1)]
+    found = [number[frame.tobytes()] for frames in first for frame in frames]
+    assert (min(found), max(found)) == (0, most)
+    deviation = np.sqrt(((most + 1) ** 2 - 1) / 12)
+    assert abs(np.mean(found) - most / 2) <= 3 * deviation / np.sqrt(len(found))
+
+
+@pytest.mark.parametrize(("name", "rate"), [("sticky", 0.25), ("noop", 0.0)])
+def test_actions_stick_as_often_as_the_protocol_says(name: str, rate: float) -> None:
+    """Frame by frame: did the emulator do the chosen action, or once more the one before?
+
+    A second emulator without sticky actions shows what either would do to the console's memory.
+    """
+    settings = replace(PROTOCOLS[name].settings(GameSettings(game="freeway")), frame_skip=1)
+    game, sure = AleGame(settings, 3), AleGame(replace(settings, sticky=0.0), 4)
+    game.reset()
+    before, stuck = 0, []
+    for action in np.random.default_rng(1).integers(game.actions, size=1000).tolist():
+        now, memory = game.clone(), {}
+        for possible in (action, before):
+            sure.restore(now)
+            sure.step(possible)
+            memory[possible] = sure._ale.getRAM().tobytes()
+        game.step(action)
+        done = game._ale.getRAM().tobytes()
+        if action != before:
+            assert memory[action] != memory[before]
+            stuck.append(done == memory[before])
+        if done == memory[action]:
+            before = action
+        else:
+            assert done == memory[before]
+    assert len(stuck) > 600
+    assert abs(np.mean(stuck) - rate) <= 3 * np.sqrt(rate * (1 - rate) / len(stuck))

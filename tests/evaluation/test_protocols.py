@@ -1,0 +1,219 @@
+"""Named protocols, and what is said about an evaluation."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gelada.core.types import Version
+from gelada.envs.api import GameSettings
+from gelada.evaluation.protocols import PROTOCOLS, Evaluation, Played, evaluation_file
+from players import CATCH
+
+
+@pytest.mark.parametrize(
+    ("name", "episodes", "sticky", "noop_max", "max_frames"),
+    [
+        ("training", 100, 0.1, 10, 5000),
+        ("noop", 30, 0.0, 31, 18_000),
+        ("sticky", 100, 0.25, 0, 108_000),
+        ("dba3c", 50, 0.1, 10, 160_000),
+        ("human", 100, 0.0, 0, 108_000),
+    ],
+)
+def test_protocols(name: str, episodes: int, sticky: float, noop_max: int, max_frames: int) -> None:
+    own = GameSettings(
+        game="breakout", size=84, sticky=0.1, noop_max=10, max_frames=5000, life_loss_ends=True
+    )
+    protocol = PROTOCOLS[name]
+    assert (protocol.name, protocol.episodes) == (name, episodes)
+    assert protocol.settings(own) == GameSettings(
+        game="breakout", size=84, sticky=sticky, noop_max=noop_max, max_frames=max_frames
+    )
+
+
+def test_dba3c_is_greedy_with_a_guard_and_40_000_actions() -> None:
+    protocol = PROTOCOLS["dba3c"]
+    assert (protocol.policy, protocol.stuck) == ("greedy", 30)
+    assert protocol.max_frames == 4 * 40_000
+    others = [PROTOCOLS[name] for name in ("training", "noop", "sticky")]
+    assert {(other.policy, other.stuck) for other in others} == {(None, None)}
+
+
+def test_a_frame_limit_alone_suits_catch() -> None:
+    played = PROTOCOLS["dba3c"].settings(CATCH)
+    assert (played.game, played.max_frames) == ("catch", 160_000)
+
+
+def evaluation(games: list[Played], episodes: int | None = None, **changes: Any) -> Evaluation:
+    values: dict[str, Any] = {
+        "protocol": PROTOCOLS["sticky"],
+        "settings": GameSettings(game="breakout", sticky=0.25, noop_max=0),
+        "actions": 4,
+        "policy": "greedy",
+        "epsilon": 0.05,
+        "seed": 11,
+        "steps": 1_234_567,
+        "seconds": 321.5,
+        "version": Version(2, 77),
+        "width": 128,
+        "episodes": len(games) if episodes is None else episodes,
+        "games": tuple(games),
+    }
+    return Evaluation(**(values | changes))
+
+
+def test_statistics() -> None:
+    scores = [3.0, -2.0, 10.0, 3.5, 0.0]
+    got = evaluation([Played(score, 7, False) for score in scores])
+    assert got.mean == pytest.approx(np.mean(scores))
+    assert got.standard_error == pytest.approx(np.std(scores, ddof=1) / np.sqrt(5))
+    assert (got.median, got.min, got.max) == (3.0, -2.0, 10.0)
+    assert got.quartiles == pytest.approx(np.quantile(scores, [0.25, 0.75]))
+    one = evaluation([Played(4.0, 7, False)])
+    assert one.mean == one.median == one.min == one.max == 4.0
+    assert math.isnan(one.standard_error)
+    assert all(math.isnan(quartile) for quartile in one.quartiles)
+    two = evaluation([Played(4.0, 7, False), Played(8.0, 7, False)])
+    assert two.quartiles == (5.0, 7.0)
+    assert (two.as_dict()["lower_quartile"], one.as_dict()["upper_quartile"]) == (5.0, None)
+
+
+def test_the_mean_is_normalised_by_random_play_and_a_human() -> None:
+    """Breakout: random 1.7, human 30.5 (Wang et al. 2016, table 2)."""
+    got = evaluation([Played(10.0, 7, False), Played(22.2, 7, False)])
+    assert got.human_normalised == pytest.approx(100 * (16.1 - 1.7) / (30.5 - 1.7))
+    line = "human-normalised score 50.0 % (random play, 1.7, is 0 %; a human, 30.5, is 100 %)"
+    assert line in got.lines()
+    data = got.as_dict()
+    assert (data["random_score"], data["human_score"]) == (1.7, 30.5)
+    assert data["human_normalised"] == got.human_normalised
+    catch = evaluation([Played(1.0, 9, False)], settings=CATCH)
+    assert catch.human_normalised is None
+    assert (catch.as_dict()["human_normalised"], catch.as_dict()["human_score"]) == (None, None)
+    assert "normalised" not in "\n".join(catch.lines())
+
+
+def test_lines_tell_the_whole_protocol_and_every_score() -> None:
+    games = [Played(float(i * i), 100 + i, i == 3) for i in range(23)]
+    text = "\n".join(evaluation(games).lines())
+    for part in (
+        "breakout after 1,234,567 steps",
+        f"mean {np.mean([g.score for g in games]):.2f}",
+        "(standard error)",
+        "median 121, quartiles 30.5 and 272.5",
+        "min 0",
+        "max 484",
+        "protocol sticky",
+        "23 full games instead of 100",
+        "raw rewards",
+        "greedy policy",
+        "4 actions",
+        "seed 11",
+        "sticky actions 0.25",
+        "no no-ops",
+        "108,000 frames (1 games were)",
+        "minimal action set",
+        "frame skip 4",
+        "FIRE on life loss: yes",
+        "mean length 111 steps",
+    ):
+        assert part in text
+    listed = text.split("scores:\n")[1].split()
+    assert [float(score) for score in listed] == [game.score for game in games]
+    assert "interrupted" not in text
+    noop = evaluation(games, settings=GameSettings(fire_on_life_loss=False, full_actions=True))
+    text = "\n".join(noop.lines())
+    assert "up to 29 no-ops" in text
+    assert "full games instead" not in "\n".join(evaluation(games, episodes=100).lines()[:3])
+    assert "full action set" in text
+    assert "FIRE on life loss: no" in text
+    catch = "\n".join(evaluation(games, settings=CATCH).lines())
+    assert "no-ops" not in catch
+
+
+def test_saved_as_json(tmp_path: Path) -> None:
+    games = [Played(1.0, 10, False), Played(4.0, 20, True)]
+    path = evaluation(games).save(tmp_path)
+    assert path == tmp_path / "eval" / "1234567-sticky.json"
+    assert path == evaluation_file(tmp_path, 1_234_567, "sticky")
+    data = json.loads(path.read_text())
+    wanted = {
+        "protocol": "sticky",
+        "steps": 1_234_567,
+        "seconds": 321.5,
+        "epoch": 2,
+        "version": 77,
+        "width": 128,
+        "policy": "greedy",
+        "seed": 11,
+        "episodes": 2,
+        "episodes_asked": 2,
+        "episodes_of_protocol": 100,
+        "interrupted": False,
+        "full_games": True,
+        "raw_rewards": True,
+        "action_set_size": 4,
+        "mean": 2.5,
+        "standard_error": pytest.approx(1.5),
+        "median": 2.5,
+        "min": 1.0,
+        "max": 4.0,
+        "scores": [1.0, 4.0],
+        "lengths": [10, 20],
+        "truncated": [False, True],
+        "stuck": None,
+        "pressed": [0, 0],
+    }
+    assert {name: data[name] for name in wanted} == wanted
+    assert data["settings"]["sticky"] == 0.25
+    assert data["settings"]["max_frames"] == 108_000
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_the_stuck_guard_is_named_with_its_presses(tmp_path: Path) -> None:
+    games = [Played(1.0, 400, False, 3), Played(4.0, 20, False), Played(0.0, 900, True, 9)]
+    got = evaluation(games, protocol=PROTOCOLS["dba3c"])
+    guard = next(line for line in got.lines() if line.startswith("stuck guard"))
+    assert "after 30 equal actions in a row FIRE" in guard
+    assert guard.endswith("12 times in all games")
+    data = json.loads(got.save(tmp_path).read_text())
+    assert (data["stuck"], data["pressed"]) == (30, [3, 0, 9])
+    assert "stuck guard" not in "\n".join(evaluation(games).lines())
+
+
+def test_interrupted_before_the_first_game() -> None:
+    none = evaluation([], episodes=5)
+    assert none.interrupted
+    assert none.lines() == ["breakout: interrupted before the first game was over"]
+    data = json.loads(json.dumps(none.as_dict(), allow_nan=False))
+    assert data["mean"] is data["standard_error"] is data["max"] is None
+    assert data["scores"] == []
+
+
+def test_an_interrupted_one_is_saved_beside_the_complete_one(tmp_path: Path) -> None:
+    games = [Played(1.0, 10, False), Played(4.0, 20, True)]
+    complete = evaluation(games).save(tmp_path)
+    before = complete.read_bytes()
+    cut = evaluation(games[:1], episodes=2)
+    path = cut.save(tmp_path)
+    assert path == tmp_path / "eval" / "1234567-sticky-interrupted.json"
+    data = json.loads(path.read_text())
+    assert (data["interrupted"], data["episodes"], data["episodes_asked"]) == (True, 1, 2)
+    assert data["scores"] == [1.0]
+    assert complete.read_bytes() == before
+    assert path != evaluation_file(tmp_path, 1_234_567, "sticky")
+    assert "interrupted after 1 of 2 games" in "\n".join(cut.lines())
+
+
+def test_the_noop_protocol_is_up_to_30_noops_of_18_000_frames_and_30_games() -> None:
+    games = [Played(float(score), 100, False) for score in range(30)]
+    settings = PROTOCOLS["noop"].settings(GameSettings(game="breakout"))
+    text = "\n".join(evaluation(games, protocol=PROTOCOLS["noop"], settings=settings).lines())
+    assert "sticky actions 0, up to 30 no-ops at the start, cut off at 18,000 frames" in text
+    assert "; 30 full games, raw rewards" in text

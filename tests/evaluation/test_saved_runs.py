@@ -1,0 +1,139 @@
+"""Runs of bundles, saved and resumed exactly; a checkpoint that is not whole is passed over."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from conftest import bundled_catch
+from gelada.core.checkpoint import (
+    Checkpoint,
+    list_checkpoints,
+    newest_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from gelada.core.errors import GeladaError
+from gelada.core.types import Version
+from gelada.ops.flat import FlatParameters
+from gelada.roles.tracker import StopRule
+from gelada.runtime.inline import Inline
+from gelada.training.presets import Experiment
+from gelada.training.run import train
+from gelada.training.saving import SliceSaver, aux_at
+from gelada.training.start import begin, make_network
+from gelada.training.topology import draw
+
+
+def often(experiment: Experiment, seconds: float = 1e-6) -> Experiment:
+    tracker = replace(experiment.tracker, checkpoint_seconds=seconds, keep_checkpoints=0)
+    return replace(experiment, tracker=tracker)
+
+
+def test_checkpoints_of_a_run_are_what_its_servers_published(tmp_path: Path) -> None:
+    experiment = often(bundled_catch(20, bundles=2, servers=3, keep_every=5))
+    start = begin(experiment)
+    place = Inline(draw(experiment, start, tmp_path, patience=0.0))
+    servers = [place.roles[f"server-{i}"] for i in range(3)]
+    tracker = place.roles["tracker"]
+    log: list[str] = []
+    saver = SliceSaver(
+        servers, tracker, experiment.algorithm, start.version, mixed=False, log=log.append
+    )
+    published: dict[int, torch.Tensor] = {}
+    while not any(role.finished for role in place.active):
+        for role in place.active:
+            role.step()
+            saver.look()
+        published[servers[0].pull().version.number] = torch.cat([s.pull().values for s in servers])
+    saver.last([])
+    tracker.finish()
+    layout = FlatParameters(make_network(experiment, start)).layout
+    found = [read_checkpoint(path) for path in list_checkpoints(tmp_path / "checkpoints")]
+    assert [c.version for c in found] == [Version(0, number) for number in (5, 10, 15, 20)]
+    for checkpoint in found:
+        number = checkpoint.version.number
+        assert checkpoint.steps == 512 + number * 144
+        want = layout.named(published[number])
+        parameters = checkpoint.group("parameter")
+        assert all(torch.equal(parameters[name], tensor) for name, tensor in want.items())
+        assert checkpoint.group("optimizer")["count"] == number
+        rate = aux_at(experiment.algorithm, checkpoint.steps)["learning_rate"]
+        assert torch.equal(checkpoint.group("aux")["learning_rate"], rate)
+    assert log == []
+
+
+def newest(folder: Path) -> Checkpoint:
+    _, checkpoint, passed_over = newest_checkpoint(folder / "checkpoints")
+    assert passed_over == []
+    return checkpoint
+
+
+def test_a_bundled_run_is_resumed_exactly_twice(tmp_path: Path) -> None:
+    experiment = bundled_catch(20, bundles=3, actors=2, games=4)
+    half = tmp_path / "half"
+    train(experiment, half, log=pytest.fail)
+    first = newest(half)
+    assert (first.version, first.steps) == (Version(0, 20), 504 + 20 * 216)
+    longer = replace(experiment, stop=StopRule(steps=504 + 35 * 216))
+    ends: list[Checkpoint] = []
+    for name in ("one", "two"):
+        folder = Path(shutil.copytree(half, tmp_path / name))
+        lines: list[str] = []
+        train(longer, folder, resume=True, log=lines.append)
+        assert lines == ["going on from 00000020.safetensors: 4,824 steps"]
+        ends.append(newest(folder))
+    one, two = ends
+    assert one.version == two.version == Version(1, 35)
+    assert one.steps == two.steps == 504 + 35 * 216
+    assert one.tensors.keys() == two.tensors.keys() == first.tensors.keys()
+    assert all(torch.equal(one.tensors[name], two.tensors[name]) for name in one.tensors)
+    assert one.counters["games"] == two.counters["games"] > first.counters["games"]
+    assert one.counters["recent_scores"] == two.counters["recent_scores"]
+    assert one.group("optimizer")["count"] == 35
+    want = aux_at(experiment.algorithm, one.steps)["learning_rate"]
+    assert torch.equal(one.group("aux")["learning_rate"], want)
+    moved = [not torch.equal(one.tensors[n], first.tensors[n]) for n in one.tensors]
+    assert any(moved)
+
+
+def test_an_asynchronous_run_saves_its_servers_versions_and_goes_on(tmp_path: Path) -> None:
+    base = bundled_catch(1)
+    shape = replace(base.shape, bundles=3, asynchronous=True)
+    stop = StopRule(steps=5000)
+    experiment = replace(base, deterministic=False, shape=shape, stop=stop)
+    folder = tmp_path / "run"
+    train(experiment, folder, log=pytest.fail)
+    first = newest(folder)
+    versions = first.counters["server_versions"]
+    assert len(versions) == 2
+    assert first.version == Version(0, max(versions))
+    assert 5000 <= first.steps == 504 + (first.steps - 504) // 72 * 72
+    longer = replace(experiment, stop=StopRule(steps=first.steps + 1000))
+    train(longer, folder, resume=True, log=lambda line: None)
+    second = newest(folder)
+    assert second.version.epoch == 1
+    assert second.version.number > first.version.number
+    assert second.steps >= first.steps + 1000
+
+
+def test_a_checkpoint_that_lacks_a_slices_parameters_is_passed_over(tmp_path: Path) -> None:
+    experiment = bundled_catch(10)
+    folder = tmp_path / "run"
+    train(experiment, folder, log=pytest.fail)
+    whole = newest(folder)
+    name = sorted(whole.group("parameter"))[0]
+    tensors = {k: t for k, t in whole.tensors.items() if k != f"parameter/{name}"}
+    lost = whole._replace(version=Version(0, 11), tensors=tensors)
+    path = write_checkpoint(folder / "checkpoints", lost)
+    with pytest.raises(GeladaError, match=r"is incomplete: [0-9,]+ of [0-9,]+ parameters"):
+        read_checkpoint(path)
+    found, checkpoint, (line,) = newest_checkpoint(folder / "checkpoints")
+    assert found.stem == "00000010"
+    assert checkpoint.version == whole.version
+    assert line.startswith("checkpoint 00000011.safetensors is incomplete: ")
+    assert line.endswith("; using the one before")

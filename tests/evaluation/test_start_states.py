@@ -1,0 +1,337 @@
+"""Start states: what a file holds, where games begin, what counts, what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ale_py import ALEState
+from safetensors.numpy import load, save
+
+from gelada.algorithms.dqn import DQN
+from gelada.cli.main import run
+from gelada.core.errors import GeladaError
+from gelada.envs.ale import AleGame
+from gelada.envs.api import GameSettings
+from gelada.evaluation import start_states as module
+from gelada.evaluation.evaluator import evaluate
+from gelada.evaluation.protocols import PROTOCOLS, Protocol
+from gelada.evaluation.start_states import (
+    HISTORY,
+    Starts,
+    in_words,
+    make_starts,
+    read_starts,
+    write_starts,
+)
+from players import CATCH, Scripted, make_agent, write_run
+
+BREAKOUT = GameSettings(game="breakout")
+UNCHANGED = module.GAP
+SEAQUEST = GameSettings(game="seaquest")
+
+
+@pytest.fixture(autouse=True)
+def short_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One to two seconds of play between starts."""
+    monkeypatch.setattr(module, "GAP", (1, 2))
+
+
+@pytest.fixture(scope="module")
+def seaquest() -> Starts:
+    """Eight starts of Seaquest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "GAP", (1, 2))
+        return make_starts(make_agent(SEAQUEST), "runs/some", count=8, seed=3)
+
+
+def frames_of(state: bytes) -> int:
+    return int(ALEState(state).getEpisodeFrameNumber())
+
+
+def test_starts_are_moments_of_games_apart_by_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one long game the frames between neighbours are those of a gap and the history."""
+    pong = GameSettings(game="pong")
+    monkeypatch.setattr(module, "GAP", (2, 4))
+    got = make_starts(make_agent(pong), "run", count=20, seed=5)
+    assert got.count == 20
+    between = np.diff(got.frames)
+    same = between[between > 0]  # the others are in a new game
+    assert len(same) >= 15
+    steps, rest = np.divmod(same, 4)
+    assert not rest.any()
+    gaps = steps - HISTORY
+    assert gaps.min() >= 30
+    assert gaps.max() <= 60
+    assert len(set(gaps)) >= 10
+    assert gaps.mean() == pytest.approx(45, abs=3 * 9 / np.sqrt(len(gaps)))
+
+
+def test_the_seed_decides_the_starts(seaquest: Starts) -> None:
+    again = make_starts(make_agent(SEAQUEST), "runs/some", count=3, seed=3)
+    assert again.states == seaquest.states[:3]
+    np.testing.assert_array_equal(again.actions, seaquest.actions[:3])
+    other = make_starts(make_agent(SEAQUEST), "runs/some", count=3, seed=4)
+    assert other.states != again.states
+
+
+def test_any_agent_makes_starts_and_its_policy_is_named(seaquest: Starts, tmp_path: Path) -> None:
+    agent = make_agent(SEAQUEST, algorithm=DQN())  # knows no probabilities
+    got = make_starts(agent, "runs/some", count=2, seed=3)
+    assert got.about["made_by"]["policy"] == "epsilon"
+    assert "(epsilon policy, seed 3, " in in_words(write_starts(tmp_path / "a.starts", got).name())
+    assert got.states != seaquest.states[:2]
+
+
+def test_a_file_gives_back_every_bit(seaquest: Starts, tmp_path: Path) -> None:
+    path = tmp_path / "there" / "seaquest.starts"
+    written = write_starts(path, seaquest)
+    got = read_starts(path, SEAQUEST)
+    assert got.states == seaquest.states
+    np.testing.assert_array_equal(got.actions, seaquest.actions)
+    np.testing.assert_array_equal(got.frames, seaquest.frames)
+    assert got.about == seaquest.about
+    assert (got.file, got.sha256) == ("seaquest.starts", written.sha256)
+    assert len(written.sha256) == 64
+    assert got.about["made_by"] == {
+        "run": "runs/some",
+        "steps": 1000,
+        "policy": "sampled",
+        "seed": 3,
+    }
+    before = path.read_bytes()
+    with pytest.raises(GeladaError, match="is there already"):
+        write_starts(path, seaquest)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("game", "colour"),
+    [("seaquest", False), ("breakout", False), ("ms_pacman", True), ("pong", False)],
+)
+def test_games_go_on_from_a_start_as_they_went_on(game: str, colour: bool) -> None:
+    """The last 16 frames, lives, forced FIRE, and 150 steps of frames and rewards afterwards.
+
+    The game replayed is another one, with another seed, in the midst of a game of its own.
+    """
+    settings = GameSettings(game=game, size=84, colour=colour, noop_max=31)
+    first, other = AleGame(settings, 7), AleGame(settings, 8)
+    other.reset()
+    for _ in range(20):
+        other.step(1)
+    rng = np.random.default_rng(2)
+    first.reset()
+    for action in rng.integers(first.actions, size=60):
+        assert not first.step(int(action)).over
+    state, seen, codes = first.save(), [], []
+    for action in rng.integers(first.actions, size=HISTORY):
+        step = first.step(int(action))
+        seen.append(step.frame)
+        codes.append(1 if step.forced else int(first.codes[action]))
+    np.testing.assert_array_equal(other.replay(state, np.array(codes)), np.stack(seen))
+    for action in rng.integers(first.actions, size=150):
+        mine, theirs = first.step(int(action)), other.step(int(action))
+        np.testing.assert_array_equal(mine.frame, theirs.frame)
+        assert mine[1:] == theirs[1:]
+        if mine.over:
+            break
+
+
+def test_a_game_that_ends_on_the_way_is_no_start() -> None:
+    game = AleGame(replace(BREAKOUT, max_frames=200), 1)
+    game.reset()
+    with pytest.raises(ValueError, match="ended on the way"):
+        game.replay(game.save(), np.zeros(60, dtype=np.int64))
+
+
+@pytest.mark.parametrize("stack", [1, 4, 16])
+def test_the_first_stack_is_what_was_seen_before_the_start(seaquest: Starts, stack: int) -> None:
+    """For a deep stack as for a shallow one, against the frames of the games themselves."""
+    agent = make_agent(SEAQUEST, stack)
+    seen: list[Any] = []
+    chosen = agent.act
+
+    def act(stacks: Any, *args: Any) -> Any:
+        seen.append(stacks.copy())
+        return chosen(stacks, *args)
+
+    agent.act = act  # type: ignore[method-assign]  # to look on
+    evaluate(agent, "human", episodes=1, starts=seaquest)
+    game = AleGame(replace(SEAQUEST, noop_max=0), 5)
+    wanted = game.replay(seaquest.states[0], seaquest.actions[0])[-stack:]
+    np.testing.assert_array_equal(seen[0][0], wanted)
+    assert len({frame.tobytes() for frame in wanted}) > stack // 2
+
+
+def by_hand(agent: Scripted, starts: Starts, number: int, settings: GameSettings) -> Any:
+    """Play one game from a start, one step after another."""
+    game = AleGame(settings, 99)
+    stack = game.replay(starts.states[number], starts.actions[number])[-agent.stack :]
+    score, steps, over = 0.0, 0, False
+    while not over:
+        step = game.step(int(agent.act(stack)))
+        stack = np.concatenate([stack[1:], step.frame[None]])
+        score, steps, over = score + step.reward, steps + 1, step.over
+    return score, steps, step.truncated, 0
+
+
+def test_each_start_is_played_once_and_only_later_rewards_count(
+    seaquest: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against games by hand; the 108,000 frames are cut down so that some games reach them."""
+    short = replace(PROTOCOLS["human"], max_frames=1400)
+    monkeypatch.setitem(PROTOCOLS, "human", short)
+    agent = Scripted(SEAQUEST)
+    got = evaluate(agent, "human", starts=seaquest)
+    settings = short.settings(SEAQUEST)
+    assert (settings.sticky, settings.noop_max, settings.max_frames) == (0, 0, 1400)
+    wanted = [by_hand(agent, seaquest, number, settings) for number in range(8)]
+    assert list(got.games) == wanted
+    assert max(got.scores) > 0
+    cut = [game for game, played in enumerate(got.games) if played.truncated]
+    assert cut
+    for game in cut:  # the limit counts from the game's own beginning
+        assert got.lengths[game] == -(-(1400 - seaquest.frames[game]) // 4)
+    twice = evaluate(agent, "human", episodes=19, starts=seaquest)
+    assert list(twice.games) == [*wanted, *wanted, *wanted[:3]]
+
+
+def test_rewards_before_a_start_do_not_count() -> None:
+    """A Pong that lost 20 points before its start has -1 after it, if the last point is lost."""
+    pong = GameSettings(game="pong")
+    game = AleGame(replace(pong, noop_max=0), 1)
+    game.reset()
+    lost = 0.0
+    while lost > -20:
+        lost += game.step(0).reward
+    while True:  # a start after the 20th point
+        state = game.save()
+        if not any(game.step(0).reward for _ in range(HISTORY)):
+            break
+    about = {"game": "pong", "made_by": {}}
+    actions = np.zeros((1, HISTORY), dtype=np.int64)
+    starts = Starts((state,), actions, np.array([frames_of(state) + 4 * HISTORY]), about)
+    agent = make_agent(pong)
+    agent.act = lambda stacks, *_: np.zeros(len(stacks), dtype=np.int64)  # type: ignore[method-assign]  # waits
+    assert evaluate(agent, "human", starts=starts).scores == [-1.0]
+
+
+def test_frames_are_those_of_the_emulator(seaquest: Starts) -> None:
+    for state, actions, frames in zip(
+        seaquest.states, seaquest.actions, seaquest.frames, strict=True
+    ):
+        game = AleGame(SEAQUEST, 1)
+        game.replay(state, actions)
+        assert frames_of(game.save()) == frames
+
+
+def test_the_protocol_names_the_file_and_what_it_is(seaquest: Starts, tmp_path: Path) -> None:
+    path = tmp_path / "moments"
+    written = write_starts(path, seaquest)
+    got = evaluate(make_agent(SEAQUEST), "human", starts=read_starts(path, SEAQUEST))
+    text = "\n".join(got.lines())
+    for part in (
+        "protocol human: from moments of games (Nair et al. 2015); 8 games, each from one start "
+        "instead of 100, raw rewards, sampled policy",
+        f"starts: moments (sha256 {written.sha256}): 8 moments of seaquest as runs/some played it "
+        "after 1,000 steps (sampled policy, seed 3, ale-py ",
+        "no human's; the frames before a start count for the limit, rewards only after it",
+        "sticky actions 0, no no-ops at the start, cut off at 108,000 frames",
+        "(random play, 215.5, is 0 %; a human, 40425.8, is 100 %)",
+    ):
+        assert part in text
+    data = json.loads(got.save(tmp_path).read_text())
+    assert data["starts"]["file"] == "moments"
+    assert data["starts"]["sha256"] == written.sha256
+    assert (data["full_games"], data["episodes"], data["random_score"]) == (False, 8, 215.5)
+    share = 100 * (got.mean - 215.5) / (40425.8 - 215.5)
+    assert data["human_normalised"] == pytest.approx(share)
+
+
+def changed(path: Path, seaquest: Starts, **about: Any) -> Path:
+    """Write starts whose file says something else about itself."""
+    write_starts(path, replace(seaquest, about=seaquest.about | about))
+    return path
+
+
+def test_a_file_that_does_not_fit_is_refused(seaquest: Starts, tmp_path: Path) -> None:
+    path = changed(tmp_path / "good", seaquest)
+    with pytest.raises(GeladaError, match="game is seaquest, want pong"):
+        read_starts(path, GameSettings(game="pong"))
+    with pytest.raises(GeladaError, match="frame skip is 4, want 3"):
+        read_starts(path, replace(SEAQUEST, frame_skip=3))
+    older = changed(tmp_path / "older", seaquest, ale_py="0.7.0")
+    with pytest.raises(GeladaError, match=r"ale-py is 0\.7\.0, want "):
+        read_starts(older, SEAQUEST)
+    rom = changed(tmp_path / "rom", seaquest, rom="00")
+    with pytest.raises(GeladaError, match="ROM, sha256 is 00, want "):
+        read_starts(rom, SEAQUEST)
+    later = changed(tmp_path / "later", seaquest, format=2)
+    with pytest.raises(GeladaError, match="format is 2, want 1"):
+        read_starts(later, SEAQUEST)
+
+
+@pytest.mark.parametrize("harm", ["cut", "flipped", "empty", "other", "missing"])
+def test_a_damaged_file_is_refused(harm: str, seaquest: Starts, tmp_path: Path) -> None:
+    path = tmp_path / "starts"
+    write_starts(path, seaquest)
+    data = bytearray(path.read_bytes())
+    if harm == "missing":
+        path.unlink()
+    elif harm == "other":
+        path.write_bytes(save(load(bytes(data))))  # the same tensors, nothing said about them
+    else:
+        data[-1000] ^= harm == "flipped"
+        path.write_bytes({"cut": data[:-1000], "flipped": data, "empty": b""}[harm])
+    why = {"missing": "cannot be read: No such file", "flipped": "is damaged"}
+    with pytest.raises(GeladaError, match=why.get(harm, "is no file of start states, or damaged")):
+        read_starts(path, SEAQUEST)
+
+
+def test_protocol_and_starts_belong_together(seaquest: Starts) -> None:
+    agent = make_agent(SEAQUEST)
+    with pytest.raises(GeladaError, match="protocol 'human' needs start states"):
+        evaluate(agent, "human")
+    with pytest.raises(GeladaError, match="protocol 'noop' begins games at their beginning"):
+        evaluate(agent, "noop", starts=seaquest)
+    with pytest.raises(GeladaError, match="this run plays catch"):
+        make_starts(make_agent(CATCH), "run")
+    assert UNCHANGED == (30, 60)
+    assert PROTOCOLS["human"] == Protocol(
+        "human", 100, PROTOCOLS["human"].about, 0.0, 0, 108_000, starts=True
+    )
+
+
+def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, out = tmp_path / "run", tmp_path / "b.starts"
+    folder.mkdir()
+    write_run(folder, BREAKOUT)
+    words = ["starts", str(folder), "--out", str(out), "--count", "3", "--seed", "2"]
+    assert run(words) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{out}: 3 starts of breakout, " in said
+    assert run(words) == 2
+    assert f"--out {out}: is there already" in capsys.readouterr().err
+    play = ["eval", str(folder), "--protocol", "human"]
+    assert run([*play, "--starts", str(out), "--compare", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["episodes"], data["starts"]["made_by"]["run"]) == (3, str(folder))
+    verdicts = {row["comparable"] for row in data["compare"] if "human" in row["protocol"]}
+    assert verdicts == {"but for the starts"}
+    others = [row["comparable"] for row in data["compare"] if "human" not in row["protocol"]]
+    assert all(verdict.startswith("no: ") for verdict in others)
+    for mistake, line in (
+        (play, "--protocol human: needs start states; give --starts FILE"),
+        (["eval", str(folder), "--starts", str(out)], "only --protocol human begins there"),
+        ([*play, "--starts", "nowhere"], "--starts nowhere: cannot be read: No such file"),
+        (["starts", str(folder)], "--out"),
+        ([*words[:4], "--count", "0"], "--count 0: must be at least 1"),
+    ):
+        assert run(mistake) == 2
+        err = capsys.readouterr().err
+        assert line in err
+        assert err.count("\n") == 1

@@ -1,0 +1,424 @@
+"""A suite: order, ledger, resume, refusals, and the numbers of its table."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gelada.evaluation.evaluator
+import gelada.training.run
+from gelada.cli.display import Display
+from gelada.cli.main import run
+from gelada.cli.parsing import parse
+from gelada.cli.suite import GENERAL, Flags, suite_of
+from gelada.core.errors import Diverged, GeladaError
+from gelada.evaluation.protocols import PROTOCOLS
+from gelada.evaluation.scores import published
+from gelada.evaluation.suite import (
+    RIVALS,
+    Entry,
+    Suite,
+    append,
+    human_normalised,
+    parse_games,
+    passing_times,
+    published_games,
+    read_ledger,
+    standings,
+)
+from gelada.roles.tracker import StopRule
+from gelada.training.presets import PRESETS, Experiment, preset
+
+SMALL = ("--preset", "catch", "--protocol", "training", "--episodes", "2")
+
+
+def suite_in(folder: Path, *words: str) -> Suite:
+    """Return what a command line asks for."""
+    return suite_of(parse(Flags, "suite", [*words, "--out", str(folder)]))
+
+
+def ledger(folder: Path) -> list[tuple[str, int]]:
+    lines = (folder / "suite.jsonl").read_text().splitlines()
+    return [(row["game"], row["seed"]) for row in map(json.loads, lines)]
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """Runs that were trained, with whether they were resumed."""
+    seen: list[tuple[str, bool]] = []
+    real = gelada.training.run.train
+
+    def train(experiment: Experiment, folder: Path, name: str, resume: bool, *rest: Any) -> Any:
+        seen.append((folder.name, resume))
+        return real(experiment, folder, name, resume, *rest)
+
+    monkeypatch.setattr(gelada.training.run, "train", train)
+    return seen
+
+
+@pytest.fixture
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(*_: Any) -> None:
+        pytest.fail("something was trained")
+
+    monkeypatch.setattr(gelada.training.run, "train", train)
+
+
+def test_games_by_name_and_by_list() -> None:
+    assert parse_games("pong,ms_pacman,MsPacman,pong") == ("pong", "ms_pacman")
+    fewer, all_of_them = parse_games("atari49"), parse_games("atari57")
+    assert (len(fewer), len(all_of_them)) == (49, 57)
+    assert set(fewer) < set(all_of_them)
+    assert "surround" not in fewer
+    assert published_games("atari49") == list(fewer)
+    assert all(published(game, "gorila") is not None for game in fewer)
+    assert parse_games("surround,atari49") == ("surround", *fewer)
+
+
+def test_all_unknown_games_are_named_before_anything_starts(
+    tmp_path: Path, no_training: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "suite"
+    assert run(["suite", "pong,pnog,breakot,catch", "--out", str(out)]) == 2
+    err = capsys.readouterr().err
+    assert "unknown games 'pnog' (nearest known: pong), 'breakot' (nearest known: breakout" in err
+    assert err.count("\n") == 1
+    assert not out.exists()
+    for words, line in (
+        ("PongNoFrameskip-v4", "a suite has the same settings for all games: write pong"),
+        (",", "which games? such as: pong,breakout"),
+        ("pong --seeds 0", "--seeds 0: must be at least 1"),
+        ("pong --episodes 0", "--episodes 0: must be at least 1"),
+        ("pong --steps 5 --minutes 1", "--steps 5 with --minutes 1: give one of them"),
+        ("pong --steps 0", "--steps 0: must be at least 1"),
+        ("pong --preset pnog", "unknown game or preset 'pnog'"),
+        ("pong,catch", "Catch's 10x5 board needs --torso tiny"),
+        ("pong,catch --preset catch", "protocol 'noop' is for Atari games"),
+        ("pong --preset dba3c-breakout-paper", "the preset ends at a score"),
+        ("pong --protocol human", "--protocol human: must be one of"),
+    ):
+        assert run(["suite", *words.split(), "--out", str(out)]) == 2
+        assert line in capsys.readouterr().err
+        assert not out.exists()
+
+
+def test_all_runs_differ_in_game_and_seed_only() -> None:
+    got = suite_in(Path("x"), "pong,alien,surround", "--seeds", "2", "--minutes", "10")
+    assert got.pairs == [
+        ("pong", 1),
+        ("alien", 1),
+        ("surround", 1),
+        ("pong", 2),
+        ("alien", 2),
+        ("surround", 2),
+    ]
+    assert GENERAL not in PRESETS
+    recipe = replace(preset("breakout")[0], stop=StopRule(minutes=10))
+    for game, seed in got.pairs:
+        games = replace(recipe.games, game=game)
+        assert got.experiment(game, seed) == replace(recipe, games=games, seed=seed)
+    assert got.episodes == PROTOCOLS["noop"].episodes
+    default = suite_in(Path("x"), "pong", "--preset", "pong")
+    assert default.base.stop == StopRule(steps=1_000_000)  # no score, unlike the preset's
+
+
+def test_the_hash_is_of_all_settings_but_games_and_seeds() -> None:
+    base = suite_in(Path("x"), "pong", "--steps", "1000")
+    same = suite_in(Path("y"), "alien,pong", "--steps", "1000", "--seeds", "3")
+    assert same.settings == base.settings
+    others = [
+        suite_in(Path("x"), "pong", *words.split())
+        for words in (
+            "--steps 1001",
+            "--minutes 10",
+            "--steps 1000 --preset catch",
+            "--steps 1000 --preset dba3c-pong",
+            "--steps 1000 --protocol sticky",
+            "--steps 1000 --episodes 7",
+        )
+    ]
+    assert len({base.settings, *(other.settings for other in others)}) == 1 + len(others)
+
+
+def test_two_games_are_played_in_order_and_once(
+    tmp_path: Path, trained: list[tuple[str, bool]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Catch and real Pong on 10 x 10 pixels; then a second seed, of which only one is missing."""
+    words = ["suite", "catch,pong", *SMALL, "--steps", "1200", "--out", str(tmp_path)]
+    assert run([*words, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert trained == [("catch-1", False), ("pong-1", False)]
+    assert ledger(tmp_path) == [("catch", 1), ("pong", 1)]
+    rows = read_ledger(suite_in(tmp_path, *words[1:-2]))
+    for row in rows:
+        assert row.steps >= 1200
+        assert row.frames == 4 * row.steps
+        folder = tmp_path / row.run
+        assert folder == tmp_path / "runs" / f"{row.game}-1"
+        saved = json.loads((folder / "eval" / f"{row.steps}-training.json").read_text())
+        assert (saved["episodes"], saved["mean"]) == (2, row.score)
+    assert rows[0].human_normalised is None
+    assert rows[1].human_normalised == pytest.approx(100 * (rows[1].score + 20.7) / (14.6 + 20.7))
+    assert (data["complete"], len(data["runs"]), len(data["games"])) == (True, 2, 2)
+    assert data["median_human_normalised"] == rows[1].human_normalised
+    assert run(words) == 0
+    assert "pong" in capsys.readouterr().out
+    assert len(trained) == 2
+    (tmp_path / "suite.jsonl").write_text(json.dumps(asdict(rows[0])) + "\n")
+    assert run(words) == 0  # trained, but its line is lost: evaluated once more
+    assert len(trained) == 2
+    assert ledger(tmp_path) == [("catch", 1), ("pong", 1)]
+    assert read_ledger(suite_in(tmp_path, *words[1:-2]))[1] == rows[1]
+
+
+CATCH = ("suite", "catch", *SMALL, "--steps", "40000", "--seeds", "2")
+
+
+def test_an_interrupted_training_goes_on(
+    tmp_path: Path,
+    trained: list[tuple[str, bool]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Ctrl-C at the first look at the second run: a checkpoint, exit 130, then a resume."""
+    words = [*CATCH, "--out", str(tmp_path)]
+
+    def watch(self: Display, status: Any, *_: Any) -> None:
+        if len(trained) == 2 and status.steps > 2000:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Display, "watch", watch)
+    assert run(words) == 130
+    said = capsys.readouterr().out
+    assert "stopped by Ctrl-C, all is kept; go on with the same command" in said
+    assert "games: 1 of 1, seeds: 1 of 2" in said
+    assert ledger(tmp_path) == [("catch", 1)]
+    checkpoints = sorted((tmp_path / "runs" / "catch-2" / "checkpoints").glob("*.json"))
+    before = json.loads(checkpoints[-1].read_text())["steps"]
+    assert 0 < before < 40_000
+    assert run(words) == 0
+    assert trained == [("catch-1", False), ("catch-2", False), ("catch-2", True)]
+    assert ledger(tmp_path) == [("catch", 1), ("catch", 2)]
+    said = capsys.readouterr().out
+    assert f"{before:,} steps" in said  # going on from
+    assert "2 of 2: catch, seed 2" in said
+    assert read_ledger(suite_in(tmp_path, *CATCH[1:]))[1].steps >= 40_000
+
+
+def test_interrupted_before_a_checkpoint_it_begins_anew(
+    tmp_path: Path, trained: list[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["suite", "catch", *SMALL, "--steps", "1200", "--out", str(tmp_path)]
+    real = gelada.training.run.train
+
+    def train(experiment: Experiment, folder: Path, *rest: Any) -> Any:
+        real(experiment, folder, *rest)
+        for path in (folder / "checkpoints").iterdir():
+            path.unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gelada.training.run, "train", train)
+        assert run(words) == 130
+    assert not (tmp_path / "suite.jsonl").exists()
+    assert run(words) == 0
+    assert trained == [("catch-1", False), ("catch-1", False)]
+    assert ledger(tmp_path) == [("catch", 1)]
+
+
+def test_an_interrupted_evaluation_is_done_again(
+    tmp_path: Path, trained: list[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["suite", "catch", *SMALL, "--steps", "1200", "--out", str(tmp_path)]
+    real = gelada.evaluation.evaluator.evaluate
+
+    def evaluate(*args: Any, **kwargs: Any) -> Any:
+        whole = real(*args, **kwargs)
+        return replace(whole, games=whole.games[:1])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gelada.evaluation.evaluator, "evaluate", evaluate)
+        assert run(words) == 130
+    assert not (tmp_path / "suite.jsonl").exists()
+    assert run(words) == 0
+    assert trained == [("catch-1", False)]  # its training was over
+    assert ledger(tmp_path) == [("catch", 1)]
+
+
+def test_a_run_that_fails_is_named_and_the_others_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["suite", "catch", *SMALL, "--steps", "1200", "--seeds", "2", "--out", str(tmp_path)]
+    real = gelada.training.run.train
+
+    def train(experiment: Experiment, *rest: Any) -> Any:
+        if experiment.seed == 2:
+            raise Diverged("the loss is nan")
+        return real(experiment, *rest)
+
+    monkeypatch.setattr(gelada.training.run, "train", train)
+    assert run(words) == 4
+    assert capsys.readouterr().err == "gelada: catch, seed 2: the loss is nan\n"
+    assert ledger(tmp_path) == [("catch", 1)]
+
+
+def test_other_settings_in_the_same_folder_are_refused(
+    tmp_path: Path, trained: list[tuple[str, bool]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["suite", "catch", *SMALL, "--out", str(tmp_path), "--steps"]
+    assert run([*words, "1200"]) == 0
+    before = (tmp_path / "suite.jsonl").read_bytes()
+    capsys.readouterr()
+    assert run([*words, "1300"]) == 2  # said of the run, which would go on with them
+    assert "runs/catch-1 was begun with other settings" in capsys.readouterr().err
+    assert run([*words, "1200", "--episodes", "3"]) == 2
+    err = capsys.readouterr().err
+    assert "has results with other settings (preset catch, protocol training, 2 games" in err
+    assert err.count("\n") == 1
+    (tmp_path / "suite.jsonl").unlink()  # nothing is finished, but begun
+    assert run([*words, "1300"]) == 2
+    assert "was begun with other settings" in capsys.readouterr().err
+    assert len(trained) == 1
+    assert before
+
+
+def entry(suite: Suite, game: str, seed: int, score: float, **changes: Any) -> Entry:
+    base = Entry(
+        game=game,
+        seed=seed,
+        settings=suite.settings,
+        preset="",
+        protocol=suite.protocol,
+        episodes=suite.episodes,
+        score=score,
+        standard_error=0.25,
+        human_normalised=None,
+        steps=600_000,
+        frames=2_400_000,
+        seconds=600.0,
+        passed={},
+        run=f"runs/{game}-{seed}",
+    )
+    return replace(base, **changes)
+
+
+def test_a_line_that_was_cut_off_does_not_count(tmp_path: Path) -> None:
+    suite = suite_in(tmp_path, "pong,alien", "--steps", "1000")
+    assert read_ledger(suite) == []
+    first, second = entry(suite, "pong", 1, 3.0), entry(suite, "alien", 1, 4.0)
+    append(suite, first)
+    with suite.ledger.open("a") as file:
+        file.write('{"game": "alien", "seed"')
+    assert read_ledger(suite) == [first]
+    append(suite, second)
+    assert read_ledger(suite) == [first, second]
+    with suite.ledger.open("a") as file:
+        file.write('{"game": "alien", "seed": 2}\n')
+    assert read_ledger(suite) == [first, second]
+
+
+def test_one_seed_has_the_error_of_its_games_and_several_that_of_their_means() -> None:
+    suite = suite_in(Path("x"), "pong,breakout,surround", "--seeds", "3", "--minutes", "10")
+    entries = [
+        entry(suite, "pong", 1, 10.0, passed={"random": 60.0, "dqn_2015": 300.0}),
+        entry(suite, "pong", 2, 16.0, seconds=620.0, passed={"random": 40.0}),
+        entry(suite, "pong", 3, 19.0, frames=2_700_000, passed={"random": 80.0}),
+        entry(suite, "breakout", 1, 30.5, standard_error=1.5, seconds=None),
+        entry(suite, "breakout", 4, 999.0),  # of another call, with more seeds
+        entry(suite, "alien", 1, 999.0),  # of another call, with more games
+    ]
+    pong, breakout = standings(suite, entries)
+    assert (pong.game, pong.seeds, pong.score) == ("pong", 3, 15.0)
+    assert pong.error == pytest.approx(math.sqrt((25 + 1 + 16) / 2 / 3))
+    assert (pong.frames, pong.seconds) == (2_500_000, pytest.approx(1820 / 3))
+    assert pong.human_normalised == pytest.approx(100 * (15 + 20.7) / (14.6 + 20.7))
+    assert pong.passed == {"random": 60.0}  # the median seed never passed DQN
+    assert pong.published["dqn_2015"] == 18.9
+    assert set(pong.published) == set(RIVALS)
+    assert (breakout.seeds, breakout.score, breakout.error) == (1, 30.5, 1.5)
+    assert (breakout.seconds, breakout.human_normalised) == (None, pytest.approx(100.0))
+    both = human_normalised([pong, breakout])
+    assert both == pytest.approx(2 * [(pong.human_normalised + 100.0) / 2])
+    three = [pong, breakout, pong._replace(human_normalised=-10.0)]
+    assert human_normalised(three)[0] == 100.0  # type: ignore[index]  # it is not None
+    assert human_normalised([pong._replace(human_normalised=None)]) is None
+
+
+def metrics(*rows: tuple[int, float, float | None, int]) -> str:
+    names = ("steps", "seconds", "score", "games")
+    return "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows)
+
+
+def test_the_time_to_pass_is_that_of_the_running_score(tmp_path: Path) -> None:
+    """Pong: random -20.7, human 14.6, DQN 18.9, PPO 20.7 and more."""
+    file = tmp_path / "metrics.jsonl"
+    assert passing_times(tmp_path, "pong") == {}
+    file.write_text(
+        metrics(
+            (100, 1.0, None, 0),
+            (200, 2.0, 15.0, 49),  # too few games
+            (300, 3.0, -20.7, 50),  # equal is not passed
+            (400, 4.0, -20.6, 60),
+            (500, 5.0, 14.7, 70),
+            (600, 6.0, 19.0, 80),  # lost: the run went back to 550 steps
+            (560, 7.0, 13.0, 75),
+            (700, 8.5, 14.8, 80),
+            (800, 9.0, 12.0, 90),
+        )
+        + '{"steps": 900, "sec'
+    )
+    assert passing_times(tmp_path, "pong") == {"random": 4.0, "human": 5.0}
+    assert passing_times(tmp_path, "catch") == {}
+    file.write_text(metrics((100, 50.25, 18.95, 51)))
+    assert passing_times(tmp_path, "pong") == {
+        name: 50.25 for name in RIVALS if (published("pong", name) or 99) < 18.95
+    }
+
+
+def test_the_table_of_a_made_up_ledger(
+    tmp_path: Path, no_training: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """When all is done already nothing is played: table, CSV and JSON come from the ledger."""
+    words = ["suite", "pong,breakout", "--minutes", "10", "--out", str(tmp_path)]
+    suite = suite_in(tmp_path, *words[1:-2])
+    append(suite, entry(suite, "breakout", 1, 30.5, passed={"random": 12.0, "human": 3661.0}))
+    append(suite, entry(suite, "pong", 1, -20.7, standard_error=None))
+    assert run(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 120
+    assert "general recipe, protocol noop, 30 games" in lines[0]
+    pong = next(line.split() for line in lines if line.strip().startswith("pong"))
+    assert pong[:6] == ["pong", "-20.7", "2.40", "M", "10:00", "0.0"]
+    assert pong[6:9] == ["-20.7", "14.6", "18.9"]
+    at = next(i for i, line in enumerate(lines) if line.strip().startswith("breakout"))
+    row = lines[at].split()
+    assert row[:8] == ["breakout", "30.5", "±", "0.2", "2.40", "M", "10:00", "100.0"]
+    assert row[8:11] == ["1.7", "30.5", "401.2"]
+    assert lines[at + 1].split() == ["in", "0:12", "in", "1:01:01"]
+    whole = " ".join(lines)
+    assert "games: 2 of 2, seeds: 1 of 1; human-normalised: median 50.0 %, mean 50.0 %" in whole
+    with (tmp_path / "suite.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(r["game"], r["score"], r["seconds_to_human"]) for r in rows] == [
+        ("pong", "-20.7", ""),
+        ("breakout", "30.5", "3661.0"),
+    ]
+    assert run([*words, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [one["game"] for one in data["games"]] == ["pong", "breakout"]
+    assert data["games"][1]["passed"] == {"random": 12.0, "human": 3661.0}
+    assert data["mean_human_normalised"] == pytest.approx(50.0)
+    assert [one["game"] for one in data["runs"]] == ["breakout", "pong"]
+
+
+def test_a_suite_is_checked_game_by_game(tmp_path: Path) -> None:
+    suite = suite_in(tmp_path, "pong,catch", *SMALL)
+    suite.check()
+    with pytest.raises(GeladaError, match="protocol 'sticky' is for Atari games"):
+        replace(suite, protocol="sticky").check()

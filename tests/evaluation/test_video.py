@@ -1,0 +1,243 @@
+"""Films: what is in them, and that they appear whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+import torch
+
+from gelada.core.checkpoint import Checkpoint
+from gelada.core.errors import GeladaError
+from gelada.core.seeding import game_seeds
+from gelada.core.types import Bytes, Ints, Version
+from gelada.envs.ale import AleGame
+from gelada.envs.api import GameSettings
+from gelada.evaluation.agent import Agent
+from gelada.evaluation.video import record
+from gelada.nets.network import InputStatistics, Network
+from players import CATCH, Catcher, Scripted, make_agent, make_experiment
+
+BREAKOUT = GameSettings(game="breakout")
+
+
+def decode(path: Path) -> tuple[Bytes, float]:
+    """Return all pictures uint8[N, H, W, 3] of a film and its pictures per second."""
+    with av.open(str(path)) as film:
+        stream = film.streams.video[0]
+        pictures = [frame.to_ndarray(format="rgb24") for frame in film.decode(stream)]
+        return np.stack(pictures), len(pictures) / (film.duration / av.time_base)
+
+
+def by_hand(settings: GameSettings, pictures: int, seed: int = 1) -> tuple[list[Bytes], float, int]:
+    """Play the film's game; return its emulator pictures, score and steps."""
+    agent = Scripted(settings)
+    game = AleGame(settings, int(game_seeds(seed, "film", 1)[0]))
+    shown: list[Bytes] = []
+    stack = np.zeros((4, 42, 42), dtype=np.uint8)
+    stack[-1] = game.reset(shown.append)
+    score, steps, over = 0.0, 0, False
+    while len(shown) < pictures and not over:
+        step = game.step(int(agent.act(stack)), shown.append)
+        stack = np.concatenate([stack[1:], step.frame[None]])
+        score, steps, over = score + step.reward, steps + 1, step.over
+    return shown, score, steps
+
+
+def test_an_mp4_shows_every_second_frame_of_the_emulator(tmp_path: Path) -> None:
+    film = record(Scripted(BREAKOUT), tmp_path / "a.mp4", seconds=4.0)
+    shown, score, steps = by_hand(BREAKOUT, 240)
+    assert (film.path, film.score, film.steps) == (tmp_path / "a.mp4", score, steps)
+    assert not film.over
+    assert film.seconds == pytest.approx(len(shown) / 60)
+    assert len(shown) == 1 + 4 * steps == 241
+    pictures, rate = decode(film.path)
+    assert pictures.shape == (121, 630, 640, 3)
+    assert rate == pytest.approx(30, rel=0.01)
+    for i in (0, 1, 60, 120):
+        whole = shown[2 * i].repeat(3, axis=0).repeat(4, axis=1).astype(int)
+        error = np.abs(pictures[i] - whole)
+        assert error.mean() < 4
+        assert np.quantile(error, 0.98) < 40  # halved colour resolution smears edges
+
+
+def test_a_gif_has_the_exact_colours(tmp_path: Path) -> None:
+    film = record(Scripted(BREAKOUT), tmp_path / "a.gif", seconds=2.0)
+    shown, score, _ = by_hand(BREAKOUT, 120)
+    assert film.score == score
+    pictures, rate = decode(film.path)
+    assert rate == pytest.approx(15, rel=0.05)
+    wanted = np.stack([p.repeat(2, axis=0).repeat(3, axis=1) for p in shown[::4]])
+    np.testing.assert_array_equal(pictures, wanted)
+    colours = {bytes(colour) for picture in shown for colour in picture[::5, ::5].reshape(-1, 3)}
+    assert len(colours) > 8
+
+
+def test_a_film_ends_with_its_game(tmp_path: Path) -> None:
+    settings = GameSettings(game="breakout", max_frames=90)
+    film = record(Scripted(settings), tmp_path / "a.gif", seconds=60)
+    assert film.over
+    assert film.steps == 23  # 22 of 4 frames and one of 2
+    assert film.seconds == pytest.approx(91 / 60)
+
+
+@pytest.mark.parametrize(("suffix", "zoom"), [(".mp4", (24, 32)), (".gif", (16, 24))])
+def test_catch_is_drawn(tmp_path: Path, suffix: str, zoom: tuple[int, int]) -> None:
+    film = record(Catcher(), tmp_path / f"catch{suffix}")
+    assert (film.score, film.steps, film.over) == (1.0, 9, True)
+    pictures, rate = decode(film.path)
+    assert rate == pytest.approx(6, rel=0.05)
+    assert pictures.shape == (9, 10 * zoom[0], 5 * zoom[1], 3)
+    squares = pictures[:, zoom[0] // 2 :: zoom[0], zoom[1] // 2 :: zoom[1]].min(axis=-1) > 127
+    np.testing.assert_array_equal(squares[:, :9].sum(axis=(1, 2)), np.ones(9))  # the ball …
+    np.testing.assert_array_equal(squares[:, :9].any(axis=2).argmax(axis=1), np.arange(9))  # falls
+    np.testing.assert_array_equal(squares[:, 9].sum(axis=1), np.ones(9))  # the paddle
+
+
+def test_a_film_of_several_games_begins_another_when_one_is_over(tmp_path: Path) -> None:
+    """23 steps and 91 pictures a game; the film's time ends the third, after a whole step."""
+    settings = GameSettings(game="breakout", max_frames=90)
+    film = record(Scripted(settings), tmp_path / "a.gif", seconds=4.0, several=True)
+    assert (film.games, film.over) == (3, False)
+    assert film.seconds == pytest.approx((91 + 91 + 1 + 4 * 15) / 60)
+    assert film.steps == 23 + 23 + 15
+    agent, shown = Scripted(settings), []
+    game = AleGame(settings, int(game_seeds(1, "film", 1)[0]))
+    while len(shown) < 240:
+        stack = np.zeros((4, 42, 42), dtype=np.uint8)
+        stack[-1] = game.reset(shown.append)
+        over = False
+        while not over and len(shown) < 240:
+            step = game.step(int(agent.act(stack)), shown.append)
+            stack, over = np.concatenate([stack[1:], step.frame[None]]), step.over
+    pictures, _ = decode(film.path)
+    wanted = np.stack([p.repeat(2, axis=0).repeat(3, axis=1) for p in shown[::4]])
+    np.testing.assert_array_equal(pictures, wanted)
+
+
+def test_several_games_of_catch_are_scored_together(tmp_path: Path) -> None:
+    """Nine boards a game, six a second; the last step of a game shows none."""
+    film = record(Catcher(), tmp_path / "a.gif", seconds=6.5, several=True)
+    assert (film.games, film.score, film.steps, film.over) == (5, 4.0, 4 * 9 + 2, False)
+    assert film.seconds == pytest.approx(6.5)
+    pictures, _ = decode(film.path)
+    assert len(pictures) == 39
+    one = record(Catcher(), tmp_path / "b.gif", seconds=6.0)
+    assert (one.games, one.steps) == (1, 9)
+
+
+def colour_agent() -> Agent:
+    """Return an agent for colour frames, with random parameters."""
+    settings = GameSettings(game="breakout", colour=True)
+    experiment = make_experiment(settings)
+    mean = np.full((126, 42), 90.0, dtype=np.float32)
+    statistics = InputStatistics(mean, np.full((126, 42), 40.0, dtype=np.float32))
+    torch.manual_seed(0)
+    heads = experiment.algorithm.heads(4)
+    net = Network(experiment.network, (126, 42), heads, statistics, "float32", planes=3)
+    tensors = {f"parameter/{name}": p.detach().clone() for name, p in net.named_parameters()}
+    tensors["parameter/heads.policy.weight"] *= 100
+    tensors["input/mean"] = torch.from_numpy(statistics.mean)
+    tensors["input/deviation"] = torch.from_numpy(statistics.deviation)
+    return Agent(experiment, Checkpoint(Version(0, 1), 10, tensors, {}), 4)
+
+
+def test_a_colour_agent_is_filmed(tmp_path: Path) -> None:
+    """The film is that of the game which its actions, taken from colour stacks, make."""
+    agent, chosen = colour_agent(), []
+    act = agent.act
+
+    def remember(observations: Bytes, *rest: Any) -> Ints:
+        assert observations.shape == (4, 126, 42)
+        chosen.append(act(observations, *rest))
+        return chosen[-1]
+
+    agent.act = remember
+    film = record(agent, tmp_path / "a.gif", seconds=2.0)
+    assert film.steps == len(chosen) == 30
+    assert len({int(action) for action in chosen}) > 1
+    game = AleGame(agent.games, int(game_seeds(1, "film", 1)[0]))
+    shown: list[Bytes] = []
+    game.reset(shown.append)
+    for action in chosen:
+        game.step(int(action), shown.append)
+    pictures, _ = decode(film.path)
+    wanted = np.stack([p.repeat(2, axis=0).repeat(3, axis=1) for p in shown[::4]])
+    np.testing.assert_array_equal(pictures, wanted)
+
+
+def test_the_stuck_guard_plays_in_a_film(tmp_path: Path) -> None:
+    """An agent that only waits never serves the second ball; with the guard it loses all five."""
+    settings = GameSettings(game="breakout", fire_on_life_loss=False)
+    agent = Scripted(settings)
+    agent.act = lambda *_: np.int64(0)
+    assert not record(agent, tmp_path / "a.mp4", 30.0).over
+    film = record(agent, tmp_path / "b.mp4", 30.0, stuck=5)
+    assert film.over
+    assert film.seconds < 30
+
+
+def test_the_seed_decides_the_film(tmp_path: Path) -> None:
+    agent = make_agent(BREAKOUT)
+    films = [record(agent, tmp_path / f"{i}.gif", 1.5, seed) for i, seed in enumerate((1, 1, 2))]
+    first, again, other = (film.path.read_bytes() for film in films)
+    assert first == again
+    assert first != other
+
+
+def test_greedy_and_sampled_differ(tmp_path: Path) -> None:
+    agent = make_agent(BREAKOUT)
+    sampled = record(agent, tmp_path / "a.gif", 1.5).path.read_bytes()
+    assert record(agent, tmp_path / "b.gif", 1.5, policy="greedy").path.read_bytes() != sampled
+
+
+@pytest.mark.parametrize("name", ["film.avi", "film", "film.mp4.txt"])
+def test_other_kinds_of_film_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(GeladaError, match=r"a film is an \.mp4 or a \.gif; name it film"):
+        record(make_agent(), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
+def test_a_film_takes_time(tmp_path: Path, seconds: float) -> None:
+    with pytest.raises(GeladaError, match="must be more than 0"):
+        record(make_agent(), tmp_path / "a.mp4", seconds)
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.mp4").mkdir()
+    for out in (tmp_path / "file" / "a.mp4", tmp_path / "folder.mp4"):
+        with pytest.raises(GeladaError, match=f"cannot write {out}: .*name another file"):
+            record(Catcher(), out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.mp4"]
+
+
+def test_an_interrupted_film_leaves_the_older_one(tmp_path: Path) -> None:
+    out = tmp_path / "new folder" / "a.gif"
+    record(Catcher(), out)
+    before = out.read_bytes()
+
+    def interrupt(done: float, seconds: float) -> None:
+        assert out.read_bytes() == before
+        if done > 1.0:
+            assert list(out.parent.glob(".*")) != []  # it is written under another name
+            raise KeyboardInterrupt
+
+    threads = torch.get_num_threads()
+    with pytest.raises(KeyboardInterrupt):
+        record(Catcher(), out, progress=interrupt)
+    assert out.read_bytes() == before
+    assert [path.name for path in out.parent.iterdir()] == ["a.gif"]
+    assert torch.get_num_threads() == threads
+
+
+def test_progress_counts_the_seconds_of_the_film(tmp_path: Path) -> None:
+    told: list[tuple[float, float]] = []
+    record(
+        make_agent(CATCH), tmp_path / "a.gif", 1.0, progress=lambda *numbers: told.append(numbers)
+    )
+    assert told == [(pytest.approx(min((2 + i) / 6, 1.0)), 1.0) for i in range(5)]

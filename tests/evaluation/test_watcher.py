@@ -1,0 +1,245 @@
+"""Which checkpoints are evaluated and filmed beside a training, and which are passed over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+
+from gelada.core.checkpoint import write_checkpoint
+from gelada.core.errors import GeladaError
+from gelada.core.types import Version
+from gelada.evaluation import watcher as follower
+from gelada.evaluation.agent import Agent, load
+from gelada.evaluation.protocols import Evaluation
+from gelada.evaluation.watcher import Follower, Over, follow
+from gelada.training.config import read_config
+from players import make_checkpoint, write_run
+
+Results = list[dict[str, Any]]
+
+
+def never() -> bool:
+    return False
+
+
+def make_run(folder: Path, *versions: int) -> Path:
+    """Write a Catch run with a checkpoint of each version; 100 steps a version."""
+    write_run(folder)
+    for path in (folder / "checkpoints").iterdir():
+        path.unlink()
+    for version in versions:
+        add(folder, version)
+    return folder
+
+
+def add(run: Path, version: int) -> Path:
+    """Write a checkpoint into a run; return the path of its tensors."""
+    checkpoint = make_checkpoint(read_config(run).experiment, 3, steps=100 * version)
+    checkpoint = checkpoint._replace(
+        version=Version(0, version), counters={"seconds": 0.5 * version}
+    )
+    return write_checkpoint(run / "checkpoints", checkpoint)
+
+
+def delete(path: Path) -> None:
+    path.with_suffix(".json").unlink()
+    path.unlink()
+
+
+def told(results: Results) -> list[tuple[Any, ...]]:
+    return [(r["kind"], r.get("version"), r.get("skipped")) for r in results]
+
+
+def make_follower(run: Path, evaluate: bool = True, record: bool = False) -> tuple[Any, Results]:
+    results: Results = []
+    return Follower(run, evaluate, record, results.append, never, record_seconds=2.0), results
+
+
+def test_the_newest_is_evaluated_and_filmed_and_older_ones_are_skipped(tmp_path: Path) -> None:
+    run = make_run(tmp_path, 3, 5, 8)
+    worker, results = make_follower(run, record=True)
+    assert worker.do_newest()
+    assert told(results) == [("evaluation", 8, 2), ("film", 8, 2)]
+    score, film = results
+    info = json.loads((run / "eval" / "800-dba3c.json").read_text())
+    wanted = {"steps": 800, "version": 8, "seconds": 4.0, "width": 16, "episodes": 50}
+    assert {name: info[name] for name in wanted} == wanted
+    assert (info["policy"], len(info["scores"])) == ("greedy", 50)
+    assert score == {
+        "kind": "evaluation",
+        "steps": 800,
+        "version": 8,
+        "mean": sum(info["scores"]) / 50,
+        "max": max(info["scores"]),
+        "standard_error": info["standard_error"],
+        "games": 50,
+        "skipped": 2,
+        "file": str(run / "eval" / "800-dba3c.json"),
+    }
+    assert -1 < score["mean"] < 1
+    assert film["file"] == str(run / "videos" / "800.mp4")
+    assert film["seconds"] == pytest.approx(
+        2.0
+    )  # 12 boards: a game of 9 and the next one's first 3
+    assert film["games"] == 2
+    with av.open(film["file"]) as video:
+        assert sum(1 for _ in video.decode(video=0)) == 12
+    files = [path.name for folder in ("eval", "videos") for path in (run / folder).iterdir()]
+    assert files == ["800-dba3c.json", "800.mp4"]
+
+
+def test_none_is_done_twice_not_even_by_a_second_start(tmp_path: Path) -> None:
+    run = make_run(tmp_path, 3, 5)
+    worker, results = make_follower(run)
+    assert [worker.do_newest() for _ in range(3)] == [True, False, False]
+    again, more = make_follower(run)
+    assert not again.do_newest()  # nor an older one
+    for version in (6, 7, 9):
+        add(run, version)
+    assert [again.do_newest(), again.do_newest(), worker.do_newest()] == [True, False, False]
+    assert told(results + more) == [("evaluation", 5, 1), ("evaluation", 9, 2)]
+
+
+def test_only_what_is_missing_is_done(tmp_path: Path) -> None:
+    run = make_run(tmp_path, 3)
+    assert make_follower(run)[0].do_newest()
+    worker, results = make_follower(run, record=True)
+    assert worker.do_newest()
+    assert told(results) == [("film", 3, 0)]
+
+
+def test_a_damaged_checkpoint_is_passed_over_with_one_line(tmp_path: Path) -> None:
+    run = make_run(tmp_path, 3, 5)
+    newest = run / "checkpoints" / "00000005.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-9])
+    worker, results = make_follower(run)
+    assert [worker.do_newest() for _ in range(3)] == [True, False, False]
+    assert told(results) == [("passed over", None, None), ("evaluation", 3, 0)]
+    assert results[0]["file"] == str(newest)
+    assert "00000005.safetensors is truncated or damaged" in results[0]["why"]
+    add(run, 5)  # written anew, as after a resume
+    assert worker.do_newest()
+    assert told(results[2:]) == [("evaluation", 5, 0)]
+
+
+def test_one_with_a_damaged_json_is_passed_over_with_a_line(tmp_path: Path) -> None:
+    run = make_run(tmp_path, 3, 5)
+    (run / "checkpoints" / "00000005.json").write_text("{}")
+    worker, results = make_follower(run)
+    assert worker.do_newest()
+    assert told(results) == [("passed over", None, None), ("evaluation", 3, 0)]
+
+
+def test_one_that_is_being_written_is_passed_over_quietly(tmp_path: Path) -> None:
+    run = make_run(tmp_path, 3, 5)
+    (run / "checkpoints" / "00000005.json").unlink()
+    worker, results = make_follower(run)
+    assert [worker.do_newest(), worker.do_newest()] == [True, False]
+    assert told(results) == [("evaluation", 3, 0)]
+
+
+def test_one_that_is_deleted_while_it_is_read_is_passed_over_quietly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path, 3, 5)
+
+    def late(path: Path) -> Agent:
+        if path.stem == "00000005":
+            delete(path)
+        return load(path)
+
+    monkeypatch.setattr(follower, "load", late)
+    worker, results = make_follower(run)
+    assert worker.do_newest()
+    assert told(results) == [("evaluation", 3, 0)]
+
+
+def test_a_run_without_checkpoints_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "LOOK_SECONDS", 0.01)
+    assert not make_follower(tmp_path / "not made yet")[0].do_newest()
+    run, results, asked = make_run(tmp_path), [], []
+
+    def until() -> bool:
+        asked.append(1)
+        if len(asked) == 5:
+            assert results == []
+            add(run, 2)
+        return bool(results)
+
+    follow(run, True, False, results.append, until)
+    assert told(results) == [("evaluation", 2, 0)]
+
+
+def while_playing(
+    monkeypatch: pytest.MonkeyPatch, happens: Callable[[Callable[[int, int], None]], None]
+) -> None:
+    """Let something happen during the next evaluation; it gets what reports progress."""
+    play = follower.play_games
+    todo = [happens]
+
+    def slow(agent: Agent, protocol: str, progress: Callable[[int, int], None]) -> Evaluation:
+        if todo:
+            todo.pop()(progress)
+        return play(agent, protocol, progress=progress)
+
+    monkeypatch.setattr(follower, "play_games", slow)
+
+
+def test_checkpoints_that_came_and_went_during_a_game_are_counted_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "LOOK_SECONDS", 0.0)
+    run = make_run(tmp_path, 3)
+
+    def training_goes_on(progress: Callable[[int, int], None]) -> None:
+        for version in (4, 5, 6, 7):
+            path = add(run, version)
+            progress(0, 50)
+            if version < 7:
+                delete(path)
+
+    while_playing(monkeypatch, training_goes_on)
+    worker, results = make_follower(run)
+    assert [worker.do_newest() for _ in range(3)] == [True, True, False]
+    assert told(results) == [("evaluation", 3, 0), ("evaluation", 7, 3)]
+
+
+@pytest.mark.parametrize("record", [False, True])
+def test_when_the_run_ends_nothing_more_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: bool
+) -> None:
+    """The work in progress leaves no file; nor is there a last evaluation."""
+    run, over = make_run(tmp_path, 3), []
+    results: Results = []
+    if record:
+        asked = []
+
+        def until() -> bool:
+            asked.append(1)
+            return len(asked) > 20  # in the middle of the film
+
+    else:
+        while_playing(monkeypatch, lambda _: over.append(True))
+
+        def until() -> bool:
+            return bool(over)
+
+    worker = Follower(run, not record, record, results.append, until, 30.0)
+    with pytest.raises(Over):
+        worker.do_newest()
+    follow(run, not record, record, results.append, until)
+    assert results == []
+    left = [path for name in ("eval", "videos") for path in (run / name).glob("*")]
+    assert left == []
+
+
+def test_an_unknown_protocol_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(GeladaError, match="unknown protocol 'dba3d'"):
+        follow(tmp_path, True, False, print, never, protocol="dba3d")

@@ -1,0 +1,100 @@
+"""Observations of a batch against the slow and plain stack."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import make_net, random_trajectory
+from gelada.core.types import Batch
+from gelada.nets.network import Network, NetworkSettings
+from gelada.nets.observations import Windows
+from gelada.roles.replay.queue import as_batch
+from stacking import stack_at
+
+
+def windows_of(net: Network, batch: Batch) -> Windows:
+    return Windows(net, batch.frames, batch.ages)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    depth=st.integers(1, 5),
+    length=st.integers(1, 7),
+    trajectories=st.integers(1, 3),
+)
+def test_every_observation_is_the_plain_stack_once_seen(
+    seed: int, depth: int, length: int, trajectories: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    net = make_net(NetworkSettings(torso="tiny", width=4, stack=depth), (3, 4))
+    sent = [
+        random_trajectory(rng, i, games=2, length=length, stack=depth, frame_shape=(3, 4))
+        for i in range(trajectories)
+    ]
+    batch = as_batch(sent)
+    windows = Windows(net, batch.frames, batch.ages)
+    assert windows.shape == (2 * trajectories, length + 1)
+    frames = np.concatenate([t.frames for t in sent])
+    ages = np.concatenate([t.ages for t in sent])
+    plain = np.stack([stack_at(frames, ages, t, depth) for t in range(length + 1)], axis=1)
+    want = net.see(torch.from_numpy(plain)).flatten(0, 1)
+    index = torch.from_numpy(rng.permutation(len(want)))
+    assert torch.equal(windows.stacks(index), want[index])
+    assert torch.equal(windows.stacks(index), want[index])  # asking changes nothing
+
+
+def test_in_blocks_a_network_gives_the_same_values_and_gradients() -> None:
+    rng = np.random.default_rng(3)
+    shape = (20, 24)
+    net = make_net(NetworkSettings(torso="dqn2013", width=16, stack=4), shape)
+    assert net.block == 4
+    batch = as_batch([random_trajectory(rng, games=3, length=6, stack=4, frame_shape=shape)])
+    plain = np.stack(
+        [stack_at(batch.frames.numpy(), batch.ages.numpy(), t, 4) for t in range(7)], axis=1
+    )
+    want = net.see(torch.from_numpy(plain)).flatten(0, 1)
+    found = windows_of(net, batch).stacks(torch.arange(21))
+    assert found.shape == (21, 4 * 16, 5, 6)
+    channel, row, column = 2 * 16 + 3 * 4 + 1, 4, 5  # pixel (3, 1) of block (4, 5) of frame 2
+    assert torch.equal(found[:, channel, row, column], want[:, 2, 4 * 4 + 3, 5 * 4 + 1])
+    assert (batch.ages < 3).any()  # some stacks are black before their game
+
+    def known_of(stacks: torch.Tensor) -> list[torch.Tensor]:
+        net.zero_grad()
+        outputs = torch.cat(list(net(stacks).values()), dim=1)
+        outputs.square().mean().backward()
+        gradients = [p.grad.clone() for p in net.parameters() if p.grad is not None]
+        return [outputs.detach(), *gradients]
+
+    known, expected = known_of(found), known_of(want)
+    assert len(known) == len(expected) == 1 + len(list(net.parameters()))
+    for one, other in zip(known, expected, strict=True):
+        assert other.abs().max() > 1e-6
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_frames_and_filters_that_blocks_do_not_divide_stay_as_they_are() -> None:
+    assert make_net(NetworkSettings(torso="dqn2013", width=16), (20, 22)).block == 1
+    assert make_net(NetworkSettings(torso="small", width=16), (42, 42)).block == 1  # 5x5 by 3
+    assert make_net(NetworkSettings(torso="tiny", width=16), (8, 8)).block == 1
+
+
+def test_chunks_are_all_observations_in_order() -> None:
+    rng = np.random.default_rng(1)
+    windows = windows_of(make_net(), as_batch([random_trajectory(rng, games=3, length=6)]))
+    chunks = windows.chunks(4)
+    assert [len(c) for c in chunks] == [4, 4, 4, 4, 4, 1]
+    assert torch.equal(torch.cat(chunks), windows.stacks(torch.arange(21)))
+
+
+def test_a_bfloat16_network_gets_the_same_observations_rounded() -> None:
+    rng = np.random.default_rng(2)
+    batch = as_batch([random_trajectory(rng, games=3, length=6)])
+    exact, rounded = make_net(), make_net(precision="bfloat16")
+    index = torch.arange(21)
+    found = windows_of(rounded, batch).stacks(index)
+    assert found.dtype == torch.bfloat16
+    assert torch.equal(found, windows_of(exact, batch).stacks(index).to(torch.bfloat16))

@@ -1,0 +1,187 @@
+"""Which gradients count, as tables: the rules alone, and a server that keeps them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from gelada.core.errors import GeladaError
+from gelada.core.types import Answer, Gradient, Version
+from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.parameters.admission import Admission, Async, Quorum
+from gelada.roles.parameters.server import REPEATED, ParameterServer
+
+NOW = 5
+SIZE = 64
+FIRST = Version(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("rule", "counting"),
+    [
+        (Quorum(1), [5]),
+        (Quorum(3), [5]),
+        (Async(0), [5]),
+        (Async(1), [4, 5]),
+        (Async(3), [2, 3, 4, 5]),
+        (Async(100), [0, 1, 2, 3, 4, 5]),
+    ],
+)
+def test_which_ages_count(rule: Admission, counting: list[int]) -> None:
+    """Of gradients computed from versions 0 to 7 when the server is at 5."""
+    reasons = [rule.refusal(Version(2, n), Version(2, NOW)) for n in range(8)]
+    assert [n for n, reason in enumerate(reasons) if not reason] == counting
+
+
+@pytest.mark.parametrize(("rule", "needed"), [(Quorum(1), 1), (Quorum(4), 4), (Async(9), 1)])
+def test_how_many_make_a_step(rule: Admission, needed: int) -> None:
+    assert rule.needed == needed
+
+
+def test_a_refusal_says_why() -> None:
+    late = "computed from Version(epoch=0, number=3), now Version(epoch=0, number=5)"
+    assert Quorum(2).refusal(Version(0, 3), Version(0, 5)) == late
+    assert Async(4).refusal(Version(0, 0), Version(0, 5)) == "5 steps old, at most 4 count"
+
+
+@pytest.mark.parametrize(("count", "learners"), [(2, 1), (3, 2), (64, 60)])
+def test_a_quorum_that_can_never_be_complete_is_an_error_with_both_numbers(
+    count: int, learners: int
+) -> None:
+    message = rf"^quorum {count} with {learners} learner\(s\): .* ask for at most {learners}$"
+    with pytest.raises(GeladaError, match=message):
+        Quorum(count).check(learners)
+    Quorum(learners).check(learners)
+
+
+def make_server(admission: Admission, version: Version = FIRST) -> ParameterServer:
+    values = torch.linspace(-1, 1, SIZE)
+    return ParameterServer(values, OptimizerSettings(), admission, version, 0.0)
+
+
+def gradient(learner: int, version: Version, samples: int = 8, rate: float = 0.1) -> Gradient:
+    random = torch.Generator().manual_seed(100 * learner + version.number)
+    values = torch.randn(SIZE, generator=random)
+    return Gradient(learner, version, 0, 1, samples, 0.0, rate, values)
+
+
+def bits(server: ParameterServer) -> tuple[Any, ...]:
+    params, optimizer = server.state()
+    tensors = [params.values, server._values, *optimizer.values()]
+    waiting = sorted((i, g.values.numpy().tobytes()) for i, g in server._waiting.items())
+    return (params.version, [t.numpy().tobytes() for t in tensors], waiting)
+
+
+SYNCHRONOUS = [  # learner, version, does it count, version afterwards
+    (0, 0, True, 0),
+    (1, 0, True, 1),  # two of three make the step
+    (2, 0, False, 1),  # the backup came too late
+    (2, 1, True, 1),
+    (2, 1, False, 1),  # again
+    (0, 2, False, 1),  # from nowhere
+    (1, 0, False, 1),  # a late repetition
+    (0, 1, True, 2),
+    (1, 1, False, 2),
+]
+ASYNCHRONOUS = [  # at most 2 steps old
+    (0, 0, True, 1),
+    (1, 0, True, 2),
+    (2, 0, True, 3),
+    (0, 0, False, 3),  # a repetition
+    (3, 0, False, 3),  # three steps old
+    (3, 1, True, 4),
+    (3, 1, False, 4),
+    (0, 4, True, 5),
+    (1, 6, False, 5),  # from nowhere
+    (1, 3, True, 6),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "table"), [(Quorum(2), SYNCHRONOUS), (Async(2), ASYNCHRONOUS)], ids=["quorum", "async"]
+)
+def test_what_does_not_count_changes_nothing_bit_for_bit(rule: Admission, table: list[Any]) -> None:
+    server, clean = make_server(rule), make_server(rule)
+    for learner, number, counts, after in table:
+        sent = gradient(learner, Version(0, number))
+        before = bits(server)
+        answer = server.push(sent)
+        assert (answer.counted, answer.version) == (counts, Version(0, after)), (learner, number)
+        if counts:
+            assert clean.push(sent) == answer
+            assert answer.reason == ""
+        else:
+            assert bits(server) == before
+            assert answer.reason
+    assert bits(server) == bits(clean)  # as if the others had never come
+    counted = sum(counts for _, _, counts, _ in table)
+    assert clean.counts() == (counted, 0)
+    repeated = 2  # that had counted before: they are not dropped
+    assert server.counts() == (counted, len(table) - counted - repeated)
+
+
+def test_a_late_gradient_sent_again_is_dropped_again() -> None:
+    """It never counted, so it is not "already there"."""
+    server = make_server(Quorum(1))
+    server.push(gradient(0, Version(0, 0)))
+    late = gradient(1, Version(0, 0))
+    reasons = [server.push(late).reason for _ in range(2)]
+    assert reasons[0] == reasons[1] != REPEATED
+    assert server.counts() == (1, 2)
+
+
+@pytest.mark.parametrize("rule", [Quorum(1), Async(100)], ids=["quorum", "async"])
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_gradients_of_another_epoch_are_refused(rule: Admission, epoch: int) -> None:
+    server = make_server(rule, Version(1, 5))
+    before = bits(server)
+    for number in (4, 5, 6):
+        reason = f"of epoch {epoch}, now 1"
+        answer = server.push(gradient(0, Version(epoch, number)))
+        assert answer == Answer(Version(1, 5), False, reason)
+    assert bits(server) == before
+    assert server.counts() == (0, 3)
+
+
+def test_a_gradient_that_waits_is_forgotten_at_a_restore() -> None:
+    server, clean = make_server(Quorum(2)), make_server(Quorum(2), Version(1, 0))
+    server.push(gradient(0, FIRST))
+    server.restore(Version(1, 0), torch.linspace(-1, 1, SIZE), {})
+    for each in (server, clean):
+        assert each.push(gradient(1, Version(1, 0))) == (Version(1, 0), True, "")
+        assert each.push(gradient(0, Version(1, 0))) == (Version(1, 1), True, "")
+    assert bits(server) == bits(clean)
+
+
+def test_a_step_is_against_the_mean_of_all_samples() -> None:
+    """As if one learner had had them all: 30 samples weigh three times as much as 10."""
+    settings = OptimizerSettings(optimizer="sgd")
+    server = ParameterServer(torch.zeros(SIZE), settings, Quorum(2), Version(0, 0), 0.0)
+    one, two = gradient(0, Version(0, 0), 10, rate=0.1), gradient(1, Version(0, 0), 30, rate=0.3)
+    server.push(two)
+    server.push(one)
+    want = -0.2 * (0.25 * one.values + 0.75 * two.values)  # the mean of the learning rates, too
+    torch.testing.assert_close(server.pull().values, want, rtol=1e-6, atol=1e-7)
+
+
+def test_learners_without_any_sample_that_counts_move_nothing() -> None:
+    settings = OptimizerSettings(optimizer="sgd")
+    server = ParameterServer(torch.ones(SIZE), settings, Quorum(2), Version(0, 0), 0.0)
+    for learner in range(2):
+        server.push(gradient(learner, Version(0, 0), samples=0))
+    assert server.pull().version == Version(0, 1)
+    assert torch.equal(server.pull().values, torch.ones(SIZE))
+
+
+def test_a_gradient_that_waits_is_a_copy() -> None:
+    """Its sender goes on to compute the next one in the same memory."""
+    server, clean = make_server(Quorum(2)), make_server(Quorum(2))
+    first = gradient(0, Version(0, 0))
+    clean.push(first._replace(values=first.values.clone()))
+    server.push(first)
+    first.values.fill_(7.0)
+    for each in (server, clean):
+        each.push(gradient(1, Version(0, 0)))
+    assert bits(server) == bits(clean)

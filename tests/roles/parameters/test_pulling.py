@@ -1,0 +1,263 @@
+"""One version of all slices, whatever the workers and servers are doing meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gelada.core.errors import Deadline
+from gelada.core.types import Gradient, Params, Version
+from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.parameters.admission import Async, Quorum
+from gelada.roles.parameters.pulling import Pulled, pull_common, pull_newest, pull_whole
+from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.parameters.snapshots import ANY
+from schedules import ROUNDS, SIZE, World
+
+
+def newest(servers: Sequence[Any], at_least: Version) -> Pulled:
+    """Pull as an asynchronous learner does."""
+    return pull_newest(servers)
+
+
+def naive(servers: Sequence[Any], at_least: Version) -> Pulled:
+    """Take anything new enough from each server, and call it the first one's version."""
+    slices = [server.pull(at_least) for server in servers]
+    versions = tuple(params.version for params in slices)
+    return Pulled(versions[0], torch.cat([params.values for params in slices]), versions, 0)
+
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+@settings(max_examples=25)
+@given(
+    seed=seeds, servers=st.integers(2, 4), workers=st.integers(1, 4), again=st.booleans(),
+    restores=st.booleans(), data=st.data(),
+)  # fmt: skip
+def test_a_pull_is_never_mixed_and_servers_never_differ_by_more_than_one(
+    seed: int, servers: int, workers: int, again: bool, restores: bool, data: st.DataObject
+) -> None:
+    quorum = Quorum(workers - data.draw(st.integers(0, workers - 1)))
+    world = World(seed, servers, workers, quorum, pull_whole, again, restores)
+    assert max(pulled.version for pulled in world.pulled) >= Version(int(restores), ROUNDS)
+    assert world.mixed() == 0
+    assert world.widest <= 1
+    assert len(world.answers) == (len(world.pulled) if again else 0)
+    assert not any(answer.counted for answer in world.answers)
+    for index, server in enumerate(world.servers):  # every step has its quorum, of its own version
+        taken = [(at, g) for i, at, g in world.counted if i == index]
+        assert all(g.version == at for at, g in taken)
+        assert len({(g.learner, at) for at, g in taken}) == len(taken)
+        steps = [at for at, _ in taken]
+        last = server.pull().version
+        made = [at.number for at in set(steps) if at.epoch == last.epoch]
+        full = [n for n in made if steps.count(last._replace(number=n)) == quorum.count]
+        assert sorted(full) == list(range(2 if restores else 0, last.number))
+
+
+def test_gradients_of_the_old_epoch_are_refused_in_these_schedules() -> None:
+    worlds = [World(seed, 3, 3, Quorum(2), pull_whole, restores=True) for seed in range(5)]
+    assert sum(world.refused_epochs for world in worlds) >= 5
+    for world in worlds:
+        assert all(g.version.epoch == at.epoch for _, at, g in world.counted)
+
+
+@settings(max_examples=15)
+@given(
+    seed=seeds, servers=st.integers(1, 3), workers=st.integers(1, 4), again=st.booleans(),
+    staleness=st.integers(0, 3), restores=st.booleans(),
+)  # fmt: skip
+def test_asynchronous_gradients_make_a_step_each_unless_they_are_too_old(
+    seed: int, servers: int, workers: int, again: bool, staleness: int, restores: bool
+) -> None:
+    world = World(seed, servers, workers, Async(staleness), newest, again, restores)
+    assert world.torn() == 0
+    assert not any(answer.counted for answer in world.answers)
+    for index, server in enumerate(world.servers):
+        taken = [(at, g.version) for i, at, g in world.counted if i == index]
+        assert all(at.epoch == v.epoch for at, v in taken)
+        assert all(0 <= at.number - v.number <= staleness for at, v in taken)
+        last = server.pull().version
+        made = [at for at, _ in taken if at.epoch == last.epoch]
+        begun = 2 if restores else 0
+        assert [at.number for at in made] == list(range(begun, last.number))  # one step each
+
+
+def test_asynchronous_schedules_make_gradients_old_and_drop_some() -> None:
+    lags, sent = set[int](), 0
+    for seed in range(5):
+        world = World(seed, 2, 4, Async(2), newest)
+        lags |= {at.number - g.version.number for _, at, g in world.counted}
+        sent += 2 * len(world.pulled)
+        assert sent > len(world.counted)
+    assert lags == {0, 1, 2}
+
+
+def test_these_schedules_would_mix_versions_in_a_naive_pull() -> None:
+    worlds = [World(seed, 3, 3, Quorum(2), naive) for seed in range(10)]
+    assert sum(world.mixed() for world in worlds) > 10
+
+
+@settings(max_examples=25)
+@given(
+    seed=seeds, servers=st.integers(2, 4), workers=st.integers(1, 4), again=st.booleans(),
+    deaths=st.integers(1, 8), data=st.data(),
+)  # fmt: skip
+def test_workers_that_die_between_any_two_calls_and_begin_again_stop_nobody(
+    seed: int, servers: int, workers: int, again: bool, deaths: int, data: st.DataObject
+) -> None:
+    quorum = Quorum(workers - data.draw(st.integers(0, workers - 1)))
+    world = World(seed, servers, workers, quorum, pull_whole, again, deaths=deaths)
+    assert world.mixed() == 0
+    assert world.widest <= 1
+    assert not any(answer.counted for answer in world.answers)
+    for index, server in enumerate(world.servers):
+        assert server.pull().version >= Version(0, ROUNDS)
+        taken = [(at, g) for i, at, g in world.counted if i == index]
+        assert all(g.version == at for at, g in taken)
+        assert len({(g.learner, at) for at, g in taken}) == len(taken)  # counted once, sent twice
+        steps = [at.number for at, _ in taken]
+        full = [n for n in set(steps) if steps.count(n) == quorum.count]
+        assert sorted(full) == list(range(server.pull().version.number))
+
+
+def test_workers_die_everywhere_and_one_that_began_with_the_newest_would_wait_for_ever() -> None:
+    worlds = [World(seed, 3, 2, Quorum(2), pull_whole, deaths=6) for seed in range(10)]
+    assert sum(len(world.died) for world in worlds) > 50
+    assert {call for world in worlds for call in world.died} == {"pull", "push"}
+    behind = sum(version < newest for world in worlds for version, newest in world.begun)
+    assert behind >= 3  # began again with a version that another server had already left
+    stuck = 0
+    for seed in range(10):
+        try:
+            World(seed, 3, 2, Quorum(2), pull_whole, deaths=6, anew=pull_whole)
+        except AssertionError as error:
+            stuck += "nobody can go on" in str(error)
+    assert stuck >= 3
+
+
+def make_servers(count: int, version: Version = ANY) -> list[ParameterServer]:
+    return [
+        ParameterServer(torch.ones(SIZE), OptimizerSettings(), Quorum(1), version, 0.0)
+        for _ in range(count)
+    ]
+
+
+def go_on(server: ParameterServer) -> None:
+    """Make the next version of one server's slice."""
+    version = server.pull().version
+    server.push(Gradient(0, version, 0, 1, 1, 0.0, 0.1, torch.ones(SIZE)))
+
+
+def test_one_server_is_asked_once() -> None:
+    (server,) = make_servers(1, Version(2, 5))
+    pulled = pull_whole([server], Version(0, 5))
+    assert (pulled.version, pulled.versions) == (Version(2, 5), (Version(2, 5),))
+    assert pulled.vector is server.pull().values  # the snapshot itself: nothing is copied
+    assert pulled.moved == 4 * SIZE
+    with pytest.raises(Deadline):
+        pull_whole([server], Version(2, 6))
+
+
+def test_exactly_finds_the_older_version_at_all_servers() -> None:
+    servers = make_servers(2)
+    for server in (*servers, servers[0]):
+        go_on(server)
+    # the first is at 2, the second at 1
+    pulled = pull_whole(servers, Version(0, 1), exactly=True)
+    assert pulled.version == Version(0, 1)
+    assert torch.equal(pulled.vector[:SIZE], pulled.vector[SIZE:])
+    with pytest.raises(Deadline):
+        pull_whole(servers)  # version 2 of the second is not there yet
+
+
+def test_a_server_that_went_on_meanwhile_still_has_the_version_the_others_are_at() -> None:
+    """The first server says 0, the second 1, and by then the first is at 2: the answer is 1."""
+    servers = make_servers(2)
+
+    class Busy:
+        def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
+            answer = servers[0].pull(at_least, exactly)
+            if answer.version.number == 0:
+                go_on(servers[0])
+                go_on(servers[0])
+            return answer
+
+    go_on(servers[1])
+    remotes: Any = [Busy(), servers[1]]
+    pulled = pull_whole(remotes)
+    assert pulled.version == Version(0, 1)
+    assert torch.equal(pulled.vector[:SIZE], pulled.vector[SIZE:])
+    assert pulled.moved == 3 * 4 * SIZE  # the first slice came twice
+
+
+def test_the_newest_may_be_of_several_versions() -> None:
+    servers = make_servers(3)
+    for server in (servers[1], servers[1], servers[2]):
+        go_on(server)
+    pulled = pull_newest(servers)
+    assert pulled.versions == (Version(0, 0), Version(0, 2), Version(0, 1))
+    assert pulled.version == Version(0, 2)
+    assert pulled.moved == 3 * 4 * SIZE
+    assert torch.equal(pulled.vector, torch.cat([s.pull().values for s in servers]))
+
+
+def test_the_common_version_is_that_of_the_server_furthest_behind() -> None:
+    servers = make_servers(3)
+    same = pull_common(servers)
+    assert (same.versions, same.moved) == ((Version(0, 0),) * 3, 3 * 4 * SIZE)
+    before = [server.pull().values for server in servers]
+    for server in (servers[0], servers[2]):  # the second was never sent its gradient
+        go_on(server)
+    pulled = pull_common(servers)
+    assert pulled.version == Version(0, 0)
+    assert pulled.versions == (Version(0, 0),) * 3
+    assert torch.equal(pulled.vector, torch.cat(before))
+    assert pulled.moved == 5 * 4 * SIZE  # two slices came twice
+    with pytest.raises(Deadline):  # which only a push can end
+        pull_whole(servers)
+
+
+def test_a_version_that_is_kept_no_more_is_given_up_for_a_newer_one() -> None:
+    """The second is a version behind when asked; then both go on, and the first forgets it."""
+    servers = make_servers(2)
+    go_on(servers[0])
+    asked = list[tuple[int, Version]]()
+
+    class Busy:
+        def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
+            asked.append((at_least.number, servers[0].pull().version))
+            if exactly:
+                for server in (servers[1], servers[0], servers[1]):
+                    go_on(server)
+            return servers[0].pull(at_least, exactly)
+
+    remotes: Any = [Busy(), servers[1]]
+    pulled = pull_common(remotes)
+    assert [number for number, _ in asked] == [ANY.number, 0, ANY.number]
+    assert pulled.versions == (Version(0, 2),) * 2
+    assert torch.equal(pulled.vector[:SIZE], pulled.vector[SIZE:])
+
+
+def test_a_common_version_may_be_of_an_older_epoch_only_if_all_still_have_it() -> None:
+    servers = make_servers(2)
+    for server in servers:
+        go_on(server)
+    servers[0].restore(Version(1, 0), torch.ones(SIZE), {})
+    asked = list[int]()
+
+    class Waiting:
+        def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
+            asked.append(at_least.epoch)
+            if len(asked) == 2:  # meanwhile the second server is taken back too
+                servers[1].restore(Version(1, 0), torch.ones(SIZE), {})
+            return servers[0].pull(at_least, exactly)
+
+    remotes: Any = [Waiting(), servers[1]]
+    assert pull_common(remotes).versions == (Version(1, 0),) * 2

@@ -1,0 +1,369 @@
+"""Which gradients count, what is published, who waits."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from gelada.core.errors import Closed, Deadline, GeladaError
+from gelada.core.types import Gradient, Version
+from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.parameters.admission import Quorum
+from gelada.roles.parameters.server import REPEATED, TARGET, ParameterServer
+
+SIZE = 64
+ADAM = OptimizerSettings()
+FIRST = Version(0, 0)
+BITS = tuple[Any, ...]
+
+
+def make_server(
+    quorum: int = 1, version: Version = FIRST, patience: float = 0.0
+) -> ParameterServer:
+    values = torch.linspace(-1, 1, SIZE)
+    return ParameterServer(values, ADAM, Quorum(quorum), version, patience)
+
+
+def gradient(
+    version: Version = FIRST,
+    learner: int = 0,
+    part: int = 0,
+    parts: int = 1,
+    rate: float = 0.1,
+) -> Gradient:
+    random = torch.Generator().manual_seed(1000 * learner + 10 * version.number + part)
+    values = torch.randn(SIZE, generator=random)
+    return Gradient(learner, version, part, parts, 32, 0.5, rate, values)
+
+
+def bits(server: ParameterServer) -> BITS:
+    """Return everything a push could change, to be compared exactly."""
+    params, optimizer = server.state()
+    tensors = [params.values, server._values, *optimizer.values()]
+    return (params.version, [t.clone().numpy().tobytes() for t in tensors])
+
+
+def test_a_gradient_that_counts_steps_and_publishes_the_next_version() -> None:
+    server = make_server()
+    before = server.pull()
+    answer = server.push(gradient())
+    assert answer == (Version(0, 1), True, "")
+    after = server.pull()
+    assert after.version == Version(0, 1)
+    want = before.values - 0.1 * gradient().values.sign()  # Adam's first step
+    torch.testing.assert_close(after.values, want, rtol=0, atol=1e-4)
+
+
+def test_the_same_push_twice_counts_once() -> None:
+    one, two = make_server(), make_server()
+    one.push(gradient())
+    two.push(gradient())
+    assert two.push(gradient()) == (Version(0, 1), False, REPEATED)
+    assert one.counts() == two.counts() == (1, 0)
+    assert bits(one) == bits(two)
+
+
+def test_the_same_push_twice_counts_once_while_others_are_awaited() -> None:
+    once, twice = make_server(quorum=2), make_server(quorum=2)
+    for server in (once, twice):
+        assert server.push(gradient(learner=0)) == (Version(0, 0), True, "")
+    assert twice.push(gradient(learner=0)) == (Version(0, 0), False, REPEATED)
+    for server in (once, twice):
+        assert server.push(gradient(learner=1)) == (Version(0, 1), True, "")
+    assert once.counts() == twice.counts() == (2, 0)
+    assert bits(once) == bits(twice)
+
+
+def test_a_part_sent_again_after_it_stepped_is_refused() -> None:
+    server = make_server()
+    server.push(gradient(part=0, parts=2))
+    before = bits(server)
+    assert server.push(gradient(part=0, parts=2)) == (Version(0, 0), False, REPEATED)
+    assert bits(server) == before
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (gradient(Version(1, 1), 1, part=1, parts=3), "computed from"),  # stale
+        (gradient(Version(1, 3), 1, part=1, parts=3), "computed from"),  # from nowhere
+        (gradient(Version(0, 2), 1, part=1, parts=3), "of epoch 0, now 1"),  # before a restore
+        (gradient(Version(0, 9), 1, part=1, parts=3), "of epoch 0, now 1"),  # the same, "newer"
+        (gradient(Version(2, 2), 1, part=1, parts=3), "of epoch 2, now 1"),
+        (gradient(Version(1, 2), 1, part=0, parts=3), "part 0, now at 1"),
+        (gradient(Version(1, 2), 1, part=2, parts=3), "part 2, now at 1"),
+    ],
+)
+def test_what_does_not_count_changes_nothing_and_is_counted(wrong: Gradient, reason: str) -> None:
+    server = make_server(version=Version(1, 2))
+    assert server.push(gradient(Version(1, 2), part=0, parts=3)).counted
+    before = bits(server)
+    answer = server.push(wrong)
+    assert answer[:2] == (Version(1, 2), False)
+    assert reason in answer.reason
+    assert bits(server) == before
+    assert server.counts() == (1, 1)
+    assert server.push(gradient(Version(1, 2), part=1, parts=3)).counted
+
+
+def test_a_version_is_one_round_of_all_its_parts() -> None:
+    server = make_server()
+    published = server.pull()
+    for part in range(4):
+        assert server.pull().version == Version(0, 0)
+        assert torch.equal(server.pull().values, published.values)
+        server.push(gradient(part=part, parts=4))
+    assert server.pull().version == Version(0, 1)
+    assert server.state()[1]["count"].item() == 4
+
+
+@pytest.mark.parametrize("quorum", [1, 2, 3])
+@pytest.mark.parametrize("learners", [1, 2, 3])
+def test_quorum_table(quorum: int, learners: int) -> None:
+    rule = Quorum(quorum)
+    if quorum > learners:
+        with pytest.raises(GeladaError, match=rf"quorum {quorum} with {learners} learner"):
+            rule.check(learners)
+        return
+    rule.check(learners)
+    server = make_server(quorum)
+    counted = [server.push(gradient(learner=i)).counted for i in range(learners)]
+    assert counted == [True] * quorum + [False] * (learners - quorum)
+    assert server.counts() == (quorum, learners - quorum)
+    assert server.pull().version == Version(0, 1)
+
+
+def test_the_order_of_arrival_does_not_change_a_step() -> None:
+    servers = [make_server(quorum=3) for _ in range(2)]
+    for server, order in zip(servers, ([0, 1, 2], [2, 0, 1]), strict=True):
+        for learner in order:
+            server.push(gradient(learner=learner))
+    assert bits(servers[0]) == bits(servers[1])
+
+
+def test_snapshots_never_change() -> None:
+    server = make_server()
+    taken = []
+    for number in range(5):
+        params = server.pull()
+        taken.append((params, params.values.clone()))
+        server.push(gradient(Version(0, number)))
+    for number, (params, copy) in enumerate(taken):
+        assert params.version == Version(0, number)
+        assert torch.equal(params.values, copy)
+    assert not torch.equal(taken[0][1], taken[1][1])
+
+
+def test_the_owner_sees_every_step_at_once_and_others_only_whole_rounds() -> None:
+    values = torch.zeros(SIZE)
+    server = ParameterServer(values, ADAM, Quorum(1), Version(0, 0), 0.0)
+    server.push(gradient(part=0, parts=2))
+    assert values.any()
+    assert not server.pull().values.any()
+
+
+def test_exactly_gives_the_older_of_the_two_kept_snapshots() -> None:
+    server = make_server()
+    snapshots = [server.pull()]
+    for number in range(3):
+        server.push(gradient(Version(0, number)))
+        snapshots.append(server.pull())
+    assert server.pull(Version(0, 2), exactly=True) is snapshots[2]
+    assert server.pull(Version(0, 3), exactly=True) is snapshots[3]
+    assert server.pull(Version(0, 2)) is snapshots[3]
+    assert server.pull(Version(0, 1), exactly=True) is snapshots[3]  # no longer kept
+
+
+def test_pull_does_not_wait_for_what_is_there_and_gives_up_on_what_is_not() -> None:
+    server = make_server(version=Version(0, 4))
+    assert server.pull(Version(0, 3)).version.number == 4
+    assert server.pull(Version(0, 4)).version.number == 4
+    message = "no parameters of version 5 for 0 s; the newest are 4"
+    with pytest.raises(Deadline, match=message):
+        server.pull(Version(0, 5))
+
+
+def test_a_waiting_pull_is_woken_by_its_version_and_no_sooner() -> None:
+    server = make_server(patience=60)
+    out: list[Version] = []
+    thread = threading.Thread(target=lambda: out.append(server.pull(Version(0, 2)).version))
+    thread.start()
+    server.push(gradient(Version(0, 0)))
+    thread.join(0.05)
+    assert thread.is_alive()
+    server.push(gradient(Version(0, 1)))
+    thread.join(60)
+    assert out == [Version(0, 2)]
+
+
+def test_close_wakes_who_waits_and_refuses_who_comes() -> None:
+    server = make_server(patience=60)
+    raised: list[type[Exception]] = []
+
+    def wait() -> None:
+        try:
+            server.pull(Version(0, 1))
+        except Closed:
+            raised.append(Closed)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    server.close()
+    thread.join(60)
+    assert raised == [Closed]
+    with pytest.raises(Closed):
+        server.pull()
+
+
+def test_a_restore_raises_the_epoch_and_refuses_what_was_before() -> None:
+    server = make_server()
+    for number in range(3):
+        server.push(gradient(Version(0, number)))
+    params, optimizer = server.state()
+    server.push(gradient(Version(0, 3)))
+    server.push(gradient(Version(0, 4), part=0, parts=2))  # in the middle of a round
+    server.restore(Version(1, 3), params.values, optimizer)
+    found, state = server.state()
+    assert found.version == Version(1, 3)
+    assert torch.equal(found.values, params.values)
+    assert all(torch.equal(state[name], optimizer[name]) for name in optimizer)
+    assert server.pull(Version(0, 2), exactly=True).version == Version(
+        1, 3
+    )  # nothing older is left
+    assert not server.push(gradient(Version(0, 3))).counted
+    assert not server.push(gradient(Version(0, 5))).counted
+    assert server.push(gradient(Version(1, 3))).counted
+
+
+@pytest.mark.parametrize("version", [Version(2, 3), Version(2, 9), Version(1, 9)])
+def test_a_restore_that_does_not_raise_the_epoch_is_refused(version: Version) -> None:
+    server = make_server(version=Version(2, 3))
+    before = bits(server)
+    with pytest.raises(ValueError, match="must raise the epoch"):
+        server.restore(version, torch.zeros(SIZE), {})
+    assert bits(server) == before
+
+
+def test_a_server_with_a_saved_state_goes_on_bit_for_bit() -> None:
+    server = make_server()
+    for number in range(3):
+        server.push(gradient(Version(0, number)))
+    params, optimizer = server.state()
+    again = ParameterServer(params.values.clone(), ADAM, Quorum(1), Version(0, 3), 0.0, optimizer)
+    for number in range(3, 6):
+        server.push(gradient(Version(0, number)))
+        again.push(gradient(Version(0, number)))
+    assert bits(server) == bits(again)
+
+
+def test_needing_fewer_steps_at_once_if_so_many_are_there() -> None:
+    server, small = make_server(quorum=3), make_server(quorum=2)
+    for learner in (2, 0):
+        server.push(gradient(learner=learner))
+    assert server.pull().version == Version(0, 0)
+    server.need(2)
+    assert server.pull().version == Version(0, 1)
+    for learner in (0, 2):
+        small.push(gradient(learner=learner))
+    assert bits(server) == bits(small)  # a step of these two, and of nothing else
+    assert server.counts() == (2, 0)
+
+
+def test_needing_fewer_than_are_there_steps_with_all_of_them() -> None:
+    server, all_of_them = make_server(quorum=4), make_server(quorum=3)
+    for each in (server, all_of_them):
+        for learner in range(3):
+            each.push(gradient(learner=learner))
+    server.need(1)
+    assert bits(server) == bits(all_of_them)
+
+
+def test_needing_fewer_with_none_there_waits_for_the_next() -> None:
+    server = make_server(quorum=2)
+    before = bits(server)
+    server.need(1)
+    assert bits(server) == before
+    assert server.push(gradient(learner=1)).counted
+    assert server.pull().version == Version(0, 1)
+
+
+def test_needing_more_again_holds_from_the_next_step_on() -> None:
+    server = make_server(quorum=2)
+    server.need(1)
+    server.push(gradient())
+    server.need(2)
+    answer = server.push(gradient(Version(0, 1)))
+    assert answer == (Version(0, 1), True, "")
+    assert server.push(gradient(Version(0, 1), learner=1)) == (Version(0, 2), True, "")
+    assert not server.push(gradient(Version(0, 1), learner=2)).counted  # a step has been made
+
+
+def test_a_need_in_the_middle_of_a_round_steps_that_part_only() -> None:
+    server = make_server(quorum=2)
+    for learner in range(2):
+        server.push(gradient(learner=learner, part=0, parts=2))
+    server.push(gradient(learner=0, part=1, parts=2))
+    assert server.pull().version == Version(0, 0)
+    server.need(1)
+    assert server.pull().version == Version(0, 1)
+    assert server.state()[1]["count"].item() == 2
+    server.need(1)  # again: nothing is waiting
+    assert server.state()[1]["count"].item() == 2
+
+
+def test_who_waits_for_a_version_is_woken_by_a_need() -> None:
+    server = make_server(quorum=2, patience=60)
+    server.push(gradient())
+    out: list[Version] = []
+    thread = threading.Thread(target=lambda: out.append(server.pull(Version(0, 1)).version))
+    thread.start()
+    server.need(1)
+    thread.join(60)
+    assert out == [Version(0, 1)]
+
+
+def target_server(version: Version = FIRST, **state: Any) -> ParameterServer:
+    values = torch.linspace(-1, 1, SIZE)
+    return ParameterServer(
+        values, ADAM, Quorum(1), version, 0.0, optimizer=state, every=2, target_every=3
+    )
+
+
+def test_the_target_slice_changes_at_multiples_of_n_updates_only() -> None:
+    server = target_server()
+    parameters = [server.pull().values.clone()]
+    targets = [server.pull_target()]
+    for number in range(8):
+        server.push(gradient(Version(0, number), learner=number % 3))  # whoever makes the update
+        parameters.append(server.pull().values.clone())
+        targets.append(server.pull_target())
+    assert [target.version.number for target in targets] == [0, 0, 0, 3, 3, 3, 6, 6, 6]
+    for target in targets:
+        assert torch.equal(target.values, parameters[target.version.number])
+    kept = server.kept()  # of version 8
+    assert kept is not None
+    assert torch.equal(kept[1][TARGET], parameters[6])
+
+
+def test_a_target_slice_is_saved_and_comes_back() -> None:
+    server = target_server()
+    for number in range(5):
+        server.push(gradient(Version(0, number)))
+    params, state = server.state()
+    again = target_server(Version(1, 5), **state)
+    assert again.pull_target().version == Version(1, 3)
+    assert torch.equal(again.pull_target().values, server.pull_target().values)
+    assert not torch.equal(again.pull_target().values, params.values)
+    server.restore(Version(2, 4), params.values, {**state, TARGET: torch.full((SIZE,), 7.0)})
+    assert server.pull_target().version == Version(2, 3)
+    assert torch.equal(server.pull_target().values, torch.full((SIZE,), 7.0))
+
+
+def test_a_server_without_targets_says_so_and_saves_none() -> None:
+    server = make_server()
+    assert TARGET not in server.state()[1]
+    with pytest.raises(ValueError, match="keeps no target slice"):
+        server.pull_target()

@@ -1,0 +1,405 @@
+"""The store against a plain model; what it draws, and how often; seams, ends, overlap."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from gelada.core.errors import Closed, Deadline, GeladaError
+from gelada.core.types import Batch
+from gelada.roles.replay.buffer import Store
+from gelada.roles.replay.rate_limiter import MinimumSize, SamplesPerInsert
+from gelada.roles.replay.ring import bytes_needed
+from gelada.roles.replay.sampling import SMALL, Prioritized, Select, Uniform
+from streams import BY_ERROR, LENGTH, SHAPE, STACK, Model, Player, make_store
+
+CAPACITY, STREAMS = 120, 4  # 2 actors x 2 games, 30 steps of each
+
+
+class AgainstAModel(RuleBasedStateMachine):
+    """Adds, losses, restarts, samples and updates in any order."""
+
+    select: Select = Uniform()
+
+    def __init__(self) -> None:
+        super().__init__()
+        limiter = MinimumSize(20)
+        self.store = make_store(CAPACITY, streams=STREAMS, select=self.select, limiter=limiter)
+        self.model = Model(CAPACITY, STREAMS)
+        self.players = [Player(actor, games=2) for actor in range(2)]
+        self.broken = {0: True, 1: True}
+        self.priorities: dict[tuple[int, int], float] = {}  # by (stream, position), to the alpha
+        self.largest = 1.0
+        self.added = self.fresh = 0
+        self.sampled: list[Batch] = []
+        self.random = np.random.default_rng(7)
+
+    @rule(actor=st.integers(0, 1), length=st.integers(1, 30))
+    def add(self, actor: int, length: int) -> None:
+        trajectory = self.players[actor].play(length)
+        self.store.add(trajectory)
+        opened = self.model.add(trajectory, self.broken[actor])
+        self.broken[actor] = False
+        self.priorities |= dict.fromkeys(opened, self.largest**BY_ERROR.alpha)
+        kept = self.model.beginnings()
+        self.priorities = {k: v for k, v in self.priorities.items() if k in kept}
+        self.added += 2 * length
+        self.fresh += 2 * length
+
+    @rule(actor=st.integers(0, 1))
+    def restart(self, actor: int) -> None:
+        self.players[actor].restart()
+        self.broken[actor] = True
+
+    @rule(actor=st.integers(0, 1))
+    def lose(self, actor: int) -> None:
+        self.players[actor].play(3)
+        self.broken[actor] = True
+
+    @rule()
+    def sample(self) -> None:
+        if self.added < 20 or not self.model.beginnings():
+            with pytest.raises(Deadline, match="20 are the least"):
+                self.store.sample()
+            return
+        batch = self.store.sample()
+        begins = self.model.check(batch)
+        assert batch.fresh == self.fresh
+        self.fresh = 0
+        weights = np.ones(len(begins))
+        if isinstance(self.select, Prioritized):
+            drawn = np.array([self.priorities[begin] for begin in begins])
+            weights = (drawn / drawn.min()) ** -self.select.beta
+        np.testing.assert_allclose(batch.weights, weights, rtol=1e-6)
+        self.sampled.append(batch)
+
+    @precondition(lambda self: self.sampled)
+    @rule(data=st.data())
+    def update(self, data: st.DataObject) -> None:
+        """Report on a batch of any age, so that some of its windows are overwritten by now."""
+        batch = data.draw(st.sampled_from(self.sampled))
+        _, once = np.unique(batch.keys, return_index=True)
+        errors = torch.from_numpy(self.random.random(len(once)) * 3)
+        keys, generations = batch.keys[once], batch.generations[once]
+        self.store.update(keys, generations, errors)
+        for key, generation, error in zip(keys, generations, errors, strict=True):
+            where = self.model.where(int(key), int(generation))
+            if where in self.priorities:
+                self.priorities[where] = (float(error) + SMALL) ** BY_ERROR.alpha
+                self.largest = max(self.largest, float(error) + SMALL)
+
+    @invariant()
+    def counts_agree(self) -> None:
+        assert self.store.depth == self.model.size
+        windows = len(self.model.beginnings())
+        prioritized = isinstance(self.select, Prioritized)
+        mass = sum(self.priorities.values()) if prioritized else windows
+        offer = self.store.offer()
+        assert offer.mass == pytest.approx(mass, rel=1e-12)
+        assert offer.ready == (self.added >= 20 and windows > 0)
+
+
+class PrioritizedAgainstAModel(AgainstAModel):
+    select = BY_ERROR
+
+
+TestAgainstAModel: Any = AgainstAModel.TestCase
+TestPrioritizedAgainstAModel: Any = PrioritizedAgainstAModel.TestCase
+for machine in (TestAgainstAModel, TestPrioritizedAgainstAModel):
+    machine.settings = settings(max_examples=60, stateful_step_count=40)
+
+
+def filled(select: Select, windows: int = 50) -> tuple[Store, Model]:
+    """Return a store of streams filled differently, one of them with seams and overwritten."""
+    store = make_store(CAPACITY, windows, streams=STREAMS, select=select)
+    model = Model(CAPACITY, STREAMS)
+    players = [Player(0), Player(1, games=2), Player(2)]
+    for actor, length, broken in [
+        (0, 7, True), (1, 11, True), (2, 3, True),  # the last is too short for a window
+        (0, 12, True), (0, 9, False), (0, 8, True), (0, 3, True),
+    ]:  # fmt: skip
+        if broken:
+            players[actor].restart()
+        trajectory = players[actor].play(length)
+        store.add(trajectory)
+        model.add(trajectory, broken)
+    return store, model
+
+
+def assert_drawn_as(counts: dict[Any, int], chances: dict[Any, float]) -> None:
+    """Pearson's test: chi-square is below its mean plus four standard deviations."""
+    total = sum(counts.values())
+    assert counts.keys() <= chances.keys()
+    assert min(chances.values()) * total > 20
+    chi = sum((counts.get(k, 0) - total * p) ** 2 / (total * p) for k, p in chances.items())
+    degrees = len(chances) - 1
+    assert chi < degrees + 4 * np.sqrt(2 * degrees)
+
+
+def draw(store: Store, model: Model, batches: int) -> Counter[tuple[int, int]]:
+    """Return how often each window came in so many batches."""
+    counts: Counter[tuple[int, int]] = Counter()
+    for _ in range(batches):
+        batch = store.sample()
+        pairs = zip(batch.keys.tolist(), batch.generations.tolist(), strict=True)
+        counts.update(model.where(*pair) for pair in pairs)
+    return counts
+
+
+def test_uniform_draws_every_window_equally_often() -> None:
+    store, model = filled(Uniform())
+    allowed = model.beginnings()
+    assert len(allowed) == 31
+    counts = draw(store, model, 400)
+    assert_drawn_as(counts, dict.fromkeys(allowed, 1 / len(allowed)))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_prioritized_draws_windows_by_their_priorities(alpha: float) -> None:
+    store, model = filled(Prioritized(alpha=alpha, beta=1.0))
+    allowed = sorted(model.beginnings())
+    errors = np.random.default_rng(3).uniform(0.2, 4.0, len(allowed))
+    stream, position = np.array(allowed).T
+    store.update(
+        torch.from_numpy(stream * model.slots + position % model.slots),
+        torch.from_numpy(position // model.slots),
+        torch.from_numpy(errors),
+    )
+    powers = (errors + SMALL) ** alpha
+    counts = draw(store, model, 600)
+    assert_drawn_as(counts, dict(zip(allowed, powers / powers.sum(), strict=True)))
+
+
+def test_each_part_of_the_sum_has_one_draw() -> None:
+    store = make_store(60, windows=5, length=1, select=Prioritized(alpha=1.0))
+    store.add(Player().play(20))
+    errors = torch.ones(20, dtype=torch.float64)
+    store.update(torch.arange(20), torch.zeros(20, dtype=torch.int64), errors)
+    for _ in range(20):
+        assert (store.sample().keys // 4).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_new_windows_get_the_largest_priority_ever_seen() -> None:
+    store = make_store(60, length=1, select=Prioritized(alpha=1.0))
+    player = Player()
+    store.add(player.play(4))
+    assert store.offer().mass == 4.0
+    one = torch.tensor([1]), torch.tensor([0])
+    store.update(*one, torch.tensor([9.0]))
+    store.update(*one, torch.tensor([0.5]))
+    store.add(player.play(2))
+    assert store.offer().mass == pytest.approx(3 * 1.0 + 0.5 + 2 * 9.0, rel=1e-5)
+
+
+def test_priorities_that_are_no_numbers_are_refused() -> None:
+    store = make_store(60, length=1, select=BY_ERROR)
+    store.add(Player().play(4))
+    for bad in (float("nan"), float("inf"), -1.0):
+        with pytest.raises(ValueError, match="must be finite and at least 0"):
+            store.update(torch.tensor([1]), torch.tensor([0]), torch.tensor([bad]))
+    assert store.offer().mass == 4.0
+
+
+def test_a_stale_key_changes_nothing() -> None:
+    store = make_store(30, length=1, select=Prioritized(alpha=1.0))
+    player = Player()
+    store.add(player.play(30))
+    keys, generations = torch.arange(30), torch.zeros(30, dtype=torch.int64)
+    store.add(player.play(10))  # steps 0 to 9 are gone; 3 of their places are not yet used again
+    store.update(keys, generations, torch.full((30,), 5.0))
+    assert store.offer().mass == pytest.approx(20 * 5.0 + 10 * 1.0, rel=1e-5)
+
+
+def test_where_play_goes_on_nothing_is_left_out_and_frames_are_stored_once() -> None:
+    store, player = make_store(100, length=6), Player()
+    trajectories = [player.play(5) for _ in range(4)]
+    for trajectory in trajectories:
+        store.add(trajectory)
+    assert store.depth == 20
+    assert store.offer().mass == 20 - 6 + 1  # windows begin anywhere, across trajectories too
+    shown = np.concatenate(
+        [trajectories[0].frames[0], *(t.frames[0, STACK:] for t in trajectories[1:])]
+    )
+    batch = store.sample()
+    for key, frames in zip(batch.keys.tolist(), batch.frames, strict=True):
+        np.testing.assert_array_equal(frames, shown[key : key + 6 + STACK])
+
+
+@pytest.mark.parametrize("why", ["another round", "other ages", "other frames"])
+def test_where_play_does_not_go_on_no_window_crosses(why: str) -> None:
+    store, player = make_store(100), Player(ends=0.0)
+    store.add(player.play(10))
+    following = player.play(10)
+    if why == "another round":
+        following = following._replace(round=7)
+    elif why == "other ages":
+        following.ages[:] += 1
+    else:
+        following.frames[0, STACK - 1, 0, 0] ^= 1
+    store.add(following)
+    assert store.depth == 20
+    assert store.offer().mass == 2 * (10 - LENGTH + 1)
+    keys = torch.cat([store.sample().keys for _ in range(40)])
+    assert set(keys.tolist()) == {*range(7), *range(10 + STACK, 17 + STACK)}
+
+
+def test_the_last_step_before_a_seam_keeps_what_followed_it() -> None:
+    store, player = make_store(100, length=1), Player(ends=0.0)
+    first = player.play(5)
+    store.add(first)
+    player.restart()
+    store.add(player.play(5))
+    batches = [store.sample() for _ in range(20)]
+    last = [(b, n) for b in batches for n, key in enumerate(b.keys.tolist()) if key == 4]
+    assert len(last) > 5
+    for batch, n in last:
+        np.testing.assert_array_equal(batch.frames[n], first.frames[0, 4:])
+        assert batch.ages[n].tolist() == [4, 5]
+        assert batch.counted[n].tolist() == first.counted[0, 4:].tolist()
+
+
+@pytest.mark.parametrize("end", ["terminated", "truncated", "neither: the next game begins"])
+def test_steps_after_the_first_end_in_a_window_do_not_count(end: str) -> None:
+    store, player = make_store(100, length=6, windows=1), Player(ends=0.0)
+    trajectory = player.play(6)
+    trajectory.counted[:] = True
+    trajectory.ages[0, 3:] = [0, 1, 2, 3]
+    if end in ("terminated", "truncated"):
+        getattr(trajectory, end)[0, 2] = True
+    if end == "truncated":
+        trajectory.counted[0, 2] = False
+    store.add(trajectory)
+    batch = store.sample()
+    assert batch.counted.tolist() == [[True, True, end != "truncated", False, False, False]]
+    assert batch.ages.tolist() == [[0, 1, 2, 0, 1, 2, 3]]
+
+
+def test_a_lost_life_ends_what_counts_though_the_game_goes_on() -> None:
+    store, player = make_store(100, length=4, windows=1), Player(ends=0.0)
+    trajectory = player.play(4)
+    trajectory.counted[:] = True
+    trajectory.terminated[0, 1] = True
+    store.add(trajectory)
+    batch = store.sample()
+    assert batch.counted.tolist() == [[True, True, False, False]]
+    assert batch.ages.tolist() == [[0, 1, 2, 3, 4]]
+
+
+def test_a_batch_is_the_learners_own() -> None:
+    store, player = make_store(30, length=1), Player()
+    store.add(player.play(30))
+    batch = store.sample()
+    kept = [tensor.clone() for tensor in batch]
+    store.add(player.play(30))
+    for tensor, copy in zip(batch, kept, strict=True):
+        assert torch.equal(tensor, copy)
+        tensor.zero_()
+    assert int(store.sample().frames.max()) > 0
+
+
+def test_the_same_seed_draws_the_same_and_stores_differ() -> None:
+    drawn = []
+    for seed, index in [(1, 0), (1, 0), (1, 1), (2, 0)]:
+        store = make_store(300, windows=20, seed=seed, index=index)
+        store.add(Player().play(200))
+        drawn.append(store.sample().keys.tolist())
+    assert drawn[0] == drawn[1]
+    assert len({tuple(keys) for keys in drawn}) == 3
+
+
+def test_actors_wait_for_learners_and_learners_for_actors() -> None:
+    limiter = SamplesPerInsert(2.0, minimum=10, tolerance=20, trajectory=10, batch=8)
+    store, player = make_store(100, limiter=limiter), Player()
+    seen = []
+    for _ in range(4):
+        for what in (store.room, store.room, store.sample, store.sample):
+            try:
+                what()
+            except Deadline as error:
+                seen.append(str(error).partition(":")[0])
+            else:
+                seen.append(what.__name__)
+                if what == store.room:
+                    store.add(player.play(10))
+    full, empty = "no room for 0 s", "no batch for 0 s"
+    assert seen == [
+        "room", "room", "sample", "sample",  # surplus 0, 20, 12, 4
+        full, full, "sample", "sample",  # -4, -12
+        "room", full, "sample", "sample",  # 8, 0, -8
+        "room", full, "sample", "sample",  # 12, 4, -4
+    ]  # fmt: skip
+    assert empty not in seen
+
+
+def test_actors_go_on_while_there_is_no_window_whatever_is_due() -> None:
+    """Trajectories that never follow on each other and are shorter than a window."""
+    limiter = SamplesPerInsert(1.0, minimum=2, tolerance=8, trajectory=2, batch=8)
+    store, player = make_store(100, limiter=limiter), Player()
+    for _ in range(30):
+        store.room()
+        store.add(player.play(2))
+        player.restart()
+    with pytest.raises(Deadline, match="60 steps added"):
+        store.sample()
+    store.add(player.play(4))
+    store.sample()
+    with pytest.raises(Deadline):
+        store.room()
+
+
+def test_after_close_all_calls_end() -> None:
+    store, player = make_store(100), Player()
+    store.add(player.play(9))
+    store.close()
+    for call in (store.room, store.sample, lambda: store.add(player.play(9))):
+        with pytest.raises(Closed):
+            call()
+
+
+def test_what_does_not_fit_is_refused_in_a_line() -> None:
+    for capacity, streams, length, line in [
+        (79, 4, 4, "--capacity 79 leaves 19 steps for each of 4 games, fewer than 20; raise it to "
+         "at least 80"),
+        (99, 1, 100, "--capacity 99 leaves 99 steps for each of 1 games, fewer than 100; raise it "
+         "to at least 100"),
+    ]:  # fmt: skip
+        with pytest.raises(GeladaError) as error:
+            make_store(capacity, streams=streams, length=length)
+        assert str(error.value) == line
+        with pytest.raises(GeladaError):
+            bytes_needed(capacity, streams, length, STACK, SHAPE, prioritized=False)
+    with pytest.raises(GeladaError, match="waits for 101 steps, and the store keeps 100; lower"):
+        make_store(100, limiter=MinimumSize(101))
+    store = make_store(100, streams=2)
+    with pytest.raises(GeladaError, match="of 51 steps does not fit a store that keeps 50 steps"):
+        store.add(Player().play(51))
+    with pytest.raises(GeladaError, match="game 2 of actor 0 is one more than the 2 games"):
+        store.add(Player(games=3).play(5))
+    with pytest.raises(ValueError, match=r"a store takes \[B, 8, 2, 3\]"):
+        store.add(Player().play(5)._replace(frames=np.zeros((1, 8, 2, 2), dtype=np.uint8)))
+
+
+@pytest.mark.parametrize("select", [Uniform(), Prioritized()])
+@pytest.mark.parametrize(
+    ("capacity", "streams"), [(200_000, 16), (200_000, 1), (50_000, 1800), (1_000_000, 8)]
+)
+def test_bytes_and_frames_of_a_step_at_capacity(
+    select: Select, capacity: int, streams: int
+) -> None:
+    """84 x 84 grey, stacks of 4; no memory is touched here."""
+    shape = capacity, streams, 4, 4, (84, 84)
+    needed = bytes_needed(*shape, isinstance(select, Prioritized))
+    kept = capacity // streams * streams
+    assert needed / kept <= 8_200
+    if capacity < 1_000_000:
+        capacity, streams, length, stack, frame = shape
+        store = Store(capacity, 32, length, streams, stack, frame, select, MinimumSize(1))
+        assert store.nbytes == needed
+        assert len(store._rings.frames) / kept <= 1.15

@@ -1,0 +1,179 @@
+"""A saved store goes on as if nothing had been; a save is whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from gelada.core.errors import CannotWrite, GeladaError
+from gelada.roles.replay.buffer import Store
+from gelada.roles.replay.rate_limiter import SamplesPerInsert
+from gelada.roles.replay.sampling import Prioritized, Select, Uniform
+from streams import BY_ERROR, STACK, Player, make_store
+
+
+def store_of(select: Select, seed: int = 1, windows: int = 8) -> Store:
+    limiter = SamplesPerInsert(0.5, minimum=20, tolerance=40, trajectory=40, batch=8)
+    return make_store(120, windows, streams=4, select=select, limiter=limiter, seed=seed)
+
+
+def players() -> list[Player]:
+    return [Player(0, games=2), Player(1, games=2)]
+
+
+def go_on(stores: list[Store], actors: list[Player], rounds: int) -> list[list[torch.Tensor]]:
+    """Do the same with all stores; return all that was sampled, of each store."""
+    sampled: list[list[torch.Tensor]] = [[] for _ in stores]
+    for number in range(rounds):
+        if number % 5 == 4:
+            actors[0].restart()
+        trajectory = actors[number % 2].play(7)
+        for store, out in zip(stores, sampled, strict=True):
+            store.add(trajectory)
+            if store.offer().ready:
+                batch = store.sample()
+                store.update(batch.keys, batch.generations, batch.rewards.abs().sum(dim=1))
+                out += batch
+    return sampled
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("rounds", [0, 3, 25])
+@pytest.mark.parametrize("select", [Uniform(), BY_ERROR])
+def test_after_loading_everything_goes_on_alike(
+    tmp_path: Path, select: Select, rounds: int
+) -> None:
+    first, actors = store_of(select), players()
+    go_on([first], actors, rounds)
+    first.add(actors[0].play(3))  # fresh steps, and a write head in the middle of a ring
+    assert first.save(tmp_path) == tmp_path / "store.safetensors"
+    second = store_of(select, seed=99)
+    go_on([second], players(), 2)  # what it held is forgotten
+    second.load(tmp_path)
+    assert first.offer() == second.offer()
+    assert first.depth == second.depth
+    one, two = go_on([first, second], actors, 30)
+    assert len(one) == len(two) > 60
+    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    for store, name in [(first, "a"), (second, "b")]:
+        store.save(tmp_path / name)
+    assert (tmp_path / "a/store.safetensors").read_bytes() == (
+        tmp_path / "b/store.safetensors"
+    ).read_bytes()
+
+
+def test_only_what_was_written_is_saved_and_any_reader_can_open_it(tmp_path: Path) -> None:
+    store, player = store_of(BY_ERROR), Player()
+    trajectory = player.play(7)
+    store.add(trajectory)
+    arrays = load_file(store.save(tmp_path))
+    fields = ["actions", "ages", "counted", "frames", "generations", "log_probs", "rewards"]
+    fields += ["terminated", "truncated", "versions", "weights"]
+    assert sorted(arrays) == [f"0/{name}" for name in fields]
+    assert arrays["0/actions"].tolist()[:7] == trajectory.actions[0].tolist()
+    assert arrays["0/frames"].tolist() == trajectory.frames[0].reshape(7 + STACK, -1).tolist()
+    assert arrays["0/weights"].tolist() == [1.0] * 4 + [0.0] * 6
+    assert arrays["0/generations"].tolist() == [0] * 7 + [-1] * 3
+
+
+@contextmanager
+def disk_of(size: int) -> Iterator[None]:
+    """Let no file grow beyond so many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_is_one_line_and_the_older_save_stays(tmp_path: Path) -> None:
+    store, actors = store_of(BY_ERROR), players()
+    go_on([store], actors, 6)
+    before = store.save(tmp_path).read_bytes()
+    go_on([store], actors, 6)
+    for size in (0, 100, len(before) // 2):
+        with disk_of(size), pytest.raises(CannotWrite) as error:
+            store.save(tmp_path)
+        assert str(error.value) == (
+            f"the store cannot be saved to {tmp_path}: File too large; it takes 0.0 GiB; what "
+            "was saved before is kept"
+        )
+        assert files(tmp_path) == ["store.safetensors"]
+        assert (tmp_path / "store.safetensors").read_bytes() == before
+    store_of(BY_ERROR).load(tmp_path)
+
+
+def test_nothing_is_renamed_before_it_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_of(Uniform())
+    store.add(Player().play(7))
+    events = []
+    real = os.fsync
+
+    def fsync(number: int) -> None:
+        events.append((os.readlink(f"/proc/self/fd/{number}"), files(tmp_path)))
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    store.save(tmp_path)
+    assert events == [
+        (str(tmp_path / ".store.safetensors.tmp"), [".store.safetensors.tmp"]),
+        (str(tmp_path), ["store.safetensors"]),
+    ]
+
+
+def test_a_damaged_file_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    store, actors = store_of(BY_ERROR), players()
+    go_on([store], actors, 6)
+    path = store.save(tmp_path)
+    good = path.read_bytes()
+    header = int.from_bytes(good[:8], "little")
+    other = store_of(BY_ERROR)
+    other.add(Player().play(9))
+    offer = other.offer()
+    spots = [
+        3,
+        7,
+        20,
+        header // 2,
+        header + 7,
+        header + 8,
+        (header + len(good)) // 2,
+        len(good) - 1,
+    ]
+    for spot in spots:
+        path.write_bytes(good[:spot] + bytes([good[spot] ^ 1]) + good[spot + 1 :])
+        with pytest.raises(GeladaError, match=r"cannot be read|damaged"):
+            other.load(tmp_path)
+    for length in (0, 7, header, len(good) - 1):
+        path.write_bytes(good[:length])
+        with pytest.raises(GeladaError, match=r"cannot be read|damaged"):
+            other.load(tmp_path)
+    with pytest.raises(GeladaError, match=f"no saved store in {tmp_path}/elsewhere"):
+        other.load(tmp_path / "elsewhere")
+    assert other.offer() == offer
+    path.write_bytes(good)
+    other.load(tmp_path)
+    assert other.offer() == store.offer()
+
+
+def test_a_store_of_other_settings_is_refused_by_both_numbers(tmp_path: Path) -> None:
+    store_of(Uniform()).save(tmp_path)
+    with pytest.raises(GeladaError, match="has steps per game 30, this run 50; resume with"):
+        make_store(200, streams=4).load(tmp_path)
+    with pytest.raises(GeladaError, match="has window 4, this run 5; resume with"):
+        make_store(120, streams=4, length=5).load(tmp_path)
+    with pytest.raises(GeladaError, match=r"has selection Uniform\(\), this run Prioritized\("):
+        make_store(120, streams=4, select=Prioritized()).load(tmp_path)

@@ -1,0 +1,292 @@
+"""Replay: order, each once, drops, waiting; against a plain list."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from conftest import random_trajectory
+from gelada.core.errors import Closed, Deadline
+from gelada.core.types import Batch, Trajectory, Version
+from gelada.roles.replay.queue import Fifo, FifoWindows, Replay, Rounds, as_batch
+
+PLAYED = (
+    "frames",
+    "ages",
+    "actions",
+    "rewards",
+    "terminated",
+    "truncated",
+    "counted",
+    "log_probs",
+    "state",
+)
+
+
+def marked(number: int, actor: int = 0, round: int = 0) -> Trajectory:
+    """Return a trajectory of one game and one step, told by its version's number."""
+    rng = np.random.default_rng(number)
+    return random_trajectory(
+        rng, actor, round, games=1, length=1, stack=1, frame_shape=(1, 1), number=number
+    )
+
+
+def numbers(batch: Batch) -> list[int]:
+    out: list[int] = batch.versions.tolist()
+    return out
+
+
+def test_first_in_first_out_and_each_once() -> None:
+    replay = Replay(Fifo(3), capacity=100, patience=0)
+    for number in range(11):
+        replay.add(marked(number))
+    batches = [replay.sample() for _ in range(3)]
+    assert [numbers(b) for b in batches] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    assert torch.cat([b.keys for b in batches]).tolist() == list(range(9))
+    with pytest.raises(Deadline, match="no batch for 0 s: the actors send nothing"):
+        replay.sample()
+    replay.add(marked(11))
+    assert numbers(replay.sample()) == [9, 10, 11]
+
+
+def test_over_capacity_the_oldest_goes_and_is_counted() -> None:
+    replay = Replay(Fifo(2), capacity=4, patience=0)
+    for number in range(7):
+        replay.add(marked(number))
+    assert replay.dropped == 3
+    assert numbers(replay.sample()) == [3, 4]
+    assert numbers(replay.sample()) == [5, 6]
+
+
+class AgainstAList(RuleBasedStateMachine):
+    """Replay with fifo selection does what a list with a limit does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replay = Replay(Fifo(2), capacity=5, patience=0)
+        self.model: list[int] = []
+        self.added = self.dropped = self.taken = 0
+        self.closed = False
+
+    @rule()
+    def add(self) -> None:
+        if self.closed:
+            with pytest.raises(Closed):
+                self.replay.add(marked(self.added))
+            return
+        self.replay.add(marked(self.added))
+        self.model.append(self.added)
+        self.added += 1
+        if len(self.model) > 5:
+            self.model.pop(0)
+            self.dropped += 1
+
+    @rule()
+    def sample(self) -> None:
+        if self.closed:
+            with pytest.raises(Closed):
+                self.replay.sample()
+        elif len(self.model) < 2:
+            with pytest.raises(Deadline):
+                self.replay.sample()
+        else:
+            batch = self.replay.sample()
+            assert numbers(batch) == self.model[:2]
+            assert batch.keys.tolist() == [self.taken, self.taken + 1]
+            self.model = self.model[2:]
+            self.taken += 2
+
+    @precondition(lambda self: self.added > 6)
+    @rule()
+    def close(self) -> None:
+        self.replay.close()
+        self.closed = True
+
+    @invariant()
+    def drops_are_counted(self) -> None:
+        assert self.replay.dropped == self.dropped
+
+
+TestAgainstAList: Any = AgainstAList.TestCase
+
+
+@given(actors=st.integers(1, 4), rounds=st.integers(1, 4), data=st.data())
+def test_rounds_come_by_actor_whatever_the_order_of_arrival(
+    actors: int, rounds: int, data: st.DataObject
+) -> None:
+    sent = [marked(100 * r + a, actor=a, round=r) for r in range(rounds) for a in range(actors)]
+    replay = Replay(Rounds(actors), capacity=len(sent), patience=0)
+    arrived: set[tuple[int, int]] = set()
+    taken: list[list[int]] = []
+    for trajectory in data.draw(st.permutations(sent)):
+        replay.add(trajectory)
+        arrived.add((trajectory.round, trajectory.actor))
+        while all((len(taken), a) in arrived for a in range(actors)):
+            taken.append(numbers(replay.sample()))
+        with pytest.raises(Deadline):
+            replay.sample()
+    assert taken == [[100 * r + a for a in range(actors)] for r in range(rounds)]
+
+
+def test_rounds_leaves_other_trajectories_where_they_are() -> None:
+    stored = deque(marked(n, actor=a, round=r) for n, (a, r) in enumerate([(1, 0), (0, 1), (0, 0)]))
+    taken = Rounds(2).take(stored)
+    assert taken is not None
+    assert [t.version.number for t in taken] == [2, 0]
+    assert [t.version.number for t in stored] == [1]
+
+
+def test_rounds_of_a_bundle_are_those_of_its_own_actors() -> None:
+    replay = Replay(Rounds(2, first=4), capacity=9, patience=0)
+    for number, (actor, round) in enumerate([(5, 0), (4, 1), (3, 0), (4, 0), (5, 1)]):
+        replay.add(marked(number, actor, round))
+    with pytest.raises(Deadline):
+        replay.sample()  # actor 3 is another bundle's, and its trajectory should not be here
+    replay = Replay(Rounds(2, first=4), capacity=9, patience=0)
+    for number, (actor, round) in enumerate([(5, 0), (4, 1), (4, 0), (5, 1)]):
+        replay.add(marked(number, actor, round))
+    assert [numbers(replay.sample()) for _ in range(2)] == [[2, 0], [1, 3]]
+
+
+def test_windows_are_cut_without_copies_and_keep_their_version() -> None:
+    trajectory = random_trajectory(np.random.default_rng(0), games=8, number=6)
+    stored = deque([trajectory])
+    taken = FifoWindows(3).take(stored)
+    assert taken is not None
+    assert [len(t.actions) for t in (*taken, *stored)] == [3, 5]
+    for part in (*taken, *stored):
+        assert part.version == Version(0, 6)
+        assert np.shares_memory(part.frames, trajectory.frames)
+
+
+def test_room_is_the_capacity_unless_it_is_given() -> None:
+    for full, allowed in [(None, 4), (2, 2)]:
+        replay = Replay(Fifo(1), capacity=4, patience=0, full=full)
+        for number in range(allowed):
+            replay.room()
+            replay.add(marked(number))
+        with pytest.raises(Deadline):
+            replay.room()
+        replay.sample()
+        replay.room()
+        assert replay.dropped == 0
+
+
+def test_who_waits_for_room_is_woken_by_a_sample_and_by_close() -> None:
+    replay = Replay(Fifo(1), capacity=9, patience=60, full=1)
+    out: list[Any] = []
+
+    def play() -> None:
+        try:
+            for number in range(3):
+                replay.room()
+                replay.add(marked(number))
+                out.append(number)
+        except Closed:
+            out.append(Closed)
+
+    thread = threading.Thread(target=play)
+    thread.start()
+    assert numbers(replay.sample()) == [0]
+    assert numbers(replay.sample()) == [1]
+    assert numbers(replay.sample()) == [2]
+    thread.join(60)
+    assert out == [0, 1, 2]
+    replay.add(marked(3))
+    thread = threading.Thread(target=play)
+    thread.start()
+    replay.close()
+    thread.join(60)
+    assert out == [0, 1, 2, Closed]
+    with pytest.raises(Closed):
+        replay.room()
+
+
+def in_a_thread(replay: Replay) -> tuple[threading.Thread, list[Any]]:
+    """Start a thread that samples once; its batch or exception goes into the list."""
+    out: list[Any] = []
+
+    def run() -> None:
+        try:
+            out.append(numbers(replay.sample()))
+        except (Closed, Deadline) as error:
+            out.append(type(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, out
+
+
+def test_a_waiting_sample_is_woken_by_the_add_that_completes_its_batch() -> None:
+    replay = Replay(Fifo(2), capacity=9, patience=60)
+    thread, out = in_a_thread(replay)
+    replay.add(marked(1))
+    thread.join(0.05)
+    assert thread.is_alive()
+    assert out == []
+    replay.add(marked(2))
+    thread.join(60)
+    assert out == [[1, 2]]
+
+
+def test_a_waiting_sample_is_woken_by_close() -> None:
+    replay = Replay(Fifo(2), capacity=9, patience=60)
+    replay.add(marked(1))
+    thread, out = in_a_thread(replay)
+    replay.close()
+    thread.join(60)
+    assert out == [Closed]
+    with pytest.raises(Closed):
+        replay.add(marked(2))
+
+
+def test_a_waiting_sample_gives_up_after_its_patience() -> None:
+    thread, out = in_a_thread(Replay(Fifo(1), capacity=9, patience=0.01))
+    thread.join(60)
+    assert out == [Deadline]
+
+
+def test_samplers_share_the_stream_without_loss_or_doubles() -> None:
+    replay = Replay(Fifo(2), capacity=100, patience=60)
+    threads = [in_a_thread(replay) for _ in range(8)]
+    for number in range(16):
+        replay.add(marked(number))
+    for thread, _ in threads:
+        thread.join(60)
+    pairs = sorted(out[0] for _, out in threads)
+    assert pairs == [[n, n + 1] for n in range(0, 16, 2)]
+
+
+def test_every_field_of_a_batch_is_aligned() -> None:
+    rng = np.random.default_rng(1)
+    sent = [random_trajectory(rng, a, games=a + 1, length=4, number=7 - a) for a in range(3)]
+    batch = as_batch(sent, first_key=5)
+    window = 0
+    for i, trajectory in enumerate(sent):
+        for game in range(i + 1):
+            for name in PLAYED:
+                want = getattr(trajectory, name)[game]
+                found = getattr(batch, name)[window]
+                assert found.numpy().dtype == want.dtype, name
+                np.testing.assert_array_equal(found, want, err_msg=name)
+            assert batch.versions[window] == 7 - i
+            assert batch.keys[window] == 5 + window
+            assert batch.generations[window] == 0
+            assert batch.weights[window] == 1.0
+            window += 1
+    assert batch.fresh == sum(t.actions.size for t in sent) == 4 * window
+    assert all(len(tensor) == window for tensor in batch[:-1])
+
+
+def test_a_batch_of_one_trajectory_copies_nothing() -> None:
+    trajectory = random_trajectory(np.random.default_rng(2))
+    batch = as_batch([trajectory])
+    assert np.shares_memory(batch.frames.numpy(), trajectory.frames)

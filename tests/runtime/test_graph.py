@@ -1,0 +1,121 @@
+"""A plan: handles, the order of building, and what can be read without starting anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import bundled_catch, catch, short_pong
+from gelada.runtime.graph import Handle, Plan
+from gelada.training.presets import Experiment
+from gelada.training.start import begin
+from gelada.training.topology import draw
+
+BUNDLES = ("tracker", "server-0", "bundle-0", "bundle-2")
+
+
+class Part:
+    made: list[str] = []  # noqa: RUF012  # a log
+
+    def __init__(self, name: str, *others: Any, **more: Any) -> None:
+        self.name, self.others, self.more = name, others, more
+        Part.made.append(name)
+
+    def close(self) -> None: ...
+
+
+class Worker(Part):
+    def step(self) -> None: ...
+
+
+def test_handles_become_the_objects_themselves() -> None:
+    plan = Plan()
+    a = plan.add("a", "main", Part, "a")
+    b = plan.add("b", "main", Part, "b", a)
+    plan.add("c", "main", Worker, "c", [a, b], (b, 7), more={"as it is": a})
+    Part.made.clear()
+    built = plan.build()
+    assert Part.made == ["a", "b", "c"]
+    assert built["b"].others == (built["a"],)
+    assert built["c"].others == ([built["a"], built["b"]], (built["b"], 7))
+    assert built["c"].more == {
+        "more": {"as it is": Handle("a")}
+    }  # inside a dict nothing is looked for
+
+
+def test_drawing_builds_nothing() -> None:
+    Part.made.clear()
+    plan = Plan()
+    plan.add("a", "main", Part, "a")
+    assert Part.made == []
+    assert [(n.name, n.kind, n.bundle, n.active) for n in plan.nodes] == [
+        ("a", "Part", "main", False)
+    ]
+
+
+def test_a_plan_can_be_built_twice() -> None:
+    plan = Plan()
+    plan.add("b", "main", Part, "b", plan.add("a", "main", Part, "a"))
+    one, two = plan.build(), plan.build()
+    assert one["a"] is not two["a"]
+    assert two["b"].others == (two["a"],)
+
+
+def test_two_roles_cannot_have_one_name() -> None:
+    plan = Plan()
+    plan.add("a", "main", Part, "a")
+    with pytest.raises(ValueError, match="two roles named 'a'"):
+        plan.add("a", "main", Worker, "a")
+
+
+@pytest.mark.parametrize(
+    "experiment", [catch(1000), short_pong(1, servers=3)], ids=["catch", "pong"]
+)
+def test_the_circle_is_drawn_with_the_shapes_counts(experiment: Experiment) -> None:
+    shape = experiment.shape
+    plan = draw(experiment, begin(experiment), None)
+    assert plan.counts() == {
+        "Actor": shape.actors,
+        "Learner": 1,
+        "ParameterServer": shape.servers,
+        "Replay": 1,
+        "Tracker": 1,
+    }
+    active = [node.name for node in plan.nodes if node.active]
+    assert active == [*(f"actor-{i}" for i in range(shape.actors)), "learner-0"]
+    of_actors = {f"actor-{i}" for i in range(shape.actors)}
+    assert {node.bundle for node in plan.nodes} == {"main", "tracker"} | of_actors
+
+
+@pytest.mark.parametrize(("bundles", "actors", "servers"), [(1, 2, 1), (3, 2, 4)])
+def test_bundles_are_drawn_around_their_servers(bundles: int, actors: int, servers: int) -> None:
+    experiment = bundled_catch(1, bundles=bundles, actors=actors, servers=servers)
+    plan = draw(experiment, begin(experiment), None)
+    assert plan.counts() == {
+        "Actor": bundles * actors,
+        "Learner": bundles,
+        "ParameterServer": servers,
+        "Replay": bundles,
+        "Snapshots": bundles,
+        "Tracker": 1,
+    }
+    of = {bundle: [n.name for n in plan.nodes if n.bundle == bundle] for bundle in BUNDLES}
+    assert of["tracker"] == ["tracker"]
+    assert of["server-0"] == ["server-0"]
+    last = bundles - 1
+    names = [f"actor-{i}" for i in range(last * actors, bundles * actors)]
+    assert of[f"bundle-{last}"] == [f"replay-{last}", f"mirror-{last}", *names, f"learner-{last}"]
+
+
+def test_servers_of_bundles_own_copies_of_their_slices() -> None:
+    experiment = bundled_catch(1, bundles=2, servers=3)
+    roles = draw(experiment, begin(experiment), None).build()
+    learners = [roles[f"learner-{i}"]._flat for i in range(2)]
+    servers = [roles[f"server-{i}"] for i in range(3)]
+    vectors = [*(s._values for s in servers), *(flat.values for flat in learners)]
+    assert len({v.untyped_storage().data_ptr() for v in vectors}) == 5
+    whole = torch.cat([s.pull().values for s in servers])
+    for flat in learners:
+        assert torch.equal(flat.values, whole)  # all begin alike

@@ -1,0 +1,227 @@
+"""Cells: a run cut into parts that call one another, here without any network between them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from conftest import bundled_catch, catch
+from gelada.core.errors import Closed, GeladaError, RoleFailed
+from gelada.runtime.graph import Plan
+from gelada.runtime.groups import Cluster, check_cluster, parts_of
+from gelada.runtime.host import Call, Cell, Remote
+from gelada.runtime.inline import Inline
+from gelada.runtime.threads import Threads
+from gelada.training.presets import Experiment
+from gelada.training.start import begin
+from gelada.training.topology import draw
+from outcomes import Outcome, assert_same, outcome, run_to_the_end
+
+
+def dial(cell: Cell) -> Call:
+    return cell.call
+
+
+def cells(experiment: Experiment, per_process: int = 1) -> Outcome:
+    """Run an experiment in cells of this process; return what is left of it."""
+    start = begin(experiment)
+    drawn = partial(draw, experiment, start, None, patience=60.0, spread=True)
+    parts = parts_of(drawn(), per_process)
+    there = {part.name: Cell(dial) for part in parts}
+    where = {role: there[part.name] for part in parts for role in part.roles}
+    for part in parts:
+        there[part.name].begin(0, drawn, part.roles, where, 60.0)
+    until = time.monotonic() + 120
+    while not any(state.finished for cell in there.values() for state in cell.beat().roles):
+        assert time.monotonic() < until
+        assert not any(cell.beat().failure for cell in there.values())
+        time.sleep(0.02)
+    for cell in there.values():
+        assert cell.stop(30.0) == []
+    return outcome({name: role_of(cell, name) for name, cell in where.items()})
+
+
+def role_of(cell: Cell, name: str) -> Any:
+    assert cell._threads is not None
+    return cell._threads.roles[name]
+
+
+def inline(experiment: Experiment) -> Outcome:
+    """Run it inline with games that the actors make themselves, as in cells."""
+    place = Inline(draw(experiment, begin(experiment), None, patience=0.0))
+    place.run()
+    return outcome(place.roles)
+
+
+def threads(experiment: Experiment) -> Outcome:
+    plan = draw(experiment, begin(experiment), None, patience=60.0)
+    return run_to_the_end(Threads(plan.build()))
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [bundled_catch(20), bundled_catch(12, bundles=3, servers=3), catch(6000, deterministic=True)],
+    ids=["bundles", "three bundles", "centred"],
+)
+def test_a_run_in_cells_is_the_same_run(experiment: Experiment) -> None:
+    expected = inline(experiment)
+    assert_same(threads(experiment), expected)
+    assert_same(cells(experiment), expected)
+
+
+def test_bundles_may_share_a_cell() -> None:
+    experiment = bundled_catch(10, bundles=3)
+    assert_same(cells(experiment, per_process=2), inline(experiment))
+
+
+def test_roles_are_grouped_by_what_they_are() -> None:
+    experiment = bundled_catch(1, bundles=5, servers=2)
+    plan = draw(experiment, begin(experiment), None)
+    parts = parts_of(plan, 2)
+    assert [(part.name, part.kind, part.learns) for part in parts] == [
+        ("tracker", "tracker", False),
+        ("server-0", "server", False),
+        ("server-1", "server", False),
+        ("bundle-0 to 1", "worker", True),
+        ("bundle-2 to 3", "worker", True),
+        ("bundle-4", "worker", True),
+    ]
+    assert sorted(role for part in parts for role in part.roles) == sorted(
+        node.name for node in plan.nodes
+    )
+    experiment = catch(1000)
+    parts = parts_of(draw(experiment, begin(experiment), None), 1)
+    assert [(part.name, part.kind, part.learns) for part in parts] == [
+        ("tracker", "tracker", False),
+        ("main", "learner", True),
+        ("actor-0", "worker", False),
+        ("actor-1", "worker", False),
+    ]
+
+
+class Shop:
+    """Passive: answers, raises, and says when it was closed."""
+
+    def __init__(self, stock: int) -> None:
+        self.stock = stock
+
+    def sell(self, count: int = 1) -> int:
+        self.stock -= count
+        return self.stock
+
+    def lose(self) -> None:
+        raise ZeroDivisionError("nobody knows where it went")
+
+    def refuse(self) -> None:
+        raise GeladaError("not today")
+
+    def close(self) -> None:
+        pass
+
+
+def shops(stock: int) -> Callable[[], Plan]:
+    def drawn() -> Plan:
+        plan = Plan()
+        plan.add("shop", "main", Shop, stock)
+        return plan
+
+    return drawn
+
+
+def test_a_call_crosses_with_its_arguments_and_its_answer() -> None:
+    cell = Cell(dial)
+    cell.begin(3, shops(10), ["shop"], {}, 60.0)
+    shop: Any = Remote(dial(cell), 3, "shop")
+    assert [shop.sell(), shop.sell(count=4), shop.sell(2)] == [9, 5, 3]
+
+
+def test_what_a_role_refuses_arrives_as_it_was_said_and_a_mistake_names_the_role() -> None:
+    cell = Cell(dial)
+    cell.begin(0, shops(1), ["shop"], {}, 60.0)
+    shop: Any = Remote(dial(cell), 0, "shop")
+    with pytest.raises(GeladaError, match=r"^not today$"):
+        shop.refuse()
+    with pytest.raises(RoleFailed) as caught:
+        shop.lose()
+    assert str(caught.value) == (
+        "shop failed in lose: ZeroDivisionError: nobody knows where it went"
+    )
+    assert "in lose\n    raise ZeroDivisionError" in caught.value.details
+
+
+def test_a_call_of_an_earlier_epoch_is_refused_and_one_of_a_later_epoch_waits() -> None:
+    cell = Cell(dial)
+    cell.begin(1, shops(10), ["shop"], {}, 60.0)
+    old: Any = Remote(dial(cell), 0, "shop")
+    with pytest.raises(Closed):
+        old.sell()
+    new: Any = Remote(dial(cell), 2, "shop")
+    sold: list[int] = []
+    early = threading.Thread(target=lambda: sold.append(new.sell()))
+    early.start()
+    early.join(0.1)
+    assert sold == []
+    cell.begin(2, shops(50), ["shop"], {}, 60.0)
+    early.join(30)
+    assert sold == [49]
+    cell.begin(1, shops(10), ["shop"], {}, 60.0)  # came late: nothing is undone
+    assert new.sell() == 48
+
+
+class Worker:
+    """Active: fails at its third step."""
+
+    def __init__(self) -> None:
+        from gelada.core.timing import Clock
+
+        self.name, self.clock, self.finished = "worker", Clock(), False
+
+    def step(self) -> None:
+        self.clock.steps += 1
+        if self.clock.steps == 3:
+            raise KeyError("the key")
+
+
+def test_a_beat_tells_who_failed_and_has_the_traceback() -> None:
+    def drawn() -> Plan:
+        plan = Plan()
+        plan.add("worker", "main", Worker)
+        return plan
+
+    cell = Cell(dial)
+    cell.begin(0, drawn, ["worker"], {}, 60.0)
+    until = time.monotonic() + 30
+    while cell.beat().failure is None:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    beat = cell.beat()
+    assert str(beat.failure).startswith("worker failed at test_cell.py:")
+    assert "KeyError: 'the key'" in beat.details
+    (state,) = beat.roles
+    assert (state.name, state.steps, state.finished) == ("worker", 3, False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"per_process": 0}, "--per-process 0: must be at least 1"),
+        ({"cpus": -1.0}, "--cpus -1: must be at least 0"),
+        ({"silence": 0.5}, "--silence 0.5: must be at least 1"),
+        ({"silence": float("nan")}, "--silence nan: must be at least 1"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(GeladaError) as caught:
+        check_cluster(Cluster(**changes), wanted=True)
+    assert str(caught.value) == said
+
+
+def test_settings_of_a_cluster_need_a_cluster() -> None:
+    check_cluster(Cluster(), wanted=False)
+    with pytest.raises(GeladaError, match="add --on ray"):
+        check_cluster(Cluster(address="10.0.0.1:6379"), wanted=False)

@@ -1,0 +1,93 @@
+"""Who goes first: priorities of threads, as the kernel has them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from conftest import short_pong
+from gelada.core.timing import Clock
+from gelada.roles.actor import Actor
+from gelada.roles.learner import Learner
+from gelada.runtime.system import ACTORS, be_nicer
+from gelada.runtime.threads import Threads
+from gelada.training.start import open_games
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have no own priority")
+
+
+def niceness() -> int:
+    """Return that of the calling thread, from the kernel's own file."""
+    return niceness_of(threading.get_native_id())
+
+
+def niceness_of(thread: int) -> int:
+    text = Path(f"/proc/self/task/{thread}/stat").read_text(encoding="ascii")
+    return int(text.rsplit(")", 1)[1].split()[16])
+
+
+def threads() -> set[int]:
+    return {int(name) for name in os.listdir("/proc/self/task")}
+
+
+class Looking:
+    """Notes how nice its thread is."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.clock, self.finished = name, Clock(), False
+
+    def step(self) -> None:
+        self.seen, self.finished = niceness(), True
+
+
+class Nice(Looking):
+    niceness = ACTORS
+
+
+def test_a_role_is_as_nice_as_it_says_and_nobody_else_is() -> None:
+    before = niceness()
+    actor, learner = Nice("actor-0"), Looking("learner-0")
+    place = Threads({role.name: role for role in (actor, learner)})
+    place.start()
+    assert not place.stop()
+    assert (actor.seen, learner.seen) == (before + ACTORS, before)
+    assert niceness() == before
+
+
+def test_actors_let_learners_go_first() -> None:
+    assert Actor.niceness == ACTORS > 0
+    assert not hasattr(Learner, "niceness")
+
+
+def test_the_emulators_threads_are_nicer_and_the_caller_is_not() -> None:
+    before, known = niceness(), threads()
+    games = open_games(short_pong(1))
+    for one in games:
+        one.reset()
+    emulators = []
+    for thread in threads() - known:
+        # the thread that opened them may just be going
+        with suppress(FileNotFoundError, ProcessLookupError):
+            emulators.append(niceness_of(thread))
+    assert len(emulators) >= len(games) > 0
+    assert set(emulators) == {before + ACTORS}
+    assert niceness() == before
+
+
+def test_nobody_is_nicer_than_19() -> None:
+    seen: list[int] = []
+
+    def run() -> None:
+        for _ in range(5):
+            be_nicer(ACTORS)
+            seen.append(niceness())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen[-1] == 19

@@ -1,0 +1,78 @@
+"""The same runs on a real Ray on this machine: equal answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import psutil
+import pytest
+
+from conftest import bundled_catch, catch
+from gelada.runtime.groups import Cluster
+from gelada.runtime.inline import Inline
+from gelada.training.presets import Experiment
+from gelada.training.start import begin
+from gelada.training.topology import draw
+from outcomes import Outcome, assert_same, outcome
+from ray_runs import LONG
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_running() -> Iterator[None]:
+    """Every test ends with no process more than before."""
+    before = children()
+    yield
+    until = time.monotonic() + LONG
+    while left := children() - before:
+        assert time.monotonic() < until, left
+        time.sleep(0.1)
+
+
+def children() -> set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
+
+
+def run_on_ray(experiment: Experiment) -> Outcome:
+    from gelada.runtime.ray import prepare
+
+    prepare("")
+    from gelada.runtime.ray.runtime import Drawn, Ray
+    from gelada.runtime.ray.session import connected
+
+    def never(epoch: int) -> Drawn:
+        raise AssertionError("nothing should be lost")
+
+    cluster, lines, events = Cluster(cpus=0.2), list[str](), list[dict[str, Any]]()
+    first = begin(experiment)
+    plan = partial(draw, experiment, first, None, patience=60.0, spread=True)
+    with connected(cluster):
+        place = Ray(plan(), Drawn(0, plan), never, cluster, 60.0, lines.append, events.append)
+        try:
+            place.start()
+            until = time.monotonic() + LONG
+            while not place.wait(0.5):
+                place.check()
+                assert time.monotonic() < until
+            place.check()
+            assert place.stop() == []
+            result = outcome(place.roles)
+        finally:
+            place.close()
+    assert lines == []
+    assert events == []
+    return result
+
+
+@pytest.mark.parametrize(
+    "experiment", [bundled_catch(20), catch(3000, deterministic=True)], ids=["bundles", "centred"]
+)
+def test_a_run_on_ray_is_the_same_run_bit_for_bit(experiment: Experiment) -> None:
+    place = Inline(draw(experiment, begin(experiment), None, patience=0.0))
+    place.run()
+    expected = outcome(place.roles)._replace(aux={})  # the learner's own stays where it lives
+    assert_same(run_on_ray(experiment), expected)

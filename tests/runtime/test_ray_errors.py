@@ -1,0 +1,275 @@
+"""A Ray cluster that is there already and has other users, and what can be wrong: a line each."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gelada.core.errors import GeladaError
+from gelada.runtime.groups import Cluster, Part
+from gelada.runtime.host import About, versions
+from launching import gelada
+from ray_runs import Head, Run, head, train
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def there() -> Iterator[Head]:
+    with head(cpus=3) as started:
+        yield started
+
+
+def refused(run: Run) -> str:
+    """The run ends with exit code 2, one line and nothing on stdout; return the line."""
+    code, out, log = run.end()
+    assert (code, out) == (2, "")
+    opening, line = log.splitlines()
+    assert opening.startswith("learning catch into ")
+    assert line.startswith("gelada: ")
+    assert list(run.path.iterdir()) == []  # the same folder will do for the next try
+    return line.removeprefix("gelada: ")
+
+
+def test_two_runs_on_one_cluster_do_not_disturb_each_other(tmp_path: Path, there: Head) -> None:
+    words = ("--address", there.address)
+    short = train(tmp_path / "1", "catch", *words, "--seed", 1, env=there.env)
+    long = train(
+        tmp_path / "2", "dba3c-catch", *words, "--until-score", 2, "--steps", 40_000, env=there.env
+    )
+    try:
+        long.wait(lambda: len(there.actors()) > 5)  # both are there
+        code, out, _ = short.end()
+        first: dict[str, Any] = json.loads(out)
+        long.wait(lambda: long.version() > 0)
+        at = long.version()
+        long.wait(lambda: long.version() > at)
+        code_2, out, _ = long.end()
+        second: dict[str, Any] = json.loads(out)
+    finally:
+        short.kill()
+        long.kill()
+    assert (code, code_2) == (0, 0)
+    assert first["best"] >= 0.9
+    assert second["best"] >= 0.9
+    assert second["steps"] >= 40_000
+    for run in (short, long):
+        assert [run.events(name) for name in ("lost", "restored")] == [[], []]
+    assert there.process.poll() is None
+    assert there.empty()
+
+
+def test_too_few_cpus_are_told_with_the_numbers(tmp_path: Path, there: Head) -> None:
+    run = train(tmp_path, "dba3c-catch", "--address", there.address, "--cpus", 2, env=there.env)
+    assert refused(run) == (
+        "the plan asks for 4 CPUs (2 processes, --cpus 2 each), the cluster has 3, 3 of them free; "
+        "lower --cpus, raise --per-process, or take more hosts"
+    )
+    assert there.empty()
+
+
+def test_without_the_token_nobody_joins(tmp_path: Path, there: Head) -> None:
+    other = tmp_path / "token"
+    other.write_text("0" * 64)
+    fix = "copy the head host's ~/.ray/auth_token, or set RAY_AUTH_TOKEN_PATH"
+    cases = (
+        ("another token there", {"RAY_AUTH_TOKEN_PATH": str(other)}),
+        ("no token here", {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")}),
+        ("another token there", {"RAY_AUTH_MODE": "disabled"}),
+    )
+    for i, (said, env) in enumerate(cases):
+        env = {"RAY_NUM_REDIS_GET_RETRIES": "2", **env}  # else it would ask for ten seconds
+        run = train(tmp_path / f"{i}", "catch", "--address", there.address, env=env)
+        assert refused(run) == f"Ray at {there.address}: {said}: {fix}"
+
+
+MISTAKES = '''
+import gelada.training.run
+from gelada.cli.main import main
+from gelada.training.topology import draw
+from gelada.core.timing import Clock
+
+
+class Breaker:
+    """Active: its third step, or what it asks of a shop, is a mistake."""
+
+    def __init__(self, shop):
+        self.name, self.clock, self.finished = "breaker", Clock(), False
+        self.shop = shop
+
+    def step(self):
+        self.clock.steps += 1
+        if self.clock.steps == 3:
+            self.shop.sell() if self.shop else {}["the key"]
+
+
+class Shop:
+    """Passive."""
+
+    def sell(self):
+        return {}["the key"]
+
+
+def with_a_mistake(*args, **kwargs):
+    plan = draw(*args, **kwargs)
+    shop = plan.add("shop", "server-1", Shop) if WHO == "shop" else None
+    plan.add("breaker", "bundle-1", Breaker, shop)
+    return plan
+
+
+gelada.training.run.draw = with_a_mistake
+'''
+
+
+@pytest.mark.parametrize(
+    ("who", "said"),
+    [
+        ("breaker", r"breaker failed at driver\.py:\d+: KeyError: 'the key'"),
+        ("shop", r"shop failed in sell: KeyError: 'the key'"),
+    ],
+)
+def test_a_mistake_in_a_role_elsewhere_comes_with_its_name_and_its_own_traceback_once(
+    tmp_path: Path, there: Head, who: str, said: str
+) -> None:
+    run = train(
+        tmp_path, "dba3c-catch", "--address", there.address, "--minutes", 5,
+        env=there.env, code=f"WHO = {who!r}\n{MISTAKES}",
+    )  # fmt: skip
+    code, out, log = run.end()
+    assert (code, out) == (1, "")
+    assert len(re.findall(rf"^gelada: {said}", log, re.MULTILINE)) == 1
+    assert log.count("Traceback (most recent call last)") == 1
+    assert log.count('{}["the key"]\n') == 1  # the line in the source
+    assert len(re.findall(r"^KeyError: 'the key'$", log, re.MULTILINE)) == 1
+    assert there.empty()
+
+
+def test_without_ray_it_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "ray.py").write_text("raise ModuleNotFoundError(\"No module named 'ray'\")\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    run = train(tmp_path / "x", "catch", env={"PYTHONPATH": path})
+    assert refused(run) == (
+        "--on ray: No module named 'ray'; install it with: pip install 'gelada-rl[cluster]'"
+    )
+
+
+def test_a_host_without_gelada_is_told_at_once(tmp_path: Path) -> None:
+    """The host's Python finds an empty package in the place of Gelada."""
+    nothing = tmp_path / "lib" / "gelada"
+    nothing.mkdir(parents=True)
+    (nothing / "__init__.py").touch()
+    path = os.pathsep.join([str(nothing.parent), os.environ.get("PYTHONPATH", "")])
+    with head(cpus=1, env={"PYTHONPATH": path}) as poor:
+        words = ("--address", poor.address)
+        run = train(tmp_path / "x", "dba3c-catch", *words, env=poor.env)
+        code, out, log = run.end()
+        assert (code, out) == (2, "")
+        assert re.fullmatch(
+            r"gelada: [\w-]+ cannot start: ModuleNotFoundError: No module named 'gelada\.\w+'; "
+            r"install the same gelada-rl\[cluster\] on all hosts",
+            log.splitlines()[-1],
+        ), log
+        assert len(log.splitlines()) == 2
+        assert poor.actors() == []
+
+
+@pytest.mark.parametrize("package", ["python", "gelada-rl", "torch", "ale-py", "numpy"])
+def test_hosts_with_other_versions_are_refused(package: str) -> None:
+    from gelada.runtime.ray import prepare
+
+    prepare("")
+    from gelada.runtime.ray.runtime import Ray
+    from gelada.runtime.ray.watched import Seat
+
+    place: Any = Ray.__new__(Ray)
+    place._failure, place._checked = None, False
+    seats = [Seat(Part(f"server-{i}", "server", (f"server-{i}",), learns=False)) for i in range(3)]
+    here = versions()
+    for i, seat in enumerate(seats):
+        seat.about = About(f"host-{i}", 70 + i, dict(here))
+    place._seats = seats
+    place._check_versions()
+    place.check()
+    seats[1].about = About("host-1", 71, here | {package: "0.0.1"})
+    place._check_versions()
+    with pytest.raises(GeladaError) as caught:
+        place.check()
+    assert str(caught.value) == (
+        f"server-1 on host-1 (process 71) has {package} 0.0.1, here it is {here[package]}: install "
+        "the same on all hosts"
+    )
+    assert caught.value.exit_code == 2
+
+
+def test_another_ray_is_told_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gelada.runtime.ray import prepare
+
+    prepare("")
+    from gelada.runtime.ray import session
+
+    def refuse(**_: Any) -> None:
+        raise RuntimeError(
+            "Version mismatch: The cluster was started with:\n    Ray: 2.40.0\n    Python: 3.11.7\n"
+            "This process on 10.0.0.2 was started with:\n    Ray: 2.60.0\n    Python: 3.11.7\n"
+        )
+
+    monkeypatch.setattr(session.ray, "init", refuse)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(GeladaError) as caught, session.connected(Cluster()):
+        pass
+    assert str(caught.value) == (
+        "Ray at this machine: Version mismatch: The cluster was started with: Ray: 2.40.0 Python: "
+        "3.11.7 This process on 10.0.0.2 was started with: Ray: 2.60.0 Python: 3.11.7"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("--chaos", "kill=worker:30s"),
+            r"--chaos kill=worker:30s: threads cannot be killed; add ",
+        ),
+        (("--address", "10.0.0.1:6379"), r"--address, --per-process and the like: add --on ray"),
+        (("--per-process", 2), r"--address, --per-process and the like: add --on ray"),
+        (("--on", "ray", "--per-process", 0), r"--per-process 0: must be at least 1"),
+        (("--on", "ray", "--address", "there"), r"--address there: want HOST:PORT, such as "),
+    ],
+)
+def test_words_that_do_not_go_together(
+    tmp_path: Path, words: tuple[object, ...], said: str
+) -> None:
+    code, out, err = gelada("train", "dba3c-catch", "--out", tmp_path, "--json", *words)
+    assert (code, out) == (2, "")
+    assert re.match(f"gelada: {said}", err.splitlines()[-1])
+    assert "Traceback" not in err
+
+
+def test_addresses_where_no_cluster_can_be() -> None:
+    from gelada.runtime.ray import prepare
+
+    prepare("")
+    from gelada.runtime.ray.session import check_reachable
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens there
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(GeladaError) as caught:
+            check_reachable(address)
+    assert str(caught.value) == (
+        f"--address {address}: nobody answers there (Connection refused); on the head host: "
+        "ray start --head"
+    )
+    for wrong in ("there", "10.0.0.1", "10.0.0.1:", ":6379", "10.0.0.1:ssh"):
+        with pytest.raises(GeladaError) as caught:
+            check_reachable(wrong)
+        assert str(caught.value) == f"--address {wrong}: want HOST:PORT, such as 10.0.0.1:6379"
+    with pytest.raises(GeladaError, match=r"nobody answers there \(.+\); on the head host"):
+        check_reachable("nowhere.invalid:6379")

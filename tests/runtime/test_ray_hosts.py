@@ -1,0 +1,90 @@
+"""A run on a cluster of three hosts, of which one dies half way (make test-cluster)."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from hosts import Host, Hosts, needs_root, ray_cluster, wait_for
+
+pytestmark = [pytest.mark.cluster, needs_root]
+
+LONG = 400.0
+"""Seconds: a bound for waiting, on a slow machine too."""
+
+
+def cells(host: Host) -> int:
+    """Return how many processes of a run live on a host."""
+    found = 0
+    for pid in host.processes():
+        try:
+            found += "".join(psutil.Process(pid).cmdline()[:1]).startswith("ray::Process")
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """Return the complete lines of a file of JSON lines."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def test_catch_is_learned_while_one_of_three_hosts_dies(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = [
+        sys.executable,
+        "-m",
+        "gelada.cli.main",
+        "train",
+        "dba3c-catch",
+        "--out",
+        run,
+        "--json",
+    ]
+    words += ["--bundles", 3, "--quorum", 2, "--servers", 2, "--minutes", 20]
+    words += ["--checkpoint-seconds", 2, "--keep-every", 5, "--no-finish", "--no-tensorboard"]
+    with Hosts(3) as hosts, ray_cluster(hosts, cpus=2) as cluster:
+        joined = ["--on", "ray", "--address", cluster.address, "--silence", 6]
+        program = hosts[0].run([*words, *joined], cluster.environment)
+
+        def half_way() -> bool:
+            assert program.poll() is None, program.communicate()
+            done = lines(run / "metrics.jsonl")
+            return bool(done) and (done[-1]["best"] or -1.0) >= 0.0
+
+        wait_for(half_way, LONG)
+        assert sum(map(cells, hosts)) == 6  # a tracker, two servers, three bundles
+        victim = max(hosts[1:], key=cells)
+        gone = cells(victim)
+        assert gone >= 1
+        victim.kill()
+
+        def told(event: str) -> list[dict[str, Any]]:
+            return [line for line in lines(run / "events.jsonl") if line["event"] == event]
+
+        def missed() -> set[str]:
+            return {line["what"] for line in told("lost") if line.get("host") == victim.name}
+
+        def learned() -> bool:
+            """Whether all is back, too: two bundles of three may learn the rest before."""
+            assert program.poll() is None, program.communicate()
+            back = missed() & {line["what"] for line in told("back")}
+            return lines(run / "metrics.jsonl")[-1]["best"] >= 0.9 and len(back) == gone
+
+        wait_for(learned, LONG)
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=LONG)
+        assert program.returncode == 130, err
+        wait_for(lambda: sum(map(cells, hosts[:2])) == 0, LONG)  # nothing of the run is left
+    summary = json.loads(out)
+    assert summary["stopped"] == "Ctrl-C"
+    assert summary["best"] >= 0.9
+    for name in missed():
+        assert f"{name} on {victim.name} (process " in err
+    assert victim.name not in {line["host"] for line in told("back") if line["what"] in missed()}

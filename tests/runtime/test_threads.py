@@ -1,0 +1,266 @@
+"""Threads: what happens when a role raises, hangs, waits too long or is stopped."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import catch
+from gelada.core.errors import Closed, Deadline, Diverged, RoleFailed, Stalled
+from gelada.core.timing import Clock
+from gelada.core.types import Ints
+from gelada.envs.api import Step
+from gelada.envs.catch import CatchGames
+from gelada.runtime.graph import Plan
+from gelada.runtime.threads import RESTARTS, Threads
+from gelada.training.start import begin
+from gelada.training.topology import draw
+
+
+class Role:
+    """An active role that does what it is given."""
+
+    def __init__(self, name: str, work: Callable[[Role], None]) -> None:
+        self.name, self.work = name, work
+        self.clock, self.finished = Clock(), False
+        self.restarts = 0
+
+    def step(self) -> None:
+        with self.clock("work"):
+            self.work(self)
+        self.clock.steps += 1
+
+
+class Restartable(Role):
+    def restart(self) -> None:
+        self.restarts += 1
+
+
+def place_of(*roles: tuple[type[Role], str, Callable[[Role], None]], deadline: float = 60.0) -> Any:
+    plan = Plan()
+    for kind, name, work in roles:
+        plan.add(name, "main", kind, name, work)
+    lines: list[str] = []
+    place = Threads(plan.build(), deadline, lines.append)
+    return place, lines
+
+
+def watch_over(place: Threads) -> None:
+    """Check as `train` does until a role has ended, at most a minute."""
+    until = time.monotonic() + 60
+    while not place.wait(0.01) and time.monotonic() < until:
+        place.check()
+    place.check()
+
+
+def fail_until(count: int) -> Callable[[Role], None]:
+    def work(role: Role) -> None:
+        if role.restarts < count:
+            raise OSError(f"broken {role.restarts}")
+        role.finished = True
+
+    return work
+
+
+def test_a_role_that_raises_is_restarted_and_named() -> None:
+    place, lines = place_of((Restartable, "actor-7", fail_until(RESTARTS)))
+    place.start()
+    assert place.wait(60)
+    place.check()
+    assert place.stop() == []
+    assert place.roles["actor-7"].restarts == RESTARTS
+    assert len(lines) == RESTARTS
+    assert lines[0].startswith("actor-7 raised at test_threads.py:")
+    assert lines[0].endswith(": OSError: broken 0; restarted (1 of 5)")
+
+
+def test_a_role_that_raises_too_often_ends_the_run() -> None:
+    place, _ = place_of((Restartable, "actor-7", fail_until(RESTARTS + 1)))
+    place.start()
+    assert place.wait(60)
+    with pytest.raises(RoleFailed, match=r"^actor-7 failed 6 times at .*: OSError: broken 5$"):
+        place.check()
+    assert place.stop() == []
+
+
+class Refusing(Role):
+    def restart(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("kind", [Role, Refusing])
+def test_a_role_that_cannot_be_restarted_ends_the_run_at_once(kind: type[Role]) -> None:
+    place, lines = place_of((kind, "learner-0", fail_until(1)))
+    place.start()
+    assert place.wait(60)
+    with pytest.raises(RoleFailed, match=r"^learner-0 failed at .*: OSError: broken 0$"):
+        place.check()
+    assert lines == []
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (Deadline("no batch for 3 s"), Stalled, "^actor-1: no batch for 3 s$"),
+        (Diverged("kl became nan"), Diverged, "^kl became nan$"),
+    ],
+)
+def test_errors_that_end_a_run_are_not_restarted(
+    error: Exception, kind: type[Exception], message: str
+) -> None:
+    def work(role: Role) -> None:
+        raise error
+
+    place, lines = place_of((Restartable, "actor-1", work))
+    place.start()
+    assert place.wait(60)
+    with pytest.raises(kind, match=message):
+        place.check()
+    assert lines == []
+    assert place.roles["actor-1"].restarts == 0
+
+
+def test_a_role_whose_wait_is_closed_just_ends() -> None:
+    def work(role: Role) -> None:
+        raise Closed
+
+    place, lines = place_of((Role, "actor-1", work))
+    place.start()
+    assert place.wait(60)
+    place.check()
+    assert lines == []
+
+
+def test_a_role_that_hangs_is_named_with_its_stage_but_one_that_waits_is_not() -> None:
+    released = threading.Event()
+
+    def hang(role: Role) -> None:
+        if role.clock.steps == 1:
+            with role.clock("emulate"):
+                released.wait(60)
+
+    def wait(role: Role) -> None:
+        if role.clock.steps == 1:
+            with role.clock("wait for parameters"):
+                released.wait(60)
+
+    def slow_start(role: Role) -> None:
+        released.wait(60)
+
+    place, _ = place_of(
+        (Role, "waiting", wait), (Role, "starting", slow_start), (Role, "actor-3", hang),
+        deadline=0.05,
+    )  # fmt: skip
+    place.start()
+    with pytest.raises(Stalled, match=r"^actor-3 has hung in 'emulate' for \d+ s \(deadline 0.05"):
+        watch_over(place)
+    assert sorted(place.stop(patience=0.01)) == ["actor-3", "starting", "waiting"]
+    released.set()
+    assert place.stop() == []
+
+
+def test_every_role_thread_is_on_one_torch_thread_and_the_others_are_left_alone() -> None:
+    counts: dict[str, int] = {}
+
+    def look(role: Role) -> None:
+        counts[threading.current_thread().name] = torch.get_num_threads()
+        role.finished = len(counts) == 3
+
+    torch.set_num_threads(2)
+    place, _ = place_of(*((Role, f"role-{i}", look) for i in range(3)))
+    place.start()
+    for _ in range(1000):
+        if len(counts) == 3:
+            break
+        place.wait(0.01)
+    place.stop()
+    assert counts == {"role-0": 1, "role-1": 1, "role-2": 1}
+    assert torch.get_num_threads() == 2
+
+
+class Broken(CatchGames):
+    """Catch that does something else at its 100th step."""
+
+    def __init__(self, seeds: Ints, at_100: Callable[[], None]) -> None:
+        super().__init__(seeds)
+        self.steps, self.at_100 = 0, at_100
+
+    def step(self, actions: Ints) -> Step:
+        self.steps += 1
+        if self.steps == 100:
+            self.at_100()
+        return super().step(actions)
+
+
+def circle(
+    monkeypatch: pytest.MonkeyPatch,
+    steps: int,
+    broken: int,
+    at_100: Callable[[], None],
+    deadline: float = 60.0,
+) -> tuple[Threads, list[str]]:
+    """Place Catch; the first so many games that are made are broken."""
+    experiment = catch(steps)
+    start = begin(experiment)
+    made: list[Any] = []
+
+    def make(settings: Any, seeds: Ints, threads: int = 1) -> Any:
+        made.append(Broken(seeds, at_100) if len(made) < broken else CatchGames(seeds))
+        return made[-1]
+
+    monkeypatch.setattr("gelada.training.topology.make_games", make)
+    lines: list[str] = []
+    return Threads(draw(experiment, start, None).build(), deadline, lines.append), lines
+
+
+def raise_an_error() -> None:
+    raise RuntimeError("the emulator is gone")
+
+
+def run_to_the_end(place: Threads) -> None:
+    place.start()
+    try:
+        watch_over(place)
+    finally:
+        place.stop()
+
+
+def test_a_run_goes_on_learning_after_an_environment_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place, lines = circle(monkeypatch, 40_000, 1, raise_an_error)
+    run_to_the_end(place)
+    assert len(lines) == 1
+    assert "RuntimeError: the emulator is gone; restarted (1 of 5)" in lines[0]
+    status = place.roles["tracker"].status()
+    assert status.steps >= 40_000
+    assert status.score > 0.3  # at random it is -0.6
+
+
+def test_an_environment_that_always_raises_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    place, lines = circle(monkeypatch, 10**9, 10**9, raise_an_error)
+    with pytest.raises(
+        RoleFailed, match=r"^actor-[01] failed 6 times at .*: RuntimeError: the emulator is gone$"
+    ):
+        run_to_the_end(place)
+    assert len(lines) >= RESTARTS
+
+
+def test_an_environment_that_hangs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def hang() -> None:
+        released.wait(60)
+
+    place, _ = circle(monkeypatch, 10**9, 1, hang, deadline=2.0)
+    place.start()
+    with pytest.raises(Stalled, match=r"^actor-[01] has hung in 'emulate' for"):
+        watch_over(place)
+    released.set()
+    assert place.stop() == []
+    assert place.roles["learner-0"].is_sound()

@@ -1,0 +1,64 @@
+"""A training with an evaluator and a recorder beside it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gelada.core.checkpoint import newest_checkpoint
+from gelada.core.errors import GeladaError
+from gelada.roles.tracker import StopRule, TrackerSettings
+from gelada.training.presets import PRESETS, Beside, Experiment, preset, with_target
+from gelada.training.run import train
+from gelada.training.validate import check
+
+
+def experiment(stop: StopRule, **beside: object) -> Experiment:
+    return replace(
+        PRESETS["dba3c-catch"],
+        stop=stop,
+        tracker=TrackerSettings(checkpoint_seconds=0.5, tensorboard=False),
+        beside=Beside(**beside),  # type: ignore[arg-type]  # a test's shorthand
+    )
+
+
+def test_the_evaluated_score_ends_the_run(tmp_path: Path) -> None:
+    stop = StopRule(minutes=2.0, until_evaluated=-1.0)  # any score of Catch will do
+    result = train(experiment(stop, evaluator=True), tmp_path / "run", log=lambda line: None)
+    assert result.status.evaluated is not None
+    assert result.status.evaluated >= -1.0
+    assert result.status.seconds < 110  # it was not the clock that ended it
+    files = list((tmp_path / "run" / "eval").glob("*-dba3c.json"))
+    about = [json.loads(path.read_text()) for path in files]
+    assert result.status.evaluated in [one["mean"] for one in about]
+    assert {one["episodes"] for one in about} == {50}
+    assert {one["protocol"] for one in about} == {"dba3c"}
+    _, checkpoint, passed_over = newest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert passed_over == []
+    assert checkpoint.version.number >= max(one["version"] for one in about)
+
+
+def test_a_score_that_is_not_reached_ends_nothing(tmp_path: Path) -> None:
+    stop = StopRule(steps=30_000, until_evaluated=2.0)  # Catch's best is 1
+    result = train(experiment(stop, evaluator=True), tmp_path / "run", log=lambda line: None)
+    assert result.status.steps >= 30_000
+
+
+def test_the_published_targets() -> None:
+    def goal(name: str) -> object:
+        base = preset(name)[0]
+        base = replace(base, stop=StopRule(until_evaluated="auto"))
+        return with_target(base).stop.until_evaluated
+
+    games = ("breakout", "pong", "riverraid", "seaquest", "space_invaders")
+    assert [goal(game) for game in games] == [300, 10, 4000, 1830, 700]
+    with pytest.raises(GeladaError, match=r"no target for boxing .*breakout, pong"):
+        goal("boxing")
+
+
+def test_a_target_without_an_evaluator_is_refused() -> None:
+    with pytest.raises(GeladaError, match=r"--until-evaluated 1\.0: .*--evaluator"):
+        check(experiment(StopRule(until_evaluated=1.0)))

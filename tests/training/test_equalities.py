@@ -1,0 +1,262 @@
+"""What must be equal: servers, learners, places, and two runs of one seed."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import bundled_catch, bundled_pong, catch, make_net, random_trajectory, short_pong
+from gelada.algorithms.a3c import A3C
+from gelada.algorithms.appo import APPO
+from gelada.core.checkpoint import Checkpoint, newest_checkpoint
+from gelada.core.types import Gradient, Ints, Version
+from gelada.envs.api import Step
+from gelada.envs.catch import CatchGames
+from gelada.envs.make import make_games
+from gelada.ops.flat import FlatParameters
+from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.parameters.admission import Quorum
+from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.replay.queue import as_batch
+from gelada.runtime.inline import Inline
+from gelada.training.presets import Experiment, Shape
+from gelada.training.run import train
+from gelada.training.start import begin, open_games
+from gelada.training.topology import draw
+from outcomes import Outcome, assert_same, equal, inline, outcome, place_inline, threads
+
+CATCH = catch(512 + 12 * 512, deterministic=True)  # 12 rounds
+
+
+@pytest.mark.parametrize("servers", [2, 3, 7])
+def test_several_servers_are_one_server_bit_for_bit(servers: int) -> None:
+    shape = replace(CATCH.shape, servers=servers)
+    one, several = inline(CATCH), inline(replace(CATCH, shape=shape))
+    assert one.version == Version(0, 12)
+    assert_same(one, several)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_several_servers_are_one_server_on_pong(optimizer: Any) -> None:
+    settings = OptimizerSettings(optimizer=optimizer)
+    one, three = (
+        inline(short_pong(4, servers, deterministic=True, optimizer=settings)) for servers in (1, 3)
+    )
+    assert one.version == Version(0, 4)
+    assert_same(one, three)
+
+
+class Sleepy(CatchGames):
+    """Catch whose actors are slow at random, each in its own way."""
+
+    def __init__(self, seeds: Ints) -> None:
+        super().__init__(seeds)
+        self._sleep = np.random.default_rng(time.monotonic_ns())
+        self._most = self._sleep.uniform(0, 1e-3)
+
+    def step(self, actions: Ints) -> Step:
+        time.sleep(self._sleep.uniform(0, self._most))
+        return super().step(actions)
+
+
+def test_inline_and_threads_give_the_same_run_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = replace(
+        CATCH, shape=Shape(actors=3, games=4, length=16, servers=2, random_steps=768)
+    )
+    experiment = replace(experiment, stop=replace(experiment.stop, steps=768 + 192 * 15))
+    oracle = inline(experiment)
+    assert oracle.version == Version(0, 15)
+    assert oracle.status.games > 50
+    assert oracle.status.lag == (1.0, 1.0, 1.0)  # parameters exactly one round old
+    assert_same(oracle, threads(experiment))
+    monkeypatch.setattr(
+        "gelada.training.topology.make_games", lambda settings, seeds: Sleepy(seeds)
+    )
+    assert_same(oracle, threads(experiment))
+
+
+def test_inline_is_the_oracle_of_train(tmp_path: Path) -> None:
+    oracle = inline(CATCH)
+    train(CATCH, tmp_path / "run")
+    _, checkpoint, _ = newest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert checkpoint.version == oracle.version
+    assert equal(checkpoint.group("aux"), oracle.aux)
+    assert checkpoint.counters["games"] == oracle.status.games
+    net = make_net(CATCH.network, heads={"policy": 3, "value": 1})
+    layout = FlatParameters(net).layout
+    assert equal(checkpoint.group("parameter"), layout.named(oracle.parameters))
+
+
+def train_and_read(experiment: Experiment, folder: Path) -> tuple[Checkpoint, list[dict[str, Any]]]:
+    train(experiment, folder, log=lambda line: None)
+    _, checkpoint, passed_over = newest_checkpoint(folder / "checkpoints")
+    assert passed_over == []
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return checkpoint, lines
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_seed_gives_the_same_pong_run_bit_for_bit(tmp_path: Path, precision: Any) -> None:
+    experiment = short_pong(20, deterministic=True)
+    experiment = replace(
+        experiment,
+        network=replace(experiment.network, precision=precision),
+        games=replace(experiment.games, max_frames=400),  # so that games end
+    )
+    (one, lines), (two, other_lines) = (
+        train_and_read(experiment, tmp_path / name) for name in ("one", "two")
+    )
+    assert one.version == two.version == Version(0, 20)
+    assert one.steps == two.steps == 64 + 20 * 64
+    assert equal(one.tensors, two.tensors)
+    assert {name.split("/")[0] for name in one.tensors} == {
+        "parameter",
+        "optimizer",
+        "aux",
+        "input",
+    }
+    assert [line["version"] for line in lines] == [10, 20]
+    assert lines[-1]["games"] > 0
+    for line in (*lines, *other_lines, one.counters, two.counters):
+        del line["seconds"]
+    assert lines == other_lines
+    assert one.counters == two.counters
+    third, third_lines = train_and_read(replace(experiment, seed=2), tmp_path / "three")
+    for name, tensor in one.group("parameter").items():
+        assert not torch.equal(tensor, third.group("parameter")[name]), name
+    assert [line["kl"] for line in third_lines] != [line["kl"] for line in lines]
+
+
+def whole_batch(seed: int, learners: int) -> Any:
+    """Return a batch in which every sample counts, for so many learners of two windows each."""
+    rng = np.random.default_rng(seed)
+    batch = as_batch([random_trajectory(rng, actor) for actor in range(learners)])
+    return batch._replace(counted=torch.ones_like(batch.counted))
+
+
+def share(batch: Any, learner: int) -> Any:
+    whole = batch._replace(fresh=batch.fresh.expand(len(batch.actions)))
+    own = type(batch)(*(tensor[2 * learner : 2 * learner + 2] for tensor in whole))
+    return own._replace(fresh=torch.tensor(own.actions.numel()))
+
+
+def gradient_of(flat: FlatParameters, batch: Any, algorithm: APPO) -> torch.Tensor:
+    aux = algorithm.start()
+    prepared = algorithm.prepare(flat.module, batch, aux)  # type: ignore[arg-type]
+    total, _ = algorithm.loss(flat.module, prepared.select(torch.arange(prepared.size)), aux)  # type: ignore[arg-type]
+    flat.zero_gradients()
+    torch.autograd.backward(total)
+    return flat.gradients.clone()
+
+
+@pytest.mark.parametrize("learners", [2, 3])
+@pytest.mark.parametrize("name", ["adam", "rmsprop"])
+def test_n_learners_with_quorum_n_are_one_learner_with_an_n_fold_batch(
+    name: Any, learners: int
+) -> None:
+    settings = OptimizerSettings(optimizer=name, epsilon=1e-3)
+    algorithm = APPO(normalise=False)  # a mean over its own minibatch would differ
+    flat = FlatParameters(make_net())
+    many = ParameterServer(flat.values.clone(), settings, Quorum(learners), Version(0, 0), 0.0)
+    one = ParameterServer(flat.values.clone(), settings, Quorum(1), Version(0, 0), 0.0)
+    first = flat.values.clone()
+    for number in range(8):
+        batch, version = whole_batch(number, learners), Version(0, number)
+        flat.values.copy_(many.pull(Version(0, number)).values)
+        for learner in range(learners):
+            gradient = gradient_of(flat, share(batch, learner), algorithm)
+            many.push(Gradient(learner, version, 0, 1, 10, 0.0, 1e-2, gradient))
+        flat.values.copy_(one.pull(Version(0, number)).values)
+        gradient = gradient_of(flat, batch, algorithm)
+        one.push(Gradient(0, version, 0, 1, 10 * learners, 0.0, 1e-2, gradient))
+    found, want = many.pull(Version(0, 8)).values, one.pull(Version(0, 8)).values
+    assert (want - first).abs().max() > 1e-2
+    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
+
+
+def with_actions(experiment: Experiment) -> tuple[Outcome, torch.Tensor]:
+    """Run inline; return the outcome and all actions learned from, int64[windows, steps]."""
+    place = place_inline(experiment)
+    taken: dict[str, list[torch.Tensor]] = {}
+    for name, replay in place.roles.items():
+        if name.startswith("replay"):
+            taken[name] = []
+
+            def sample(sample: Any = replay.sample, mine: Any = taken[name]) -> Any:
+                mine.append((batch := sample()).actions)
+                return batch
+
+            replay.sample = sample
+    place.run()
+    rows = torch.cat([torch.cat(taken[name], dim=1) for name in sorted(taken)])
+    return outcome(place.roles), rows
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_n_bundles_are_one_with_an_n_fold_batch_on_pong(count: int) -> None:
+    """The same games, to the order in which gradients are added up."""
+    many, actions = with_actions(bundled_pong(50, bundles=count, actors=1, servers=2))
+    one, want = with_actions(bundled_pong(50, bundles=1, actors=count, servers=2))
+    assert many.version == one.version == Version(0, 50)
+    assert actions.shape == (2 * count, 250)
+    assert torch.equal(actions, want)
+    for name in ("steps", "games", "score", "best_game", "lag"):
+        assert getattr(many.status, name) == getattr(one.status, name), name
+    assert one.status.games > 0
+    first, _ = with_actions(bundled_pong(1, bundles=1, actors=count, servers=2))
+    moved = (one.parameters - first.parameters).abs().max()
+    assert moved > 1e-2
+    torch.testing.assert_close(many.parameters, one.parameters, rtol=0, atol=1e-3 * moved.item())
+    assert not torch.equal(many.parameters, one.parameters)
+    assert many.optimizer["count"] == one.optimizer["count"] == 50
+    rates = [outcome.status.values["learning_rate"] for outcome in (many, one)]
+    assert rates[0] == rates[1] < A3C.lr  # schedules count the steps of all
+
+
+def test_several_servers_are_one_server_for_bundles_on_pong() -> None:
+    one, two, five = (inline(bundled_pong(50, bundles=2, servers=s)) for s in (1, 2, 5))
+    assert one.version == Version(0, 50)
+    assert_same(one, two)
+    assert_same(one, five)
+
+
+def test_inline_and_threads_give_the_same_bundled_run_bit_for_bit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    experiment = bundled_catch(25, bundles=3, actors=2, games=4)
+    oracle = inline(experiment)
+    assert oracle.version == Version(0, 25)
+    assert oracle.status.steps == 504 + 25 * 3 * 72
+    assert oracle.status.games > 50
+    assert oracle.status.lag == (1.0, 1.0, 1.0)
+    assert_same(oracle, threads(experiment))
+    monkeypatch.setattr(
+        "gelada.training.topology.make_games", lambda settings, seeds: Sleepy(seeds)
+    )
+    assert_same(oracle, threads(experiment))
+
+
+def test_without_games_of_their_own_actors_make_the_same_ones() -> None:
+    experiment = catch(1000)
+    seeds: list[Ints] = []
+
+    def noting(settings: Any, given: Ints, threads: int = 1) -> Any:
+        seeds.append(given)
+        return make_games(settings, given, threads)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gelada.training.start.make_games", noting)
+        patch.setattr("gelada.training.topology.make_games", noting)
+        start = begin(experiment, open_games(experiment))
+        place = Inline(draw(experiment, start, None, patience=0.0))
+        place.run()
+    assert len(seeds) == 2 * experiment.shape.actors
+    for opened, made in zip(seeds[:2], seeds[2:], strict=True):
+        assert np.array_equal(opened, made)

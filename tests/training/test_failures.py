@@ -1,0 +1,210 @@
+"""What happens when things go wrong: exit code, one line, and nothing learned is lost."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from gelada.cli.interrupts import Interrupts
+from gelada.evaluation.agent import load
+from launching import CATCH, complete, finish, gelada, start, wait_until
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_says_how_to_go_on(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    run = tmp_path / "run"
+    process = start(*CATCH, "--out", run, "--minutes", 5, "--checkpoint-seconds", 0.5)
+    wait_until(lambda: bool(complete(run)), process)
+    before = complete(run)[-1]["version"]
+    process.send_signal(number)
+    returned, out, err = finish(process)
+    assert returned == code
+    assert err == ""
+    said = re.search(r"stopped by (\S+) at ([\d,]+) steps, .*--resume (\S+)", out)
+    assert said is not None, out
+    assert said[1] == ("Ctrl-C" if number == signal.SIGINT else "SIGTERM")
+    last = complete(run)[-1]
+    assert last["steps"] == int(said[2].replace(",", ""))
+    assert last["version"] >= before
+    assert said[3] == str(run)
+    assert load(run).checkpoint.steps == last["steps"]
+
+
+def test_a_signal_saves_one_version_of_all_slices_of_bundles(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ("--bundles", 3, "--quorum", 2, "--minutes", 5, "--checkpoint-seconds", 0.5)
+    process = start(*BUNDLES, "--out", run, *words)
+    wait_until(lambda: bool(complete(run)), process)
+    process.send_signal(signal.SIGINT)
+    code, out, err = finish(process)
+    assert (code, err) == (130, "")
+    said = re.search(r"stopped by Ctrl-C at ([\d,]+) steps, all saved", out)
+    assert said is not None, out
+    checkpoint = load(run).checkpoint
+    assert checkpoint.steps <= int(said[1].replace(",", ""))
+    assert "server_versions" not in checkpoint.counters
+    assert checkpoint.group("optimizer")["count"] == checkpoint.version.number
+
+
+def test_pressing_ctrl_c_again_and_again_loses_nothing(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start(*CATCH, "--out", run, "--minutes", 5, "--checkpoint-seconds", 0.5)
+    wait_until(lambda: bool(complete(run)), process)
+    while process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.005)
+    code, out, err = finish(process)
+    assert (code, err) == (130, "")
+    said = re.search(r"at ([\d,]+) steps, all saved", out)
+    assert said is not None, out
+    assert load(run).checkpoint.steps == int(said[1].replace(",", ""))
+
+
+def test_only_the_first_signal_counts_and_a_gentle_one_waits() -> None:
+    with Interrupts() as interrupts:
+        interrupts.gentle = True
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+        assert (interrupts.name, interrupts.exit_code) == ("SIGTERM", 143)
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.raise_if_any()
+        interrupts.gentle = False
+        signal.raise_signal(signal.SIGINT)  # nothing: the process is on its way out
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert interrupts.exit_code == 130
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def test_a_signal_during_the_start_ends_the_run_too(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    args = ("--out", run, "--random-steps", 300_000, "--minutes", 5)
+    process = start(*CATCH, *args)
+    wait_until(run.exists, process)
+    process.send_signal(signal.SIGINT)
+    code, out, err = finish(process)
+    assert (code, err) == (130, "")
+    assert out.count("stopped by Ctrl-C ") == 1
+
+
+def test_divergence_names_the_term_and_keeps_a_sound_checkpoint(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    wild = ("--lr", 1e30, "--lr-max", 1e30, "--gradient-clip", 1e30)
+    tame = gelada(*CATCH, "--out", run, "--steps", 5_000)
+    assert tame[0] == 0
+    good = complete(run)[-1]["steps"]
+    text = (run / "config.json").read_text()
+    text = re.sub(r'"kl_adjust": [\d.]+', '"kl_adjust": 1e30', text)
+    text = re.sub(r'"kl_slack": [\d.]+', '"kl_slack": 1.0', text)
+    (run / "config.json").write_text(re.sub(r'"lr_max": [\d.]+', '"lr_max": 1e30', text))
+    code, _, err = gelada("train", "--resume", run, "--no-finish", "--steps", 500_000)
+    assert code == 4
+    assert re.match(r"gelada: (\w+_loss|entropy|kl|gradient_norm) became (nan|-?inf) at", err), err
+    assert err.count("\n") == 1
+    checkpoint = load(run).checkpoint
+    assert checkpoint.steps >= good
+    assert all(bool(t.isfinite().all()) for t in checkpoint.tensors.values())
+    code, _, err = gelada(*CATCH, "--out", tmp_path / "wild", "--steps", 50_000, *wild)
+    assert code == 4
+
+
+BUNDLES = ("train", "dba3c-catch", "--no-finish", "--no-tensorboard")
+DRIVER = """
+import sys
+import threading
+import numpy
+from gelada.cli.main import main
+from gelada.envs.catch import CatchGames
+play = CatchGames.step
+calls = 0
+def step(self, actions):
+    global calls
+    calls += 1
+    {trouble}
+    return play(self, actions)
+CatchGames.step = step
+main()
+"""
+
+
+def driver(folder: Path, trouble: str) -> Path:
+    """Write a script that is the command line with trouble in the environment."""
+    path = folder / "driver.py"
+    path.write_text(DRIVER.format(trouble=trouble))
+    return path
+
+
+@pytest.mark.parametrize("words", [CATCH, BUNDLES], ids=["one learner", "bundles"])
+def test_an_actor_that_hangs_ends_the_run_with_exit_code_3(
+    tmp_path: Path, words: tuple[object, ...]
+) -> None:
+    run = tmp_path / "run"
+    script = driver(tmp_path, "threading.Event().wait() if calls > 4000 else None")
+    args = (*words, "--out", run, "--minutes", 5, "--deadline", 1)
+    code, _, err = finish(start(*args, script=script))
+    assert code == 3
+    named = r"gelada: actor-\d has hung in 'emulate' for \d+ s \(deadline 1 s\); go on with: .*\n"
+    assert re.fullmatch(named, err), err
+    assert complete(run)[-1]["steps"] > 10_000
+    assert all(bool(t.isfinite().all()) for t in load(run).checkpoint.tensors.values())
+
+
+def test_a_nan_in_the_middle_of_a_round_does_not_reach_a_checkpoint(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    rewards = "numpy.full(self.count, numpy.nan, dtype=numpy.float32)"
+    trouble = f"if calls > 2000: return play(self, actions)._replace(rewards={rewards})"
+    args = (*CATCH, "--out", run, "--minutes", 5, "--checkpoint-seconds", 0.1)
+    raw = ("--reward-clip", "none")  # the sign of nan is 0
+    code, _, err = finish(start(*args, *raw, script=driver(tmp_path, trouble)))
+    assert code == 4
+    assert re.match(r"gelada: \w+ became nan at version \d+: training has diverged; ", err), err
+    assert err.count("\n") == 1
+    checkpoint = load(run).checkpoint
+    assert checkpoint.steps > 512
+    for name, tensor in checkpoint.tensors.items():
+        assert bool(tensor.isfinite().all()), name
+
+
+def test_an_actor_that_raises_is_restarted_and_the_run_ends_well(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    script = driver(tmp_path, "1 / 0 if calls in (2000, 3000) else None")
+    code, out, err = finish(start(*CATCH, "--out", run, "--steps", 30_000, script=script))
+    assert (code, err) == (0, "")
+    assert len(re.findall(r"actor-\d raised at \S+: ZeroDivisionError: .*; restarted", out)) == 2
+    assert complete(run)[-1]["steps"] >= 30_000
+
+
+def test_an_actor_that_always_raises_ends_the_run(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    script = driver(tmp_path, "1 / 0 if calls > 2000 else None")
+    code, _, err = finish(start(*CATCH, "--out", run, "--minutes", 5, script=script))
+    assert code == 1
+    assert re.match(r"gelada: actor-\d failed 6 times at \S+: ZeroDivisionError: ", err), err
+    assert err.count("\n") == 1
+    assert torch.isfinite(load(run).net.heads["value"].weight).all()
+
+
+def test_more_gradients_asked_for_than_bundles_is_one_line_and_no_folder(tmp_path: Path) -> None:
+    code, out, err = gelada("train", "dba3c-pong", "--quorum", 3, "--out", tmp_path / "run")
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"gelada: quorum 3 with 2 learner\(s\): [^\n]*at most 2\n", err), err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    code, out, err = gelada(*CATCH, "--out", tmp_path, "--steps", 1000)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"gelada: --out {tmp_path}: the folder is not empty; ")
+    assert err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

@@ -1,0 +1,364 @@
+"""Trouble on purpose: what is asked for, and that it is exactly that trouble and no other."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import bundled_catch
+from gelada.core.errors import GeladaError
+from gelada.core.types import Gradient, Traffic, Update, Version
+from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.parameters.admission import Quorum
+from gelada.roles.parameters.server import ParameterServer
+from gelada.training.faults import (
+    NONE,
+    VICTIMS,
+    Chaos,
+    Hits,
+    Link,
+    Trouble,
+    check_chaos,
+    parse_chaos,
+)
+from gelada.training.presets import PRESETS
+from outcomes import assert_same, inline, outcome, place_inline, place_threads, run_to_the_end
+
+
+@pytest.mark.parametrize(
+    ("text", "chaos", "written"),
+    [
+        ("", NONE, ""),
+        ("straggler=500ms", Chaos(straggler=0.5), "straggler=500ms"),
+        ("straggler=0.5s", Chaos(straggler=0.5), "straggler=500ms"),
+        ("compute=50ms", Chaos(compute=0.05), "compute=50ms"),
+        ("delay=16", Chaos(delay=16), "delay=16"),
+        ("link=10MB", Chaos(link=1e7), "link=10MB"),
+        ("link=250kB", Chaos(link=2.5e5), "link=0.25MB"),
+        ("link=1.5GB", Chaos(link=1.5e9), "link=1500MB"),
+        (
+            "link=10MB,delay=4,straggler=500ms,compute=50ms",
+            Chaos(0.05, 0.5, 4, 1e7),
+            "compute=50ms,straggler=500ms,delay=4,link=10MB",
+        ),
+        ("delay=1,delay=2,", Chaos(delay=2), "delay=2"),
+        (
+            "stop=server:45s,link=10MB,kill=worker:30s,kill=worker:0.5s",
+            Chaos(
+                link=1e7,
+                hits=(
+                    Hits("stop", "server", 45.0),
+                    Hits("kill", "worker", 30.0),
+                    Hits("kill", "worker", 0.5),
+                ),
+            ),
+            "link=10MB,stop=server:45s,kill=worker:30s,kill=worker:0.5s",
+        ),
+        ("kill=any:30s", Chaos(hits=(Hits("kill", "any", 30.0),)), "kill=any:30s"),
+    ],
+)
+def test_words_and_what_they_mean(text: str, chaos: Chaos, written: str) -> None:
+    found = parse_chaos(text)
+    assert found.hits == chaos.hits
+    numbers = [{k: v for k, v in vars(one).items() if k != "hits"} for one in (found, chaos)]
+    assert numbers[0] == pytest.approx(numbers[1])
+    assert str(found) == written
+    assert parse_chaos(str(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("stragler=1s", r"^--chaos stragler=1s: nearest known: straggler; such as compute=50ms,"),
+        ("500ms", r"^--chaos 500ms: known: compute, delay, kill, link, stop, straggler; such as "),
+        ("straggler", r"^--chaos straggler: want a number with ms or s; such as "),
+        ("straggler=500", r"^--chaos straggler=500: want a number with ms or s; "),
+        ("straggler=-1s", r"^--chaos straggler=-1s: want a number with ms or s; "),
+        ("link=10", r"^--chaos link=10: want a number with kB or MB or GB; "),
+        ("link=10Mb", r"^--chaos link=10Mb: want a number with kB or MB or GB; "),
+        ("delay=4ms", r"^--chaos delay=4ms: want a number with a plain number; "),
+        ("delay=1.5", r"^--chaos delay=1.5: must be a whole number of versions$"),
+        (
+            "kill=driver:30s",
+            r"^--chaos kill=driver:30s: want kill=KIND:SECONDSs with a kind of any, worker, "
+            r"actor, server, store, learner, tracker; such as kill=worker:30s$",
+        ),
+        ("kill=worker", r"^--chaos kill=worker: want kill=KIND:SECONDSs "),
+        ("stop=worker:30", r"^--chaos stop=worker:30: want stop=KIND:SECONDSs .*stop=worker:30s$"),
+        ("stop=worker:30ms", r"^--chaos stop=worker:30ms: want stop=KIND:SECONDSs "),
+        ("stop=worker:-3s", r"^--chaos stop=worker:-3s: want stop=KIND:SECONDSs "),
+        ("kill=worker:0s", r"^--chaos kill=worker:0s: want kill=KIND:SECONDSs "),
+        ("kil=worker:3s", r"^--chaos kil=worker:3s: nearest known: kill; such as "),
+    ],
+)
+def test_mistakes_name_the_word(text: str, message: str) -> None:
+    with pytest.raises(GeladaError, match=message):
+        parse_chaos(text)
+
+
+def test_what_a_run_cannot_have() -> None:
+    bundles, exact = PRESETS["dba3c-pong"], bundled_catch(1)
+    check_chaos(NONE, PRESETS["pong"])
+    check_chaos(Chaos(straggler=1.0, link=1e6), bundles)
+    check_chaos(Chaos(delay=3), exact)
+    with pytest.raises(GeladaError, match=r"^--chaos straggler=1000ms: only bundles can have it"):
+        check_chaos(Chaos(straggler=1.0), PRESETS["pong"])
+    with pytest.raises(GeladaError, match=r"^--chaos delay=3: add --deterministic"):
+        check_chaos(Chaos(delay=3), bundles)
+
+
+def test_only_processes_can_be_hit() -> None:
+    hit = parse_chaos("stop=any:20s")
+    for name in ("pong", "dba3c-pong"):
+        check_chaos(hit, PRESETS[name], processes=True)
+        with pytest.raises(GeladaError) as caught:
+            check_chaos(hit, PRESETS[name])
+        assert str(caught.value) == ("--chaos stop=any:20s: threads cannot be killed; add --on ray")
+    with pytest.raises(GeladaError, match="only bundles can have it"):
+        check_chaos(replace(hit, straggler=1.0), PRESETS["pong"], processes=True)
+
+
+class Hours:
+    """A clock that a test puts forward."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def hours_of_trouble(text: str, seed: int, hours: float = 1.0) -> list[tuple[float, str, int]]:
+    """Look every quarter of a second; return when who was to be hit with what."""
+    clock, found = Hours(), list[tuple[float, str, int]]()
+    trouble = Trouble(parse_chaos(text).hits, seed, clock)
+    for _ in range(int(hours * 4 * 3600)):
+        clock.now += 0.25
+        found += [(clock.now - 1000.0, *hit) for hit in trouble.due()]
+    return found
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_gaps_are_half_to_one_and_a_half_times_the_average(seed: int) -> None:
+    found = hours_of_trouble("kill=worker:30s,stop=server:90s", seed, hours=20)
+    for whom, number, every in (("worker", signal.SIGKILL, 30), ("server", signal.SIGSTOP, 90)):
+        times = [0.0, *(at for at, kind, _ in found if kind == whom)]
+        assert {n for _, kind, n in found if kind == whom} == {number}
+        gaps = [later - at for at, later in pairwise(times)]
+        assert 0.5 * every <= min(gaps) <= 0.55 * every
+        assert 1.45 * every <= max(gaps) <= 1.5 * every + 0.25  # when it was looked
+        assert sum(gaps) / len(gaps) == pytest.approx(every, rel=0.05)
+
+
+def test_the_same_seed_means_trouble_at_the_same_times() -> None:
+    text = "kill=any:30s,stop=any:30s"
+    first, again, other = (hours_of_trouble(text, seed) for seed in (3, 3, 4))
+    assert first == again != other
+    kills = [at for at, _, number in first if number == signal.SIGKILL]
+    assert kills != [at for at, _, number in first if number == signal.SIGSTOP]
+
+
+def test_a_long_pause_means_one_hit_and_not_all_that_were_missed() -> None:
+    clock = Hours()
+    trouble = Trouble([Hits("kill", kind, 1.0) for kind in VICTIMS], 0, clock)
+    assert trouble.due() == []
+    clock.now += 3600
+    assert trouble.due() == [(kind, int(signal.SIGKILL)) for kind in VICTIMS]
+    assert trouble.due() == []
+    assert Trouble((), 0, clock).due() == []
+
+
+class Sleeps:
+    """Takes the place of `time.sleep` and notes who slept, and how long."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds: list[float] = []
+        monkeypatch.setattr("gelada.training.faults.time.sleep", self.seconds.append)
+
+
+def test_a_straggler_sleeps_once_a_batch_and_learns_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    experiment = bundled_catch(12, bundles=3)
+    oracle, sleeps = inline(experiment), Sleeps(monkeypatch)
+    place = place_inline(experiment, Chaos(straggler=0.25))
+    place.run()
+    kinds = [type(place.roles[f"learner-{i}"]).__name__ for i in range(3)]
+    assert kinds == ["Straggler", "Learner", "Learner"]
+    assert sleeps.seconds == [0.25] * 12
+    assert_same(oracle, outcome(place.roles))
+
+
+@pytest.mark.parametrize("straggler", [0.0, 0.5])
+def test_sleepers_take_no_batches_and_push_gradients_of_0(
+    monkeypatch: pytest.MonkeyPatch, straggler: float
+) -> None:
+    sleeps = Sleeps(monkeypatch)
+    experiment = bundled_catch(7, bundles=3)
+    place = place_inline(experiment, Chaos(compute=0.05, straggler=straggler))
+    before = [place.roles[f"server-{i}"].pull().values.clone() for i in range(2)]
+    assert [role.name for role in place.active] == ["learner-0", "learner-1", "learner-2"]
+    place.run()
+    assert sleeps.seconds == [straggler or 0.05, 0.05, 0.05] * 7
+    for i, values in enumerate(before):
+        server = place.roles[f"server-{i}"]
+        assert server.pull().version == Version(0, 7)
+        assert torch.equal(server.pull().values, values)
+        assert server.counts() == (21, 0)
+    status = place.roles["tracker"].status()
+    assert status.steps == 504 + 7 * 3 * 72  # as if they had had batches
+    assert status.games == 0
+    vector = 4 * place.roles["learner-0"]._flat.layout.size
+    assert status.workers.traffic == Traffic(counted=18, moved=(21 + 18) * vector)
+
+
+def while_learner_0_sleeps(
+    monkeypatch: pytest.MonkeyPatch, quorum: int, updates: int
+) -> tuple[Any, list[Update]]:
+    """Run 2 bundles on threads; learner 0 sleeps until the other has told so many updates.
+
+    With 0 until the other waits. The run ends when the sleeper has told its second update.
+    """
+    woken, told = threading.Event(), list[Update]()
+    monkeypatch.setattr("gelada.training.faults.time.sleep", lambda seconds: woken.wait(60))
+    base = bundled_catch(1000)
+    shape = replace(base.shape, quorum=quorum)
+    lines: list[str] = []
+    place = place_threads(
+        replace(base, deterministic=False, shape=shape), lines, Chaos(straggler=9.0)
+    )
+    tracker, report = place.roles["tracker"], place.roles["tracker"].report
+    second = threading.Event()
+
+    def note(update: Update) -> bool:
+        told.append(update)
+        if updates and sum(u.learner == 1 for u in told) == updates:
+            woken.set()
+        if sum(u.learner == 0 for u in told) == 2:
+            second.set()
+        over: bool = report(update)
+        return over
+
+    tracker.report = note
+    place.start()
+    if not updates:
+        role = place.roles["learner-1"]
+        while not (role.clock.steps == 1 and role.clock.stage == "wait for parameters"):
+            place.wait(0.01)
+            place.check()
+        assert [place.roles[f"server-{i}"].counts().counted for i in range(2)] == [1, 1]
+        woken.set()
+    assert second.wait(60)
+    assert place.stop() == []
+    place.check()
+    assert lines == []
+    return place, told
+
+
+def test_with_a_backup_nobody_waits_for_the_straggler(monkeypatch: pytest.MonkeyPatch) -> None:
+    place, told = while_learner_0_sleeps(monkeypatch, quorum=1, updates=20)
+    first, second = [update for update in told if update.learner == 0][:2]
+    others = [update.version.number for update in told if update.learner == 1]
+    assert others[:20] == list(range(1, 21))  # a step each
+    assert first.version == Version(0, 1)  # computed from the first version
+    assert second.traffic is not None
+    assert second.traffic[:3] == (0, 1, 0)  # and dropped
+    assert second.version.number >= 20  # then it went on with the newest
+    assert place.roles["server-0"].counts().dropped >= 1
+
+
+def test_without_a_backup_everybody_waits_for_the_straggler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, told = while_learner_0_sleeps(monkeypatch, quorum=2, updates=0)
+    first, second = [update for update in told if update.learner == 0][:2]
+    at = told.index(first)
+    assert [update.version.number for update in told[:at] if update.learner == 1] == [1]
+    assert second.version == Version(0, 2)
+    assert second.traffic is not None
+    assert second.traffic[:3] == (1, 0, 0)
+
+
+@pytest.mark.parametrize(("ahead", "delay"), [(0, 0), (1, 0), (1, 3), (0, 4), (2, 8)])
+def test_actors_play_with_parameters_exactly_so_much_older(ahead: int, delay: int) -> None:
+    """On threads, where an actor without any delay can wait for its learner's pull."""
+    place = place_threads(bundled_catch(20, ahead=ahead), [], Chaos(delay=delay))
+    lags: dict[int, list[tuple[float, float, float]]] = {}
+    tracker, report = place.roles["tracker"], place.roles["tracker"].report
+
+    def note(update: Update) -> bool:
+        lags.setdefault(update.version.number - 1, []).append(update.lag)
+        over: bool = report(update)
+        return over
+
+    tracker.report = note
+    assert run_to_the_end(place).version == Version(0, 20)
+    lags = {number: told for number, told in lags.items() if number < 20}
+    want = {n: [(float(min(n, ahead + delay)),) * 3] * 2 for n in range(20)}
+    assert lags == want
+    assert place.roles["replay-0"].dropped == 0
+
+
+def test_delay_0_is_no_delay() -> None:
+    experiment = bundled_catch(10)
+    oracle = inline(experiment)
+    assert_same(oracle, inline(experiment, Chaos(delay=0)))
+    other = inline(experiment, Chaos(delay=2))
+    assert not torch.equal(oracle.parameters, other.parameters)
+
+
+def test_all_that_moves_goes_through_the_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = bundled_catch(10, bundles=3, servers=2)
+    oracle, sleeps = inline(experiment), Sleeps(monkeypatch)
+    place = place_inline(experiment, Chaos(link=1e6))
+    place.run()
+    assert {type(place.roles[f"link-{i}"]) for i in range(2)} == {Link}
+    found = outcome(place.roles)
+    assert_same(oracle, found)
+    workers = found.status.workers
+    assert workers is not None
+    vector = 4 * place.roles["learner-0"]._flat.layout.size
+    pushed_since = 3 * vector  # by each after its last report
+    assert sum(sleeps.seconds) * 1e6 == pytest.approx(workers.traffic.moved + pushed_since)
+    assert len(sleeps.seconds) == 10 * 3 * 2 * 2  # updates, servers, both ways
+
+
+def test_a_link_carries_one_after_the_other_and_answers_as_its_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = ParameterServer(
+        torch.ones(64), OptimizerSettings(), Quorum(1), Version(0, 0), 0.0, every=1
+    )
+    link = Link(server, 256.0)
+    inside: list[int] = []
+    most = [0]
+
+    def sleep(seconds: float) -> None:
+        assert seconds == 1.0  # 64 numbers of 4 bytes
+        inside.append(1)
+        most[0] = max(most[0], len(inside))
+        threading.Event().wait(0.01)  # time for the others to come in, if they can
+        inside.pop()
+
+    monkeypatch.setattr("gelada.training.faults.time.sleep", sleep)
+    threads = [threading.Thread(target=link.pull) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert most == [1]
+    gradient = Gradient(0, Version(0, 0), 0, 1, 1, 0.0, 0.1, torch.ones(64))
+    assert link.push(gradient) == (Version(0, 1), True, "")
+    assert link.pull() is server.pull()
+    assert link.kept() is server.kept()
+    assert link.kept() is not None
+    assert link.counts() == server.counts() == (1, 0)
+    assert link.state()[0] is server.state()[0]
+    link.close()
+    assert link.pull(Version(0, 1), exactly=True) is server.pull()  # closing is the server's

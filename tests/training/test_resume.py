@@ -1,0 +1,271 @@
+"""``--resume`` goes on from the newest complete checkpoint, exactly."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from gelada.algorithms.a3c import A3C
+from gelada.cli.main import run as command
+from gelada.core.checkpoint import newest_checkpoint
+from gelada.ops.flat import Layout
+from gelada.training.config import read_config, write_config
+from gelada.training.start import begin_again, make_network
+from gelada.training.topology import draw
+from launching import CATCH, complete, finish, gelada, start, wait_until
+
+BATCH = 512  # steps of a round on Catch: 2 actors x 8 games x 32 steps
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was killed (-9) while it learned, with at least three complete checkpoints."""
+    folder = tmp_path_factory.mktemp("killed") / "run"
+    args = ("--minutes", 5, "--checkpoint-seconds", 0.3, "--keep-checkpoints", 0)
+    process = start(*CATCH, "--out", folder, *args)
+    wait_until(lambda: len(complete(folder)) >= 3, process)
+    process.send_signal(signal.SIGKILL)
+    assert finish(process)[0] == -signal.SIGKILL
+    return folder
+
+
+@pytest.fixture
+def run(killed: Path, tmp_path: Path) -> Path:
+    """A copy of the killed run."""
+    return Path(shutil.copytree(killed, tmp_path / "run"))
+
+
+def stems(run: Path) -> list[str]:
+    return [f"{said['version']:08d}" for said in complete(run)]
+
+
+def test_steps_and_versions_go_on_and_the_epoch_is_raised(run: Path) -> None:
+    before = complete(run)[-1]
+    stop = before["steps"] + 20 * BATCH
+    code, out, err = gelada("train", "--resume", run, "--no-finish", "--steps", stop)
+    assert (code, err) == (0, "")
+    assert f"going on from {before['version']:08d}.safetensors: {before['steps']:,} steps" in out
+    after = complete(run)[-1]
+    assert after["epoch"] == before["epoch"] + 1
+    assert after["version"] >= before["version"] + 20
+    assert after["steps"] - before["steps"] == BATCH * (after["version"] - before["version"])
+    assert after["counters"]["games"] > before["counters"]["games"]
+    assert after["counters"]["seconds"] > before["counters"]["seconds"]
+
+
+def test_resuming_twice_raises_the_epoch_twice(run: Path) -> None:
+    for epoch in (1, 2):
+        stop = complete(run)[-1]["steps"] + 5 * BATCH
+        assert gelada("train", "--resume", run, "--no-finish", "--steps", stop)[0] == 0
+        assert complete(run)[-1]["epoch"] == epoch
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_what_is_restored_equals_the_checkpoint(run: Path, servers: int) -> None:
+    config = read_config(run)
+    _, checkpoint, _ = newest_checkpoint(run / "checkpoints")
+    experiment = replace(config.experiment, shape=replace(config.experiment.shape, servers=servers))
+    begun = begin_again(run, config, lambda _: None)
+    assert (begun.steps, begun.counters) == (checkpoint.steps, checkpoint.counters)
+    assert begun.version.number == checkpoint.version.number
+    assert begun.version.epoch == checkpoint.version.epoch + 1
+    roles = draw(experiment, begun, run, patience=0.0).build()
+    roles["learner-0"].save()  # what a checkpoint would hold before the first step
+    roles["tracker"].finish()
+    path, again, _ = newest_checkpoint(run / "checkpoints")
+    assert path.stem == f"{checkpoint.version.number:08d}"
+    assert again.version == begun.version
+    assert again.steps == checkpoint.steps
+    assert again.tensors.keys() == checkpoint.tensors.keys()
+    assert {"parameter", "optimizer", "aux", "input"} == {k.split("/")[0] for k in again.tensors}
+    for name, tensor in checkpoint.tensors.items():
+        torch.testing.assert_close(again.tensors[name], tensor, rtol=0.0, atol=0.0, msg=name)
+    assert checkpoint.group("optimizer")["count"] > 0
+    for name in ("games", "best", "best_game", "recent_scores"):
+        assert again.counters[name] == checkpoint.counters[name]
+
+
+def truncate(tensors: Path) -> None:
+    tensors.write_bytes(tensors.read_bytes()[:-100])
+
+
+def corrupt(tensors: Path) -> None:
+    data = bytearray(tensors.read_bytes())
+    data[len(data) // 2] ^= 1
+    tensors.write_bytes(bytes(data))
+
+
+def lose_json(tensors: Path) -> None:
+    tensors.with_suffix(".json").unlink()
+
+
+def spoil_json(tensors: Path) -> None:
+    tensors.with_suffix(".json").write_text('{"format": 1, "ep')
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (truncate, "is truncated or damaged"),
+        (corrupt, "is truncated or damaged"),
+        (lose_json, "is incomplete: no NAME.json"),
+        (spoil_json, "its JSON cannot be read"),
+    ],
+)
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(
+    run: Path, capsys: pytest.CaptureFixture[str], damage: object, reason: str
+) -> None:
+    before, newest = stems(run)[-2:]
+    steps = complete(run)[-2]["steps"]
+    assert callable(damage)
+    damage(run / "checkpoints" / f"{newest}.safetensors")
+    args = ["train", "--resume", str(run), "--no-finish", "--steps", str(steps + 2 * BATCH)]
+    assert command(args) == 0
+    out = capsys.readouterr().out
+    line = next(line for line in out.splitlines() if f"checkpoint {newest}.safetensors" in line)
+    assert reason.replace("NAME", newest) in line
+    assert line.endswith("using the one before")
+    assert f"going on from {before}.safetensors: {steps:,} steps" in out
+
+
+def test_a_run_without_any_complete_checkpoint_says_so(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in (run / "checkpoints").glob("*.json"):
+        path.unlink()
+    assert command(["train", "--resume", str(run)]) == 2
+    err = capsys.readouterr().err
+    assert re.match(rf"gelada: no complete checkpoint in {run}/checkpoints: ", err)
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "rule"),
+    [
+        (("--steps", "1000"), "steps of 1,000"),
+        (("--minutes", "0.001"), "minutes of 0.001"),
+        (("--until-score", "-2"), "of -2"),
+    ],
+)
+def test_a_run_past_its_stop_rule_says_so_and_is_left_as_it_is(
+    run: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, str], rule: str
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    assert command(["train", "--resume", str(run), *flags]) == 0
+    out = capsys.readouterr().out
+    assert f"{run} is past its stop rule: " in out
+    assert rule in out
+    assert out.count("\n") == 1
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+def test_only_what_ends_a_run_or_is_written_may_change(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["train", "--resume", str(run), "--lr", "1e-4", "--width", "128"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("gelada: --width, --lr with --resume: ")
+    assert command(["train", "pong", "--resume", str(run)]) == 2
+    assert capsys.readouterr().err.startswith("gelada: 'pong' with --resume: ")
+
+
+def test_settings_come_from_the_run(run: Path) -> None:
+    config = read_config(run)
+    changed = replace(config.experiment.algorithm, entropy_end=0.1, anneal_steps=1)
+    write_config(run, config._replace(experiment=replace(config.experiment, algorithm=changed)))
+    stop = complete(run)[-1]["steps"] + BATCH
+    assert gelada("train", "--resume", run, "--no-finish", "--steps", stop)[0] == 0
+    assert float(newest_checkpoint(run / "checkpoints")[1].group("aux")["entropy"]) == 0.1
+
+
+@pytest.fixture(scope="module")
+def bundled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of two bundles around two servers, with settings of A3C's own."""
+    folder = tmp_path_factory.mktemp("bundled") / "run"
+    words = ("--n", 4, "--ratio-clip", 5, "--entropy-end", 0.002, "--anneal-steps", 20_000)
+    code, _, err = gelada(
+        "train", "dba3c-catch", "--no-finish", "--out", folder, "--steps", 8000, *words
+    )
+    assert (code, err) == (0, "")
+    return folder
+
+
+def test_a_run_of_bundles_goes_on_with_its_own_settings(bundled: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(bundled, tmp_path / "run"))
+    config, before = (run / "config.json").read_bytes(), complete(run)[-1]
+    stop = before["steps"] + 4000
+    code, out, err = gelada("train", "--resume", run, "--no-finish", "--steps", stop)
+    assert (code, err) == (0, "")
+    assert "2 bundles of 1 x 8 games" in out
+    assert (run / "config.json").read_bytes() == config
+    algorithm = read_config(run).experiment.algorithm
+    assert algorithm == A3C(
+        n=4,
+        ratio_clip=5.0,
+        gradient_clip=1.0,
+        lr=4e-3,
+        entropy_end=0.002,
+        anneal_steps=20_000,
+    )
+    after = complete(run)[-1]
+    assert after["epoch"] == before["epoch"] + 1
+    assert after["version"] > before["version"]
+    assert after["steps"] >= stop
+    assert after["counters"]["games"] > before["counters"]["games"]
+    saved = newest_checkpoint(run / "checkpoints")[1].group("aux")
+    done = min(after["steps"] / 20_000, 1.0)
+    assert float(saved["entropy"]) == pytest.approx(0.01 + done * (0.002 - 0.01))
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3])
+def test_slices_of_a_checkpoint_come_back_to_any_number_of_servers(
+    bundled: Path, servers: int
+) -> None:
+    config = read_config(bundled)
+    _, checkpoint, _ = newest_checkpoint(bundled / "checkpoints")
+    experiment = replace(config.experiment, shape=replace(config.experiment.shape, servers=servers))
+    begun = begin_again(bundled, config, lambda _: None)
+    layout = Layout(make_network(experiment, begun))
+    roles = draw(experiment, begun, None, patience=0.0).build()
+    states = [roles[f"server-{i}"].state() for i in range(servers)]
+    assert {params.version for params, _ in states} == {begun.version}
+    wholes = {"parameter": torch.cat([params.values for params, _ in states])}
+    for kind in ("mean", "square"):
+        wholes[f"optimizer/{kind}"] = torch.cat([state[kind] for _, state in states])
+    for prefix, whole in wholes.items():
+        for name, tensor in layout.named(whole).items():
+            want = checkpoint.tensors[f"{prefix}/{name}"]
+            torch.testing.assert_close(tensor, want, rtol=0.0, atol=0.0, msg=f"{prefix}/{name}")
+    counts = [float(state["count"]) for _, state in states]
+    assert counts == [float(checkpoint.tensors["optimizer/count"])] * servers
+    assert counts[0] > 0
+
+
+def test_the_flags_of_a_resumed_run_are_its_algorithms(
+    bundled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "--resume", str(bundled)]
+    assert command([*words, "--n", "9", "--quorum", "1"]) == 2
+    assert capsys.readouterr().err.startswith("gelada: --n, --quorum with --resume: ")
+    assert command([*words, "--clip", "0.3"]) == 2
+    assert capsys.readouterr().err.startswith("gelada: unknown flag '--clip'")
+    assert command([*words, "--n", "4", "--steps", "8000"]) == 0  # said again, and over already
+    assert "is past its stop rule: " in capsys.readouterr().out
+
+
+def test_metrics_of_a_resumed_run_go_on(run: Path) -> None:
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    start_at = complete(run)[-1]["steps"]
+    stop = start_at + 10 * BATCH
+    assert gelada("train", "--resume", run, "--no-finish", "--steps", stop)[0] == 0
+    after = (run / "metrics.jsonl").read_text().splitlines()
+    assert after[: len(lines)] == lines
+    new = [json.loads(line) for line in after[len(lines) :]]
+    assert new[0]["steps"] == start_at + BATCH

@@ -1,0 +1,208 @@
+"""Checkpoints of servers that own the parameters: whole, of one version, and resumed exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from gelada.algorithms.a3c import A3C
+from gelada.core.types import Gradient, Params, Version
+from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.parameters.admission import Async, Quorum
+from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.tracker import Status
+from gelada.training.saving import LearnerSaver, SliceSaver, aux_at
+
+SIZE = 64
+FIRST = Version(2, 10)
+ALGORITHM = A3C(lr=0.01, lr_end=0.0, anneal_steps=1000)
+
+
+def go_on(server: ParameterServer, steps: int = 1) -> None:
+    """Make so many versions of a server's slice."""
+    for _ in range(steps):
+        version = server.pull().version
+        values = torch.randn(SIZE, generator=torch.Generator().manual_seed(version.number))
+        server.push(Gradient(0, version, 0, 1, 1, 0.0, 0.1, values))
+
+
+class Tracker:
+    """Keeps what is to be saved."""
+
+    def __init__(self) -> None:
+        self.saved: list[tuple[Any, ...]] = []
+        self.due = True
+        self.marks: dict[int, int] = {}
+
+    def wants_checkpoint(self) -> bool:
+        return self.due
+
+    def steps_at(self, version: int) -> int | None:
+        return self.marks.get(version)
+
+    def status(self) -> Status:
+        return Status(steps=777)
+
+    def checkpoint(self, *what: Any, mixed: bool) -> None:
+        self.saved.append((*what, mixed))
+
+
+class Scene:
+    """Three servers that put every third version aside, and who saves them."""
+
+    def __init__(self, mixed: bool = False) -> None:
+        rule = Async(9) if mixed else Quorum(1)
+        self.servers = [
+            ParameterServer(
+                torch.full((SIZE,), float(i)), OptimizerSettings(), rule, FIRST, 0.0, every=3
+            )
+            for i in range(3)
+        ]
+        self.tracker: Any = Tracker()
+        self.lines: list[str] = []
+        self.saver = SliceSaver(
+            self.servers, self.tracker, ALGORITHM, FIRST, mixed, self.lines.append
+        )
+
+    def numbers(self) -> list[list[int]]:
+        """Return the versions of the slices of each checkpoint."""
+        return [[params.version.number for params in saved[0]] for saved in self.tracker.saved]
+
+
+def test_a_server_puts_aside_multiples_of_every_as_they_were() -> None:
+    (server, *_) = Scene().servers
+    assert server.kept() is None
+    want: dict[int, tuple[Params, dict[str, torch.Tensor]]] = {}
+    for number in range(11, 20):
+        go_on(server)
+        params, optimizer = server.state()
+        want[number] = params, optimizer
+        kept = server.kept()
+        last = number // 3 * 3
+        if last < 12:
+            assert kept is None
+            continue
+        assert kept is not None
+        assert kept[0] is want[last][0]
+        assert kept[0].version == Version(2, last)
+        assert all(torch.equal(kept[1][name], want[last][1][name]) for name in optimizer)
+
+
+def test_a_restore_forgets_what_was_put_aside() -> None:
+    (server, *_) = Scene().servers
+    go_on(server, 2)
+    assert server.kept() is not None
+    server.restore(Version(3, 10), torch.zeros(SIZE), {})
+    assert server.kept() is None
+
+
+def test_only_what_all_have_put_aside_is_saved_and_once() -> None:
+    scene = Scene()
+    scene.tracker.marks = {12: 1200, 15: 1500}
+    for server, steps in zip(scene.servers, (2, 1, 1), strict=True):
+        go_on(server, steps)  # 12, 11, 11: the first has put 12 aside
+        scene.saver.look()
+    assert scene.numbers() == []
+    for server in scene.servers[1:]:
+        go_on(server)
+        scene.saver.look()
+        scene.saver.look()
+    assert scene.numbers() == [[12, 12, 12]]
+    for server in scene.servers:
+        go_on(server, 3)
+        scene.saver.look()  # in between some have 12 and some 15
+    assert scene.numbers() == [[12, 12, 12], [15, 15, 15]]
+    for (slices, optimizers, aux, steps, mixed), want in zip(
+        scene.tracker.saved, (1200, 1500), strict=True
+    ):
+        assert [params.values.numel() for params in slices] == [SIZE] * 3
+        assert [state["count"].item() for state in optimizers] == [2.0 if want == 1200 else 5.0] * 3
+        assert steps == want
+        assert not mixed
+        assert float(aux["learning_rate"]) == 0.0  # of those steps: after anneal_steps
+
+
+def test_nothing_is_saved_before_it_is_due() -> None:
+    scene = Scene()
+    scene.tracker.due = False
+    for server in scene.servers:
+        go_on(server, 2)
+    scene.saver.look()
+    assert scene.numbers() == []
+    scene.tracker.due = True
+    scene.saver.look()
+    assert scene.numbers() == [[12, 12, 12]]
+
+
+def test_the_last_save_is_the_newest_version_and_not_the_first_again() -> None:
+    scene = Scene()
+    scene.saver.last([])
+    assert scene.numbers() == []
+    for server in scene.servers:
+        go_on(server, 1)
+    scene.saver.last([])
+    assert scene.numbers() == [[11, 11, 11]]
+    assert scene.tracker.saved[0][3] == 777  # nobody marked it: the steps of now
+    assert float(scene.tracker.saved[0][2]["learning_rate"]) == pytest.approx(0.01 * 0.223)
+    assert scene.lines == []
+
+
+def test_servers_of_several_versions_are_passed_over_with_a_line() -> None:
+    scene = Scene()
+    for server, steps in zip(scene.servers, (4, 3, 4), strict=True):
+        go_on(server, steps)
+    scene.saver.last([])
+    assert scene.lines == [
+        "the newest parameters are of several versions (server-0 at 14, server-1 at 13, "
+        "server-2 at 14): passed over"
+    ]
+    assert scene.numbers() == [[12, 12, 12]]
+
+
+def test_nothing_whole_put_aside_saves_nothing() -> None:
+    scene = Scene()
+    go_on(scene.servers[0], 2)
+    scene.saver.last([])
+    assert len(scene.lines) == 1
+    assert scene.numbers() == []
+
+
+def test_asynchronous_servers_may_differ_at_the_end() -> None:
+    scene = Scene(mixed=True)
+    for server, steps in zip(scene.servers, (4, 3, 7), strict=True):
+        go_on(server, steps)
+    scene.saver.last([])
+    assert scene.lines == []
+    assert scene.numbers() == [[14, 13, 17]]
+    assert scene.tracker.saved[0][-1] is True
+
+
+def test_parameters_that_are_not_finite_are_not_saved() -> None:
+    scene = Scene()
+    for server in scene.servers:
+        go_on(server, 2)
+    broken = torch.full((SIZE,), torch.nan)
+    scene.servers[1].push(Gradient(0, Version(2, 12), 0, 1, 1, 0.0, 0.1, broken))
+    scene.saver.last([])
+    assert scene.numbers() == []
+
+
+@pytest.mark.parametrize(
+    ("hung", "slices", "learner"),
+    [([], False, False), (["actor-1"], False, False), (["learner-0", "actor-1"], True, True),
+     (["learner-1"], True, False)],
+)  # fmt: skip
+def test_who_has_to_end_before_the_last_save(hung: list[str], slices: bool, learner: bool) -> None:
+    class Learner:
+        name = "learner-0"
+
+    mine: Any = Learner()
+    assert Scene().saver.needs(hung) is slices
+    assert LearnerSaver(mine).needs(hung) is learner
+
+
+@pytest.mark.parametrize(("steps", "rate"), [(0, 0.01), (250, 0.0075), (5000, 0.0)])
+def test_an_algorithms_own_state_follows_from_the_steps(steps: int, rate: float) -> None:
+    assert float(aux_at(ALGORITHM, steps)["learning_rate"]) == pytest.approx(rate)

@@ -1,0 +1,201 @@
+"""The evaluator's and the recorder's processes beside a training, and ``gelada follow``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from gelada.core.checkpoint import write_checkpoint
+from gelada.core.types import Version
+from gelada.training import sidecars as follow
+from gelada.training.sidecars import Followers
+from launching import finish, gelada, start, wait_until
+from players import make_checkpoint, write_run
+
+Results = list[dict[str, Any]]
+
+
+def add(run: Path, experiment: Any, version: int) -> None:
+    checkpoint = make_checkpoint(experiment, 3, steps=100 * version)
+    write_checkpoint(run / "checkpoints", checkpoint._replace(version=Version(0, version)))
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until, "it never came"
+        time.sleep(0.02)
+
+
+def children() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+def is_gone(pid: int) -> bool:
+    """Say whether a process ended; one that nobody waits for stays a zombie."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(tmp_path: Path) -> None:
+    experiment, results = write_run(tmp_path), []
+    before, threads = children(), threading.active_count()
+    with Followers(tmp_path, True, True, 1.5, results.append) as followers:
+        pids = [child.pid for child in children() if child not in before]
+        assert len(pids) == 2
+        wait_for(lambda: len(results) == 2)
+        assert [psutil.Process(pid).nice() for pid in pids] == [19, 19]
+        assert [os.getpgid(pid) for pid in pids] == pids  # Ctrl-C in a terminal misses them
+        add(tmp_path, experiment, 8)
+        add(tmp_path, experiment, 9)
+        wait_for(lambda: sum(r["version"] == 9 for r in results) == 2)
+        assert followers.dead() == ""
+    assert children() == before
+    assert all(is_gone(pid) for pid in pids)
+    assert threading.active_count() == threads
+    assert followers.dead() == ""
+    evaluations = [r for r in results if r["kind"] == "evaluation"]
+    films = [r for r in results if r["kind"] == "film"]
+    assert {(r["version"], r["steps"]) for r in evaluations} >= {(7, 1000), (9, 900)}
+    for result in evaluations:
+        saved = json.loads(Path(result["file"]).read_text())
+        assert (result["mean"], result["max"]) == (saved["mean"], saved["max"])
+        assert (result["games"], saved["protocol"]) == (50, "dba3c")
+    for result in films:
+        assert result["seconds"] == pytest.approx(1.5)
+        assert Path(result["file"]).stat().st_size > 500
+    for kind in (evaluations, films):
+        versions = [r["version"] for r in kind]
+        assert versions == sorted(set(versions))  # none twice
+        assert len(versions) + sum(r["skipped"] for r in kind) == 3  # done or counted
+    assert (tmp_path / "eval" / "follow.log").read_text() == ""
+    assert (tmp_path / "videos" / "follow.log").read_text() == ""
+
+
+def test_nothing_is_started_unasked(tmp_path: Path) -> None:
+    before = children()
+    with Followers(tmp_path, False, False, 120.0, print) as followers:
+        assert children() == before
+        assert followers.dead() == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_child_that_dies_is_named_once(tmp_path: Path) -> None:
+    """One is killed, the other refuses a film of no length; what it said is in the line."""
+    write_run(tmp_path)
+    (tmp_path / "videos").mkdir()
+    (tmp_path / "videos" / "follow.log").write_text("of an earlier start\n")
+    before, lines = children(), []
+    with Followers(tmp_path, True, True, 0.0, lambda _: None) as followers:
+        evaluator, recorder = (child.process for child in followers._children)
+        evaluator.kill()
+        evaluator.wait()
+        recorder.wait()
+        lines += [followers.dead() for _ in range(3)]
+    assert lines == [
+        f"the evaluator (process {evaluator.pid}) ended with exit code -9; it said nothing",
+        f"the recorder (process {recorder.pid}) ended with exit code 2; it said: gelada: "
+        "--record-length 0: must be above 0",
+        "",
+    ]
+    assert children() == before
+
+
+def test_a_child_that_does_not_end_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "END_SECONDS", 0.2)
+    write_run(tmp_path)
+    before = children()
+    with Followers(tmp_path, True, False, 1.0, lambda _: None) as followers:
+        child = followers._children[0].process
+        child.send_signal(signal.SIGSTOP)  # SIGTERM has to wait, SIGKILL has not
+        while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
+    assert child.returncode == -signal.SIGKILL
+    assert children() == before
+
+
+TRAINING = """
+import sys, time
+from pathlib import Path
+from gelada.training.sidecars import Followers
+def heard(result):
+    print(result["kind"], *[child.process.pid for child in followers._children], flush=True)
+with Followers(Path(sys.argv[1]), True, False, 1.0, heard) as followers:
+    time.sleep(600)
+"""
+
+
+def test_children_end_when_the_training_is_gone(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    training = subprocess.Popen(
+        [sys.executable, "-c", TRAINING, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert training.stdout is not None
+    kind, pid = training.stdout.readline().split()
+    assert kind == "evaluation"
+    assert not is_gone(int(pid))
+    training.kill()
+    training.communicate()
+    wait_for(lambda: is_gone(int(pid)))
+
+
+def test_once_does_the_newest_and_ends(tmp_path: Path) -> None:
+    experiment = write_run(tmp_path)
+    add(tmp_path, experiment, 8)
+    code, out, err = gelada("follow", tmp_path, "--once", "--json", "--record-length", 1)
+    results = [json.loads(line) for line in out.splitlines()]
+    assert (code, err) == (0, "")
+    assert [(r["kind"], r["version"], r["skipped"]) for r in results] == [
+        ("evaluation", 8, 1),
+        ("film", 8, 1),
+    ]
+    code, out, _ = gelada("follow", tmp_path, "--once")
+    assert (code, len(out.splitlines())) == (0, 1)
+    assert out.startswith("00000008.safetensors is done already")
+
+
+def test_a_signal_ends_it_in_good_order(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    process = start("follow", tmp_path, "--no-record")
+    wait_until(lambda: (tmp_path / "eval").exists(), process)
+    process.send_signal(signal.SIGTERM)
+    code, out, err = finish(process)
+    assert (code, err) == (143, "")
+    assert "1,000 steps: mean " in out
+    assert "of 50 games; 0 checkpoints skipped;" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--no-evaluate", "--no-record"], "nothing is left to do; leave one of them out"),
+        (["--record-length", "0"], "--record-length 0: must be above 0"),
+        (["--parent"], "must be a process's number"),
+        ([], "is no run: it has no config.json"),
+    ],
+)
+def test_mistakes_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    from gelada.cli.main import run
+
+    assert run(["follow", str(tmp_path), *words]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 1
+    assert said in captured.err
