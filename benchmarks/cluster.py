@@ -31,7 +31,7 @@ FAILURES = {
 """What is hit: in which preset, and as which kind of process."""
 
 ON_HOSTS = ("--on", "ray", "--cpus", "1", "--checkpoint-seconds", "5", "--steps", "100000000")
-"""On three hosts of one CPU each, so that a bundle has somewhere to go."""
+"""On three hosts of one CPU each, so that a worker has somewhere to go."""
 
 CALM, AFTER = 25.0, 60.0
 """Seconds of training before a host is lost, and after."""
@@ -54,10 +54,10 @@ KILLED = {"--until-score": "18", "--steps": "3000000", "--checkpoint-seconds": "
 """Runs to a training score of 18 (mean of 50 games), with and without trouble."""
 
 PAPER = (
-    *("--bundles", "64", "--quorum", "60", "--servers", "4", "--per-process", "16"),
+    *("--workers", "64", "--quorum", "60", "--servers", "4", "--per-process", "16"),
     *("--lr", "0.01", "--lr-end", "0.004", "--anneal-steps", "500000"),
 )
-"""The preset's learning rates are for two bundles; a step here is made of 60 gradients."""
+"""The preset's learning rates are for two workers; a step here is made of 60 gradients."""
 
 
 def all_cells() -> list[Cell]:
@@ -79,16 +79,16 @@ def all_cells() -> list[Cell]:
     ]
     paper = settings("ray-paper", "dba3c-catch", words=PAPER)
     killed = [
-        Cell("ray-killed", seed, settings("ray-killed", DBA3C, chaos=chaos, timed=KILLED), to_pong)
+        Cell("ray-killed", seed, settings("ray-killed", DBA3C, faults=hits, timed=KILLED), to_pong)
         for seed in SEEDS
-        for chaos in ("kill=any:30s", "")
+        for hits in ("kill=any:30s", "")
     ]
     return [*limits, *failures, Cell("ray-paper", 1, paper, paper_shape), *killed]
 
 
 def share_of_limit(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG001 - a form
     """Measure the machine's limit and what training in processes reaches, threads beside it."""
-    preset = DBA3C if cell.settings["experiment"]["shape"].get("bundles") else APPO
+    preset = DBA3C if cell.settings["experiment"]["shape"].get("workers") else APPO
     found = {}
     for name, words in (("ray", ON_RAY), ("threads", ())):
         rates = process.bench(preset, SECONDS, *words)
@@ -105,7 +105,7 @@ def fail(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     preset, kind = FAILURES[procedure["whom"]]
     run = scratch / "run"
     words = train_words(preset, cell.seed, run, "--minutes", MINUTES, "--checkpoint-seconds", "5")
-    words += [*ON_RAY, "--chaos", f"{procedure['how']}={kind}:40s", "--until-score", "21"]
+    words += [*ON_RAY, "--faults", f"{procedure['how']}={kind}:40s", "--until-score", "21"]
     train(words, run, log)
     return {"command": process.clean(words, scratch), **cost(run, log)}
 
@@ -199,7 +199,7 @@ def to_pong(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     """Train to 18 on Ray, with a random process killed again and again, or none."""
     procedure, run = cell.settings["procedure"], scratch / "run"
     words = train_words(DBA3C, cell.seed, run, *ON_RAY, *pairs(procedure["timed"]))
-    words += ["--chaos", procedure["chaos"]] if procedure["chaos"] else []
+    words += ["--faults", procedure["faults"]] if procedure["faults"] else []
     outcome = train(words, run, log)
     metrics = read_metrics(run)
     events: list[Line] = []

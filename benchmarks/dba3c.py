@@ -41,7 +41,7 @@ STRAGGLERS = {
     "all as fast, 1 backup": ("8", "7", SLEEP),
     "one slow, 1 backup": ("8", "7", f"{SLEEP},straggler=500ms"),
 }
-"""Bundles, quorum and trouble."""
+"""Workers, quorum and trouble."""
 
 LINK = "link=20MB"
 
@@ -58,8 +58,8 @@ def all_cells() -> list[Cell]:
     """Return every cell, in the order in which they are measured."""
     limit = settings("dba3c-limit", PRESET, seconds=2 * BENCH_SECONDS)
     slow = settings("dba3c-straggler", PRESET, minutes=MINUTES, runs=STRAGGLERS)
-    servers = settings("dba3c-servers", PRESET, minutes=MINUTES, chaos=[SLEEP, LINK], of=SERVERS)
-    workers = settings("dba3c-workers", PRESET, minutes=MINUTES, chaos=SLEEP, of=WORKERS)
+    servers = settings("dba3c-servers", PRESET, minutes=MINUTES, faults=[SLEEP, LINK], of=SERVERS)
+    workers = settings("dba3c-workers", PRESET, minutes=MINUTES, faults=SLEEP, of=WORKERS)
     return [
         *(SYNCHRONOUS.train_cell(seed) for seed in SEEDS),
         Cell("dba3c-limit", 1, limit, share_of_limit),
@@ -90,8 +90,8 @@ def share_of_limit(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # n
 def straggler(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     """Count updates with and without a slow worker, with and without a backup."""
     rates, commands = {}, []
-    for number, (name, (bundles, quorum, chaos)) in enumerate(STRAGGLERS.items()):
-        flags = ("--bundles", bundles, "--quorum", quorum, "--chaos", chaos)
+    for number, (name, (workers, quorum, faults)) in enumerate(STRAGGLERS.items()):
+        flags = ("--workers", workers, "--quorum", quorum, "--faults", faults)
         found, command = sleeping(cell, scratch, log, f"{number}-", flags)
         rates[name] = found
         commands.append(command)
@@ -110,12 +110,12 @@ def straggler(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
 
 def servers_under_a_link(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     """Count datapoints with one, two and four servers behind links of equal speed."""
-    chaos = f"{SLEEP},{LINK}"
-    kinds = [(str(count), chaos) for count in SERVERS] + [("1", SLEEP)]
+    faults = f"{SLEEP},{LINK}"
+    kinds = [(str(count), faults) for count in SERVERS] + [("1", SLEEP)]
     rates, commands = {}, []
     for count, trouble in kinds:
-        flags = ("--bundles", "8", "--servers", count, "--chaos", trouble)
-        name = count if trouble == chaos else "1, no limit"
+        flags = ("--workers", "8", "--servers", count, "--faults", trouble)
+        name = count if trouble == faults else "1, no limit"
         found, command = sleeping(cell, scratch, log, f"{name.replace(', ', '-')}-", flags)
         rates[name] = found
         commands.append(command)
@@ -126,7 +126,7 @@ def more_workers(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     """Count datapoints with more and more workers that sleep as long as a gradient takes."""
     rates, commands = {}, []
     for count in WORKERS:
-        flags = ("--bundles", str(count), "--chaos", SLEEP)
+        flags = ("--workers", str(count), "--faults", SLEEP)
         rates[str(count)], command = sleeping(cell, scratch, log, f"{count}-", flags)
         commands.append(command)
     return {"commands": commands, "workers": rates}
@@ -135,7 +135,7 @@ def more_workers(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
 def sleeping(
     cell: Cell, scratch: Path, log: Path, prefix: str, flags: Sequence[str]
 ) -> tuple[dict[str, float], str]:
-    """Run bundles that sleep instead of computing; return their rates and the command."""
+    """Run workers that sleep instead of computing; return their rates and the command."""
     run = scratch / prefix.strip("-")
     words = train_words(PRESET, cell.seed, run, "--minutes", MINUTES, *flags)
     train(words, run, log, prefix)
@@ -163,7 +163,7 @@ def delayed(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     run = scratch / "run"
     words = train_words(PRESET, cell.seed, run, "--steps", str(DELAY_STEPS), "--deterministic")
     words += ["--ahead", "0"]
-    words += ["--chaos", f"delay={delay}"] if delay else []
+    words += ["--faults", f"delay={delay}"] if delay else []
     train(words, run, log)
     metrics = read_metrics(run)
     return {

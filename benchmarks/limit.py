@@ -6,7 +6,7 @@ emulator is ale-py's, assembling a batch and the optimizer's step are written do
 So whatever the roles, their waiting and their bookkeeping cost counts against Gelada.
 
 Rates are steps a second (a step is an agent's decision, four frames). A learned one has all its
-passes in it, and the look at all observations before them that gives the targets their values.
+epochs in it, and the look at all observations before them that gives the targets their values.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class What:
     torso: Any = "small"
     width: int = 256  # units of the hidden layer
     size: int = 42  # side of the frames
-    passes: int = 3  # times each sample is learned from
+    epochs: int = 3  # times each sample is learned from
     minibatch: int = 256  # samples in a gradient
     games: int = 8  # played side by side
     windows: int = 16  # in a batch: trajectories of two actors with eight games each
@@ -124,7 +124,7 @@ def act(what: What, index: int) -> Work:
 
 
 def learn(what: What, index: int) -> Work:
-    """Return a piece that assembles one batch and makes all passes of learning on it."""
+    """Return a piece that assembles one batch and makes all epochs of learning on it."""
     net = what.network()
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-4, fused=True)
     frames = noise((what.windows, what.length + net.stack, what.size, what.size), index)
@@ -135,7 +135,7 @@ def learn(what: What, index: int) -> Work:
         with torch.no_grad():
             for stacks in rows.split(what.minibatch):
                 net(stacks.permute(0, 3, 1, 2))
-        for _ in range(what.passes):
+        for _ in range(what.epochs):
             for chosen in torch.randperm(samples).split(what.minibatch):
                 observations = chosen + chosen // what.length  # a window has one more than steps
                 outputs = net(rows[observations].permute(0, 3, 1, 2))
@@ -211,7 +211,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--torso", default=usual.torso, choices=("small", "dqn2013", "nature"))
     parser.add_argument("--width", type=int, default=usual.width, help="of the hidden layer")
     parser.add_argument("--size", type=int, default=usual.size, help="side of the frames")
-    parser.add_argument("--passes", type=int, default=usual.passes)
+    parser.add_argument("--epochs", type=int, default=usual.epochs)
     parser.add_argument("--minibatch", type=int, default=usual.minibatch)
     parser.add_argument("--games", type=int, default=usual.games, help="played side by side")
     parser.add_argument("--seconds", type=float, default=20.0, help="of measuring for each game")
@@ -227,7 +227,7 @@ def main(words: Sequence[str] | None = None) -> None:
     flags = parse(words)
     torch.set_num_threads(1)
     shape = {
-        name: getattr(flags, name) for name in ("torso", "width", "size", "passes", "minibatch")
+        name: getattr(flags, name) for name in ("torso", "width", "size", "epochs", "minibatch")
     }
     plain = What(**shape, games=flags.games)
     settings, frame = (

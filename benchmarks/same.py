@@ -52,12 +52,12 @@ import torch
 
 torch.set_num_threads(1)
 experiment, _ = preset("gorila-catch")
-experiment = replace(experiment, seed=%d)
+experiment = replace(experiment, seed=SEED)
 runtime = Inline(draw(experiment, begin(experiment), None, patience=0.0))
 learner = runtime.roles["learner-0"]
 actors = [role for role in runtime.active if role.name.startswith("actor")]
 learners = [role for role in runtime.active if role.name.startswith("learner")]
-while learner.clock.steps < %d:
+while learner.clock.steps < UPDATES:
     for role in (*actors, *learners):
         try:
             role.step()
@@ -68,7 +68,7 @@ digest = hashlib.sha256()
 for server in servers:
     digest.update(server.state()[0].values.numpy().tobytes())
 print(digest.hexdigest())
-""" % (SEED, UPDATES)
+""".replace("SEED", str(SEED)).replace("UPDATES", str(UPDATES))
 
 
 def main(words: list[str]) -> int:

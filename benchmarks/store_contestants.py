@@ -40,14 +40,16 @@ def gelada(mode: str, transitions: int) -> Pair:
     import torch
 
     from gelada.core.types import Trajectory, Version
-    from gelada.roles.replay.buffer import Store
+    from gelada.roles.replay.buffer import ReplayBuffer
     from gelada.roles.replay.rate_limiter import MinimumSize
     from gelada.roles.replay.sampling import Prioritized, Uniform
 
     torch.set_num_threads(1)
     select = Uniform() if mode == "uniform" else Prioritized(ALPHA, BETA)
     limiter = MinimumSize(1)
-    store = Store(transitions, BATCH, 1, GAMES, STACK, (SIDE, SIDE), select, limiter, patience=0)
+    store = ReplayBuffer(
+        transitions, BATCH, 1, GAMES, STACK, (SIDE, SIDE), select, limiter, patience=0
+    )
     rng = np.random.default_rng(1)
     frames, shape = played(rng), (GAMES, CHUNK)
     for number in range(transitions // (GAMES * CHUNK)):

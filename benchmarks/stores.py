@@ -1,4 +1,4 @@
-"""Stores compared: python benchmarks/stores.py [speed|ratio|summary]
+"""ShardedReplay compared: python benchmarks/stores.py [speed|ratio|summary]
 
 ``speed`` fills each store with 200,000 transitions of 84x84 and counts batches of 32 x 4 frames
 per second on one core: Gelada's, Stable-Baselines3's, TorchRL's and cpprb's, uniform and
@@ -140,10 +140,10 @@ def ratio(args: argparse.Namespace) -> int:
 
     from gelada.core.errors import Closed
     from gelada.core.types import Trajectory, Version
-    from gelada.roles.replay.buffer import Store
+    from gelada.roles.replay.buffer import ReplayBuffer
     from gelada.roles.replay.rate_limiter import SamplesPerInsert
     from gelada.roles.replay.sampling import Prioritized
-    from gelada.roles.replay.sharded import Stores
+    from gelada.roles.replay.sharded import ShardedReplay
     from gelada.runtime.system import describe_machine
 
     asked, games, length, batch, minimum, inserts = 8.0, 8, 20, 32, 5_000, 100_000
@@ -152,17 +152,17 @@ def ratio(args: argparse.Namespace) -> int:
         SamplesPerInsert(asked, minimum // 2, asked * steps, steps, batch) for _ in range(2)
     ]
     stores = [
-        Store(20_000, batch, 3, games, 4, (10, 5), Prioritized(), limiter, 60.0, 1, index)
+        ReplayBuffer(20_000, batch, 3, games, 4, (10, 5), Prioritized(), limiter, 60.0, 1, index)
         for index, limiter in enumerate(limiters)
     ]
 
     def act(number: int) -> None:
-        client = Stores(stores, 1, number, own=number)
+        client = ShardedReplay(stores, 1, number, own=number)
         frames = np.zeros((games, length + 4, 10, 5), np.uint8)
         ages = np.tile(np.arange(length + 1), (games, 1))
         no, floats = np.zeros(shape, np.bool_), np.zeros(shape, np.float32)
         for count in range(inserts // 2 // steps + 1):
-            client.room()
+            client.wait_for_room()
             client.add(
                 Trajectory(
                     number, count, Version(0, 0), frames, ages + count * length,
@@ -172,7 +172,7 @@ def ratio(args: argparse.Namespace) -> int:
             )  # fmt: skip
 
     def learn(number: int) -> None:
-        client = Stores(stores, 1, 10 + number)
+        client = ShardedReplay(stores, 1, 10 + number)
         try:
             while True:
                 drawn = client.sample()

@@ -60,7 +60,7 @@ def dba3c_table(cells: Sequence[Cell], lines: Sequence[Line]) -> list[str]:
     ]
     rows = [
         (
-            "seconds to Pong, 2 bundles, 2 servers",
+            "seconds to Pong, 2 workers, 2 servers",
             "900",
             "240",
             listed(column("dba3c-time", "seconds_to_solved"), "{:.0f}"),
@@ -153,7 +153,7 @@ def ray_tables(cells: Sequence[Cell], lines: Sequence[Line]) -> list[list[str]]:
     tables: list[list[str]] = []
     if shares := own("ray-limit"):
         head = ["share of the machine's limit", "must", "goal", "on Ray", "on threads"]
-        names = {"dba3c-pong": "DBA3C, 2 bundles, 2 servers", "pong": "APPO, 2 remote actors"}
+        names = {"dba3c-pong": "DBA3C, 2 workers, 2 servers", "pong": "APPO, 2 remote actors"}
         rows = [
             [names[r["preset"]], "0.45", "0.75", *(f"{r['share_of_limit'][k]:.2f}" for k in PLACES)]
             for _, r in shares
@@ -165,7 +165,7 @@ def ray_tables(cells: Sequence[Cell], lines: Sequence[Line]) -> list[list[str]]:
             markdown([*head, "steps lost", "versions lost"], list(map(cost_of, failures)))
         )
     for _, r in own("ray-paper"):
-        head = ["64 bundles, quorum 60, 4 servers, Catch", "at most", "measured"]
+        head = ["64 workers, quorum 60, 4 servers, Catch", "at most", "measured"]
         rows = [
             ["processes", "9", str(r["processes"])],
             ["seconds to a score of 0.9", "180", f"{r['seconds']:.0f}"],
@@ -180,7 +180,7 @@ def ray_tables(cells: Sequence[Cell], lines: Sequence[Line]) -> list[list[str]]:
         head = ["dba3c-pong to 18", "seed", "steps", "seconds", "hits", "restores", "steps lost"]
         rows = [
             [
-                cell.settings["procedure"]["chaos"] or "nothing killed",
+                cell.settings["procedure"]["faults"] or "nothing killed",
                 str(cell.seed),
                 *(f"{r[key]:,.0f}" for key in KILLED),
             ]

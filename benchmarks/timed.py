@@ -19,7 +19,7 @@ from typing import Any
 
 import process
 from gelada.core.checkpoint import list_checkpoints
-from gelada.training.presets import Experiment, Memory, preset
+from gelada.training.presets import Experiment, ReplaySettings, preset
 from ledger import (
     LEDGER,
     RUNS,
@@ -207,12 +207,12 @@ LATER: dict[str, tuple[str, ...]] = {
     "games": ("colour",),
     "network": ("hidden", "conv_init", "fc_init", "pad_channels"),
     "shape": (
-        *("bundles", "quorum", "asynchronous", "max_staleness", "batch", "keep_every"),
+        *("workers", "quorum", "asynchronous", "max_staleness", "batch", "keep_every"),
         *("learners", "stores"),
     ),
-    "memory": tuple(field.name for field in dataclasses.fields(Memory)),
+    "memory": tuple(field.name for field in dataclasses.fields(ReplaySettings)),
     "stop": ("until_evaluated",),
-    "beside": ("evaluator", "recorder", "record_length"),
+    "sidecars": ("evaluator", "recorder", "record_length"),
 }
 """Settings that came after the first results. At their defaults they change nothing, so they are
 left out there and a result keeps its cell."""
@@ -244,7 +244,7 @@ def share(rate: float, before: float | None, after: float | None) -> dict[str, f
 
 
 def workers(metrics: Sequence[Line]) -> dict[str, Any]:
-    """Return what the last line of a bundled run's metrics says about its learners."""
+    """Return what the last line of a distributed run's metrics says about its learners."""
     last = metrics[-1]
     if "updates" not in last:
         return {}

@@ -92,12 +92,12 @@ for round_ in range(STEPS // (B * T)):
         rewards=played.rewards,
         terminated=played.terminated,
         truncated=played.truncated,
-        counted=~(played.forced | played.truncated),
+        mask=~(played.forced | played.truncated),
         log_probs=np.stack(log_probs, axis=1),
         state=np.zeros((B, 0), dtype=np.float32),
     )
     prepared = algorithm.prepare(net, as_batch([trajectory]), aux)
-    for _ in range(algorithm.passes):
+    for _ in range(algorithm.epochs):
         divergences = []
         for index in torch.randperm(B * T, generator=random).split(algorithm.minibatch):
             loss, terms = algorithm.loss(net, prepared.select(index), aux)

@@ -94,7 +94,7 @@ def random_trajectory(
         rewards=rng.normal(size=shape).astype(np.float32),
         terminated=terminated,
         truncated=truncated,
-        counted=~truncated & (rng.random(shape) < 0.9),
+        mask=~truncated & (rng.random(shape) < 0.9),
         log_probs=np.log(rng.uniform(0.1, 0.9, shape)).astype(np.float32),
         state=np.zeros((games, 0), dtype=np.float32),
     )
@@ -124,30 +124,30 @@ def short_pong(rounds: int, servers: int = 1, **changes: Any) -> Experiment:
     return Experiment(**(fields | changes))
 
 
-def bundled(base: Experiment, rounds: int, **shape: Any) -> Experiment:
-    """Return an experiment with bundles that stops after so many rounds of all of them."""
+def distributed(base: Experiment, rounds: int, **shape: Any) -> Experiment:
+    """Return an experiment with workers that stops after so many rounds of all of them."""
     cut = replace(base.shape, **shape)
     games = cut.players * cut.games
     steps = cut.random_steps // games * games + rounds * cut.gradients * cut.datapoints
     return replace(base, shape=cut, stop=StopRule(steps=steps))
 
 
-def bundled_catch(rounds: int, **shape: Any) -> Experiment:
-    """Return deterministic Catch with 2 bundles of 8 games x 9 steps around 2 servers."""
+def distributed_catch(rounds: int, **shape: Any) -> Experiment:
+    """Return deterministic Catch with 2 workers of 8 games x 9 steps around 2 servers."""
     tracker = TrackerSettings(tensorboard=False)
     base = replace(PRESETS["dba3c-catch"], tracker=tracker, deterministic=True)
-    return bundled(base, rounds, **shape)
+    return distributed(base, rounds, **shape)
 
 
-def bundled_pong(rounds: int, **shape: Any) -> Experiment:
-    """Return deterministic real Pong in bundles, in small: actors with 2 games x 5 steps."""
+def distributed_pong(rounds: int, **shape: Any) -> Experiment:
+    """Return deterministic real Pong in workers, in small: actors with 2 games x 5 steps."""
     base = Experiment(
         games=GameSettings(game="pong", max_frames=400),  # so that games end
         network=NetworkSettings(width=16, precision="float32"),
         algorithm=A3C(gradient_clip=1e9, lr_end=1e-4),  # no clip: each learner has its own
         optimizer=OptimizerSettings(epsilon=1e-3),
-        shape=Shape(bundles=1, actors=1, games=2, length=5, random_steps=48),
+        shape=Shape(workers=1, actors=1, games=2, length=5, random_steps=48),
         tracker=TrackerSettings(tensorboard=False),
         deterministic=True,
     )
-    return bundled(base, rounds, **shape)
+    return distributed(base, rounds, **shape)

@@ -11,7 +11,7 @@ from gelada.roles.learner import Learner
 from gelada.roles.tracker import Status
 from gelada.runtime.inline import Inline
 from gelada.runtime.threads import Threads
-from gelada.training.faults import NONE, Chaos
+from gelada.training.faults import NONE, Faults
 from gelada.training.presets import Experiment
 from gelada.training.start import begin, open_games
 from gelada.training.topology import draw
@@ -21,7 +21,7 @@ class Outcome(NamedTuple):
     version: Version
     parameters: torch.Tensor  # float32[P]
     optimizer: dict[str, torch.Tensor]
-    aux: dict[str, torch.Tensor]  # empty with bundles: theirs follows from the steps
+    aux: dict[str, torch.Tensor]  # empty with workers: theirs follows from the steps
     status: Status
 
 
@@ -40,22 +40,22 @@ def outcome(roles: dict[str, Any]) -> Outcome:
     return Outcome(version, parameters, optimizer, aux, tracker.status())
 
 
-def place_inline(experiment: Experiment, chaos: Chaos = NONE) -> Inline:
+def place_inline(experiment: Experiment, faults: Faults = NONE) -> Inline:
     games = open_games(experiment)
     start = begin(experiment, games)
-    return Inline(draw(experiment, start, None, patience=0.0, games=games, chaos=chaos))
+    return Inline(draw(experiment, start, None, patience=0.0, games=games, faults=faults))
 
 
-def inline(experiment: Experiment, chaos: Chaos = NONE) -> Outcome:
-    place = place_inline(experiment, chaos)
+def inline(experiment: Experiment, faults: Faults = NONE) -> Outcome:
+    place = place_inline(experiment, faults)
     place.run()
     return outcome(place.roles)
 
 
-def place_threads(experiment: Experiment, lines: list[str], chaos: Chaos = NONE) -> Threads:
+def place_threads(experiment: Experiment, lines: list[str], faults: Faults = NONE) -> Threads:
     games = open_games(experiment)
     start = begin(experiment, games)
-    plan = draw(experiment, start, None, patience=60.0, games=games, chaos=chaos)
+    plan = draw(experiment, start, None, patience=60.0, games=games, faults=faults)
     return Threads(plan.build(), log=lines.append)
 
 

@@ -49,7 +49,7 @@ class Orders:
         return [(whom, int(signal.Signals[how])) for how, whom in map(str.split, new)]
 
 
-gelada.training.run.Trouble = Orders
+gelada.training.run.FaultSchedule = Orders
 '''
 
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gelada.core.types import Batch, Trajectory, Version
-from gelada.roles.replay.buffer import Store
-from gelada.roles.replay.rate_limiter import Limiter, MinimumSize
+from gelada.roles.replay.buffer import ReplayBuffer
+from gelada.roles.replay.rate_limiter import MinimumSize, RateLimiter
 from gelada.roles.replay.sampling import Prioritized, Select, Uniform
 
 STACK, SHAPE, LENGTH = 3, (2, 3), 4
@@ -22,11 +22,11 @@ def make_store(
     length: int = LENGTH,
     streams: int = 1,
     select: Select | None = None,
-    limiter: Limiter | None = None,
+    limiter: RateLimiter | None = None,
     **others: Any,
-) -> Store:
+) -> ReplayBuffer:
     """Return a store that never waits, for games with tiny frames."""
-    return Store(
+    return ReplayBuffer(
         capacity,
         windows,
         length,
@@ -83,7 +83,7 @@ class Player:
             rewards=rng.normal(size=shape).astype(np.float32),
             terminated=terminated,
             truncated=truncated,
-            counted=~truncated & (rng.random(shape) < 0.9),
+            mask=~truncated & (rng.random(shape) < 0.9),
             log_probs=np.log(rng.uniform(0.1, 0.9, shape)).astype(np.float32),
             state=np.zeros((self.games, 0), dtype=np.float32),
         )
@@ -98,7 +98,7 @@ class Played(NamedTuple):
     before: Any  # uint8[K, H, W]
     after: Any
     ages: tuple[int, int]
-    counted: bool
+    mask: bool
     fields: dict[str, Any]
     version: int
 
@@ -137,7 +137,7 @@ class Model:
                         frames[t : t + STACK],
                         frames[t + 1 : t + 1 + STACK],
                         (int(ages[t]), int(ages[t + 1])),
-                        bool(trajectory.counted[game, t]),
+                        bool(trajectory.mask[game, t]),
                         {name: getattr(trajectory, name)[game, t] for name in STEP_FIELDS},
                         trajectory.version.number,
                     )
@@ -189,7 +189,7 @@ class Model:
                 for name, want in step.fields.items():
                     found = getattr(batch, name)[n, t].numpy()
                     assert (found.dtype, found) == (want.dtype, want), name
-                assert bool(batch.counted[n, t]) == (step.counted and not over)
+                assert bool(batch.mask[n, t]) == (step.mask and not over)
                 over |= bool(step.fields["terminated"] or step.fields["truncated"])
                 over |= step.ages[1] == 0
             assert batch.versions[n] == steps[0].version  # type: ignore[union-attr]  # seen above

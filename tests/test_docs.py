@@ -24,7 +24,7 @@ from gelada.evaluation.protocols import PROTOCOLS
 from gelada.evaluation.scores import COLUMNS, comparable, scores
 from gelada.ops.flat import Layout
 from gelada.roles.tracker import StopRule, Tracker, TrackerSettings, Workers
-from gelada.training.faults import Chaos, parse_chaos
+from gelada.training.faults import Faults, parse_faults
 from gelada.training.presets import Experiment, preset
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,7 +93,14 @@ def test_the_way_of_a_frame_names_nothing_without_its_place() -> None:
 
 def test_the_way_of_a_frame_begins_at_the_emulator_and_ends_at_a_weight() -> None:
     names = [name for name, _ in named_in(ROOT / "docs" / "one-frame.md")]
-    way = ["draw", "AtariGames.step", "Replay.add", "Learner.step", "APPO.loss", "Adam.step"]
+    way = [
+        "draw",
+        "AtariGames.step",
+        "TrajectoryQueue.add",
+        "Learner.step",
+        "APPO.loss",
+        "Adam.step",
+    ]
     places = [names.index(name) for name in way]
     assert places == sorted(places)
 
@@ -196,7 +203,7 @@ def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-GROUPS = ("games", "network", "algorithm", "optimizer", "shape", "stop", "tracker", "beside")
+GROUPS = ("games", "network", "algorithm", "optimizer", "shape", "stop", "tracker", "sidecars")
 """Of settings; those of an experience store are on the page of Gorila."""
 
 
@@ -234,7 +241,7 @@ def test_the_table_of_dba3cs_presets_has_all_that_differs_from_pong() -> None:
     rows = re.findall(r"^\| `(--[\w-]+)` \|(.*)\|(.*)\|(.*)\|(.*)\|$", text, re.MULTILINE)
     assert {flag: tuple(cell.strip() for cell in cells) for flag, *cells in rows} == want
     single, two = preset("a3c-pong")[0], presets[0]
-    shape = dataclasses.replace(two.shape, bundles=1, servers=1, actors=2)
+    shape = dataclasses.replace(two.shape, workers=1, servers=1, actors=2)
     assert single == dataclasses.replace(two, shape=shape)  # as the page says
 
 
@@ -304,15 +311,15 @@ def test_every_name_and_test_on_the_page_exists(
     assert missing == []
 
 
-def test_the_words_of_chaos_and_the_metrics_of_bundles_are_those_of_the_code() -> None:
+def test_the_words_of_chaos_and_the_metrics_of_workers_are_those_of_the_code() -> None:
     text = text_of(ROOT / "docs" / "running.md")
     words = re.findall(r"^\| `(\w+)=(\w+)` \|", text, re.MULTILINE)
-    fields = [field.name for field in dataclasses.fields(Chaos)]
+    fields = [field.name for field in dataclasses.fields(Faults)]
     assert [name for name, _ in words] == [name for name in fields if name != "hits"]
     for name, value in words:
-        assert getattr(parse_chaos(f"{name}={value}"), name) > 0
+        assert getattr(parse_faults(f"{name}={value}"), name) > 0
     hits = re.findall(r"`((?:kill|stop)=\w+:\d+s)`", text)
-    assert {str(hit) for word in hits for hit in parse_chaos(word).hits} == set(hits) != set()
+    assert {str(hit) for word in hits for hit in parse_faults(word).hits} == set(hits) != set()
     workers = Workers(active=1, all=2, traffic=Traffic(), updates=1, queue=1.0, waited=1.0)
     layout = Layout(torch.nn.Linear(1, 1))
     tracker = Tracker(None, TrackerSettings(), StopRule(), layout, {}, learners=2)

@@ -74,8 +74,8 @@ class Slow:
         self.case, self.algorithm = case, algorithm
         self.d_logits, self.d_values = np.zeros((N, T + 1, A)), np.zeros((N, T + 1))
         self.rows: list[dict[str, float]] = []
-        counted = case.played.counted * case.weights[:, None]
-        self.total_weight = counted.sum()
+        mask = case.played.mask * case.weights[:, None]
+        self.total_weight = mask.sum()
         for b in range(N):
             for start in range(0, T, algorithm.n):
                 self.fragment(b, start, min(start + algorithm.n, T))
@@ -91,7 +91,7 @@ class Slow:
             reward = float(played.rewards[b, i])
             reward = float(np.sign(reward)) if self.algorithm.reward_clip == "sign" else reward
             target = reward + (0.0 if played.terminated[b, i] else self.algorithm.gamma * target)
-            if played.counted[b, i]:
+            if played.mask[b, i]:
                 self.accumulate(b, i, float(target))
 
     def accumulate(self, b: int, i: int, target: float) -> None:
@@ -163,7 +163,7 @@ def test_steps_that_do_not_count_move_nothing_whatever_they_hold(
 ) -> None:
     algorithm = replace(ALGORITHM, ratio_clip=ratio_clip)
     case, spoilt = Case(2), Case(2)
-    lost = ~case.played.counted
+    lost = ~case.played.mask
     assert (lost & ~case.played.truncated).any()
     spoilt.played.log_probs[lost] = garbage
     spoilt.played.rewards[spoilt.played.truncated] = garbage
@@ -182,7 +182,7 @@ def test_steps_that_do_not_count_move_nothing_whatever_they_hold(
 
 def test_a_batch_in_which_nothing_counts_moves_nothing() -> None:
     case = Case(0)
-    case.played.counted[:] = False
+    case.played.mask[:] = False
     total, _, net = case.run(ALGORITHM)
     assert total.item() == 0.0
     assert net.logits.grad is not None

@@ -183,7 +183,7 @@ def test_prepared_samples_hold_each_steps_own_fields(kind: Any) -> None:
         assert torch.equal(one.stacks[0], stacks[n, t])
         assert one.actions.item() == batch.actions[n, t]
         assert one.log_probs.item() == batch.log_probs[n, t]
-        assert one.weights.item() == batch.counted[n, t] * batch.weights[n]
+        assert one.weights.item() == batch.mask[n, t] * batch.weights[n]
         assert one.targets.item() == pytest.approx(want.targets[n, t].item(), abs=1e-4)
         assert one.advantages.item() == pytest.approx(want.advantages[n, t].item(), abs=1e-4)
 

@@ -14,7 +14,7 @@ from conftest import make_net, random_trajectory
 from gelada.algorithms.dqn import DQN, LOSSES_SEEN, Whole
 from gelada.core.types import Aux, Batch, Trajectory
 from gelada.nets.network import NetworkSettings
-from gelada.nets.scratch import Desk
+from gelada.nets.scratch import Scratch
 from gelada.roles.replay.queue import as_batch
 from stacking import stack_at
 
@@ -46,7 +46,7 @@ class Table(nn.Module):
     """
 
     stack = K
-    block, desk = 1, Desk()
+    block, scratch = 1, Scratch()
 
     def __init__(self, tables: dict[str, Array]) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Table(nn.Module):
 def cut(stream: Trajectory, b: int, start: int, steps: int) -> Trajectory:
     """Return ``steps`` steps of game ``b``, from any step on."""
     row, window = slice(b, b + 1), slice(start, start + steps)
-    names = ("actions", "rewards", "terminated", "truncated", "counted", "log_probs")
+    names = ("actions", "rewards", "terminated", "truncated", "mask", "log_probs")
     return stream._replace(
         frames=stream.frames[row, start : start + steps + K],
         ages=stream.ages[row, start : start + steps + 1],
@@ -83,7 +83,7 @@ def joined(first: Trajectory, second: Trajectory) -> Trajectory:
     numbers = np.arange(GAMES * (LENGTH + 1), dtype=np.uint8).reshape(GAMES, LENGTH + 1)
     frames = np.full((GAMES, LENGTH + K, 2, 3), 250, dtype=np.uint8)
     frames[:, K - 1 :] = numbers[:, :, None, None]
-    names = ("actions", "rewards", "terminated", "truncated", "counted", "log_probs")
+    names = ("actions", "rewards", "terminated", "truncated", "mask", "log_probs")
     both = {n: np.concatenate([getattr(first, n), getattr(second, n)], axis=1) for n in names}
     ages = np.concatenate([first.ages[:, :-1], second.ages], axis=1)
     return first._replace(frames=frames, ages=ages, **both)
@@ -143,10 +143,10 @@ class Slow:
         self.priorities = np.zeros(N)
         learned = 1 if self.algorithm.returns == "n_step" else T
         steps = [(w, b, s + i) for w, (b, s) in enumerate(case.places) for i in range(learned)]
-        counted = [step for step in steps if self.stream.counted[step[1], step[2]]]
+        mask = [step for step in steps if self.stream.mask[step[1], step[2]]]
         errors: list[list[float]] = [[] for _ in range(N)]
-        for w, b, t in counted:
-            errors[w].append(self.learn(w, b, t, len(counted)))
+        for w, b, t in mask:
+            errors[w].append(self.learn(w, b, t, len(mask)))
         for w, found in enumerate(errors):
             if found:
                 self.priorities[w] = 0.9 * max(found) + 0.1 * np.mean(found)
@@ -291,7 +291,7 @@ def test_targets_of_three_steps_by_hand(end: str) -> None:
         played._replace(
             frames=np.broadcast_to(frames, (1, 5, 2, 3)).copy(), ages=ages,
             actions=np.array([[1, 0, 0]]), rewards=np.array([[1.0, 10.0, 100.0]], dtype=np.float32),
-            terminated=terminated, truncated=truncated, counted=~truncated,
+            terminated=terminated, truncated=truncated, mask=~truncated,
         )
     ])  # fmt: skip
     net: Any = Table({"q": np.array([[2.0, 0.25], [3.0, 1.0], [5.0, 4.0], [7.0, -1.0]])})
@@ -329,7 +329,7 @@ def test_observations_are_stacks_without_frames_of_the_game_before(returns: Any)
     shown: list[torch.Tensor] = []
 
     class Showing:
-        stack, block, desk = net.stack, net.block, net.desk
+        stack, block, scratch = net.stack, net.block, net.scratch
         see, black = net.see, net.black
 
         def __call__(self, stacks: torch.Tensor) -> Any:
@@ -415,7 +415,7 @@ def test_what_was_cut_off_moves_nothing_whatever_it_holds(way: str, garbage: flo
 @pytest.mark.parametrize("way", ["one step", "lambda 0.9"])
 def test_a_batch_in_which_nothing_counts_moves_nothing(way: str) -> None:
     case = Case(0, WAYS[way])
-    case.stream.counted[:] = False
+    case.stream.mask[:] = False
     total, terms, net, whole = case.run()
     assert total.item() == terms["td_error"].item() == terms["q"].item() == 0.0
     assert not net.q.grad.any()

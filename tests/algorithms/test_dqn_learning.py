@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gelada.algorithms.dqn import DQN
-from gelada.core.types import Batch, Game, Ints, Trajectory, Update, Version
+from gelada.core.types import Batch, Episode, Ints, Trajectory, Update, Version
 from gelada.envs.catch import CatchGames
 from gelada.nets.network import Network, NetworkSettings, measure_input
 from gelada.ops.flat import FlatParameters
@@ -22,7 +22,7 @@ from gelada.roles.parameters.server import ParameterServer
 from gelada.roles.replay.queue import as_batch
 
 GAMES, LENGTH, ROUNDS, UPDATES, BATCH = 8, 16, 150, 4, 64
-FIELDS = ("actions", "rewards", "terminated", "truncated", "counted", "log_probs")
+FIELDS = ("actions", "rewards", "terminated", "truncated", "mask", "log_probs")
 QUICK = DQN(
     epsilon_end=0.01, epsilon_steps=6000, target_every=50, lr=2e-3, lr_end=5e-4, anneal_steps=16_000
 )
@@ -32,8 +32,8 @@ WAYS = {
 }
 
 
-class Memory:
-    """Replay and tracker: keeps all, and hands out windows cut anywhere."""
+class ReplaySettings:
+    """TrajectoryQueue and tracker: keeps all, and hands out windows cut anywhere."""
 
     depth = 0
 
@@ -42,7 +42,7 @@ class Memory:
         self.kept: list[Trajectory] = []
         self.scores: list[float] = []
 
-    def room(self) -> None:
+    def wait_for_room(self) -> None:
         """There always is."""
 
     def add(self, trajectory: Trajectory) -> None:
@@ -66,8 +66,8 @@ class Memory:
     def update(self, keys: Ints, generations: Ints, priorities: Ints) -> None:
         """All are drawn alike."""
 
-    def game(self, game: Game) -> None:
-        self.scores.append(game.score)
+    def episode(self, episode: Episode) -> None:
+        self.scores.append(episode.score)
 
     def report(self, update: Update) -> bool:
         return False
@@ -97,7 +97,7 @@ def test_catch_is_learned(way: str) -> None:
     server = ParameterServer(
         flat.values, OptimizerSettings(), Quorum(1), first, 0.0, target_every=every
     )
-    memory: Any = Memory(algorithm.window(LENGTH))
+    memory: Any = ReplaySettings(algorithm.window(LENGTH))
     aux = algorithm.start()
 
     def make_games(seeds: Ints) -> CatchGames:

@@ -17,12 +17,12 @@ from gelada.training.run import Result, train
 
 CATCH = PRESETS["gorila-catch"]
 QUIET = TrackerSettings(tensorboard=False)
-CENTRED = replace(CATCH.shape, bundles=0, asynchronous=False, actors=2)
-APART = replace(CATCH.shape, bundles=0, learners=2, actors=2, stores=2)
-PRIORITIZED = replace(CATCH.memory, prioritized=True)
+CENTRED = replace(CATCH.shape, workers=0, asynchronous=False, actors=2)
+APART = replace(CATCH.shape, workers=0, learners=2, actors=2, replays=2)
+PRIORITIZED = replace(CATCH.replay, prioritized=True)
 LAMBDA = replace(CATCH.algorithm, returns="q_lambda", target_every=0)
 BOTH = replace(CATCH.algorithm, double=True, duelling=True, explore="ladder")
-FEW = replace(CATCH.memory, windows=16, samples_per_insert=0.5)
+FEW = replace(CATCH.replay, windows=16, samples_per_insert=0.5)
 WAYS: dict[str, dict[str, Any]] = {
     "one learner": {"shape": CENTRED},
     "one learner, prioritized": {"shape": CENTRED, "memory": PRIORITIZED, "algorithm": BOTH},
@@ -48,7 +48,7 @@ def test_catch_is_learned(tmp_path: Path, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["asynchronous", "synchronous", "prioritized"])
-def test_catch_is_learned_in_bundles(tmp_path: Path, way: str) -> None:
+def test_catch_is_learned_in_workers(tmp_path: Path, way: str) -> None:
     changes: dict[str, dict[str, Any]] = {
         "asynchronous": {},
         "synchronous": {"shape": replace(CATCH.shape, asynchronous=False)},
@@ -56,19 +56,19 @@ def test_catch_is_learned_in_bundles(tmp_path: Path, way: str) -> None:
     }
     result = learn(replace(CATCH, **changes[way]), tmp_path / "run")
     assert result.status.workers is not None
-    assert result.status.workers.traffic.counted > 100
+    assert result.status.workers.traffic.mask > 100
 
 
-@pytest.mark.parametrize("memory", [CATCH.memory, PRIORITIZED])
+@pytest.mark.parametrize("memory", [CATCH.replay, PRIORITIZED])
 def test_catch_is_learned_by_roles_apart(tmp_path: Path, memory: Any) -> None:
-    result = learn(replace(CATCH, shape=APART, memory=memory), tmp_path / "run")
+    result = learn(replace(CATCH, shape=APART, replay=memory), tmp_path / "run")
     assert result.status.workers is not None
     assert result.status.workers.all == 2
 
 
 @pytest.mark.cluster
 @pytest.mark.parametrize(
-    "words", ["--bundles 2", "--bundles 0 --learners 2 --actors 2 --stores 2 --prioritized"]
+    "words", ["--workers 2", "--workers 0 --learners 2 --actors 2 --replays 2 --prioritized"]
 )
 def test_catch_is_learned_on_ray(tmp_path: Path, words: str) -> None:
     run = ray_runs.train(tmp_path, "gorila-catch", *words.split())
@@ -80,8 +80,8 @@ def test_catch_is_learned_on_ray(tmp_path: Path, words: str) -> None:
 
 def test_real_pong_is_played_and_learned_from_for_a_moment(tmp_path: Path) -> None:
     experiment = PRESETS["apex-pong"]
-    memory = replace(experiment.memory, capacity=4_000, minimum=1_000, samples_per_insert=0.5)
-    experiment = replace(experiment, memory=memory, stop=StopRule(steps=8_000), tracker=QUIET)
+    memory = replace(experiment.replay, capacity=4_000, minimum=1_000, samples_per_insert=0.5)
+    experiment = replace(experiment, replay=memory, stop=StopRule(steps=8_000), tracker=QUIET)
     status = train(experiment, tmp_path / "run", log=lambda _: None).status
     assert status.steps >= 8_000
     assert status.version >= 10  # 0.5 windows for each of 3,000 steps, 128 a batch

@@ -17,7 +17,7 @@ from gelada.core.types import Batch
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.tracker import TrackerSettings
 from gelada.runtime.inline import Inline
-from gelada.training.faults import NONE, Chaos
+from gelada.training.faults import NONE, Faults
 from gelada.training.presets import PRESETS
 from gelada.training.run import train
 from gelada.training.start import begin
@@ -52,42 +52,42 @@ def test_catch_is_learned(tmp_path: Path, way: str) -> None:
 
 
 BUNDLES = PRESETS["dba3c-catch"]
-BACKUP = replace(BUNDLES.shape, bundles=3, quorum=2)
-IN_BUNDLES: dict[str, tuple[dict[str, Any], Chaos]] = {
+BACKUP = replace(BUNDLES.shape, workers=3, quorum=2)
+IN_BUNDLES: dict[str, tuple[dict[str, Any], Faults]] = {
     "synchronous": ({}, NONE),
     "deterministic": ({"deterministic": True}, NONE),
     "a backup": ({"shape": BACKUP}, NONE),
-    "a backup and a straggler": ({"shape": BACKUP}, Chaos(straggler=0.02)),
-    "asynchronous": ({"shape": replace(BUNDLES.shape, bundles=3, asynchronous=True)}, NONE),
+    "a backup and a straggler": ({"shape": BACKUP}, Faults(straggler=0.02)),
+    "asynchronous": ({"shape": replace(BUNDLES.shape, workers=3, asynchronous=True)}, NONE),
     "the ratio clipped": ({"algorithm": replace(BUNDLES.algorithm, ratio_clip=1.0)}, NONE),
 }
 
 
 @pytest.mark.parametrize("way", IN_BUNDLES)
-def test_catch_is_learned_in_bundles(tmp_path: Path, way: str) -> None:
-    changes, chaos = IN_BUNDLES[way]
+def test_catch_is_learned_in_workers(tmp_path: Path, way: str) -> None:
+    changes, faults = IN_BUNDLES[way]
     experiment = replace(BUNDLES, tracker=TrackerSettings(tensorboard=False), **changes)
-    result = train(experiment, tmp_path / "run", log=pytest.fail, chaos=chaos)
+    result = train(experiment, tmp_path / "run", log=pytest.fail, faults=faults)
     status, shape = result.status, experiment.shape
     assert status.best is not None  # the others go on for a batch, so the score may fall again
     assert status.best >= 0.9
     assert status.games > 50
     assert status.steps < 300_000
     assert status.workers is not None
-    counted, dropped, torn, *_ = status.workers.traffic
-    assert status.workers.updates <= counted + dropped + torn + shape.bundles
-    if chaos.straggler:  # whatever it computes comes too late
+    mask, dropped, torn, *_ = status.workers.traffic
+    assert status.workers.updates <= mask + dropped + torn + shape.workers
+    if faults.straggler:  # whatever it computes comes too late
         assert dropped > 0
-    if shape.gradients == shape.bundles and not shape.asynchronous:
+    if shape.gradients == shape.workers and not shape.asynchronous:
         assert (dropped, torn) == (0, 0)
-        rounds = status.workers.updates / shape.bundles
+        rounds = status.workers.updates / shape.workers
         assert rounds == pytest.approx(status.version, abs=1)
     _, checkpoint, _ = newest_checkpoint(result.folder / "checkpoints")
     if shape.asynchronous:  # a learner tells the version that it pulled; others go on meanwhile
-        assert checkpoint.version.number >= status.version - shape.bundles
-        assert checkpoint.version.number <= status.workers.updates + shape.bundles
+        assert checkpoint.version.number >= status.version - shape.workers
+        assert checkpoint.version.number <= status.workers.updates + shape.workers
     else:
-        assert checkpoint.version.number == pytest.approx(status.version, abs=shape.bundles)
+        assert checkpoint.version.number == pytest.approx(status.version, abs=shape.workers)
     assert checkpoint.steps == status.steps
 
 

@@ -306,10 +306,10 @@ POINTS = [(5, 1_000), (6, 9_000), (8, 10_000), (12, 18_000), (15, 24_000)]
 
 def test_ours_is_the_rate_of_the_steady_part(tmp_path: Path) -> None:
     program = a_training(tmp_path, [{"seconds": s, "steps": n} for s, n in POINTS])
-    line = matches.run_ours(program, "pong", ("--passes", "4"), 90.0)
+    line = matches.run_ours(program, "pong", ("--epochs", "4"), 90.0)
     assert (line["steps"], line["seconds"], line["steps_per_s"]) == (14_000, 7.0, 2_000.0)
     assert line["precision"] == "bfloat16"
-    assert line["command"] == "gelada train pong --passes 4 --no-finish --minutes 1.75"
+    assert line["command"] == "gelada train pong --epochs 4 --no-finish --minutes 1.75"
 
 
 def test_ours_has_a_score_once_fifty_games_have(tmp_path: Path) -> None:

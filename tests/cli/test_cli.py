@@ -119,14 +119,14 @@ MISTAKES = {
     "show": "which game or preset",
     "show pong --actors 0": "--actors 0: must be at least 1",
     "bench pong --seconds 1": "--seconds 1: must be at least 6",
-    "train pong --bundles 2": "--bundles 2 with APPO: its rounds have several gradients",
-    "train dba3c-pong --bundles 0": "--bundles 0 with A3C: its learners live in bundles; use 1",
+    "train pong --workers 2": "--workers 2 with APPO: its rounds have several gradients",
+    "train dba3c-pong --workers 0": "--workers 0 with A3C: its learners live in workers; use 1",
     "train dba3c-pong --quorum 3": "quorum 3 with 2 learner(s): a step would never be complete; "
     "ask for at most 2",
     "train dba3c-pong --quorum 2 --asynchronous": "--quorum 2 with --asynchronous: every gradient "
     "makes a step",
     "train dba3c-pong --quorum 1 --deterministic": "--quorum 1 with --deterministic: which "
-    "gradients count depends on who is faster; use a quorum of all 2 bundles",
+    "gradients count depends on who is faster; use a quorum of all 2 workers",
     "train dba3c-pong --asynchronous --deterministic": "--asynchronous with --deterministic: ",
     "train dba3c-pong --batch 40 --deterministic": "--batch 40 with --deterministic: a batch is "
     "one trajectory of each actor there; use --batch 0",
@@ -139,12 +139,12 @@ MISTAKES = {
     "--evaluator",
     "train boxing --until-evaluated auto --evaluator": "--until-evaluated auto: there is no target "
     "for boxing (there are: breakout, pong, ",
-    "train pong --chaos link=10MB": "--chaos link=10MB: only bundles can have it",
-    "train dba3c-pong --chaos lag=4": "--chaos lag=4: nearest known: ",
-    "train dba3c-pong --chaos compute=50": "--chaos compute=50: want a number with ms or s",
-    "train dba3c-pong --chaos straggler=fast": "--chaos straggler=fast: want a number with ms or s",
-    "train dba3c-pong --chaos delay=4": "--chaos delay=4: add --deterministic",
-    "train dba3c-pong --chaos delay=1.5": "--chaos delay=1.5: must be a whole number of versions",
+    "train pong --faults link=10MB": "--faults link=10MB: only workers can have it",
+    "train dba3c-pong --faults lag=4": "--faults lag=4: nearest known: ",
+    "train dba3c-pong --faults compute=50": "--faults compute=50: want a number with ms or s",
+    "train dba3c-pong --faults link=fast": "--faults link=fast: want a number with",
+    "train dba3c-pong --faults delay=4": "--faults delay=4: add --deterministic",
+    "train dba3c-pong --faults delay=1.5": "--faults delay=1.5: must be a whole number of versions",
     "bench pong --servers 99": "--servers 99: must be at least 1 and at most 32",
     "bench pong --dummy lerner": "--dummy lerner: no stage is called 'lerner'; known: emulator, "
     "learner, or both",
@@ -313,8 +313,8 @@ def test_an_algorithms_own_flags_are_known_for_its_presets(
     assert own <= shown[0]
     assert others <= shown[1]
     assert {"--n", "--ratio-clip", "--lr-end"} & shown[1] == set()
-    assert {"--clip", "--passes", "--kl"} & shown[0] == set()
-    assert "--chaos" in shown[0]
+    assert {"--clip", "--epochs", "--kl"} & shown[0] == set()
+    assert "--faults" in shown[0]
 
 
 @pytest.mark.parametrize("game", TARGETS)
@@ -473,7 +473,7 @@ def test_show_counts_roles_and_memory_and_starts_nothing(
     shown = json.loads(capsys.readouterr().out)
     assert shown["roles"] == {
         "Tracker": 1,
-        "Replay": 1,
+        "TrajectoryQueue": 1,
         "ParameterServer": 2,
         "Actor": 3,
         "Learner": 1,
@@ -503,13 +503,13 @@ def test_show_counts_roles_and_memory_and_starts_nothing(
     assert "bytes an update" not in text
 
 
-def test_show_scales_with_the_bundles(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["show", "dba3c-pong", "--json", "--bundles", "3", "--actors", "2"]) == 0
+def test_show_scales_with_the_workers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "dba3c-pong", "--json", "--workers", "3", "--actors", "2"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["roles"] == {
         "Tracker": 1,
         "ParameterServer": 2,
-        "Replay": 3,
+        "TrajectoryQueue": 3,
         "Snapshots": 3,
         "Actor": 6,
         "Learner": 3,
@@ -519,7 +519,7 @@ def test_show_scales_with_the_bundles(capsys: pytest.CaptureFixture[str]) -> Non
     assert shown["bytes_per_update"] == 2 * 4 * padded  # a gradient up, parameters down
     memory, vector = shown["memory_mib"], 4 * padded / 2**20
     # servers: slice and Adam's two, twice (put aside), two snapshots, two gradients that wait;
-    # bundle: values and gradients, two snapshots in the mirror, a copy for each actor
+    # worker: values and gradients, two snapshots in the mirror, a copy for each actor
     copies = 2 + (3 + 3 + 2 + 2) + 3 * (2 + 2 + 2)
     assert memory["parameters"] == pytest.approx(copies * vector, abs=0.1)
     assert memory["emulators"] == 3 * 2 * 8 * 2.0
@@ -536,9 +536,9 @@ def test_show_prints_the_published_command(capsys: pytest.CaptureFixture[str]) -
         "game breakout, size 84, colour True",
         "torso ba3c, width 128, hidden linear",
         "optimizer adam, beta1 0.8, beta2 0.75",
-        "bundles 64, quorum 60",
+        "workers 64, quorum 60",
         "batch 32, keep_every 1000, actors 1, games 10, length 5, servers 4",
-        "4 ParameterServer, 64 Replay, 64 Snapshots, 64 Actor, 64 Learner",
+        "4 ParameterServer, 64 TrajectoryQueue, 64 Snapshots, 64 Actor, 64 Learner",
         "parameters: 331,909",
         "a worker moves 2,655,744 bytes an update",
         "evaluated score 300",

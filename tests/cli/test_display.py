@@ -217,7 +217,7 @@ def test_workers_in_words() -> None:
     assert none[1:3] == ["dropped 0.0 %", "torn 0.0 %"]
 
 
-def test_the_panel_of_bundles_says_how_they_are_doing_and_fits() -> None:
+def test_the_panel_of_workers_says_how_they_are_doing_and_fits() -> None:
     to, file = printer(terminal=True)
     rule = StopRule(steps=1_000_000, until_evaluated=300.0)
     with Display("dba3c-pong · runs/dba3c-pong-1", rule, to) as shown:
@@ -235,7 +235,7 @@ def test_the_panel_of_bundles_says_how_they_are_doing_and_fits() -> None:
     assert max(len(line) for line in last.splitlines()) <= 90
 
 
-def test_the_plain_line_of_bundles() -> None:
+def test_the_plain_line_of_workers() -> None:
     shown = Display("t", StopRule(steps=1_000_000), printer(terminal=False)[0])
     shown.watch(Status(steps=411_000, seconds=242.0), [])
     shown.watch(bundled_status(), ROLES)

@@ -33,7 +33,7 @@ limit = importlib.import_module("limit")
 EXPERIMENT = replace(short_pong(1), network=NetworkSettings(precision="float32"))
 SHAPE = EXPERIMENT.shape
 WHAT = limit.What(
-    passes=EXPERIMENT.algorithm.passes,
+    epochs=EXPERIMENT.algorithm.epochs,
     minibatch=EXPERIMENT.algorithm.minibatch,
     games=SHAPE.games,
     windows=SHAPE.windows,
@@ -92,9 +92,9 @@ def test_acting_and_learning_look_as_often_as_those_of_bench(
     assert learning == looks.during(bench._learn(EXPERIMENT, start))
     samples, seen = learning
     assert samples == SHAPE.datapoints == 64
-    passes, minibatches = EXPERIMENT.algorithm.passes, 64 // EXPERIMENT.algorithm.minibatch
+    epochs, minibatches = EXPERIMENT.algorithm.epochs, 64 // EXPERIMENT.algorithm.minibatch
     values = [32, 32, 4]  # 4 windows have 68 observations
-    assert seen == [*((n, False) for n in values), *([(32, True)] * passes * minibatches)]
+    assert seen == [*((n, False) for n in values), *([(32, True)] * epochs * minibatches)]
 
 
 def test_a_store_is_drawn_from_as_often_as_the_preset_says(
@@ -106,7 +106,7 @@ def test_a_store_is_drawn_from_as_often_as_the_preset_says(
     start, looks = begin(dqn), Looks(monkeypatch)
     # eight windows of 32 steps for 64 steps played, after a look at 33 observations of each
     assert looks.during(bench._learn(dqn, start)) == (64, [(8 * 33, False), (8 * 32, True)])
-    one_step = replace(dqn, algorithm=DQN(n=3), memory=replace(dqn.memory, samples_per_insert=1.0))
+    one_step = replace(dqn, algorithm=DQN(n=3), replay=replace(dqn.replay, samples_per_insert=1.0))
     assert looks.during(bench._learn(one_step, start)) == (8, [(8 * 2, False), (8, True)])
 
 
@@ -178,8 +178,8 @@ def test_stacks_are_those_that_the_learner_sees() -> None:
 def test_the_defaults_are_those_of_the_recipe() -> None:
     usual, recipe = limit.What(), PRESETS["pong"]
     assert (usual.torso, usual.size) == (recipe.network.torso, recipe.games.size)
-    assert (usual.passes, usual.minibatch) == (
-        recipe.algorithm.passes,
+    assert (usual.epochs, usual.minibatch) == (
+        recipe.algorithm.epochs,
         recipe.algorithm.minibatch,
     )
     assert (usual.games, usual.windows, usual.length) == (

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from conftest import bundled_catch, short_pong
+from conftest import distributed_catch, short_pong
 from gelada.cli.perf.operators import Span
 from gelada.cli.perf.profiler import INSIDE, OTHER, Spans, nested, own_seconds
 from gelada.cli.perf.trial import rehearse, train_once
@@ -241,8 +241,8 @@ def test_a_span_belongs_to_the_thread_that_makes_it_even_if_it_raises() -> None:
     assert [span.stage for span in spans.of(threading.current_thread().name)] == ["here"]
 
 
-def test_bundles_have_all_their_threads_in_the_trace(tmp_path: Path) -> None:
-    experiment = replace(bundled_catch(1), deterministic=False)
+def test_workers_have_all_their_threads_in_the_trace(tmp_path: Path) -> None:
+    experiment = replace(distributed_catch(1), deterministic=False)
     rehearse(experiment, 2.0, trace=tmp_path / "trace.json")
     threads = stages_in(tmp_path / "trace.json")
     assert set(threads) == {"actor-0", "actor-1", "learner-0", "learner-1"}

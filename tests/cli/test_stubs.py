@@ -13,7 +13,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from conftest import bundled_catch, catch, short_pong
+from conftest import catch, distributed_catch, short_pong
 from gelada.cli.bench import show_rehearsal
 from gelada.cli.display import Printer
 from gelada.cli.main import run
@@ -118,7 +118,7 @@ def test_with_a_dummy_emulator_the_learner_learns_from_its_frames() -> None:
 def first_values(experiment: Experiment, make: Any = make_games) -> torch.Tensor:
     """Return the parameters that a run begins with: they come from the seed."""
     games = [make(experiment.games, np.arange(1, experiment.shape.games + 1))]
-    shape = replace(experiment.shape, actors=1, bundles=min(experiment.shape.bundles, 1))
+    shape = replace(experiment.shape, actors=1, workers=min(experiment.shape.workers, 1))
     start = begin(replace(experiment, shape=shape), games)
     return FlatParameters(make_network(experiment, start)).values
 
@@ -128,17 +128,17 @@ def values_of(roles: dict[str, Any]) -> torch.Tensor:
     return torch.cat([server.state()[0].values for server in servers])
 
 
-@pytest.mark.parametrize("name", ["pong", "catch", "bundles"])
+@pytest.mark.parametrize("name", ["pong", "catch", "workers"])
 def test_with_a_dummy_learner_versions_go_on_and_parameters_stay(name: str) -> None:
-    bundles = replace(bundled_catch(1), deterministic=False)
-    experiment = {"pong": PONG, "catch": catch(1), "bundles": bundles}[name]
+    workers = replace(distributed_catch(1), deterministic=False)
+    experiment = {"pong": PONG, "catch": catch(1), "workers": workers}[name]
     seen = train_once(experiment, 1.5, dummies=("learner",))
     learner = seen.roles["learner-0"]
     assert isinstance(learner, DummyLearner)
     version = seen.roles["server-0"].state()[0].version.number
     assert version >= 2
     assert torch.equal(values_of(seen.roles), first_values(experiment))
-    if name != "bundles":  # there the two learners' gradients make a version together
+    if name != "workers":  # there the two learners' gradients make a version together
         assert version == learner.clock.steps
         first = experiment.shape.random_steps
         status = seen.roles["tracker"].status()

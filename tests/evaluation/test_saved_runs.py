@@ -1,4 +1,4 @@
-"""Runs of bundles, saved and resumed exactly; a checkpoint that is not whole is passed over."""
+"""Runs of workers, saved and resumed exactly; a checkpoint that is not whole is passed over."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import bundled_catch
+from conftest import distributed_catch
 from gelada.core.checkpoint import (
     Checkpoint,
     list_checkpoints,
@@ -35,7 +35,7 @@ def often(experiment: Experiment, seconds: float = 1e-6) -> Experiment:
 
 
 def test_checkpoints_of_a_run_are_what_its_servers_published(tmp_path: Path) -> None:
-    experiment = often(bundled_catch(20, bundles=2, servers=3, keep_every=5))
+    experiment = often(distributed_catch(20, workers=2, servers=3, keep_every=5))
     start = begin(experiment)
     place = Inline(draw(experiment, start, tmp_path, patience=0.0))
     servers = [place.roles[f"server-{i}"] for i in range(3)]
@@ -74,7 +74,7 @@ def newest(folder: Path) -> Checkpoint:
 
 
 def test_a_bundled_run_is_resumed_exactly_twice(tmp_path: Path) -> None:
-    experiment = bundled_catch(20, bundles=3, actors=2, games=4)
+    experiment = distributed_catch(20, workers=3, actors=2, games=4)
     half = tmp_path / "half"
     train(experiment, half, log=pytest.fail)
     first = newest(half)
@@ -102,8 +102,8 @@ def test_a_bundled_run_is_resumed_exactly_twice(tmp_path: Path) -> None:
 
 
 def test_an_asynchronous_run_saves_its_servers_versions_and_goes_on(tmp_path: Path) -> None:
-    base = bundled_catch(1)
-    shape = replace(base.shape, bundles=3, asynchronous=True)
+    base = distributed_catch(1)
+    shape = replace(base.shape, workers=3, asynchronous=True)
     stop = StopRule(steps=5000)
     experiment = replace(base, deterministic=False, shape=shape, stop=stop)
     folder = tmp_path / "run"
@@ -122,7 +122,7 @@ def test_an_asynchronous_run_saves_its_servers_versions_and_goes_on(tmp_path: Pa
 
 
 def test_a_checkpoint_that_lacks_a_slices_parameters_is_passed_over(tmp_path: Path) -> None:
-    experiment = bundled_catch(10)
+    experiment = distributed_catch(10)
     folder = tmp_path / "run"
     train(experiment, folder, log=pytest.fail)
     whole = newest(folder)

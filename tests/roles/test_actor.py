@@ -14,7 +14,7 @@ from gelada.algorithms.api import Explore
 from gelada.algorithms.appo import APPO
 from gelada.core.errors import Deadline
 from gelada.core.seeding import game_seeds
-from gelada.core.types import Bytes, Game, Gradient, Ints, Trajectory, Version
+from gelada.core.types import Bytes, Episode, Gradient, Ints, Trajectory, Version
 from gelada.envs.api import Step
 from gelada.envs.catch import CatchGames
 from gelada.nets.network import Network, NetworkSettings
@@ -35,7 +35,7 @@ EVENTS = {
     (1, 8): "truncated",
     (0, 11): "terminated",
 }
-"""What happens in game b at its n-th step, counted from 1."""
+"""What happens in game b at its n-th step, mask from 1."""
 
 
 class Script:
@@ -80,22 +80,22 @@ class Watching(APPO):
 
 
 class Sink:
-    """Replay and tracker of these tests."""
+    """TrajectoryQueue and tracker of these tests."""
 
     def __init__(self) -> None:
         self.trajectories: list[Trajectory] = []
-        self.games: list[Game] = []
+        self.games: list[Episode] = []
         self.full = 1000
 
-    def room(self) -> None:
+    def wait_for_room(self) -> None:
         if len(self.trajectories) >= self.full:
             raise Deadline("no room")
 
     def add(self, trajectory: Trajectory) -> None:
         self.trajectories.append(trajectory)
 
-    def game(self, game: Game) -> None:
-        self.games.append(game)
+    def episode(self, episode: Episode) -> None:
+        self.games.append(episode)
 
 
 class Scene:
@@ -175,7 +175,7 @@ def test_ages_and_ends_are_the_scripts() -> None:
     for name, kinds in [
         ("terminated", ("terminated", "life")),
         ("truncated", ("truncated",)),
-        ("counted", None),
+        ("mask", None),
     ]:
         found = np.concatenate([getattr(one, name), getattr(two, name)], axis=1)
         for b in range(B):
@@ -213,10 +213,10 @@ def test_games_are_reported_with_raw_return_and_length() -> None:
     scene = Scene()
     scene.play(2)
     assert scene.sink.games == [
-        Game(0, 0, 1 + 2, 2),
-        Game(0, 0, 3, 1),
-        Game(0, 1, -2.0 * sum(range(1, 9)), 8),  # a lost life ends no game
-        Game(0, 1, sum(range(4, 12)), 8),
+        Episode(0, 0, 1 + 2, 2),
+        Episode(0, 0, 3, 1),
+        Episode(0, 1, -2.0 * sum(range(1, 9)), 8),  # a lost life ends no game
+        Episode(0, 1, sum(range(4, 12)), 8),
     ]
 
 

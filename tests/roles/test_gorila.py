@@ -17,8 +17,8 @@ from gelada.training.start import begin
 from gelada.training.topology import draw
 
 CATCH = PRESETS["gorila-catch"]
-APART = replace(CATCH.shape, bundles=0, learners=2, actors=3, stores=2, servers=3)
-FREE = replace(CATCH.memory, samples_per_insert=0.0, minimum=100)
+APART = replace(CATCH.shape, workers=0, learners=2, actors=3, replays=2, servers=3)
+FREE = replace(CATCH.replay, samples_per_insert=0.0, minimum=100)
 
 
 def roles_of(experiment: Experiment, **more: Any) -> dict[str, Any]:
@@ -36,22 +36,22 @@ def fill(roles: dict[str, Any], rounds: int = 2) -> None:
 
 def test_the_three_shapes_are_drawn() -> None:
     start = begin(CATCH)
-    centred = replace(CATCH.shape, bundles=0, asynchronous=False, actors=2, servers=1)
+    centred = replace(CATCH.shape, workers=0, asynchronous=False, actors=2, servers=1)
     counts = {
-        "bundled": draw(CATCH, start, None).counts(),
+        "distributed": draw(CATCH, start, None).counts(),
         "centred": draw(replace(CATCH, shape=centred), start, None).counts(),
         "apart": draw(replace(CATCH, shape=APART), start, None).counts(),
     }
-    names = ("Actor", "Store", "Stores", "Learner", "ParameterServer")
+    names = ("Actor", "ReplayBuffer", "ShardedReplay", "Learner", "ParameterServer")
     assert {shape: tuple(c.get(n, 0) for n in names) for shape, c in counts.items()} == {
-        "bundled": (2, 2, 0, 2, 2),
+        "distributed": (2, 2, 0, 2, 2),
         "centred": (2, 1, 0, 1, 1),
         "apart": (3, 2, 2, 2, 3),
     }
 
 
 def test_an_actor_apart_adds_to_one_store_and_learners_draw_from_all() -> None:
-    roles = roles_of(replace(CATCH, shape=APART, memory=FREE))
+    roles = roles_of(replace(CATCH, shape=APART, replay=FREE))
     fill(roles)
     steps = 2 * CATCH.shape.games * CATCH.shape.length
     assert (roles["store-0"].depth, roles["store-1"].depth) == (2 * steps, steps)
@@ -61,8 +61,8 @@ def test_an_actor_apart_adds_to_one_store_and_learners_draw_from_all() -> None:
     assert sum(int(batch.fresh) for batch in batches) == 3 * steps
 
 
-def test_learners_of_bundles_push_gradients_and_step_nothing_themselves() -> None:
-    roles = roles_of(replace(CATCH, memory=FREE))
+def test_learners_of_workers_push_gradients_and_step_nothing_themselves() -> None:
+    roles = roles_of(replace(CATCH, replay=FREE))
     fill(roles)
     servers = [roles["server-0"], roles["server-1"]]
     before = [server.pull() for server in servers]
@@ -87,7 +87,7 @@ def target_of(learner: Learner) -> torch.Tensor:
 def test_targets_change_at_multiples_for_all_learners() -> None:
     every = 6
     algorithm = replace(CATCH.algorithm, target_every=every)
-    roles = roles_of(replace(CATCH, memory=FREE, algorithm=algorithm))
+    roles = roles_of(replace(CATCH, replay=FREE, algorithm=algorithm))
     fill(roles)
     servers: list[ParameterServer] = [roles["server-0"], roles["server-1"]]
     at = [torch.cat([server.pull().values for server in servers])]
@@ -101,8 +101,8 @@ def test_targets_change_at_multiples_for_all_learners() -> None:
 
 def test_the_target_of_one_learner_is_that_of_its_server() -> None:
     algorithm = replace(CATCH.algorithm, target_every=3)
-    shape = replace(CATCH.shape, bundles=0, asynchronous=False)
-    roles = roles_of(replace(CATCH, memory=FREE, algorithm=algorithm, shape=shape))
+    shape = replace(CATCH.shape, workers=0, asynchronous=False)
+    roles = roles_of(replace(CATCH, replay=FREE, algorithm=algorithm, shape=shape))
     fill(roles)
     learner, at = roles["learner-0"], []
     for number in range(8):
@@ -112,7 +112,7 @@ def test_the_target_of_one_learner_is_that_of_its_server() -> None:
 
 
 def test_outliers_are_dropped_and_counted() -> None:
-    roles = roles_of(replace(CATCH, memory=FREE))
+    roles = roles_of(replace(CATCH, replay=FREE))
     fill(roles)
     learner, server = roles["learner-0"], roles["server-0"]
     learner.step()
@@ -133,8 +133,8 @@ def test_outliers_are_dropped_and_counted() -> None:
 
 
 def test_one_learner_goes_on_after_an_outlier() -> None:
-    shape = replace(CATCH.shape, bundles=0, asynchronous=False)
-    roles = roles_of(replace(CATCH, memory=FREE, shape=shape))
+    shape = replace(CATCH.shape, workers=0, asynchronous=False)
+    roles = roles_of(replace(CATCH, replay=FREE, shape=shape))
     fill(roles)
     learner = roles["learner-0"]
     learner.step()
@@ -153,7 +153,7 @@ def test_one_learner_goes_on_after_an_outlier() -> None:
 
 def test_gradients_that_are_too_old_are_refused_by_each_slice() -> None:
     shape = replace(CATCH.shape, max_staleness=2)
-    roles = roles_of(replace(CATCH, memory=FREE, shape=shape))
+    roles = roles_of(replace(CATCH, replay=FREE, shape=shape))
     assert roles["server-0"]._admission == Async(2)
     fill(roles)
     slow = roles["learner-0"]
@@ -172,7 +172,7 @@ def test_gradients_that_are_too_old_are_refused_by_each_slice() -> None:
 
 def test_priorities_go_back_to_the_store() -> None:
     memory = replace(FREE, prioritized=True)
-    roles = roles_of(replace(CATCH, memory=memory))
+    roles = roles_of(replace(CATCH, replay=memory))
     fill(roles)
     store, told = roles["replay-0"], []
     update = store.update

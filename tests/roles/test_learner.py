@@ -21,11 +21,11 @@ from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.server import ParameterServer
-from gelada.roles.replay.queue import Fifo, Replay, as_batch
+from gelada.roles.replay.queue import Fifo, TrajectoryQueue, as_batch
 from stacking import stack_at
 
 SEED, START = 3, Version(1, 4)
-ALGORITHM = APPO(minibatch=7, passes=3, lr=1e-2, gradient_clip=0.3)
+ALGORITHM = APPO(minibatch=7, epochs=3, lr=1e-2, gradient_clip=0.3)
 
 
 class Reports:
@@ -69,7 +69,7 @@ class Scene:
             Recording(self.flat.values[c], OptimizerSettings(), Quorum(1), START, 0.0)
             for c in self.flat.layout.cut(servers)
         ]
-        self.replay = Replay(Fifo(2), capacity=9, patience=0.0)
+        self.replay = TrajectoryQueue(Fifo(2), capacity=9, patience=0.0)
         self.tracker: Any = Reports(rounds)
         self.aux = algorithm.start()
         self.learner = Learner(
@@ -149,7 +149,7 @@ RUNS: list[list[torch.Tensor]] = []
 def test_each_pass_uses_each_sample_once_in_an_order_of_its_own() -> None:
     RUNS.clear()
     for _ in range(2):
-        scene = Scene(Spying(minibatch=7, passes=3))
+        scene = Scene(Spying(minibatch=7, epochs=3))
         for round in range(2):
             scene.feed(round)
             scene.learner.step()
@@ -192,7 +192,7 @@ def test_the_values_are_the_means_of_the_last_pass() -> None:
             seen.append(terms)
             return total, terms
 
-    scene = Scene(Listening(minibatch=7, passes=3))
+    scene = Scene(Listening(minibatch=7, epochs=3))
     scene.feed()
     scene.learner.step()
     (update,) = scene.tracker.updates
@@ -204,7 +204,7 @@ def test_the_values_are_the_means_of_the_last_pass() -> None:
 
 
 def test_on_policy_the_first_gradient_sees_no_divergence() -> None:
-    scene = Scene(APPO(minibatch=64, passes=1))
+    scene = Scene(APPO(minibatch=64, epochs=1))
     for trajectory in scene.feed():
         for t in range(trajectory.actions.shape[1]):
             stacks = stack_at(trajectory.frames, trajectory.ages, t, 3)
@@ -249,7 +249,7 @@ class Failing(APPO):
 
 @pytest.mark.parametrize("minibatch", [64, 7])
 def test_a_nan_is_named_and_never_published(minibatch: int) -> None:
-    scene = Scene(Failing(minibatch=minibatch, passes=1), servers=2)
+    scene = Scene(Failing(minibatch=minibatch, epochs=1), servers=2)
     scene.feed()
     scene.learner.step()
     published = [server.pull() for server in scene.servers]

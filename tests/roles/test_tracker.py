@@ -12,7 +12,7 @@ import torch
 
 from conftest import make_net
 from gelada.core.checkpoint import newest_checkpoint
-from gelada.core.types import Game, Params, Traffic, Update, Version
+from gelada.core.types import Episode, Params, Traffic, Update, Version
 from gelada.ops.flat import Layout
 from gelada.roles.tracker import StopRule, Tracker, TrackerSettings
 
@@ -104,7 +104,7 @@ def test_a_report_made_again_after_an_error_counts_once_in_a_deterministic_round
 def test_games_of_rounds_that_were_not_learned_from_wait_in_deterministic_runs() -> None:
     tracker = make_tracker(every=10, learners=2)
     for actor, round, score in [(1, 0, 4.0), (0, 1, 9.0), (0, 0, 2.0)]:
-        tracker.game(Game(actor, round, score, 5))
+        tracker.episode(Episode(actor, round, score, 5))
     for learner in range(2):
         tracker.report(update(learner, 1))
     assert (tracker.status().games, tracker.status().score) == (2, 3.0)
@@ -184,7 +184,7 @@ def test_slices_of_several_versions_are_refused_unless_the_run_is_asynchronous(
     assert found.counters["server_versions"] == [4, 6]
 
 
-def test_metrics_of_bundles_hold_nothing_timed_in_deterministic_runs(tmp_path: Path) -> None:
+def test_metrics_of_workers_hold_nothing_timed_in_deterministic_runs(tmp_path: Path) -> None:
     seen = []
     for every in (1, None):
         folder = tmp_path / str(every)

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import bundled_catch, catch, short_pong
+from conftest import catch, distributed_catch, short_pong
 from gelada.runtime.graph import Handle, Plan
 from gelada.training.presets import Experiment
 from gelada.training.start import begin
 from gelada.training.topology import draw
 
-BUNDLES = ("tracker", "server-0", "bundle-0", "bundle-2")
+BUNDLES = ("tracker", "server-0", "worker-0", "worker-2")
 
 
 class Part:
@@ -50,7 +50,7 @@ def test_drawing_builds_nothing() -> None:
     plan = Plan()
     plan.add("a", "main", Part, "a")
     assert Part.made == []
-    assert [(n.name, n.kind, n.bundle, n.active) for n in plan.nodes] == [
+    assert [(n.name, n.kind, n.worker, n.active) for n in plan.nodes] == [
         ("a", "Part", "main", False)
     ]
 
@@ -80,37 +80,37 @@ def test_the_circle_is_drawn_with_the_shapes_counts(experiment: Experiment) -> N
         "Actor": shape.actors,
         "Learner": 1,
         "ParameterServer": shape.servers,
-        "Replay": 1,
+        "TrajectoryQueue": 1,
         "Tracker": 1,
     }
     active = [node.name for node in plan.nodes if node.active]
     assert active == [*(f"actor-{i}" for i in range(shape.actors)), "learner-0"]
     of_actors = {f"actor-{i}" for i in range(shape.actors)}
-    assert {node.bundle for node in plan.nodes} == {"main", "tracker"} | of_actors
+    assert {node.worker for node in plan.nodes} == {"main", "tracker"} | of_actors
 
 
-@pytest.mark.parametrize(("bundles", "actors", "servers"), [(1, 2, 1), (3, 2, 4)])
-def test_bundles_are_drawn_around_their_servers(bundles: int, actors: int, servers: int) -> None:
-    experiment = bundled_catch(1, bundles=bundles, actors=actors, servers=servers)
+@pytest.mark.parametrize(("workers", "actors", "servers"), [(1, 2, 1), (3, 2, 4)])
+def test_workers_are_drawn_around_their_servers(workers: int, actors: int, servers: int) -> None:
+    experiment = distributed_catch(1, workers=workers, actors=actors, servers=servers)
     plan = draw(experiment, begin(experiment), None)
     assert plan.counts() == {
-        "Actor": bundles * actors,
-        "Learner": bundles,
+        "Actor": workers * actors,
+        "Learner": workers,
         "ParameterServer": servers,
-        "Replay": bundles,
-        "Snapshots": bundles,
+        "TrajectoryQueue": workers,
+        "Snapshots": workers,
         "Tracker": 1,
     }
-    of = {bundle: [n.name for n in plan.nodes if n.bundle == bundle] for bundle in BUNDLES}
+    of = {worker: [n.name for n in plan.nodes if n.worker == worker] for worker in BUNDLES}
     assert of["tracker"] == ["tracker"]
     assert of["server-0"] == ["server-0"]
-    last = bundles - 1
-    names = [f"actor-{i}" for i in range(last * actors, bundles * actors)]
-    assert of[f"bundle-{last}"] == [f"replay-{last}", f"mirror-{last}", *names, f"learner-{last}"]
+    last = workers - 1
+    names = [f"actor-{i}" for i in range(last * actors, workers * actors)]
+    assert of[f"worker-{last}"] == [f"replay-{last}", f"mirror-{last}", *names, f"learner-{last}"]
 
 
-def test_servers_of_bundles_own_copies_of_their_slices() -> None:
-    experiment = bundled_catch(1, bundles=2, servers=3)
+def test_servers_of_workers_own_copies_of_their_slices() -> None:
+    experiment = distributed_catch(1, workers=2, servers=3)
     roles = draw(experiment, begin(experiment), None).build()
     learners = [roles[f"learner-{i}"]._flat for i in range(2)]
     servers = [roles[f"server-{i}"] for i in range(3)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from conftest import bundled_catch, catch
+from conftest import catch, distributed_catch
 from gelada.core.errors import Closed, GeladaError, RoleFailed
 from gelada.runtime.graph import Plan
 from gelada.runtime.groups import Cluster, check_cluster, parts_of
@@ -65,8 +65,12 @@ def threads(experiment: Experiment) -> Outcome:
 
 @pytest.mark.parametrize(
     "experiment",
-    [bundled_catch(20), bundled_catch(12, bundles=3, servers=3), catch(6000, deterministic=True)],
-    ids=["bundles", "three bundles", "centred"],
+    [
+        distributed_catch(20),
+        distributed_catch(12, workers=3, servers=3),
+        catch(6000, deterministic=True),
+    ],
+    ids=["workers", "three workers", "centred"],
 )
 def test_a_run_in_cells_is_the_same_run(experiment: Experiment) -> None:
     expected = inline(experiment)
@@ -74,22 +78,22 @@ def test_a_run_in_cells_is_the_same_run(experiment: Experiment) -> None:
     assert_same(cells(experiment), expected)
 
 
-def test_bundles_may_share_a_cell() -> None:
-    experiment = bundled_catch(10, bundles=3)
+def test_workers_may_share_a_cell() -> None:
+    experiment = distributed_catch(10, workers=3)
     assert_same(cells(experiment, per_process=2), inline(experiment))
 
 
 def test_roles_are_grouped_by_what_they_are() -> None:
-    experiment = bundled_catch(1, bundles=5, servers=2)
+    experiment = distributed_catch(1, workers=5, servers=2)
     plan = draw(experiment, begin(experiment), None)
     parts = parts_of(plan, 2)
     assert [(part.name, part.kind, part.learns) for part in parts] == [
         ("tracker", "tracker", False),
         ("server-0", "server", False),
         ("server-1", "server", False),
-        ("bundle-0 to 1", "worker", True),
-        ("bundle-2 to 3", "worker", True),
-        ("bundle-4", "worker", True),
+        ("worker-0 to 1", "worker", True),
+        ("worker-2 to 3", "worker", True),
+        ("worker-4", "worker", True),
     ]
     assert sorted(role for part in parts for role in part.roles) == sorted(
         node.name for node in plan.nodes

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from conftest import bundled_catch, catch
+from conftest import catch, distributed_catch
 from gelada.runtime.groups import Cluster
 from gelada.runtime.inline import Inline
 from gelada.training.presets import Experiment
@@ -69,7 +69,9 @@ def run_on_ray(experiment: Experiment) -> Outcome:
 
 
 @pytest.mark.parametrize(
-    "experiment", [bundled_catch(20), catch(3000, deterministic=True)], ids=["bundles", "centred"]
+    "experiment",
+    [distributed_catch(20), catch(3000, deterministic=True)],
+    ids=["workers", "centred"],
 )
 def test_a_run_on_ray_is_the_same_run_bit_for_bit(experiment: Experiment) -> None:
     place = Inline(draw(experiment, begin(experiment), None, patience=0.0))

@@ -120,7 +120,7 @@ class Shop:
 def with_a_mistake(*args, **kwargs):
     plan = draw(*args, **kwargs)
     shop = plan.add("shop", "server-1", Shop) if WHO == "shop" else None
-    plan.add("breaker", "bundle-1", Breaker, shop)
+    plan.add("breaker", "worker-1", Breaker, shop)
     return plan
 
 
@@ -234,8 +234,8 @@ def test_another_ray_is_told_with_both_versions(monkeypatch: pytest.MonkeyPatch)
     ("words", "said"),
     [
         (
-            ("--chaos", "kill=worker:30s"),
-            r"--chaos kill=worker:30s: threads cannot be killed; add ",
+            ("--faults", "kill=worker:30s"),
+            r"--faults kill=worker:30s: threads cannot be killed; add ",
         ),
         (("--address", "10.0.0.1:6379"), r"--address, --per-process and the like: add --on ray"),
         (("--per-process", 2), r"--address, --per-process and the like: add --on ray"),

@@ -141,7 +141,7 @@ def test_a_lost_server_or_learner_takes_all_back_to_the_newest_checkpoint(
 
 
 def test_a_lost_store_takes_all_back_and_an_actor_or_learner_comes_back_alone(begin: Begin) -> None:
-    apart = ("--bundles", 0, "--learners", 2, "--actors", 2, "--stores", 2)
+    apart = ("--workers", 0, "--learners", 2, "--actors", 2, "--replays", 2)
     run = begin("gorila-catch", *apart, *ENDLESS)
     for whom in ("actor", "learner"):
         lost = hit(run, "SIGKILL", whom)

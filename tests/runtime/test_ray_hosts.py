@@ -47,7 +47,7 @@ def test_catch_is_learned_while_one_of_three_hosts_dies(tmp_path: Path) -> None:
         run,
         "--json",
     ]
-    words += ["--bundles", 3, "--quorum", 2, "--servers", 2, "--minutes", 20]
+    words += ["--workers", 3, "--quorum", 2, "--servers", 2, "--minutes", 20]
     words += ["--checkpoint-seconds", 2, "--keep-every", 5, "--no-finish", "--no-tensorboard"]
     with Hosts(3) as hosts, ray_cluster(hosts, cpus=2) as cluster:
         joined = ["--on", "ray", "--address", cluster.address, "--silence", 6]
@@ -59,7 +59,7 @@ def test_catch_is_learned_while_one_of_three_hosts_dies(tmp_path: Path) -> None:
             return bool(done) and (done[-1]["best"] or -1.0) >= 0.0
 
         wait_for(half_way, LONG)
-        assert sum(map(cells, hosts)) == 6  # a tracker, two servers, three bundles
+        assert sum(map(cells, hosts)) == 6  # a tracker, two servers, three workers
         victim = max(hosts[1:], key=cells)
         gone = cells(victim)
         assert gone >= 1
@@ -72,7 +72,7 @@ def test_catch_is_learned_while_one_of_three_hosts_dies(tmp_path: Path) -> None:
             return {line["what"] for line in told("lost") if line.get("host") == victim.name}
 
         def learned() -> bool:
-            """Whether all is back, too: two bundles of three may learn the rest before."""
+            """Whether all is back, too: two workers of three may learn the rest before."""
             assert program.poll() is None, program.communicate()
             back = missed() & {line["what"] for line in told("back")}
             return lines(run / "metrics.jsonl")[-1]["best"] >= 0.9 and len(back) == gone

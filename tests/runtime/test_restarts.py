@@ -1,4 +1,4 @@
-"""Whole runs of bundles in which a role raises once."""
+"""Whole runs of workers in which a role raises once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conftest import bundled_catch
+from conftest import distributed_catch
 from gelada.algorithms.a3c import A3C
 from gelada.core.types import Version
 from gelada.envs.catch import CatchGames
@@ -34,7 +34,7 @@ def fail_once(function: Any, at: int, error: str) -> Any:
 def test_a_learner_that_raises_is_restarted_and_the_run_ends_as_if_nothing_had_been(
     monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    experiment = bundled_catch(20, bundles=3)
+    experiment = distributed_catch(20, workers=3)
     oracle = inline(experiment)
     kind: Any = A3C if where == "loss" else ParameterServer
     monkeypatch.setattr(kind, where, fail_once(getattr(kind, where), 31, "by accident"))
@@ -47,10 +47,10 @@ def test_a_learner_that_raises_is_restarted_and_the_run_ends_as_if_nothing_had_b
     assert_same(oracle, found)
 
 
-def test_an_actor_that_raises_is_restarted_and_its_bundle_goes_on(
+def test_an_actor_that_raises_is_restarted_and_its_worker_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    experiment = bundled_catch(20, bundles=3)
+    experiment = distributed_catch(20, workers=3)
     step: Any = CatchGames.step
     monkeypatch.setattr(CatchGames, "step", fail_once(step, 300, "the emulator is gone"))
     lines: list[str] = []

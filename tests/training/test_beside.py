@@ -11,7 +11,7 @@ import pytest
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.core.errors import GeladaError
 from gelada.roles.tracker import StopRule, TrackerSettings
-from gelada.training.presets import PRESETS, Beside, Experiment, preset, with_target
+from gelada.training.presets import PRESETS, Experiment, Sidecars, preset, with_target
 from gelada.training.run import train
 from gelada.training.validate import check
 
@@ -21,7 +21,7 @@ def experiment(stop: StopRule, **beside: object) -> Experiment:
         PRESETS["dba3c-catch"],
         stop=stop,
         tracker=TrackerSettings(checkpoint_seconds=0.5, tensorboard=False),
-        beside=Beside(**beside),  # type: ignore[arg-type]  # a test's shorthand
+        sidecars=Sidecars(**beside),  # type: ignore[arg-type]  # a test's shorthand
     )
 
 

@@ -32,7 +32,7 @@ def test_every_preset_is_read_as_it_was_written(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "name"), [(APPO(gamma=0.5, passes=7), "appo"), (A3C(n=3, lr_end=0.1), "a3c")]
+    ("algorithm", "name"), [(APPO(gamma=0.5, epochs=7), "appo"), (A3C(n=3, lr_end=0.1), "a3c")]
 )
 def test_the_algorithm_is_written_with_its_name(
     algorithm: APPO | A3C, name: str, tmp_path: Path
@@ -50,28 +50,28 @@ def test_every_setting_is_kept(tmp_path: Path) -> None:
         shape=replace(base.shape, asynchronous=True, quorum=0, max_staleness=7),
         optimizer=OptimizerSettings("adadelta", decay=0.5),
         stop=StopRule(steps=5, minutes=0.25, until_score=-1.0, until_evaluated=2.5),
-        beside=replace(base.beside, record_length=3.5),
+        sidecars=replace(base.sidecars, record_length=3.5),
         seed=9,
         deterministic=True,
     )
-    write_config(tmp_path, Config("x", experiment, 18, {"chaos": "link=10MB"}))
+    write_config(tmp_path, Config("x", experiment, 18, {"faults": "link=10MB"}))
     data = written(tmp_path)
     groups = set(vars(Experiment()))
     assert groups <= set(data)
     assert data["shape"]["max_staleness"] == 7
-    assert data["beside"] == {"evaluator": True, "recorder": True, "record_length": 3.5}
-    assert read_config(tmp_path) == Config("x", experiment, 18, {"chaos": "link=10MB"})
+    assert data["sidecars"] == {"evaluator": True, "recorder": True, "record_length": 3.5}
+    assert read_config(tmp_path) == Config("x", experiment, 18, {"faults": "link=10MB"})
 
 
 def older(data: dict[str, Any]) -> dict[str, Any]:
-    """Return what was written before there were bundles."""
+    """Return what was written before there were workers."""
     del data["algorithm"]["name"]
-    del data["beside"]
+    del data["sidecars"]
     for group, new in {
         "games": ("colour",),
         "network": ("hidden", "conv_init", "fc_init", "pad_channels"),
         "shape": (
-            "bundles",
+            "workers",
             "quorum",
             "asynchronous",
             "max_staleness",
@@ -85,7 +85,7 @@ def older(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-def test_an_older_config_is_appo_without_bundles(tmp_path: Path) -> None:
+def test_an_older_config_is_appo_without_workers(tmp_path: Path) -> None:
     base = PRESETS["pong"]
     experiment = replace(base, algorithm=APPO(lr=0.003, clip=0.1), seed=4)
     config = Config("pong", experiment, 6, {"precision": "bfloat16"})

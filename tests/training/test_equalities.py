@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import bundled_catch, bundled_pong, catch, make_net, random_trajectory, short_pong
+from conftest import (
+    catch,
+    distributed_catch,
+    distributed_pong,
+    make_net,
+    random_trajectory,
+    short_pong,
+)
 from gelada.algorithms.a3c import A3C
 from gelada.algorithms.appo import APPO
 from gelada.core.checkpoint import Checkpoint, newest_checkpoint
@@ -138,7 +145,7 @@ def whole_batch(seed: int, learners: int) -> Any:
     """Return a batch in which every sample counts, for so many learners of two windows each."""
     rng = np.random.default_rng(seed)
     batch = as_batch([random_trajectory(rng, actor) for actor in range(learners)])
-    return batch._replace(counted=torch.ones_like(batch.counted))
+    return batch._replace(mask=torch.ones_like(batch.mask))
 
 
 def share(batch: Any, learner: int) -> Any:
@@ -200,17 +207,17 @@ def with_actions(experiment: Experiment) -> tuple[Outcome, torch.Tensor]:
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_n_bundles_are_one_with_an_n_fold_batch_on_pong(count: int) -> None:
+def test_n_workers_are_one_with_an_n_fold_batch_on_pong(count: int) -> None:
     """The same games, to the order in which gradients are added up."""
-    many, actions = with_actions(bundled_pong(50, bundles=count, actors=1, servers=2))
-    one, want = with_actions(bundled_pong(50, bundles=1, actors=count, servers=2))
+    many, actions = with_actions(distributed_pong(50, workers=count, actors=1, servers=2))
+    one, want = with_actions(distributed_pong(50, workers=1, actors=count, servers=2))
     assert many.version == one.version == Version(0, 50)
     assert actions.shape == (2 * count, 250)
     assert torch.equal(actions, want)
     for name in ("steps", "games", "score", "best_game", "lag"):
         assert getattr(many.status, name) == getattr(one.status, name), name
     assert one.status.games > 0
-    first, _ = with_actions(bundled_pong(1, bundles=1, actors=count, servers=2))
+    first, _ = with_actions(distributed_pong(1, workers=1, actors=count, servers=2))
     moved = (one.parameters - first.parameters).abs().max()
     assert moved > 1e-2
     torch.testing.assert_close(many.parameters, one.parameters, rtol=0, atol=1e-3 * moved.item())
@@ -220,8 +227,8 @@ def test_n_bundles_are_one_with_an_n_fold_batch_on_pong(count: int) -> None:
     assert rates[0] == rates[1] < A3C.lr  # schedules count the steps of all
 
 
-def test_several_servers_are_one_server_for_bundles_on_pong() -> None:
-    one, two, five = (inline(bundled_pong(50, bundles=2, servers=s)) for s in (1, 2, 5))
+def test_several_servers_are_one_server_for_workers_on_pong() -> None:
+    one, two, five = (inline(distributed_pong(50, workers=2, servers=s)) for s in (1, 2, 5))
     assert one.version == Version(0, 50)
     assert_same(one, two)
     assert_same(one, five)
@@ -230,7 +237,7 @@ def test_several_servers_are_one_server_for_bundles_on_pong() -> None:
 def test_inline_and_threads_give_the_same_bundled_run_bit_for_bit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    experiment = bundled_catch(25, bundles=3, actors=2, games=4)
+    experiment = distributed_catch(25, workers=3, actors=2, games=4)
     oracle = inline(experiment)
     assert oracle.version == Version(0, 25)
     assert oracle.status.steps == 504 + 25 * 3 * 72

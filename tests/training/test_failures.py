@@ -37,9 +37,9 @@ def test_a_signal_saves_and_says_how_to_go_on(
     assert load(run).checkpoint.steps == last["steps"]
 
 
-def test_a_signal_saves_one_version_of_all_slices_of_bundles(tmp_path: Path) -> None:
+def test_a_signal_saves_one_version_of_all_slices_of_workers(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    words = ("--bundles", 3, "--quorum", 2, "--minutes", 5, "--checkpoint-seconds", 0.5)
+    words = ("--workers", 3, "--quorum", 2, "--minutes", 5, "--checkpoint-seconds", 0.5)
     process = start(*BUNDLES, "--out", run, *words)
     wait_until(lambda: bool(complete(run)), process)
     process.send_signal(signal.SIGINT)
@@ -144,7 +144,7 @@ def driver(folder: Path, trouble: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("words", [CATCH, BUNDLES], ids=["one learner", "bundles"])
+@pytest.mark.parametrize("words", [CATCH, BUNDLES], ids=["one learner", "workers"])
 def test_an_actor_that_hangs_ends_the_run_with_exit_code_3(
     tmp_path: Path, words: tuple[object, ...]
 ) -> None:
@@ -194,7 +194,7 @@ def test_an_actor_that_always_raises_ends_the_run(tmp_path: Path) -> None:
     assert torch.isfinite(load(run).net.heads["value"].weight).all()
 
 
-def test_more_gradients_asked_for_than_bundles_is_one_line_and_no_folder(tmp_path: Path) -> None:
+def test_more_gradients_asked_for_than_workers_is_one_line_and_no_folder(tmp_path: Path) -> None:
     code, out, err = gelada("train", "dba3c-pong", "--quorum", 3, "--out", tmp_path / "run")
     assert (code, out) == (2, "")
     assert re.fullmatch(r"gelada: quorum 3 with 2 learner\(s\): [^\n]*at most 2\n", err), err

@@ -1,4 +1,4 @@
-"""Trouble on purpose: what is asked for, and that it is exactly that trouble and no other."""
+"""FaultSchedule on purpose: what is asked for, and that it is exactly that trouble and no other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import bundled_catch
+from conftest import distributed_catch
 from gelada.core.errors import GeladaError
 from gelada.core.types import Gradient, Traffic, Update, Version
 from gelada.ops.optimizers import OptimizerSettings
@@ -20,37 +20,37 @@ from gelada.roles.parameters.server import ParameterServer
 from gelada.training.faults import (
     NONE,
     VICTIMS,
-    Chaos,
+    Faults,
+    FaultSchedule,
     Hits,
     Link,
-    Trouble,
-    check_chaos,
-    parse_chaos,
+    check_faults,
+    parse_faults,
 )
 from gelada.training.presets import PRESETS
 from outcomes import assert_same, inline, outcome, place_inline, place_threads, run_to_the_end
 
 
 @pytest.mark.parametrize(
-    ("text", "chaos", "written"),
+    ("text", "faults", "written"),
     [
         ("", NONE, ""),
-        ("straggler=500ms", Chaos(straggler=0.5), "straggler=500ms"),
-        ("straggler=0.5s", Chaos(straggler=0.5), "straggler=500ms"),
-        ("compute=50ms", Chaos(compute=0.05), "compute=50ms"),
-        ("delay=16", Chaos(delay=16), "delay=16"),
-        ("link=10MB", Chaos(link=1e7), "link=10MB"),
-        ("link=250kB", Chaos(link=2.5e5), "link=0.25MB"),
-        ("link=1.5GB", Chaos(link=1.5e9), "link=1500MB"),
+        ("straggler=500ms", Faults(straggler=0.5), "straggler=500ms"),
+        ("straggler=0.5s", Faults(straggler=0.5), "straggler=500ms"),
+        ("compute=50ms", Faults(compute=0.05), "compute=50ms"),
+        ("delay=16", Faults(delay=16), "delay=16"),
+        ("link=10MB", Faults(link=1e7), "link=10MB"),
+        ("link=250kB", Faults(link=2.5e5), "link=0.25MB"),
+        ("link=1.5GB", Faults(link=1.5e9), "link=1500MB"),
         (
             "link=10MB,delay=4,straggler=500ms,compute=50ms",
-            Chaos(0.05, 0.5, 4, 1e7),
+            Faults(0.05, 0.5, 4, 1e7),
             "compute=50ms,straggler=500ms,delay=4,link=10MB",
         ),
-        ("delay=1,delay=2,", Chaos(delay=2), "delay=2"),
+        ("delay=1,delay=2,", Faults(delay=2), "delay=2"),
         (
             "stop=server:45s,link=10MB,kill=worker:30s,kill=worker:0.5s",
-            Chaos(
+            Faults(
                 link=1e7,
                 hits=(
                     Hits("stop", "server", 45.0),
@@ -60,68 +60,70 @@ from outcomes import assert_same, inline, outcome, place_inline, place_threads, 
             ),
             "link=10MB,stop=server:45s,kill=worker:30s,kill=worker:0.5s",
         ),
-        ("kill=any:30s", Chaos(hits=(Hits("kill", "any", 30.0),)), "kill=any:30s"),
+        ("kill=any:30s", Faults(hits=(Hits("kill", "any", 30.0),)), "kill=any:30s"),
     ],
 )
-def test_words_and_what_they_mean(text: str, chaos: Chaos, written: str) -> None:
-    found = parse_chaos(text)
-    assert found.hits == chaos.hits
-    numbers = [{k: v for k, v in vars(one).items() if k != "hits"} for one in (found, chaos)]
+def test_words_and_what_they_mean(text: str, faults: Faults, written: str) -> None:
+    found = parse_faults(text)
+    assert found.hits == faults.hits
+    numbers = [{k: v for k, v in vars(one).items() if k != "hits"} for one in (found, faults)]
     assert numbers[0] == pytest.approx(numbers[1])
     assert str(found) == written
-    assert parse_chaos(str(found)) == found
+    assert parse_faults(str(found)) == found
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("stragler=1s", r"^--chaos stragler=1s: nearest known: straggler; such as compute=50ms,"),
-        ("500ms", r"^--chaos 500ms: known: compute, delay, kill, link, stop, straggler; such as "),
-        ("straggler", r"^--chaos straggler: want a number with ms or s; such as "),
-        ("straggler=500", r"^--chaos straggler=500: want a number with ms or s; "),
-        ("straggler=-1s", r"^--chaos straggler=-1s: want a number with ms or s; "),
-        ("link=10", r"^--chaos link=10: want a number with kB or MB or GB; "),
-        ("link=10Mb", r"^--chaos link=10Mb: want a number with kB or MB or GB; "),
-        ("delay=4ms", r"^--chaos delay=4ms: want a number with a plain number; "),
-        ("delay=1.5", r"^--chaos delay=1.5: must be a whole number of versions$"),
+        ("stragler=1s", r"^--faults stragler=1s: nearest known: straggler; such as compute=50ms,"),
+        ("500ms", r"^--faults 500ms: known: compute, delay, kill, link, stop, straggler; such as "),
+        ("straggler", r"^--faults straggler: want a number with ms or s; such as "),
+        ("straggler=500", r"^--faults straggler=500: want a number with ms or s; "),
+        ("straggler=-1s", r"^--faults straggler=-1s: want a number with ms or s; "),
+        ("link=10", r"^--faults link=10: want a number with kB or MB or GB; "),
+        ("link=10Mb", r"^--faults link=10Mb: want a number with kB or MB or GB; "),
+        ("delay=4ms", r"^--faults delay=4ms: want a number with a plain number; "),
+        ("delay=1.5", r"^--faults delay=1.5: must be a whole number of versions$"),
         (
             "kill=driver:30s",
-            r"^--chaos kill=driver:30s: want kill=KIND:SECONDSs with a kind of any, worker, "
+            r"^--faults kill=driver:30s: want kill=KIND:SECONDSs with a kind of any, worker, "
             r"actor, server, store, learner, tracker; such as kill=worker:30s$",
         ),
-        ("kill=worker", r"^--chaos kill=worker: want kill=KIND:SECONDSs "),
-        ("stop=worker:30", r"^--chaos stop=worker:30: want stop=KIND:SECONDSs .*stop=worker:30s$"),
-        ("stop=worker:30ms", r"^--chaos stop=worker:30ms: want stop=KIND:SECONDSs "),
-        ("stop=worker:-3s", r"^--chaos stop=worker:-3s: want stop=KIND:SECONDSs "),
-        ("kill=worker:0s", r"^--chaos kill=worker:0s: want kill=KIND:SECONDSs "),
-        ("kil=worker:3s", r"^--chaos kil=worker:3s: nearest known: kill; such as "),
+        ("kill=worker", r"^--faults kill=worker: want kill=KIND:SECONDSs "),
+        ("stop=worker:30", r"^--faults stop=worker:30: want stop=KIND:SECONDSs .*stop=worker:30s$"),
+        ("stop=worker:30ms", r"^--faults stop=worker:30ms: want stop=KIND:SECONDSs "),
+        ("stop=worker:-3s", r"^--faults stop=worker:-3s: want stop=KIND:SECONDSs "),
+        ("kill=worker:0s", r"^--faults kill=worker:0s: want kill=KIND:SECONDSs "),
+        ("kil=worker:3s", r"^--faults kil=worker:3s: nearest known: kill; such as "),
     ],
 )
 def test_mistakes_name_the_word(text: str, message: str) -> None:
     with pytest.raises(GeladaError, match=message):
-        parse_chaos(text)
+        parse_faults(text)
 
 
 def test_what_a_run_cannot_have() -> None:
-    bundles, exact = PRESETS["dba3c-pong"], bundled_catch(1)
-    check_chaos(NONE, PRESETS["pong"])
-    check_chaos(Chaos(straggler=1.0, link=1e6), bundles)
-    check_chaos(Chaos(delay=3), exact)
-    with pytest.raises(GeladaError, match=r"^--chaos straggler=1000ms: only bundles can have it"):
-        check_chaos(Chaos(straggler=1.0), PRESETS["pong"])
-    with pytest.raises(GeladaError, match=r"^--chaos delay=3: add --deterministic"):
-        check_chaos(Chaos(delay=3), bundles)
+    workers, exact = PRESETS["dba3c-pong"], distributed_catch(1)
+    check_faults(NONE, PRESETS["pong"])
+    check_faults(Faults(straggler=1.0, link=1e6), workers)
+    check_faults(Faults(delay=3), exact)
+    with pytest.raises(GeladaError, match=r"^--faults straggler=1000ms: only workers can have it"):
+        check_faults(Faults(straggler=1.0), PRESETS["pong"])
+    with pytest.raises(GeladaError, match=r"^--faults delay=3: add --deterministic"):
+        check_faults(Faults(delay=3), workers)
 
 
 def test_only_processes_can_be_hit() -> None:
-    hit = parse_chaos("stop=any:20s")
+    hit = parse_faults("stop=any:20s")
     for name in ("pong", "dba3c-pong"):
-        check_chaos(hit, PRESETS[name], processes=True)
+        check_faults(hit, PRESETS[name], processes=True)
         with pytest.raises(GeladaError) as caught:
-            check_chaos(hit, PRESETS[name])
-        assert str(caught.value) == ("--chaos stop=any:20s: threads cannot be killed; add --on ray")
-    with pytest.raises(GeladaError, match="only bundles can have it"):
-        check_chaos(replace(hit, straggler=1.0), PRESETS["pong"], processes=True)
+            check_faults(hit, PRESETS[name])
+        assert str(caught.value) == (
+            "--faults stop=any:20s: threads cannot be killed; add --on ray"
+        )
+    with pytest.raises(GeladaError, match="only workers can have it"):
+        check_faults(replace(hit, straggler=1.0), PRESETS["pong"], processes=True)
 
 
 class Hours:
@@ -137,7 +139,7 @@ class Hours:
 def hours_of_trouble(text: str, seed: int, hours: float = 1.0) -> list[tuple[float, str, int]]:
     """Look every quarter of a second; return when who was to be hit with what."""
     clock, found = Hours(), list[tuple[float, str, int]]()
-    trouble = Trouble(parse_chaos(text).hits, seed, clock)
+    trouble = FaultSchedule(parse_faults(text).hits, seed, clock)
     for _ in range(int(hours * 4 * 3600)):
         clock.now += 0.25
         found += [(clock.now - 1000.0, *hit) for hit in trouble.due()]
@@ -166,12 +168,12 @@ def test_the_same_seed_means_trouble_at_the_same_times() -> None:
 
 def test_a_long_pause_means_one_hit_and_not_all_that_were_missed() -> None:
     clock = Hours()
-    trouble = Trouble([Hits("kill", kind, 1.0) for kind in VICTIMS], 0, clock)
+    trouble = FaultSchedule([Hits("kill", kind, 1.0) for kind in VICTIMS], 0, clock)
     assert trouble.due() == []
     clock.now += 3600
     assert trouble.due() == [(kind, int(signal.SIGKILL)) for kind in VICTIMS]
     assert trouble.due() == []
-    assert Trouble((), 0, clock).due() == []
+    assert FaultSchedule((), 0, clock).due() == []
 
 
 class Sleeps:
@@ -185,9 +187,9 @@ class Sleeps:
 def test_a_straggler_sleeps_once_a_batch_and_learns_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    experiment = bundled_catch(12, bundles=3)
+    experiment = distributed_catch(12, workers=3)
     oracle, sleeps = inline(experiment), Sleeps(monkeypatch)
-    place = place_inline(experiment, Chaos(straggler=0.25))
+    place = place_inline(experiment, Faults(straggler=0.25))
     place.run()
     kinds = [type(place.roles[f"learner-{i}"]).__name__ for i in range(3)]
     assert kinds == ["Straggler", "Learner", "Learner"]
@@ -200,8 +202,8 @@ def test_sleepers_take_no_batches_and_push_gradients_of_0(
     monkeypatch: pytest.MonkeyPatch, straggler: float
 ) -> None:
     sleeps = Sleeps(monkeypatch)
-    experiment = bundled_catch(7, bundles=3)
-    place = place_inline(experiment, Chaos(compute=0.05, straggler=straggler))
+    experiment = distributed_catch(7, workers=3)
+    place = place_inline(experiment, Faults(compute=0.05, straggler=straggler))
     before = [place.roles[f"server-{i}"].pull().values.clone() for i in range(2)]
     assert [role.name for role in place.active] == ["learner-0", "learner-1", "learner-2"]
     place.run()
@@ -221,17 +223,17 @@ def test_sleepers_take_no_batches_and_push_gradients_of_0(
 def while_learner_0_sleeps(
     monkeypatch: pytest.MonkeyPatch, quorum: int, updates: int
 ) -> tuple[Any, list[Update]]:
-    """Run 2 bundles on threads; learner 0 sleeps until the other has told so many updates.
+    """Run 2 workers on threads; learner 0 sleeps until the other has told so many updates.
 
     With 0 until the other waits. The run ends when the sleeper has told its second update.
     """
     woken, told = threading.Event(), list[Update]()
     monkeypatch.setattr("gelada.training.faults.time.sleep", lambda seconds: woken.wait(60))
-    base = bundled_catch(1000)
+    base = distributed_catch(1000)
     shape = replace(base.shape, quorum=quorum)
     lines: list[str] = []
     place = place_threads(
-        replace(base, deterministic=False, shape=shape), lines, Chaos(straggler=9.0)
+        replace(base, deterministic=False, shape=shape), lines, Faults(straggler=9.0)
     )
     tracker, report = place.roles["tracker"], place.roles["tracker"].report
     second = threading.Event()
@@ -288,7 +290,7 @@ def test_without_a_backup_everybody_waits_for_the_straggler(
 @pytest.mark.parametrize(("ahead", "delay"), [(0, 0), (1, 0), (1, 3), (0, 4), (2, 8)])
 def test_actors_play_with_parameters_exactly_so_much_older(ahead: int, delay: int) -> None:
     """On threads, where an actor without any delay can wait for its learner's pull."""
-    place = place_threads(bundled_catch(20, ahead=ahead), [], Chaos(delay=delay))
+    place = place_threads(distributed_catch(20, ahead=ahead), [], Faults(delay=delay))
     lags: dict[int, list[tuple[float, float, float]]] = {}
     tracker, report = place.roles["tracker"], place.roles["tracker"].report
 
@@ -306,17 +308,17 @@ def test_actors_play_with_parameters_exactly_so_much_older(ahead: int, delay: in
 
 
 def test_delay_0_is_no_delay() -> None:
-    experiment = bundled_catch(10)
+    experiment = distributed_catch(10)
     oracle = inline(experiment)
-    assert_same(oracle, inline(experiment, Chaos(delay=0)))
-    other = inline(experiment, Chaos(delay=2))
+    assert_same(oracle, inline(experiment, Faults(delay=0)))
+    other = inline(experiment, Faults(delay=2))
     assert not torch.equal(oracle.parameters, other.parameters)
 
 
 def test_all_that_moves_goes_through_the_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment = bundled_catch(10, bundles=3, servers=2)
+    experiment = distributed_catch(10, workers=3, servers=2)
     oracle, sleeps = inline(experiment), Sleeps(monkeypatch)
-    place = place_inline(experiment, Chaos(link=1e6))
+    place = place_inline(experiment, Faults(link=1e6))
     place.run()
     assert {type(place.roles[f"link-{i}"]) for i in range(2)} == {Link}
     found = outcome(place.roles)

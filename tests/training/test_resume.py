@@ -186,9 +186,9 @@ def test_settings_come_from_the_run(run: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def bundled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of two bundles around two servers, with settings of A3C's own."""
-    folder = tmp_path_factory.mktemp("bundled") / "run"
+def distributed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of two workers around two servers, with settings of A3C's own."""
+    folder = tmp_path_factory.mktemp("distributed") / "run"
     words = ("--n", 4, "--ratio-clip", 5, "--entropy-end", 0.002, "--anneal-steps", 20_000)
     code, _, err = gelada(
         "train", "dba3c-catch", "--no-finish", "--out", folder, "--steps", 8000, *words
@@ -197,13 +197,13 @@ def bundled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_of_bundles_goes_on_with_its_own_settings(bundled: Path, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(bundled, tmp_path / "run"))
+def test_a_run_of_workers_goes_on_with_its_own_settings(distributed: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(distributed, tmp_path / "run"))
     config, before = (run / "config.json").read_bytes(), complete(run)[-1]
     stop = before["steps"] + 4000
     code, out, err = gelada("train", "--resume", run, "--no-finish", "--steps", stop)
     assert (code, err) == (0, "")
-    assert "2 bundles of 1 x 8 games" in out
+    assert "2 workers of 1 x 8 games" in out
     assert (run / "config.json").read_bytes() == config
     algorithm = read_config(run).experiment.algorithm
     assert algorithm == A3C(
@@ -226,12 +226,12 @@ def test_a_run_of_bundles_goes_on_with_its_own_settings(bundled: Path, tmp_path:
 
 @pytest.mark.parametrize("servers", [1, 2, 3])
 def test_slices_of_a_checkpoint_come_back_to_any_number_of_servers(
-    bundled: Path, servers: int
+    distributed: Path, servers: int
 ) -> None:
-    config = read_config(bundled)
-    _, checkpoint, _ = newest_checkpoint(bundled / "checkpoints")
+    config = read_config(distributed)
+    _, checkpoint, _ = newest_checkpoint(distributed / "checkpoints")
     experiment = replace(config.experiment, shape=replace(config.experiment.shape, servers=servers))
-    begun = begin_again(bundled, config, lambda _: None)
+    begun = begin_again(distributed, config, lambda _: None)
     layout = Layout(make_network(experiment, begun))
     roles = draw(experiment, begun, None, patience=0.0).build()
     states = [roles[f"server-{i}"].state() for i in range(servers)]
@@ -249,9 +249,9 @@ def test_slices_of_a_checkpoint_come_back_to_any_number_of_servers(
 
 
 def test_the_flags_of_a_resumed_run_are_its_algorithms(
-    bundled: Path, capsys: pytest.CaptureFixture[str]
+    distributed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["train", "--resume", str(bundled)]
+    words = ["train", "--resume", str(distributed)]
     assert command([*words, "--n", "9", "--quorum", "1"]) == 2
     assert capsys.readouterr().err.startswith("gelada: --n, --quorum with --resume: ")
     assert command([*words, "--clip", "0.3"]) == 2

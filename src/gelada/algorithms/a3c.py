@@ -63,7 +63,7 @@ class A3C:
     anneal_steps: int = 1_000_000
     """Environment steps over which learning rate and entropy move in a straight line."""
 
-    passes: ClassVar[int] = 1
+    epochs: ClassVar[int] = 1
     minibatch: ClassVar[int] = 2**31  # the whole batch
     values_first: ClassVar[bool] = False
     stochastic: ClassVar[bool] = True
@@ -121,7 +121,7 @@ class A3C:
         targets = returns.n_step(
             rewards, values.detach(), batch.terminated, batch.truncated, self.gamma, self.n
         )
-        weights = (batch.counted.float() * batch.weights.unsqueeze(1)).flatten()
+        weights = (batch.mask.float() * batch.weights.unsqueeze(1)).flatten()
         ignored = weights == 0.0  # whatever they hold: 0 times infinity is not 0
         targets = targets.flatten().masked_fill(ignored, 0.0)
         predicted = values[:, :-1].flatten()

@@ -39,7 +39,7 @@ class Algorithm(Protocol):
     """How to act, and what to minimise."""
 
     @property
-    def passes(self) -> int:
+    def epochs(self) -> int:
         """How many times each sample of a batch is used."""
 
     @property

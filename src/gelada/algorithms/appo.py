@@ -45,7 +45,7 @@ class Samples:
         self._log_probs = batch.log_probs.flatten()
         self._advantages = computed.advantages.flatten()
         self._targets = computed.targets.flatten()
-        self._weights = (batch.counted.float() * batch.weights.unsqueeze(1)).flatten()
+        self._weights = (batch.mask.float() * batch.weights.unsqueeze(1)).flatten()
 
     def select(self, index: torch.Tensor) -> Minibatch:
         """Return the samples with indices int64[M]; ``n * T + t`` is step t of window n."""
@@ -78,7 +78,7 @@ class APPO:
     """Learn from the sign of rewards; scores are always raw."""
     clip: float = 0.2
     """PPO: how far the ratio to the behaviour policy may move."""
-    passes: int = 3
+    epochs: int = 3
     """Times each sample is used."""
     minibatch: int = 256
     """Samples per gradient."""

@@ -107,7 +107,7 @@ class DQN:
     anneal_steps: int = 1_000_000
     """Environment steps over which the learning rate moves in a straight line."""
 
-    passes: ClassVar[int] = 1
+    epochs: ClassVar[int] = 1
     minibatch: ClassVar[int] = 2**31  # the whole batch
     values_first: ClassVar[bool] = False
     stochastic: ClassVar[bool] = False
@@ -209,20 +209,20 @@ class DQN:
         look = self._first_steps if self.returns == "n_step" else self._all_steps
         values, targets = look(net, minibatch, aux)
         batch, steps = minibatch.batch, values.shape[1]
-        counted = batch.counted[:, :steps].float()
+        mask = batch.mask[:, :steps].float()
         # whatever is where nothing counts: 0 times infinity is not 0
-        errors = (targets - values).masked_fill(counted == 0.0, 0.0)
-        weights = counted * batch.weights.unsqueeze(1)
+        errors = (targets - values).masked_fill(mask == 0.0, 0.0)
+        weights = mask * batch.weights.unsqueeze(1)
         each = losses.huber(errors) if self.error == "huber" else 0.5 * errors.square()
-        number = counted.sum().clamp(min=1.0)
+        number = mask.sum().clamp(min=1.0)
         total = (each * weights).sum() / number
         with torch.no_grad():
             sizes = errors.detach().abs()
-            minibatch.priorities = _priorities(sizes, counted)
+            minibatch.priorities = _priorities(sizes, mask)
             terms = {
                 "value_loss": total.detach(),
                 "td_error": sizes.sum() / number,
-                "q": (values.detach() * counted).sum() / number,
+                "q": (values.detach() * mask).sum() / number,
             }
         return total, terms
 
@@ -298,7 +298,7 @@ class DQN:
         return batch.rewards.sign() if self.reward_clip == "sign" else batch.rewards
 
 
-def _priorities(sizes: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
-    """Return the priorities [N] of windows with absolute errors [N, S], 0 where not counted."""
-    mean = sizes.sum(dim=1) / counted.sum(dim=1).clamp(min=1.0)
+def _priorities(sizes: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the priorities [N] of windows with absolute errors [N, S], 0 where the mask is."""
+    mean = sizes.sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
     return PRIORITY_MIX * sizes.amax(dim=1) + (1.0 - PRIORITY_MIX) * mean

@@ -43,7 +43,7 @@ def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     wanted = resolve(Bench, "bench", args, default_game="pong")
     flags, experiment = wanted.flags, wanted.experiment
-    if experiment.memory.capacity and not experiment.memory.samples_per_insert:
+    if experiment.replay.capacity and not experiment.replay.samples_per_insert:
         raise GeladaError(
             "--samples-per-insert 0: gelada bench must know how often a step is learned from; "
             "give a number above 0"

@@ -184,12 +184,12 @@ class Display:
 
 
 def unit(status: Status) -> str:
-    """Return what is counted in a second: steps, or with bundles the datapoints of all batches."""
+    """Return what is counted in a second: steps, or with workers the datapoints of all batches."""
     return "datapoints" if status.workers else "steps"
 
 
 def about_workers(workers: Workers) -> list[str]:
-    """Return how bundles are doing in a few phrases: gradients dropped and torn of all so far,
+    """Return how workers are doing in a few phrases: gradients dropped and torn of all so far,
     trajectories in a queue, seconds that a learner waits before an update."""
     traffic = workers.traffic
     gradients = max(traffic.counted + traffic.dropped + traffic.torn, 1)

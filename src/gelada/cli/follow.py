@@ -65,8 +65,8 @@ def main(args: Sequence[str]) -> int:
 def split_parent(args: Sequence[str]) -> tuple[list[str], int | None]:
     """Return the words of the user, and the number after ``--parent``.
 
-    The flag is for `gelada.training.sidecars.Followers` alone and in no help: the command ends when its
-    parent is no longer that process.
+    The flag is for `gelada.training.sidecars.Followers` alone and in no help: the command ends
+    when its parent is no longer that process.
     """
     words = list(args)
     if "--parent" not in words:

@@ -19,7 +19,7 @@ from gelada.envs.api import GameSettings
 from gelada.nets.network import NetworkSettings
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.tracker import StopRule, TrackerSettings
-from gelada.training.presets import Beside, Experiment, Memory, Shape, preset, with_target
+from gelada.training.presets import Experiment, ReplaySettings, Shape, Sidecars, preset, with_target
 from gelada.training.validate import check, flag
 
 HELP = {"-h", "--help"}
@@ -47,12 +47,12 @@ class Settings:
     stop: StopRule = field(default_factory=StopRule)
     games: Preprocessing = field(default_factory=Preprocessing)
     shape: Shape = field(default_factory=Shape)
-    memory: Memory = field(default_factory=Memory)
+    replay: ReplaySettings = field(default_factory=ReplaySettings)
     algorithm: APPO = field(default_factory=APPO)
     network: NetworkSettings = field(default_factory=NetworkSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     tracker: TrackerSettings = field(default_factory=TrackerSettings)
-    beside: Beside = field(default_factory=Beside)
+    sidecars: Sidecars = field(default_factory=Sidecars)
 
     def experiment(self) -> Experiment:
         """Return them as an experiment."""
@@ -148,7 +148,7 @@ def resolve_again(kind: type[S], command: str, args: Sequence[str], base: Experi
         experiment = dataclasses.replace(experiment, stop=first.stop)
     experiment = with_target(experiment)
     kept = dataclasses.replace(
-        base, stop=experiment.stop, tracker=experiment.tracker, beside=experiment.beside
+        base, stop=experiment.stop, tracker=experiment.tracker, sidecars=experiment.sidecars
     )
     if experiment != kept:
         names = ", ".join(_differing(experiment, kept))

@@ -77,7 +77,7 @@ def imagined_start(experiment: Experiment) -> Start:
 
 
 def memory(experiment: Experiment, net: Network) -> dict[str, float]:
-    """Return an estimate in MiB by part, and the total; with bundles, of all in one process.
+    """Return an estimate in MiB by part, and the total; with workers, of all in one process.
 
     Counted from the shapes in the code; "libraries" is what this process holds now.
     """
@@ -127,7 +127,7 @@ def copies(experiment: Experiment) -> int:
 def bytes_per_update(experiment: Experiment, net: Network) -> int:
     """Return what a worker moves for each update: a gradient up, a parameter vector down.
 
-    Without bundles nothing is moved: the servers step the learner's memory.
+    Without workers nothing is moved: the servers step the learner's memory.
     """
     return 2 * 4 * Layout(net).size if experiment.shape.apart else 0
 
@@ -147,26 +147,26 @@ def _print(data: dict[str, Any], plan: Plan, note: str, printer: Printer) -> Non
             settings.add_row(group, str(values))
     printer.console.print(settings)
     roles = Table(title="plan", title_justify="left")
-    for column in ("role", "class", "bundle", "thread of its own"):
+    for column in ("role", "class", "worker", "thread of its own"):
         roles.add_column(column)
     for alike in alike_nodes(plan):
         first, last = alike[0], alike[-1]
         roles.add_row(
             _from_to(first.name, last.name),
             first.kind,
-            _from_to(first.bundle, last.bundle),
+            _from_to(first.process, last.process),
             "yes" if first.active else "",
         )
     printer.console.print(roles)
     printer.line("roles: " + ", ".join(f"{n} {kind}" for kind, n in data["roles"].items()))
     printer.line(f"parameters: {data['parameters']:,}")
     shape = data["settings"]["shape"]
-    bundled = bool(shape["bundles"] or shape["learners"])
+    distributed = bool(shape["workers"] or shape["learners"])
     printer.line(
-        f"memory{', all in one process' if bundled else ''}, estimated: "
+        f"memory{', all in one process' if distributed else ''}, estimated: "
         + ", ".join(f"{name} {mib:,.0f} MiB" for name, mib in data["memory_mib"].items())
     )
-    if bundled:
+    if distributed:
         printer.line(
             f"a worker moves {data['bytes_per_update']:,} bytes an update: one gradient up, one "
             "parameter vector down (how many a second, only a run can tell)"

@@ -20,7 +20,7 @@ from gelada.roles.tracker import WINDOW, Status, StopRule
 from gelada.runtime.graph import Active
 from gelada.runtime.groups import Cluster, check_cluster
 from gelada.training.config import read_config
-from gelada.training.faults import check_chaos, parse_chaos
+from gelada.training.faults import check_faults, parse_faults
 from gelada.training.presets import Experiment
 from gelada.training.run import Result, make_folder, train
 
@@ -39,8 +39,8 @@ class Train(Settings):
     on: Literal["threads", "ray"] = "threads"
     """Where the roles live: on threads of this process, or in processes of a Ray cluster."""
     cluster: Cluster = field(default_factory=Cluster)
-    chaos: str = ""
-    """Trouble on purpose, for experiments: with bundles
+    faults: str = ""
+    """FaultSchedule on purpose, for experiments: with workers
     compute=50ms,straggler=500ms,delay=4,link=10MB; on Ray also kill=worker:30s,stop=server:45s."""
     finish: bool = True
     """At the end, play 50 games for the score, draw the curve and film a game."""
@@ -60,8 +60,8 @@ def main(args: Sequence[str]) -> int:
         config = read_config(resumed)
         wanted = resolve_again(Train, "train", args, config.experiment)
         folder, name = resumed, config.name
-    chaos = parse_chaos(wanted.flags.chaos)
-    check_chaos(chaos, wanted.experiment, processes=wanted.flags.on == "ray")
+    faults = parse_faults(wanted.flags.faults)
+    check_faults(faults, wanted.experiment, processes=wanted.flags.on == "ray")
     check_cluster(wanted.flags.cluster, wanted.flags.on == "ray")
     printer = Printer(to_stderr=wanted.flags.json)
     if wanted.note:
@@ -162,7 +162,7 @@ def _learn(
 ) -> Result:
     """Train with the display on; signals wait for the edges where nothing is lost."""
     resume, experiment = wanted.flags.resume is not None, wanted.experiment
-    chaos = parse_chaos(wanted.flags.chaos)
+    faults = parse_faults(wanted.flags.faults)
     display = Display(f"{name} · {folder}", experiment.stop, printer)
 
     def watch(status: Status, active: Sequence[Active]) -> None:
@@ -183,7 +183,7 @@ def _learn(
                 watch,
                 printer.line,
                 began=process_start(),
-                chaos=chaos,
+                faults=faults,
                 cluster=wanted.flags.cluster if wanted.flags.on == "ray" else None,
             )
         except (Stalled, RoleFailed) as error:
@@ -201,7 +201,7 @@ def opening(experiment: Experiment, folder: Path, resumed: bool) -> str:
 
 def shape_in_words(experiment: Experiment) -> str:
     """Return who learns as a phrase."""
-    shape, memory = experiment.shape, experiment.memory
+    shape, memory = experiment.shape, experiment.replay
     players = f"{shape.actors} actors x {shape.games} games"
     kept = f", store of {memory.capacity:,} steps" if memory.capacity else ""
     if not shape.apart:
@@ -212,11 +212,11 @@ def shape_in_words(experiment: Experiment) -> str:
         rule = f"{shape.gradients} gradients a step, {shape.learning - shape.gradients} backups"
     if shape.learners:
         return (
-            f"{players}, {shape.learners} learners, {shape.stores} stores of {memory.capacity:,} "
+            f"{players}, {shape.learners} learners, {shape.replays} stores of {memory.capacity:,} "
             f"steps, {shape.servers} servers, {rule}"
         )
     return (
-        f"{shape.bundles} bundles of {shape.actors} x {shape.games} games and a learner{kept}, "
+        f"{shape.workers} workers of {shape.actors} x {shape.games} games and a learner{kept}, "
         f"{shape.servers} servers, {rule}"
     )
 

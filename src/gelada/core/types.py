@@ -34,7 +34,7 @@ class Version(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """``T`` steps of ``B`` games by one actor: Actor → Replay.
+    """``T`` steps of ``B`` games by one actor: Actor → TrajectoryQueue.
 
     ``frames[b, t : t + K]`` is observation ``t`` of game ``b``: one contiguous view, each frame
     stored once. Of that stack the frames older than ``ages[b, t]`` steps belong to the game
@@ -50,13 +50,13 @@ class Trajectory(NamedTuple):
     rewards: Floats  # float32[B, T], raw
     terminated: Bools  # bool[B, T]: no value after this step
     truncated: Bools  # bool[B, T]: cut off; what follows was not seen
-    counted: Bools  # bool[B, T]: False where the agent did not choose, or truncated (weight 0)
+    mask: Bools  # bool[B, T]: False where the agent did not choose, or truncated (weight 0)
     log_probs: Floats  # float32[B, T]: log of the behaviour policy at the action
     state: Floats  # float32[B, S]: recurrent state at the start (S = 0: none)
 
 
 class Batch(NamedTuple):
-    """``N`` windows of streams on the learner's device: Replay → Learner.
+    """``N`` windows of streams on the learner's device: TrajectoryQueue → Learner.
 
     The fields of a `Trajectory` as tensors, windows first, and what a replay adds: ``keys`` with
     their ``generations`` (a key whose generation has changed names another window by now),
@@ -70,7 +70,7 @@ class Batch(NamedTuple):
     rewards: torch.Tensor  # float32[N, T], raw
     terminated: torch.Tensor  # bool[N, T]
     truncated: torch.Tensor  # bool[N, T]
-    counted: torch.Tensor  # bool[N, T]
+    mask: torch.Tensor  # bool[N, T]
     log_probs: torch.Tensor  # float32[N, T]
     state: torch.Tensor  # float32[N, S]
     versions: torch.Tensor  # int64[N]: number of the behaviour parameters' version
@@ -117,7 +117,7 @@ class Answer(NamedTuple):
     reason: str  # "" or why not
 
 
-class Game(NamedTuple):
+class Episode(NamedTuple):
     """One finished full game: Actor → Tracker."""
 
     actor: int

@@ -27,9 +27,9 @@ class Protocol:
     """A named way to measure. What is None is as in the run.
 
     ``noop_max`` is one more than the most no-ops, as in `GameSettings`; ``max_frames`` counts
-    emulator frames; ``stuck`` is the limit of a `gelada.envs.stuck_guard.StuckGuard`, None for no guard;
+    emulator frames; ``stuck`` is the limit of a `StuckGuard`, None for no guard;
     ``policy`` the protocol's own policy, if it has one; with ``starts`` games begin at the moments
-    of a file (`gelada.evaluation.start_states`), and ``max_frames`` counts the frames before them too.
+    of a file (`gelada.evaluation.start_states`), and ``max_frames`` counts the frames before them.
     """
 
     name: str

@@ -27,7 +27,7 @@ from gelada.training.presets import Experiment
 from gelada.training.validate import check
 
 RIVALS = ("random", "human", "dqn_2015", "gorila", "ppo", "rainbow")
-"""Columns of published scores beside the results; `gelada.evaluation.scores.COLUMNS` says whose they are."""
+"""Columns of published scores beside the results; `scores.COLUMNS` says whose they are."""
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def follow(
         until: says whether the run is over, about five times a second; work in progress is then
             dropped without a trace.
         record_seconds: length of each film, one game after the other.
-        protocol: name in `gelada.evaluation.protocols.PROTOCOLS`; films take its policy and stuck guard.
+        protocol: name in `protocols.PROTOCOLS`; films take its policy and stuck guard.
 
     Raises:
         GeladaError: if there is no such protocol, it does not suit the game, or a film cannot be

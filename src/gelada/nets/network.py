@@ -17,7 +17,7 @@ from torch import nn
 from gelada.core.types import Bytes, Floats
 from gelada.nets.config import NetworkSettings as NetworkSettings  # users find it here
 from gelada.nets.init import start_linear
-from gelada.nets.scratch import Desk
+from gelada.nets.scratch import Scratch
 from gelada.nets.torsos import Torso
 
 Precision = Literal["float32", "bfloat16"]
@@ -80,7 +80,7 @@ class Network(nn.Module):
         self.register_buffer("scale", 1.0 / torch.from_numpy(statistics.deviation))
         self.torso = Torso(settings, frame_shape, planes)
         self.block = self.torso.block
-        self.desk = Desk()  # where a learner lays out what it looks at
+        self.scratch = Scratch()  # where a learner lays out what it looks at
         self.heads = nn.ModuleDict({k: nn.Linear(settings.width, n) for k, n in heads.items()})
         for name, head in self.heads.items():
             assert isinstance(head, nn.Linear)

@@ -23,7 +23,7 @@ class Windows:
     are channels: K B B of them, H / B by W / B. All this is for speed (docs/speed.md).
     Observation ``t`` of window ``n`` has the index ``n * (T + 1) + t``.
 
-    The stacks lie on the network's `Desk`, where its next windows overwrite them.
+    The stacks lie on the network's `Scratch`, where its next windows overwrite them.
 
     Args:
         net: standardises; its stack depth is K.
@@ -38,14 +38,14 @@ class Windows:
         black = net.black()
         number = NUMBERS[black.element_size() * block]  # one for a row of a block
         flat, device = frames.flatten(0, 1), frames.device
-        blocks = net.desk.room("frames", (len(flat), high, wide, block), number, device)
+        blocks = net.scratch.room("frames", (len(flat), high, wide, block), number, device)
         rooms = torch.split(blocks, AT_ONCE)
         for part, room in zip(torch.split(flat, AT_ONCE), rooms, strict=True):
             rows = net.see(part).view(number)
             room.copy_(rows.view(-1, high, block, wide).transpose(2, 3))
         stacks = all_stacks(blocks.view(*frames.shape[:2], high, -1), net.stack)
         stacks = stacks.view(*stacks.shape[:-1], wide, block).permute(0, 1, 3, 4, 2, 5)
-        last = net.desk.room("stacks", stacks.shape, number, device).copy_(stacks)
+        last = net.scratch.room("stacks", stacks.shape, number, device).copy_(stacks)
         last = last.view(black.dtype).view(-1, high, wide, net.stack, block, block)
         blank(last.permute(0, 3, 4, 5, 1, 2), ages.flatten(), in_blocks(black, block))
         self._stacks = last.flatten(3).permute(0, 3, 1, 2)

@@ -1,4 +1,4 @@
-"""Memory that is written again and again."""
+"""ReplaySettings that is written again and again."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Sequence
 import torch
 
 
-class Desk:
-    """Memory for what is laid out anew for each batch.
+class Scratch:
+    """ReplaySettings for what is laid out anew for each batch.
 
     Fresh memory of that size comes from the operating system page by page, which takes longer than
-    writing it (docs/speed.md). A copy of a desk is an empty one.
+    writing it (docs/speed.md). A copy of one is an empty one.
     """
 
     def __init__(self) -> None:
         self._memory: dict[str, torch.Tensor] = {}  # by place
 
-    def __reduce__(self) -> tuple[type[Desk], tuple[()]]:
-        return Desk, ()
+    def __reduce__(self) -> tuple[type[Scratch], tuple[()]]:
+        return Scratch, ()
 
     def room(
         self, place: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device

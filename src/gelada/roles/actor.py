@@ -16,14 +16,14 @@ import torch
 from gelada.algorithms.api import Algorithm, Explore
 from gelada.core.seeding import game_seeds, generator
 from gelada.core.timing import Clock
-from gelada.core.types import Bools, Bytes, Floats, Game, Ints, Trajectory, Version
+from gelada.core.types import Bools, Bytes, Episode, Floats, Ints, Trajectory, Version
 from gelada.envs.api import Games
 from gelada.nets.network import Network
 from gelada.ops.flat import Layout
 from gelada.roles.parameters.pulling import Pulled, Source, pull_whole
 from gelada.roles.parameters.snapshots import ANY
-from gelada.roles.replay.buffer import Store
-from gelada.roles.replay.queue import Replay
+from gelada.roles.replay.buffer import ReplayBuffer
+from gelada.roles.replay.queue import TrajectoryQueue
 from gelada.roles.tracker import Tracker
 from gelada.runtime.system import ACTORS
 
@@ -63,7 +63,7 @@ class Actor:
         length: steps of a trajectory (T).
         net: the learner's network; a copy is made.
         algorithm: how to act.
-        sources: of parameters, in the order of their slices: the servers or the bundle's mirror.
+        sources: of parameters, in the order of their slices: the servers or the worker's mirror.
         replay: where trajectories go.
         tracker: where finished games go.
         pace: how far ahead, and with which parameters.
@@ -84,7 +84,7 @@ class Actor:
         net: Network,
         algorithm: Algorithm,
         sources: Sequence[Source],
-        replay: Replay | Store,
+        replay: TrajectoryQueue | ReplayBuffer,
         tracker: Tracker,
         pace: Pace,
         games: Games | None = None,
@@ -113,7 +113,7 @@ class Actor:
     def step(self) -> None:
         """Pull parameters, play ``length`` steps and send the trajectory."""
         with self.clock("wait for room"):
-            self._replay.room()
+            self._replay.wait_for_room()
         with self.clock("wait for parameters"):
             pulled = self._pull()
         with self.clock("load parameters"):
@@ -125,7 +125,7 @@ class Actor:
         with torch.inference_mode():
             trajectory, games = self._play(version)
         for game in games:
-            self._tracker.game(game)
+            self._tracker.episode(game)
         self._round += 1
         self._replay.add(trajectory)
         self.clock.steps += 1
@@ -179,7 +179,7 @@ class Actor:
         self._black = self._net.black()
         self._ring[:, -depth:] = self._net.see(torch.from_numpy(self._frames))
 
-    def _play(self, version: Version) -> tuple[Trajectory, list[Game]]:
+    def _play(self, version: Version) -> tuple[Trajectory, list[Episode]]:
         """Play ``length`` steps; return the trajectory and the games that ended in it."""
         assert self._games is not None
         count, length, depth = self._count, self._length, self._net.stack
@@ -195,7 +195,7 @@ class Actor:
         truncated, forced = np.empty_like(terminated), np.empty_like(terminated)
         scores: list[torch.Tensor] = []
         noise = self._noise((length, count, games.actions), version).unbind()
-        finished: list[Game] = []
+        finished: list[Episode] = []
         for t in range(length):
             with clock("act"):
                 chosen, score = self._algorithm.act(self._net, self._stacks[t], noise[t])
@@ -230,7 +230,7 @@ class Actor:
             rewards=rewards,
             terminated=terminated,
             truncated=truncated,
-            counted=~(forced | truncated),
+            mask=~(forced | truncated),
             log_probs=log_probs.view(count, length).numpy(),
             state=np.zeros((count, 0), dtype=np.float32),
         )
@@ -250,14 +250,14 @@ class Actor:
         steps = self._round * self._length * self._count * self._actors
         return Explore(self._index, self._actors, self._first_steps + steps)
 
-    def _finish(self, rewards: Floats, over: Bools) -> list[Game]:
+    def _finish(self, rewards: Floats, over: Bools) -> list[Episode]:
         """Add up raw returns; return the games that ended with this step."""
         self._scores += rewards
         self._lengths += 1
         if not over.any():
             return []
         ended = [
-            Game(self._index, self._round, float(self._scores[b]), int(self._lengths[b]))
+            Episode(self._index, self._round, float(self._scores[b]), int(self._lengths[b]))
             for b in np.flatnonzero(over)
         ]
         self._scores[over] = 0.0

@@ -24,9 +24,9 @@ from gelada.ops.flat import FlatParameters
 from gelada.roles.parameters.pulling import pull_common, pull_newest, pull_whole
 from gelada.roles.parameters.server import REPEATED, ParameterServer
 from gelada.roles.parameters.snapshots import Snapshots
-from gelada.roles.replay.buffer import Store
-from gelada.roles.replay.queue import Replay
-from gelada.roles.replay.sharded import Stores
+from gelada.roles.replay.buffer import ReplayBuffer
+from gelada.roles.replay.queue import TrajectoryQueue
+from gelada.roles.replay.sharded import ShardedReplay
 from gelada.roles.tracker import Tracker
 
 
@@ -49,7 +49,7 @@ class Learner:
         aux: the algorithm's own state, restored or new.
         version: of the parameters now.
         steps: environment steps behind them.
-        mirror: if the servers are elsewhere: passes on what was pulled to the bundle's actors.
+        mirror: if the servers are elsewhere: passes on what was pulled to the worker's actors.
         share: learners whose batches make one version (with stores: all learners); schedules
             count with it.
         asynchronous: every gradient makes a version, so slices may be of different ones.
@@ -62,7 +62,7 @@ class Learner:
         flat: FlatParameters,
         algorithm: Algorithm,
         servers: Sequence[ParameterServer],
-        replay: Replay | Store | Stores,
+        replay: TrajectoryQueue | ReplayBuffer | ShardedReplay,
         tracker: Tracker,
         aux: Aux,
         version: Version,
@@ -179,7 +179,7 @@ class Learner:
         )
         passes = [
             torch.split(torch.randperm(prepared.size, generator=random), algorithm.minibatch)
-            for _ in range(algorithm.passes)
+            for _ in range(algorithm.epochs)
         ]
         parts = sum(map(len, passes))
         part = 0
@@ -192,7 +192,7 @@ class Learner:
                 terms["gradient_norm"] = self._gradient(total)
                 seen.append(terms)
                 history.append(terms)
-                samples = len(index) if parts > 1 else int(batch.counted.sum())
+                samples = len(index) if parts > 1 else int(batch.mask.sum())
                 self._to_push = self._gradients(part, parts, samples, float(total.detach()))
                 part += 1
             values = _means(seen)
@@ -204,7 +204,7 @@ class Learner:
 
     def _look_back(self, batch: Batch, prepared: Prepared, values: dict[str, float]) -> None:
         """Drop the gradient of an outlier, and tell the store how much there was to learn."""
-        store = cast("Store | Stores", self._replay)
+        store = cast("ReplayBuffer | ShardedReplay", self._replay)
         if self._algorithm.is_outlier(self._aux, values["value_loss"]):
             self._to_push.clear()
             self._count(outliers=1)

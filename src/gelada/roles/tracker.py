@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TextIO
 import torch
 
 from gelada.core.checkpoint import Checkpoint, forget_old, write_checkpoint
-from gelada.core.types import Aux, Game, Params, Traffic, Update
+from gelada.core.types import Aux, Episode, Params, Traffic, Update
 from gelada.ops.flat import Layout
 
 WINDOW = 50
@@ -57,7 +57,7 @@ class TrackerSettings:
 
 
 class Workers(NamedTuple):
-    """How the learners of several bundles are doing together."""
+    """How the learners of several workers are doing together."""
 
     active: int  # that reported of late
     all: int
@@ -129,7 +129,7 @@ class Tracker:
         self._earlier = float(counters.get("seconds", 0.0))
         self._every = every
         self._lock = threading.Lock()
-        self._pending: list[Game] = []
+        self._pending: list[Episode] = []
         self._recent: deque[float] = deque(counters.get("recent_scores", []), maxlen=WINDOW)
         self._status = Status(
             steps=steps,
@@ -156,10 +156,10 @@ class Tracker:
         """Return the seconds of training so far, earlier parts of a resumed run included."""
         return self._earlier + time.monotonic() - self._began
 
-    def game(self, game: Game) -> None:
+    def episode(self, episode: Episode) -> None:
         """Take a finished full game."""
         with self._lock:
-            self._pending.append(game)
+            self._pending.append(episode)
 
     def report(self, update: Update) -> bool:
         """Take a learner's batch; return whether the run should end now.
@@ -208,7 +208,7 @@ class Tracker:
         return over
 
     def _together(self, newest: list[Update]) -> Workers | None:
-        """Return how several bundles are doing; None where servers step a learner's memory."""
+        """Return how several workers are doing; None where servers step a learner's memory."""
         traffics = [update.traffic for update in newest if update.traffic is not None]
         if not traffics:
             return None
@@ -345,7 +345,7 @@ class Tracker:
                 status.best = status.score if best is None else max(best, status.score)
 
     def _worker_values(self) -> dict[str, float]:
-        """Return what a metrics line says about bundles; nothing timed in deterministic runs."""
+        """Return what a metrics line says about workers; nothing timed in deterministic runs."""
         workers = self._status.workers
         if workers is None:
             return {}

@@ -1,4 +1,4 @@
-"""A run as a drawing: which roles there are, with which arguments, in which bundles.
+"""A run as a drawing: which roles there are, with which arguments, in which processes.
 
 ``plan.add(...)`` returns a handle that type-checks as the role itself, so passing handles to
 other roles draws the circle, and the type checker reads along. Nothing is started: ``gelada show``
@@ -46,13 +46,13 @@ class Handle:
 
 @dataclass(frozen=True)
 class Node:
-    """One role of a plan: its name, class, arguments and the bundle (process) it belongs to."""
+    """One role of a plan: its name, class, arguments and the process it belongs to."""
 
     name: str
     make: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    bundle: str
+    process: str
 
     @property
     def kind(self) -> str:
@@ -72,7 +72,7 @@ class Plan:
     nodes: list[Node] = field(default_factory=list)
 
     def add(
-        self, name: str, bundle: str, make: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+        self, name: str, process: str, make: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Draw a role; return its handle, which stands for the role in other roles' arguments.
 
@@ -81,7 +81,7 @@ class Plan:
         """
         if any(node.name == name for node in self.nodes):
             raise ValueError(f"the plan has two roles named {name!r}")
-        self.nodes.append(Node(name, make, args, kwargs, bundle))
+        self.nodes.append(Node(name, make, args, kwargs, process))
         return cast("R", Handle(name))
 
     def counts(self) -> Counter[str]:

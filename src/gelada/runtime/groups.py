@@ -18,9 +18,9 @@ class Cluster:
     address: str = ""
     """Of a running Ray cluster, HOST:PORT (default: RAY_ADDRESS, else a Ray of its own)."""
     per_process: int = 1
-    """Bundles, or remote actors, in one process."""
+    """Workers, or remote actors, in one process."""
     cpus: float = 1.0
-    """CPUs that a process with bundles, actors or the learner asks for; others ask for none."""
+    """CPUs that a process with workers, actors or the learner asks for; others ask for none."""
     gpus: float = 0.0
     """GPUs that a process with a learner asks for."""
     silence: float = 4.0
@@ -63,22 +63,22 @@ class Part(NamedTuple):
 
 
 def parts_of(plan: Plan, per_process: int) -> list[Part]:
-    """Group a plan's roles into processes: bundles are never cut, workers share as asked."""
-    bundles: dict[str, list[str]] = {}
+    """Group a plan's roles into processes; workers share one as asked."""
+    processes: dict[str, list[str]] = {}
     for node in plan.nodes:
-        bundles.setdefault(node.bundle, []).append(node.name)
+        processes.setdefault(node.process, []).append(node.name)
     parts: list[Part] = []
     workers: list[list[str]] = []
-    for bundle, roles in bundles.items():
-        kind = kind_of(bundle)
+    for process, roles in processes.items():
+        kind = kind_of(process)
         if kind == "worker":
             if not workers or len(workers[-1]) == per_process:
                 workers.append([])
-            workers[-1].append(bundle)
+            workers[-1].append(process)
         else:
-            parts.append(Part(bundle, kind, tuple(roles), kind == "learner"))
+            parts.append(Part(process, kind, tuple(roles), kind == "learner"))
     for group in workers:
-        roles = [role for bundle in group for role in bundles[bundle]]
+        roles = [role for process in group for role in processes[process]]
         name = group[0] if len(group) == 1 else f"{group[0]} to {group[-1].rpartition('-')[2]}"
         parts.append(
             Part(name, "worker", tuple(roles), any(r.startswith("learner") for r in roles))
@@ -86,16 +86,16 @@ def parts_of(plan: Plan, per_process: int) -> list[Part]:
     return parts
 
 
-def kind_of(bundle: str) -> Kind:
-    """Return what the roles of a bundle are together."""
+def kind_of(process: str) -> Kind:
+    """Return what the roles of a process are together."""
     for start, kind in KINDS.items():
-        if bundle.startswith(start):
+        if process.startswith(start):
             return kind
-    raise ValueError(f"no kind of process for {bundle!r}")
+    raise ValueError(f"no kind of process for {process!r}")
 
 
 KINDS: dict[str, Kind] = {
-    "bundle": "worker",
+    "worker": "worker",
     "actor": "worker",
     "learner": "worker",
     "store": "store",
@@ -103,4 +103,4 @@ KINDS: dict[str, Kind] = {
     "tracker": "tracker",
     "main": "learner",
 }
-"""By the beginning of a bundle's name."""
+"""By the beginning of a process's name."""

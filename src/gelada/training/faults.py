@@ -1,4 +1,4 @@
-"""Trouble on purpose, for experiments: ``gelada train … --chaos straggler=500ms,link=10MB``.
+"""FaultSchedule on purpose, for experiments: ``gelada train … --faults straggler=500ms,link=10MB``.
 
 Nothing else in Gelada knows of it: a plan drawn with trouble has these roles in the place of the
 usual ones.
@@ -29,7 +29,7 @@ FORM = "compute=50ms,straggler=500ms,delay=4,link=10MB,kill=worker:30s,stop=serv
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 VICTIMS = ("any", "worker", "actor", "server", "store", "learner", "tracker")
-"""Kinds of processes; a worker is a bundle, or an actor or learner of its own."""
+"""Kinds of processes; a worker is a worker, or an actor or learner of its own."""
 
 
 class Hits(NamedTuple):
@@ -44,7 +44,7 @@ class Hits(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Chaos:
+class Faults:
     """What goes wrong. Seconds and bytes; 0 is nothing."""
 
     compute: float = 0.0
@@ -69,7 +69,7 @@ class Chaos:
         return ",".join([*words, *map(str, self.hits)])
 
 
-NONE = Chaos()
+NONE = Faults()
 
 UNITS = {
     "compute": {"ms": 1e-3, "s": 1.0},
@@ -79,8 +79,8 @@ UNITS = {
 }
 
 
-def parse_chaos(text: str) -> Chaos:
-    """Return what the words after ``--chaos`` ask for.
+def parse_faults(text: str) -> Faults:
+    """Return what the words after ``--faults`` ask for.
 
     Raises:
         GeladaError: if a word is no NAME=VALUE, or its name or unit is unknown.
@@ -94,16 +94,16 @@ def parse_chaos(text: str) -> Chaos:
             continue
         if name not in UNITS:
             known = [*UNITS, *SIGNALS]
-            raise GeladaError(f"--chaos {word}: {nearest(name, known)}; such as {FORM}")
+            raise GeladaError(f"--faults {word}: {nearest(name, known)}; such as {FORM}")
         match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([a-zA-Z]*)", value)
         if match is None or match[2] not in UNITS[name]:
             units = " or ".join(unit or "a plain number" for unit in UNITS[name])
-            raise GeladaError(f"--chaos {word}: want a number with {units}; such as {FORM}")
+            raise GeladaError(f"--faults {word}: want a number with {units}; such as {FORM}")
         found[name] = float(match[1]) * UNITS[name][match[2]]
     delay = found.pop("delay", 0.0)
     if delay != int(delay):
-        raise GeladaError(f"--chaos delay={delay:g}: must be a whole number of versions")
-    return Chaos(delay=int(delay), hits=tuple(hits), **found)
+        raise GeladaError(f"--faults delay={delay:g}: must be a whole number of versions")
+    return Faults(delay=int(delay), hits=tuple(hits), **found)
 
 
 def _parse_hits(word: str, how: str, value: str) -> Hits:
@@ -111,33 +111,33 @@ def _parse_hits(word: str, how: str, value: str) -> Hits:
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)s", seconds)
     if whom not in VICTIMS or match is None or not float(match[1]):
         raise GeladaError(
-            f"--chaos {word}: want {how}=KIND:SECONDSs with a kind of {', '.join(VICTIMS)}; such "
+            f"--faults {word}: want {how}=KIND:SECONDSs with a kind of {', '.join(VICTIMS)}; such "
             f"as {how}=worker:30s"
         )
     return Hits(how, whom, float(match[1]))
 
 
-def check_chaos(chaos: Chaos, experiment: Experiment, processes: bool = False) -> None:
+def check_faults(faults: Faults, experiment: Experiment, processes: bool = False) -> None:
     """Raise GeladaError if a run cannot have this trouble.
 
     Args:
-        chaos: what goes wrong.
+        faults: what goes wrong.
         experiment: all settings.
         processes: the run has processes that can be hit.
     """
-    if chaos.hits and not processes:
-        raise GeladaError(f"--chaos {chaos}: threads cannot be killed; add --on ray")
-    if replace(chaos, hits=()) != NONE and not experiment.shape.bundles:
-        raise GeladaError(f"--chaos {chaos}: only bundles can have it; such as dba3c-pong")
-    if chaos.delay and not experiment.deterministic:
-        raise GeladaError(f"--chaos delay={chaos.delay}: add --deterministic, to make it exact")
+    if faults.hits and not processes:
+        raise GeladaError(f"--faults {faults}: threads cannot be killed; add --on ray")
+    if replace(faults, hits=()) != NONE and not experiment.shape.workers:
+        raise GeladaError(f"--faults {faults}: only workers can have it; such as dba3c-pong")
+    if faults.delay and not experiment.deterministic:
+        raise GeladaError(f"--faults delay={faults.delay}: add --deterministic, to make it exact")
 
 
-class Trouble:
+class FaultSchedule:
     """Says when a process is to be hit: each gap is half to one and a half times the average.
 
     Args:
-        hits: of a `Chaos`.
+        hits: of a `Faults`.
         seed: of the gaps.
         clock: seconds; the first gap begins now.
     """

@@ -19,22 +19,22 @@ from gelada.roles.tracker import StopRule, TrackerSettings
 class Shape:
     """How many roles, and how experience is cut."""
 
-    bundles: int = 0
+    workers: int = 0
     """Workers of DBA3C, each with actors, a replay and a learner of its own, around servers with
     memory of their own (0: one learner, whose memory the servers step)."""
     quorum: int = 0
-    """Bundles: gradients that make a step; the bundles beyond are backups (0: all of them)."""
+    """Workers: gradients that make a step; the workers beyond are backups (0: all of them)."""
     asynchronous: bool = False
-    """Bundles: every gradient makes a step of its own."""
+    """Workers: every gradient makes a step of its own."""
     max_staleness: int = 100
     """Asynchronous: drop a gradient if others have made more steps since."""
     batch: int = 0
-    """Bundles: steps in a learner's batch, cut down to whole windows of ``length`` (0: one
+    """Workers: steps in a learner's batch, cut down to whole windows of ``length`` (0: one
     trajectory of each actor)."""
     keep_every: int = 50
-    """Bundles: versions between the copies that servers put aside for checkpoints."""
+    """Workers: versions between the copies that servers put aside for checkpoints."""
     actors: int = 2
-    """Actor threads, each with one emulator thread of its own (with bundles: in each)."""
+    """Actor threads, each with one emulator thread of its own (with workers: in each)."""
     games: int = 8
     """Games that each actor plays side by side."""
     length: int = 128
@@ -49,24 +49,24 @@ class Shape:
     """Seconds after which a role that is stuck in its work is named and the run stopped."""
     learners: int = 0
     """Learners apart from the actors, around stores and servers that stand alone (0: they live in
-    bundles, or there is one)."""
-    stores: int = 1
+    workers, or there is one)."""
+    replays: int = 1
     """Experience stores between actors and learners that are apart."""
 
     @property
     def apart(self) -> bool:
         """Whether servers have memory of their own, apart from any learner's."""
-        return bool(self.bundles or self.learners)
+        return bool(self.workers or self.learners)
 
     @property
     def learning(self) -> int:
         """Learners of the run."""
-        return max(self.bundles, self.learners, 1)
+        return max(self.workers, self.learners, 1)
 
     @property
     def players(self) -> int:
-        """Actors in all bundles."""
-        return self.actors * max(self.bundles, 1)
+        """Actors in all workers."""
+        return self.actors * max(self.workers, 1)
 
     @property
     def gradients(self) -> int:
@@ -85,7 +85,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Memory:
+class ReplaySettings:
     """The experience store of algorithms that learn from each step again and again (Gorila)."""
 
     capacity: int = 0
@@ -107,7 +107,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Beside:
+class Sidecars:
     """Processes of low priority that follow a run's checkpoints; they take time from training."""
 
     evaluator: bool = False
@@ -127,10 +127,10 @@ class Experiment:
     algorithm: APPO | A3C | DQN = field(default_factory=APPO)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     shape: Shape = field(default_factory=Shape)
-    memory: Memory = field(default_factory=Memory)
+    replay: ReplaySettings = field(default_factory=ReplaySettings)
     stop: StopRule = field(default_factory=StopRule)
     tracker: TrackerSettings = field(default_factory=TrackerSettings)
-    beside: Beside = field(default_factory=Beside)
+    sidecars: Sidecars = field(default_factory=Sidecars)
     seed: int = 1
     """Of everything random."""
     deterministic: bool = False
@@ -220,7 +220,7 @@ DBA3C_PONG = Experiment(
         lr_end=1e-3,
         anneal_steps=700_000,
     ),
-    shape=Shape(bundles=2, servers=2, actors=1, games=8, length=20),
+    shape=Shape(workers=2, servers=2, actors=1, games=8, length=20),
     stop=StopRule(steps=3_000_000, until_score=18.0),
 )
 
@@ -240,21 +240,21 @@ network has learned nothing of Pong after 100,000 steps, with these it plays wel
 DQN_PONG = Experiment(
     algorithm=SMALL_DQN,
     shape=Shape(actors=2, games=8, length=32),
-    memory=Memory(capacity=8_000, minimum=3_000, windows=8, samples_per_insert=0.125),
+    replay=ReplaySettings(capacity=8_000, minimum=3_000, windows=8, samples_per_insert=0.125),
     stop=StopRule(steps=2_000_000, until_score=18.0),
 )
 
 GORILA_PONG = replace(
     DQN_PONG,
     algorithm=replace(SMALL_DQN, outlier=3.0),
-    shape=Shape(bundles=2, asynchronous=True, servers=2, actors=1, games=8, length=32),
-    memory=replace(DQN_PONG.memory, capacity=4_000, minimum=1_500),
+    shape=Shape(workers=2, asynchronous=True, servers=2, actors=1, games=8, length=32),
+    replay=replace(DQN_PONG.replay, capacity=4_000, minimum=1_500),
 )
 
 APEX_PONG = replace(
     DQN_PONG,
     algorithm=replace(SMALL_DQN, explore="ladder"),
-    memory=replace(DQN_PONG.memory, prioritized=True),
+    replay=replace(DQN_PONG.replay, prioritized=True),
     stop=StopRule(steps=400_000),
 )
 """No stop at a score: with a ladder some games explore to the end, and their scores count."""
@@ -278,7 +278,7 @@ PRESETS: dict[str, Experiment] = {
     ),
     "dba3c-pong": DBA3C_PONG,
     "a3c-pong": replace(
-        DBA3C_PONG, shape=replace(DBA3C_PONG.shape, bundles=1, servers=1, actors=2)
+        DBA3C_PONG, shape=replace(DBA3C_PONG.shape, workers=1, servers=1, actors=2)
     ),
     "dba3c-breakout": replace(
         DBA3C_PONG,
@@ -290,7 +290,7 @@ PRESETS: dict[str, Experiment] = {
         games=GameSettings(game="catch", size=10),
         network=NetworkSettings(torso="tiny", width=64, stack=1, precision="float32"),
         algorithm=A3C(n=9, gradient_clip=1.0, lr=4e-3, anneal_steps=150_000),
-        shape=Shape(bundles=2, servers=2, actors=1, games=8, length=9, random_steps=512),
+        shape=Shape(workers=2, servers=2, actors=1, games=8, length=9, random_steps=512),
         stop=StopRule(steps=300_000, until_score=0.95),
     ),
     "dqn-pong": DQN_PONG,
@@ -310,9 +310,9 @@ PRESETS: dict[str, Experiment] = {
             anneal_steps=16_000,
         ),
         shape=Shape(
-            bundles=2, asynchronous=True, servers=2, actors=1, games=8, length=16, random_steps=512
+            workers=2, asynchronous=True, servers=2, actors=1, games=8, length=16, random_steps=512
         ),
-        memory=Memory(capacity=20_000, minimum=500, windows=64, samples_per_insert=2.0),
+        replay=ReplaySettings(capacity=20_000, minimum=500, windows=64, samples_per_insert=2.0),
         stop=StopRule(steps=150_000, until_score=0.95),
     ),
     "gorila-paper": Experiment(
@@ -323,7 +323,7 @@ PRESETS: dict[str, Experiment] = {
         ),
         optimizer=OptimizerSettings(optimizer="adagrad"),
         shape=Shape(
-            bundles=100,
+            workers=100,
             asynchronous=True,
             max_staleness=100,
             servers=31,
@@ -332,7 +332,7 @@ PRESETS: dict[str, Experiment] = {
             length=4,
             keep_every=1000,
         ),
-        memory=Memory(capacity=1_000_000, minimum=50_000, samples_per_insert=8.0),
+        replay=ReplaySettings(capacity=1_000_000, minimum=50_000, samples_per_insert=8.0),
         stop=StopRule(steps=50_000_000),
         tracker=TrackerSettings(keep_checkpoints=0),
     ),
@@ -357,7 +357,7 @@ PRESETS: dict[str, Experiment] = {
         algorithm=A3C(lr=1e-3, lr_end=1e-3, anneal_steps=0),
         optimizer=OptimizerSettings(beta1=0.8, beta2=0.75, epsilon=1e-8),
         shape=Shape(
-            bundles=64,
+            workers=64,
             quorum=60,
             servers=4,
             actors=1,
@@ -368,7 +368,7 @@ PRESETS: dict[str, Experiment] = {
         ),
         stop=StopRule(until_evaluated=300.0),
         tracker=TrackerSettings(keep_checkpoints=0),
-        beside=Beside(evaluator=True, recorder=True),
+        sidecars=Sidecars(evaluator=True, recorder=True),
     ),
 }
 
@@ -385,7 +385,7 @@ FAMILIES: dict[str, Experiment] = {
 NOTES = {
     "gorila-paper": (
         "after Gorila (Nair et al. 2015); it needs the memory of 100 machines",
-        "published: 100 bundles, 31 servers, 1 M frames a store, targets every 60,000 updates, "
+        "published: 100 workers, 31 servers, 1 M frames a store, targets every 60,000 updates, "
         "AdaGrad, epsilon 1 to 0.1, one setting for all games",
         "chosen, not published: batches of 32, one update for 4 steps played, learning rate 0.001, "
         "epsilon over 1 M steps, gradients at most 100 updates old, losses at most 3 deviations "

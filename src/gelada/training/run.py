@@ -35,7 +35,7 @@ from gelada.runtime.system import (
 from gelada.runtime.threads import Threads
 from gelada.training.buffers import store_bytes
 from gelada.training.config import Config, read_config, write_config
-from gelada.training.faults import NONE, Chaos, Trouble
+from gelada.training.faults import NONE, Faults, FaultSchedule
 from gelada.training.presets import Experiment
 from gelada.training.saving import LearnerSaver, SliceSaver, load_stores, save_stores
 from gelada.training.sidecars import Followers
@@ -67,7 +67,7 @@ def train(
     watch: Watch | None = None,
     log: Callable[[str], None] = print,
     began: float | None = None,
-    chaos: Chaos = NONE,
+    faults: Faults = NONE,
     cluster: Cluster | None = None,
 ) -> Result:
     """Train until a stop rule holds, a role fails or Ctrl-C.
@@ -80,7 +80,7 @@ def train(
         watch: called about twice a second with the status and the active roles.
         log: takes lines for the user.
         began: `time.monotonic` at the process's start, if that is to count.
-        chaos: trouble on purpose, for experiments.
+        faults: trouble on purpose, for experiments.
         cluster: live in processes of a Ray cluster (None: on threads of this process).
 
     Raises:
@@ -109,19 +109,19 @@ def train(
             start = begin_again(folder, config, log)
         else:
             make_folder(folder)
-            idle = chaos.compute or cluster is not None  # who plays elsewhere opens games there
+            idle = faults.compute or cluster is not None  # who plays elsewhere opens games there
             games = open_games(experiment, 1 if idle else None)
             start = begin(experiment, games)
-            about = {**describe_machine(), "precision": start.precision, "chaos": str(chaos)}
+            about = {**describe_machine(), "precision": start.precision, "faults": str(faults)}
             config = Config(name, experiment, start.actions, about)
         if needed := store_bytes(experiment, start.statistics.mean.shape):
             log(f"the experience stores take {needed / 2**20:,.0f} MiB")
             if cluster is None:
                 check_memory(needed, available_memory())
-        run = Run(experiment, folder, config, start, began, chaos, log)
+        run = Run(experiment, folder, config, start, began, faults, log)
         place = run.on_threads(games) if cluster is None else run.on_ray(cluster)
         stack.callback(place.close)
-        if resume and experiment.memory.keep:
+        if resume and experiment.replay.keep:
             load_stores(place.roles, folder, log)
         if not resume:  # not before: a cluster that is too small leaves the folder empty
             write_config(folder, config)
@@ -137,20 +137,20 @@ class Run:
     config: Config
     start: Start
     began: float
-    chaos: Chaos
+    faults: Faults
     log: Callable[[str], None]
     status: Status = field(default_factory=Status)
 
     def on_threads(self, games: Sequence[Games] | None) -> Threads:
         """Return the run's roles in this process."""
         plan = draw(
-            self.experiment, self.start, self.folder, self.began, games=games, chaos=self.chaos
+            self.experiment, self.start, self.folder, self.began, games=games, faults=self.faults
         )
         return Threads(plan.build(), self.experiment.shape.deadline, self.log)
 
     def on_ray(self, cluster: Cluster) -> Ray:
         """Return the run's roles in processes of the cluster that this process has joined."""
-        if self.experiment.memory.keep:
+        if self.experiment.replay.keep:
             raise GeladaError(
                 "--keep with --on ray: stores live on other hosts than the run's folder; leave it "
                 "out, and a resumed run fills them anew"
@@ -164,7 +164,7 @@ class Run:
                 start,
                 self.folder.resolve(),
                 self.began,
-                chaos=self.chaos,
+                faults=self.faults,
                 spread=True,
             )
             return Drawn(start.version.epoch, plan)
@@ -181,7 +181,7 @@ class Run:
                 | {"lost_experience": self._experience()}
             )
             self.log(f"{lost:,} steps since then are lost and played anew")
-            if self.experiment.memory.capacity:
+            if self.experiment.replay.capacity:
                 self.log(f"all stores begin empty: they kept {self._experience():,} steps")
             return drawn(start)
 
@@ -202,9 +202,9 @@ class Run:
     def _experience(self) -> int:
         """Return about how many steps all experience stores keep."""
         workers, shape = self.status.workers, self.experiment.shape
-        if not self.experiment.memory.capacity or workers is None:
+        if not self.experiment.replay.capacity or workers is None:
             return 0
-        return round(workers.queue) * max(shape.bundles, 1)  # apart, a learner sees all stores
+        return round(workers.queue) * max(shape.workers, 1)  # apart, a learner sees all stores
 
     def watch_over(
         self, place: Threads | Ray, watch: Watch | None, cluster: Cluster | None
@@ -212,7 +212,7 @@ class Run:
         """Start all roles, wait for the end, save what was learned."""
         tracker: Tracker = place.roles["tracker"]
         saver = _saver(place, self.experiment, self.start, self.log)
-        trouble = Trouble(self.chaos.hits, self.experiment.seed)
+        trouble = FaultSchedule(self.faults.hits, self.experiment.seed)
         interrupted = stuck = False
         good_enough = threading.Event()
 
@@ -223,9 +223,9 @@ class Run:
 
         place.start()
         try:
-            beside = self.experiment.beside
+            sidecars = self.experiment.sidecars
             with Followers(
-                self.folder, beside.evaluator, beside.recorder, beside.record_length, hear
+                self.folder, sidecars.evaluator, sidecars.recorder, sidecars.record_length, hear
             ) as followers:
                 while not place.wait(0.5) and not good_enough.is_set():
                     place.check()
@@ -252,7 +252,7 @@ class Run:
             try:
                 failure = _save_last(saver, tracker, hung)
                 self.status = tracker.status()
-                if self.experiment.memory.keep and not hung:
+                if self.experiment.replay.keep and not hung:
                     save_stores(place.roles, self.folder, self.log)
             except Lost as error:
                 failure = None

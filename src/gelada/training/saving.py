@@ -12,7 +12,7 @@ from gelada.algorithms.api import Algorithm
 from gelada.core.types import Aux, Params, Version
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.server import OptimizerState, ParameterServer
-from gelada.roles.replay.buffer import Store
+from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.tracker import Tracker
 
 Slice = tuple[Params, OptimizerState]
@@ -145,5 +145,5 @@ STORES = "stores"
 """Folder of a run where its stores are saved, if that was asked for."""
 
 
-def _stores(roles: Mapping[str, Any]) -> list[tuple[str, Store]]:
-    return [(name, role) for name, role in roles.items() if isinstance(role, Store)]
+def _stores(roles: Mapping[str, Any]) -> list[tuple[str, ReplayBuffer]]:
+    return [(name, role) for name, role in roles.items() if isinstance(role, ReplayBuffer)]

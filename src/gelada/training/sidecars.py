@@ -34,7 +34,7 @@ class Followers:
         evaluate: start an evaluator.
         record: start a recorder.
         record_seconds: length of each film.
-        heard: takes each result (see `gelada.evaluation.watcher.follow`) on a thread for each child.
+        heard: takes each result (see `evaluation.watcher.follow`) on a thread for each child.
     """
 
     def __init__(

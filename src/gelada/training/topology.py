@@ -3,8 +3,8 @@
     Actor ──Trajectory──> Replay ──Batch──> Learner ──Gradient──> ParameterServer ──Params──> Actor
 
 Three shapes. *Centred* (APPO, DQN): many actors around one replay and one learner, whose own
-memory the servers step. *Bundled* (DBA3C, Gorila): several bundles of actors, a replay and a
-learner around servers with memory of their own. *Apart* (Gorila unbundled): actors, learners,
+memory the servers step. *Bundled* (DBA3C, Gorila): several workers of actors, a replay and a
+learner around servers with memory of their own. *Apart* (Gorila): actors, learners,
 stores and servers, each for itself and as many as one likes.
 """
 
@@ -27,13 +27,13 @@ from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Admission, Async, Quorum
 from gelada.roles.parameters.server import ParameterServer
 from gelada.roles.parameters.snapshots import KEPT, Snapshots
-from gelada.roles.replay.buffer import Store
-from gelada.roles.replay.queue import Fifo, FifoWindows, Replay, Rounds, Select
-from gelada.roles.replay.sharded import Stores
+from gelada.roles.replay.buffer import ReplayBuffer
+from gelada.roles.replay.queue import Fifo, FifoWindows, Rounds, Select, TrajectoryQueue
+from gelada.roles.replay.sharded import ShardedReplay
 from gelada.roles.tracker import Tracker
 from gelada.runtime.graph import Plan
 from gelada.training.buffers import batch_of, limiter_of, select_of
-from gelada.training.faults import NONE, Chaos, Link, Sleeper, Straggler
+from gelada.training.faults import NONE, Faults, Link, Sleeper, Straggler
 from gelada.training.presets import Experiment
 from gelada.training.start import Start, make_network
 
@@ -48,7 +48,7 @@ def draw(
     began: float | None = None,
     patience: float = 600.0,
     games: Sequence[Games] | None = None,
-    chaos: Chaos = NONE,
+    faults: Faults = NONE,
     spread: bool = False,
     make: MakeGames | None = None,
 ) -> Plan:
@@ -61,7 +61,7 @@ def draw(
         began: `time.monotonic` at the run's beginning.
         patience: seconds that a role waits for another (0: never, for the inline place).
         games: already loaded, one vector for each actor; the actors load their own by default.
-        chaos: trouble on purpose (bundles only).
+        faults: trouble on purpose (workers only).
         spread: over processes, of which some may be lost while the others go on.
         make: loads the games that are not given (default: `make_games`).
     """
@@ -71,9 +71,9 @@ def draw(
         flat.layout.fill(flat.values, start.parameters)
     plan = Plan()
     tracker = _draw_tracker(plan, experiment, start, flat, folder, began)
-    circle = Circle(plan, experiment, start, flat, tracker, patience, games, chaos, spread, make)
-    if experiment.shape.bundles:
-        circle.draw_bundled()
+    circle = Circle(plan, experiment, start, flat, tracker, patience, games, faults, spread, make)
+    if experiment.shape.workers:
+        circle.draw_workers()
     elif experiment.shape.learners:
         circle.draw_apart()
     else:
@@ -92,7 +92,7 @@ class Circle:
     tracker: Tracker
     patience: float
     games: Sequence[Games] | None
-    chaos: Chaos
+    faults: Faults
     spread: bool
     make: MakeGames | None
 
@@ -106,12 +106,12 @@ class Circle:
         counting = deterministic or not self.spread
         pace = Pace(shape.ahead if counting else None, exactly=deterministic)
         room = None if counting else shape.actors * max(shape.ahead, 1)
-        replay: Replay | Store
-        if self.experiment.memory.capacity:
+        replay: TrajectoryQueue | ReplayBuffer
+        if self.experiment.replay.capacity:
             replay, pace = self._draw_store("replay", "main", shape.actors), Pace(None)
         else:
             replay = self.plan.add(
-                "replay", "main", Replay, select, capacity, self.patience, full=room
+                "replay", "main", TrajectoryQueue, select, capacity, self.patience, full=room
             )
         servers = self._draw_servers(Quorum(1), own_memory=False)
         for index in range(shape.actors):
@@ -132,18 +132,18 @@ class Circle:
             start.steps,
         )
 
-    def draw_bundled(self) -> None:
-        """Draw the servers, then bundles of actors, a replay and a learner around them."""
+    def draw_workers(self) -> None:
+        """Draw the servers, then workers of actors, a replay and a learner around them."""
         shape = self.experiment.shape
         servers = self._draw_servers(self._admission(), own_memory=True)
-        if self.chaos.link:
+        if self.faults.link:
             links = [
-                self.plan.add(f"link-{i}", f"server-{i}", Link, server, self.chaos.link)
+                self.plan.add(f"link-{i}", f"server-{i}", Link, server, self.faults.link)
                 for i, server in enumerate(servers)
             ]
             servers = cast("list[ParameterServer]", links)
-        for index in range(shape.bundles):
-            self._draw_bundle(index, servers)
+        for index in range(shape.workers):
+            self._draw_one_worker(index, servers)
 
     def draw_apart(self) -> None:
         """Draw servers and stores that stand alone, and actors and learners around them.
@@ -154,20 +154,26 @@ class Circle:
         servers = self._draw_servers(self._admission(), own_memory=True)
         stores = [
             self._draw_store(
-                f"store-{i}", f"store-{i}", len(range(i, shape.actors, shape.stores)), i
+                f"store-{i}", f"store-{i}", len(range(i, shape.actors, shape.replays)), i
             )
-            for i in range(shape.stores)
+            for i in range(shape.replays)
         ]
         for index in range(shape.actors):
-            own = stores[index % shape.stores]
+            own = stores[index % shape.replays]
             self._draw_actor(f"actor-{index}", index, servers, own, Pace(None))
         for index in range(shape.learners):
-            bundle, seed = f"learner-{index}", experiment.seed
+            process, seed = f"learner-{index}", experiment.seed
             replay = self.plan.add(
-                f"stores-{index}", bundle, Stores, stores, seed, index, patience=self.patience
+                f"stores-{index}",
+                process,
+                ShardedReplay,
+                stores,
+                seed,
+                index,
+                patience=self.patience,
             )
-            mirror = self._draw_mirror(f"mirror-{index}", bundle, KEPT)
-            self._draw_worker(index, bundle, servers, replay, mirror)
+            mirror = self._draw_mirror(f"mirror-{index}", process, KEPT)
+            self._draw_worker(index, process, servers, replay, mirror)
 
     def _admission(self) -> Admission:
         """Return which gradients count at servers with memory of their own."""
@@ -176,27 +182,27 @@ class Circle:
             return Async(shape.max_staleness)
         return Quorum(shape.gradients)
 
-    def _draw_bundle(self, index: int, servers: Sequence[ParameterServer]) -> None:
+    def _draw_one_worker(self, index: int, servers: Sequence[ParameterServer]) -> None:
         """Draw one worker: actors and a learner with a replay and a mirror between them."""
-        shape, bundle = self.experiment.shape, f"bundle-{index}"
+        shape, process = self.experiment.shape, f"worker-{index}"
         deterministic = self.experiment.deterministic
-        ahead = shape.ahead + self.chaos.delay
-        replay: Replay | Store
-        if self.experiment.memory.capacity:
-            replay = self._draw_store(f"replay-{index}", bundle, shape.actors, index)
+        ahead = shape.ahead + self.faults.delay
+        replay: TrajectoryQueue | ReplayBuffer
+        if self.experiment.replay.capacity:
+            replay = self._draw_store(f"replay-{index}", process, shape.actors, index)
         else:
             replay = self._draw_queue(index)
-        mirror = self._draw_mirror(f"mirror-{index}", bundle, max(KEPT, ahead + 1))
+        mirror = self._draw_mirror(f"mirror-{index}", process, max(KEPT, ahead + 1))
         pace = Pace(ahead, exactly=True) if deterministic else Pace(None)
-        if not self.chaos.compute:
+        if not self.faults.compute:
             for actor in range(index * shape.actors, (index + 1) * shape.actors):
-                self._draw_actor(bundle, actor, [mirror], replay, pace)
-        self._draw_worker(index, bundle, servers, replay, mirror)
+                self._draw_actor(process, actor, [mirror], replay, pace)
+        self._draw_worker(index, process, servers, replay, mirror)
 
-    def _draw_queue(self, index: int) -> Replay:
-        """Draw a bundle's replay, from which each trajectory is learned once."""
+    def _draw_queue(self, index: int) -> TrajectoryQueue:
+        """Draw a worker's replay, from which each trajectory is learned once."""
         shape, deterministic = self.experiment.shape, self.experiment.deterministic
-        ahead = shape.ahead + self.chaos.delay
+        ahead = shape.ahead + self.faults.delay
         select: Select = Rounds(shape.actors, first=index * shape.actors)
         if not deterministic:
             select = FifoWindows(shape.windows)
@@ -206,24 +212,24 @@ class Circle:
         capacity = shape.actors * (ahead + 2) + room
         return self.plan.add(
             f"replay-{index}",
-            f"bundle-{index}",
-            Replay,
+            f"worker-{index}",
+            TrajectoryQueue,
             select,
             capacity,
             self.patience,
             full=None if deterministic else room,
         )
 
-    def _draw_store(self, name: str, bundle: str, actors: int, index: int = 0) -> Store:
+    def _draw_store(self, name: str, process: str, actors: int, index: int = 0) -> ReplayBuffer:
         """Draw an experience store for so many actors."""
         experiment, net = self.experiment, self.flat.module
-        memory, shape = experiment.memory, experiment.shape
+        memory, shape = experiment.replay, experiment.shape
         assert isinstance(net, Network)
         height, width = net.mean.shape
         return self.plan.add(
             name,
-            bundle,
-            Store,
+            process,
+            ReplayBuffer,
             memory.capacity,
             memory.windows,
             batch_of(experiment)[1],
@@ -237,21 +243,21 @@ class Circle:
             index,
         )
 
-    def _draw_mirror(self, name: str, bundle: str, kept: int) -> Snapshots:
+    def _draw_mirror(self, name: str, process: str, kept: int) -> Snapshots:
         """Draw what passes parameters on that a learner has pulled."""
         params = Params(self.start.version, self.flat.values.clone())
-        return self.plan.add(name, bundle, Snapshots, params, kept=kept, patience=self.patience)
+        return self.plan.add(name, process, Snapshots, params, kept=kept, patience=self.patience)
 
     def _draw_worker(
         self,
         index: int,
-        bundle: str,
+        process: str,
         servers: Sequence[ParameterServer],
-        replay: Replay | Store | Stores,
+        replay: TrajectoryQueue | ReplayBuffer | ShardedReplay,
         mirror: Snapshots,
     ) -> None:
-        """Draw the learner of a bundle, or one that stands alone, or one that is in trouble."""
-        shape, algorithm, chaos = self.experiment.shape, self.experiment.algorithm, self.chaos
+        """Draw the learner of a worker, or one that stands alone, or one that is in trouble."""
+        shape, algorithm, faults = self.experiment.shape, self.experiment.algorithm, self.faults
         share = 1 if shape.asynchronous else shape.gradients
         if algorithm.reuses:
             share = shape.learning
@@ -271,20 +277,20 @@ class Circle:
             shape.asynchronous,
         )
         name = f"learner-{index}"
-        slow = chaos.straggler if index == 0 else 0.0
-        if chaos.compute:
-            self.plan.add(name, bundle, Sleeper, slow or chaos.compute, shape.datapoints, *args)
+        slow = faults.straggler if index == 0 else 0.0
+        if faults.compute:
+            self.plan.add(name, process, Sleeper, slow or faults.compute, shape.datapoints, *args)
         elif slow:
-            self.plan.add(name, bundle, Straggler, slow, *args)
+            self.plan.add(name, process, Straggler, slow, *args)
         else:
-            self.plan.add(name, bundle, Learner, *args)
+            self.plan.add(name, process, Learner, *args)
 
     def _draw_actor(
         self,
-        bundle: str,
+        process: str,
         index: int,
         sources: Sequence[ParameterServer] | Sequence[Snapshots],
-        replay: Replay | Store,
+        replay: TrajectoryQueue | ReplayBuffer,
         pace: Pace,
     ) -> None:
         experiment, games, make = self.experiment, self.games, self.make or make_games
@@ -292,7 +298,7 @@ class Circle:
         assert isinstance(net, Network)
         self.plan.add(
             f"actor-{index}",
-            bundle,
+            process,
             Actor,
             index,
             experiment.seed,

@@ -14,7 +14,7 @@ from gelada.envs.catch import COLUMNS, ROWS
 from gelada.nets.torsos import smallest_side
 from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.snapshots import KEPT
-from gelada.training.presets import Experiment, Memory
+from gelada.training.presets import Experiment, ReplaySettings
 
 
 class Range(NamedTuple):
@@ -56,7 +56,7 @@ RANGES = {
     "rho_bar": POSITIVE,
     "c_bar": POSITIVE,
     "clip": POSITIVE,
-    "passes": Range(1, 100),
+    "epochs": Range(1, 100),
     "minibatch": Range(1),
     "value_coefficient": Range(0.0),
     "entropy": Range(0.0),
@@ -78,7 +78,7 @@ RANGES = {
     "lr_end": POSITIVE,
     "n": Range(1, 65536),
     "ratio_clip": Range(0.0),
-    "bundles": Range(0, 256),
+    "workers": Range(0, 256),
     "quorum": Range(0, 256),
     "max_staleness": Range(0),
     "batch": Range(0),
@@ -128,7 +128,7 @@ def check(experiment: Experiment) -> None:
                     raise GeladaError(f"{flag(name)} {value:g}: must be {rule}")
     if isinstance(experiment.algorithm, APPO):
         _check_rates(experiment.algorithm)
-    if experiment.stop.until_evaluated is not None and not experiment.beside.evaluator:
+    if experiment.stop.until_evaluated is not None and not experiment.sidecars.evaluator:
         goal = experiment.stop.until_evaluated
         raise GeladaError(f"--until-evaluated {goal}: nobody evaluates; add --evaluator")
     _check_shape(experiment)
@@ -158,7 +158,7 @@ def _check_shape(experiment: Experiment) -> None:
     name = type(algorithm).__name__
     if isinstance(algorithm, DQN):
         _check_store(experiment, algorithm)
-    elif experiment.memory != Memory():
+    elif experiment.replay != ReplaySettings():
         raise GeladaError(
             f"an experience store with {name}: it learns from each step once; leave out "
             "--capacity and the like, or take a preset with DQN, such as apex-pong"
@@ -170,7 +170,7 @@ def _check_shape(experiment: Experiment) -> None:
         )
     if not shape.apart:
         if isinstance(algorithm, A3C):
-            raise GeladaError(f"--bundles 0 with {name}: its learners live in bundles; use 1")
+            raise GeladaError(f"--workers 0 with {name}: its learners live in workers; use 1")
         if experiment.deterministic and shape.ahead >= KEPT:
             raise GeladaError(
                 f"--ahead {shape.ahead} with --deterministic: servers keep {KEPT} versions; "
@@ -179,8 +179,8 @@ def _check_shape(experiment: Experiment) -> None:
         return
     if isinstance(algorithm, APPO):
         raise GeladaError(
-            f"--bundles {shape.bundles} with {name}: its rounds have several gradients, and a "
-            "bundle pushes one a batch; take a preset with A3C, such as dba3c-pong"
+            f"--workers {shape.workers} with {name}: its rounds have several gradients, and a "
+            "worker pushes one a batch; take a preset with A3C, such as dba3c-pong"
         )
     Quorum(shape.gradients).check(shape.learning)
     if shape.asynchronous and shape.quorum:
@@ -192,7 +192,7 @@ def _check_shape(experiment: Experiment) -> None:
         what = "--asynchronous" if shape.asynchronous else f"--quorum {shape.quorum}"
         raise GeladaError(
             f"{what} with --deterministic: which gradients count depends on who is faster; use a "
-            f"quorum of all {shape.bundles} bundles"
+            f"quorum of all {shape.workers} workers"
         )
     if experiment.deterministic and shape.batch:
         raise GeladaError(
@@ -207,7 +207,7 @@ def _check_shape(experiment: Experiment) -> None:
 
 def _check_store(experiment: Experiment, algorithm: DQN) -> None:
     """Refuse what an experience store, or learning from one, cannot do."""
-    memory, shape = experiment.memory, experiment.shape
+    memory, shape = experiment.replay, experiment.shape
     if not memory.capacity:
         raise GeladaError("--capacity 0 with DQN: it learns from stored steps; use 100000 or more")
     if experiment.deterministic:
@@ -215,14 +215,14 @@ def _check_store(experiment: Experiment, algorithm: DQN) -> None:
             "--deterministic with an experience store: what is drawn depends on who is faster; "
             "leave it out"
         )
-    if shape.learners and shape.bundles:
+    if shape.learners and shape.workers:
         raise GeladaError(
-            f"--learners {shape.learners} with --bundles {shape.bundles}: a bundle has its own "
+            f"--learners {shape.learners} with --workers {shape.workers}: a worker has its own "
             "learner; use one of the two"
         )
-    if shape.learners and shape.stores > shape.actors:
+    if shape.learners and shape.replays > shape.actors:
         raise GeladaError(
-            f"--stores {shape.stores} with {shape.actors} actors: each store needs an actor that "
+            f"--replays {shape.replays} with {shape.actors} actors: each store needs an actor that "
             f"adds to it; use at most {shape.actors}"
         )
     if algorithm.outlier and shape.apart and not shape.asynchronous:
@@ -230,7 +230,7 @@ def _check_store(experiment: Experiment, algorithm: DQN) -> None:
             f"--outlier {algorithm.outlier:g} without --asynchronous: a step would wait for the "
             "gradient that was dropped"
         )
-    each = shape.games * (-(-shape.actors // shape.stores) if shape.learners else shape.actors)
+    each = shape.games * (-(-shape.actors // shape.replays) if shape.learners else shape.actors)
     least = each * (max(shape.length, algorithm.window(shape.length)) + 1)
     if memory.capacity < least:
         raise GeladaError(

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gelada.core.errors import Closed, Deadline, GeladaError
 from gelada.core.types import Batch
-from gelada.roles.replay.buffer import Store
+from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.rate_limiter import MinimumSize, SamplesPerInsert
 from gelada.roles.replay.ring import bytes_needed
 from gelada.roles.replay.sampling import SMALL, Prioritized, Select, Uniform
@@ -116,7 +116,7 @@ for machine in (TestAgainstAModel, TestPrioritizedAgainstAModel):
     machine.settings = settings(max_examples=60, stateful_step_count=40)
 
 
-def filled(select: Select, windows: int = 50) -> tuple[Store, Model]:
+def filled(select: Select, windows: int = 50) -> tuple[ReplayBuffer, Model]:
     """Return a store of streams filled differently, one of them with seams and overwritten."""
     store = make_store(CAPACITY, windows, streams=STREAMS, select=select)
     model = Model(CAPACITY, STREAMS)
@@ -143,7 +143,7 @@ def assert_drawn_as(counts: dict[Any, int], chances: dict[Any, float]) -> None:
     assert chi < degrees + 4 * np.sqrt(2 * degrees)
 
 
-def draw(store: Store, model: Model, batches: int) -> Counter[tuple[int, int]]:
+def draw(store: ReplayBuffer, model: Model, batches: int) -> Counter[tuple[int, int]]:
     """Return how often each window came in so many batches."""
     counts: Counter[tuple[int, int]] = Counter()
     for _ in range(batches):
@@ -262,33 +262,33 @@ def test_the_last_step_before_a_seam_keeps_what_followed_it() -> None:
     for batch, n in last:
         np.testing.assert_array_equal(batch.frames[n], first.frames[0, 4:])
         assert batch.ages[n].tolist() == [4, 5]
-        assert batch.counted[n].tolist() == first.counted[0, 4:].tolist()
+        assert batch.mask[n].tolist() == first.mask[0, 4:].tolist()
 
 
 @pytest.mark.parametrize("end", ["terminated", "truncated", "neither: the next game begins"])
 def test_steps_after_the_first_end_in_a_window_do_not_count(end: str) -> None:
     store, player = make_store(100, length=6, windows=1), Player(ends=0.0)
     trajectory = player.play(6)
-    trajectory.counted[:] = True
+    trajectory.mask[:] = True
     trajectory.ages[0, 3:] = [0, 1, 2, 3]
     if end in ("terminated", "truncated"):
         getattr(trajectory, end)[0, 2] = True
     if end == "truncated":
-        trajectory.counted[0, 2] = False
+        trajectory.mask[0, 2] = False
     store.add(trajectory)
     batch = store.sample()
-    assert batch.counted.tolist() == [[True, True, end != "truncated", False, False, False]]
+    assert batch.mask.tolist() == [[True, True, end != "truncated", False, False, False]]
     assert batch.ages.tolist() == [[0, 1, 2, 0, 1, 2, 3]]
 
 
 def test_a_lost_life_ends_what_counts_though_the_game_goes_on() -> None:
     store, player = make_store(100, length=4, windows=1), Player(ends=0.0)
     trajectory = player.play(4)
-    trajectory.counted[:] = True
+    trajectory.mask[:] = True
     trajectory.terminated[0, 1] = True
     store.add(trajectory)
     batch = store.sample()
-    assert batch.counted.tolist() == [[True, True, False, False]]
+    assert batch.mask.tolist() == [[True, True, False, False]]
     assert batch.ages.tolist() == [[0, 1, 2, 3, 4]]
 
 
@@ -343,7 +343,7 @@ def test_actors_go_on_while_there_is_no_window_whatever_is_due() -> None:
     limiter = SamplesPerInsert(1.0, minimum=2, tolerance=8, trajectory=2, batch=8)
     store, player = make_store(100, limiter=limiter), Player()
     for _ in range(30):
-        store.room()
+        store.wait_for_room()
         store.add(player.play(2))
         player.restart()
     with pytest.raises(Deadline, match="60 steps added"):
@@ -351,7 +351,7 @@ def test_actors_go_on_while_there_is_no_window_whatever_is_due() -> None:
     store.add(player.play(4))
     store.sample()
     with pytest.raises(Deadline):
-        store.room()
+        store.wait_for_room()
 
 
 def test_after_close_all_calls_end() -> None:
@@ -400,6 +400,6 @@ def test_bytes_and_frames_of_a_step_at_capacity(
     assert needed / kept <= 8_200
     if capacity < 1_000_000:
         capacity, streams, length, stack, frame = shape
-        store = Store(capacity, 32, length, streams, stack, frame, select, MinimumSize(1))
+        store = ReplayBuffer(capacity, 32, length, streams, stack, frame, select, MinimumSize(1))
         assert store.nbytes == needed
         assert len(store._rings.frames) / kept <= 1.15

@@ -13,13 +13,13 @@ import torch
 from safetensors.numpy import load_file
 
 from gelada.core.errors import CannotWrite, GeladaError
-from gelada.roles.replay.buffer import Store
+from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.rate_limiter import SamplesPerInsert
 from gelada.roles.replay.sampling import Prioritized, Select, Uniform
 from streams import BY_ERROR, STACK, Player, make_store
 
 
-def store_of(select: Select, seed: int = 1, windows: int = 8) -> Store:
+def store_of(select: Select, seed: int = 1, windows: int = 8) -> ReplayBuffer:
     limiter = SamplesPerInsert(0.5, minimum=20, tolerance=40, trajectory=40, batch=8)
     return make_store(120, windows, streams=4, select=select, limiter=limiter, seed=seed)
 
@@ -28,7 +28,9 @@ def players() -> list[Player]:
     return [Player(0, games=2), Player(1, games=2)]
 
 
-def go_on(stores: list[Store], actors: list[Player], rounds: int) -> list[list[torch.Tensor]]:
+def go_on(
+    stores: list[ReplayBuffer], actors: list[Player], rounds: int
+) -> list[list[torch.Tensor]]:
     """Do the same with all stores; return all that was sampled, of each store."""
     sampled: list[list[torch.Tensor]] = [[] for _ in stores]
     for number in range(rounds):
@@ -77,7 +79,7 @@ def test_only_what_was_written_is_saved_and_any_reader_can_open_it(tmp_path: Pat
     trajectory = player.play(7)
     store.add(trajectory)
     arrays = load_file(store.save(tmp_path))
-    fields = ["actions", "ages", "counted", "frames", "generations", "log_probs", "rewards"]
+    fields = ["actions", "ages", "mask", "frames", "generations", "log_probs", "rewards"]
     fields += ["terminated", "truncated", "versions", "weights"]
     assert sorted(arrays) == [f"0/{name}" for name in fields]
     assert arrays["0/actions"].tolist()[:7] == trajectory.actions[0].tolist()

@@ -1,4 +1,4 @@
-"""Replay: order, each once, drops, waiting; against a plain list."""
+"""TrajectoryQueue: order, each once, drops, waiting; against a plain list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from conftest import random_trajectory
 from gelada.core.errors import Closed, Deadline
 from gelada.core.types import Batch, Trajectory, Version
-from gelada.roles.replay.queue import Fifo, FifoWindows, Replay, Rounds, as_batch
+from gelada.roles.replay.queue import Fifo, FifoWindows, Rounds, TrajectoryQueue, as_batch
 
 PLAYED = (
     "frames",
@@ -25,7 +25,7 @@ PLAYED = (
     "rewards",
     "terminated",
     "truncated",
-    "counted",
+    "mask",
     "log_probs",
     "state",
 )
@@ -45,7 +45,7 @@ def numbers(batch: Batch) -> list[int]:
 
 
 def test_first_in_first_out_and_each_once() -> None:
-    replay = Replay(Fifo(3), capacity=100, patience=0)
+    replay = TrajectoryQueue(Fifo(3), capacity=100, patience=0)
     for number in range(11):
         replay.add(marked(number))
     batches = [replay.sample() for _ in range(3)]
@@ -58,7 +58,7 @@ def test_first_in_first_out_and_each_once() -> None:
 
 
 def test_over_capacity_the_oldest_goes_and_is_counted() -> None:
-    replay = Replay(Fifo(2), capacity=4, patience=0)
+    replay = TrajectoryQueue(Fifo(2), capacity=4, patience=0)
     for number in range(7):
         replay.add(marked(number))
     assert replay.dropped == 3
@@ -67,11 +67,11 @@ def test_over_capacity_the_oldest_goes_and_is_counted() -> None:
 
 
 class AgainstAList(RuleBasedStateMachine):
-    """Replay with fifo selection does what a list with a limit does."""
+    """TrajectoryQueue with fifo selection does what a list with a limit does."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.replay = Replay(Fifo(2), capacity=5, patience=0)
+        self.replay = TrajectoryQueue(Fifo(2), capacity=5, patience=0)
         self.model: list[int] = []
         self.added = self.dropped = self.taken = 0
         self.closed = False
@@ -123,7 +123,7 @@ def test_rounds_come_by_actor_whatever_the_order_of_arrival(
     actors: int, rounds: int, data: st.DataObject
 ) -> None:
     sent = [marked(100 * r + a, actor=a, round=r) for r in range(rounds) for a in range(actors)]
-    replay = Replay(Rounds(actors), capacity=len(sent), patience=0)
+    replay = TrajectoryQueue(Rounds(actors), capacity=len(sent), patience=0)
     arrived: set[tuple[int, int]] = set()
     taken: list[list[int]] = []
     for trajectory in data.draw(st.permutations(sent)):
@@ -144,13 +144,13 @@ def test_rounds_leaves_other_trajectories_where_they_are() -> None:
     assert [t.version.number for t in stored] == [1]
 
 
-def test_rounds_of_a_bundle_are_those_of_its_own_actors() -> None:
-    replay = Replay(Rounds(2, first=4), capacity=9, patience=0)
+def test_rounds_of_a_worker_are_those_of_its_own_actors() -> None:
+    replay = TrajectoryQueue(Rounds(2, first=4), capacity=9, patience=0)
     for number, (actor, round) in enumerate([(5, 0), (4, 1), (3, 0), (4, 0), (5, 1)]):
         replay.add(marked(number, actor, round))
     with pytest.raises(Deadline):
-        replay.sample()  # actor 3 is another bundle's, and its trajectory should not be here
-    replay = Replay(Rounds(2, first=4), capacity=9, patience=0)
+        replay.sample()  # actor 3 is another worker's, and its trajectory should not be here
+    replay = TrajectoryQueue(Rounds(2, first=4), capacity=9, patience=0)
     for number, (actor, round) in enumerate([(5, 0), (4, 1), (4, 0), (5, 1)]):
         replay.add(marked(number, actor, round))
     assert [numbers(replay.sample()) for _ in range(2)] == [[2, 0], [1, 3]]
@@ -169,25 +169,25 @@ def test_windows_are_cut_without_copies_and_keep_their_version() -> None:
 
 def test_room_is_the_capacity_unless_it_is_given() -> None:
     for full, allowed in [(None, 4), (2, 2)]:
-        replay = Replay(Fifo(1), capacity=4, patience=0, full=full)
+        replay = TrajectoryQueue(Fifo(1), capacity=4, patience=0, full=full)
         for number in range(allowed):
-            replay.room()
+            replay.wait_for_room()
             replay.add(marked(number))
         with pytest.raises(Deadline):
-            replay.room()
+            replay.wait_for_room()
         replay.sample()
-        replay.room()
+        replay.wait_for_room()
         assert replay.dropped == 0
 
 
 def test_who_waits_for_room_is_woken_by_a_sample_and_by_close() -> None:
-    replay = Replay(Fifo(1), capacity=9, patience=60, full=1)
+    replay = TrajectoryQueue(Fifo(1), capacity=9, patience=60, full=1)
     out: list[Any] = []
 
     def play() -> None:
         try:
             for number in range(3):
-                replay.room()
+                replay.wait_for_room()
                 replay.add(marked(number))
                 out.append(number)
         except Closed:
@@ -207,10 +207,10 @@ def test_who_waits_for_room_is_woken_by_a_sample_and_by_close() -> None:
     thread.join(60)
     assert out == [0, 1, 2, Closed]
     with pytest.raises(Closed):
-        replay.room()
+        replay.wait_for_room()
 
 
-def in_a_thread(replay: Replay) -> tuple[threading.Thread, list[Any]]:
+def in_a_thread(replay: TrajectoryQueue) -> tuple[threading.Thread, list[Any]]:
     """Start a thread that samples once; its batch or exception goes into the list."""
     out: list[Any] = []
 
@@ -226,7 +226,7 @@ def in_a_thread(replay: Replay) -> tuple[threading.Thread, list[Any]]:
 
 
 def test_a_waiting_sample_is_woken_by_the_add_that_completes_its_batch() -> None:
-    replay = Replay(Fifo(2), capacity=9, patience=60)
+    replay = TrajectoryQueue(Fifo(2), capacity=9, patience=60)
     thread, out = in_a_thread(replay)
     replay.add(marked(1))
     thread.join(0.05)
@@ -238,7 +238,7 @@ def test_a_waiting_sample_is_woken_by_the_add_that_completes_its_batch() -> None
 
 
 def test_a_waiting_sample_is_woken_by_close() -> None:
-    replay = Replay(Fifo(2), capacity=9, patience=60)
+    replay = TrajectoryQueue(Fifo(2), capacity=9, patience=60)
     replay.add(marked(1))
     thread, out = in_a_thread(replay)
     replay.close()
@@ -249,13 +249,13 @@ def test_a_waiting_sample_is_woken_by_close() -> None:
 
 
 def test_a_waiting_sample_gives_up_after_its_patience() -> None:
-    thread, out = in_a_thread(Replay(Fifo(1), capacity=9, patience=0.01))
+    thread, out = in_a_thread(TrajectoryQueue(Fifo(1), capacity=9, patience=0.01))
     thread.join(60)
     assert out == [Deadline]
 
 
 def test_samplers_share_the_stream_without_loss_or_doubles() -> None:
-    replay = Replay(Fifo(2), capacity=100, patience=60)
+    replay = TrajectoryQueue(Fifo(2), capacity=100, patience=60)
     threads = [in_a_thread(replay) for _ in range(8)]
     for number in range(16):
         replay.add(marked(number))

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from conftest import random_trajectory
 from gelada.core.errors import Deadline
 from gelada.core.types import Trajectory
-from gelada.roles.replay.queue import FifoWindows, Replay
+from gelada.roles.replay.queue import FifoWindows, TrajectoryQueue
 
 PLAYED = (
     "frames",
@@ -22,7 +22,7 @@ PLAYED = (
     "rewards",
     "terminated",
     "truncated",
-    "counted",
+    "mask",
     "log_probs",
 )
 
@@ -39,14 +39,14 @@ def windows(first: int, games: int) -> Trajectory:
 
 
 class WindowsAgainstAList(RuleBasedStateMachine):
-    """Fifo of windows does what a list of windows does, with room as in a bundle."""
+    """Fifo of windows does what a list of windows does, with room as in a worker."""
 
     count, full = 5, 3
 
     def __init__(self) -> None:
         super().__init__()
         select = FifoWindows(self.count)
-        self.replay = Replay(select, capacity=100, patience=0, full=self.full)
+        self.replay = TrajectoryQueue(select, capacity=100, patience=0, full=self.full)
         self.model: list[int] = []
         self.added = self.taken = 0
         self.sizes: list[int] = []  # windows left of each trajectory that waits
@@ -86,10 +86,10 @@ class WindowsAgainstAList(RuleBasedStateMachine):
     def there_is_room_while_few_wait(self) -> None:
         assert self.replay.depth == len(self.sizes)
         if len(self.sizes) < self.full:
-            self.replay.room()
+            self.replay.wait_for_room()
         else:
             with pytest.raises(Deadline, match="no room for 0 s: the learner takes nothing"):
-                self.replay.room()
+                self.replay.wait_for_room()
 
 
 TestWindowsAgainstAList: Any = WindowsAgainstAList.TestCase

@@ -11,15 +11,15 @@ import pytest
 import torch
 
 from gelada.core.errors import Closed, Deadline
-from gelada.roles.replay.buffer import Store
+from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.rate_limiter import SamplesPerInsert
 from gelada.roles.replay.sampling import Prioritized, Select, Uniform
-from gelada.roles.replay.sharded import STORE_BITS, Stores
+from gelada.roles.replay.sharded import STORE_BITS, ShardedReplay
 from gelada.runtime.threads import Threads
 from streams import LENGTH, Player, make_store
 
 
-def several(select: Select, steps: Sequence[int]) -> list[Store]:
+def several(select: Select, steps: Sequence[int]) -> list[ReplayBuffer]:
     """Return stores with so many steps each."""
     stores = []
     for index, length in enumerate(steps):
@@ -36,7 +36,7 @@ def numbers(keys: torch.Tensor) -> list[int]:
 
 
 def test_a_store_is_drawn_with_its_share_of_the_windows() -> None:
-    client = Stores(several(Uniform(), [60, 0, 20]), seed=1, client=0, patience=0)
+    client = ShardedReplay(several(Uniform(), [60, 0, 20]), seed=1, client=0, patience=0)
     counts = Counter(numbers(client.sample().keys)[0] for _ in range(4000))
     assert counts.keys() == {0, 2}
     assert counts[0] / 4000 == pytest.approx(0.75, abs=4 * np.sqrt(0.75 * 0.25 / 4000))
@@ -44,7 +44,7 @@ def test_a_store_is_drawn_with_its_share_of_the_windows() -> None:
 
 def test_a_store_is_drawn_with_its_share_of_the_priorities() -> None:
     stores = several(Prioritized(alpha=1.0), [60, 20])
-    client = Stores(stores, seed=1, client=0, patience=0)
+    client = ShardedReplay(stores, seed=1, client=0, patience=0)
     keys = torch.arange(20) + (1 << STORE_BITS)
     client.update(keys, torch.zeros(20, dtype=torch.int64), torch.full((20,), 12.0))
     assert [s.offer().mass for s in stores] == pytest.approx([60.0, 240.0], rel=1e-6)
@@ -54,7 +54,7 @@ def test_a_store_is_drawn_with_its_share_of_the_priorities() -> None:
 
 def test_priorities_go_back_to_the_store_they_came_from() -> None:
     stores = several(Prioritized(alpha=1.0), [10, 10, 10])
-    client = Stores(stores, seed=1, client=0, patience=0)
+    client = ShardedReplay(stores, seed=1, client=0, patience=0)
     seen: dict[int, int] = {}
     for _ in range(60):
         batch = client.sample()
@@ -70,18 +70,18 @@ def test_priorities_go_back_to_the_store_they_came_from() -> None:
 def test_adding_and_room_are_for_the_own_store() -> None:
     limiter = [SamplesPerInsert(1.0, 1, 10, 10, 1) for _ in range(2)]
     stores = [make_store(100, windows=1, length=1, limiter=one) for one in limiter]
-    clients = [Stores(stores, seed=1, client=c, own=c, patience=0) for c in range(2)]
+    clients = [ShardedReplay(stores, seed=1, client=c, own=c, patience=0) for c in range(2)]
     clients[1].add(Player().play(30))
     assert [store.depth for store in stores] == [0, 30]
-    clients[0].room()
+    clients[0].wait_for_room()
     with pytest.raises(Deadline):
-        clients[1].room()
+        clients[1].wait_for_room()
 
 
 def test_what_ends_beside_a_view_leaves_the_stores_open() -> None:
     """A learner that begins again closes all roles of its process, but the stores are elsewhere."""
     stores = several(Uniform(), [20, 20])
-    view = Stores(stores, seed=1, client=0, patience=0)
+    view = ShardedReplay(stores, seed=1, client=0, patience=0)
     assert not Threads({"stores": view, "store": stores[0]}).stop()
     with pytest.raises(Closed):
         stores[0].sample()
@@ -93,12 +93,12 @@ def test_a_store_whose_actors_are_gone_holds_nobody_up() -> None:
     limiter = [SamplesPerInsert(1.0, 1, 40, 40, 4) for _ in range(2)]
     stores = [make_store(400, windows=4, length=1, limiter=one) for one in limiter]
     stores[0].add(Player(0).play(160))
-    client, player = Stores(stores, seed=1, client=0, patience=0), Player(1)
+    client, player = ShardedReplay(stores, seed=1, client=0, patience=0), Player(1)
     taken: Counter[int] = Counter()
     for _ in range(200):
         while True:
             try:
-                stores[1].room()
+                stores[1].wait_for_room()
                 break
             except Deadline:
                 taken[numbers(client.sample().keys)[0]] += 4
@@ -117,7 +117,7 @@ def test_clients_draw_apart_and_the_same_again() -> None:
     drawn = []
     for client in (0, 0, 1):
         stores = several(Uniform(), [50, 50])
-        batches = [Stores(stores, seed=1, client=client, patience=0) for _ in range(1)]
+        batches = [ShardedReplay(stores, seed=1, client=client, patience=0) for _ in range(1)]
         drawn.append([numbers(batches[0].sample().keys)[0] for _ in range(40)])
     assert drawn[0] == drawn[1] != drawn[2]
 
@@ -135,13 +135,13 @@ def test_two_actors_and_two_learners_at_two_stores_keep_the_ratio(select: Select
     errors: list[BaseException] = []
 
     def act(number: int) -> None:
-        client, player = Stores(stores, 1, number, own=number), Player(number)
+        client, player = ShardedReplay(stores, 1, number, own=number), Player(number)
         for _ in range(rounds):
-            client.room()
+            client.wait_for_room()
             client.add(player.play(trajectory))
 
     def learn(number: int) -> None:
-        client = Stores(stores, 1, 10 + number, patience=60)
+        client = ShardedReplay(stores, 1, 10 + number, patience=60)
         while True:
             drawn = client.sample()
             fresh.append(int(drawn.fresh))

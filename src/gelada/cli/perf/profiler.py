@@ -25,10 +25,10 @@ from gelada.core.timing import WAIT, Clock
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.server import ParameterServer
 from gelada.roles.parameters.snapshots import Snapshots
-from gelada.roles.replay.queue import Replay
+from gelada.roles.replay.queue import TrajectoryQueue
 
 INSIDE: dict[type, dict[str, str]] = {
-    Replay: {"add": "send", "_assemble": "assemble"},
+    TrajectoryQueue: {"add": "send", "_assemble": "assemble"},
     Snapshots: {"publish": "publish"},
     Learner: {
         "_prepare": "prepare",

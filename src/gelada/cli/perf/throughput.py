@@ -204,7 +204,7 @@ def _learn(experiment: Experiment, start: Start) -> Callable[[], int]:
     samples = windows * length
     steps = samples
     if algorithm.reuses:
-        steps = round(windows / experiment.memory.samples_per_insert)
+        steps = round(windows / experiment.replay.samples_per_insert)
 
     def work() -> int:
         observations = Windows(net, frames, ages)
@@ -212,7 +212,7 @@ def _learn(experiment: Experiment, start: Start) -> Callable[[], int]:
             with torch.no_grad():
                 for stacks in observations.chunks(algorithm.minibatch):
                     net(stacks)
-        for _ in range(algorithm.passes):
+        for _ in range(algorithm.epochs):
             for index in torch.split(torch.randperm(samples), algorithm.minibatch):
                 outputs = net(observations.stacks(index))
                 flat.zero_gradients()

@@ -1,6 +1,7 @@
 """A training that is only looked at: with stubs in the place of stages, or with a trace.
 
-Unlike `gelada.cli.perf.throughput.bench` it measures no limit, and leaves nothing but what was asked for.
+Unlike `gelada.cli.perf.throughput.bench` it measures no limit, and leaves nothing but what was
+asked for.
 """
 
 from __future__ import annotations

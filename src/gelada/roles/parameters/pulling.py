@@ -12,7 +12,7 @@ from gelada.roles.parameters.snapshots import ANY
 
 
 class Source(Protocol):
-    """What serves parameters: a parameter server, or a bundle's mirror."""
+    """What serves parameters: a parameter server, or a worker's mirror."""
 
     def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
         """Return the newest snapshot, waiting until it is ``at_least`` that version."""

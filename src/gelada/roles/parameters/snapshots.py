@@ -1,7 +1,7 @@
 """Published parameters, and waiting for them.
 
-A parameter server publishes the versions of its slice here. A bundle has one of its own too, its
-*mirror*: the learner passes on what it pulled, so the bundle's actors cost the servers nothing.
+A parameter server publishes the versions of its slice here. A worker has one of its own too, its
+*mirror*: the learner passes on what it pulled, so the worker's actors cost the servers nothing.
 """
 
 from __future__ import annotations

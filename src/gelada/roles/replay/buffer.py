@@ -1,7 +1,7 @@
-"""Store: keeps experience and hands out windows of it, again and again.
+"""ReplayBuffer: keeps experience and hands out windows of it, again and again.
 
 A replay with a memory (Gorila's experience store): what actors add goes into one stream for each
-game; learners sample windows cut anywhere in them. It has the interface of a `Replay`, and
+game; learners sample windows cut anywhere in them. It has the interface of a `TrajectoryQueue`, and
 `update` for priorities.
 """
 
@@ -25,7 +25,7 @@ from gelada.roles.replay.file import (
     streams_to,
     write_arrays,
 )
-from gelada.roles.replay.rate_limiter import Limiter
+from gelada.roles.replay.rate_limiter import RateLimiter
 from gelada.roles.replay.ring import Rings
 from gelada.roles.replay.sampling import Priorities, Prioritized, Select
 from gelada.roles.replay.windows import as_batch
@@ -39,11 +39,11 @@ class Offer(NamedTuple):
     ready: bool  # a batch could be taken now
 
 
-class Store:
+class ReplayBuffer:
     """The newest steps of every game. Actors add, learners sample; passive.
 
     A window never crosses the end of an actor's unbroken play. It may show two games: the steps
-    after the first end in it (terminated, truncated or a game over) have ``counted`` False.
+    after the first end in it (terminated, truncated or a game over) have ``mask`` False.
 
     Args:
         capacity: steps kept of all games together; each game keeps the same share. Oldest out.
@@ -71,7 +71,7 @@ class Store:
         stack: int,
         frame_shape: tuple[int, int],
         select: Select,
-        limiter: Limiter,
+        limiter: RateLimiter,
         patience: float = 600.0,
         seed: int = 1,
         index: int = 0,
@@ -106,7 +106,7 @@ class Store:
         tree = 0 if self._priorities is None else self._priorities.tree.nbytes
         return self._rings.nbytes + tree
 
-    def room(self) -> None:
+    def wait_for_room(self) -> None:
         """Wait until another trajectory is wanted.
 
         Raises:

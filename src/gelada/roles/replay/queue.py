@@ -1,4 +1,4 @@
-"""Replay: keeps trajectories and hands out batches. A queue is a replay that forgets.
+"""TrajectoryQueue: keeps trajectories and hands out batches. A queue is a replay that forgets.
 
 Small policies make the difference: which trajectories are selected, and how many are kept. The
 first-in-first-out policies hand each trajectory out once.
@@ -84,12 +84,12 @@ class Rounds:
         return due
 
 
-class Replay:
+class TrajectoryQueue:
     """A store of trajectories. Actors add, learners sample; passive.
 
     Args:
         select: which trajectories make a batch.
-        capacity: trajectories kept at most; the oldest goes out and is counted in ``dropped``.
+        capacity: trajectories kept at most; the oldest goes out and is mask in ``dropped``.
         patience: seconds that `sample` and `room` wait before they give up (0: never wait).
         full: trajectories at which `room` makes actors wait (default: the capacity).
     """
@@ -112,7 +112,7 @@ class Replay:
         """Trajectories that wait now."""
         return len(self._stored)
 
-    def room(self) -> None:
+    def wait_for_room(self) -> None:
         """Wait until another trajectory is wanted, so that none gets old here.
 
         Raises:
@@ -190,7 +190,7 @@ def as_batch(trajectories: Sequence[Trajectory], first_key: int = 0) -> Batch:
         rewards=join("rewards"),
         terminated=join("terminated"),
         truncated=join("truncated"),
-        counted=join("counted"),
+        mask=join("mask"),
         log_probs=join("log_probs"),
         state=join("state"),
         versions=torch.from_numpy(numbers),
@@ -210,7 +210,7 @@ def _games(trajectory: Trajectory, part: slice) -> Trajectory:
         rewards=trajectory.rewards[part],
         terminated=trajectory.terminated[part],
         truncated=trajectory.truncated[part],
-        counted=trajectory.counted[part],
+        mask=trajectory.mask[part],
         log_probs=trajectory.log_probs[part],
         state=trajectory.state[part],
     )

@@ -11,7 +11,7 @@ from typing import Protocol
 from gelada.core.errors import GeladaError
 
 
-class Limiter(Protocol):
+class RateLimiter(Protocol):
     """Counts steps added and windows sampled, and says who may go on."""
 
     minimum: int  # steps added before the first sample

@@ -164,7 +164,7 @@ class Rings:
             rewards=steps.rewards.take(of),
             terminated=steps.terminated.take(of),
             truncated=steps.truncated.take(of),
-            counted=steps.counted.take(of),
+            mask=steps.mask.take(of),
             log_probs=steps.log_probs.take(of),
             versions=steps.versions.take(keys),
             generations=steps.generations.take(keys),
@@ -276,7 +276,7 @@ def bytes_needed(
     frame_shape: tuple[int, int],
     prioritized: bool,
 ) -> int:
-    """Return the bytes that a `Store` with these settings takes. Nothing is taken.
+    """Return the bytes that a `ReplayBuffer` with these settings takes. Nothing is taken.
 
     Raises:
         GeladaError: if the capacity is too small.

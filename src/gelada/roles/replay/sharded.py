@@ -11,7 +11,7 @@ import torch
 from gelada.core.errors import Deadline
 from gelada.core.seeding import sequence
 from gelada.core.types import Batch, Trajectory
-from gelada.roles.replay.buffer import Store
+from gelada.roles.replay.buffer import ReplayBuffer
 
 STORE_BITS = 48
 """A key has the number of its store above so many bits."""
@@ -21,7 +21,7 @@ LOOK_AGAIN = 1.0
 the one that was waited for may have lost its actors."""
 
 
-class Stores:
+class ShardedReplay:
     """A learner's or an actor's view of several stores; not shared between threads.
 
     It has nothing to close: the stores are roles of their own, and others use them too.
@@ -40,7 +40,7 @@ class Stores:
 
     def __init__(
         self,
-        stores: Sequence[Store],
+        stores: Sequence[ReplayBuffer],
         seed: int,
         client: int,
         own: int = 0,
@@ -55,12 +55,12 @@ class Stores:
         """Steps that all stores kept when a batch was last drawn."""
         return self._depth
 
-    def room(self) -> None:
-        """Wait until the own store wants another trajectory (see `Store.room`)."""
-        self._own.room()
+    def wait_for_room(self) -> None:
+        """Wait until the own store wants another trajectory (see `ReplayBuffer.room`)."""
+        self._own.wait_for_room()
 
     def add(self, trajectory: Trajectory) -> None:
-        """Give the own store a trajectory (see `Store.add`)."""
+        """Give the own store a trajectory (see `ReplayBuffer.add`)."""
         self._own.add(trajectory)
 
     def sample(self) -> Batch:
@@ -88,7 +88,7 @@ class Stores:
     def update(
         self, keys: torch.Tensor, generations: torch.Tensor, priorities: torch.Tensor
     ) -> None:
-        """Set priorities [M] where the windows came from (see `Store.update`)."""
+        """Set priorities [M] where the windows came from (see `ReplayBuffer.update`)."""
         numbers = keys >> STORE_BITS
         for number in sorted(set(numbers.tolist())):
             of = numbers == number

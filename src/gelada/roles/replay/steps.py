@@ -23,7 +23,7 @@ class Steps(NamedTuple):
     log_probs: Floats
     terminated: Bools
     truncated: Bools
-    counted: Bools
+    mask: Bools
 
     @property
     def nbytes(self) -> int:
@@ -36,7 +36,7 @@ class Steps(NamedTuple):
         places = places[:, :-1]
         self.generations[places] = generations[:, :-1]
         self.versions[places] = trajectory.version.number
-        for name in ("actions", "rewards", "log_probs", "terminated", "truncated", "counted"):
+        for name in ("actions", "rewards", "log_probs", "terminated", "truncated", "mask"):
             getattr(self, name)[places] = getattr(trajectory, name)
 
 
@@ -51,7 +51,7 @@ def no_steps(count: int) -> Steps:
         log_probs=np.zeros(count, dtype=np.float32),
         terminated=np.zeros(count, dtype=np.bool_),
         truncated=np.zeros(count, dtype=np.bool_),
-        counted=np.zeros(count, dtype=np.bool_),
+        mask=np.zeros(count, dtype=np.bool_),
     )
 
 

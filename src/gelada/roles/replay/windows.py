@@ -19,7 +19,7 @@ class Windows(NamedTuple):
     rewards: Floats  # float32[N, T]
     terminated: Bools  # bool[N, T]
     truncated: Bools  # bool[N, T]
-    counted: Bools  # bool[N, T]
+    mask: Bools  # bool[N, T]
     log_probs: Floats  # float32[N, T]
     versions: Ints  # int64[N]: of the first step
     generations: Ints  # int64[N]: of the first step
@@ -34,10 +34,10 @@ def as_batch(windows: Windows, keys: Ints, weights: Floats, fresh: int) -> Batch
         weights: float32[N], of importance.
         fresh: environment steps added since the sample before.
     """
-    terminated, truncated, counted = windows.terminated, windows.truncated, windows.counted
-    if counted.shape[1] > 1:
+    terminated, truncated, mask = windows.terminated, windows.truncated, windows.mask
+    if mask.shape[1] > 1:
         over = terminated | truncated | (windows.ages[:, 1:] == 0)
-        counted[:, 1:] &= ~np.logical_or.accumulate(over, axis=1)[:, :-1]
+        mask[:, 1:] &= ~np.logical_or.accumulate(over, axis=1)[:, :-1]
     tensor = torch.from_numpy
     return Batch(
         frames=tensor(windows.frames),
@@ -46,7 +46,7 @@ def as_batch(windows: Windows, keys: Ints, weights: Floats, fresh: int) -> Batch
         rewards=tensor(windows.rewards),
         terminated=tensor(terminated),
         truncated=tensor(truncated),
-        counted=tensor(counted),
+        mask=tensor(mask),
         log_probs=tensor(windows.log_probs),
         state=tensor(np.empty((len(keys), 0), dtype=np.float32)),
         versions=tensor(windows.versions),

@@ -5,7 +5,7 @@ stable parts: actors, the object store, `ray.wait`, placement groups, node affin
 
 What happens when something is lost:
 
-* a worker (a bundle of DBA3C, a remote actor of APPO) is begun again alone, elsewhere if its host
+* a worker (a worker of DBA3C, a remote actor of APPO) is begun again alone, elsewhere if its host
   is gone, while the others go on as far as the quorum lets them;
 * anything else (a server, the learner, the tracker) takes all back to the newest complete
   checkpoint, in a new epoch: processes that live are kept, their roles are built anew.
@@ -55,7 +55,7 @@ class Ray:
     """Runs a plan in processes of a connected Ray cluster, like `Threads` in one process.
 
     Args:
-        plan: for the names and bundles of its roles.
+        plan: for the names and workers of its roles.
         drawn: the same plan, to be drawn in every process.
         again: reads the newest complete checkpoint into a plan of an epoch above the one given.
         cluster: what processes ask for.
@@ -173,7 +173,7 @@ class Ray:
         ]
         if there:
             seat = self._random.choice(there)
-            self._log(f"chaos: {signal.Signals(number).name} to {seat}")
+            self._log(f"faults: {signal.Signals(number).name} to {seat}")
             self._event("hit", seat, signal=signal.Signals(number).name)
             seat.handle.hit.options(concurrency_group="watch").remote(number)
 

@@ -1,4 +1,4 @@
-"""A bundle's learner: pulls, pushes, what it tells, and what it does after an error."""
+"""A worker's learner: pulls, pushes, what it tells, and what it does after an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import bundled_catch, make_net, random_trajectory
+from conftest import distributed_catch, make_net, random_trajectory
 from gelada.algorithms.a3c import A3C
 from gelada.core.errors import Deadline
 from gelada.core.types import Answer, Gradient, Params, Traffic, Update, Version
@@ -19,7 +19,7 @@ from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Admission, Async, Quorum
 from gelada.roles.parameters.server import ParameterServer
 from gelada.roles.parameters.snapshots import Snapshots
-from gelada.roles.replay.queue import Fifo, Replay
+from gelada.roles.replay.queue import Fifo, TrajectoryQueue
 from outcomes import place_inline, place_threads
 
 START = Version(0, 3)
@@ -59,7 +59,7 @@ class Recording(ParameterServer):
 
 
 class Scene:
-    """Two servers and learner 0 of two bundles, with trajectories of noise."""
+    """Two servers and learner 0 of two workers, with trajectories of noise."""
 
     def __init__(self, admission: Admission, asynchronous: bool = False) -> None:
         self.log: Any = Log()
@@ -72,7 +72,7 @@ class Scene:
         ]
         for server in self.servers:
             server.log = self.log
-        self.replay = Replay(Fifo(1), capacity=9, patience=0.0)
+        self.replay = TrajectoryQueue(Fifo(1), capacity=9, patience=0.0)
         self.mirror = Snapshots(Params(START, flat.values.clone()), kept=9, patience=0.0)
         self.learner = Learner(
             0, 5, flat, ALGORITHM, self.servers, self.replay, self.log, ALGORITHM.start(),
@@ -105,7 +105,7 @@ def test_a_batch_is_one_gradient_reported_before_it_is_pushed() -> None:
     scene = Scene(Quorum(2))
     scene.step(0, 1)
     told, one, two = scene.log.events
-    counted = int(random_trajectory(np.random.default_rng(0)).counted.sum())
+    counted = int(random_trajectory(np.random.default_rng(0)).mask.sum())
     assert told.version == Version(0, 4)
     assert told.steps == 10
     assert told.lag == (1.0, 1.0, 1.0)
@@ -196,7 +196,7 @@ def test_an_asynchronous_learner_pushes_each_slice_with_its_own_version() -> Non
     assert [s.pull().version.number for s in scene.servers] == [5, 7]
 
 
-def test_schedules_count_the_steps_of_all_bundles() -> None:
+def test_schedules_count_the_steps_of_all_workers() -> None:
     scene = Scene(Quorum(2))
     for _ in range(3):
         scene.step(0, 1)
@@ -252,27 +252,27 @@ def test_after_an_error_in_the_loss_the_same_batch_is_learned_from_again(
 
 
 def test_a_learner_that_gives_no_gradient_can_be_told_from_those_that_did() -> None:
-    place = place_inline(bundled_catch(9, bundles=3))
+    place = place_inline(distributed_catch(9, workers=3))
     place.active = [role for role in place.active if role.name != "learner-1"]
     message = "a step takes 3 gradients, there are: learner-0, learner-2$"
     with pytest.raises(Deadline, match=message):
         place.run()
 
 
-@pytest.mark.parametrize(("servers", "bundles"), [(1, 1), (2, 2), (3, 2)])
-def test_an_update_moves_one_gradient_up_and_one_vector_down(servers: int, bundles: int) -> None:
-    place = place_inline(bundled_catch(30, bundles=bundles, servers=servers))
+@pytest.mark.parametrize(("servers", "workers"), [(1, 1), (2, 2), (3, 2)])
+def test_an_update_moves_one_gradient_up_and_one_vector_down(servers: int, workers: int) -> None:
+    place = place_inline(distributed_catch(30, workers=workers, servers=servers))
     place.run()
     workers = place.roles["tracker"].status().workers
-    assert workers.updates == 30 * bundles
+    assert workers.updates == 30 * workers
     vector = 4 * place.roles["learner-0"]._flat.layout.size
     assert workers.traffic.moved / workers.updates == pytest.approx(2 * vector, rel=0.05)
-    assert workers.traffic == Traffic(counted=29 * bundles, moved=workers.traffic.moved)
+    assert workers.traffic == Traffic(counted=29 * workers, moved=workers.traffic.moved)
 
 
-def test_asynchronous_bundles_move_no_more() -> None:
-    base = bundled_catch(30)
-    shape = replace(base.shape, bundles=3, asynchronous=True)
+def test_asynchronous_workers_move_no_more() -> None:
+    base = distributed_catch(30)
+    shape = replace(base.shape, workers=3, asynchronous=True)
     lines: list[str] = []
     place = place_threads(replace(base, deterministic=False, shape=shape), lines)
     place.start()
