@@ -14,7 +14,7 @@ from conftest import make_net
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.core.types import Episode, Params, Traffic, Update, Version
 from gelada.ops.flat import Layout
-from gelada.roles.tracker import StopRule, Tracker, TrackerSettings
+from gelada.roles.tracker import Begun, StopRule, Tracker, TrackerSettings
 
 LAYOUT = Layout(make_net())
 SETTINGS = TrackerSettings(tensorboard=False)
@@ -40,6 +40,20 @@ def test_steps_of_all_learners_add_up_and_the_version_is_the_newest() -> None:
     assert status.steps == 500 + 10 * len(sent)
     assert status.version == 3
     assert status.workers is None  # the servers step a learner's own memory
+
+
+def test_a_role_that_begins_again_is_told_so_and_goes_on_at_the_steps_of_the_run() -> None:
+    tracker = make_tracker(steps=500, learners=2)
+    assert tracker.begin("learner-0") == Begun(life=0, steps=500)
+    tracker.report(update(0, 1))
+    assert tracker.begin("learner-1") == (
+        0,
+        500,
+    )  # late, but as if first
+    assert tracker.begin("learner-0") == (1, 510)
+    tracker.report(update(1, 1))
+    assert tracker.begin("learner-0") == (2, 520)
+    assert tracker.begin("actor-0") == (0, 500)
 
 
 def test_what_is_shown_is_the_mean_of_each_learners_newest() -> None:

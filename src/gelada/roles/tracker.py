@@ -56,6 +56,13 @@ class TrackerSettings:
     """Write TensorBoard events."""
 
 
+class Begun(NamedTuple):
+    """What the tracker tells a role that begins in a process."""
+
+    life: int  # how many times this role had begun before; 0 the first time
+    steps: int  # environment steps of the run behind it
+
+
 class Workers(NamedTuple):
     """How the learners of several workers are doing together."""
 
@@ -140,6 +147,8 @@ class Tracker:
         )
         if self._recent:
             self._status.score = sum(self._recent) / len(self._recent)
+        self._first_steps = steps
+        self._lives: dict[str, int] = {}  # how often each role has begun, by name
         self._learners = learners
         self._newest: dict[int, Update] = {}  # by learner
         self._heard: dict[int, float] = {}  # when, by learner
@@ -155,6 +164,21 @@ class Tracker:
     def seconds(self) -> float:
         """Return the seconds of training so far, earlier parts of a resumed run included."""
         return self._earlier + time.monotonic() - self._began
+
+    def begin(self, name: str) -> Begun:
+        """Count that a role begins; return what it needs to go on where it died.
+
+        A role calls this before its first step in a process, and again after a restart inside of
+        the process. The first time it gets the steps that the run began with, whatever others
+        have reported meanwhile, so that a run without restarts does not depend on who is faster.
+
+        Args:
+            name: of the role, such as ``learner-0``.
+        """
+        with self._lock:
+            life = self._lives.get(name, 0)
+            self._lives[name] = life + 1
+            return Begun(life, self._status.steps if life else self._first_steps)
 
     def episode(self, episode: Episode) -> None:
         """Take a finished full game."""
