@@ -35,7 +35,7 @@ class Peer:
 
 def batch(games: int, length: int, passes: int, minibatch: int) -> tuple[str, ...]:
     """Return flags for two actors with ``games`` games each."""
-    numbers = {"games": games, "length": length, "passes": passes, "minibatch": minibatch}
+    numbers = {"games": games, "length": length, "epochs": passes, "minibatch": minibatch}
     words: tuple[str, ...] = ("--actors", "2")
     for name, value in numbers.items():
         words += (f"--{name}", str(value))

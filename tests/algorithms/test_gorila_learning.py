@@ -56,7 +56,7 @@ def test_catch_is_learned_in_workers(tmp_path: Path, way: str) -> None:
     }
     result = learn(replace(CATCH, **changes[way]), tmp_path / "run")
     assert result.status.workers is not None
-    assert result.status.workers.traffic.mask > 100
+    assert result.status.workers.traffic.counted > 100
 
 
 @pytest.mark.parametrize("memory", [CATCH.replay, PRIORITIZED])

@@ -516,7 +516,7 @@ def test_games_and_passes_are_those_of_the_peer() -> None:
         experiment = resolve(Train, "train", ["pong", *own.our_flags("alike")]).experiment
         shape, algorithm = experiment.shape, experiment.algorithm
         games = shape.actors * shape.games
-        found[own.name] = (games, shape.datapoints, algorithm.minibatch, algorithm.passes)
+        found[own.name] = (games, shape.datapoints, algorithm.minibatch, algorithm.epochs)
     assert found == {
         "sb3-a2c": (16, 80, 80, 1),
         "sb3-ppo": (8, 1024, 256, 4),

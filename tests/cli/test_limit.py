@@ -58,7 +58,11 @@ def test_of_gelada_it_uses_the_network_only() -> None:
     loaded = set(json.loads(fresh("-c", script).replace("'", '"')))
     others = {m for m in loaded if not m.startswith("gelada.nets")}
     assert "gelada.nets.network" in loaded
-    assert others == {"gelada", "gelada.core.types"}  # what networks themselves are made of
+    assert others == {
+        "gelada",
+        "gelada.core.types",
+        "gelada.core",
+    }  # what networks themselves are made of
 
 
 class Looks:

@@ -263,11 +263,11 @@ def test_a_learner_that_gives_no_gradient_can_be_told_from_those_that_did() -> N
 def test_an_update_moves_one_gradient_up_and_one_vector_down(servers: int, workers: int) -> None:
     place = place_inline(distributed_catch(30, workers=workers, servers=servers))
     place.run()
-    workers = place.roles["tracker"].status().workers
-    assert workers.updates == 30 * workers
+    told = place.roles["tracker"].status().workers
+    assert told.updates == 30 * workers
     vector = 4 * place.roles["learner-0"]._flat.layout.size
-    assert workers.traffic.moved / workers.updates == pytest.approx(2 * vector, rel=0.05)
-    assert workers.traffic == Traffic(counted=29 * workers, moved=workers.traffic.moved)
+    assert told.traffic.moved / told.updates == pytest.approx(2 * vector, rel=0.05)
+    assert told.traffic == Traffic(counted=29 * workers, moved=told.traffic.moved)
 
 
 def test_asynchronous_workers_move_no_more() -> None:

@@ -50,7 +50,7 @@ def test_drawing_builds_nothing() -> None:
     plan = Plan()
     plan.add("a", "main", Part, "a")
     assert Part.made == []
-    assert [(n.name, n.kind, n.worker, n.active) for n in plan.nodes] == [
+    assert [(n.name, n.kind, n.process, n.active) for n in plan.nodes] == [
         ("a", "Part", "main", False)
     ]
 
@@ -86,7 +86,7 @@ def test_the_circle_is_drawn_with_the_shapes_counts(experiment: Experiment) -> N
     active = [node.name for node in plan.nodes if node.active]
     assert active == [*(f"actor-{i}" for i in range(shape.actors)), "learner-0"]
     of_actors = {f"actor-{i}" for i in range(shape.actors)}
-    assert {node.worker for node in plan.nodes} == {"main", "tracker"} | of_actors
+    assert {node.process for node in plan.nodes} == {"main", "tracker"} | of_actors
 
 
 @pytest.mark.parametrize(("workers", "actors", "servers"), [(1, 2, 1), (3, 2, 4)])
@@ -101,7 +101,7 @@ def test_workers_are_drawn_around_their_servers(workers: int, actors: int, serve
         "Snapshots": workers,
         "Tracker": 1,
     }
-    of = {worker: [n.name for n in plan.nodes if n.worker == worker] for worker in BUNDLES}
+    of = {worker: [n.name for n in plan.nodes if n.process == worker] for worker in BUNDLES}
     assert of["tracker"] == ["tracker"]
     assert of["server-0"] == ["server-0"]
     last = workers - 1

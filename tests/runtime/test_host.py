@@ -204,7 +204,7 @@ def test_a_beat_tells_who_failed_and_has_the_traceback() -> None:
         assert time.monotonic() < until
         time.sleep(0.01)
     beat = cell.beat()
-    assert str(beat.failure).startswith("worker failed at test_cell.py:")
+    assert str(beat.failure).startswith("worker failed at test_host.py:")
     assert "KeyError: 'the key'" in beat.details
     (state,) = beat.roles
     assert (state.name, state.steps, state.finished) == ("worker", 3, False)

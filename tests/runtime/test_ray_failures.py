@@ -151,7 +151,7 @@ def test_a_lost_store_takes_all_back_and_an_actor_or_learner_comes_back_alone(be
     assert hit(run, "SIGKILL", "store")["kind"] == "store"
     (restored,) = run.events("restored")
     assert restored["lost_steps"] >= 0
-    assert 0 < restored["lost_experience"] <= 2 * PRESETS["gorila-catch"].memory.capacity
+    assert 0 < restored["lost_experience"] <= 2 * PRESETS["gorila-catch"].replay.capacity
     kept = f"all stores begin empty: they kept {restored['lost_experience']:,} steps"
     assert run.log.count(kept) == 1
     stop_when_learned(run)

@@ -90,7 +90,7 @@ RANGES = {
     "length": Range(1, 65536),
     "servers": Range(1, 32),
     "learners": Range(0, 256),
-    "stores": Range(1, 256),
+    "replays": Range(1, 256),
     "capacity": Range(0),
     "minimum": Range(1),
     "samples_per_insert": Range(0.0),

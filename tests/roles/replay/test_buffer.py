@@ -319,21 +319,21 @@ def test_actors_wait_for_learners_and_learners_for_actors() -> None:
     store, player = make_store(100, limiter=limiter), Player()
     seen = []
     for _ in range(4):
-        for what in (store.room, store.room, store.sample, store.sample):
+        for what in (store.wait_for_room, store.wait_for_room, store.sample, store.sample):
             try:
                 what()
             except Deadline as error:
                 seen.append(str(error).partition(":")[0])
             else:
                 seen.append(what.__name__)
-                if what == store.room:
+                if what == store.wait_for_room:
                     store.add(player.play(10))
-    full, empty = "no room for 0 s", "no batch for 0 s"
+    wait, full, empty = "wait_for_room", "no room for 0 s", "no batch for 0 s"
     assert seen == [
-        "room", "room", "sample", "sample",  # surplus 0, 20, 12, 4
+        wait, wait, "sample", "sample",  # surplus 0, 20, 12, 4
         full, full, "sample", "sample",  # -4, -12
-        "room", full, "sample", "sample",  # 8, 0, -8
-        "room", full, "sample", "sample",  # 12, 4, -4
+        wait, full, "sample", "sample",  # 8, 0, -8
+        wait, full, "sample", "sample",  # 12, 4, -4
     ]  # fmt: skip
     assert empty not in seen
 
@@ -358,7 +358,7 @@ def test_after_close_all_calls_end() -> None:
     store, player = make_store(100), Player()
     store.add(player.play(9))
     store.close()
-    for call in (store.room, store.sample, lambda: store.add(player.play(9))):
+    for call in (store.wait_for_room, store.sample, lambda: store.add(player.play(9))):
         with pytest.raises(Closed):
             call()
 

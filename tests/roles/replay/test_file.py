@@ -79,7 +79,7 @@ def test_only_what_was_written_is_saved_and_any_reader_can_open_it(tmp_path: Pat
     trajectory = player.play(7)
     store.add(trajectory)
     arrays = load_file(store.save(tmp_path))
-    fields = ["actions", "ages", "mask", "frames", "generations", "log_probs", "rewards"]
+    fields = ["actions", "ages", "frames", "generations", "log_probs", "mask", "rewards"]
     fields += ["terminated", "truncated", "versions", "weights"]
     assert sorted(arrays) == [f"0/{name}" for name in fields]
     assert arrays["0/actions"].tolist()[:7] == trajectory.actions[0].tolist()
