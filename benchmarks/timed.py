@@ -19,7 +19,8 @@ from typing import Any
 
 import process
 from gelada.core.checkpoint import list_checkpoints
-from gelada.training.presets import Experiment, ReplaySettings, preset
+from gelada.training.experiment import Experiment, ReplaySettings
+from gelada.training.presets import preset
 from ledger import (
     LEDGER,
     RUNS,

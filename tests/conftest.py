@@ -18,7 +18,8 @@ from gelada.envs.api import GameSettings
 from gelada.nets.network import InputStatistics, Network, NetworkSettings, Precision
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.tracker import StopRule, TrackerSettings
-from gelada.training.presets import PRESETS, Experiment, Shape
+from gelada.training.experiment import Experiment, Shape
+from gelada.training.presets import PRESETS
 
 hypothesis.settings.register_profile(
     "gelada", deadline=None, derandomize=True, database=None, max_examples=50

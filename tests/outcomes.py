@@ -11,8 +11,8 @@ from gelada.roles.learner import Learner
 from gelada.roles.tracker import Status
 from gelada.runtime.inline import Inline
 from gelada.runtime.threads import Threads
+from gelada.training.experiment import Experiment
 from gelada.training.faults import NONE, Faults
-from gelada.training.presets import Experiment
 from gelada.training.start import begin, open_games
 from gelada.training.topology import draw
 

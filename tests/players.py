@@ -19,7 +19,7 @@ from gelada.envs.make import make_games
 from gelada.evaluation.agent import Agent, Policy
 from gelada.nets.network import InputStatistics, Network, NetworkSettings
 from gelada.training.config import Config, write_config
-from gelada.training.presets import Experiment
+from gelada.training.experiment import Experiment
 
 CATCH = GameSettings(game="catch", size=10)
 

@@ -24,8 +24,9 @@ from gelada.evaluation.protocols import PROTOCOLS
 from gelada.evaluation.scores import COLUMNS, comparable, scores
 from gelada.ops.flat import Layout
 from gelada.roles.tracker import StopRule, Tracker, TrackerSettings, Workers
+from gelada.training.experiment import Experiment
 from gelada.training.faults import Faults, parse_faults
-from gelada.training.presets import Experiment, preset
+from gelada.training.presets import preset
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "gelada"

@@ -208,7 +208,7 @@ from dataclasses import replace
 from pathlib import Path
 import torch
 from gelada.runtime.threads import Threads
-from gelada.training.presets import Experiment, Shape
+from gelada.training.experiment import Experiment, Shape
 from gelada.nets.network import NetworkSettings
 from gelada.roles.tracker import TrackerSettings
 from gelada.training.topology import draw

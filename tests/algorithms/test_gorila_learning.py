@@ -12,7 +12,8 @@ import pytest
 import ray_runs
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.roles.tracker import StopRule, TrackerSettings
-from gelada.training.presets import PRESETS, Experiment
+from gelada.training.experiment import Experiment
+from gelada.training.presets import PRESETS
 from gelada.training.run import Result, train
 
 CATCH = PRESETS["gorila-catch"]

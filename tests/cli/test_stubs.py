@@ -31,7 +31,7 @@ from gelada.envs.api import GameSettings
 from gelada.envs.make import make_games
 from gelada.ops.flat import FlatParameters
 from gelada.roles.learner import Learner
-from gelada.training.presets import Experiment
+from gelada.training.experiment import Experiment
 from gelada.training.start import begin, make_network
 from gelada.training.topology import draw
 

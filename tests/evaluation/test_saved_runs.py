@@ -22,7 +22,7 @@ from gelada.core.types import Version
 from gelada.ops.flat import FlatParameters
 from gelada.roles.tracker import StopRule
 from gelada.runtime.inline import Inline
-from gelada.training.presets import Experiment
+from gelada.training.experiment import Experiment
 from gelada.training.run import train
 from gelada.training.saving import SliceSaver, aux_at
 from gelada.training.start import begin, make_network

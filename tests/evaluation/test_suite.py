@@ -33,7 +33,8 @@ from gelada.evaluation.suite import (
     standings,
 )
 from gelada.roles.tracker import StopRule
-from gelada.training.presets import PRESETS, Experiment, preset
+from gelada.training.experiment import Experiment
+from gelada.training.presets import PRESETS, preset
 
 SMALL = ("--preset", "catch", "--protocol", "training", "--episodes", "2")
 

@@ -12,7 +12,8 @@ from gelada.algorithms.api import TARGET
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Async
 from gelada.roles.parameters.server import ParameterServer
-from gelada.training.presets import PRESETS, Experiment
+from gelada.training.experiment import Experiment
+from gelada.training.presets import PRESETS
 from gelada.training.start import begin
 from gelada.training.topology import draw
 

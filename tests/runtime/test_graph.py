@@ -9,7 +9,7 @@ import torch
 
 from conftest import catch, distributed_catch, short_pong
 from gelada.runtime.graph import Handle, Plan
-from gelada.training.presets import Experiment
+from gelada.training.experiment import Experiment
 from gelada.training.start import begin
 from gelada.training.topology import draw
 

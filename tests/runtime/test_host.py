@@ -17,7 +17,7 @@ from gelada.runtime.groups import Cluster, check_cluster, parts_of
 from gelada.runtime.host import Call, Cell, Remote
 from gelada.runtime.inline import Inline
 from gelada.runtime.threads import Threads
-from gelada.training.presets import Experiment
+from gelada.training.experiment import Experiment
 from gelada.training.start import begin
 from gelada.training.topology import draw
 from outcomes import Outcome, assert_same, outcome, run_to_the_end

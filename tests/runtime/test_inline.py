@@ -12,7 +12,7 @@ from gelada.core.errors import Deadline
 from gelada.core.timing import Clock
 from gelada.runtime.graph import Plan
 from gelada.runtime.inline import Inline
-from gelada.training.presets import Shape
+from gelada.training.experiment import Shape
 from gelada.training.start import begin
 from gelada.training.topology import draw
 

@@ -13,7 +13,7 @@ import pytest
 from conftest import catch, distributed_catch
 from gelada.runtime.groups import Cluster
 from gelada.runtime.inline import Inline
-from gelada.training.presets import Experiment
+from gelada.training.experiment import Experiment
 from gelada.training.start import begin
 from gelada.training.topology import draw
 from outcomes import Outcome, assert_same, outcome

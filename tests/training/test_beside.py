@@ -11,7 +11,8 @@ import pytest
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.core.errors import GeladaError
 from gelada.roles.tracker import StopRule, TrackerSettings
-from gelada.training.presets import PRESETS, Experiment, Sidecars, preset, with_target
+from gelada.training.experiment import Experiment, Sidecars
+from gelada.training.presets import PRESETS, preset, with_target
 from gelada.training.run import train
 from gelada.training.validate import check
 

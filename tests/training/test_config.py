@@ -15,7 +15,8 @@ from gelada.core.errors import GeladaError
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.tracker import StopRule
 from gelada.training.config import Config, read_config, write_config
-from gelada.training.presets import PRESETS, Experiment
+from gelada.training.experiment import Experiment
+from gelada.training.presets import PRESETS
 
 
 def written(folder: Path) -> dict[str, Any]:

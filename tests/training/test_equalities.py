@@ -33,7 +33,7 @@ from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.server import ParameterServer
 from gelada.roles.replay.queue import as_batch
 from gelada.runtime.inline import Inline
-from gelada.training.presets import Experiment, Shape
+from gelada.training.experiment import Experiment, Shape
 from gelada.training.run import train
 from gelada.training.start import begin, open_games
 from gelada.training.topology import draw

@@ -19,7 +19,8 @@ from gelada.envs.api import GameSettings
 from gelada.nets.network import NetworkSettings
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.tracker import StopRule, TrackerSettings
-from gelada.training.presets import Experiment, ReplaySettings, Shape, Sidecars, preset, with_target
+from gelada.training.experiment import Experiment, ReplaySettings, Shape, Sidecars
+from gelada.training.presets import preset, with_target
 from gelada.training.validate import check, flag
 
 HELP = {"-h", "--help"}

@@ -24,7 +24,8 @@ from gelada.ops.optimizers import SLOTS
 from gelada.roles.parameters.snapshots import KEPT
 from gelada.runtime.graph import Node, Plan
 from gelada.training.buffers import batch_of, store_bytes
-from gelada.training.presets import NOTES, Experiment
+from gelada.training.experiment import Experiment
+from gelada.training.presets import NOTES
 from gelada.training.start import Start, make_network
 from gelada.training.topology import draw
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gelada.cli.interrupts import Interrupts
     from gelada.evaluation.protocols import Evaluation
     from gelada.evaluation.suite import Entry, Standing, Suite
-    from gelada.training.presets import Experiment
+    from gelada.training.experiment import Experiment
 
 WIDTH = 120
 """Columns of the table where output is no terminal."""

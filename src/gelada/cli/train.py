@@ -20,8 +20,8 @@ from gelada.roles.tracker import WINDOW, Status, StopRule
 from gelada.runtime.graph import Active
 from gelada.runtime.groups import Cluster, check_cluster
 from gelada.training.config import read_config
+from gelada.training.experiment import Experiment
 from gelada.training.faults import check_faults, parse_faults
-from gelada.training.presets import Experiment
 from gelada.training.run import Result, make_folder, train
 
 FINAL_GAMES = 50

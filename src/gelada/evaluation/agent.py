@@ -19,7 +19,7 @@ from gelada.envs.make import make_games
 from gelada.envs.names import known_games
 from gelada.nets.network import InputStatistics, Network
 from gelada.training.config import Config, read_config
-from gelada.training.presets import Experiment
+from gelada.training.experiment import Experiment
 
 Policy = Literal["sampled", "greedy", "epsilon"]
 """sampled draws from the policy's probabilities, greedy takes the best action, epsilon the best one

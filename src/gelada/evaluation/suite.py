@@ -23,7 +23,7 @@ from gelada.evaluation.protocols import Evaluation, find_protocol
 from gelada.evaluation.scores import normalised, published, scores
 from gelada.roles.tracker import WINDOW
 from gelada.training.config import read_config
-from gelada.training.presets import Experiment
+from gelada.training.experiment import Experiment
 from gelada.training.validate import check
 
 RIVALS = ("random", "human", "dqn_2015", "gorila", "ppo", "rainbow")

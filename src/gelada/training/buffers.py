@@ -6,7 +6,7 @@ from gelada.algorithms.dqn import DQN
 from gelada.roles.replay.rate_limiter import MinimumSize, RateLimiter, SamplesPerInsert
 from gelada.roles.replay.ring import bytes_needed
 from gelada.roles.replay.sampling import Prioritized, Select, Uniform
-from gelada.training.presets import Experiment
+from gelada.training.experiment import Experiment
 
 
 def select_of(experiment: Experiment) -> Select:

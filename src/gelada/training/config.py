@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from gelada.core.errors import GeladaError
 from gelada.core.files import write_whole
-from gelada.training.presets import ALGORITHMS, Experiment
+from gelada.training.experiment import ALGORITHMS, Experiment
 
 
 class Config(NamedTuple):

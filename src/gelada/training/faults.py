@@ -22,7 +22,7 @@ from gelada.core.types import Answer, Batch, Gradient, Params, Version
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.server import Counts, OptimizerState, ParameterServer
 from gelada.roles.parameters.snapshots import ANY
-from gelada.training.presets import Experiment
+from gelada.training.experiment import Experiment
 
 FORM = "compute=50ms,straggler=500ms,delay=4,link=10MB,kill=worker:30s,stop=server:45s"
 

@@ -35,8 +35,8 @@ from gelada.runtime.system import (
 from gelada.runtime.threads import Threads
 from gelada.training.buffers import store_bytes
 from gelada.training.config import Config, read_config, write_config
+from gelada.training.experiment import Experiment
 from gelada.training.faults import NONE, Faults, FaultSchedule
-from gelada.training.presets import Experiment
 from gelada.training.saving import LearnerSaver, SliceSaver, load_stores, save_stores
 from gelada.training.sidecars import Followers
 from gelada.training.start import Start, begin, begin_again, open_games

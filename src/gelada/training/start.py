@@ -20,7 +20,7 @@ from gelada.nets.network import InputStatistics, Network, Precision, measure_inp
 from gelada.nets.precision import faster_precision, native_precision
 from gelada.runtime.system import ACTORS, be_nicer
 from gelada.training.config import Config
-from gelada.training.presets import Experiment
+from gelada.training.experiment import Experiment
 
 
 class Start(NamedTuple):

@@ -33,8 +33,8 @@ from gelada.roles.replay.sharded import ShardedReplay
 from gelada.roles.tracker import Tracker
 from gelada.runtime.graph import Plan
 from gelada.training.buffers import batch_of, limiter_of, select_of
+from gelada.training.experiment import Experiment
 from gelada.training.faults import NONE, Faults, Link, Sleeper, Straggler
-from gelada.training.presets import Experiment
 from gelada.training.start import Start, make_network
 
 DETERMINISTIC_EVERY = 10

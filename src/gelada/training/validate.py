@@ -14,7 +14,7 @@ from gelada.envs.catch import COLUMNS, ROWS
 from gelada.nets.torsos import smallest_side
 from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.snapshots import KEPT
-from gelada.training.presets import Experiment, ReplaySettings
+from gelada.training.experiment import Experiment, ReplaySettings
 
 
 class Range(NamedTuple):

@@ -31,7 +31,7 @@ from gelada.runtime.graph import Active
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import describe_machine, keep_freed_memory
 from gelada.training.buffers import batch_of
-from gelada.training.presets import Experiment
+from gelada.training.experiment import Experiment
 from gelada.training.run import train
 from gelada.training.start import Start, begin, make_network, open_games
 

@@ -24,7 +24,7 @@ from gelada.envs.make import MakeGames, make_games
 from gelada.roles.tracker import StopRule
 from gelada.runtime.system import describe_machine
 from gelada.runtime.threads import Threads
-from gelada.training.presets import Experiment
+from gelada.training.experiment import Experiment
 from gelada.training.start import begin, open_games
 from gelada.training.topology import draw
 

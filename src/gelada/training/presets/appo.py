@@ -1,0 +1,36 @@
+"""APPO, the default: Pong, Catch, and one recipe for all other games."""
+
+from __future__ import annotations
+
+from gelada.algorithms.appo import APPO
+from gelada.envs.api import GameSettings
+from gelada.nets.config import NetworkSettings
+from gelada.roles.tracker import StopRule
+from gelada.training.experiment import Experiment, Shape
+
+GENERAL = Experiment(
+    games=GameSettings(size=84, life_loss_ends=True),
+    network=NetworkSettings(torso="dqn2013"),
+    algorithm=APPO(
+        entropy=0.01, entropy_end=0.01, lr=1e-3, kl=0.02, kl_end=0.01, anneal_steps=6_000_000
+    ),
+    stop=StopRule(steps=2_500_000),
+)
+"""The recipe of a game that has no preset of its own. It looks closer than that of Pong, and goes
+on learning for hours."""
+
+PRESETS: dict[str, Experiment] = {
+    "pong": Experiment(stop=StopRule(steps=1_000_000, until_score=18.0)),
+    "catch": Experiment(
+        games=GameSettings(game="catch", size=10),
+        network=NetworkSettings(torso="tiny", width=64, stack=1, precision="float32"),
+        algorithm=APPO(anneal_steps=50_000),
+        shape=Shape(actors=2, games=8, length=32, random_steps=512),
+        stop=StopRule(steps=150_000, until_score=0.95),
+    ),
+}
+
+FAMILIES: dict[str, Experiment] = {}
+"""A game without the name of a family is learned by APPO."""
+
+NOTES: dict[str, tuple[str, ...]] = {}
