@@ -575,7 +575,7 @@ def test_an_evaluation_beside_published_scores_is_a_table() -> None:
         epsilon=0.05,
         protocol=protocol,
         settings=settings,
-        actions=4,
+        action_names=("NOOP", "FIRE", "RIGHT", "LEFT"),
         policy="sampled",
         seed=1,
         steps=2_500_000,

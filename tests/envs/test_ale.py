@@ -59,6 +59,24 @@ def test_equals_the_vector_environment_over_lost_lives_and_games(
     assert counts["truncated"] == 0
 
 
+def test_equals_the_vector_environment_without_fire_at_reset() -> None:
+    settings = GameSettings(game="breakout", fire_at_reset=False)
+    counts = compare(settings, 12345, 700)
+    assert counts["over"] >= 1
+    assert counts["rewards"] > 0
+
+
+@pytest.mark.parametrize("fire", [True, False])
+def test_the_ball_of_breakout_is_served_by_fire_at_reset_alone(fire: bool) -> None:
+    """Without the ball in play nothing but NOOP changes a pixel of Breakout."""
+    settings = GameSettings(game="breakout", size=84, noop_max=0, fire_at_reset=fire)
+    for frames in (
+        [game.reset()[0], *(game.step(np.array([0])).frames[0] for _ in range(30))]
+        for game in [AtariGames(settings, np.array([5]))]
+    ):
+        assert (np.ptp(np.stack(frames), axis=0).max() > 0) == fire
+
+
 def test_equals_the_vector_environment_with_sticky_actions() -> None:
     counts = compare(GameSettings(game="breakout", sticky=0.25), 99, 600)
     assert counts["over"] >= 1
@@ -70,11 +88,14 @@ def test_equals_the_vector_environment_over_truncations(max_frames: int, colour:
     assert counts["truncated"] == counts["over"] == 320 // -(-max_frames // 4)
 
 
+@pytest.mark.parametrize("fire", [True, False])
 @pytest.mark.parametrize("noop_max", [0, 1, 30])
 @pytest.mark.parametrize("game", ["pong", "ms_pacman"])
-def test_first_frames_are_those_of_the_vector_environment(game: str, noop_max: int) -> None:
+def test_first_frames_are_those_of_the_vector_environment(
+    game: str, noop_max: int, fire: bool
+) -> None:
     """The number of no-ops is drawn from the seed as ale-py draws it, game after game."""
-    settings = GameSettings(game=game, noop_max=noop_max, max_frames=4)
+    settings = GameSettings(game=game, noop_max=noop_max, max_frames=4, fire_at_reset=fire)
     seeds = game_seeds(1, "first frames", 3)
     vector = AtariGames(settings, seeds)
     singles = [AleGame(settings, int(seed)) for seed in seeds]

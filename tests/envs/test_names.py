@@ -6,6 +6,7 @@ import pytest
 
 from gelada.core.errors import GeladaError
 from gelada.envs.names import known_games, parse_game
+from gelada.training.presets import preset
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,11 @@ def test_known_games_are_the_emulators_and_catch() -> None:
     assert len(games) == len(set(games)) > 60
     assert {"pong", "breakout", "montezuma_revenge", "video_pinball"} < set(games)
     assert all(parse_game(game).game == game for game in games)
+
+
+def test_the_published_preset_of_dba3c_plays_as_gyms_v0() -> None:
+    """Sticky actions with 0.25, and no FIRE but the agent's own."""
+    games = preset("dba3c-breakout-paper")[0].games
+    assert games.sticky == parse_game("Breakout-v0").sticky == 0.25
+    assert not games.fire_at_reset
+    assert not games.fire_on_life_loss

@@ -50,11 +50,14 @@ def test_a_frame_limit_alone_suits_catch() -> None:
     assert (played.game, played.max_frames) == ("catch", 160_000)
 
 
+FOUR = ("NOOP", "FIRE", "RIGHT", "LEFT")
+
+
 def evaluation(games: list[Played], episodes: int | None = None, **changes: Any) -> Evaluation:
     values: dict[str, Any] = {
         "protocol": PROTOCOLS["sticky"],
         "settings": GameSettings(game="breakout", sticky=0.25, noop_max=0),
-        "actions": 4,
+        "action_names": FOUR,
         "policy": "greedy",
         "epsilon": 0.05,
         "seed": 11,
@@ -120,7 +123,7 @@ def test_lines_tell_the_whole_protocol_and_every_score() -> None:
         "108,000 frames (1 games were)",
         "minimal action set",
         "frame skip 4",
-        "FIRE on life loss: yes",
+        "FIRE at reset: yes, FIRE on life loss: yes",
         "mean length 111 steps",
     ):
         assert part in text
@@ -129,7 +132,7 @@ def test_lines_tell_the_whole_protocol_and_every_score() -> None:
     assert "interrupted" not in text
     noop = evaluation(games, settings=GameSettings(fire_on_life_loss=False, full_actions=True))
     text = "\n".join(noop.lines())
-    assert "up to 29 no-ops" in text
+    assert "up to 28 no-ops" in text
     assert "full games instead" not in "\n".join(evaluation(games, episodes=100).lines()[:3])
     assert "full action set" in text
     assert "FIRE on life loss: no" in text
@@ -159,6 +162,9 @@ def test_saved_as_json(tmp_path: Path) -> None:
         "full_games": True,
         "raw_rewards": True,
         "action_set_size": 4,
+        "action_set": list(FOUR),
+        "fire_at_reset": True,
+        "most_noops": 0,
         "mean": 2.5,
         "standard_error": pytest.approx(1.5),
         "median": 2.5,
@@ -215,5 +221,28 @@ def test_the_noop_protocol_is_up_to_30_noops_of_18_000_frames_and_30_games() -> 
     games = [Played(float(score), 100, False) for score in range(30)]
     settings = PROTOCOLS["noop"].settings(GameSettings(game="breakout"))
     text = "\n".join(evaluation(games, protocol=PROTOCOLS["noop"], settings=settings).lines())
-    assert "sticky actions 0, up to 30 no-ops at the start, cut off at 18,000 frames" in text
+    assert "sticky actions 0, up to 29 no-ops at the start, cut off at 18,000 frames" in text
     assert "; 30 full games, raw rewards" in text
+
+
+@pytest.mark.parametrize(
+    ("names", "pressed", "said"),
+    [
+        (FOUR, True, "up to 29 no-ops at the start|FIRE at reset: yes"),
+        (FOUR, False, "up to 30 no-ops at the start|FIRE at reset: no"),
+        (("NOOP", "UP", "DOWN"), True, "up to 30 no-ops at the start|the action set has no FIRE"),
+    ],
+)
+def test_fire_at_reset_is_said_and_takes_the_place_of_a_noop(
+    names: tuple[str, ...], pressed: bool, said: str
+) -> None:
+    games = [Played(1.0, 10, False), Played(4.0, 20, True)]
+    settings = PROTOCOLS["noop"].settings(GameSettings(game="breakout", fire_at_reset=pressed))
+    got = evaluation(games, protocol=PROTOCOLS["noop"], settings=settings, action_names=names)
+    text = "\n".join(got.lines())
+    assert [part for part in said.split("|") if part not in text] == []
+    data = got.as_dict()
+    assert (data["most_noops"], data["fire_at_reset"]) == (
+        29 if "29" in said else 30,
+        "reset: yes" in said,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -235,25 +236,37 @@ NOOP = PROTOCOLS["noop"].settings(BREAKOUT)
 def test_what_is_comparable(settings: GameSettings, first: str, later: str) -> None:
     """The first papers cut games off at 18,000 frames, later ones at 108,000."""
     said = {column.name: comparable(column, settings) for column in COLUMNS}
-    assert {said[name] for name in ("random", "human", "dqn_2015", "gorila")} == {first}
-    assert {said[name] for name in ("dqn", "rainbow", "iqn", "impala_deep", "apex")} == {later}
+    assert {said[name] for name in ("random", "dqn_2015", "gorila")} == {first}
+    assert {said[name] for name in ("human", "dqn", "rainbow", "iqn", "impala_deep", "apex")} == {
+        later
+    }
     assert {said[n] for n in said if n.endswith("_starts")} == {"no: human starts"}
     assert {said[name] for name in ("ppo", "a2c", "acer")} == {"no: while learning"}
     assert {said[name] for name in ("tensorpack", "dba3c")} == {"no: Gym -v0"}
 
 
+def test_the_human_is_that_of_half_an_hour() -> None:
+    """Wang et al. 2016 measured 34 of 49 humans again; those of 2015 played for 5 minutes."""
+    rows = {column.name: column for column in (*COLUMNS, HUMAN_2015)}
+    assert rows["human"].protocol == "no-ops, 30 min"
+    assert rows["human_2015"].protocol == "no-ops, 5 min"
+    assert (published("enduro", "human"), published("enduro", "human_2015")) == (860.5, 309.6)
+    changed = [g for g, row in scores().items() if row["human"] != row.get("human_2015", math.nan)]
+    assert len([game for game in changed if published(game, "human_2015") is not None]) == 34
+
+
 def test_published_scores_of_a_game_those_of_like_games_first() -> None:
     rows = compare(NOOP)
-    assert [row.label for row in rows[:4]] == ["Random play", "Human", "DQN, 2015", "Gorila"]
+    assert [row.label for row in rows[:4]] == ["Random play", "DQN, 2015", "Gorila", "Human"]
     ranks = [{"yes": 0, "but for the limit": 1}.get(row.comparable, 2) for row in rows]
     assert ranks == sorted(ranks)
     assert len(rows) == len(COLUMNS)  # all of them played Breakout
-    dqn = rows[2]
+    dqn = rows[1]
     assert (dqn.score, dqn.protocol, dqn.frames) == (401.2, "no-ops, 5 min", "200 M")
     assert dqn.normalised == normalised(401.2, "breakout")
     starts = next(r for r in rows if r.label == "Gorila" and r.comparable == "no: human starts")
     assert starts.normalised == normalised(313.03, "breakout", human_starts=True)
-    assert [row.label for row in compare(BREAKOUT)][:2] == ["DQN, 2016", "Double DQN"]
+    assert [row.label for row in compare(BREAKOUT)][:3] == ["Human", "DQN, 2016", "Double DQN"]
 
 
 def test_a_game_has_the_scores_that_were_published_for_it() -> None:

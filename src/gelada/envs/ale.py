@@ -103,9 +103,10 @@ class AleGame:
             watch: called with the colour picture uint8[210, 160, 3] the game begins with.
         """
         self._ale.reset_game()
-        if self._has_fire:
+        fire = self._has_fire and self._settings.fire_at_reset
+        if fire:
             self._ale.act(Action.FIRE)
-        for _ in range(self._draw_noops() - int(self._has_fire)):
+        for _ in range(self._draw_noops() - int(fire)):
             self._ale.act(Action.NOOP)
             if self._ale.game_over():
                 self._ale.reset_game()

@@ -29,11 +29,15 @@ class GameSettings:
     sticky: float = 0.0
     """Probability that the emulator repeats the previous action for a frame."""
     noop_max: int = 30
-    """A game starts with a random number of no-op frames, fewer than this (0: none)."""
+    """A game starts with a random number of no-op frames, fewer than this (0: none); FIRE at reset
+    takes the place of one of them."""
     max_frames: int = 108_000
     """A game is cut off after this many frames."""
     full_actions: bool = False
     """Use all 18 actions instead of the game's minimal set."""
+    fire_at_reset: bool = True
+    """Press FIRE for one frame at the start of a game, before the no-ops, in games that have the
+    action."""
     fire_on_life_loss: bool = True
     """Press FIRE after a lost life in games that have the action (the step has weight 0)."""
     life_loss_ends: bool = False

@@ -38,7 +38,7 @@ class AtariGames:
             grayscale=not settings.colour,
             maxpool=True,
             noop_max=settings.noop_max,
-            use_fire_reset=True,
+            use_fire_reset=settings.fire_at_reset,
             episodic_life=False,
             life_loss_info=False,
             reward_clipping=False,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+
+import numpy as np
 
 from gelada.core.types import Ints
 from gelada.envs.api import Games, GameSettings
@@ -20,3 +23,15 @@ def make_games(settings: GameSettings, seeds: Ints, threads: int = 1) -> Games:
     from gelada.envs.atari import AtariGames
 
     return AtariGames(settings, seeds, threads)
+
+
+def action_names(settings: GameSettings) -> tuple[str, ...]:
+    """Return the names of a game's actions, in the order of their indices."""
+    return _action_names(settings.game, settings.full_actions)
+
+
+@cache
+def _action_names(game: str, full_actions: bool) -> tuple[str, ...]:
+    """Ask the emulator once for each action set: loading a game takes a tenth of a second."""
+    settings = GameSettings(game=game, full_actions=full_actions)
+    return make_games(settings, np.array([1])).action_names

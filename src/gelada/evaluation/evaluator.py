@@ -16,7 +16,7 @@ from gelada.core.seeding import game_seeds, generator
 from gelada.core.types import Bools, Bytes, Ints
 from gelada.envs.ale import AleGame
 from gelada.envs.api import GameSettings
-from gelada.envs.make import make_games
+from gelada.envs.make import action_names, make_games
 from gelada.envs.stuck_guard import StuckGuard
 from gelada.evaluation.agent import Agent, Policy
 from gelada.evaluation.protocols import Evaluation, Played, find_protocol
@@ -90,7 +90,7 @@ def evaluate(
     return Evaluation(
         protocol=chosen,
         settings=settings,
-        actions=agent.actions,
+        action_names=action_names(settings),
         policy=policy,
         epsilon=agent.epsilon,
         seed=seed,

@@ -109,7 +109,7 @@ class Evaluation:
 
     protocol: Protocol
     settings: GameSettings
-    actions: int  # size of the action set
+    action_names: tuple[str, ...]  # the action set, in the order of the indices
     policy: Policy
     epsilon: float  # share of random actions under the policy epsilon
     seed: int
@@ -127,6 +127,16 @@ class Evaluation:
     def interrupted(self) -> bool:
         """Whether fewer games were finished than asked for."""
         return len(self.games) < self.episodes
+
+    @property
+    def fire_at_reset(self) -> bool:
+        """Whether FIRE is pressed at the start of each game."""
+        return self.settings.fire_at_reset and "FIRE" in self.action_names and not self.starts
+
+    @property
+    def most_noops(self) -> int:
+        """Most no-ops at the start of a game; FIRE at reset takes the place of one of them."""
+        return max(self.settings.noop_max - 1 - self.fire_at_reset, 0)
 
     @property
     def scores(self) -> list[float]:
@@ -197,13 +207,14 @@ class Evaluation:
             f"{self.quartiles[0]:g} and {self.quartiles[1]:g}, min {self.min:g}, max {self.max:g}",
             *self._beside_a_human(),
             f"protocol {self.protocol.name}: {self.protocol.about}; {count} {kind}{instead}, raw "
-            f"rewards, {describe(self.policy, self.epsilon)}, {self.actions} actions, "
+            f"rewards, {describe(self.policy, self.epsilon)}, {len(self.action_names)} "
+            f"actions, "
             f"seed {self.seed}",
         ]
         if self.starts:
             lines.append(in_words(self.starts))
         if settings.game != "catch":
-            lines += _emulator_lines(settings, cut)
+            lines.append(self._emulator_line(cut))
         if self.protocol.stuck is not None:
             pressed = sum(game.pressed for game in self.games)
             lines.append(
@@ -242,7 +253,10 @@ class Evaluation:
             "full_games": self.starts is None,
             "starts": self.starts,
             "raw_rewards": True,
-            "action_set_size": self.actions,
+            "action_set_size": len(self.action_names),
+            "action_set": self.action_names,
+            "fire_at_reset": self.fire_at_reset,
+            "most_noops": self.most_noops,
             "settings": asdict(self.settings),
             **{name: None if math.isnan(value) else value for name, value in numbers.items()},
             "human_normalised": self.human_normalised,
@@ -278,6 +292,22 @@ class Evaluation:
             f"{pair[1]:g}, is 100 %)"
         ]
 
+    def _emulator_line(self, cut: int) -> str:
+        """Return how the emulator was set, and how many games the frame limit cut off."""
+        settings = self.settings
+        noops = f"up to {self.most_noops}" if self.most_noops else "no"
+        actions = "full" if settings.full_actions else "minimal"
+        on_loss = settings.fire_on_life_loss
+        if "FIRE" in self.action_names:
+            fire = f"FIRE at reset: {_yes(self.fire_at_reset)}, FIRE on life loss: {_yes(on_loss)}"
+        else:
+            fire = "the action set has no FIRE"
+        return (
+            f"sticky actions {settings.sticky:g}, {noops} no-ops at the start, cut off at "
+            f"{settings.max_frames:,} frames ({cut} games were), {actions} action set, frame skip "
+            f"{settings.frame_skip}, {fire}"
+        )
+
     def _table(self) -> list[str]:
         rows = [self.scores[i : i + 10] for i in range(0, len(self.games), 10)]
         return ["  " + " ".join(f"{score:g}" for score in row) for row in rows]
@@ -288,13 +318,5 @@ def evaluation_file(folder: Path, steps: int, protocol: str) -> Path:
     return folder / "eval" / f"{steps}-{protocol}.json"
 
 
-def _emulator_lines(settings: GameSettings, cut: int) -> list[str]:
-    """Say how the emulator was set, and how many games the frame limit cut off."""
-    noops = f"up to {settings.noop_max - 1}" if settings.noop_max > 1 else "no"
-    fire = "yes" if settings.fire_on_life_loss else "no"
-    actions = "full" if settings.full_actions else "minimal"
-    return [
-        f"sticky actions {settings.sticky:g}, {noops} no-ops at the start, cut off at "
-        f"{settings.max_frames:,} frames ({cut} games were), {actions} action set, frame skip "
-        f"{settings.frame_skip}, FIRE on life loss: {fire}"
-    ]
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

@@ -48,8 +48,10 @@ PRESETS: dict[str, Experiment] = {
             game="breakout",
             size=84,
             colour=True,
+            sticky=0.25,
             noop_max=0,
             max_frames=160_000,
+            fire_at_reset=False,
             fire_on_life_loss=False,
         ),
         network=NetworkSettings(

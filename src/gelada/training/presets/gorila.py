@@ -115,5 +115,7 @@ NOTES: dict[str, tuple[str, ...]] = {
         "epsilon over 1 M steps, gradients at most 100 updates old, losses at most 3 deviations "
         "above the mean, 50,000 steps before learning",
         "differs: inputs are standardised pixel by pixel (there divided by 255)",
+        "differs: FIRE is pressed at the start of a game and after a lost life (there by the agent "
+        "alone)",
     ),
 }
