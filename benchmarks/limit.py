@@ -69,8 +69,10 @@ class What:
 def emulator(what: What) -> Any:
     """Return the games, played as Gelada plays them."""
     ALEInterface.setLoggerMode(LoggerMode.Error)
+    rom = roms.get_rom_path(what.game)
+    assert rom is not None, what.game
     return ALEVectorInterface(
-        rom_path=roms.get_rom_path(what.game),
+        rom_path=rom,
         num_envs=what.games,
         frame_skip=4,
         stack_num=1,
@@ -88,6 +90,7 @@ def emulator(what: What) -> Any:
         full_action_space=False,
         batch_size=0,
         num_threads=1,
+        thread_affinity_offset=-1,
         autoreset_mode="SameStep",
     )
 

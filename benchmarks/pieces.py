@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 from unittest.mock import patch
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch import nn
 
 from gelada.core.types import Version
 from gelada.nets import torsos
+from gelada.nets.config import TorsoName
 from gelada.nets.network import InputStatistics, Network
 from gelada.nets.observations import AT_ONCE, Windows, all_stacks
 from gelada.nets.torsos import in_blocks
@@ -43,7 +45,7 @@ def cost(work: Callable[[], object], repeats: int = 8, calls: int = 20) -> float
     return round(1000 * best, 4)
 
 
-def network(torso: str, side: int, width: int) -> Network:
+def network(torso: TorsoName, side: int, width: int) -> Network:
     """Return a network for Pong in bfloat16."""
     experiment = preset("pong")[0]
     chosen = replace(experiment.network, torso=torso, width=width)
@@ -59,7 +61,7 @@ def gradient(net: nn.Module, stacks: torch.Tensor) -> None:
     torch.autograd.backward(sum(out.square().mean() for out in net(stacks).values()))
 
 
-def both(torso: str, side: int, width: int) -> dict[str, tuple[float, float]]:
+def both(torso: TorsoName, side: int, width: int) -> dict[str, tuple[float, float]]:
     """Return what blocks gain for a network's gradient, and what compiling it does."""
     net = network(torso, side, width)
     pixels = net.see(torch.randint(0, 255, (MINIBATCH, 4, side, side), dtype=torch.uint8))
@@ -73,7 +75,8 @@ def both(torso: str, side: int, width: int) -> dict[str, tuple[float, float]]:
     with patch.object(torsos, "_in_channels_last", lambda gradient: gradient):
         name = f"gradient of {torso} at {side}: going back in the convolutions' order, or not"
         found[name] = ours, cost(lambda: gradient(net, blocks), calls=5)
-    began, compiled = time.monotonic(), torch.compile(net)
+    began = time.monotonic()
+    compiled = cast(nn.Module, torch.compile(net))
     gradient(compiled, blocks)
     print(f"torch.compile of {torso} at {side}: {time.monotonic() - began:.0f} s at the start")
     name = f"gradient of {torso} at {side}: as it is, against torch.compile"
@@ -108,7 +111,7 @@ def plain_adam(values: torch.Tensor, gradient: torch.Tensor) -> Callable[[], obj
     return step
 
 
-def adam(torso: str, side: int, width: int) -> tuple[float, float]:
+def adam(torso: TorsoName, side: int, width: int) -> tuple[float, float]:
     """Return what Adam's step costs, and what it costs in plain operations."""
     flat = FlatParameters(network(torso, side, width))
     flat.gradients.normal_()
@@ -128,6 +131,7 @@ def main() -> None:
 
     acting = net.for_acting()
     torso = acting.torso
+    assert torso.norm is not None
     modules = nn.Sequential(
         torso.convolutions[0], nn.ReLU(), torso.convolutions[1], nn.ReLU(), nn.Flatten(),
         torso.hidden, torso.norm, nn.ReLU(),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil  # type: ignore[import-untyped]  # its stubs are another package
+import psutil
 
 GELADA = str(Path(sys.executable).with_name("gelada"))
 

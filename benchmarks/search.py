@@ -101,7 +101,7 @@ def parse(args: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def stores(name: str) -> bool:
     """Say whether a preset learns from an experience store (such runs are never deterministic)."""
-    return preset(name)[0].memory.capacity > 0
+    return preset(name)[0].replay.capacity > 0
 
 
 def curve(metrics: Path) -> list[dict[str, Any]]:

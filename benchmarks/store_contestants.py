@@ -199,12 +199,11 @@ def main() -> None:
     before = resident()
     sample, update = CONTESTANTS[name](mode, count)
     figures = {"transitions": count, "resident_per_transition": (resident() - before) / count}
-    for figure, work in {
-        "batches": sample,
-        "with_update": update and (lambda: update(sample())),
-    }.items():
-        if work is not None:
-            figures[f"{figure}_per_s"], figures[f"{figure}_per_cpu_s"] = rate(work, float(seconds))
+    works: dict[str, Callable[[], Any]] = {"batches": sample}
+    if update is not None:
+        works["with_update"] = lambda: update(sample())
+    for figure, work in works.items():
+        figures[f"{figure}_per_s"], figures[f"{figure}_per_cpu_s"] = rate(work, float(seconds))
     print(json.dumps({name: round(figure, 1) for name, figure in figures.items()}))
 
 

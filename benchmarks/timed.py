@@ -100,7 +100,7 @@ class Timed:
 
     def _limit(self) -> float | None:
         """Return what this machine allows, in steps/s; None with stores: it is not known."""
-        if preset(self.preset)[0].memory.capacity:
+        if preset(self.preset)[0].replay.capacity:
             return None
         return float(process.bench(self.preset, BENCH_SECONDS)["limit_steps_per_s"])
 
@@ -249,8 +249,8 @@ def workers(metrics: Sequence[Line]) -> dict[str, Any]:
     last = metrics[-1]
     if "updates" not in last:
         return {}
-    names = ("updates", "gradients_counted", "gradients_dropped", "gradients_torn")
-    names += ("gradients_outliers", "moved_bytes")
+    names = ["updates", "gradients_counted", "gradients_dropped", "gradients_torn"]
+    names += ["gradients_outliers", "moved_bytes"]
     return {
         **{name: last[name] for name in names if name in last},
         "bytes_per_update": round(last["moved_bytes"] / max(last["updates"], 1)),

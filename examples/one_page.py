@@ -19,6 +19,7 @@ from gelada.core.seeding import game_seeds
 from gelada.core.types import Trajectory, Version
 from gelada.envs.api import GameSettings, Step
 from gelada.envs.make import make_games
+from gelada.nets.config import TorsoName
 from gelada.nets.network import Network, NetworkSettings, measure_input
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings, make_optimizer
@@ -41,7 +42,7 @@ statistics = measure_input(np.concatenate(frames))
 
 # The network, its parameters as one vector, the algorithm, and an optimizer on the vector.
 algorithm = APPO(anneal_steps=STEPS)
-torso = "tiny" if GAME == "catch" else "small"
+torso: TorsoName = "tiny" if GAME == "catch" else "small"
 net = Network(
     NetworkSettings(torso=torso, width=64 if GAME == "catch" else 256, stack=K),
     games.frame_shape,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -25,7 +26,7 @@ class Outcome(NamedTuple):
     status: Status
 
 
-def outcome(roles: dict[str, Any]) -> Outcome:
+def outcome(roles: Mapping[str, Any]) -> Outcome:
     """Return what the servers, the first learner and the tracker hold at the end."""
     servers = [role for name, role in roles.items() if name.startswith("server")]
     states = [server.state() for server in servers]

@@ -26,7 +26,8 @@ CATCH = GameSettings(game="catch", size=10)
 
 def raw_vector(settings: GameSettings, count: int, stack: int) -> Any:
     """Return ale-py's own vector environment with stacks of its own."""
-    return ALEVectorInterface(
+    emulator: Any = ALEVectorInterface  # its stub knows no defaults
+    return emulator(
         rom_path=roms.get_rom_path(settings.game),
         num_envs=count,
         frame_skip=settings.frame_skip,

@@ -362,7 +362,7 @@ def test_the_table_of_published_scores_is_that_of_the_code() -> None:
     assert rows == want
     reasons = set(re.findall(r"^\| (yes|but for [^|]+|no: [^|]+) \|", text, re.MULTILINE))
     played = GameSettings(game="breakout")
-    changes = ({}, {"sticky": 0.25}, {"noop_max": 0}, {"frame_skip": 2})
+    changes: tuple[dict[str, Any], ...] = ({}, {"sticky": 0.25}, {"noop_max": 0}, {"frame_skip": 2})
     settings = [dataclasses.replace(played, **change) for change in changes]
     told = {
         comparable(column, one, starts)
@@ -408,8 +408,8 @@ def test_every_dependency_has_a_row_with_its_licence() -> None:
         about = metadata.metadata(name)
         stated = " ".join(
             [
-                about.get("License-Expression") or "",
-                (about.get("License") or "")[:80],
+                about["License-Expression"] or "",
+                (about["License"] or "")[:80],
                 *(about.get_all("Classifier") or []),
             ]
         )

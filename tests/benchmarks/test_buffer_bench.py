@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -11,10 +10,9 @@ from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
+import stores
 
-stores = importlib.import_module("stores")
+BENCHMARKS = Path(stores.__file__).parent
 
 
 def line(store: str, rate: float, mode: str = "uniform") -> dict[str, Any]:

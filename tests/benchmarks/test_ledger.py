@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
+import cells
+import ledger
+import run
+import table
+import timed
 
-ledger = importlib.import_module("ledger")
-cells = importlib.import_module("cells")
-timed = importlib.import_module("timed")
-table = importlib.import_module("table")
-run = importlib.import_module("run")
+BENCHMARKS = Path(run.__file__).parent
 
 
 def cell(what: str = "a", seed: int = 1, **settings: Any) -> Any:
@@ -32,7 +30,7 @@ def line(cell: Any, event: str, **more: Any) -> dict[str, Any]:
 def test_the_hash_knows_every_value_and_no_order() -> None:
     one = ledger.settings_hash({"a": 1, "b": {"c": 2.0, "d": [1, 2]}})
     assert one == ledger.settings_hash({"b": {"d": [1, 2], "c": 2.0}, "a": 1})
-    others = (
+    others: tuple[dict[str, object], ...] = (
         {"a": 2, "b": {"c": 2.0, "d": [1, 2]}},
         {"a": 1, "b": {"c": 2.5, "d": [1, 2]}},
         {"a": 1, "b": {"c": 2.0, "d": [2, 1]}},
@@ -146,7 +144,9 @@ def test_only_cells_without_a_result_are_missing() -> None:
 
 def test_a_result_is_not_replaced_by_a_better_one() -> None:
     lines = [{"event": "finished", "result": 120}, {"event": "finished", "result": 80}]
-    assert ledger.finished(lines)["result"] == 120
+    first = ledger.finished(lines)
+    assert first is not None
+    assert first["result"] == 120
 
 
 def test_every_start_and_every_end_is_on_record(
@@ -154,7 +154,9 @@ def test_every_start_and_every_end_is_on_record(
 ) -> None:
     monkeypatch.setattr(run, "RESULTS", tmp_path)
     book = ledger.Ledger(tmp_path / "ledger.jsonl")
-    outcomes = iter([RuntimeError("exit code 1"), KeyboardInterrupt(), {"seconds_to_solved": 99.5}])
+    outcomes: Iterator[BaseException | dict[str, Any]] = iter(
+        [RuntimeError("exit code 1"), KeyboardInterrupt(), {"seconds_to_solved": 99.5}]
+    )
 
     def measured(own: Any, scratch: Path, log: Path) -> dict[str, Any]:
         assert list(scratch.iterdir()) == []

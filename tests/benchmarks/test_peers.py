@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
@@ -12,22 +11,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]  # its stubs are another package
+import counting
+import known
+import matches
+import psutil
 import pytest
+import venvs
 
+import peers
 from gelada.cli.settings import resolve
 from gelada.cli.train import Train
 from gelada.training.validate import check
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-for folder in (BENCHMARKS, BENCHMARKS / "peers"):
-    sys.path.insert(0, str(folder))
-
-counting = importlib.import_module("counting")
-known = importlib.import_module("known")
-matches = importlib.import_module("matches")
-peers = importlib.import_module("peers")
-venvs = importlib.import_module("venvs")
+BENCHMARKS = Path(peers.__file__).parent
 
 GOOD = {"peer": "x", "version": "1", "steps": 900, "seconds": 3.0, "steps_per_s": 300.0}
 GOOD |= {"command": "python x.py", "network": "n", "input": "i", "passes": 4}

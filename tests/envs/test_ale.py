@@ -104,9 +104,9 @@ def test_first_frames_are_those_of_the_vector_environment(
     np.testing.assert_array_equal(first, frames)
     for _ in range(5):
         frames = vector.step(np.zeros(3, dtype=np.int64)).frames
-        for game in singles:
-            game.step(0)
-        np.testing.assert_array_equal(np.stack([game.reset() for game in singles]), frames)
+        for single in singles:
+            single.step(0)
+        np.testing.assert_array_equal(np.stack([single.reset() for single in singles]), frames)
 
 
 def test_frame_is_the_maximum_of_the_last_two_colour_pictures() -> None:
@@ -136,7 +136,7 @@ def test_a_colour_frame_is_red_over_green_over_blue() -> None:
         frames.append(game.step(t % game.actions, pictures.append).frame)
         kept.append(np.maximum(pictures[-2], pictures[-1]))
     for frame, picture in zip(frames, kept, strict=True):
-        assert (frame.shape, frame.dtype) == ((126, 42), np.uint8)
+        assert (frame.shape, frame.dtype) == ((126, 42), np.dtype(np.uint8))
         planes = frame.reshape(3, 42, 42).astype(int)
         for plane, colour in zip(planes, np.moveaxis(picture, -1, 0), strict=True):
             small = cv2.resize(colour.astype(float), (42, 42), interpolation=cv2.INTER_AREA)

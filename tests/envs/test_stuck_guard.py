@@ -19,7 +19,10 @@ def by_hand(
     actions: Sequence[int], over: Sequence[bool], limit: int
 ) -> tuple[list[int], list[int]]:
     """Return what one game is given, and how often FIRE was pressed in each game that ended."""
-    given_to_game, pressed, presses, row = [], [], 0, []
+    given_to_game: list[int] = []
+    pressed: list[int] = []
+    row: list[int] = []
+    presses = 0
     for action, ended in zip(actions, over, strict=True):
         row = [*row, action] if row and row[-1] == action else [action]
         if len(row) > limit:
@@ -40,14 +43,14 @@ def test_equals_a_loop_over_single_games(limit: int, seed: int) -> None:
     actions = rng.choice(4, size=(steps, count), p=[0.7, 0.1, 0.1, 0.1])
     over = rng.random((steps, count)) < 0.05
     guard = StuckGuard(limit, NAMES, count)
-    played = []
+    played: list[Ints] = []
     pressed: list[list[int]] = [[] for _ in range(count)]
     for chosen, ended in zip(actions, over, strict=True):
         played.append(guard.let_through(chosen))
-        for b in np.flatnonzero(ended):
+        for b in np.flatnonzero(ended).tolist():
             pressed[b].append(int(guard.pressed[b]))
         guard.begin(ended)
-    got: Ints = np.stack(played)
+    got = np.stack(played)
     for b in range(count):
         wanted = by_hand(actions[:, b].tolist(), over[:, b].tolist(), limit)
         assert (got[:, b].tolist(), pressed[b]) == wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ def test_bfloat16_is_taken_only_if_it_is_clearly_faster(
     passes = 3  # one to build kernels and two that count
     ticks = [t for step in (float32, bfloat16) for _ in range(passes) for t in (0.0, step)]
     now = itertools.chain(itertools.accumulate(ticks), itertools.repeat(1e9))
-    monkeypatch.setattr(precision.time, "thread_time", lambda: next(now))
+    monkeypatch.setattr(time, "thread_time", lambda: next(now))
     found = precision.faster_precision(SETTINGS, (4, 4), {"policy": 3}, samples=2, repeats=2)
     assert found == want
 

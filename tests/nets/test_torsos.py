@@ -56,7 +56,7 @@ def numpy_torso(net: Network, seen: Array, planes: int) -> Array:
         if pooled:
             m, c, h, w = (n // d * d for n, d in zip(x.shape, (1, 1, 2, 2), strict=True))
             x = x[:, :, :h, :w].reshape(m, c, h // 2, 2, w // 2, 2).max(axis=(3, 5))
-    hidden = x.reshape(len(x), -1) @ weights["hidden.weight"].T
+    hidden: Array = x.reshape(len(x), -1) @ weights["hidden.weight"].T
     if "hidden.bias" in weights:
         hidden = hidden + weights["hidden.bias"]
     if "norm.weight" in weights:
@@ -208,13 +208,16 @@ def test_outputs_count_every_layer_and_the_places_that_pooling_keeps() -> None:
 def numpy_convolution(x: Array, weight: Array, bias: Array) -> Array:
     """3x3, with a border of zeros, so that the size stays."""
     patches = sliding_window_view(np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)]), (3, 3), axis=(2, 3))
-    return np.einsum("mcyxij,fcij->mfyx", patches, weight, optimize=True) + bias[:, None, None]
+    sums: Array = np.einsum("mcyxij,fcij->mfyx", patches, weight, optimize=True)
+    return sums + bias[:, None, None]
 
 
 def numpy_pooling(x: Array) -> Array:
     """Maximum of 3x3 around every second pixel, beginning with the first."""
     room = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=-np.inf)
-    return sliding_window_view(room, (3, 3), axis=(2, 3))[:, :, ::2, ::2].max(axis=(4, 5))
+    patches = sliding_window_view(room, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
+    pooled: Array = patches.max(axis=(4, 5))
+    return pooled
 
 
 @pytest.mark.parametrize("side", [12, 21])

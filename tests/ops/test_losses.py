@@ -129,7 +129,8 @@ def test_huber_is_half_the_square_and_then_straight(
 
 
 def slow_log_softmax(logits: Array) -> Array:
-    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    log_probs: Array = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return log_probs
 
 
 def slow_entropy(logits: Array, weights: Array) -> float:

@@ -32,7 +32,8 @@ class Window:
 
     def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return rewards, values, terminated, truncated as the functions want them."""
-        return tensors(self.r, self.v, self.terminated, self.truncated)
+        r, v, terminated, truncated = tensors(self.r, self.v, self.terminated, self.truncated)
+        return r, v, terminated, truncated
 
 
 def tensors(*arrays: Array) -> Any:
@@ -177,13 +178,13 @@ def test_partial_returns_with_the_value_after_them_are_n_step_returns(
     seed: int, length: int, gamma: float
 ) -> None:
     w = Window(seed, length)
-    rewards, values, *ends = w.tensors()
-    partial = returns.partial_n_step(rewards, *ends, gamma)
+    rewards, values, terminated, truncated = w.tensors()
+    partial = returns.partial_n_step(rewards, terminated, truncated, gamma)
     after = int(partial.after)
     assert after == len(steps_from(w, 0))
     found = float(partial.rewards) + float(partial.discounts) * w.v[after]
     assert found == pytest.approx(slow_return(w, 0, length, gamma), rel=1e-4, abs=1e-5)
-    whole = returns.n_step(rewards, values, *ends, gamma, length)[0, 0]
+    whole = returns.n_step(rewards, values, terminated, truncated, gamma, length)[0, 0]
     assert found == pytest.approx(float(whole), rel=1e-4, abs=1e-5)
 
 
@@ -244,8 +245,10 @@ def test_the_step_before_a_truncated_one_bootstraps_from_its_observation() -> No
 
 def test_windows_do_not_touch_each_other() -> None:
     windows = [Window(seed, 7) for seed in range(5)]
-    together = [torch.cat(parts) for parts in zip(*(w.tensors() for w in windows), strict=True)]
-    found = returns.gae(*together, 0.9, 0.8)
+    rewards, values, terminated, truncated = (
+        torch.cat(parts) for parts in zip(*(w.tensors() for w in windows), strict=True)
+    )
+    found = returns.gae(rewards, values, terminated, truncated, 0.9, 0.8)
     for n, w in enumerate(windows):
         alone = returns.gae(*w.tensors(), 0.9, 0.8)
         assert torch.equal(found.targets[n], alone.targets[0])

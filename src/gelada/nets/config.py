@@ -7,12 +7,15 @@ from typing import Literal
 
 from gelada.nets.init import ConvInit, LinearInit
 
+TorsoName = Literal["small", "dqn2013", "nature", "resnet", "ba3c", "tiny"]
+"""The torsos that `NetworkSettings.torso` can name."""
+
 
 @dataclass(frozen=True)
 class NetworkSettings:
     """Which network looks at the screen."""
 
-    torso: Literal["small", "dqn2013", "nature", "resnet", "ba3c", "tiny"] = "small"
+    torso: TorsoName = "small"
     """small (two convolutions for 42x42), dqn2013 and nature (Mnih et al. 2013, 2015), resnet
     (IMPALA), ba3c (DBA3C), tiny (Catch)."""
     width: int = 256

@@ -138,7 +138,7 @@ class Torso(nn.Module):
         if self.residual is not None:
             x = self.residual(x)
         if x.requires_grad:
-            x.register_hook(_in_channels_last)  # type: ignore[no-untyped-call]  # torch stub
+            x.register_hook(_in_channels_last)
         x = functional.linear(x.flatten(1), self.hidden.weight, self.hidden.bias)
         if self.norm is not None:
             norm = self.norm
