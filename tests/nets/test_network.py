@@ -107,9 +107,8 @@ def test_a_bfloat16_copy_for_acting_gives_almost_the_same_policy() -> None:
     heads = {"policy": 6, "value": 1}
     net = make_net(NetworkSettings(), (42, 42), heads, precision="bfloat16")
     with torch.no_grad():
-        net.heads["policy"].get_parameter("weight").mul_(
-            100.0
-        )  # a policy with something to get wrong
+        weight = net.heads["policy"].get_parameter("weight")
+        weight.mul_(100.0)  # a policy with something to get wrong
     acting = net.for_acting()
     assert next(acting.torso.parameters()).dtype == torch.bfloat16
     assert next(acting.heads.parameters()).dtype == torch.float32

@@ -212,6 +212,8 @@ def test_another_ray_is_told_with_both_versions(monkeypatch: pytest.MonkeyPatch)
     from gelada.runtime.ray import prepare
 
     prepare("")
+    import ray
+
     from gelada.runtime.ray import session
 
     def refuse(**_: Any) -> None:
@@ -220,7 +222,7 @@ def test_another_ray_is_told_with_both_versions(monkeypatch: pytest.MonkeyPatch)
             "This process on 10.0.0.2 was started with:\n    Ray: 2.60.0\n    Python: 3.11.7\n"
         )
 
-    monkeypatch.setattr(session.ray, "init", refuse)
+    monkeypatch.setattr(ray, "init", refuse)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with pytest.raises(GeladaError) as caught, session.connected(Cluster()):
         pass
