@@ -1,4 +1,4 @@
-"""One store, filled and timed, in the interpreter that has it installed.
+"""One replay buffer, filled and timed, in the interpreter that has it installed.
 
     python store_contestants.py NAME MODE TRANSITIONS SECONDS
 
@@ -36,20 +36,20 @@ def played(rng: np.random.Generator) -> np.ndarray[Any, Any]:
 
 
 def gelada(mode: str, transitions: int) -> Pair:
-    """Return Gelada's store; steps are windows of length 1."""
+    """Return Gelada's replay buffer; a window has one step."""
     import torch
 
     from gelada.core.types import Trajectory, Version
     from gelada.roles.replay.buffer import ReplayBuffer
     from gelada.roles.replay.rate_limiter import MinimumSize
     from gelada.roles.replay.sampling import Prioritized, Uniform
+    from gelada.roles.replay.shape import BufferShape
 
     torch.set_num_threads(1)
-    select = Uniform() if mode == "uniform" else Prioritized(ALPHA, BETA)
+    sampling = Uniform() if mode == "uniform" else Prioritized(ALPHA, beta_end=BETA)
     limiter = MinimumSize(1)
-    store = ReplayBuffer(
-        transitions, BATCH, 1, GAMES, STACK, (SIDE, SIDE), select, limiter, patience=0
-    )
+    shape = BufferShape(transitions, GAMES, BATCH, 1, STACK, (SIDE, SIDE), first_only=True)
+    store = ReplayBuffer(shape, sampling, limiter, patience=0)
     rng = np.random.default_rng(1)
     frames, shape = played(rng), (GAMES, CHUNK)
     for number in range(transitions // (GAMES * CHUNK)):

@@ -1,6 +1,6 @@
-"""ShardedReplay compared: python benchmarks/stores.py [speed|ratio|summary]
+"""Replay buffers compared: python benchmarks/stores.py [speed|ratio|summary]
 
-``speed`` fills each store with 200,000 transitions of 84x84 and counts batches of 32 x 4 frames
+``speed`` fills each buffer with 200,000 transitions of 84x84 and counts batches of 32 x 4 frames
 per second on one core: Gelada's, Stable-Baselines3's, TorchRL's and cpprb's, uniform and
 prioritized, in turn, five rounds. Each peer lives in an environment of its own, which is made at
 the first start (with the same torch, which is by far the largest part). TorchRL's fills 11 GB.
@@ -143,6 +143,7 @@ def ratio(args: argparse.Namespace) -> int:
     from gelada.roles.replay.buffer import ReplayBuffer
     from gelada.roles.replay.rate_limiter import SamplesPerInsert
     from gelada.roles.replay.sampling import Prioritized
+    from gelada.roles.replay.shape import BufferShape
     from gelada.roles.replay.sharded import ShardedReplay
     from gelada.runtime.system import describe_machine
 
@@ -152,18 +153,20 @@ def ratio(args: argparse.Namespace) -> int:
         SamplesPerInsert(asked, minimum // 2, asked * steps, steps, batch) for _ in range(2)
     ]
     stores = [
-        ReplayBuffer(20_000, batch, 3, games, 4, (10, 5), Prioritized(), limiter, 60.0, 1, index)
+        ReplayBuffer(
+            BufferShape(20_000, games, batch, 3, 4, (10, 5)), Prioritized(), limiter, 60.0, 1, index
+        )
         for index, limiter in enumerate(limiters)
     ]
 
     def act(number: int) -> None:
-        client = ShardedReplay(stores, 1, number, own=number)
+        own = stores[number]
         frames = np.zeros((games, length + 4, 10, 5), np.uint8)
         ages = np.tile(np.arange(length + 1), (games, 1))
         no, floats = np.zeros(shape, np.bool_), np.zeros(shape, np.float32)
         for count in range(inserts // 2 // steps + 1):
-            client.wait_for_room()
-            client.add(
+            own.wait_for_room()
+            own.add(
                 Trajectory(
                     number, count, Version(0, 0), frames, ages + count * length,
                     np.zeros(shape, np.int64), floats, no, no, ~no, floats,

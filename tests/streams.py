@@ -10,7 +10,8 @@ import numpy as np
 from gelada.core.types import Batch, Trajectory, Version
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.rate_limiter import MinimumSize, RateLimiter
-from gelada.roles.replay.sampling import Prioritized, Select, Uniform
+from gelada.roles.replay.sampling import Prioritized, Sampling, Uniform
+from gelada.roles.replay.shape import BufferShape
 
 STACK, SHAPE, LENGTH = 3, (2, 3), 4
 STEP_FIELDS = ("actions", "rewards", "terminated", "truncated", "log_probs")
@@ -21,25 +22,20 @@ def make_store(
     windows: int = 8,
     length: int = LENGTH,
     streams: int = 1,
-    select: Select | None = None,
+    sampling: Sampling | None = None,
     limiter: RateLimiter | None = None,
     **others: Any,
 ) -> ReplayBuffer:
     """Return a store that never waits, for games with tiny frames."""
     return ReplayBuffer(
-        capacity,
-        windows,
-        length,
-        streams,
-        STACK,
-        SHAPE,
-        select or Uniform(),
+        BufferShape(capacity, streams, windows, length, STACK, SHAPE),
+        sampling or Uniform(),
         limiter or MinimumSize(1),
         **({"patience": 0.0} | others),
     )
 
 
-BY_ERROR = Prioritized(alpha=0.7, beta=0.5)
+BY_ERROR = Prioritized(alpha=0.7, beta_end=0.5)
 
 
 class Player:

@@ -252,10 +252,10 @@ GORILA = ("dqn-pong", "apex-pong", "gorila-pong", "gorila-breakout", "gorila-cat
 def test_the_table_of_gorilas_presets_has_all_that_differs_from_pong() -> None:
     pong, presets = preset("pong")[0], [preset(name)[0] for name in GORILA]
     want = {}
-    for group in (*GROUPS[:5], "memory"):
+    for group in (*GROUPS[:5], "replay"):
         for field in dataclasses.fields(getattr(presets[0], group)):
             values = values_of(group, field.name, presets)
-            own = group in ("algorithm", "memory")
+            own = group in ("algorithm", "replay")
             if own or {*values} != {*values_of(group, field.name, [pong])}:
                 same = [value if value != values[0] else "" for value in values[1:]]
                 want["--" + field.name.replace("_", "-")] = (values[0], *same)

@@ -69,7 +69,7 @@ def test_two_runs_on_one_cluster_do_not_disturb_each_other(tmp_path: Path, there
 def test_too_few_cpus_are_told_with_the_numbers(tmp_path: Path, there: Head) -> None:
     run = train(tmp_path, "dba3c-catch", "--address", there.address, "--cpus", 2, env=there.env)
     assert refused(run) == (
-        "the plan asks for 4 CPUs (2 processes, --cpus 2 each), the cluster has 3, 3 of them free; "
+        "the run asks for 4 CPUs (2 processes, --cpus 2 each), the cluster has 3, 3 of them free; "
         "lower --cpus, raise --per-process, or take more hosts"
     )
     assert there.empty()

@@ -23,7 +23,7 @@ from gelada.ops.flat import Layout
 from gelada.ops.optimizers import SLOTS
 from gelada.roles.parameters.snapshots import KEPT
 from gelada.runtime.graph import Node, Plan
-from gelada.training.buffers import batch_of, store_bytes
+from gelada.training.buffers import batch_of, buffer_bytes
 from gelada.training.experiment import Experiment
 from gelada.training.presets import NOTES
 from gelada.training.start import Start, make_network
@@ -101,7 +101,7 @@ def memory(experiment: Experiment, net: Network) -> dict[str, float]:
         "libraries": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT / MIB,
         "emulators": games * EMULATOR_MIB if atari else 0.0,
         "parameters": copies(experiment) * vector / MIB,
-        "stores": store_bytes(experiment, (height, width)) / MIB,
+        "stores": buffer_bytes(experiment, (height, width)) / MIB,
         "trajectories": ((trajectories + 1) * frames + batch) / MIB,  # one is being played
         "standardised frames": seen * batch / MIB,
         "stacks": shape.learning * observations * seen * net.stack * pixels / MIB,

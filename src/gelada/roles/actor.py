@@ -22,8 +22,7 @@ from gelada.nets.network import Network
 from gelada.ops.flat import Layout
 from gelada.roles.parameters.pulling import Pulled, Source, pull_whole
 from gelada.roles.parameters.snapshots import ANY
-from gelada.roles.replay.buffer import ReplayBuffer
-from gelada.roles.replay.queue import TrajectoryQueue
+from gelada.roles.replay.api import ReplayWriter
 from gelada.roles.tracker import Tracker
 from gelada.runtime.system import ACTORS
 
@@ -84,7 +83,7 @@ class Actor:
         net: Network,
         algorithm: Algorithm,
         sources: Sequence[Source],
-        replay: TrajectoryQueue | ReplayBuffer,
+        replay: ReplayWriter,
         tracker: Tracker,
         pace: Pace,
         games: Games | None = None,

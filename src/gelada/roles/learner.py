@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 
@@ -24,9 +23,7 @@ from gelada.ops.flat import FlatParameters
 from gelada.roles.parameters.pulling import pull_common, pull_newest, pull_whole
 from gelada.roles.parameters.server import REPEATED, ParameterServer
 from gelada.roles.parameters.snapshots import Snapshots
-from gelada.roles.replay.buffer import ReplayBuffer
-from gelada.roles.replay.queue import TrajectoryQueue
-from gelada.roles.replay.sharded import ShardedReplay
+from gelada.roles.replay.api import ReplayReader
 from gelada.roles.tracker import Tracker
 
 
@@ -62,7 +59,7 @@ class Learner:
         flat: FlatParameters,
         algorithm: Algorithm,
         servers: Sequence[ParameterServer],
-        replay: TrajectoryQueue | ReplayBuffer | ShardedReplay,
+        replay: ReplayReader,
         tracker: Tracker,
         aux: Aux,
         version: Version,
@@ -204,7 +201,6 @@ class Learner:
 
     def _look_back(self, batch: Batch, prepared: Prepared, values: dict[str, float]) -> None:
         """Drop the gradient of an outlier, and tell the store how much there was to learn."""
-        store = cast("ReplayBuffer | ShardedReplay", self._replay)
         if self._algorithm.is_outlier(self._aux, values["value_loss"]):
             self._to_push.clear()
             self._count(outliers=1)
@@ -213,7 +209,7 @@ class Learner:
         else:  # they are among the traffic
             self._algorithm.after(self._aux, values, self._steps)
         if prepared.priorities is not None:
-            store.update(batch.keys, batch.generations, prepared.priorities)
+            self._replay.update(batch.keys, batch.generations, prepared.priorities)
 
     def _steps_behind(self, batch: Batch) -> int:
         """Return the environment steps of this learner's share since it began."""

@@ -21,8 +21,6 @@ class Cluster:
     """Workers, or remote actors, in one process."""
     cpus: float = 1.0
     """CPUs that a process with workers, actors or the learner asks for; others ask for none."""
-    gpus: float = 0.0
-    """GPUs that a process with a learner asks for."""
     silence: float = 4.0
     """Seconds without an answer after which a process counts as frozen and is begun anew (twice
     that before its first finished step)."""
@@ -40,7 +38,6 @@ def check_cluster(cluster: Cluster, wanted: bool) -> None:
     for flag, value, least in (
         ("--per-process", cluster.per_process, 1),
         ("--cpus", cluster.cpus, 0),
-        ("--gpus", cluster.gpus, 0),
         ("--silence", cluster.silence, 1),
     ):
         if not value >= least:

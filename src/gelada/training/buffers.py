@@ -1,22 +1,59 @@
-"""What an experiment's experience stores are: policies, limits and size."""
+"""The replay buffers of an experiment: their shapes, sampling, limits and memory."""
 
 from __future__ import annotations
 
 from gelada.algorithms.dqn import DQN
 from gelada.roles.replay.rate_limiter import MinimumSize, RateLimiter, SamplesPerInsert
 from gelada.roles.replay.ring import bytes_needed
-from gelada.roles.replay.sampling import Prioritized, Select, Uniform
+from gelada.roles.replay.sampling import Prioritized, Sampling, Uniform
+from gelada.roles.replay.shape import BufferShape
 from gelada.training.experiment import Experiment
 
 
-def select_of(experiment: Experiment) -> Select:
-    """Return which windows are drawn how often."""
-    memory = experiment.replay
-    return Prioritized(memory.alpha, memory.beta) if memory.prioritized else Uniform()
+def actors_of(experiment: Experiment) -> list[int]:
+    """Return how many actors add to each replay buffer, of which there is at least one."""
+    shape = experiment.shape
+    if shape.learners:
+        return [len(range(i, shape.actors, shape.replays)) for i in range(shape.replays)]
+    return [shape.actors] * max(shape.workers, 1)
+
+
+def batch_of(experiment: Experiment) -> tuple[int, int]:
+    """Return the windows of a learner's batch, and the steps of a window."""
+    shape, algorithm = experiment.shape, experiment.algorithm
+    if isinstance(algorithm, DQN):
+        return experiment.replay.windows, algorithm.window(shape.length)
+    return shape.windows, shape.length
+
+
+def shape_of(experiment: Experiment, actors: int, frame_shape: tuple[int, int]) -> BufferShape:
+    """Return the shape of a buffer to which so many actors add frames [H, W]."""
+    algorithm = experiment.algorithm
+    windows, length = batch_of(experiment)
+    return BufferShape(
+        experiment.replay.capacity,
+        streams=actors * experiment.shape.games,
+        windows=windows,
+        length=length,
+        stack=experiment.network.stack,
+        frame_shape=frame_shape,
+        first_only=isinstance(algorithm, DQN) and algorithm.returns == "n_step",
+    )
+
+
+def sampling_of(experiment: Experiment, steps: int) -> Sampling:
+    """Return how each buffer of a run samples that goes on after so many environment steps."""
+    memory, buffers = experiment.replay, len(actors_of(experiment))
+    if not memory.prioritized:
+        return Uniform()
+    whole = Prioritized(memory.alpha, memory.beta, memory.beta_end, memory.beta_steps)
+    # a buffer sees its own share of what is played from now on
+    left = max(memory.beta_steps - steps, 0) / buffers
+    return Prioritized(memory.alpha, whole.exponent(steps), memory.beta_end, left)
 
 
 def limiter_of(experiment: Experiment, actors: int) -> RateLimiter:
-    """Return what keeps actors and learners in step at a store with so many actors."""
+    """Return what keeps learners in step with the so many actors of a buffer."""
     memory, shape = experiment.replay, experiment.shape
     if not memory.samples_per_insert:
         return MinimumSize(memory.minimum)
@@ -27,31 +64,11 @@ def limiter_of(experiment: Experiment, actors: int) -> RateLimiter:
     )
 
 
-def batch_of(experiment: Experiment) -> tuple[int, int]:
-    """Return the windows of a learner's batch and their steps."""
-    shape, algorithm = experiment.shape, experiment.algorithm
-    if isinstance(algorithm, DQN):
-        return experiment.replay.windows, algorithm.window(shape.length)
-    return shape.windows, shape.length
-
-
-def actors_of(experiment: Experiment) -> list[int]:
-    """Return how many actors add to each store."""
-    shape = experiment.shape
-    if shape.learners:
-        return [len(range(i, shape.actors, shape.replays)) for i in range(shape.replays)]
-    return [shape.actors] * max(shape.workers, 1)
-
-
-def store_bytes(experiment: Experiment, frame_shape: tuple[int, int]) -> int:
-    """Return what all stores take at once, for frames uint8[H, W]; 0 without any."""
-    memory, shape = experiment.replay, experiment.shape
-    if not memory.capacity:
+def buffer_bytes(experiment: Experiment, frame_shape: tuple[int, int]) -> int:
+    """Return the bytes that all replay buffers take, for frames uint8[H, W]; 0 without any."""
+    if not experiment.replay.capacity:
         return 0
-    length, stack = batch_of(experiment)[1], experiment.network.stack
     return sum(
-        bytes_needed(
-            memory.capacity, actors * shape.games, length, stack, frame_shape, memory.prioritized
-        )
+        bytes_needed(shape_of(experiment, actors, frame_shape), experiment.replay.prioritized)
         for actors in actors_of(experiment)
     )

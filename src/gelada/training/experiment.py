@@ -99,7 +99,12 @@ class ReplaySettings:
     alpha: float = 0.6
     """prioritized: exponent of the priorities (0: all alike)."""
     beta: float = 0.4
-    """prioritized: exponent of the weights that undo the bias (1: all of it)."""
+    """prioritized: exponent of the importance weights at the start …"""
+    beta_end: float = 1.0
+    """… and after beta_steps (1: the weights undo the bias of the draw)."""
+    beta_steps: int = 1_000_000
+    """prioritized: environment steps over which the exponent moves in a straight line (0:
+    beta_end from the start)."""
     keep: bool = False
     """Save the stores at the end of the run, and go on with them after --resume."""
 

@@ -33,7 +33,7 @@ from gelada.runtime.system import (
     keep_freed_memory,
 )
 from gelada.runtime.threads import Threads
-from gelada.training.buffers import store_bytes
+from gelada.training.buffers import buffer_bytes
 from gelada.training.config import Config, read_config, write_config
 from gelada.training.experiment import Experiment
 from gelada.training.faults import NONE, Faults, FaultSchedule
@@ -114,7 +114,7 @@ def train(
             start = begin(experiment, games)
             about = {**describe_machine(), "precision": start.precision, "faults": str(faults)}
             config = Config(name, experiment, start.actions, about)
-        if needed := store_bytes(experiment, start.statistics.mean.shape):
+        if needed := buffer_bytes(experiment, start.statistics.mean.shape):
             log(f"the experience stores take {needed / 2**20:,.0f} MiB")
             if cluster is None:
                 check_memory(needed, available_memory())

@@ -28,11 +28,11 @@ from gelada.roles.parameters.admission import Admission, Async, Quorum
 from gelada.roles.parameters.server import ParameterServer
 from gelada.roles.parameters.snapshots import KEPT, Snapshots
 from gelada.roles.replay.buffer import ReplayBuffer
-from gelada.roles.replay.queue import Fifo, FifoWindows, Rounds, Select, TrajectoryQueue
+from gelada.roles.replay.queue import Fifo, FifoWindows, Rounds, Selector, TrajectoryQueue
 from gelada.roles.replay.sharded import ShardedReplay
 from gelada.roles.tracker import Tracker
 from gelada.runtime.graph import Plan
-from gelada.training.buffers import batch_of, limiter_of, select_of
+from gelada.training.buffers import limiter_of, sampling_of, shape_of
 from gelada.training.experiment import Experiment
 from gelada.training.faults import NONE, Faults, Link, Sleeper, Straggler
 from gelada.training.start import Start, make_network
@@ -203,7 +203,7 @@ class Circle:
         """Draw a worker's replay, from which each trajectory is learned once."""
         shape, deterministic = self.experiment.shape, self.experiment.deterministic
         ahead = shape.ahead + self.faults.delay
-        select: Select = Rounds(shape.actors, first=index * shape.actors)
+        select: Selector = Rounds(shape.actors, first=index * shape.actors)
         if not deterministic:
             select = FifoWindows(shape.windows)
         # enough trajectories for a batch, where what is left of one counts as one
@@ -223,20 +223,14 @@ class Circle:
     def _draw_store(self, name: str, process: str, actors: int, index: int = 0) -> ReplayBuffer:
         """Draw an experience store for so many actors."""
         experiment, net = self.experiment, self.flat.module
-        memory, shape = experiment.replay, experiment.shape
         assert isinstance(net, Network)
         height, width = net.mean.shape
         return self.plan.add(
             name,
             process,
             ReplayBuffer,
-            memory.capacity,
-            memory.windows,
-            batch_of(experiment)[1],
-            actors * shape.games,
-            net.stack,
-            (height, width),
-            select_of(experiment),
+            shape_of(experiment, actors, (height, width)),
+            sampling_of(experiment, self.start.steps),
             limiter_of(experiment, actors),
             self.patience,
             experiment.seed,

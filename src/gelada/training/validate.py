@@ -96,6 +96,8 @@ RANGES = {
     "samples_per_insert": Range(0.0),
     "alpha": Range(0.0),
     "beta": SHARE,
+    "beta_end": SHARE,
+    "beta_steps": Range(0),
     "target_every": Range(0),
     "outlier": Range(0.0),
     "epsilon_start": SHARE,

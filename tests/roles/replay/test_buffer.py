@@ -17,7 +17,8 @@ from gelada.core.types import Batch
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.rate_limiter import MinimumSize, SamplesPerInsert
 from gelada.roles.replay.ring import bytes_needed
-from gelada.roles.replay.sampling import SMALL, Prioritized, Select, Uniform
+from gelada.roles.replay.sampling import SMALL, Prioritized, Sampling, Uniform
+from gelada.roles.replay.shape import BufferShape
 from streams import BY_ERROR, LENGTH, SHAPE, STACK, Model, Player, make_store
 
 CAPACITY, STREAMS = 120, 4  # 2 actors x 2 games, 30 steps of each
@@ -26,12 +27,12 @@ CAPACITY, STREAMS = 120, 4  # 2 actors x 2 games, 30 steps of each
 class AgainstAModel(RuleBasedStateMachine):
     """Adds, losses, restarts, samples and updates in any order."""
 
-    select: Select = Uniform()
+    sampling: Sampling = Uniform()
 
     def __init__(self) -> None:
         super().__init__()
         limiter = MinimumSize(20)
-        self.store = make_store(CAPACITY, streams=STREAMS, select=self.select, limiter=limiter)
+        self.store = make_store(CAPACITY, streams=STREAMS, sampling=self.sampling, limiter=limiter)
         self.model = Model(CAPACITY, STREAMS)
         self.players = [Player(actor, games=2) for actor in range(2)]
         self.broken = {0: True, 1: True}
@@ -74,9 +75,12 @@ class AgainstAModel(RuleBasedStateMachine):
         assert batch.fresh == self.fresh
         self.fresh = 0
         weights = np.ones(len(begins))
-        if isinstance(self.select, Prioritized):
+        if isinstance(self.sampling, Prioritized):
             drawn = np.array([self.priorities[begin] for begin in begins])
-            weights = (drawn / drawn.min()) ** -self.select.beta
+            counts = batch.mask.any(dim=1).numpy()
+            beta = 0.4 + 0.6 * min(self.added / 300, 1.0)
+            weights = np.where(counts, drawn**-beta, 0.0)
+            weights /= weights.max() if counts.any() else 1.0
         np.testing.assert_allclose(batch.weights, weights, rtol=1e-6)
         self.sampled.append(batch)
 
@@ -99,7 +103,7 @@ class AgainstAModel(RuleBasedStateMachine):
     def counts_agree(self) -> None:
         assert self.store.depth == self.model.size
         windows = len(self.model.beginnings())
-        prioritized = isinstance(self.select, Prioritized)
+        prioritized = isinstance(self.sampling, Prioritized)
         mass = sum(self.priorities.values()) if prioritized else windows
         offer = self.store.offer()
         assert offer.mass == pytest.approx(mass, rel=1e-12)
@@ -107,7 +111,7 @@ class AgainstAModel(RuleBasedStateMachine):
 
 
 class PrioritizedAgainstAModel(AgainstAModel):
-    select = BY_ERROR
+    sampling = Prioritized(BY_ERROR.alpha, 0.4, 1.0, beta_steps=300)
 
 
 TestAgainstAModel: Any = AgainstAModel.TestCase
@@ -116,9 +120,9 @@ for machine in (TestAgainstAModel, TestPrioritizedAgainstAModel):
     machine.settings = settings(max_examples=60, stateful_step_count=40)
 
 
-def filled(select: Select, windows: int = 50) -> tuple[ReplayBuffer, Model]:
+def filled(sampling: Sampling, windows: int = 50) -> tuple[ReplayBuffer, Model]:
     """Return a store of streams filled differently, one of them with seams and overwritten."""
-    store = make_store(CAPACITY, windows, streams=STREAMS, select=select)
+    store = make_store(CAPACITY, windows, streams=STREAMS, sampling=sampling)
     model = Model(CAPACITY, STREAMS)
     players = [Player(0), Player(1, games=2), Player(2)]
     for actor, length, broken in [
@@ -178,7 +182,7 @@ def test_prioritized_draws_windows_by_their_priorities(alpha: float) -> None:
 
 
 def test_each_part_of_the_sum_has_one_draw() -> None:
-    store = make_store(60, windows=5, length=1, select=Prioritized(alpha=1.0))
+    store = make_store(60, windows=5, length=1, sampling=Prioritized(alpha=1.0))
     store.add(Player().play(20))
     errors = torch.ones(20, dtype=torch.float64)
     store.update(torch.arange(20), torch.zeros(20, dtype=torch.int64), errors)
@@ -187,7 +191,7 @@ def test_each_part_of_the_sum_has_one_draw() -> None:
 
 
 def test_new_windows_get_the_largest_priority_ever_seen() -> None:
-    store = make_store(60, length=1, select=Prioritized(alpha=1.0))
+    store = make_store(60, length=1, sampling=Prioritized(alpha=1.0))
     player = Player()
     store.add(player.play(4))
     assert store.offer().mass == 4.0
@@ -198,8 +202,54 @@ def test_new_windows_get_the_largest_priority_ever_seen() -> None:
     assert store.offer().mass == pytest.approx(3 * 1.0 + 0.5 + 2 * 9.0, rel=1e-5)
 
 
+def test_the_exponent_of_the_weights_moves_to_its_end() -> None:
+    store = make_store(
+        600, windows=20, length=1, sampling=Prioritized(1.0, 0.4, 1.0, beta_steps=200)
+    )
+    player = Player(ends=0.0)
+    for added in (100, 200, 300):
+        sent = player.play(100)
+        sent.mask[:] = True
+        store.add(sent)
+        if added == 100:
+            store.update(torch.arange(50), torch.zeros(50), torch.full((50,), 3.0))
+        weights = [store.sample().weights.min() for _ in range(3)]
+        want = {100: 3**-0.7, 200: 3**-1.0, 300: 3**-1.0}[added]
+        assert min(weights) == pytest.approx(want, rel=1e-4)
+
+
+@pytest.mark.parametrize("first_only", [True, False])
+def test_a_window_without_a_step_to_learn_from_does_not_shrink_the_weights(
+    first_only: bool,
+) -> None:
+    """Its error is 0, so its own weight would be by far the largest."""
+    shape = BufferShape(60, 1, 20, 2, STACK, SHAPE, first_only=first_only)
+    store = ReplayBuffer(shape, Prioritized(0.5, beta_end=0.4), MinimumSize(1), patience=0.0)
+    sent = Player(ends=0.0).play(20)
+    sent.mask[:] = True
+    sent.mask[0, 9:11] = False  # the window at 9 has no step to learn from, those around it one
+    store.add(sent)
+    store.update(torch.tensor([9]), torch.zeros(1), torch.tensor([0.01]))
+    none = {9, 10} if first_only else {9}
+    met = set()
+    for _ in range(100):
+        batch = store.sample()
+        for key, weight in zip(batch.keys.tolist(), batch.weights.tolist(), strict=True):
+            assert weight == pytest.approx(0.0 if key in none else 1.0)
+            met.add(key)
+    assert met == set(range(19))
+
+
+def test_weights_of_a_batch_without_a_step_to_learn_from_are_0() -> None:
+    store = make_store(60, length=1, sampling=BY_ERROR)
+    sent = Player().play(20)
+    sent.mask[:] = False
+    store.add(sent)
+    assert store.sample().weights.tolist() == [0.0] * 8
+
+
 def test_priorities_that_are_no_numbers_are_refused() -> None:
-    store = make_store(60, length=1, select=BY_ERROR)
+    store = make_store(60, length=1, sampling=BY_ERROR)
     store.add(Player().play(4))
     for bad in (float("nan"), float("inf"), -1.0):
         with pytest.raises(ValueError, match="must be finite and at least 0"):
@@ -208,7 +258,7 @@ def test_priorities_that_are_no_numbers_are_refused() -> None:
 
 
 def test_a_stale_key_changes_nothing() -> None:
-    store = make_store(30, length=1, select=Prioritized(alpha=1.0))
+    store = make_store(30, length=1, sampling=Prioritized(alpha=1.0))
     player = Player()
     store.add(player.play(30))
     keys, generations = torch.arange(30), torch.zeros(30, dtype=torch.int64)
@@ -374,32 +424,31 @@ def test_what_does_not_fit_is_refused_in_a_line() -> None:
             make_store(capacity, streams=streams, length=length)
         assert str(error.value) == line
         with pytest.raises(GeladaError):
-            bytes_needed(capacity, streams, length, STACK, SHAPE, prioritized=False)
-    with pytest.raises(GeladaError, match="waits for 101 steps, and the store keeps 100; lower"):
+            bytes_needed(BufferShape(capacity, streams, 8, length, STACK, SHAPE), prioritized=False)
+    with pytest.raises(GeladaError, match="--minimum 101: the replay buffer keeps 100 steps and"):
         make_store(100, limiter=MinimumSize(101))
     store = make_store(100, streams=2)
-    with pytest.raises(GeladaError, match="of 51 steps does not fit a store that keeps 50 steps"):
+    with pytest.raises(GeladaError, match="of 51 steps does not fit a replay buffer that keeps 50"):
         store.add(Player().play(51))
     with pytest.raises(GeladaError, match="game 2 of actor 0 is one more than the 2 games"):
         store.add(Player(games=3).play(5))
-    with pytest.raises(ValueError, match=r"a store takes \[B, 8, 2, 3\]"):
+    with pytest.raises(ValueError, match=r"a replay buffer takes frames \[B, 8, 2, 3\]"):
         store.add(Player().play(5)._replace(frames=np.zeros((1, 8, 2, 2), dtype=np.uint8)))
 
 
-@pytest.mark.parametrize("select", [Uniform(), Prioritized()])
+@pytest.mark.parametrize("sampling", [Uniform(), Prioritized()])
 @pytest.mark.parametrize(
     ("capacity", "streams"), [(200_000, 16), (200_000, 1), (50_000, 1800), (1_000_000, 8)]
 )
 def test_bytes_and_frames_of_a_step_at_capacity(
-    select: Select, capacity: int, streams: int
+    sampling: Sampling, capacity: int, streams: int
 ) -> None:
     """84 x 84 grey, stacks of 4; no memory is touched here."""
-    shape = capacity, streams, 4, 4, (84, 84)
-    needed = bytes_needed(*shape, isinstance(select, Prioritized))
+    shape = BufferShape(capacity, streams, 32, 4, 4, (84, 84))
+    needed = bytes_needed(shape, isinstance(sampling, Prioritized))
     kept = capacity // streams * streams
     assert needed / kept <= 8_200
     if capacity < 1_000_000:
-        capacity, streams, length, stack, frame = shape
-        store = ReplayBuffer(capacity, 32, length, streams, stack, frame, select, MinimumSize(1))
+        store = ReplayBuffer(shape, sampling, MinimumSize(1))
         assert store.nbytes == needed
         assert len(store._rings.frames) / kept <= 1.15

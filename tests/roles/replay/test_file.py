@@ -1,4 +1,4 @@
-"""A saved store goes on as if nothing had been; a save is whole or not at all."""
+"""A saved replay buffer goes on as if nothing had been; a save is whole or not at all."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from safetensors.numpy import load_file
 from gelada.core.errors import CannotWrite, GeladaError
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.rate_limiter import SamplesPerInsert
-from gelada.roles.replay.sampling import Prioritized, Select, Uniform
+from gelada.roles.replay.sampling import Prioritized, Sampling, Uniform
 from streams import BY_ERROR, STACK, Player, make_store
 
 
-def store_of(select: Select, seed: int = 1, windows: int = 8) -> ReplayBuffer:
+def store_of(sampling: Sampling, seed: int = 1, windows: int = 8) -> ReplayBuffer:
     limiter = SamplesPerInsert(0.5, minimum=20, tolerance=40, trajectory=40, batch=8)
-    return make_store(120, windows, streams=4, select=select, limiter=limiter, seed=seed)
+    return make_store(120, windows, streams=4, sampling=sampling, limiter=limiter, seed=seed)
 
 
 def players() -> list[Player]:
@@ -51,15 +51,15 @@ def files(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("rounds", [0, 3, 25])
-@pytest.mark.parametrize("select", [Uniform(), BY_ERROR])
+@pytest.mark.parametrize("sampling", [Uniform(), BY_ERROR])
 def test_after_loading_everything_goes_on_alike(
-    tmp_path: Path, select: Select, rounds: int
+    tmp_path: Path, sampling: Sampling, rounds: int
 ) -> None:
-    first, actors = store_of(select), players()
+    first, actors = store_of(sampling), players()
     go_on([first], actors, rounds)
     first.add(actors[0].play(3))  # fresh steps, and a write head in the middle of a ring
     assert first.save(tmp_path) == tmp_path / "store.safetensors"
-    second = store_of(select, seed=99)
+    second = store_of(sampling, seed=99)
     go_on([second], players(), 2)  # what it held is forgotten
     second.load(tmp_path)
     assert first.offer() == second.offer()
@@ -108,8 +108,8 @@ def test_a_full_disk_is_one_line_and_the_older_save_stays(tmp_path: Path) -> Non
         with disk_of(size), pytest.raises(CannotWrite) as error:
             store.save(tmp_path)
         assert str(error.value) == (
-            f"the store cannot be saved to {tmp_path}: File too large; it takes 0.0 GiB; what "
-            "was saved before is kept"
+            f"the replay buffer cannot be saved to {tmp_path}: File too large; it takes 0.0 GiB; "
+            "what was saved before is kept"
         )
         assert files(tmp_path) == ["store.safetensors"]
         assert (tmp_path / "store.safetensors").read_bytes() == before
@@ -163,7 +163,7 @@ def test_a_damaged_file_is_refused_and_changes_nothing(tmp_path: Path) -> None:
         path.write_bytes(good[:length])
         with pytest.raises(GeladaError, match=r"cannot be read|damaged"):
             other.load(tmp_path)
-    with pytest.raises(GeladaError, match=f"no saved store in {tmp_path}/elsewhere"):
+    with pytest.raises(GeladaError, match=f"no saved replay buffer in {tmp_path}/elsewhere"):
         other.load(tmp_path / "elsewhere")
     assert other.offer() == offer
     path.write_bytes(good)
@@ -173,9 +173,9 @@ def test_a_damaged_file_is_refused_and_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_store_of_other_settings_is_refused_by_both_numbers(tmp_path: Path) -> None:
     store_of(Uniform()).save(tmp_path)
-    with pytest.raises(GeladaError, match="has steps per game 30, this run 50; resume with"):
+    with pytest.raises(GeladaError, match="has steps per game 30, this run has 50; resume with"):
         make_store(200, streams=4).load(tmp_path)
-    with pytest.raises(GeladaError, match="has window 4, this run 5; resume with"):
+    with pytest.raises(GeladaError, match="has window 4, this run has 5; resume with"):
         make_store(120, streams=4, length=5).load(tmp_path)
-    with pytest.raises(GeladaError, match=r"has selection Uniform\(\), this run Prioritized\("):
-        make_store(120, streams=4, select=Prioritized()).load(tmp_path)
+    with pytest.raises(GeladaError, match=r"has alpha None, this run has 0\.6"):
+        make_store(120, streams=4, sampling=Prioritized()).load(tmp_path)

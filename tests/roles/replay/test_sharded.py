@@ -13,17 +13,17 @@ import torch
 from gelada.core.errors import Closed, Deadline
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.rate_limiter import SamplesPerInsert
-from gelada.roles.replay.sampling import Prioritized, Select, Uniform
-from gelada.roles.replay.sharded import STORE_BITS, ShardedReplay
+from gelada.roles.replay.sampling import Prioritized, Sampling, Uniform
+from gelada.roles.replay.sharded import SHARD_BITS, ShardedReplay
 from gelada.runtime.threads import Threads
 from streams import LENGTH, Player, make_store
 
 
-def several(select: Select, steps: Sequence[int]) -> list[ReplayBuffer]:
+def several(sampling: Sampling, steps: Sequence[int]) -> list[ReplayBuffer]:
     """Return stores with so many steps each."""
     stores = []
     for index, length in enumerate(steps):
-        store = make_store(100, windows=1, length=1, select=select, index=index)
+        store = make_store(100, windows=1, length=1, sampling=sampling, index=index)
         if length:
             store.add(Player(index).play(length))
         stores.append(store)
@@ -31,7 +31,7 @@ def several(select: Select, steps: Sequence[int]) -> list[ReplayBuffer]:
 
 
 def numbers(keys: torch.Tensor) -> list[int]:
-    found: list[int] = (keys >> STORE_BITS).tolist()
+    found: list[int] = (keys >> SHARD_BITS).tolist()
     return found
 
 
@@ -45,7 +45,7 @@ def test_a_store_is_drawn_with_its_share_of_the_windows() -> None:
 def test_a_store_is_drawn_with_its_share_of_the_priorities() -> None:
     stores = several(Prioritized(alpha=1.0), [60, 20])
     client = ShardedReplay(stores, seed=1, client=0, patience=0)
-    keys = torch.arange(20) + (1 << STORE_BITS)
+    keys = torch.arange(20) + (1 << SHARD_BITS)
     client.update(keys, torch.zeros(20, dtype=torch.int64), torch.full((20,), 12.0))
     assert [s.offer().mass for s in stores] == pytest.approx([60.0, 240.0], rel=1e-6)
     counts = Counter(numbers(client.sample().keys)[0] for _ in range(4000))
@@ -64,18 +64,7 @@ def test_priorities_go_back_to_the_store_they_came_from() -> None:
     for number, store in enumerate(stores):
         changed = sum(n == number for n in seen.values())
         assert store.offer().mass == pytest.approx(10 + number * changed, rel=1e-4)
-    assert len({key & (2**STORE_BITS - 1) for key in seen}) < len(seen)  # the same places
-
-
-def test_adding_and_room_are_for_the_own_store() -> None:
-    limiter = [SamplesPerInsert(1.0, 1, 10, 10, 1) for _ in range(2)]
-    stores = [make_store(100, windows=1, length=1, limiter=one) for one in limiter]
-    clients = [ShardedReplay(stores, seed=1, client=c, own=c, patience=0) for c in range(2)]
-    clients[1].add(Player().play(30))
-    assert [store.depth for store in stores] == [0, 30]
-    clients[0].wait_for_room()
-    with pytest.raises(Deadline):
-        clients[1].wait_for_room()
+    assert len({key & (2**SHARD_BITS - 1) for key in seen}) < len(seen)  # the same places
 
 
 def test_what_ends_beside_a_view_leaves_the_stores_open() -> None:
@@ -109,7 +98,7 @@ def test_a_store_whose_actors_are_gone_holds_nobody_up() -> None:
     assert abs(limiter[1].surplus) <= 40
     while stores[1].offer().ready:
         stores[1].sample()
-    with pytest.raises(Deadline, match="no batch for 0 s from any of 2 stores"):
+    with pytest.raises(Deadline, match="no batch for 0 s from any of 2 replay buffers"):
         client.sample()
 
 
@@ -122,23 +111,23 @@ def test_clients_draw_apart_and_the_same_again() -> None:
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-@pytest.mark.parametrize("select", [Uniform(), Prioritized()])
-def test_two_actors_and_two_learners_at_two_stores_keep_the_ratio(select: Select) -> None:
+@pytest.mark.parametrize("sampling", [Uniform(), Prioritized()])
+def test_two_actors_and_two_learners_at_two_stores_keep_the_ratio(sampling: Sampling) -> None:
     """Threads that wait for one another: nobody is left waiting, and each step counts once."""
     ratio, trajectory, batch, rounds = 4.0, 40, 16, 150
     limiters = [SamplesPerInsert(ratio, 100, 160, trajectory, batch) for _ in range(2)]
     stores = [
-        make_store(500, batch, select=select, limiter=one, patience=60, index=i)
+        make_store(500, batch, sampling=sampling, limiter=one, patience=60, index=i)
         for i, one in enumerate(limiters)
     ]
     fresh: list[int] = []
     errors: list[BaseException] = []
 
     def act(number: int) -> None:
-        client, player = ShardedReplay(stores, 1, number, own=number), Player(number)
+        own, player = stores[number], Player(number)
         for _ in range(rounds):
-            client.wait_for_room()
-            client.add(player.play(trajectory))
+            own.wait_for_room()
+            own.add(player.play(trajectory))
 
     def learn(number: int) -> None:
         client = ShardedReplay(stores, 1, 10 + number, patience=60)

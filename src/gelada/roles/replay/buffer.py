@@ -1,8 +1,7 @@
-"""ReplayBuffer: keeps experience and hands out windows of it, again and again.
+"""ReplayBuffer: keeps the newest steps and hands out windows of them, again and again.
 
-A replay with a memory (Gorila's experience store): what actors add goes into one stream for each
-game; learners sample windows cut anywhere in them. It has the interface of a `TrajectoryQueue`, and
-`update` for priorities.
+This is the replay memory of DQN and Gorila. What actors add goes into one stream for each game.
+Learners sample windows that begin anywhere in the streams, uniformly or by priority.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import torch
 
 from gelada.core.errors import Closed, Deadline, GeladaError
 from gelada.core.seeding import sequence
-from gelada.core.types import Batch, Floats, Ints, State, Trajectory
+from gelada.core.types import Batch, Bools, Floats, Ints, State, Trajectory
 from gelada.roles.replay.file import (
     Contents,
     read_about,
@@ -27,92 +26,82 @@ from gelada.roles.replay.file import (
 )
 from gelada.roles.replay.rate_limiter import RateLimiter
 from gelada.roles.replay.ring import Rings
-from gelada.roles.replay.sampling import Priorities, Prioritized, Select
-from gelada.roles.replay.windows import as_batch
+from gelada.roles.replay.sampling import Priorities, Prioritized, Sampling, importance_weights
+from gelada.roles.replay.shape import BufferShape
+from gelada.roles.replay.sum_tree import Doubles
+from gelada.roles.replay.windows import batch_of_windows, mask_after_end
 
 
 class Offer(NamedTuple):
-    """What a store has for whoever chooses between several."""
+    """What a buffer holds, for a learner that chooses between several."""
 
-    depth: int  # steps that it keeps
-    mass: float  # sum of its priorities, or the number of its windows
-    ready: bool  # a batch could be taken now
+    depth: int  # steps that are kept
+    mass: float  # sum of the priorities, or the number of windows without priorities
+    ready: bool  # a batch could be sampled now
 
 
 class ReplayBuffer:
-    """The newest steps of every game. Actors add, learners sample; passive.
+    """The newest steps of every game (a `gelada.roles.replay.api.Replay`).
 
-    A window never crosses the end of an actor's unbroken play. It may show two games: the steps
-    after the first end in it (terminated, truncated or a game over) have ``mask`` False.
+    A window never crosses a gap in the play of an actor. It may show the end of one episode and
+    the start of the next: the steps after the first end (terminated, truncated or a game over)
+    have ``mask`` False. When the buffer is full, a game's oldest steps are overwritten.
 
     Args:
-        capacity: steps kept of all games together; each game keeps the same share. Oldest out.
-        windows: windows of a batch (N).
-        length: steps of a window (T).
-        streams: games of all actors that add here.
-        stack: frames of an observation (K).
-        frame_shape: H, W.
-        select: which windows are drawn how often.
+        shape: what is kept, and what a batch holds.
+        sampling: uniform, or by priority.
         limiter: when actors may add and learners may sample.
-        patience: seconds that `sample` and `room` wait before they give up (0: never wait).
+        patience: seconds that `sample` and `wait_for_room` wait before they raise `Deadline`
+            (0: they never wait).
         seed: of the run.
-        index: which store this is.
+        index: number of this buffer among all of the run.
 
     Raises:
-        GeladaError: if the capacity is too small for the games, for a window or for the limiter.
+        GeladaError: if the capacity is too small for the games, a window or the limiter.
     """
 
     def __init__(
         self,
-        capacity: int,
-        windows: int,
-        length: int,
-        streams: int,
-        stack: int,
-        frame_shape: tuple[int, int],
-        select: Select,
+        shape: BufferShape,
+        sampling: Sampling,
         limiter: RateLimiter,
         patience: float = 600.0,
         seed: int = 1,
         index: int = 0,
     ) -> None:
-        if limiter.minimum > capacity:
+        if limiter.minimum > shape.capacity:
             raise GeladaError(
-                f"the first batch waits for {limiter.minimum:,} steps, and the store keeps "
-                f"{capacity:,}; lower that or raise --capacity"
+                f"--minimum {limiter.minimum:,}: the replay buffer keeps {shape.capacity:,} steps "
+                "and would never be full enough; lower it or raise --capacity"
             )
-        self._rings = Rings(capacity, streams, length, stack, frame_shape)
-        self._select = select
+        self._shape, self._limiter, self._patience = shape, limiter, patience
+        self._rings = Rings(shape)
+        self._sampling = sampling
         self._priorities = (
-            Priorities(self._rings.places, windows, select)
-            if isinstance(select, Prioritized)
+            Priorities(self._rings.places, shape.windows, sampling)
+            if isinstance(sampling, Prioritized)
             else None
         )
-        self._windows, self._limiter, self._patience = windows, limiter, patience
         self._random = np.random.default_rng(sequence(seed, "store", index))
         self._fresh = 0  # steps added since the sample before
+        self._loaded = 0  # steps added before this run, and loaded
         self._changed = threading.Condition()
         self._closed = False
 
     @property
     def depth(self) -> int:
-        """Steps that are kept now."""
+        """Steps kept now."""
         with self._changed:
             return self._rings.size
 
     @property
     def nbytes(self) -> int:
-        """Bytes of everything that is kept for steps."""
+        """Bytes of memory taken for steps, frames and priorities."""
         tree = 0 if self._priorities is None else self._priorities.tree.nbytes
         return self._rings.nbytes + tree
 
     def wait_for_room(self) -> None:
-        """Wait until another trajectory is wanted.
-
-        Raises:
-            Deadline: if none was within the patience.
-            Closed: if the run stops.
-        """
+        """Wait until the limiter lets actors add."""
         with self._changed:
             if not self._changed.wait_for(self._wanted, self._patience):
                 raise Deadline(
@@ -124,10 +113,12 @@ class ReplayBuffer:
                 raise Closed
 
     def add(self, trajectory: Trajectory) -> None:
-        """Keep a trajectory. Never waits for others.
+        """Keep a copy of a trajectory's steps.
 
         Raises:
-            GeladaError: if it is longer than what is kept of a game, or of one game too many.
+            GeladaError: if the trajectory is longer than what a game keeps, or if it is of more
+                games than the buffer was made for.
+            Closed: if the run stops.
         """
         with self._changed:
             if self._closed:
@@ -140,12 +131,12 @@ class ReplayBuffer:
             self._changed.notify_all()
 
     def sample(self, patience: float | None = None) -> Batch:
-        """Return windows, waiting until there are enough steps and the limiter allows it.
+        """Return a batch of windows; wait until the limiter allows it.
 
-        Keys tell where windows begin, generations how often that place was overwritten.
+        A key tells where a window begins.
 
         Args:
-            patience: seconds to wait at most, instead of the store's own.
+            patience: seconds to wait at most, instead of the buffer's own.
 
         Raises:
             Deadline: if there was no batch within the patience.
@@ -161,22 +152,23 @@ class ReplayBuffer:
                 )
             if self._closed:
                 raise Closed
-            keys, weights = self._draw()
+            keys, priorities = self._draw()
             windows = self._rings.gather(keys)
             fresh, self._fresh = self._fresh, 0
-            self._limiter.sampled += self._windows
-            self._changed.notify_all()  # actors may be wanted now
-        return as_batch(windows, keys, weights, fresh)
+            added = self._limiter.added - self._loaded
+            self._limiter.sampled += len(keys)
+            self._changed.notify_all()  # actors may add now
+        mask_after_end(windows)
+        weights = self._weights(priorities, windows.mask, added)
+        return batch_of_windows(windows, keys, weights, fresh)
 
     def update(
         self, keys: torch.Tensor, generations: torch.Tensor, priorities: torch.Tensor
     ) -> None:
-        """Set the priorities [M] of windows that were sampled; of those overwritten since, none.
-
-        Without priorities it does nothing.
+        """Set the priorities [M] of sampled windows, except of those overwritten since.
 
         Raises:
-            ValueError: if one is below 0 or no finite number.
+            ValueError: if a priority is negative or not finite.
         """
         if self._priorities is None:
             return
@@ -189,14 +181,14 @@ class ReplayBuffer:
             self._priorities.update(places, errors)
 
     def offer(self) -> Offer:
-        """Return what there is to sample now; never waits."""
+        """Return what there is to sample now. Never waits."""
         with self._changed:
             windows = self._rings.windows
             mass = windows if self._priorities is None else self._priorities.tree.total
             return Offer(self.depth, float(mass), self._ready())
 
     def close(self) -> None:
-        """Wake everybody who waits; from now on all calls raise `Closed`."""
+        """Wake everybody who waits; from now on `add` and `sample` raise `Closed`."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -204,7 +196,7 @@ class ReplayBuffer:
     def save(self, folder: Path) -> Path:
         """Write everything to ``store.safetensors`` in ``folder``; return the path.
 
-        Actors and learners wait meanwhile. What was saved before stays until all is written.
+        Actors and learners wait meanwhile. An earlier save stays until the new one is complete.
 
         Raises:
             CannotWrite: if the disk is full or the folder cannot be written.
@@ -224,19 +216,19 @@ class ReplayBuffer:
         return path
 
     def load(self, folder: Path) -> None:
-        """Take over what `save` wrote; then the store is as it was, and goes on alike.
+        """Restore what `save` wrote, the state of the random numbers included.
 
         Raises:
-            GeladaError: if it is not there, damaged or of other settings; nothing has changed.
+            GeladaError: if the file is missing, damaged or of other settings; nothing changes.
         """
         path = folder / "store.safetensors"
         about = read_about(path)
         for name, mine in self._layout().items():
-            saved = about["layout"].get(name)
+            saved = about["layout"].get(name, mine)  # version 0.1 saved no alpha
             if saved != mine:
                 raise GeladaError(
-                    f"the store in {folder} has {name} {saved}, this run {mine}; resume with the "
-                    "settings of the run that saved it"
+                    f"the replay buffer saved in {folder} has {name} {saved}, this run has {mine}; "
+                    "resume with the settings of the run that saved it"
                 )
         with self._changed:
             self._rings.restore(streams_from(about["streams"]))
@@ -244,7 +236,7 @@ class ReplayBuffer:
                 self._priorities.tree.weights[:] = 0.0
             read_arrays(path, self._contents())
             self._limiter.added, self._limiter.sampled = about["added"], about["sampled"]
-            self._fresh = about["fresh"]
+            self._fresh, self._loaded = about["fresh"], about["added"]
             self._random.bit_generator.state = about["random"]
             if self._priorities is not None:
                 self._priorities.largest = about["largest"]
@@ -252,35 +244,41 @@ class ReplayBuffer:
             self._changed.notify_all()
 
     def _ready(self) -> bool:
+        """Say whether a batch can be sampled."""
         return self._limiter.may_sample() and self._rings.windows > 0
 
     def _wanted(self) -> bool:
-        """Say whether actors may add; always while there is nothing to sample, whatever is due."""
+        """Say whether actors may add; always while there is nothing to sample."""
         return self._closed or self._limiter.may_add() or self._rings.windows == 0
 
-    def _draw(self) -> tuple[Ints, Floats]:
-        """Return keys int64[N] and importance weights float32[N]."""
+    def _draw(self) -> tuple[Ints, Doubles | None]:
+        """Return keys int64[N], and float64[N] their priorities to the power of alpha, if any."""
         if self._priorities is not None:
             return self._priorities.draw(self._random)
-        return (
-            self._rings.draw(self._windows, self._random),
-            np.ones(self._windows, dtype=np.float32),
-        )
+        return self._rings.draw(self._shape.windows, self._random), None
+
+    def _weights(self, priorities: Doubles | None, mask: Bools, added: int) -> Floats:
+        """Return importance weights float32[N] of windows with a mask bool[N, T]."""
+        if priorities is None or not isinstance(self._sampling, Prioritized):
+            return np.ones(len(mask), dtype=np.float32)
+        used = mask[:, :1] if self._shape.first_only else mask
+        counts = np.asarray(used.any(axis=1))
+        return importance_weights(priorities, counts, self._sampling.exponent(added))
 
     def _layout(self) -> State:
-        """Return what a saved store must have in common with this one."""
-        rings = self._rings
+        """Return what a saved buffer must have in common with this one."""
+        shape, sampling = self._shape, self._sampling
         return {
-            "steps per game": rings.kept,
-            "games": rings.games,
-            "window": rings.length,
-            "stack": rings.stack,
-            "frame": list(rings.frame_shape),
-            "selection": str(self._select),
+            "steps per game": self._rings.kept,
+            "games": shape.streams,
+            "window": shape.length,
+            "stack": shape.stack,
+            "frame": list(shape.frame_shape),
+            "alpha": sampling.alpha if isinstance(sampling, Prioritized) else None,
         }
 
     def _contents(self) -> Contents:
-        """Return what is kept, as views by name: only places that were ever written."""
+        """Return views by name of all places that were ever written."""
         rings = self._rings
         contents: Contents = {}
         for stream in rings.streams.values():

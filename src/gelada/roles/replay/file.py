@@ -1,9 +1,8 @@
-"""A saved store: one safetensors file, written and read piece by piece.
+"""A saved replay buffer: one safetensors file, written and read piece by piece.
 
-A store may take most of the memory, so nothing is put together in memory first, as the library's
-own functions do. The file is written under a temporary name, flushed to disk and renamed: either
-the older save is there or the newer one. Its metadata holds what is no array, and a checksum of
-all the rest.
+A buffer may take most of the memory, so the file is not assembled in memory first, as the library's
+own functions do. It is written under a temporary name, flushed to disk and renamed, so the earlier
+save stays until the new one is complete. Its metadata holds the settings and a checksum.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ DTYPES = {"b1": "BOOL", "u1": "U8", "i8": "I64", "f4": "F32", "f8": "F64"}
 
 
 def write_arrays(path: Path, arrays: Contents, about: State) -> None:
-    """Write arrays and what is to be known about them.
+    """Write arrays, and JSON values about them.
 
     Raises:
         CannotWrite: if the disk is full or the folder cannot be written; the older file stays.
@@ -70,13 +69,13 @@ def write_arrays(path: Path, arrays: Contents, about: State) -> None:
         temporary.unlink(missing_ok=True)
         size = sum(array.nbytes for array in arrays.values())
         raise CannotWrite(
-            f"the store cannot be saved to {path.parent}: {error.strerror or error}; it takes "
-            f"{size / 2**30:,.1f} GiB; what was saved before is kept"
+            f"the replay buffer cannot be saved to {path.parent}: {error.strerror or error}; it "
+            f"takes {size / 2**30:,.1f} GiB; what was saved before is kept"
         ) from None
 
 
 def read_about(path: Path) -> State:
-    """Return what was saved with the arrays, after checking that all of them are there.
+    """Return the JSON values of a saved file, after comparing its checksum.
 
     Raises:
         GeladaError: if the file is missing or damaged.
@@ -91,11 +90,13 @@ def read_about(path: Path) -> State:
                 total.update(chunk)
         about: State = json.loads(metadata["about"])
     except FileNotFoundError:
-        raise GeladaError(f"no saved store in {path.parent}") from None
+        raise GeladaError(f"no saved replay buffer in {path.parent}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise GeladaError(f"the saved store {path} cannot be read: {error}") from None
+        raise GeladaError(f"the saved replay buffer {path} cannot be read: {error}") from None
     if total.hexdigest() != wanted:
-        raise GeladaError(f"the saved store {path} is truncated or damaged (checksum differs)")
+        raise GeladaError(
+            f"the saved replay buffer {path} is truncated or damaged (checksum differs)"
+        )
     return about
 
 
@@ -103,16 +104,18 @@ def read_arrays(path: Path, into: Contents) -> None:
     """Fill arrays with those of the same names, in place.
 
     Raises:
-        GeladaError: if there are others in the file.
+        GeladaError: if one is missing or has another shape.
     """
     with path.open("rb") as file:
         header = _read_header(file)
         begin = file.tell()
         for name, array in into.items():
-            entry = header.get(name, {"shape": None})
+            older = name.replace("/mask", "/counted")  # its name in version 0.1
+            entry = header.get(name) or header.get(older, {"shape": None})
             if entry["shape"] != list(array.shape):
                 raise GeladaError(
-                    f"the saved store {path} has {name} {entry['shape']}, want {array.shape}"
+                    f"the saved replay buffer {path} has {name} {entry['shape']}, "
+                    f"want {list(array.shape)}"
                 )
             file.seek(begin + entry["data_offsets"][0])
             file.readinto(array.reshape(-1).view(np.uint8).data)

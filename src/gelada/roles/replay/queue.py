@@ -1,7 +1,6 @@
-"""TrajectoryQueue: keeps trajectories and hands out batches. A queue is a replay that forgets.
+"""TrajectoryQueue: keeps trajectories until a batch of them is complete, and hands each out once.
 
-Small policies make the difference: which trajectories are selected, and how many are kept. The
-first-in-first-out policies hand each trajectory out once.
+A selector decides which trajectories make the next batch.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from gelada.core.errors import Closed, Deadline
 from gelada.core.types import Batch, Trajectory
 
 
-class Select(Protocol):
+class Selector(Protocol):
     """Which of the stored trajectories make the next batch."""
 
     def take(self, stored: deque[Trajectory]) -> list[Trajectory] | None:
-        """Remove and return the next batch's trajectories, or None if they are not all there."""
+        """Remove and return the trajectories of the next batch, or None while some are missing."""
 
 
 class Fifo:
-    """The ``count`` oldest, in order of arrival."""
+    """The ``count`` oldest trajectories, in order of arrival."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -39,9 +38,9 @@ class Fifo:
 
 
 class FifoWindows:
-    """The ``count`` oldest windows, whatever trajectories they came in.
+    """The ``count`` oldest windows, in order of arrival.
 
-    So a batch may be smaller or larger than a trajectory; windows stay whole.
+    A window is one game of a trajectory, so a batch may be smaller or larger than a trajectory.
     """
 
     def __init__(self, count: int) -> None:
@@ -64,9 +63,9 @@ class FifoWindows:
 
 
 class Rounds:
-    """One trajectory of every actor, of the same round, in the actors' order (deterministic).
+    """One trajectory of every actor, of the same round, in the order of the actors.
 
-    The actors are ``first``, ``first + 1`` … ``first + actors - 1``.
+    Used in deterministic runs. The actors are ``first``, ``first + 1`` … ``first + actors - 1``.
     """
 
     def __init__(self, actors: int, first: int = 0) -> None:
@@ -74,7 +73,7 @@ class Rounds:
         self._round = 0
 
     def take(self, stored: deque[Trajectory]) -> list[Trajectory] | None:
-        """Remove and return the round's trajectories, or None until all have come."""
+        """Remove and return the trajectories of a round, or None until all have arrived."""
         due = sorted((t for t in stored if t.round == self._round), key=lambda t: t.actor)
         if [t.actor for t in due] != list(self.actors):
             return None
@@ -85,19 +84,21 @@ class Rounds:
 
 
 class TrajectoryQueue:
-    """A store of trajectories. Actors add, learners sample; passive.
+    """A queue of trajectories (a `gelada.roles.replay.api.Replay`).
 
     Args:
-        select: which trajectories make a batch.
-        capacity: trajectories kept at most; the oldest goes out and is mask in ``dropped``.
-        patience: seconds that `sample` and `room` wait before they give up (0: never wait).
-        full: trajectories at which `room` makes actors wait (default: the capacity).
+        selector: which trajectories make a batch.
+        capacity: trajectories kept at most; beyond, the oldest is dropped and counted in
+            ``dropped``.
+        patience: seconds that `sample` and `wait_for_room` wait before they raise `Deadline`
+            (0: they never wait).
+        full: trajectories at which `wait_for_room` makes actors wait (default: the capacity).
     """
 
     def __init__(
-        self, select: Select, capacity: int, patience: float = 600.0, full: int | None = None
+        self, selector: Selector, capacity: int, patience: float = 600.0, full: int | None = None
     ) -> None:
-        self._select = select
+        self._selector = selector
         self._capacity = capacity
         self._full = capacity if full is None else full
         self._patience = patience
@@ -109,16 +110,11 @@ class TrajectoryQueue:
 
     @property
     def depth(self) -> int:
-        """Trajectories that wait now."""
+        """Trajectories kept now."""
         return len(self._stored)
 
     def wait_for_room(self) -> None:
-        """Wait until another trajectory is wanted, so that none gets old here.
-
-        Raises:
-            Deadline: if none was within the patience.
-            Closed: if the run stops.
-        """
+        """Wait until fewer than ``full`` trajectories are kept, so that none gets old here."""
         with self._changed:
             if not self._changed.wait_for(
                 lambda: self._closed or len(self._stored) < self._full, self._patience
@@ -128,7 +124,7 @@ class TrajectoryQueue:
                 raise Closed
 
     def add(self, trajectory: Trajectory) -> None:
-        """Keep a trajectory. Never waits."""
+        """Keep a trajectory; drop the oldest if there are too many."""
         with self._changed:
             if self._closed:
                 raise Closed
@@ -139,10 +135,12 @@ class TrajectoryQueue:
             self._changed.notify_all()
 
     def sample(self) -> Batch:
-        """Return the next batch, waiting for it if need be.
+        """Return the next batch; wait until its trajectories have arrived.
+
+        All its steps are fresh, the weights are 1, and keys count the windows handed out.
 
         Raises:
-            Deadline: if none came within the patience.
+            Deadline: if there was no batch within the patience.
             Closed: if the run stops.
         """
         with self._changed:
@@ -151,7 +149,7 @@ class TrajectoryQueue:
             def ready() -> bool:
                 nonlocal chosen
                 if not self._closed:
-                    chosen = self._select.take(self._stored)
+                    chosen = self._selector.take(self._stored)
                 return self._closed or chosen is not None
 
             if not self._changed.wait_for(ready, self._patience):
@@ -161,20 +159,27 @@ class TrajectoryQueue:
             first = self._handed_out
             self._handed_out += sum(len(t.actions) for t in chosen)
             self._changed.notify_all()  # there may be room now
-        return self._assemble(chosen, first)
+        return as_batch(chosen, first)
+
+    def update(
+        self, keys: torch.Tensor, generations: torch.Tensor, priorities: torch.Tensor
+    ) -> None:
+        """Do nothing: a queue has no priorities."""
 
     def close(self) -> None:
-        """Wake everybody who waits; from now on all calls raise `Closed`."""
+        """Wake everybody who waits; from now on `add` and `sample` raise `Closed`."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
-    def _assemble(self, chosen: Sequence[Trajectory], first: int) -> Batch:
-        return as_batch(chosen, first)
-
 
 def as_batch(trajectories: Sequence[Trajectory], first_key: int = 0) -> Batch:
-    """Join whole trajectories into a batch; each environment's stream is one window, all fresh."""
+    """Join trajectories into a batch: each game of a trajectory is one window.
+
+    Args:
+        trajectories: of the same number of steps.
+        first_key: key of the first window; the others count on.
+    """
 
     def join(field: str) -> torch.Tensor:
         parts = [getattr(t, field) for t in trajectories]
@@ -202,7 +207,7 @@ def as_batch(trajectories: Sequence[Trajectory], first_key: int = 0) -> Batch:
 
 
 def _games(trajectory: Trajectory, part: slice) -> Trajectory:
-    """Return some games of a trajectory (views, no copies)."""
+    """Return some games of a trajectory, as views."""
     return trajectory._replace(
         frames=trajectory.frames[part],
         ages=trajectory.ages[part],
@@ -217,7 +222,7 @@ def _games(trajectory: Trajectory, part: slice) -> Trajectory:
 
 
 def _remove(stored: deque[Trajectory], trajectory: Trajectory) -> None:
-    """Remove by identity (tuples of arrays cannot be compared)."""
+    """Remove a trajectory by identity, as tuples of arrays cannot be compared."""
     for i, kept in enumerate(stored):
         if kept is trajectory:
             del stored[i]

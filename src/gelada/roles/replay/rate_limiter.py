@@ -1,6 +1,6 @@
-"""When a store lets actors add and learners sample: keeps the two in step.
+"""When a replay buffer lets actors add and learners sample, so that neither runs ahead.
 
-Counts are steps added and windows sampled, over a store's whole life. One window is one sample,
+Counts are steps added and windows sampled since the buffer was made. One window is one sample,
 however many steps it has: with n-step returns it makes one target, and one priority always.
 """
 
@@ -12,14 +12,14 @@ from gelada.core.errors import GeladaError
 
 
 class RateLimiter(Protocol):
-    """Counts steps added and windows sampled, and says who may go on."""
+    """Counts steps added and windows sampled, and decides who may go on."""
 
     minimum: int  # steps added before the first sample
     added: int  # steps so far
     sampled: int  # windows so far
 
     def may_add(self) -> bool:
-        """Say whether another trajectory is wanted."""
+        """Say whether an actor may add another trajectory."""
 
     def may_sample(self) -> bool:
         """Say whether another batch may be taken."""

@@ -1,7 +1,7 @@
-"""The memory of a store: one ring of steps and frames for each game, each frame stored once.
+"""The memory of a replay buffer: a ring of steps for each game, each frame stored once.
 
 A *stream* is what one game of one actor sends. Its steps are numbered from 0 by *position*, for
-as long as the store lives. Observation ``p`` (before step ``p``) is the stack of the frames at
+as long as the buffer lives. Observation ``p`` (before step ``p``) is the stack of the frames at
 positions ``p`` to ``p + K - 1``. A stream keeps its newest steps in ``slots`` places; position
 ``p`` lies in place ``p % slots``, and ``p // slots`` says how often that place was overwritten.
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from gelada.core.errors import GeladaError
 from gelada.core.types import Bytes, Ints, Trajectory
+from gelada.roles.replay.shape import BufferShape
 from gelada.roles.replay.steps import STEP_BYTES, Steps, no_steps
 from gelada.roles.replay.sum_tree import tree_bytes
 from gelada.roles.replay.windows import Windows
@@ -36,7 +37,7 @@ class Stream:
 
 
 class Appended(NamedTuple):
-    """What a trajectory changed."""
+    """Which windows a trajectory added and which it overwrote."""
 
     closed: Ints  # int64[M]: keys of steps that are gone
     opened: Ints  # int64[M]: keys at which a window can begin now
@@ -56,30 +57,24 @@ class Rings:
     A *key* is a stream's index times ``slots``, plus a place in its ring.
 
     Args:
-        capacity: steps of all streams together; each keeps the same share, rounded down.
-        streams: games of all actors.
-        length: steps of a window (T).
-        stack: frames of an observation (K).
-        frame_shape: H, W.
+        shape: steps, games and frames that are kept.
 
     Raises:
         GeladaError: if a stream's share is too small.
     """
 
-    def __init__(
-        self, capacity: int, streams: int, length: int, stack: int, frame_shape: tuple[int, int]
-    ) -> None:
-        self.kept = kept_steps(capacity, streams, length, stack)
-        self.slots = self.kept + stack
-        self.places = streams * self.slots
-        self.length, self.stack, self.frame_shape = length, stack, frame_shape
-        height, width = frame_shape
+    def __init__(self, shape: BufferShape) -> None:
+        self.kept = shape.kept_steps()
+        self.slots = self.kept + shape.stack
+        self.places = shape.streams * self.slots
+        self.length, self.stack, self.frame_shape = shape.length, shape.stack, shape.frame_shape
+        height, width = shape.frame_shape
         self.frames: Bytes = np.zeros((self.places, height * width), dtype=np.uint8)
         self.steps: Steps = no_steps(self.places)
-        self.games = streams
+        self.games = shape.streams
         self.streams: dict[tuple[int, int], Stream] = {}  # by actor and game
         self._beginnings: Beginnings | None = None
-        self._offsets = np.arange(length + stack)
+        self._offsets = np.arange(shape.length + shape.stack)
 
     @property
     def nbytes(self) -> int:
@@ -101,7 +96,7 @@ class Rings:
         """Keep a trajectory, its overlap with the one before once; the oldest steps go.
 
         Raises:
-            GeladaError: if it does not fit this store.
+            GeladaError: if the trajectory does not fit this buffer.
         """
         self._check(trajectory)
         games, length = trajectory.actions.shape
@@ -176,7 +171,7 @@ class Rings:
         return slice(begin, begin + min(stream.head + self.stack, self.slots))
 
     def restore(self, streams: dict[tuple[int, int], Stream]) -> None:
-        """Take over where streams are; their frames and steps are written afterwards."""
+        """Restore the streams; the caller writes their frames and steps afterwards."""
         self.streams = streams
         self._beginnings = None
 
@@ -184,14 +179,14 @@ class Rings:
         length = trajectory.actions.shape[1]
         if length > self.kept:
             raise GeladaError(
-                f"a trajectory of {length:,} steps does not fit a store that keeps {self.kept:,} "
-                "steps of each game; raise --capacity or lower --length"
+                f"a trajectory of {length:,} steps does not fit a replay buffer that keeps "
+                f"{self.kept:,} steps of each game; raise --capacity or lower --length"
             )
         wanted = (length + self.stack, *self.frame_shape)
         if trajectory.frames.shape[1:] != wanted or trajectory.state.shape[1]:
             raise ValueError(
-                f"frames {trajectory.frames.shape}, state {trajectory.state.shape}: a store takes "
-                f"[B, {', '.join(map(str, wanted))}] and no recurrent state"
+                f"frames {trajectory.frames.shape}, state {trajectory.state.shape}: a replay "
+                f"buffer takes frames [B, {', '.join(map(str, wanted))}] and no recurrent state"
             )
 
     def _stream(self, actor: int, game: int) -> Stream:
@@ -201,7 +196,7 @@ class Rings:
             if len(self.streams) == self.games:
                 raise GeladaError(
                     f"game {game} of actor {actor} is one more than the {self.games} games "
-                    "that this store was made for"
+                    "that this replay buffer was made for"
                 )
             stream = self.streams[actor, game] = Stream(len(self.streams))
         return stream
@@ -252,35 +247,12 @@ class Rings:
         return keys
 
 
-def kept_steps(capacity: int, streams: int, length: int, stack: int) -> int:
-    """Return the steps that each stream keeps.
-
-    Raises:
-        GeladaError: if they are too few for a window, or for frames to be stored once.
-    """
-    kept = capacity // streams
-    least = max(length, -(-20 * stack // 3))  # at most 1.15 frames a step
-    if kept < least:
-        raise GeladaError(
-            f"--capacity {capacity:,} leaves {kept:,} steps for each of {streams:,} games, fewer "
-            f"than {least:,}; raise it to at least {least * streams:,}"
-        )
-    return kept
-
-
-def bytes_needed(
-    capacity: int,
-    streams: int,
-    length: int,
-    stack: int,
-    frame_shape: tuple[int, int],
-    prioritized: bool,
-) -> int:
-    """Return the bytes that a `ReplayBuffer` with these settings takes. Nothing is taken.
+def bytes_needed(shape: BufferShape, prioritized: bool) -> int:
+    """Return the bytes that a `ReplayBuffer` of this shape takes. Nothing is allocated.
 
     Raises:
         GeladaError: if the capacity is too small.
     """
-    height, width = frame_shape
-    places = streams * (kept_steps(capacity, streams, length, stack) + stack)
+    height, width = shape.frame_shape
+    places = shape.streams * (shape.kept_steps() + shape.stack)
     return places * (height * width + STEP_BYTES) + (tree_bytes(places) if prioritized else 0)

@@ -1,4 +1,4 @@
-"""Several stores as one, for one learner or one actor."""
+"""ShardedReplay: several replay buffers that a learner reads from as if they were one."""
 
 from __future__ import annotations
 
@@ -10,64 +10,51 @@ import torch
 
 from gelada.core.errors import Deadline
 from gelada.core.seeding import sequence
-from gelada.core.types import Batch, Trajectory
+from gelada.core.types import Batch
 from gelada.roles.replay.buffer import ReplayBuffer
 
-STORE_BITS = 48
-"""A key has the number of its store above so many bits."""
+SHARD_BITS = 48
+"""The bits of a key above this one hold the number of its buffer."""
 
 LOOK_AGAIN = 1.0
-"""Seconds to wait for one store before all are looked at again: another may be ready by then, and
-the one that was waited for may have lost its actors."""
+"""Seconds to wait for one buffer before all are asked again. Another may be ready by then, and the
+one that was waited for may have lost its actors."""
 
 
 class ShardedReplay:
-    """A learner's or an actor's view of several stores; not shared between threads.
+    """One learner's view of several replay buffers (a `gelada.roles.replay.api.ReplayReader`).
 
-    It has nothing to close: the stores are roles of their own, and others use them too.
+    A batch comes from one buffer. It is chosen among those that have a batch ready, in proportion
+    to the sum of their priorities (without priorities: to their windows). So each window has the
+    same probability as if all buffers were one. Importance weights are those of the buffer alone.
 
-    A batch comes from one store. Of the stores that have a batch ready it is drawn with the
-    store's share of the priorities' sum (of the windows, where there are no priorities). So a
-    window is drawn as if all were in one store.
+    Each learner has its own view, which is not shared between threads. It has no ``close``: the
+    buffers are roles of their own, which other learners use too.
 
     Args:
-        stores: all of them.
+        buffers: all of them, in the same order for all learners.
         seed: of the run.
-        client: told apart from all other clients by this number.
-        own: number of the store that `room` and `add` are for.
-        patience: seconds that `sample` waits before it gives up (0: never wait).
+        client: number of the learner.
+        patience: seconds that `sample` waits before it raises `Deadline` (0: it never waits).
     """
 
     def __init__(
-        self,
-        stores: Sequence[ReplayBuffer],
-        seed: int,
-        client: int,
-        own: int = 0,
-        patience: float = 600.0,
+        self, buffers: Sequence[ReplayBuffer], seed: int, client: int, patience: float = 600.0
     ) -> None:
-        self._stores, self._own, self._patience = list(stores), stores[own], patience
+        self._buffers, self._patience = list(buffers), patience
         self._depth = 0
         self._random = np.random.default_rng(sequence(seed, "stores", client))
 
     @property
     def depth(self) -> int:
-        """Steps that all stores kept when a batch was last drawn."""
+        """Steps that all buffers kept when a batch was last sampled."""
         return self._depth
 
-    def wait_for_room(self) -> None:
-        """Wait until the own store wants another trajectory (see `ReplayBuffer.room`)."""
-        self._own.wait_for_room()
-
-    def add(self, trajectory: Trajectory) -> None:
-        """Give the own store a trajectory (see `ReplayBuffer.add`)."""
-        self._own.add(trajectory)
-
     def sample(self) -> Batch:
-        """Return a batch of one of the stores, waiting for it if need be.
+        """Return a batch of one of the buffers; wait until one has a batch ready.
 
         Raises:
-            Deadline: if none had a batch within the patience.
+            Deadline: if no buffer had a batch within the patience.
             Closed: if the run stops.
         """
         end = time.monotonic() + self._patience
@@ -75,29 +62,29 @@ class ShardedReplay:
             number = self._choose()
             left = max(end - time.monotonic(), 0.0)
             try:
-                batch = self._stores[number].sample(min(left, LOOK_AGAIN))
+                batch = self._buffers[number].sample(min(left, LOOK_AGAIN))
             except Deadline:
                 if left <= LOOK_AGAIN:
                     raise Deadline(
-                        f"no batch for {self._patience:g} s from any of {len(self._stores)} "
-                        "stores: the actors send too little"
+                        f"no batch for {self._patience:g} s from any of {len(self._buffers)} "
+                        "replay buffers: the actors send too little"
                     ) from None
             else:
-                return batch._replace(keys=batch.keys + (number << STORE_BITS))
+                return batch._replace(keys=batch.keys + (number << SHARD_BITS))
 
     def update(
         self, keys: torch.Tensor, generations: torch.Tensor, priorities: torch.Tensor
     ) -> None:
-        """Set priorities [M] where the windows came from (see `ReplayBuffer.update`)."""
-        numbers = keys >> STORE_BITS
+        """Set the priorities [M] of sampled windows in the buffers that they came from."""
+        numbers = keys >> SHARD_BITS
         for number in sorted(set(numbers.tolist())):
             of = numbers == number
-            own = keys[of] - (number << STORE_BITS)
-            self._stores[number].update(own, generations[of], priorities[of])
+            own = keys[of] - (number << SHARD_BITS)
+            self._buffers[number].update(own, generations[of], priorities[of])
 
     def _choose(self) -> int:
-        """Return the number of a store that is ready, or of any if none is."""
-        offers = [store.offer() for store in self._stores]
+        """Return the number of a buffer that has a batch ready, or of any if none has."""
+        offers = [buffer.offer() for buffer in self._buffers]
         self._depth = sum(offer.depth for offer in offers)
         masses = np.array([offer.mass if offer.ready else 0.0 for offer in offers])
         if not masses.any():

@@ -1,4 +1,4 @@
-"""Steps as a store keeps them: one array for each field of a trajectory."""
+"""Steps as a replay buffer keeps them: one array for each field of a trajectory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows cut out of a store's streams, and the batch that a learner gets of them."""
+"""The windows that a replay buffer samples, and the batch made of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gelada.core.types import Batch, Bools, Bytes, Floats, Ints
 
 
 class Windows(NamedTuple):
-    """``N`` windows, copied."""
+    """``N`` windows of ``T`` steps; copies, with stacks of ``K`` frames."""
 
     frames: Bytes  # uint8[N, T + K, H, W]
     ages: Ints  # int64[N, T + 1]
@@ -25,28 +25,32 @@ class Windows(NamedTuple):
     generations: Ints  # int64[N]: of the first step
 
 
-def as_batch(windows: Windows, keys: Ints, weights: Floats, fresh: int) -> Batch:
-    """Return a batch of windows; what comes after the first end in each counts for nothing.
+def mask_after_end(windows: Windows) -> None:
+    """Set the mask of all steps after the first end of an episode in each window to False."""
+    mask = windows.mask
+    if mask.shape[1] > 1:
+        over = windows.terminated | windows.truncated | (windows.ages[:, 1:] == 0)
+        mask[:, 1:] &= ~np.logical_or.accumulate(over, axis=1)[:, :-1]
+
+
+def batch_of_windows(windows: Windows, keys: Ints, weights: Floats, fresh: int) -> Batch:
+    """Return a batch that takes over the arrays of the windows.
 
     Args:
-        windows: copies, which become the batch's own.
-        keys: int64[N], where they begin.
-        weights: float32[N], of importance.
+        windows: with their masks set (`mask_after_end`).
+        keys: int64[N], where the windows begin.
+        weights: float32[N], importance weights.
         fresh: environment steps added since the sample before.
     """
-    terminated, truncated, mask = windows.terminated, windows.truncated, windows.mask
-    if mask.shape[1] > 1:
-        over = terminated | truncated | (windows.ages[:, 1:] == 0)
-        mask[:, 1:] &= ~np.logical_or.accumulate(over, axis=1)[:, :-1]
     tensor = torch.from_numpy
     return Batch(
         frames=tensor(windows.frames),
         ages=tensor(windows.ages),
         actions=tensor(windows.actions),
         rewards=tensor(windows.rewards),
-        terminated=tensor(terminated),
-        truncated=tensor(truncated),
-        mask=tensor(mask),
+        terminated=tensor(windows.terminated),
+        truncated=tensor(windows.truncated),
+        mask=tensor(windows.mask),
         log_probs=tensor(windows.log_probs),
         state=tensor(np.empty((len(keys), 0), dtype=np.float32)),
         versions=tensor(windows.versions),

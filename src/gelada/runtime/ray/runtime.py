@@ -355,18 +355,15 @@ class Ray:
 
 def check_resources(seats: Sequence[Seat], cluster: Cluster) -> None:
     """Raise GeladaError if the cluster could never hold all processes at once."""
-    for name, unit, wanted in (
-        ("CPU", "--cpus", sum(cpus_of(seat.part, cluster) for seat in seats)),
-        ("GPU", "--gpus", sum(cluster.gpus for seat in seats if seat.part.learns)),
-    ):
-        there, free = ray.cluster_resources().get(name, 0.0), ray.available_resources().get(name, 0)
-        if wanted > free:
-            count = sum(seat.part.kind in ACTIVE for seat in seats)
-            raise GeladaError(
-                f"the plan asks for {wanted:g} {name}s ({count} processes, {unit} "
-                f"{wanted / count:g} each), the cluster has {there:g}, {free:g} of them free; "
-                f"lower {unit}, raise --per-process, or take more hosts"
-            )
+    wanted = sum(cpus_of(seat.part, cluster) for seat in seats)
+    there, free = ray.cluster_resources().get("CPU", 0.0), ray.available_resources().get("CPU", 0.0)
+    if wanted > free:
+        count = sum(seat.part.kind in ACTIVE for seat in seats)
+        raise GeladaError(
+            f"the run asks for {wanted:g} CPUs ({count} processes, --cpus {wanted / count:g} "
+            f"each), the cluster has {there:g}, {free:g} of them free; lower --cpus, raise "
+            "--per-process, or take more hosts"
+        )
 
 
 def _short(why: str, seat: Seat) -> str:

@@ -71,7 +71,6 @@ class Seat:
         actor = ray.remote(concurrency_groups={"watch": 2})(Process)
         self.handle = actor.options(
             num_cpus=cpus_of(self.part, cluster),
-            num_gpus=cluster.gpus if self.part.learns else 0,
             max_restarts=0,
             max_concurrency=4 * callers + 16,  # those of lost processes wait on for a while
             scheduling_strategy=_where(self.part),

@@ -41,7 +41,7 @@ GORILA_PONG = replace(
 APEX_PONG = replace(
     DQN_PONG,
     algorithm=replace(SMALL_DQN, explore="ladder"),
-    replay=replace(DQN_PONG.replay, prioritized=True),
+    replay=replace(DQN_PONG.replay, prioritized=True, beta_steps=350_000),
     stop=StopRule(steps=400_000),
 )
 """No stop at a score: with a ladder some games explore to the end, and their scores count."""
@@ -51,7 +51,10 @@ def for_any_game(pong: Experiment) -> Experiment:
     """Return a DQN preset of Pong with schedules for games that take longer to learn."""
     assert isinstance(pong.algorithm, DQN)
     algorithm = replace(pong.algorithm, epsilon_steps=100_000, anneal_steps=1_500_000)
-    return replace(pong, algorithm=algorithm, stop=StopRule(steps=2_500_000))
+    memory = pong.replay
+    if memory.prioritized:
+        memory = replace(memory, beta_steps=1_500_000)
+    return replace(pong, algorithm=algorithm, replay=memory, stop=StopRule(steps=2_500_000))
 
 
 PRESETS: dict[str, Experiment] = {
