@@ -48,8 +48,8 @@ def gelada(mode: str, transitions: int) -> Pair:
     torch.set_num_threads(1)
     sampling = Uniform() if mode == "uniform" else Prioritized(ALPHA, beta_end=BETA)
     limiter = MinimumSize(1)
-    shape = BufferShape(transitions, GAMES, BATCH, 1, STACK, (SIDE, SIDE), first_only=True)
-    store = ReplayBuffer(shape, sampling, limiter, patience=0)
+    buffer = BufferShape(transitions, GAMES, BATCH, 1, STACK, (SIDE, SIDE), first_only=True)
+    store = ReplayBuffer(buffer, sampling, limiter, patience=0)
     rng = np.random.default_rng(1)
     frames, shape = played(rng), (GAMES, CHUNK)
     for number in range(transitions // (GAMES * CHUNK)):
