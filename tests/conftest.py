@@ -125,6 +125,17 @@ def short_pong(rounds: int, servers: int = 1, **changes: Any) -> Experiment:
     return Experiment(**(fields | changes))
 
 
+def stand_in(fake: object) -> Any:
+    """Return an object of a test as what it stands in for."""
+    return fake
+
+
+def tuned(experiment: Experiment, **changes: Any) -> Any:
+    """Return the experiment's algorithm with other settings."""
+    algorithm: Any = experiment.algorithm
+    return replace(algorithm, **changes)
+
+
 def distributed(base: Experiment, rounds: int, **shape: Any) -> Experiment:
     """Return an experiment with workers that stops after so many rounds of all of them."""
     cut = replace(base.shape, **shape)

@@ -138,3 +138,15 @@ class Scripted(Agent):
         actions: Ints = sums // 7 % self.actions
         self.done.append(actions)
         return actions
+
+
+class Waiting(Scripted):
+    """Never presses a button."""
+
+    def act(
+        self,
+        observations: Bytes,
+        policy: Policy | None = None,
+        random: torch.Generator | None = None,
+    ) -> Ints:
+        return np.zeros(observations.shape[:-3], dtype=np.int64)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import ray_runs
+from conftest import tuned
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.roles.tracker import StopRule, TrackerSettings
 from gelada.training.experiment import Experiment
@@ -21,14 +22,14 @@ QUIET = TrackerSettings(tensorboard=False)
 CENTRED = replace(CATCH.shape, workers=0, asynchronous=False, actors=2)
 APART = replace(CATCH.shape, workers=0, learners=2, actors=2, replays=2)
 PRIORITIZED = replace(CATCH.replay, prioritized=True)
-LAMBDA = replace(CATCH.algorithm, returns="q_lambda", target_every=0)
-BOTH = replace(CATCH.algorithm, double=True, duelling=True, explore="ladder")
+LAMBDA = tuned(CATCH, returns="q_lambda", target_every=0)
+BOTH = tuned(CATCH, double=True, duelling=True, explore="ladder")
 FEW = replace(CATCH.replay, windows=16, samples_per_insert=0.5)
 WAYS: dict[str, dict[str, Any]] = {
     "one learner": {"shape": CENTRED},
-    "one learner, prioritized": {"shape": CENTRED, "memory": PRIORITIZED, "algorithm": BOTH},
-    "one learner, lambda": {"shape": CENTRED, "memory": FEW, "algorithm": LAMBDA},
-    "outliers dropped": {"shape": CENTRED, "algorithm": replace(CATCH.algorithm, outlier=2.0)},
+    "one learner, prioritized": {"shape": CENTRED, "replay": PRIORITIZED, "algorithm": BOTH},
+    "one learner, lambda": {"shape": CENTRED, "replay": FEW, "algorithm": LAMBDA},
+    "outliers dropped": {"shape": CENTRED, "algorithm": tuned(CATCH, outlier=2.0)},
 }
 
 
@@ -53,7 +54,7 @@ def test_catch_is_learned_in_workers(tmp_path: Path, way: str) -> None:
     changes: dict[str, dict[str, Any]] = {
         "asynchronous": {},
         "synchronous": {"shape": replace(CATCH.shape, asynchronous=False)},
-        "prioritized": {"memory": PRIORITIZED},
+        "prioritized": {"replay": PRIORITIZED},
     }
     result = learn(replace(CATCH, **changes[way]), tmp_path / "run")
     assert result.status.workers is not None

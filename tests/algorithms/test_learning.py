@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import short_pong
+from conftest import short_pong, tuned
 from gelada.algorithms.appo import APPO
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.core.types import Batch
@@ -27,10 +27,10 @@ CATCH = PRESETS["catch"]
 WAYS: dict[str, dict[str, Any]] = {
     "free": {},
     "deterministic": {"deterministic": True},
-    "vtrace": {"algorithm": replace(CATCH.algorithm, advantage="vtrace")},
+    "vtrace": {"algorithm": tuned(CATCH, advantage="vtrace")},
     "rmsprop": {
         "optimizer": OptimizerSettings(optimizer="rmsprop", decay=0.95),
-        "algorithm": replace(CATCH.algorithm, lr=5e-4, lr_max=1e-3),
+        "algorithm": tuned(CATCH, lr=5e-4, lr_max=1e-3),
     },
     "bfloat16": {"network": replace(CATCH.network, precision="bfloat16")},
     "three servers": {"shape": replace(CATCH.shape, servers=3)},
@@ -59,7 +59,7 @@ IN_BUNDLES: dict[str, tuple[dict[str, Any], Faults]] = {
     "a backup": ({"shape": BACKUP}, NONE),
     "a backup and a straggler": ({"shape": BACKUP}, Faults(straggler=0.02)),
     "asynchronous": ({"shape": replace(BUNDLES.shape, workers=3, asynchronous=True)}, NONE),
-    "the ratio clipped": ({"algorithm": replace(BUNDLES.algorithm, ratio_clip=1.0)}, NONE),
+    "the ratio clipped": ({"algorithm": tuned(BUNDLES, ratio_clip=1.0)}, NONE),
 }
 
 
@@ -93,7 +93,7 @@ def test_catch_is_learned_in_workers(tmp_path: Path, way: str) -> None:
 
 def test_without_learning_catch_stays_at_chance(tmp_path: Path) -> None:
     """What the tests above would see if nothing were learned."""
-    algorithm = replace(CATCH.algorithm, lr=1e-12, lr_min=0.0, lr_max=1e-12)
+    algorithm = tuned(CATCH, lr=1e-12, lr_min=0.0, lr_max=1e-12)
     experiment = replace(CATCH, algorithm=algorithm, stop=replace(CATCH.stop, steps=20_000))
     result = train(replace(experiment, tracker=TrackerSettings(tensorboard=False)), tmp_path / "r")
     assert result.status.best is not None

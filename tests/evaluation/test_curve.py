@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 
 from gelada.core.errors import GeladaError
+from gelada.core.types import Bools
 from gelada.evaluation.curve import Mark, Point, draw_curve, read_marks, read_points
 
 
@@ -64,9 +66,10 @@ def test_evaluations_are_read_by_steps(tmp_path: Path) -> None:
     assert read_marks(tmp_path) == [Mark(100, 3.0, 0.0, label), Mark(900, 3.0, 0.5, label)]
 
 
-def blue(picture: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> np.ndarray:  # type: ignore[type-arg]  # shape of a mask
+def blue(picture: Any) -> Bools:
     """Return where the picture has the curve's colour (BGR of tab:blue)."""
-    return np.all(np.abs(picture.astype(int) - (180, 119, 31)) < 12, axis=2)
+    mask: Bools = np.all(np.abs(picture.astype(int) - (180, 119, 31)) < 12, axis=2)
+    return mask
 
 
 def test_the_picture_shows_a_rising_curve_on_both_axes(tmp_path: Path) -> None:

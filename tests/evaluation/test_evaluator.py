@@ -21,7 +21,7 @@ from gelada.evaluation import evaluator
 from gelada.evaluation.agent import Policy
 from gelada.evaluation.evaluator import evaluate, share_out
 from gelada.evaluation.protocols import PROTOCOLS, Played
-from players import Catcher, Scripted, make_agent, raw_step, raw_vector
+from players import Catcher, Scripted, Waiting, make_agent, raw_step, raw_vector
 
 BREAKOUT = GameSettings(game="breakout")
 
@@ -153,14 +153,16 @@ def test_the_seed_decides_games_and_actions() -> None:
 def test_the_policy_is_the_callers_or_the_protocols_or_sampled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: set[str] = set()
+    asked: set[Policy | None] = set()
 
     class Asked(Catcher):
-        def act(self, observations: Bytes, policy: Policy = "sampled", random: Any = None) -> Ints:
+        def act(
+            self, observations: Bytes, policy: Policy | None = None, random: Any = None
+        ) -> Ints:
             asked.add(policy)
             return super().act(observations, policy, random)
 
-    def played(*args: Any) -> tuple[str, set[str]]:
+    def played(*args: Any) -> tuple[str, set[Policy | None]]:
         asked.clear()
         return evaluate(Asked(), *args).policy, set(asked)
 
@@ -181,7 +183,7 @@ def test_an_evaluation_says_what_it_evaluated() -> None:
 class Stubborn(Catcher):
     """Does the same for ever."""
 
-    def act(self, observations: Bytes, policy: Policy = "sampled", random: Any = None) -> Ints:
+    def act(self, observations: Bytes, policy: Policy | None = None, random: Any = None) -> Ints:
         return np.zeros(len(observations), dtype=np.int64)
 
 
@@ -217,8 +219,7 @@ def test_the_guard_presses_once_after_thirty_equal_actions_of_a_game(
 def test_the_guard_serves_the_ball_in_breakout() -> None:
     """An agent that never presses FIRE plays a game to its end only with the guard."""
     settings = replace(BREAKOUT, fire_on_life_loss=False)
-    agent = Scripted(settings)
-    agent.act = lambda observations, *_: np.zeros(len(observations), dtype=np.int64)
+    agent = Waiting(settings)
     got = evaluate(agent, "dba3c", episodes=2)
     assert [game.truncated for game in got.games] == [False, False]
     assert all(game.pressed >= 4 for game in got.games)  # the reset serves the first of five balls
@@ -321,8 +322,7 @@ def test_the_frame_limit_is_the_protocols(
 
 def test_a_real_game_is_cut_at_18_000_frames_of_the_noop_protocol() -> None:
     """Breakout waits for ever for an agent that never presses FIRE, once its first ball is lost."""
-    agent = Scripted(replace(BREAKOUT, fire_on_life_loss=False))
-    agent.act = lambda observations, *_: np.zeros(len(observations), dtype=np.int64)
+    agent = Waiting(replace(BREAKOUT, fire_on_life_loss=False))
     got = evaluate(agent, "noop", episodes=1)
     assert [(game.steps, game.truncated) for game in got.games] == [(18_000 // 4, True)]
     assert "cut off at 18,000 frames (1 games were)" in "\n".join(got.lines())

@@ -28,7 +28,7 @@ from gelada.evaluation.start_states import (
     read_starts,
     write_starts,
 )
-from players import CATCH, Scripted, make_agent, write_run
+from players import CATCH, Scripted, Waiting, make_agent, write_run
 
 BREAKOUT = GameSettings(game="breakout")
 UNCHANGED = module.GAP
@@ -149,7 +149,9 @@ def test_a_game_that_ends_on_the_way_is_no_start() -> None:
 
 
 @pytest.mark.parametrize("stack", [1, 4, 16])
-def test_the_first_stack_is_what_was_seen_before_the_start(seaquest: Starts, stack: int) -> None:
+def test_the_first_stack_is_what_was_seen_before_the_start(
+    seaquest: Starts, stack: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For a deep stack as for a shallow one, against the frames of the games themselves."""
     agent = make_agent(SEAQUEST, stack)
     seen: list[Any] = []
@@ -159,7 +161,7 @@ def test_the_first_stack_is_what_was_seen_before_the_start(seaquest: Starts, sta
         seen.append(stacks.copy())
         return chosen(stacks, *args)
 
-    agent.act = act  # type: ignore[method-assign]  # to look on
+    monkeypatch.setattr(agent, "act", act)
     evaluate(agent, "human", episodes=1, starts=seaquest)
     game = AleGame(replace(SEAQUEST, noop_max=0), 5)
     wanted = game.replay(seaquest.states[0], seaquest.actions[0])[-stack:]
@@ -215,9 +217,7 @@ def test_rewards_before_a_start_do_not_count() -> None:
     about = {"game": "pong", "made_by": {}}
     actions = np.zeros((1, HISTORY), dtype=np.int64)
     starts = Starts((state,), actions, np.array([frames_of(state) + 4 * HISTORY]), about)
-    agent = make_agent(pong)
-    agent.act = lambda stacks, *_: np.zeros(len(stacks), dtype=np.int64)  # type: ignore[method-assign]  # waits
-    assert evaluate(agent, "human", starts=starts).scores == [-1.0]
+    assert evaluate(Waiting(pong), "human", starts=starts).scores == [-1.0]
 
 
 def test_frames_are_those_of_the_emulator(seaquest: Starts) -> None:
@@ -286,7 +286,7 @@ def test_a_damaged_file_is_refused(harm: str, seaquest: Starts, tmp_path: Path) 
         path.write_bytes(save(load(bytes(data))))  # the same tensors, nothing said about them
     else:
         data[-1000] ^= harm == "flipped"
-        path.write_bytes({"cut": data[:-1000], "flipped": data, "empty": b""}[harm])
+        path.write_bytes({"cut": bytes(data[:-1000]), "flipped": bytes(data), "empty": b""}[harm])
     why = {"missing": "cannot be read: No such file", "flipped": "is damaged"}
     with pytest.raises(GeladaError, match=why.get(harm, "is no file of start states, or damaged")):
         read_starts(path, SEAQUEST)

@@ -15,6 +15,7 @@ from gelada.core.errors import GeladaError
 from gelada.core.types import Version
 from gelada.evaluation import watcher as follower
 from gelada.evaluation.agent import Agent, load
+from gelada.evaluation.evaluator import evaluate
 from gelada.evaluation.protocols import Evaluation
 from gelada.evaluation.watcher import Follower, Over, follow
 from gelada.training.config import read_config
@@ -164,7 +165,9 @@ def test_a_run_without_checkpoints_is_waited_for(
 ) -> None:
     monkeypatch.setattr(follower, "LOOK_SECONDS", 0.01)
     assert not make_follower(tmp_path / "not made yet")[0].do_newest()
-    run, results, asked = make_run(tmp_path), [], []
+    run = make_run(tmp_path)
+    results: list[Any] = []
+    asked: list[int] = []
 
     def until() -> bool:
         asked.append(1)
@@ -181,7 +184,7 @@ def while_playing(
     monkeypatch: pytest.MonkeyPatch, happens: Callable[[Callable[[int, int], None]], None]
 ) -> None:
     """Let something happen during the next evaluation; it gets what reports progress."""
-    play = follower.play_games
+    play = evaluate
     todo = [happens]
 
     def slow(agent: Agent, protocol: str, progress: Callable[[int, int], None]) -> Evaluation:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import make_net
+from conftest import make_net, stand_in
 from gelada.algorithms.api import Explore
 from gelada.algorithms.appo import APPO
 from gelada.core.errors import Deadline
@@ -42,6 +42,7 @@ class Script:
     """Two games whose n-th frame is filled with ``10 n + b + 1``; `EVENTS` happen."""
 
     count, actions, frame_shape = B, 3, (3, 4)
+    action_names: tuple[str, ...] = ("LEFT", "STAY", "RIGHT")
 
     def __init__(self) -> None:
         self.n = 0
@@ -115,14 +116,15 @@ class Scene:
         settings = NetworkSettings(torso="tiny", width=16, stack=K)
         self.net: Network = make_net(settings, frame_shape, precision=precision)
         with torch.no_grad():
-            self.net.heads["policy"].weight.mul_(100)  # a policy that is not uniform
+            weight = self.net.heads["policy"].get_parameter("weight")
+            weight.mul_(100)  # a policy that is not uniform
         self.flat = FlatParameters(self.net)
         self.cuts = self.flat.layout.cut(servers)
         self.servers = [
             ParameterServer(self.flat.values[c], OptimizerSettings(), Quorum(1), start, 0.0)
             for c in self.cuts
         ]
-        self.sink: Any = Sink()
+        self.sink = stand_in(Sink())
         Watching.shown.clear()
         Watching.noises.clear()
         self.actor = Actor(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from conftest import tuned
 from gelada.algorithms.api import TARGET
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Async
@@ -87,7 +88,7 @@ def target_of(learner: Learner) -> torch.Tensor:
 
 def test_targets_change_at_multiples_for_all_learners() -> None:
     every = 6
-    algorithm = replace(CATCH.algorithm, target_every=every)
+    algorithm = tuned(CATCH, target_every=every)
     roles = roles_of(replace(CATCH, replay=FREE, algorithm=algorithm))
     fill(roles)
     servers: list[ParameterServer] = [roles["server-0"], roles["server-1"]]
@@ -101,7 +102,7 @@ def test_targets_change_at_multiples_for_all_learners() -> None:
 
 
 def test_the_target_of_one_learner_is_that_of_its_server() -> None:
-    algorithm = replace(CATCH.algorithm, target_every=3)
+    algorithm = tuned(CATCH, target_every=3)
     shape = replace(CATCH.shape, workers=0, asynchronous=False)
     roles = roles_of(replace(CATCH, replay=FREE, algorithm=algorithm, shape=shape))
     fill(roles)
@@ -117,7 +118,7 @@ def test_outliers_are_dropped_and_counted() -> None:
     fill(roles)
     learner, server = roles["learner-0"], roles["server-0"]
     learner.step()
-    learner._algorithm = replace(CATCH.algorithm, outlier=1.0)
+    learner._algorithm = tuned(CATCH, outlier=1.0)
     learner._aux["loss_count"].fill_(1000.0)  # as if all losses so far had been nothing
     learner._aux["loss_mean"].fill_(0.0)
     learner._aux["loss_variance"].fill_(0.0)
@@ -139,7 +140,7 @@ def test_one_learner_goes_on_after_an_outlier() -> None:
     fill(roles)
     learner = roles["learner-0"]
     learner.step()
-    learner._algorithm = replace(CATCH.algorithm, outlier=1.0)
+    learner._algorithm = tuned(CATCH, outlier=1.0)
     learner._aux["loss_count"].fill_(1000.0)
     learner._aux["loss_mean"].fill_(0.0)
     learner._aux["loss_variance"].fill_(0.0)

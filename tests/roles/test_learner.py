@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import make_net, random_trajectory
+from conftest import make_net, random_trajectory, stand_in
 from gelada.algorithms.appo import APPO
 from gelada.core.errors import Diverged
 from gelada.core.seeding import generator
@@ -70,7 +70,7 @@ class Scene:
             for c in self.flat.layout.cut(servers)
         ]
         self.replay = TrajectoryQueue(Fifo(2), capacity=9, patience=0.0)
-        self.tracker: Any = Reports(rounds)
+        self.tracker = stand_in(Reports(rounds))
         self.aux = algorithm.start()
         self.learner = Learner(
             0,
@@ -131,16 +131,28 @@ def test_gradients_are_numbered_and_carry_their_samples() -> None:
         assert 0 < norm <= 0.3 + 1e-5  # clipped over the whole vector, not slice by slice
 
 
+class SpyingPrepared:
+    """A prepared batch that keeps the indices of its minibatches."""
+
+    def __init__(self, prepared: Any, indices: list[torch.Tensor]) -> None:
+        self.size, self.indices, self.inner = prepared.size, indices, prepared
+
+    def select(self, index: torch.Tensor) -> Any:
+        self.indices.append(index)
+        return self.inner.select(index)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
 class Spying(APPO):
     """APPO that keeps the indices of its minibatches."""
 
     def prepare(self, net: Any, batch: Any, aux: Any) -> Any:
         prepared = super().prepare(net, batch, aux)
         indices: list[torch.Tensor] = []
-        select = prepared.select
-        prepared.select = lambda i: (indices.append(i), select(i))[1]  # type: ignore[method-assign, func-returns-value]
         RUNS.append(indices)
-        return prepared
+        return SpyingPrepared(prepared, indices)
 
 
 RUNS: list[list[torch.Tensor]] = []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import distributed_catch, make_net, random_trajectory
+from conftest import distributed_catch, make_net, random_trajectory, stand_in
 from gelada.algorithms.a3c import A3C
 from gelada.core.errors import Deadline
 from gelada.core.types import Answer, Gradient, Params, Traffic, Update, Version
@@ -62,7 +62,7 @@ class Scene:
     """Two servers and learner 0 of two workers, with trajectories of noise."""
 
     def __init__(self, admission: Admission, asynchronous: bool = False) -> None:
-        self.log: Any = Log()
+        self.log = stand_in(Log())
         flat = FlatParameters(make_net())
         self.size = flat.layout.size
         self.cuts = flat.layout.cut(2)

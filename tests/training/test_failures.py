@@ -191,7 +191,7 @@ def test_an_actor_that_always_raises_ends_the_run(tmp_path: Path) -> None:
     assert code == 1
     assert re.match(r"gelada: actor-\d failed 6 times at \S+: ZeroDivisionError: ", err), err
     assert err.count("\n") == 1
-    assert torch.isfinite(load(run).net.heads["value"].weight).all()
+    assert torch.isfinite(load(run).net.heads["value"].get_parameter("weight")).all()
 
 
 def test_more_gradients_asked_for_than_workers_is_one_line_and_no_folder(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from conftest import tuned
 from gelada.algorithms.a3c import A3C
 from gelada.cli.main import run as command
 from gelada.core.checkpoint import newest_checkpoint
@@ -178,7 +179,7 @@ def test_only_what_ends_a_run_or_is_written_may_change(
 
 def test_settings_come_from_the_run(run: Path) -> None:
     config = read_config(run)
-    changed = replace(config.experiment.algorithm, entropy_end=0.1, anneal_steps=1)
+    changed = tuned(config.experiment, entropy_end=0.1, anneal_steps=1)
     write_config(run, config._replace(experiment=replace(config.experiment, algorithm=changed)))
     stop = complete(run)[-1]["steps"] + BATCH
     assert gelada("train", "--resume", run, "--no-finish", "--steps", stop)[0] == 0

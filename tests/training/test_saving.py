@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from conftest import stand_in
 from gelada.algorithms.a3c import A3C
 from gelada.core.types import Gradient, Params, Version
 from gelada.ops.optimizers import OptimizerSettings
@@ -60,7 +61,7 @@ class Scene:
             )
             for i in range(3)
         ]
-        self.tracker: Any = Tracker()
+        self.tracker = stand_in(Tracker())
         self.lines: list[str] = []
         self.saver = SliceSaver(
             self.servers, self.tracker, ALGORITHM, FIRST, mixed, self.lines.append

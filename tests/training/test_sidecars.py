@@ -39,7 +39,8 @@ def wait_for(holds: Callable[[], bool]) -> None:
 
 
 def children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+    found: list[psutil.Process] = psutil.Process().children(recursive=True)
+    return found
 
 
 def is_gone(pid: int) -> bool:
@@ -51,7 +52,8 @@ def is_gone(pid: int) -> bool:
 
 
 def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(tmp_path: Path) -> None:
-    experiment, results = write_run(tmp_path), []
+    experiment = write_run(tmp_path)
+    results: list[Any] = []
     before, threads = children(), threading.active_count()
     with Followers(tmp_path, True, True, 1.5, results.append) as followers:
         pids = [child.pid for child in children() if child not in before]
