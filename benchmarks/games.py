@@ -12,7 +12,7 @@ import process
 from gelada.cli.suite import GENERAL
 from gelada.evaluation.scores import normalised, published
 from gelada.roles.actor import BARREN
-from ledger import Cell, Line, result_of
+from ledger import Cell
 from timed import megabytes, settings, train
 
 GAMES = ("boxing", "freeway", "space_invaders", "seaquest", "qbert", "beam_rider")
@@ -72,11 +72,6 @@ class Games:
             "run_seconds": round(outcome.seconds, 2),
             **megabytes(outcome),
         }
-
-    def rows(self, lines: list[Line]) -> list[list[str]]:
-        """Return a row of a table for each game that is measured."""
-        found = [one for cell in self.cells() if (one := result_of(cell, lines))]
-        return [row_of(result) for result in found]
 
 
 HEAD = ["game", "score", "steps", "human-normalised", *COLUMNS.values()]

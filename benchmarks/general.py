@@ -13,12 +13,10 @@ from statistics import median
 from typing import Any
 
 import process
-from games import HEAD, Games
+from games import Games
 from gelada.core.checkpoint import list_checkpoints
-from gelada.evaluation.scores import published
 from gelada.training.presets import preset
-from ledger import LEDGER, RUNS, Cell, Ledger, Line, finished, result_of, steady_rate
-from table import listed, markdown, rows_of
+from ledger import LEDGER, RUNS, Cell, Ledger, finished, steady_rate
 from timed import (
     EVALUATED_GAMES,
     evaluation_seed,
@@ -211,59 +209,3 @@ def choices(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
         for of, own in rates.items()
     }
     return {"steps_per_s": rates, "gain": gains}
-
-
-def general_table(lines: list[Line], least: tuple[str, float] | None) -> list[str]:
-    """Return what was asked of the general recipe and of its speed, and what was measured.
-
-    Args:
-        lines: of the ledger.
-        least: the peer against which ours is least ahead, like for like, and the ratio.
-    """
-    played = (result_of(score_cell(), lines) or {}).get("minutes", {})
-    six = {one["game"]: one for cell in SIX.cells() if (one := result_of(cell, lines))}
-    above = [one["score"] > (published(game, "human") or 0.0) for game, one in six.items()]
-    shares = (result_of(limit_cell(), lines) or {}).get("shares", {})
-    return rows_of(
-        [
-            ("Breakout after 60 minutes, 50 games, seed 1", "100", "", score_of(played.get("60"))),
-            ("Breakout after 75 minutes, 50 games, seed 1", "", "300", score_of(played.get("75"))),
-            ("Boxing after ten minutes, seed 1", "12", "", score_of(six.get("boxing"))),
-            ("games of six above a human, ten minutes each", "", "2", counted(above)),
-            *(
-                (f"share of the machine's limit: {name}", "0.80", "0.95", listed(own, "{:.2f}"))
-                for name, own in ((name, shares.get(name, [])) for name in LIMITS)
-            ),
-            (
-                "steps/s, like for like with other systems, the closest = 1",
-                "3",
-                "5",
-                f"**{least[1]:.2f}** ({least[0]})" if least else listed([], ""),
-            ),
-        ]
-    )
-
-
-def general_details(lines: list[Line]) -> list[str]:
-    """Return the tables of the six games and of single choices."""
-    measured = result_of(choices_cell(), lines) or {"steps_per_s": {}, "gain": {}}
-    choices = [
-        [of, name, listed(rates, "{:,.0f}"), f"{measured['gain'][of].get(name, 1.0):.2f}"]
-        for of, own in measured["steps_per_s"].items()
-        for name, rates in own.items()
-    ]
-    head = ("Pong", "", "steps/s", "gain of how it is")
-    return [*markdown(HEAD, SIX.rows(lines)), "", *markdown(head, choices)]
-
-
-def score_of(result: dict[str, Any] | None) -> str:
-    """Return a score with its standard error."""
-    if result is None:
-        return listed([], "")
-    mean = result.get("mean", result.get("score"))
-    return f"**{mean:,.1f}** ± {result['standard_error']:.1f}"
-
-
-def counted(which: list[bool]) -> str:
-    """Return how many hold, and of how many measured ones."""
-    return f"**{sum(which)}** of {len(which)}" if which else listed([], "")

@@ -243,20 +243,6 @@ def scores(lines: Sequence[Line]) -> list[str]:
     return ["", *markdown(head, rows)] if rows else []
 
 
-def least_ahead(lines: Sequence[Line]) -> tuple[str, float] | None:
-    """Return the peer with the smallest ratio like for like, and that ratio; None without any.
-
-    Of each peer the newest pairs count, which are those of one version and one commit of ours; the
-    ratio is their median.
-    """
-    newest = {
-        peer: median(line["ratio"] for line in found)
-        for (game, peer, mode, *_), found in pairs_in(lines).items()  # a later group replaces
-        if (game, mode) == ("pong", "alike")
-    }
-    return min(newest.items(), key=lambda one: one[1]) if newest else None
-
-
 def is_mended(failed: Line, done: Line) -> bool:
     """Say whether a pair that went well is of the kind that had failed before."""
     same = all(failed[name] == done[name] for name in ("game", "peer"))

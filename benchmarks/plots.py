@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/dba3c.md, docs/gorila.md and docs/recipe.md from the ledger.
+"""Draws the pictures of docs/results.md from the ledger.
 
 python benchmarks/plots.py
 """
@@ -18,9 +18,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import dba3c
-import general
-from algorithms import ALGORITHMS, SEEDS
-from ledger import LEDGER, Ledger, Line, finished, result_of
+from ledger import LEDGER, Ledger, Line
+from lookup import Results
+from sections_workers import ALGORITHMS, SEEDS
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
@@ -29,7 +29,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 def main() -> int:
     """Draw every picture whose figures are there; return 0."""
-    lines = Ledger(LEDGER).lines()
+    results = Results(Ledger(LEDGER).lines())
     drawings = {
         "dba3c-delay.png": draw_delays,
         "dba3c-servers.png": draw_servers,
@@ -40,17 +40,18 @@ def main() -> int:
     for name, draw in drawings.items():
         figure = Figure(figsize=(9, 4.2), dpi=110, layout="constrained")
         FigureCanvasAgg(figure)
-        if draw(figure, lines):
+        if draw(figure, results):
             figure.savefig(PICTURES / name)
             print(name)
     return 0
 
 
-def draw_delays(figure: Figure, lines: list[Line]) -> bool:
+def draw_delays(figure: Figure, results: Results) -> bool:
     """Draw score against steps, a line for each delay."""
     axes = figure.subplots()
-    found = [(d, r) for d in dba3c.DELAYS if (r := result_of(dba3c.delay_cell(d), lines))]
-    for i, (delay, own) in enumerate(found):
+    found = [(d, r) for d in dba3c.DELAYS if (r := results.one("dba3c-delay", str(d)))]
+    for i, (delay, one) in enumerate(found):
+        own = one.line["result"]
         colour = (0.1 + 0.8 * i / len(dba3c.DELAYS), 0.25, 0.75 - 0.6 * i / len(dba3c.DELAYS))
         points = [(s, y) for s, y in zip(own["steps"], own["score"], strict=True) if y is not None]
         xs, ys = [s / 1000 for s, _ in points], [y for _, y in points]
@@ -60,13 +61,13 @@ def draw_delays(figure: Figure, lines: list[Line]) -> bool:
     return bool(found)
 
 
-def draw_servers(figure: Figure, lines: list[Line]) -> bool:
+def draw_servers(figure: Figure, results: Results) -> bool:
     """Draw datapoints per second against servers behind limited links, and against workers."""
     left, right = figure.subplots(1, 2)
-    servers = cell_result("dba3c-servers", lines)
-    workers = cell_result("dba3c-workers", lines)
-    if not (servers and workers):
+    one, other = results.one("dba3c-servers"), results.one("dba3c-workers")
+    if one is None or other is None:
         return False
+    servers, workers = one.line["result"], other.line["result"]
     counts = list(dba3c.SERVERS)
     rates = [servers["servers"][str(c)]["datapoints_per_s"] for c in counts]
     left.plot(counts, rates, "o-", color="tab:blue", label="20 MB/s a server")
@@ -83,20 +84,17 @@ def draw_servers(figure: Figure, lines: list[Line]) -> bool:
     return True
 
 
-def draw_pong(figure: Figure, lines: list[Line]) -> bool:
+def draw_pong(figure: Figure, results: Results) -> bool:
     """Draw score against seconds of the timed runs, synchronous and asynchronous."""
     by_steps, by_time = figure.subplots(1, 2, sharey=True)
     found = False
-    for timed, name, colour in (
-        (dba3c.SYNCHRONOUS, "synchronous", "tab:blue"),
-        (dba3c.ASYNCHRONOUS, "asynchronous", "tab:orange"),
+    for what, name, colour in (
+        ("dba3c-train", "synchronous", "tab:blue"),
+        ("dba3c-async-train", "asynchronous", "tab:orange"),
     ):
-        for seed in dba3c.SEEDS:
-            line = finished([x for x in lines if timed.train_cell(seed).matches(x)])
-            if line is None:
-                continue
-            found = True
-            rows = rows_of(line)
+        for one in results.seeds(what):
+            found, seed = True, one.line["seed"]
+            rows = rows_of(one.line)
             scores = [row["score"] for row in rows]
             style: dict[str, Any] = {"color": colour, "alpha": 1.0 if seed == 1 else 0.55}
             by_steps.plot([r["steps"] / 1000 for r in rows], scores, **style)
@@ -108,14 +106,14 @@ def draw_pong(figure: Figure, lines: list[Line]) -> bool:
     return found
 
 
-def draw_algorithms(figure: Figure, lines: list[Line]) -> bool:
+def draw_algorithms(figure: Figure, results: Results) -> bool:
     """Draw how soon each algorithm plays Pong at 18, in steps and in seconds, seeds 1 and 2."""
     by_steps, by_time = figure.subplots(1, 2, sharey=True)
     found = False
-    for place, (timed, name) in enumerate(ALGORITHMS):
-        for seed in SEEDS:
-            about = result_of(timed.time_cell(seed), lines)
-            if about is None or not about["solved"]:
+    for place, (what, name) in enumerate(ALGORITHMS):
+        for one in results.seeds(f"{what}-time"):
+            seed, about = one.line["seed"], one.line["result"]
+            if seed not in SEEDS or not about["solved"]:
                 continue
             found = True
             colour = f"C{place}"
@@ -129,20 +127,19 @@ def draw_algorithms(figure: Figure, lines: list[Line]) -> bool:
     return found
 
 
-def draw_breakout(figure: Figure, lines: list[Line]) -> bool:
+def draw_breakout(figure: Figure, results: Results) -> bool:
     """Draw the score of Breakout's long run against minutes, and the evaluations."""
-    line = finished([x for x in lines if general.train_cell().matches(x)])
-    played = result_of(general.score_cell(), lines)
-    if line is None or played is None:
+    played = results.one("breakout-score")
+    if played is None or played.trained is None:
         return False
     axes = figure.subplots()
-    rows = rows_of(line)
+    rows = rows_of(played.trained)
     axes.plot(
         [row["seconds"] / 60 for row in rows],
         [row["score"] for row in rows],
         label="the last 50 training games",
     )
-    evaluated = list(played["minutes"].values())
+    evaluated = list(played.line["result"]["minutes"].values())
     axes.errorbar(
         [one["seconds"] / 60 for one in evaluated],
         [one["mean"] for one in evaluated],
@@ -178,12 +175,6 @@ def finish(axes: Any, x: str, y: str, title: str) -> None:
     axes.set_xlim(left=0)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(title=title or None, fontsize=8)
-
-
-def cell_result(what: str, lines: list[Line]) -> dict[str, Any] | None:
-    """Return the result of the only cell of that name, or None."""
-    (cell,) = (cell for cell in dba3c.all_cells() if cell.what == what)
-    return result_of(cell, lines)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
     python benchmarks/run.py --only pong-time     only these
     python benchmarks/run.py --most 2             only the first two that are missing
     python benchmarks/run.py --list               say what is there and what is missing
-    python benchmarks/run.py summary              print the table of what was asked and measured
+    python benchmarks/run.py results              write docs/results.md and the README's table
+    python benchmarks/run.py summary              print what was asked beside what was measured
 
 Let nothing else run on the machine meanwhile. Ctrl-C stops; the next start goes on with what is
 missing. How to read the ledger: benchmarks/results/README.md.
@@ -23,14 +24,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from algorithms import gorila_details, gorila_table
+import results_page
+import targets
 from cells import SEEDS, all_cells
 from gelada.runtime.system import describe_machine
-from general import general_details, general_table
 from ledger import LEDGER, Cell, Ledger, Line, finished, missing, state
-from peers import RESULTS as PEERS
-from peers import least_ahead
-from table import dba3c_details, dba3c_table, ray_tables, table
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -50,16 +48,10 @@ def main(args: Sequence[str] | None = None) -> int:
         and (not cell.what.endswith(("-train", "-time")) or cell.seed in flags.seeds)
     ]
     if flags.command == "summary":
-        print("\n".join(table(all_cells(), ledger.lines())), end="\n\n")
-        print("\n".join(dba3c_table(all_cells(), ledger.lines())))
-        print("", *gorila_table(ledger.lines()), sep="\n")
-        for lines in gorila_details(ledger.lines()):
-            print("", *lines, sep="\n")
-        print("", *general_table(ledger.lines(), least_ahead(Ledger(PEERS).lines())), sep="\n")
-        print("", *general_details(ledger.lines()), sep="\n")
-        details = (dba3c_details, ray_tables)
-        for lines in (one for many in details for one in many(all_cells(), ledger.lines())):
-            print("", *lines, sep="\n")
+        print("\n".join(targets.summary(results_page.all_sections())))
+        return 0
+    if flags.command == "results":
+        results_page.write()
         return 0
     if flags.list:
         for cell in cells:
@@ -78,7 +70,8 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", nargs="?", choices=("measure", "summary"), default="measure")
+    commands = ("measure", "results", "summary")
+    parser.add_argument("command", nargs="?", choices=commands, default="measure")
     parser.add_argument("--only", choices=names, help="measure these cells only")
     parser.add_argument("--list", action="store_true", help="say what is there, measure nothing")
     parser.add_argument(

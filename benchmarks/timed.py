@@ -116,6 +116,7 @@ class Timed:
         found, evaluated = find_solved(cell.seed, run, seconds, log, self.solved, known)
         return {
             "solved": found is not None,
+            "threshold": self.solved,
             "seconds_to_solved": evaluated[found]["seconds"] if found is not None else None,
             "steps_to_solved": evaluated[found]["steps"] if found is not None else None,
             "evaluated": evaluated,

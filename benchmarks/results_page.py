@@ -1,0 +1,136 @@
+"""Writes docs/results.md, and the short table of the README, from the files in results/."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from statistics import median
+
+import sections
+import sections_peers
+import sections_ray
+import sections_workers
+from ledger import LEDGER, Ledger, Line
+from lookup import Results
+from page import Section, machine, wrapped
+from peers import OURS, RESULTS
+from table import markdown
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "results.md"
+README = ROOT / "README.md"
+
+BLOCK = re.compile(r"(<!-- results -->\n).*(<!-- end of results -->\n)", re.DOTALL)
+"""Of the README: what stands between these lines is written by `write`."""
+
+ABOUT = """\
+# Results
+
+This page is written by `python benchmarks/run.py results` from the files in
+[`benchmarks/results`](../benchmarks/results/README.md), and a test compares the two; do not edit it.
+Every figure says how, where and when it was measured. The first finished measurement of a thing
+counts and is not replaced by a better one; where something was measured again, because its settings
+or the code had changed, the newest settings count and the remarks tell the older result.
+
+* Seeds 1 to 5 are for measuring only. No setting was chosen on them ([the recipe](recipe.md)).
+* A **bold** value is the median, followed by the single values in the order of the seeds.
+* A commit is the state of the code that was measured; with `+` the code differed from it. Commands
+  stand here as they were given then. Some flags have other names today: `--chaos` is `--faults`,
+  `--bundles` is `--workers`, `--passes` is `--epochs`.
+* The folder of a run is left out of the commands.
+* Machines are shared virtual ones with two cores and no GPU. Figures differ from machine to machine
+  and from day to day; compare only what was measured on one machine.
+"""
+
+
+def all_sections() -> list[Section]:
+    """Return every section, in the order of the page."""
+    results = Results(Ledger(LEDGER).lines())
+    return [
+        *sections.sections(results),
+        *sections_peers.sections(),
+        *sections_workers.sections(results),
+        *sections_ray.sections(results),
+    ]
+
+
+def page() -> str:
+    """Return the text of docs/results.md."""
+    found = all_sections()
+    links = [f"* [{one.title}](#{anchor(one.title)})" for one in found]
+    lines = [ABOUT, *links, "", *(line for one in found for line in one.lines())]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def anchor(title: str) -> str:
+    """Return the name that a heading has in links."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def short_table() -> str:
+    """Return the lines of the README between the two marks."""
+    lines = Ledger(RESULTS).lines()
+    found = sections_peers.pairs(lines)
+    ours = sections_peers.tries(lines, OURS)
+    reached = [one for line in ours if (one := sections_peers.minutes(line)) is not None]
+    rates = [x for (_, mode), own in found.items() if mode == "own" for x in own[-1]]
+    time = f"**{median(reached):.1f}** ({min(reached):.1f} to {max(reached):.1f})"
+    rows = [["**Gelada**", time, f"**{sections_peers.middle(rates, 'ours'):,.0f}**", ""]]
+    others = []
+    for peer, name in sections_peers.NAMES.items():
+        one, pairs = sections_peers.tries(lines, peer)[-1], found[peer, "own"][-1]
+        time = sections_peers.minutes(one)
+        alike = median(line["ratio"] for line in found[peer, "alike"][-1])
+        words = f"{time:.1f}" if time else f"not in {one['theirs']['within'] / 60:.0f}"
+        rate = f"{sections_peers.middle(pairs, 'theirs'):,.0f}"
+        label = f"{name} {one['theirs']['version']}"
+        others.append((time or 1e9, [label, words, rate, f"{alike:.1f} times"]))
+    rows += [row for _, row in sorted(others)]
+    head = (
+        "Pong",
+        "minutes to a mean score of 18",
+        "decisions a second",
+        "with the same network and batches, Gelada is faster",
+    )
+    text = told(ours, lines)
+    return "\n".join([*markdown(head, rows), "", *wrapped(text)]) + "\n"
+
+
+def told(ours: list[Line], lines: list[Line]) -> str:
+    """Return the sentences below the short table: where, how often, and Breakout."""
+    machines = dict.fromkeys(machine(line) for line in ours)
+    days = sorted({line["time"][:10] for line in lines if machine(line) in machines})
+    text = (
+        f"Measured on a server with {', '.join(machines)} and no GPU, {days[0]} to {days[-1]}. "
+        f"Gelada's minutes are the median of {len(ours)} seeds; the others have one try of an hour "
+        "each, with the recipe of their own documentation."
+    )
+    results = Results(Ledger(LEDGER).lines())
+    if found := results.one("breakout-score"):
+        one = found.line["result"]["minutes"]["60"]
+        text += (
+            f" In Breakout, Gelada's agent plays {one['mean']:.0f} ± {one['standard_error']:.0f} "
+            f"points after 60 minutes of training (seed {found.line['seed']}, 50 full games; "
+            f"{machine(found.line)})."
+        )
+    return text
+
+
+def readme() -> str:
+    """Return the README with the short table of today.
+
+    Raises:
+        LookupError: if the README has no place for it.
+    """
+    text, count = BLOCK.subn(
+        lambda found: found[1] + short_table() + found[2], README.read_text(encoding="utf-8")
+    )
+    if count != 1:
+        raise LookupError("README.md: the marks of the short table are missing")
+    return text
+
+
+def write() -> None:
+    """Write the page and the README's table."""
+    PAGE.write_text(page(), encoding="utf-8")
+    README.write_text(readme(), encoding="utf-8")

@@ -1,0 +1,103 @@
+"""What was asked of the project before it was measured: the least that must be, and the goal.
+
+`python benchmarks/run.py summary` prints it beside what was measured. Documents for readers do not
+speak of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from page import Section
+from table import markdown
+
+
+@dataclass(frozen=True)
+class Target:
+    """What was asked of one row of a section."""
+
+    section: str
+    row: str
+    must: str = ""
+    goal: str = ""
+
+
+PONG = "Pong with the default recipe"
+SHARES = "Shares of the machine's limit"
+DBA3C = "DBA3C on Pong"
+GORILA = "Gorila on Pong"
+STORES = "The replay buffer beside others"
+RAY_SHARE = "Ray: share of the machine's limit"
+LOSS = "Ray: what a loss costs"
+PAPER = "Ray: the shape of DBA3C's paper"
+KILLED = "Ray: Pong with processes that are killed"
+LOSS_MUST = "10 seconds to detect, 60 to 90 % of the speed"
+LOSS_GOAL = "3 and 20"
+
+TARGETS = (
+    Target(PONG, "seconds to Pong", "180", "75"),
+    Target(PONG, "steps to Pong", "500,000", "250,000"),
+    Target(PONG, "share of the machine's limit", "0.80", "0.92"),
+    Target(PONG, "speed with --deterministic, free = 1", "0.85", "0.95"),
+    Target(PONG, "--deterministic twice, bit for bit", "equal", "equal"),
+    Target(PONG, "peak memory of a whole run (RSS), MB", "2,000", "1,000"),
+    Target("Breakout", "Breakout after 60 minutes", "100"),
+    Target("Breakout", "Breakout after 75 minutes", "", "300"),
+    Target("Six games with the settings of all games", "boxing", "12", "2 of 6 above a human"),
+    *(
+        Target(SHARES, row, "0.80", "0.95")
+        for row in (
+            "Pong, the recipe",
+            "Breakout, the recipe",
+            "Pong, Nature network, 84x84",
+            "Breakout, Nature network, 84x84",
+        )
+    ),
+    Target(
+        "Beside other systems: steps a second",
+        "Stable-Baselines3 A2C 2.9.2",
+        "3 like for like",
+        "5",
+    ),
+    Target(DBA3C, "seconds to Pong", "900", "240"),
+    Target(DBA3C, "share of the machine's limit", "0.60", "0.85"),
+    Target(DBA3C, "updates/s with a slow worker, no backup", "at most 0.15"),
+    Target(DBA3C, "updates/s with a slow worker, 1 backup", "at least 0.95"),
+    Target(DBA3C, "bytes of an update, gradient and parameters = 100 %", "95 to 105 %"),
+    Target(GORILA, "seconds to a mean of 15, gorila-pong", "1,500"),
+    Target(GORILA, "seconds to a mean of 18, gorila-pong", "", "480"),
+    Target(GORILA, "seconds to a mean of 18, apex-pong", "900", "240"),
+    Target(STORES, "uniform, batches/s", "0.9 of the fastest other", "2"),
+    Target(STORES, "prioritized, batches/s", "0.9 of the fastest other", "2"),
+    Target(STORES, "prioritized with new priorities, batches/s", "0.9 of the fastest other", "2"),
+    Target(STORES, "resident bytes of a transition", "8,200"),
+    Target(RAY_SHARE, "DBA3C, 2 workers, 2 servers", "0.45", "0.75"),
+    Target(RAY_SHARE, "APPO, 2 remote actors", "0.45", "0.75"),
+    *(
+        Target(LOSS, f"{whom}, {how}", LOSS_MUST, LOSS_GOAL)
+        for whom in ("worker", "server", "learner")
+        for how in ("SIGKILL", "SIGSTOP")
+    ),
+    Target(LOSS, "a host, power", LOSS_MUST, LOSS_GOAL),
+    Target(LOSS, "a host, SIGSTOP to all its processes", LOSS_MUST, LOSS_GOAL),
+    Target(PAPER, "processes", "9"),
+    Target(PAPER, "seconds to a score of 0.9", "180"),
+    Target(PAPER, "PSS of all processes, Ray's too, GB", "6"),
+    *(Target(KILLED, f"killed every 30 s, seed {seed}", "", "1.1 times the steps") for seed in (1, 2)),
+)
+
+
+def summary(sections: Iterable[Section]) -> list[str]:
+    """Return the lines of a Markdown table: what was asked, and what was measured."""
+    rows = {(one.title, row.label): row.cells[1:] for one in sections for row in one.rows}
+    table = [
+        (
+            f"{target.section}: {target.row}",
+            target.must,
+            target.goal,
+            "; ".join(filter(None, rows.get((target.section, target.row), ("not measured yet",)))),
+        )
+        for target in TARGETS
+    ]
+    return markdown(("", "must", "goal", "measured"), table)
