@@ -11,7 +11,6 @@ from typing import Any
 import process
 from gelada.cli.suite import GENERAL
 from gelada.evaluation.scores import normalised, published
-from gelada.roles.actor import BARREN
 from ledger import Cell
 from timed import megabytes, settings, train
 
@@ -20,9 +19,6 @@ GAMES = ("boxing", "freeway", "space_invaders", "seaquest", "qbert", "beam_rider
 MINUTES = 10
 PROTOCOL = "noop"
 EPISODES = 50
-
-BARREN_GAMES = ("freeway",)
-"""Where random play meets no reward, and a result of the general recipe depends on `BARREN` too."""
 
 COLUMNS = {
     "random": "random play",
@@ -50,8 +46,6 @@ class Games:
         """Return the cell of one game."""
         asked: dict[str, Any] = {"game": game, "minutes": MINUTES}
         asked |= {"protocol": PROTOCOL, "episodes": EPISODES}
-        if game in BARREN_GAMES and not self.preset:
-            asked["barren"] = BARREN
         return Cell(
             self.what, 1, settings(self.what, self.preset or GENERAL, **asked), self.measure
         )

@@ -51,7 +51,7 @@ ROUNDS = 3
 
 def instead(line: str) -> tuple[str, ...]:
     """Return the words that start gelada after a line of Python."""
-    modules = "import sys, gelada.runtime.system, gelada.runtime.system"
+    modules = "import sys, gelada.runtime.system"
     main = "from gelada.cli.main import main; sys.exit(main())"
     return (sys.executable, "-c", f"{modules}; {line}; {main}")
 

@@ -1,8 +1,8 @@
 """Finds the results of the ledger for reports: by what was measured, variant and seed.
 
-A cell of the ledger is found by the hash of its settings (`ledger.Cell`). Settings have been renamed
-since the first measurements, which changes the hash, so a report does not look for the hash of
-today. It takes the first finished line of the newest settings, and knows the older ones.
+A cell of the ledger is found by the hash of its settings (`ledger.Cell`). Settings have been
+renamed since the first measurements, which changes the hash, so a report does not look for the hash
+of today. It takes the first finished line of the newest settings, and knows the older ones.
 """
 
 from __future__ import annotations

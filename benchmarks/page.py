@@ -6,13 +6,14 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from ledger import Line
 from lookup import Found
 from remarks import remark
 from table import markdown
 
-WIDTH = 110
+WIDTH = 100
 """Of the lines of the page, but for tables."""
 
 
@@ -122,7 +123,7 @@ def headline(line: Line) -> str:
     if isinstance(share, dict):
         return f"{share['ray']:.2f} on Ray, {share['threads']:.2f} on threads"
     if "shares" in result:
-        named = (f"{name} {sorted(own)[len(own) // 2]:.2f}" for name, own in result["shares"].items())
+        named = (f"{name} {median(own):.2f}" for name, own in result["shares"].items())
         return "; ".join(named)
     if "game" in result:
         return f"{result['score']:,.1f} ± {result['standard_error']:.1f}"

@@ -1,7 +1,7 @@
 """What single choices of the code gain, each against what it replaced: python benchmarks/pieces.py
 
 Processor time of one thread, so a busy machine does not matter much; the best of several repeats.
-Writes results/pieces.json; docs/speed.md quotes it.
+Writes results/pieces.json; docs/results.md has its table.
 """
 
 from __future__ import annotations

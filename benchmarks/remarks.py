@@ -16,8 +16,9 @@ EXPLORES = (
 
 LONGER = (
     "The runs of the first measurement ended at a training score of 18.5. The best checkpoint of "
-    "`dba3c-pong` with seed 1 then played 18.02 and, in the games that confirm, 17.86, so it counted "
-    "as not solved. Both modes were measured again with runs that go on to 19.5 or for six minutes."
+    "`dba3c-pong` with seed 1 then played 18.02 and, in the games that confirm, 17.86, so it "
+    "counted as not solved. Both modes were measured again with runs that go on to 19.5 or for "
+    "six minutes."
 )
 
 SHARE_ON_RAY = (
@@ -28,15 +29,15 @@ SHARE_ON_RAY = (
 REMARKS: dict[tuple[str, str, int], str] = {
     ("general-games", "659bac14288c", 1): (
         "This is a second measurement with a new rule. In the first one the agent never met a "
-        f"reward and the score was 0.0. Then a rule was added: {EXPLORES}. It was tried on seeds 12 "
-        "and 14, and then this game, and only this one, was measured again on seed 1."
+        f"reward and the score was 0.0. Then a rule was added: {EXPLORES}. It was tried on seeds "
+        "12 and 14, and then this game, and only this one, was measured again on seed 1."
     ),
     ("general-games", "6e27dd1ecd8a", 1): (
         f"This was measured before the rule that {EXPLORES}, and not again."
     ),
     ("general-limit", "1e2cef17d345", 1): (
-        "In the first measurement `limit.py` measured Pong's small network for Breakout too, so the "
-        "limit of processes was that of another network."
+        "In the first measurement `limit.py` measured Pong's small network for Breakout too, so "
+        "the limit of processes was that of another network."
     ),
     ("dba3c-time", "0df3c05f0818", 1): (
         f"{LONGER} Seed 1 reached the score with the last checkpoint of these six minutes."
@@ -47,8 +48,8 @@ REMARKS: dict[tuple[str, str, int], str] = {
         f"{SHARE_ON_RAY} During the first one the limit of the machine itself fell by almost half."
     ),
     ("ray-paper", "286c103e1034", 1): (
-        "The first measurement had the preset's learning rates, which are for two workers. This one "
-        "has rates for steps of 60 gradients."
+        "The first measurement had the preset's learning rates, which are for two workers. This "
+        "one has rates for steps of 60 gradients."
     ),
     ("ray-killed", "18e5b235c036", 2): (
         "The first start failed: a tracker that was lost five times ended the run, although the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
@@ -27,7 +28,7 @@ ABOUT = """\
 # Results
 
 This page is written by `python benchmarks/run.py results` from the files in
-[`benchmarks/results`](../benchmarks/results/README.md), and a test compares the two; do not edit it.
+[`benchmarks/results`](../benchmarks/results/README.md). A test compares the two; do not edit it.
 Every figure says how, where and when it was measured. The first finished measurement of a thing
 counts and is not replaced by a better one; where something was measured again, because its settings
 or the code had changed, the newest settings count and the remarks tell the older result.
@@ -78,13 +79,13 @@ def short_table() -> str:
     rows = [["**Gelada**", time, f"**{sections_peers.middle(rates, 'ours'):,.0f}**", ""]]
     others = []
     for peer, name in sections_peers.NAMES.items():
-        one, pairs = sections_peers.tries(lines, peer)[-1], found[peer, "own"][-1]
-        time = sections_peers.minutes(one)
+        run, pairs = sections_peers.tries(lines, peer)[-1], found[peer, "own"][-1]
+        took = sections_peers.minutes(run)
         alike = median(line["ratio"] for line in found[peer, "alike"][-1])
-        words = f"{time:.1f}" if time else f"not in {one['theirs']['within'] / 60:.0f}"
+        words = f"{took:.1f}" if took else f"not in {run['theirs']['within'] / 60:.0f}"
         rate = f"{sections_peers.middle(pairs, 'theirs'):,.0f}"
-        label = f"{name} {one['theirs']['version']}"
-        others.append((time or 1e9, [label, words, rate, f"{alike:.1f} times"]))
+        label = f"{name} {run['theirs']['version']}"
+        others.append((took or 1e9, [label, words, rate, f"{alike:.1f} times"]))
     rows += [row for _, row in sorted(others)]
     head = (
         "Pong",
@@ -99,9 +100,9 @@ def short_table() -> str:
 def told(ours: list[Line], lines: list[Line]) -> str:
     """Return the sentences below the short table: where, how often, and Breakout."""
     machines = dict.fromkeys(machine(line) for line in ours)
-    days = sorted({line["time"][:10] for line in lines if machine(line) in machines})
+    days = between({line["time"][:10] for line in lines if machine(line) in machines})
     text = (
-        f"Measured on a server with {', '.join(machines)} and no GPU, {days[0]} to {days[-1]}. "
+        f"Measured on a server ({', '.join(machines)}, no GPU; {' to '.join(days)}). "
         f"Gelada's minutes are the median of {len(ours)} seeds; the others have one try of an hour "
         "each, with the recipe of their own documentation."
     )
@@ -109,11 +110,17 @@ def told(ours: list[Line], lines: list[Line]) -> str:
     if found := results.one("breakout-score"):
         one = found.line["result"]["minutes"]["60"]
         text += (
-            f" In Breakout, Gelada's agent plays {one['mean']:.0f} ± {one['standard_error']:.0f} "
-            f"points after 60 minutes of training (seed {found.line['seed']}, 50 full games; "
+            f"\n\nIn Breakout, the agent scores {one['mean']:.0f} ± {one['standard_error']:.0f} "
+            f"after 60 minutes of training (seed {found.line['seed']}, 50 full games; "
             f"{machine(found.line)})."
         )
     return text
+
+
+def between(days: Iterable[str]) -> list[str]:
+    """Return the first and the last day, or the only one."""
+    found = sorted(days)
+    return found[:1] if found[0] == found[-1] else [found[0], found[-1]]
 
 
 def readme() -> str:

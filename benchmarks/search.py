@@ -100,8 +100,8 @@ def parse(args: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def stores(name: str) -> bool:
-    """Say whether a preset learns from an experience store (such runs are never deterministic)."""
-    return preset(name)[0].replay.capacity > 0
+    """Say whether a preset learns from a replay buffer (such runs are never deterministic)."""
+    return bool(preset(name)[0].replay.capacity)
 
 
 def curve(metrics: Path) -> list[dict[str, Any]]:

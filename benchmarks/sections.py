@@ -12,9 +12,9 @@ from page import Row, Section
 from table import judged, listed
 
 SOLVED = (
-    "Seconds run from the start of the process, imports included, to the first checkpoint whose later "
-    "evaluation over 50 fresh full games has a mean of at least 18 and is confirmed by 50 more games. "
-    "The evaluation itself is not in these seconds."
+    "Seconds run from the start of the process, imports included, to the first checkpoint whose "
+    "later evaluation over 50 fresh full games has a mean of at least 18 and is confirmed by 50 "
+    "more games. The evaluation itself is not in these seconds."
 )
 
 HEAD = ("", "measured")
@@ -55,7 +55,9 @@ def pong(results: Results) -> Section:
             figure("share of the machine's limit", shares, "share_of_limit", "{:.2f}"),
             figure("the same by `gelada bench` alone", bench, "share_of_limit", "{:.2f}"),
             figure("speed with --deterministic, free = 1", speed, "ratio", "{:.2f}"),
-            Row(("--deterministic twice, bit for bit", judged(values(equal, "equal"))), tuple(equal)),
+            Row(
+                ("--deterministic twice, bit for bit", judged(values(equal, "equal"))), tuple(equal)
+            ),
             figure(
                 "peak memory of a whole run (RSS), MB",
                 results.seeds("memory"),
@@ -118,8 +120,8 @@ def six_games(results: Results, what: str, title: str, about: str) -> Section:
         counts += f"; {sum(first)} of {len(first)} when only first measurements count"
     return Section(
         title,
-        f"{about} Ten minutes of training each on seed 1; the last checkpoint plays 50 full games by "
-        "protocol `noop`. Published scores are of 200 M or 40 M frames.",
+        f"{about} Ten minutes of training each on seed 1; the last checkpoint plays 50 full games "
+        "by protocol `noop`. Published scores are of 200 M or 40 M frames.",
         tuple(games.HEAD),
         tuple(rows),
         f"Games above a human: {counts}.",
@@ -146,11 +148,11 @@ def shares(results: Results) -> Section:
     ]
     return Section(
         "Shares of the machine's limit",
-        "`gelada bench` measures the limit with threads, `benchmarks/limit.py` with processes and "
-        "without Gelada's roles; three measurements in turn. The share is that of the *higher* of the "
-        "two limits, so it is smaller than the share in *Pong with the default recipe*, which knows "
-        "the threads' limit only. Columns are medians; "
-        "[how the limit is put together](speed.md#the-limit).",
+        "`gelada bench` measures the limit with threads, `benchmarks/limit.py` with processes "
+        "and without Gelada's roles; three measurements in turn. The share is that of the "
+        "*higher* of the two limits, so it is smaller than the share in *Pong with the default "
+        "recipe*, which knows the threads' limit only. Columns are medians; [how the limit is "
+        "put together](speed.md#the-limit).",
         ("", "steps/s", "limit of threads", "limit of processes", "share"),
         tuple(rows),
     )

@@ -37,7 +37,7 @@ REMARKS = (
 
 
 def pairs(lines: Sequence[Line]) -> dict[tuple[str, str], list[list[Line]]]:
-    """Return the pairs of runs on Pong by (peer, mode): groups of one version and commit, by time."""
+    """Return the pairs of runs on Pong by (peer, mode), in groups of one version and commit."""
     found: dict[tuple[str, str], list[list[Line]]] = {}
     for (game, peer, mode, *_), own in pairs_in(lines).items():
         if game == "pong":
@@ -47,7 +47,7 @@ def pairs(lines: Sequence[Line]) -> dict[tuple[str, str], list[list[Line]]]:
 
 def middle(lines: Sequence[Line], side: str) -> float:
     """Return the median of one side's rates."""
-    return median(line[side]["steps_per_s"] for line in lines)
+    return float(median(line[side]["steps_per_s"] for line in lines))
 
 
 def cells_of(groups: Sequence[Sequence[Line]]) -> tuple[str, str]:
@@ -83,12 +83,12 @@ def speed(lines: Sequence[Line]) -> Section:
             )
     return Section(
         "Beside other systems: steps a second",
-        "`python benchmarks/peers.py` runs each system and Gelada in turn, three times each, on Pong. "
-        "Rates are decisions of the agent a second (4 frames each) that were acted and learned: "
-        "medians of three; a ratio is the median of three pairs. *Like for like* is Gelada with the "
-        "other system's network, input of 84x84, epochs, minibatch, games and steps of a batch; the "
-        "precision is free, and Gelada chose bfloat16. *Own recipe* is the other system as its "
-        "documentation has it for Atari, beside `gelada train pong`.",
+        "`python benchmarks/peers.py` runs each system and Gelada in turn, three times each, on "
+        "Pong. Rates are decisions of the agent a second (4 frames each) that were acted and "
+        "learned: medians of three; a ratio is the median of three pairs. *Like for like* is "
+        "Gelada with the other system's network, input of 84x84, epochs, minibatch, games and "
+        "steps of a batch; the precision is free, and Gelada chose bfloat16. *Own recipe* is the "
+        "other system as its documentation has it for Atari, beside `gelada train pong`.",
         ("", "epochs", "like for like: Gelada, it", "ratio", "own recipe: Gelada, it", "ratio"),
         tuple(rows),
         "",
@@ -117,7 +117,11 @@ def to_score(lines: Sequence[Line]) -> Section:
     rows = []
     if ours:
         label = f"Gelada, median of {len(ours)} seeds"
-        cells = (label, listed([minutes(line) for line in ours], "{:.1f}"), listed(steps, "{:,.0f}"))
+        cells = (
+            label,
+            listed([minutes(line) for line in ours], "{:.1f}"),
+            listed(steps, "{:,.0f}"),
+        )
         rows.append(Row((*cells, "")))
     others = [(name, line) for peer, name in NAMES.items() for line in tries(lines, peer)]
     others.sort(key=lambda one: minutes(one[1]) or 1e9)
@@ -134,14 +138,15 @@ def to_score(lines: Sequence[Line]) -> Section:
     ]
     return Section(
         "Beside other systems: minutes to 18 in Pong",
-        "Minutes until training games have a mean of 18, each system with its own recipe, alone on "
-        "the same machine (`python benchmarks/peers.py --score 18`). For Gelada the mean is that of "
-        "the newest 50 games and the clock starts with the command. Another system has one try of an "
-        "hour, its newest 20 games count, and its clock starts when it begins to learn.",
+        "Minutes until training games have a mean of 18, each system with its own recipe, alone "
+        "on the same machine (`python benchmarks/peers.py --score 18`). For Gelada the mean is "
+        "that of the newest 50 games and the clock starts with the command. Another system has "
+        "one try of an hour, its newest 20 games count, and its clock starts when it begins to "
+        "learn.",
         ("", "minutes to 18", "steps until then", "after 60 minutes: mean, steps"),
         tuple(rows),
-        "This says how fast a system is on two cores, not how well it learns: at a few hundred steps "
-        "a second it has seen few games after an hour.",
+        "This says how fast a system is on two cores, not how well it learns: at a few hundred "
+        "steps a second it has seen few games after an hour.",
         measured=how,
     )
 
@@ -166,16 +171,14 @@ def replay_buffers(lines: Sequence[Line]) -> Section:
         rows.append(Row((label, *cells)))
     ratios = [line for line in lines if line["what"] == "ratio"]
     after = "".join(
-        f"Samples for each insert, two actors, two learners and two replay buffers: "
-        f"{line['asked']:g} were asked for, and the larger error over {line['inserts']:,} inserts is "
-        f"{100 * line['worst_error']:.2f} %."
+        "Samples for each insert, two actors, two learners and two replay buffers: "
+        f"{line['asked']:g} were asked for, and the larger error over {line['inserts']:,} inserts "
+        f"is {100 * line['worst_error']:.2f} %."
         for line in ratios[:1]
     )
     failures = sorted({line["failed"] for line in speeds if "failed" in line})
     versions = {
-        f"{name} {value}"
-        for line in speeds
-        for name, value in line.get("versions", {}).items()
+        f"{name} {value}" for line in speeds for name, value in line.get("versions", {}).items()
     }
     return Section(
         "The replay buffer beside others",
@@ -205,8 +208,8 @@ def pieces(measured: dict[str, Any]) -> Section:
     ]
     return Section(
         "What single choices gain in one operation",
-        f"{measured['unit'].capitalize()}; the small network, bfloat16, a batch of 16 windows of 64 "
-        "steps, minibatches of 256 (`python benchmarks/pieces.py`).",
+        f"{measured['unit'].capitalize()}; the small network, bfloat16, a batch of 16 windows of "
+        "64 steps, minibatches of 256 (`python benchmarks/pieces.py`).",
         ("choice", "as it is", "instead"),
         tuple(rows),
         measured=[f"`python benchmarks/pieces.py`; {where([measured])}"],

@@ -26,8 +26,8 @@ def shares(results: Results) -> Section:
             rows.append(Row((name, *(f"{share[place]:.2f}" for place in PLACES)), (found,)))
     return Section(
         "Ray: share of the machine's limit",
-        "`gelada bench` with `--on ray --cpus 0.5`, and on threads right after; the share is of the "
-        "limit that the same command measures.",
+        "`gelada bench` with `--on ray --cpus 0.5`, and on threads right after; the share is of "
+        "the limit that the same command measures.",
         ("share of the machine's limit", "on Ray", "on threads"),
         tuple(rows),
     )
@@ -48,10 +48,11 @@ def failures(results: Results) -> Section:
     ]
     return Section(
         "Ray: what a loss costs",
-        "`dba3c-pong` (worker, server, host) and `pong` (learner). Hosts are three made of namespaces "
-        "on the same two cores, one CPU each. *Detected* is the line that names the loss; *back* is "
-        "when the last process has its roles again; the speed is regained when three seconds in a row "
-        "have 90 % of the speed of the ten seconds before. Each row is one try.",
+        "`dba3c-pong` (worker, server, host) and `pong` (learner). Hosts are three made of "
+        "namespaces on the same two cores, one CPU each. *Detected* is the line that names the "
+        "loss; *back* is when the last process has its roles again; the speed is regained when "
+        "three seconds in a row have 90 % of the speed of the ten seconds before. Each row is "
+        "one try.",
         (
             *("lost", "by", "seconds to detect", "to be back", "to 90 % of the speed before"),
             *("steps lost", "versions lost"),
@@ -78,7 +79,9 @@ def paper_shape(results: Results) -> Section:
         rows = (
             Row(("processes", str(result["processes"])), own),
             Row(("seconds to a score of 0.9", f"{result['seconds']:.0f}"), own),
-            Row(("PSS of all processes, Ray's too, GB", f"{result['peak_pss_mb'] / 1000:.1f}"), own),
+            Row(
+                ("PSS of all processes, Ray's too, GB", f"{result['peak_pss_mb'] / 1000:.1f}"), own
+            ),
         )
     return Section(
         "Ray: the shape of DBA3C's paper",
@@ -102,10 +105,11 @@ def killed(results: Results) -> Section:
             rows.append(Row(cells, (own,), f"never killed, seed {seed}"))
     return Section(
         "Ray: Pong with processes that are killed",
-        "`dba3c-pong` to a training score of 18 with `--faults kill=any:30s`, and without. *Steps* are "
-        "those that count at the end; *steps lost* came after the last checkpoint before a loss and "
-        "were played again on top of them. The ratio of steps counts both. A restore begins all games "
-        "anew, so long games are missing among those that the score is the mean of.",
+        "`dba3c-pong` to a training score of 18 with `--faults kill=any:30s`, and without. "
+        "*Steps* are those that count at the end; *steps lost* came after the last checkpoint "
+        "before a loss and were played again on top of them. The ratio of steps counts both. A "
+        "restore begins all games anew, so long games are missing among those that the score is "
+        "the mean of.",
         (
             *("seed", "killed", "steps", "steps lost", "seconds", "hits", "restores"),
             *("steps and steps lost, never killed = 1", "seconds, never killed = 1"),

@@ -13,7 +13,7 @@ from table import listed
 PARAMETERS = 217_216
 """Length of the flat vector of dba3c-pong's network (217,207 parameters, padded to 64)."""
 
-RATES = ("versions/s", "datapoints/s", "dropped", "split")
+RATES = ("versions/s", "datapoints/s", "dropped", "partial")
 """Columns about runs that sleep instead of computing."""
 
 ALGORITHMS = (
@@ -38,13 +38,11 @@ def dba3c(results: Results) -> Section:
     bench = results.seeds("dba3c-limit")
     slow = results.seeds("dba3c-straggler")
     both = [*bench, *trained]
-    traffic = [
-        100 * one.line["result"]["bytes_per_update"] / (8 * PARAMETERS) for one in trained
-    ]
+    traffic = [100 * one.line["result"]["bytes_per_update"] / (8 * PARAMETERS) for one in trained]
     return Section(
         "DBA3C on Pong",
-        f"Two workers, two servers. {SOLVED} The settings were searched on seeds 11 to 14 "
-        "([what was tried](../benchmarks/results/dba3c-search.jsonl)). The shares are first that of "
+        f"Two workers, two servers. {SOLVED} The settings were searched on seeds 11 to 14 ([what "
+        "was tried](../benchmarks/results/dba3c-search.jsonl)). The shares are first that of "
         "`gelada bench`, then those of the timed runs in the order of their seeds.",
         HEAD,
         (
@@ -56,7 +54,10 @@ def dba3c(results: Results) -> Section:
             figure("updates/s with a slow worker, no backup", slow, "ratio_no_backup", "{:.3f}"),
             figure("updates/s with a slow worker, 1 backup", slow, "ratio_1_backup", "{:.3f}"),
             Row(
-                ("bytes of an update, gradient and parameters = 100 %", listed(traffic, "{:.1f} %")),
+                (
+                    "bytes of an update, gradient and parameters = 100 %",
+                    listed(traffic, "{:.1f} %"),
+                ),
                 tuple(trained),
             ),
         ),
@@ -72,21 +73,27 @@ def modes(results: Results) -> Section:
         "steps_per_s": "steps/s",
         "updates": "updates",
         "gradients_dropped": "gradients dropped",
-        "gradients_torn": "gradients split",
         "share_of_limit": "share of the limit",
     }
     rows = [
         Row((label, *(f"{one.line['result'][name]:,}" for one in found)), found)
         for name, label in names.items()
     ]
+    partial = (f"{partly_counted(one.line['result']):,}" for one in found)
+    rows.insert(3, Row(("gradients partly counted", *partial), found))
     return Section(
         "DBA3C, synchronous against asynchronous",
-        "The timed runs of seed 1. A gradient is *split* when some servers counted it and others "
-        "did not.",
+        "The timed runs of seed 1. A gradient is *partly counted* when some servers counted it "
+        "and others did not.",
         ("", "synchronous", "asynchronous"),
         tuple(rows),
         "![Score against steps and seconds](pictures/dba3c-pong.png)",
     )
+
+
+def partly_counted(result: dict[str, Any]) -> int:
+    """Return how many gradients some servers counted and others did not."""
+    return int(result.get("gradients_partial", result.get("gradients_torn", 0)))
 
 
 def rates_of(rates: dict[str, Any]) -> tuple[str, ...]:
@@ -95,7 +102,7 @@ def rates_of(rates: dict[str, Any]) -> tuple[str, ...]:
         f"{rates['versions_per_s']:.1f}",
         f"{rates['datapoints_per_s']:,.0f}",
         f"{rates['gradients_dropped']:,}",
-        f"{rates['gradients_torn']:,}",
+        f"{partly_counted(rates):,}",
     )
 
 
@@ -144,8 +151,9 @@ def delays(results: Results) -> Section:
     rows = [delay_row(one) for one in found]
     return Section(
         "DBA3C with old parameters",
-        "`--deterministic --ahead 0 --faults delay=D`: actors play with parameters that are exactly D "
-        "updates old. Equal steps, seed 1; nothing in it depends on the load of the machine.",
+        "`--deterministic --ahead 0 --faults delay=D`: actors play with parameters that are "
+        "exactly D updates old. Equal steps, seed 1; nothing in it depends on the load of the "
+        "machine.",
         ("updates old", "score at the end", "best"),
         tuple(rows),
         "![Score against steps for each delay](pictures/dba3c-delay.png)",

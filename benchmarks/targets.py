@@ -84,7 +84,10 @@ TARGETS = (
     Target(PAPER, "processes", "9"),
     Target(PAPER, "seconds to a score of 0.9", "180"),
     Target(PAPER, "PSS of all processes, Ray's too, GB", "6"),
-    *(Target(KILLED, f"killed every 30 s, seed {seed}", "", "1.1 times the steps") for seed in (1, 2)),
+    *(
+        Target(KILLED, f"killed every 30 s, seed {seed}", "", "1.1 times the steps")
+        for seed in (1, 2)
+    ),
 )
 
 

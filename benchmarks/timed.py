@@ -19,7 +19,6 @@ from typing import Any
 
 import process
 from gelada.core.checkpoint import list_checkpoints
-from gelada.training.experiment import Experiment, ReplaySettings
 from gelada.training.presets import preset
 from ledger import (
     LEDGER,
@@ -99,7 +98,7 @@ class Timed:
         }
 
     def _limit(self) -> float | None:
-        """Return what this machine allows, in steps/s; None with stores: it is not known."""
+        """Return what this machine allows, in steps/s; None (not known) with a replay buffer."""
         if preset(self.preset)[0].replay.capacity:
             return None
         return float(process.bench(self.preset, BENCH_SECONDS)["limit_steps_per_s"])
@@ -200,41 +199,9 @@ def evaluation_seed(seed: int, index: int, confirm: bool, part: int) -> int:
 
 def settings(what: str, name: str, **procedure: Any) -> dict[str, Any]:
     """Return everything a result may depend on: the preset, and how it is measured."""
-    experiment = without_later(dataclasses.asdict(preset(name)[0]))
+    experiment = dataclasses.asdict(preset(name)[0])
     del experiment["seed"]
     return {"what": what, "round": ROUND, "experiment": experiment, "procedure": procedure}
-
-
-LATER: dict[str, tuple[str, ...]] = {
-    "games": ("colour",),
-    "network": ("hidden", "conv_init", "fc_init", "pad_channels"),
-    "shape": (
-        *("workers", "quorum", "asynchronous", "max_staleness", "batch", "keep_every"),
-        *("learners", "stores"),
-    ),
-    "memory": tuple(field.name for field in dataclasses.fields(ReplaySettings)),
-    "stop": ("until_evaluated",),
-    "sidecars": ("evaluator", "recorder", "record_length"),
-}
-"""Settings that came after the first results. At their defaults they change nothing, so they are
-left out there and a result keeps its cell."""
-
-
-def without_later(experiment: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings without later ones that are at their defaults."""
-    usual = dataclasses.asdict(Experiment())
-    kept = {}
-    for group, values in experiment.items():
-        if group in LATER:
-            values = {
-                name: value
-                for name, value in values.items()
-                if name not in LATER[group] or value != usual[group][name]
-            }
-            if not values and set(usual[group]) == set(LATER[group]):
-                continue
-        kept[group] = values
-    return kept
 
 
 def share(rate: float, before: float | None, after: float | None) -> dict[str, float]:
@@ -250,8 +217,10 @@ def workers(metrics: Sequence[Line]) -> dict[str, Any]:
     last = metrics[-1]
     if "updates" not in last:
         return {}
-    names = ["updates", "gradients_counted", "gradients_dropped", "gradients_torn"]
-    names += ["gradients_outliers", "moved_bytes"]
+    names = (
+        *("updates", "gradients_counted", "gradients_dropped", "gradients_torn"),
+        *("gradients_outliers", "moved_bytes"),
+    )
     return {
         **{name: last[name] for name in names if name in last},
         "bytes_per_update": round(last["moved_bytes"] / max(last["updates"], 1)),

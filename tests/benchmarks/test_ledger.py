@@ -12,7 +12,6 @@ import pytest
 import cells
 import ledger
 import run
-import table
 import timed
 
 BENCHMARKS = Path(run.__file__).parent
@@ -204,24 +203,6 @@ def test_no_two_evaluations_play_the_same_games() -> None:
     ]
     assert len(set(seeds)) == 5 * 200 * 2 * len(timed.PARTS)
     assert min(seeds) > 1_000_000
-
-
-def test_the_table_shows_medians_and_every_seed() -> None:
-    timed = [cell("pong-time", seed) for seed in (1, 2, 3)]
-    memory = cell("memory")
-    names = ("seconds_to_solved", "steps_to_solved", "share_of_limit")
-    values = [(101.4, 300_000, 0.9), (None, None, 0.8), (90.0, 250_000, 0.95)]
-    lines = [
-        line(own, "finished", result=dict(zip(names, row, strict=True)))
-        for own, row in zip(timed, values, strict=True)
-    ]
-    lines.append(line(memory, "failed", error="x"))
-    rows = table.table([*timed, memory], lines)
-    assert "| 180 | 75 | **101** (101, never, 90) |" in rows[2]
-    assert "| 500,000 | 250,000 | **300,000** (300,000, never, 250,000) |" in rows[3]
-    assert "**0.90** (0.90, 0.80, 0.95)" in rows[4]
-    assert rows[2].startswith("| seconds to Pong (median of 3 seeds)")
-    assert "not measured yet" in rows[-1]
 
 
 def test_other_seeds_than_those_set_aside_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -473,17 +473,6 @@ def test_the_summary_has_medians_and_ratios_of_pairs() -> None:
     assert peers.summary(uneven)[2].endswith("| 3 | 100 | 50 | **3.00** |")
 
 
-def test_the_closest_peer_is_that_of_the_newest_pairs_like_for_like() -> None:
-    assert peers.least_ahead([line("own", 300, 300), failed_line("alike")]) is None
-    lines = [
-        line("alike", 200, 200),  # another commit of ours: the newer pairs count
-        *(line("alike", ours, 100, machine={"commit": "def"}) for ours in (300, 900, 400)),
-        line("alike", 500, 100, peer="q"),
-        line("alike", 100, 100, game="breakout"),
-    ]
-    assert peers.least_ahead(lines) == ("p", 4.0)
-
-
 def test_a_failure_is_in_the_summary_until_it_is_mended() -> None:
     row = "| pong | p | alike | failed (run): exit code 1: no / memory | 0 |  |  |  |"
     lines = [failed_line("alike"), line("own", 300, 100)]
