@@ -22,6 +22,12 @@ ROOT = Path(__file__).resolve().parents[2]
 MACHINE = {"processor": "Xeon(R)", "cores": 2, "memory_gib": 24.0, "commit": "abc"}
 
 
+def only(lines: list[dict[str, Any]], what: str = "pong-time") -> lookup.Found:
+    found = lookup.Results(lines).one(what)
+    assert found is not None
+    return found
+
+
 def line(
     what: str, settings: str, time: str, seed: int = 1, event: str = "finished", **result: Any
 ) -> dict[str, Any]:
@@ -31,7 +37,10 @@ def line(
 
 
 def timed(settings: str, time: str, seconds: float | None, seed: int = 1) -> dict[str, Any]:
-    solved = {"seconds_to_solved": seconds, "steps_to_solved": seconds and int(1000 * seconds)}
+    solved: dict[str, Any] = {
+        "seconds_to_solved": seconds,
+        "steps_to_solved": seconds and int(1000 * seconds),
+    }
     return line("pong-time", settings, time, seed, **solved)
 
 
@@ -50,7 +59,7 @@ def test_the_first_finished_line_of_the_newest_settings_counts() -> None:
         timed("new", "03", 10.0),  # a better one does not replace the first
         timed("old", "04", 20.0),  # settings are as new as their first result
     ]
-    found = lookup.Results(lines).one("pong-time")
+    found = only(lines)
     assert found.line["result"]["seconds_to_solved"] == 90.0
     assert [one["result"]["seconds_to_solved"] for one in found.earlier] == [50.0]
 
@@ -66,7 +75,8 @@ def test_a_run_is_found_for_the_evaluation_of_its_checkpoints() -> None:
         line("pong-train", "x", "01", command="gelada train pong --seed 1 --out RUNS/x"),
         line("pong-train", "y", "03", command="later"),
     ]
-    found = lookup.Results([*trained, timed("a", "02", 3.0)]).one("pong-time")
+    found = only([*trained, timed("a", "02", 3.0)])
+    assert found.trained is not None
     assert found.trained["result"]["command"].startswith("gelada train pong")
     (text,) = page.how([found])
     assert text.startswith("`gelada train pong`; seed 1; Xeon, 2 cores")
@@ -98,7 +108,7 @@ def test_what_was_measured_before_and_what_failed_stands_beside_the_figure() -> 
         line("pong-time", "new", "02", event="failed"),
         timed("new", "03", 90.0),
     ]
-    text = "\n".join(sections.pong(lookup.Results(lines)).lines())
+    text = " ".join("\n".join(sections.pong(lookup.Results(lines)).lines()).split())
     assert "| seconds to Pong | 90 |" in text
     assert "seed 1 was measured before with other settings or code: the score was not" in text
     assert "a start that failed: disk full" in text
@@ -115,8 +125,8 @@ def test_the_table_shows_medians_and_every_seed() -> None:
 
 def test_steps_that_were_played_again_count_in_the_cost_of_kills() -> None:
     names = ("steps", "lost_steps", "seconds", "hits", "restored")
-    hit = dict(zip(names, (800, 200, 300.0, 3, 2), strict=True))
-    calm = dict(zip(names, (500, 0, 200.0, 0, 0), strict=True))
+    hit: dict[str, Any] = dict(zip(names, (800, 200, 300.0, 3, 2), strict=True))
+    calm: dict[str, Any] = dict(zip(names, (500, 0, 200.0, 0, 0), strict=True))
     lines = [
         line("ray-killed", "a", "01", command="x --faults kill=any:30s", **hit),
         line("ray-killed", "b", "02", command="x", **calm),
