@@ -72,7 +72,7 @@ def both(torso: TorsoName, side: int, width: int) -> dict[str, tuple[float, floa
     if net.block > 1:
         plain = cost(lambda: gradient(net, pixels), calls=5)
         found[f"gradient of {torso} at {side}: blocks as channels, against pixels"] = (ours, plain)
-    with patch.object(torsos, "_in_channels_last", lambda gradient: gradient):
+    with patch.object(torsos, "in_channels_last", lambda gradient: gradient):
         name = f"gradient of {torso} at {side}: going back in the convolutions' order, or not"
         found[name] = ours, cost(lambda: gradient(net, blocks), calls=5)
     began = time.monotonic()

@@ -93,7 +93,7 @@ class Remote:
 def bits(server: ParameterServer) -> tuple[Any, ...]:
     """Return everything a push could change, to be compared exactly."""
     params, optimizer = server.state()
-    tensors = [params.values, server._values, *optimizer.values()]
+    tensors = [params.values, server.values, *optimizer.values()]
     waiting = sorted((i, g.values.numpy().tobytes()) for i, g in server._waiting.items())
     return (params.version, [t.numpy().tobytes() for t in tensors], waiting)
 

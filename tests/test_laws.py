@@ -5,7 +5,9 @@ The laws themselves are the contracts of import-linter in pyproject.toml (`lint-
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -67,6 +69,77 @@ def test_each_contract_can_be_broken(contract: str, tmp_path: Path) -> None:
         check=False,
     )
     assert "Contracts: 0 kept, 1 broken." in done.stdout, done.stdout + done.stderr
+
+
+PRIVATE_IN_TESTS = {
+    "tests/algorithms/test_learning.py": "",
+    "tests/benchmarks/test_limit.py": "",
+    "tests/cli/test_stubs.py": "what a stub played, and the network that it fitted",
+    "tests/envs/test_atari.py": "",
+    "tests/evaluation/test_evaluator.py": "",
+    "tests/outcomes.py": "",
+    "tests/roles/parameters/test_admission.py": "gradients that wait are as they were",
+    "tests/roles/test_gorila.py": "",
+    "tests/roles/test_workers.py": "",
+    "tests/runtime/test_graph.py": "",
+    "tests/runtime/test_host.py": "",
+    "tests/runtime/test_ray_errors.py": "",
+    "tests/schedules.py": "gradients that wait are as they were",
+    "tests/test_docs.py": "",
+    "tests/training/test_faults.py": "",
+}
+"""Files of tests that read private attributes of the package, and why there is no other way."""
+
+
+def private_reads(path: Path) -> set[str]:
+    """Return the private names of others that a file with imports of gelada uses.
+
+    Private names of the file's own classes and the methods of named tuples are no others'.
+    """
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    own: set[str] = set()
+    used: set[str] = set()
+    imports = False
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=module, names=names):
+                imports |= str(module).startswith("gelada")
+                used |= {alias.name for alias in names}
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                own.add(name)
+            case ast.Attribute(attr=name):
+                used.add(name)
+            case ast.FunctionDef(name=name):
+                own.add(name)
+            case ast.Call(
+                func=ast.Name("getattr" | "setattr") | ast.Attribute(attr="setattr" | "object"),
+                args=[_, ast.Constant(str(name)), *_],
+            ):
+                used.add(name)
+    named_tuples = {"_replace", "_asdict", "_fields", "_make"}
+    found = {name for name in used if re.match(r"_[a-z]", name)}
+    return found - own - named_tuples if imports else set()
+
+
+def test_private_reads_are_found_in_all_forms(tmp_path: Path) -> None:
+    file = tmp_path / "some.py"
+    file.write_text(
+        "from gelada.a import _b, c\nc._d = c._e\ngetattr(c, '_f')\npatch.setattr(c, '_g', 1)\n"
+        "class Own:\n    def _h(self): self._i = self._h()\nOwn()._i, c._replace(), c.__doc__\n"
+    )
+    assert private_reads(file) == {"_b", "_d", "_e", "_f", "_g"}
+
+
+def test_benchmarks_and_examples_read_nothing_private() -> None:
+    files = [*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]
+    assert len(files) > 15
+    assert {str(file): names for file in files if (names := private_reads(file))} == {}
+
+
+def test_few_tests_read_what_is_private() -> None:
+    files = sorted((ROOT / "tests").rglob("*.py"))
+    found = {str(f.relative_to(ROOT)) for f in files if private_reads(f)}
+    assert found <= set(PRIVATE_IN_TESTS)
 
 
 def fresh(script: str, folder: Path, **environment: str) -> str:

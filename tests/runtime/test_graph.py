@@ -114,7 +114,7 @@ def test_servers_of_workers_own_copies_of_their_slices() -> None:
     roles = draw(experiment, begin(experiment), None).build()
     learners = [roles[f"learner-{i}"]._flat for i in range(2)]
     servers = [roles[f"server-{i}"] for i in range(3)]
-    vectors = [*(s._values for s in servers), *(flat.values for flat in learners)]
+    vectors = [*(s.values for s in servers), *(flat.values for flat in learners)]
     assert len({v.untyped_storage().data_ptr() for v in vectors}) == 5
     whole = torch.cat([s.pull().values for s in servers])
     for flat in learners:

@@ -100,12 +100,15 @@ def test_a_child_that_dies_is_named_once(tmp_path: Path) -> None:
     write_run(tmp_path)
     (tmp_path / "videos").mkdir()
     (tmp_path / "videos" / "follow.log").write_text("of an earlier start\n")
-    before, lines = children(), []
+    before = children()
+    lines: list[str] = []
     with Followers(tmp_path, True, True, 0.0, lambda _: None) as followers:
-        evaluator, recorder = (child.process for child in followers._children)
+        evaluator, recorder = sorted(
+            (child for child in children() if child not in before),
+            key=lambda child: "--no-evaluate" in child.cmdline(),
+        )
         evaluator.kill()
-        evaluator.wait()
-        recorder.wait()
+        wait_for(lambda: is_gone(evaluator.pid) and is_gone(recorder.pid))
         lines += [followers.dead() for _ in range(3)]
     assert lines == [
         f"the evaluator (process {evaluator.pid}) ended with exit code -9; it said nothing",
@@ -122,12 +125,12 @@ def test_a_child_that_does_not_end_is_killed(
     monkeypatch.setattr(follow, "END_SECONDS", 0.2)
     write_run(tmp_path)
     before = children()
-    with Followers(tmp_path, True, False, 1.0, lambda _: None) as followers:
-        child = followers._children[0].process
-        child.send_signal(signal.SIGSTOP)  # SIGTERM has to wait, SIGKILL has not
-        while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED:
+    with Followers(tmp_path, True, False, 1.0, lambda _: None):
+        (child,) = (child for child in children() if child not in before)
+        child.suspend()  # SIGTERM has to wait, SIGKILL has not
+        while child.status() != psutil.STATUS_STOPPED:
             time.sleep(0.01)
-    assert child.returncode == -signal.SIGKILL
+    assert is_gone(child.pid)
     assert children() == before
 
 

@@ -138,7 +138,7 @@ class Torso(nn.Module):
         if self.residual is not None:
             x = self.residual(x)
         if x.requires_grad:
-            x.register_hook(_in_channels_last)
+            x.register_hook(in_channels_last)
         x = functional.linear(x.flatten(1), self.hidden.weight, self.hidden.bias)
         if self.norm is not None:
             norm = self.norm
@@ -154,7 +154,7 @@ class Torso(nn.Module):
         return room
 
 
-def _in_channels_last(gradient: torch.Tensor) -> torch.Tensor:
+def in_channels_last(gradient: torch.Tensor) -> torch.Tensor:
     """Return a gradient in the order of the convolutions' outputs.
 
     From the dense layer it comes in the order of its inputs, and what is done with both then goes

@@ -69,7 +69,7 @@ def gradient(learner: int, version: Version, samples: int = 8, rate: float = 0.1
 
 def bits(server: ParameterServer) -> tuple[Any, ...]:
     params, optimizer = server.state()
-    tensors = [params.values, server._values, *optimizer.values()]
+    tensors = [params.values, server.values, *optimizer.values()]
     waiting = sorted((i, g.values.numpy().tobytes()) for i, g in server._waiting.items())
     return (params.version, [t.numpy().tobytes() for t in tensors], waiting)
 

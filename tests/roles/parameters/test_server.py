@@ -42,7 +42,7 @@ def gradient(
 def bits(server: ParameterServer) -> BITS:
     """Return everything a push could change, to be compared exactly."""
     params, optimizer = server.state()
-    tensors = [params.values, server._values, *optimizer.values()]
+    tensors = [params.values, server.values, *optimizer.values()]
     return (params.version, [t.clone().numpy().tobytes() for t in tensors])
 
 

@@ -66,7 +66,7 @@ class ParameterServer:
         name: str = "server",
     ) -> None:
         self.name = name
-        self._values = values
+        self.values = values
         self._optimizer = make_optimizer(values, settings)
         self._load(optimizer or {})
         self._admission, self._needed = admission, admission.needed
@@ -153,14 +153,14 @@ class ParameterServer:
         with self._lock:
             if version.epoch <= self._version.epoch:
                 raise ValueError(f"a restore must raise the epoch: {version} on {self._version}")
-            self._values.copy_(values)
+            self.values.copy_(values)
             self._load(optimizer)
             self._version = version
             self._target = self._first_target(optimizer)
             self._part = 0
             self._waiting.clear()
             self._kept = None
-            self._snapshots.publish(Params(version, self._values.clone()), only=True)
+            self._snapshots.publish(Params(version, self.values.clone()), only=True)
 
     def need(self, count: int) -> None:
         """Make steps of so many gradients from now on: fewer, while learners are lost."""
@@ -197,7 +197,7 @@ class ParameterServer:
         if not self._target_every:
             return None
         number = self._version.number - self._version.number % self._target_every
-        values = saved.get(TARGET, self._values)
+        values = saved.get(TARGET, self.values)
         return Params(self._version._replace(number=number), values.clone())
 
     def _step(self, gradients: list[Gradient]) -> None:
@@ -213,7 +213,7 @@ class ParameterServer:
             self._publish()
 
     def _publish(self) -> None:
-        params = Params(self._version, self._values.clone())
+        params = Params(self._version, self.values.clone())
         if self._target_every and self._version.number % self._target_every == 0:
             self._target = params
         if self._every and self._version.number % self._every == 0:
