@@ -25,6 +25,7 @@ from gelada.evaluation.scores import COLUMNS, comparable, scores
 from gelada.ops.flat import Layout
 from gelada.roles.tracker import StopRule, Tracker, TrackerSettings, Workers
 from gelada.training.experiment import Experiment
+from gelada.training.experiment import flag as flag_of
 from gelada.training.faults import Faults, parse_faults
 from gelada.training.presets import preset
 
@@ -233,7 +234,7 @@ def test_the_table_of_settings_is_that_of_the_presets() -> None:
         for field in dataclasses.fields(getattr(pong, group)):
             values = values_of(group, field.name, (pong, other, catch))
             same = [value if value != values[0] else "" for value in values[1:]]
-            want["--" + field.name.replace("_", "-")] = (values[0], *same)
+            want[flag_of(field.name, group)] = (values[0], *same)
     del want["--game"]  # the first word of the command
     text = text_of(ROOT / "docs" / "recipe.md")
     rows = re.findall(r"^\| `(--[\w-]+)` \|(.*)\|(.*)\|(.*)\|$", text, re.MULTILINE)
@@ -250,7 +251,7 @@ def test_the_table_of_dba3cs_presets_has_all_that_differs_from_pong() -> None:
             values = values_of(group, field.name, presets)
             if group == "algorithm" or {*values} != {*values_of(group, field.name, [pong])}:
                 same = [value if value != values[0] else "" for value in values[1:]]
-                want["--" + field.name.replace("_", "-")] = (values[0], *same)
+                want[flag_of(field.name, group)] = (values[0], *same)
     del want["--game"]
     text = text_of(ROOT / "docs" / "dba3c.md")
     rows = re.findall(r"^\| `(--[\w-]+)` \|(.*)\|(.*)\|(.*)\|(.*)\|$", text, re.MULTILINE)
@@ -272,7 +273,7 @@ def test_the_table_of_gorilas_presets_has_all_that_differs_from_pong() -> None:
             own = group in ("algorithm", "replay")
             if own or {*values} != {*values_of(group, field.name, [pong])}:
                 same = [value if value != values[0] else "" for value in values[1:]]
-                want["--" + field.name.replace("_", "-")] = (values[0], *same)
+                want[flag_of(field.name, group)] = (values[0], *same)
     del want["--game"]
     text = text_of(ROOT / "docs" / "gorila.md")
     rows = re.findall(r"^\| `(--[\w-]+)` \|(.*)\|$", text, re.MULTILINE)

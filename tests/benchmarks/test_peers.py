@@ -19,7 +19,7 @@ import pytest
 import venvs
 
 import peers
-from gelada.cli.settings import resolve
+from gelada.cli.experiment_flags import resolve
 from gelada.cli.train import Train
 from gelada.training.validate import check
 

@@ -14,8 +14,8 @@ import pytest
 import gelada.evaluation.evaluator
 import gelada.training.run
 from gelada.cli.display import Display
+from gelada.cli.flags import parse
 from gelada.cli.main import run
-from gelada.cli.parsing import parse
 from gelada.cli.suite import GENERAL, Flags, suite_of
 from gelada.core.errors import Diverged, GeladaError
 from gelada.evaluation.protocols import PROTOCOLS

@@ -12,12 +12,13 @@ import pytest
 
 from conftest import catch, distributed_catch
 from gelada.core.errors import Closed, GeladaError, RoleFailed
+from gelada.core.settings import check
 from gelada.runtime.graph import Plan
-from gelada.runtime.groups import Cluster, check_cluster, parts_of
+from gelada.runtime.groups import Cluster, parts_of
 from gelada.runtime.host import Call, Cell, Remote
 from gelada.runtime.inline import Inline
 from gelada.runtime.threads import Threads
-from gelada.training.experiment import Experiment
+from gelada.training.experiment import Experiment, flag
 from gelada.training.start import begin
 from gelada.training.topology import draw
 from outcomes import Outcome, assert_same, outcome, run_to_the_end
@@ -221,11 +222,5 @@ def test_a_beat_tells_who_failed_and_has_the_traceback() -> None:
 )
 def test_a_setting_that_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(GeladaError) as caught:
-        check_cluster(Cluster(**changes), wanted=True)
+        check(Cluster(**changes), flag)
     assert str(caught.value) == said
-
-
-def test_settings_of_a_cluster_need_a_cluster() -> None:
-    check_cluster(Cluster(), wanted=False)
-    with pytest.raises(GeladaError, match="add --on ray"):
-        check_cluster(Cluster(address="10.0.0.1:6379"), wanted=False)

@@ -61,5 +61,5 @@ def test_the_published_targets() -> None:
 
 
 def test_a_target_without_an_evaluator_is_refused() -> None:
-    with pytest.raises(GeladaError, match=r"--until-evaluated 1\.0: .*--evaluator"):
+    with pytest.raises(GeladaError, match=r"--until-evaluated 1: .*--evaluator"):
         check(experiment(StopRule(until_evaluated=1.0)))

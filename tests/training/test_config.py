@@ -103,8 +103,8 @@ def spoil(data: dict[str, Any], group: str, name: str, value: object) -> dict[st
     ("group", "name", "value", "said"),
     [
         ("algorithm", "name", "sac", "sac"),
-        ("algorithm", "n", 5, "'n'"),  # A3C's, and this is APPO
-        ("shape", "bundels", 2, "'bundels'"),
+        ("algorithm", "n", 5, "algorithm.n: unknown"),  # A3C's, and this is APPO
+        ("shape", "bundels", 2, "shape.bundels: unknown"),
     ],
 )
 def test_what_is_not_known_is_one_line(

@@ -8,12 +8,13 @@ this differs from DBA3C's own code is written in docs/dba3c.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 
 from gelada.algorithms import exploration as acting
 from gelada.algorithms.api import Explore
+from gelada.core.settings import POSITIVE, SHARE, Range
 from gelada.core.types import Aux, Batch
 from gelada.nets.network import Network
 from gelada.nets.observations import Windows
@@ -40,27 +41,27 @@ class Whole:
 class A3C:
     """Hyper-parameters and methods of batched A3C."""
 
-    gamma: float = 0.99
+    gamma: Annotated[float, SHARE] = 0.99
     """Discount per step."""
-    n: int = 5
+    n: Annotated[int, Range(1, 65536)] = 5
     """Steps of a return before the value takes over."""
     reward_clip: Literal["sign", "none"] = "sign"
     """Learn from the sign of rewards; scores are always raw."""
-    value_coefficient: float = 1.0
+    value_coefficient: Annotated[float, Range(0)] = 1.0
     """Weight of the value loss (half the squared error)."""
-    entropy: float = 0.01
+    entropy: Annotated[float, Range(0)] = 0.01
     """Weight of the policy's entropy at the start …"""
-    entropy_end: float = 0.01
+    entropy_end: Annotated[float, Range(0)] = 0.01
     """… and after anneal_steps."""
-    ratio_clip: float = 0.0
+    ratio_clip: Annotated[float, Range(0)] = 0.0
     """Weigh actions of an older policy by pi / mu, at most this (0: do not)."""
-    gradient_clip: float = 40.0
+    gradient_clip: Annotated[float, POSITIVE] = 40.0
     """Limit of the gradient's global norm."""
-    lr: float = 1e-3
+    lr: Annotated[float, POSITIVE] = 1e-3
     """Learning rate at the start …"""
-    lr_end: float = 1e-3
+    lr_end: Annotated[float, POSITIVE] = 1e-3
     """… and after anneal_steps."""
-    anneal_steps: int = 1_000_000
+    anneal_steps: Annotated[int, Range(0)] = 1_000_000
     """Environment steps over which learning rate and entropy move in a straight line."""
 
     epochs: ClassVar[int] = 1

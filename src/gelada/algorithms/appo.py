@@ -9,12 +9,13 @@ replaces a hand-made schedule: docs/recipe.md says how it was found.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 
 from gelada.algorithms import exploration as acting
 from gelada.algorithms.api import Explore
+from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
 from gelada.core.types import Aux, Batch
 from gelada.nets.network import Network
 from gelada.nets.observations import Windows
@@ -60,53 +61,57 @@ class Samples:
         )
 
 
+VTRACE = OnlyWith("with --advantage vtrace", lambda appo: appo.advantage == "vtrace")
+ADJUSTED = OnlyWith("with --kl-adjust above 1", lambda appo: appo.kl_adjust > 1.0)
+
+
 @dataclass(frozen=True)
 class APPO:
     """Hyper-parameters and methods of APPO."""
 
-    gamma: float = 0.99
+    gamma: Annotated[float, SHARE] = 0.99
     """Discount per step."""
     advantage: Literal["gae", "vtrace"] = "gae"
     """How advantages are estimated."""
-    lam: float = 0.95
+    lam: Annotated[float, SHARE] = 0.95
     """Lambda of GAE, and of V-trace's traces."""
-    rho_bar: float = 1.0
+    rho_bar: Annotated[float, POSITIVE, VTRACE] = 1.0
     """V-trace: limit of the importance ratio in the fixed point."""
-    c_bar: float = 1.0
+    c_bar: Annotated[float, POSITIVE, VTRACE] = 1.0
     """V-trace: limit of the importance ratio in the traces."""
     reward_clip: Literal["sign", "none"] = "sign"
     """Learn from the sign of rewards; scores are always raw."""
-    clip: float = 0.2
+    clip: Annotated[float, POSITIVE] = 0.2
     """PPO: how far the ratio to the behaviour policy may move."""
-    epochs: int = 3
+    epochs: Annotated[int, Range(1, 100)] = 3
     """Times each sample is used."""
-    minibatch: int = 256
+    minibatch: Annotated[int, Range(1)] = 256
     """Samples per gradient."""
     normalise: bool = True
     """Standardise advantages in each minibatch."""
-    value_coefficient: float = 1.0
+    value_coefficient: Annotated[float, Range(0)] = 1.0
     """Weight of the value loss (half the squared error)."""
-    entropy: float = 0.005
+    entropy: Annotated[float, Range(0)] = 0.005
     """Weight of the policy's entropy at the start …"""
-    entropy_end: float = 0.002
+    entropy_end: Annotated[float, Range(0)] = 0.002
     """… and after anneal_steps."""
-    gradient_clip: float = 1.0
+    gradient_clip: Annotated[float, POSITIVE] = 1.0
     """Limit of the gradient's global norm."""
-    lr: float = 2e-3
+    lr: Annotated[float, POSITIVE] = 2e-3
     """Learning rate at the start; then it follows the KL divergence."""
-    lr_min: float = 5e-5
+    lr_min: Annotated[float, Range(0)] = 5e-5
     """Never below this."""
-    lr_max: float = 4e-3
+    lr_max: Annotated[float, POSITIVE] = 4e-3
     """Never above this."""
-    kl: float = 0.06
+    kl: Annotated[float, POSITIVE, ADJUSTED] = 0.06
     """KL divergence per round that the learning rate aims at, at the start …"""
-    kl_end: float = 0.01
+    kl_end: Annotated[float, POSITIVE, ADJUSTED] = 0.01
     """… and after anneal_steps."""
-    kl_slack: float = 1.3
+    kl_slack: Annotated[float, Range(1), ADJUSTED] = 1.3
     """The learning rate moves when the KL is off its target by more than this factor …"""
-    kl_adjust: float = 1.1
+    kl_adjust: Annotated[float, Range(1)] = 1.1
     """… by this factor. 1 keeps the learning rate constant."""
-    anneal_steps: int = 300_000
+    anneal_steps: Annotated[int, Range(0)] = 300_000
     """Environment steps over which entropy and KL target move in a straight line."""
 
     values_first: ClassVar[bool] = True

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch.func import functional_call
 
 from gelada.algorithms import exploration as acting
 from gelada.algorithms.api import TARGET, Explore
+from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
 from gelada.core.types import Aux, Batch
 from gelada.nets.network import Network
 from gelada.nets.observations import Windows
@@ -61,50 +62,57 @@ class Whole:
         return self
 
 
+N_STEP = OnlyWith("with --returns n_step", lambda dqn: dqn.returns == "n_step")
+Q_LAMBDA = OnlyWith("with --returns q_lambda", lambda dqn: dqn.returns == "q_lambda")
+SCHEDULE = OnlyWith("with --explore schedule", lambda dqn: dqn.explore == "schedule")
+LADDER = OnlyWith("with --explore ladder", lambda dqn: dqn.explore == "ladder")
+TARGET_NETWORK = OnlyWith("with --target-every above 0", lambda dqn: dqn.target_every > 0)
+
+
 @dataclass(frozen=True)
 class DQN:
     """Hyper-parameters and methods of DQN."""
 
-    gamma: float = 0.99
+    gamma: Annotated[float, SHARE] = 0.99
     """Discount per step."""
     returns: Literal["n_step", "q_lambda"] = "n_step"
     """n_step learns the first step of a window; q_lambda all steps, by Peng's Q(lambda)."""
-    n: int = 1
+    n: Annotated[int, Range(1, 65536), N_STEP] = 1
     """n_step: steps of a return before the value takes over, and of a window."""
-    lam: float = 0.9
+    lam: Annotated[float, SHARE, Q_LAMBDA] = 0.9
     """q_lambda: 0 is a return of one step, 1 one to the window's end."""
-    double: bool = False
+    double: Annotated[bool, TARGET_NETWORK] = False
     """The current network chooses the action whose value the target network tells."""
     duelling: bool = False
     """Two heads, one for the value of a state and one for the advantages of actions."""
-    target_every: int = 2_500
+    target_every: Annotated[int, Range(0)] = 2_500
     """Updates between copies of the parameters to the target network (0: no target network)."""
     reward_clip: Literal["sign", "none"] = "sign"
     """Learn from the sign of rewards; scores are always raw."""
     error: Literal["huber", "squared"] = "huber"
     """Loss of an error: half its square; huber goes on straight beyond 1 (error clipping)."""
-    outlier: float = 0.0
+    outlier: Annotated[float, Range(0)] = 0.0
     """Drop a gradient whose loss is so many standard deviations above the running mean (0: none).
     Chosen, not published."""
     explore: Literal["schedule", "ladder"] = "schedule"
     """One epsilon for all games that falls with the steps, or a constant one for each game."""
-    epsilon_start: float = 1.0
+    epsilon_start: Annotated[float, SHARE, SCHEDULE] = 1.0
     """schedule: share of random actions at the start …"""
-    epsilon_end: float = 0.1
+    epsilon_end: Annotated[float, SHARE, SCHEDULE] = 0.1
     """… and after epsilon_steps."""
-    epsilon_steps: int = 250_000
+    epsilon_steps: Annotated[int, Range(0), SCHEDULE] = 250_000
     """schedule: environment steps over which epsilon moves in a straight line."""
-    ladder_base: float = 0.4
+    ladder_base: Annotated[float, SHARE, LADDER] = 0.4
     """ladder: epsilon of the first game (Horgan et al. 2018)."""
-    ladder_alpha: float = 7.0
+    ladder_alpha: Annotated[float, Range(0), LADDER] = 7.0
     """ladder: that of the last game is the base to the power of 1 + alpha."""
-    gradient_clip: float = 10.0
+    gradient_clip: Annotated[float, POSITIVE] = 10.0
     """Limit of the gradient's global norm."""
-    lr: float = 2.5e-4
+    lr: Annotated[float, POSITIVE] = 2.5e-4
     """Learning rate at the start …"""
-    lr_end: float = 2.5e-4
+    lr_end: Annotated[float, POSITIVE] = 2.5e-4
     """… and after anneal_steps."""
-    anneal_steps: int = 1_000_000
+    anneal_steps: Annotated[int, Range(0)] = 1_000_000
     """Environment steps over which the learning rate moves in a straight line."""
 
     epochs: ClassVar[int] = 1

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from rich.table import Table
 
 from gelada.cli.display import Printer
-from gelada.cli.parsing import at_least, print_json
+from gelada.cli.experiment_flags import (
+    ExperimentFlags,
+    Wanted,
+    check_cluster_flags,
+    resolve,
+)
+from gelada.cli.flags import print_json
 from gelada.cli.perf.profiler import OTHER, kind_of
 from gelada.cli.perf.stubs import parse_dummies
 from gelada.cli.perf.throughput import bench
 from gelada.cli.perf.trial import rehearse
-from gelada.cli.settings import Settings, resolve
 from gelada.core.errors import GeladaError
-from gelada.runtime.groups import Cluster, check_cluster
+from gelada.core.settings import Range
+from gelada.runtime.groups import Cluster
+from gelada.training.experiment import flag
+from gelada.training.validate import differing
 
 LEAST_SECONDS = 6.0
 
 
 @dataclass(frozen=True)
-class Bench(Settings):
+class Bench(ExperimentFlags):
     """Measure how fast this machine could learn a game, and how fast it does."""
 
-    seconds: float = 40.0
+    seconds: Annotated[float, Range(LEAST_SECONDS)] = 40.0
     """Of measuring; half of them are training (with --profile or --dummy: all of them)."""
     profile: Path | None = None
     """Only train, and write a trace of all stages to this .json file, for ui.perfetto.dev."""
@@ -48,8 +56,8 @@ def main(args: Sequence[str]) -> int:
             "--samples-per-insert 0: gelada bench must know how often a step is learned from; "
             "give a number above 0"
         )
-    at_least("--seconds", flags.seconds, LEAST_SECONDS)
-    check_cluster(flags.cluster, flags.on == "ray")
+    check_cluster_flags(flags.cluster, flags.on)
+    check_written(wanted)
     dummies, trace = parse_dummies(flags.dummy), flags.profile
     only_train = bool(dummies or trace)
     if only_train:
@@ -72,6 +80,18 @@ def main(args: Sequence[str]) -> int:
     else:
         printer.console.print(table_of(rates))
     return 0
+
+
+def check_written(wanted: Wanted) -> None:
+    """Raise GeladaError for flags about what a run leaves and when it ends: here it has neither."""
+    base, stop = wanted.base, vars(wanted.flags.stop)
+    flags = [flag(name) for name, value in stop.items() if value is not None]
+    kept = replace(wanted.experiment, tracker=base.tracker, sidecars=base.sidecars)
+    if flags := flags + differing(wanted.experiment, kept):
+        raise GeladaError(
+            f"{', '.join(flags)}: has no effect in gelada bench, which trains for --seconds and "
+            "keeps nothing"
+        )
 
 
 def check_rehearsal(trace: Path | None, on: str) -> None:

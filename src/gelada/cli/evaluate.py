@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from gelada.cli.flags import check_run, parse, print_json
 from gelada.cli.interrupts import Interrupts
-from gelada.cli.parsing import at_least, check_run, parse, print_json
 from gelada.core.errors import GeladaError
+from gelada.core.settings import Range
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,7 +27,7 @@ class Eval:
 
     run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
     """Folder of the run."""
-    episodes: int | None = None
+    episodes: Annotated[int, Range(1)] | None = None
     """Games to play (default: as the protocol says, 100 for training)."""
     protocol: Literal["training", "noop", "sticky", "dba3c", "human"] = "training"
     """training: as in training; noop: up to 30 no-ops, 18,000 frames; sticky: sticky actions 0.25,
@@ -39,7 +40,7 @@ class Eval:
     as the protocol says, else sampled, or epsilon for an agent without probabilities)."""
     checkpoint: str = ""
     """File in the run's checkpoints (default: the newest complete one)."""
-    seed: int = 1
+    seed: Annotated[int, Range(0)] = 1
     """Of the games and the drawn actions."""
     compare: bool = False
     """Print the score beside the published ones for the game."""
@@ -55,9 +56,6 @@ def main(args: Sequence[str]) -> int:
 
 def _evaluate(args: Sequence[str], interrupts: Interrupts) -> int:
     flags = parse(Eval, "eval", args)
-    if flags.episodes is not None:
-        at_least("--episodes", flags.episodes, 1)
-    at_least("--seed", flags.seed, 0)
     check_starts(flags.protocol, flags.starts)
     source = find_checkpoint(flags.run, flags.checkpoint)
     from gelada.cli.display import Printer

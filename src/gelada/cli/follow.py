@@ -12,12 +12,16 @@ from typing import Annotated, Any
 
 import tyro
 
+from gelada.cli.flags import check_run, parse
 from gelada.cli.interrupts import Interrupts
-from gelada.cli.parsing import check_run, parse
 from gelada.core.errors import GeladaError
+from gelada.core.settings import POSITIVE
 
 LOWEST = 19
 """What niceness is raised by: everything else on the machine goes first."""
+
+LENGTH = 120.0
+"""Seconds of a film."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Follow:
     """Play 50 full games by protocol dba3c; saved in RUN/eval."""
     record: bool = True
     """Film, one game after the other; saved in RUN/videos."""
-    record_length: float = 120.0
+    record_length: Annotated[float, POSITIVE] = LENGTH
     """Seconds of each film."""
     once: bool = False
     """Do the newest complete checkpoint and end; else go on until Ctrl-C."""
@@ -42,10 +46,12 @@ def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     words, parent = split_parent(args)
     flags = parse(Follow, "follow", words)
-    if not flags.record_length > 0:
-        raise GeladaError(f"--record-length {flags.record_length:g}: must be above 0")
     if not (flags.evaluate or flags.record):
         raise GeladaError("--no-evaluate --no-record: nothing is left to do; leave one of them out")
+    if not flags.record and flags.record_length != LENGTH:
+        raise GeladaError(
+            f"--record-length {flags.record_length:g}: has an effect only with --record"
+        )
     if parent is None:  # else the training may not have written config.json yet
         check_run(flags.run)
     os.nice(LOWEST)  # before torch and the emulator start threads, which inherit it

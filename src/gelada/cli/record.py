@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 import tyro
 
 from gelada.cli.evaluate import find_checkpoint
-from gelada.cli.parsing import at_least, parse
+from gelada.cli.flags import parse
 from gelada.core.errors import GeladaError
+from gelada.core.settings import POSITIVE, Range
 
 SUFFIXES = (".mp4", ".gif")
 
@@ -24,23 +25,20 @@ class Record:
     """Folder of the run."""
     out: Path | None = None
     """A .mp4 or .gif file (default: RUN/videos/STEPS.mp4)."""
-    seconds: float = 60.0
+    seconds: Annotated[float, POSITIVE] = 60.0
     """Length of the film at most; it ends with the game."""
     policy: Literal["sampled", "greedy", "epsilon"] | None = None
     """Draw actions from the policy, take the best one, or (epsilon) now and then any (default:
     sampled, or epsilon for an agent without probabilities)."""
     checkpoint: str = ""
     """File in the run's checkpoints (default: the newest complete one)."""
-    seed: int = 1
+    seed: Annotated[int, Range(0)] = 1
     """Of the game and the drawn actions."""
 
 
 def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     flags = parse(Record, "record", args)
-    if not flags.seconds > 0:
-        raise GeladaError(f"--seconds {flags.seconds:g}: must be above 0")
-    at_least("--seed", flags.seed, 0)
     if flags.out and flags.out.suffix not in SUFFIXES:
         raise GeladaError(f"--out {flags.out}: must end in {' or '.join(SUFFIXES)}")
     source = find_checkpoint(flags.run, flags.checkpoint)

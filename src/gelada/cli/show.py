@@ -13,8 +13,8 @@ import numpy as np
 from rich.table import Table
 
 from gelada.cli.display import Printer
-from gelada.cli.parsing import print_json
-from gelada.cli.settings import Settings, resolve
+from gelada.cli.experiment_flags import ExperimentFlags, resolve
+from gelada.cli.flags import print_json
 from gelada.cli.train import stop_in_words
 from gelada.core.types import Version
 from gelada.envs.make import make_games
@@ -36,7 +36,7 @@ EMULATOR_MIB = 2.0
 
 
 @dataclass(frozen=True)
-class Show(Settings):
+class Show(ExperimentFlags):
     """Print settings, roles, memory and stop rule of a run; start nothing."""
 
     json: bool = False

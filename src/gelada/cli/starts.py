@@ -9,8 +9,9 @@ from typing import Annotated
 
 import tyro
 
-from gelada.cli.parsing import at_least, check_run, parse
+from gelada.cli.flags import check_run, parse
 from gelada.core.errors import GeladaError
+from gelada.core.settings import Range
 
 
 @dataclass(frozen=True)
@@ -21,17 +22,15 @@ class Starts:
     """Folder of the run; its newest complete checkpoint plays."""
     out: Path
     """File to make; there must be none."""
-    count: int = 100
+    count: Annotated[int, Range(1)] = 100
     """Starts to keep; about 45 seconds of play lie between two."""
-    seed: int = 1
+    seed: Annotated[int, Range(0)] = 1
     """Of the games, the drawn actions and the moments."""
 
 
 def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     flags = parse(Starts, "starts", args)
-    at_least("--count", flags.count, 1)
-    at_least("--seed", flags.seed, 0)
     check_run(flags.run)
     if flags.out.exists():
         raise GeladaError(f"--out {flags.out}: is there already; name a new file")

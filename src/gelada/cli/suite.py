@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from gelada.cli.parsing import at_least, parse, print_json
+from gelada.cli.flags import parse, print_json
 from gelada.core.errors import GeladaError
+from gelada.core.settings import POSITIVE, Range
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,17 +42,17 @@ class Flags:
     published scores."""
     preset: str = ""
     """Preset whose settings all games get (default: the general recipe)."""
-    seeds: int = 1
+    seeds: Annotated[int, Range(1)] = 1
     """Runs of each game, with seeds 1, 2 and so on."""
-    minutes: float | None = None
+    minutes: Annotated[float, POSITIVE] | None = None
     """Stop each run after this many minutes (default: after the steps of the preset)."""
-    steps: int | None = None
+    steps: Annotated[int, Range(1)] | None = None
     """Stop each run after this many environment steps."""
     out: Path | None = None
     """Folder of the ledger and all runs (default: runs/suite-PRESET)."""
     protocol: Literal["training", "noop", "sticky"] = "noop"
     """How the last checkpoint of each run is evaluated; see gelada eval --help."""
-    episodes: int | None = None
+    episodes: Annotated[int, Range(1)] | None = None
     """Games of each evaluation (default: as the protocol says)."""
     json: bool = False
     """Print one JSON object on stdout; all else goes to stderr."""
@@ -91,9 +92,7 @@ def suite_of(flags: Flags) -> Suite:
     from gelada.training.presets import preset
 
     games = parse_games(flags.games)
-    at_least("--seeds", flags.seeds, 1)
     episodes = find_protocol(flags.protocol).episodes if flags.episodes is None else flags.episodes
-    at_least("--episodes", episodes, 1)
     base = with_stop(preset(flags.preset or GENERAL)[0], flags.steps, flags.minutes)
     folder = flags.out or Path("runs") / f"suite-{flags.preset or 'general'}"
     return Suite(folder, games, flags.seeds, base, flags.preset, flags.protocol, episodes)

@@ -11,14 +11,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gelada.cli.display import Display, Printer, clock, number
+from gelada.cli.experiment_flags import (
+    STOP_FLAGS,
+    ExperimentFlags,
+    Wanted,
+    check_cluster_flags,
+    resolve,
+    resolve_again,
+)
+from gelada.cli.flags import check_run, print_json
 from gelada.cli.interrupts import Interrupts
-from gelada.cli.parsing import check_run, print_json
-from gelada.cli.settings import STOP_FLAGS, Settings, Wanted, resolve, resolve_again
 from gelada.core.checkpoint import list_checkpoints, newest_checkpoint
-from gelada.core.errors import RoleFailed, Stalled
+from gelada.core.errors import GeladaError, RoleFailed, Stalled
 from gelada.roles.tracker import WINDOW, Status, StopRule
 from gelada.runtime.graph import Active
-from gelada.runtime.groups import Cluster, check_cluster
+from gelada.runtime.groups import Cluster
 from gelada.training.config import read_config
 from gelada.training.experiment import Experiment
 from gelada.training.faults import check_faults, parse_faults
@@ -29,7 +36,7 @@ FINAL_GAMES = 50
 
 
 @dataclass(frozen=True)
-class Train(Settings):
+class Train(ExperimentFlags):
     """Learn a game from the screen; after Ctrl-C go on with --resume."""
 
     out: Path | None = None
@@ -62,7 +69,12 @@ def main(args: Sequence[str]) -> int:
         folder, name = resumed, config.name
     faults = parse_faults(wanted.flags.faults)
     check_faults(faults, wanted.experiment, processes=wanted.flags.on == "ray")
-    check_cluster(wanted.flags.cluster, wanted.flags.on == "ray")
+    check_cluster_flags(wanted.flags.cluster, wanted.flags.on)
+    if resumed and wanted.flags.out:
+        raise GeladaError(
+            f"--out {wanted.flags.out}: has an effect only in a new run; --resume goes on in "
+            "the run's own folder"
+        )
     printer = Printer(to_stderr=wanted.flags.json)
     if wanted.note:
         printer.line(wanted.note)

@@ -7,9 +7,20 @@ with flat tensors by name, so a checkpoint can store them beside the parameters.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import torch
+
+from gelada.core.settings import DECAY, POSITIVE, OnlyWith
+
+ADAM = OnlyWith("with --optimizer adam", lambda group: group.optimizer == "adam")
+DECAYING = OnlyWith(
+    "with --optimizer rmsprop or adadelta", lambda group: group.optimizer in ("rmsprop", "adadelta")
+)
+MOVING = OnlyWith(
+    "with --optimizer rmsprop or sgd", lambda group: group.optimizer in ("rmsprop", "sgd")
+)
+DIVIDING = OnlyWith("with another --optimizer than sgd", lambda group: group.optimizer != "sgd")
 
 
 @dataclass(frozen=True)
@@ -18,15 +29,15 @@ class OptimizerSettings:
 
     optimizer: Literal["adam", "rmsprop", "adagrad", "adadelta", "sgd"] = "adam"
     """How a gradient becomes a step; rmsprop and sgd take --momentum."""
-    beta1: float = 0.9
+    beta1: Annotated[float, DECAY, ADAM] = 0.9
     """Adam: decay of the mean of gradients."""
-    beta2: float = 0.999
+    beta2: Annotated[float, DECAY, ADAM] = 0.999
     """Adam: decay of the mean of squared gradients."""
-    decay: float = 0.99
+    decay: Annotated[float, DECAY, DECAYING] = 0.99
     """RMSProp, AdaDelta: decay of the mean of squares."""
-    momentum: float = 0.0
+    momentum: Annotated[float, DECAY, MOVING] = 0.0
     """RMSProp, SGD: momentum."""
-    epsilon: float = 1e-5
+    epsilon: Annotated[float, POSITIVE, DIVIDING] = 1e-5
     """Keeps the division finite (Adam, AdaGrad: outside the root; RMSProp, AdaDelta: inside)."""
 
 

@@ -14,11 +14,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TextIO
+from typing import Annotated, Any, Literal, NamedTuple, TextIO
 
 import torch
 
 from gelada.core.checkpoint import Checkpoint, forget_old, write_checkpoint
+from gelada.core.settings import NUMBER, POSITIVE, Range
 from gelada.core.types import Aux, Episode, Params, Traffic, Update
 from gelada.ops.flat import Layout
 
@@ -33,13 +34,13 @@ ACTIVE_SECONDS = 10.0
 class StopRule:
     """When a run ends: at the first of these that holds."""
 
-    steps: int | None = None
+    steps: Annotated[int, Range(1)] | None = None
     """Stop after this many environment steps."""
-    minutes: float | None = None
+    minutes: Annotated[float, POSITIVE] | None = None
     """Stop after this many minutes."""
-    until_score: float | None = None
+    until_score: Annotated[float, NUMBER] | None = None
     """Stop when the mean raw return of the last 50 full games reaches this."""
-    until_evaluated: float | Literal["auto"] | None = None
+    until_evaluated: Annotated[float, NUMBER] | Literal["auto"] | None = None
     """Stop when the evaluator's mean of 50 full games reaches this; auto is DBA3C's target for the
     game."""
 
@@ -48,9 +49,9 @@ class StopRule:
 class TrackerSettings:
     """What is written, and how often."""
 
-    checkpoint_seconds: float = 60.0
+    checkpoint_seconds: Annotated[float, POSITIVE] = 60.0
     """Write a checkpoint this often; the newest complete one is always loadable."""
-    keep_checkpoints: int = 5
+    keep_checkpoints: Annotated[int, Range(0)] = 5
     """Keep the newest checkpoints (0: all of them)."""
     tensorboard: bool = True
     """Write TensorBoard events."""

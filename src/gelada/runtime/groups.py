@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from gelada.core.errors import GeladaError
+from gelada.core.settings import Range
 from gelada.runtime.graph import Plan
 
 Kind = Literal["worker", "server", "store", "learner", "tracker"]
@@ -17,31 +17,16 @@ class Cluster:
 
     address: str = ""
     """Of a running Ray cluster, HOST:PORT (default: RAY_ADDRESS, else a Ray of its own)."""
-    per_process: int = 1
+    per_process: Annotated[int, Range(1)] = 1
     """Workers, or remote actors, in one process."""
-    cpus: float = 1.0
+    cpus: Annotated[float, Range(0)] = 1.0
     """CPUs that a process with workers, actors or the learner asks for; others ask for none."""
-    silence: float = 4.0
+    silence: Annotated[float, Range(1)] = 4.0
     """Seconds without an answer after which a process counts as frozen and is begun anew (twice
     that before its first finished step)."""
     shrink: bool = False
     """While workers are lost beyond the backups, steps take the gradients of those left; else
     they wait for the lost to be back."""
-
-
-def check_cluster(cluster: Cluster, wanted: bool) -> None:
-    """Raise GeladaError if a setting cannot be, or is given for a run on threads."""
-    if not wanted:
-        if cluster != Cluster():
-            raise GeladaError("--address, --per-process and the like: add --on ray")
-        return
-    for flag, value, least in (
-        ("--per-process", cluster.per_process, 1),
-        ("--cpus", cluster.cpus, 0),
-        ("--silence", cluster.silence, 1),
-    ):
-        if not value >= least:
-            raise GeladaError(f"{flag} {value:g}: must be at least {least}")
 
 
 class Part(NamedTuple):

@@ -5,11 +5,24 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
-from gelada.core.errors import GeladaError
+from gelada.core.errors import GeladaError, nearest
 from gelada.core.files import write_whole
+from gelada.core.settings import hints_of, read
 from gelada.training.experiment import ALGORITHMS, Experiment
+
+FORMAT = 2
+"""Of what is written. Version 0.1 wrote none, which is format 1."""
+
+GROUPS_OF_1 = {"memory": "replay", "beside": "sidecars"}
+"""Names of groups in format 1, and those of today."""
+
+NAMES_OF_1 = {
+    "shape": {"bundles": "workers", "stores": "replays"},
+    "algorithm": {"passes": "epochs"},
+}
+"""Names of settings in format 1 by today's group, and those of today."""
 
 
 class Config(NamedTuple):
@@ -27,39 +40,59 @@ def write_config(folder: Path, config: Config) -> None:
     names = {kind: name for name, kind in ALGORITHMS.items()}
     kind = names[type(config.experiment.algorithm)]
     settings["algorithm"] = {"name": kind, **settings["algorithm"]}
-    data = {"name": config.name, "actions": config.actions, **settings, "about": config.about}
+    first = {"format": FORMAT, "name": config.name, "actions": config.actions}
+    data = {**first, **settings, "about": config.about}
     write_whole(folder / "config.json", (json.dumps(data, indent=2) + "\n").encode())
 
 
 def read_config(folder: Path) -> Config:
-    """Read ``config.json`` of a run.
+    """Read ``config.json`` of a run of this version or 0.1.
 
     Raises:
-        GeladaError: if it is missing, is no JSON, or has settings this version does not know.
+        GeladaError: if it is missing, is no JSON, is of a later version, or has a setting that is
+            unknown or out of range.
     """
     path = folder / "config.json"
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        settings = {k: v for k, v in data.items() if k in _FIELDS}
-        words = dict(settings.pop("algorithm", {}))
-        algorithm = from_dict(ALGORITHMS[words.pop("name", "appo")], words)
-        experiment = from_dict(Experiment, settings | {"algorithm": algorithm})
+        number = data.get("format", 1)
+        if number not in (1, FORMAT):
+            version = data["about"].get("gelada-rl", "of a later version")
+            raise GeladaError(f"it is of format {number}; read it with gelada {version}")
+        experiment = _experiment(data if number == FORMAT else of_format_1(data))
         return Config(data["name"], experiment, int(data["actions"]), data["about"])
     except FileNotFoundError:
         raise GeladaError(f"{str(folder)!r} is no run: it has no config.json") from None
-    except (KeyError, TypeError, ValueError) as error:
+    except KeyError as error:
+        raise GeladaError(f"{path} cannot be read: {error} is missing") from None
+    except (GeladaError, AttributeError, TypeError, ValueError) as error:
         raise GeladaError(f"{path} cannot be read: {error}") from None
 
 
-def from_dict(kind: type[Any], data: dict[str, Any]) -> Any:
-    """Build a (nested) frozen dataclass from plain data; unknown names are a TypeError."""
-    hints = get_type_hints(kind)
-    values = {}
-    for name, value in data.items():
-        nested = hints.get(name)
-        inner = isinstance(value, dict) and dataclasses.is_dataclass(nested)
-        values[name] = from_dict(nested, value) if inner and isinstance(nested, type) else value
-    return kind(**values)
+def of_format_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Return what version 0.1 wrote with today's names."""
+    found = {GROUPS_OF_1.get(name, name): value for name, value in data.items()}
+    for group, names in NAMES_OF_1.items():
+        if group in found:
+            found[group] = {names.get(k, k): value for k, value in found[group].items()}
+    if "beta" in found.get("replay", {}):
+        found["replay"]["beta_end"] = found["replay"]["beta"]  # the exponent was constant
+    return found
 
 
-_FIELDS = {field.name for field in dataclasses.fields(Experiment)}
+def _experiment(data: dict[str, Any]) -> Experiment:
+    """Return the settings; those that are missing have their defaults."""
+    values: dict[str, Any] = {}
+    for group, kind in hints_of(Experiment).items():
+        if group not in data:
+            continue
+        value = data[group]
+        if group == "algorithm":
+            value = dict(value)
+            algorithm = value.pop("name", "appo")
+            if algorithm not in ALGORITHMS:
+                known = nearest(str(algorithm), ALGORITHMS)
+                raise GeladaError(f"algorithm {algorithm!r} is unknown; {known}")
+            kind = ALGORITHMS[algorithm]
+        values[group] = read(kind, value, lambda name, of=group: f"{of}.{name}")  # type: ignore[misc]
+    return Experiment(**values)

@@ -22,6 +22,7 @@ import torch
 from gelada.core.checkpoint import list_checkpoints
 from gelada.core.errors import CannotWrite, Closed, GeladaError, Lost, Stalled
 from gelada.core.files import Events
+from gelada.core.settings import check as check_fields
 from gelada.envs.api import Games
 from gelada.roles.tracker import Status, Tracker
 from gelada.runtime.graph import Active
@@ -35,7 +36,7 @@ from gelada.runtime.system import (
 from gelada.runtime.threads import Threads
 from gelada.training.buffers import buffer_bytes
 from gelada.training.config import Config, read_config, write_config
-from gelada.training.experiment import Experiment
+from gelada.training.experiment import Experiment, flag
 from gelada.training.faults import NONE, Faults, FaultSchedule
 from gelada.training.saving import LearnerSaver, SliceSaver, load_stores, save_stores
 from gelada.training.sidecars import Followers
@@ -89,6 +90,8 @@ def train(
     """
     began = time.monotonic() if began is None else began
     check(experiment)
+    if cluster is not None:
+        check_fields(cluster, flag)
     keep_freed_memory()
     torch.set_num_threads(1)
     with ExitStack() as stack:

@@ -1,146 +1,113 @@
-"""Range checks of an experiment: what is wrong is said before anything is started."""
+"""Checks of an experiment: what is wrong is said before anything is started.
+
+Types and ranges stand beside the fields (`gelada.core.settings`); here are the rules between
+settings.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from gelada.algorithms.a3c import A3C
 from gelada.algorithms.appo import APPO
 from gelada.algorithms.dqn import DQN
 from gelada.core.errors import GeladaError
+from gelada.core.settings import check as check_fields
+from gelada.core.settings import hints_of, only_with, read, shown
 from gelada.envs.catch import COLUMNS, ROWS
 from gelada.nets.torsos import smallest_side
 from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.snapshots import KEPT
-from gelada.training.experiment import Experiment, ReplaySettings
+from gelada.training.experiment import Experiment, ReplaySettings, flag, groups_of
 
 
-class Range(NamedTuple):
-    """Allowed values; ``open_low`` leaves out ``low`` itself, ``open_high`` leaves out ``high``."""
+class Across(NamedTuple):
+    """Settings of one group that have an effect only because of another group."""
 
-    low: float
-    high: float = math.inf
-    open_low: bool = False
-    open_high: bool = False
-
-    def holds(self, value: float) -> bool:
-        """Say whether ``value`` is a finite number in the range."""
-        above = value > self.low if self.open_low else value >= self.low
-        below = value < self.high if self.open_high else value <= self.high
-        return math.isfinite(value) and above and below
-
-    def __str__(self) -> str:
-        low = f"above {self.low:,g}" if self.open_low else f"at least {self.low:,g}"
-        if math.isinf(self.high):
-            return "any finite number" if math.isinf(self.low) else low
-        return f"{low} and {'below' if self.open_high else 'at most'} {self.high:,g}"
+    group: str
+    names: tuple[str, ...]  # empty: all of the group
+    what: str  # completes "it has an effect only …"
+    holds: Callable[[Experiment], bool]
 
 
-POSITIVE = Range(0.0, open_low=True)
-SHARE = Range(0.0, 1.0)
-DECAY = Range(0.0, 1.0, open_high=True)
-ANY = Range(-math.inf)
-
-RANGES = {
-    "size": Range(1, 210),
-    "frame_skip": Range(1, 60),
-    "sticky": SHARE,
-    "noop_max": Range(0, 1000),
-    "max_frames": Range(60),
-    "width": Range(1, 8192),
-    "stack": Range(1, 16),
-    "gamma": SHARE,
-    "lam": SHARE,
-    "rho_bar": POSITIVE,
-    "c_bar": POSITIVE,
-    "clip": POSITIVE,
-    "epochs": Range(1, 100),
-    "minibatch": Range(1),
-    "value_coefficient": Range(0.0),
-    "entropy": Range(0.0),
-    "entropy_end": Range(0.0),
-    "gradient_clip": POSITIVE,
-    "lr": POSITIVE,
-    "lr_min": Range(0.0),
-    "lr_max": POSITIVE,
-    "kl": POSITIVE,
-    "kl_end": POSITIVE,
-    "kl_slack": Range(1.0),
-    "kl_adjust": Range(1.0),
-    "anneal_steps": Range(0),
-    "beta1": DECAY,
-    "beta2": DECAY,
-    "decay": DECAY,
-    "momentum": DECAY,
-    "epsilon": POSITIVE,
-    "lr_end": POSITIVE,
-    "n": Range(1, 65536),
-    "ratio_clip": Range(0.0),
-    "workers": Range(0, 256),
-    "quorum": Range(0, 256),
-    "max_staleness": Range(0),
-    "batch": Range(0),
-    "keep_every": Range(1),
-    "pad_channels": Range(1, 64),
-    "record_length": POSITIVE,
-    "actors": Range(1, 256),
-    "games": Range(1, 4096),
-    "length": Range(1, 65536),
-    "servers": Range(1, 32),
-    "learners": Range(0, 256),
-    "replays": Range(1, 256),
-    "capacity": Range(0),
-    "minimum": Range(1),
-    "samples_per_insert": Range(0.0),
-    "alpha": Range(0.0),
-    "beta": SHARE,
-    "beta_end": SHARE,
-    "beta_steps": Range(0),
-    "target_every": Range(0),
-    "outlier": Range(0.0),
-    "epsilon_start": SHARE,
-    "epsilon_end": SHARE,
-    "epsilon_steps": Range(0),
-    "ladder_base": SHARE,
-    "ladder_alpha": Range(0.0),
-    "ahead": Range(0, 64),
-    "random_steps": Range(0),
-    "deadline": POSITIVE,
-    "steps": Range(1),
-    "minutes": POSITIVE,
-    "until_score": ANY,
-    "until_evaluated": ANY,
-    "checkpoint_seconds": POSITIVE,
-    "keep_checkpoints": Range(0),
-    "seed": Range(0, 2**31 - 1),
-}
-"""By the setting's name. A number that is not here is only checked to be finite."""
+ACROSS = (
+    Across(
+        "replay",
+        (),
+        "with an algorithm that learns from each step again, such as the DQN of apex-pong",
+        lambda experiment: experiment.algorithm.reuses,
+    ),
+    Across(
+        "shape",
+        ("batch",),
+        "with A3C: the batch of DQN has --windows",
+        lambda experiment: not experiment.algorithm.reuses,
+    ),
+)
 
 
 def check(experiment: Experiment) -> None:
     """Raise GeladaError for the first setting that cannot be; it names value, rule and fix."""
-    groups = [value for value in vars(experiment).values() if dataclasses.is_dataclass(value)]
-    for group in (experiment, *groups):
-        for name, value in vars(group).items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                rule = RANGES.get(name, ANY)
-                if not rule.holds(value):
-                    raise GeladaError(f"{flag(name)} {value:g}: must be {rule}")
+    for group, settings in groups_of(experiment).items():
+        check_fields(settings, lambda name, group=group: flag(name, group))  # type: ignore[misc]
+    for name in ("seed", "deterministic"):
+        read(hints_of(Experiment)[name], getattr(experiment, name), flag, name)
     if isinstance(experiment.algorithm, APPO):
         _check_rates(experiment.algorithm)
     if experiment.stop.until_evaluated is not None and not experiment.sidecars.evaluator:
-        goal = experiment.stop.until_evaluated
+        goal = shown(experiment.stop.until_evaluated)
         raise GeladaError(f"--until-evaluated {goal}: nobody evaluates; add --evaluator")
     _check_shape(experiment)
     _check_batch(experiment)
     _check_frames(experiment)
 
 
-def flag(name: str) -> str:
-    """Return the command line's name of a setting."""
-    return "--" + name.replace("_", "-")
+def check_effect(experiment: Experiment, base: Experiment) -> None:
+    """Raise GeladaError if a setting differs from ``base`` and has no effect in the experiment."""
+    for group, name in _changed(experiment, base):
+        settings = getattr(experiment, group) if group else experiment
+        kind: Any = type(settings)
+        rule = only_with(hints_of(kind)[name])
+        whats = [rule.what] if rule and not rule.holds(settings) else []
+        whats += [
+            across.what
+            for across in ACROSS
+            if across.group == group
+            and name in (across.names or (name,))
+            and not across.holds(experiment)
+        ]
+        if whats:
+            what = given(flag(name, group), getattr(settings, name))
+            raise GeladaError(f"{what}: has an effect only {whats[-1]}")
+
+
+def differing(experiment: Experiment, base: Experiment) -> list[str]:
+    """Return the flags of the settings that differ between two experiments."""
+    return [flag(name, group) for group, name in _changed(experiment, base)]
+
+
+def _changed(experiment: Experiment, base: Experiment) -> list[tuple[str, str]]:
+    """Return (group, name) of the settings that differ; the group of single ones is ""."""
+    before = groups_of(base)
+    found = [
+        (group, name)
+        for group, settings in groups_of(experiment).items()
+        for name, value in vars(settings).items()
+        if value != getattr(before[group], name, None)
+    ]
+    alone = ("seed", "deterministic")
+    return [
+        *(("", name) for name in alone if getattr(experiment, name) != getattr(base, name)),
+        *found,
+    ]
+
+
+def given(flag_name: str, value: Any) -> str:
+    """Return a flag as it is given: ``--lr 0.1``, ``--colour`` or ``--no-colour``."""
+    if isinstance(value, bool):
+        return flag_name if value else f"--no-{flag_name.removeprefix('--')}"
+    return f"{flag_name} {shown(value)}"
 
 
 def _check_rates(settings: APPO) -> None:
@@ -162,7 +129,7 @@ def _check_shape(experiment: Experiment) -> None:
         _check_store(experiment, algorithm)
     elif experiment.replay != ReplaySettings():
         raise GeladaError(
-            f"an experience store with {name}: it learns from each step once; leave out "
+            f"a replay buffer with {name}: it learns from each step once; leave out "
             "--capacity and the like, or take a preset with DQN, such as apex-pong"
         )
     elif shape.learners:
@@ -208,13 +175,13 @@ def _check_shape(experiment: Experiment) -> None:
 
 
 def _check_store(experiment: Experiment, algorithm: DQN) -> None:
-    """Refuse what an experience store, or learning from one, cannot do."""
+    """Refuse what a replay buffer, or learning from one, cannot do."""
     memory, shape = experiment.replay, experiment.shape
     if not memory.capacity:
         raise GeladaError("--capacity 0 with DQN: it learns from stored steps; use 100000 or more")
     if experiment.deterministic:
         raise GeladaError(
-            "--deterministic with an experience store: what is drawn depends on who is faster; "
+            "--deterministic with a replay buffer: what is drawn depends on who is faster; "
             "leave it out"
         )
     if shape.learners and shape.workers:
@@ -224,8 +191,8 @@ def _check_store(experiment: Experiment, algorithm: DQN) -> None:
         )
     if shape.learners and shape.replays > shape.actors:
         raise GeladaError(
-            f"--replays {shape.replays} with {shape.actors} actors: each store needs an actor that "
-            f"adds to it; use at most {shape.actors}"
+            f"--replays {shape.replays} with {shape.actors} actors: each replay needs an actor "
+            f"that adds to it; use at most {shape.actors}"
         )
     if algorithm.outlier and shape.apart and not shape.asynchronous:
         raise GeladaError(
@@ -242,7 +209,7 @@ def _check_store(experiment: Experiment, algorithm: DQN) -> None:
     if memory.minimum > memory.capacity:
         raise GeladaError(
             f"--minimum {memory.minimum}: must not be above --capacity {memory.capacity}: the "
-            "store would never be full enough to learn from"
+            "buffer would never be full enough to learn from"
         )
 
 

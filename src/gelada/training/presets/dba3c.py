@@ -11,16 +11,18 @@ from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.tracker import StopRule, TrackerSettings
 from gelada.training.experiment import Experiment, Shape, Sidecars
 
+SMALL_A3C = A3C(
+    n=20,
+    entropy=0.02,
+    entropy_end=0.002,
+    gradient_clip=0.3,
+    lr=3e-3,
+    lr_end=1e-3,
+    anneal_steps=700_000,
+)
+
 DBA3C_PONG = Experiment(
-    algorithm=A3C(
-        n=20,
-        entropy=0.02,
-        entropy_end=0.002,
-        gradient_clip=0.3,
-        lr=3e-3,
-        lr_end=1e-3,
-        anneal_steps=700_000,
-    ),
+    algorithm=SMALL_A3C,
     shape=Shape(workers=2, servers=2, actors=1, games=8, length=20),
     stop=StopRule(steps=3_000_000, until_score=18.0),
 )
@@ -33,7 +35,7 @@ PRESETS: dict[str, Experiment] = {
     "dba3c-breakout": replace(
         DBA3C_PONG,
         games=GameSettings(game="breakout"),
-        algorithm=replace(DBA3C_PONG.algorithm, anneal_steps=10_000_000),
+        algorithm=replace(SMALL_A3C, anneal_steps=10_000_000),
         stop=StopRule(steps=10_000_000),
     ),
     "dba3c-catch": Experiment(

@@ -1,0 +1,190 @@
+"""Every setting of an experiment as a flag, on top of the preset or run that the words name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import tyro
+
+from gelada.algorithms.appo import APPO
+from gelada.cli.flags import parse
+from gelada.core.errors import GeladaError
+from gelada.core.settings import Range, hints_of
+from gelada.envs.api import GameSettings
+from gelada.nets.config import NetworkSettings
+from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.tracker import StopRule, TrackerSettings
+from gelada.runtime.groups import Cluster
+from gelada.training.experiment import (
+    Experiment,
+    ReplaySettings,
+    Shape,
+    Sidecars,
+    flag,
+    groups_of,
+    shared_names,
+)
+from gelada.training.presets import preset, with_target
+from gelada.training.validate import check, check_effect, differing, given
+
+HELP = {"-h", "--help"}
+
+STOP_FLAGS = "--steps, --minutes, --until-score or --until-evaluated"
+
+
+@dataclass(frozen=True)
+class ExperimentFlags:
+    """The flags of an experiment, those that most people want first."""
+
+    name: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="GAME_OR_PRESET")]] = ""
+    """Such as pong, breakout, ALE/Breakout-v5, dba3c-pong or catch. It comes first."""
+    seed: Annotated[int, Range(0, 2**31 - 1)] = 1
+    """Seed of all random numbers."""
+    deterministic: bool = False
+    """Give the same run for the same seed, bit for bit; a little slower."""
+    stop: StopRule = field(default_factory=StopRule)
+    games: GameSettings = field(default_factory=GameSettings)
+    shape: Shape = field(default_factory=Shape)
+    replay: ReplaySettings = field(default_factory=ReplaySettings)
+    algorithm: APPO = field(default_factory=APPO)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    tracker: TrackerSettings = field(default_factory=TrackerSettings)
+    sidecars: Sidecars = field(default_factory=Sidecars)
+
+
+F = TypeVar("F", bound=ExperimentFlags)
+
+
+class Wanted(NamedTuple):
+    """What the words of a command come to."""
+
+    flags: Any  # the command's own dataclass, an ExperimentFlags
+    experiment: Experiment
+    base: Experiment  # of the preset or the run, without the flags
+    note: str  # what the game's name implies, or ""
+
+
+def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str = "") -> Wanted:
+    """Return a command's flags on top of the preset that its first word names.
+
+    If any stop rule is given, the preset's own is dropped and only what was given counts.
+
+    Raises:
+        GeladaError: for an unknown name, flag or value, or a flag that would have no effect.
+        SystemExit: with code 0, when ``--help`` was printed.
+    """
+    asked = bool(HELP & set(args))
+    first = args[0] if args and not args[0].startswith("-") else ""
+    name = first or default_game or ("pong" if asked else "")
+    if not name:
+        raise GeladaError(
+            f"gelada {command}: which game or preset? name it first, such as: gelada {command} pong"
+        )
+    base, note = preset(name)
+    flags = parse_onto(kind, command, args, base, stop=base.stop if asked else StopRule())
+    if flags.name != first:
+        raise GeladaError(
+            f"{flags.name!r}: name the game or preset first, such as: gelada {command} {flags.name}"
+        )
+    experiment = with_target(experiment_of(flags, base))
+    check_effect(experiment, base)
+    check(experiment)
+    return Wanted(flags, experiment, base, note)
+
+
+def resolve_again(kind: type[F], command: str, args: Sequence[str], base: Experiment) -> Wanted:
+    """Return a command's flags on top of the settings of an earlier run.
+
+    Raises:
+        GeladaError: if a setting differs from the run's that may not change any more.
+    """
+    flags = parse_onto(kind, command, args, base, stop=StopRule())
+    if flags.name:
+        raise GeladaError(
+            f"{flags.name!r} with --resume: the run knows its game; leave the name out"
+        )
+    experiment = with_target(experiment_of(flags, base))
+    kept = dataclasses.replace(
+        base, stop=experiment.stop, tracker=experiment.tracker, sidecars=experiment.sidecars
+    )
+    if fixed := differing(experiment, kept):
+        raise GeladaError(
+            f"{', '.join(fixed)} with --resume: a run's settings are fixed by its config.json; "
+            f"only {STOP_FLAGS}, checkpoints and sidecars may change"
+        )
+    check_effect(experiment, base)
+    check(experiment)
+    return Wanted(flags, experiment, base, "")
+
+
+def parse_onto(
+    kind: type[F], command: str, args: Sequence[str], base: Experiment, stop: StopRule
+) -> F:
+    """Return a command's flags, those that are not given as in ``base``.
+
+    The stop rule starts from ``stop``: an empty one tells what is given from what is not.
+    """
+    groups = {name: flag_group(name, type(group)) for name, group in groups_of(base).items()}
+    values: dict[str, Any] = {"seed": base.seed, "deterministic": base.deterministic}
+    for name, group in groups_of(base).items():
+        values[name] = groups[name](**vars(stop if name == "stop" else group))
+    made = with_groups(kind, groups)
+    return parse(made, command, args, made(**values), flag_in_group)
+
+
+def with_groups(kind: type[F], groups: dict[str, Any]) -> type[F]:
+    """Return a command's dataclass with these groups of settings, such as another algorithm's."""
+    fields: list[Any] = [(name, group, field(default=group())) for name, group in groups.items()]
+    return _subclass(kind, fields)
+
+
+def flag_group(group: str, kind: Any) -> Any:
+    """Return a group of settings for the parser: names that others have begin with the group's.
+
+    The game is named by the command's first word and has no flag.
+    """
+    fields: list[Any] = []
+    annotated: Any = Annotated
+    for each in dataclasses.fields(kind):
+        hint = hints_of(kind)[each.name]
+        if (group, each.name) == ("games", "game"):
+            fields.append((each.name, annotated[hint, tyro.conf.Suppress], each.default))
+        elif each.name in shared_names():
+            own = flag(each.name, group).removeprefix("--")
+            fields.append((each.name, annotated[hint, tyro.conf.arg(name=own)], each.default))
+    return _subclass(kind, fields) if fields else kind
+
+
+def experiment_of(flags: ExperimentFlags, base: Experiment) -> Experiment:
+    """Return the experiment that flags on top of ``base`` ask for."""
+    values: dict[str, Any] = {"seed": flags.seed, "deterministic": flags.deterministic}
+    for name, group in groups_of(base).items():
+        values[name] = type(group)(**vars(getattr(flags, name)))
+    if values["stop"] == StopRule():
+        values["stop"] = base.stop
+    return Experiment(**values)
+
+
+def flag_in_group(name: str) -> str:
+    """Return the flag of ``name`` or ``group.name``."""
+    group, _, own = name.rpartition(".")
+    return flag(own, group)
+
+
+def check_cluster_flags(cluster: Cluster, on: str) -> None:
+    """Raise GeladaError if a setting of the cluster is given for a run without one."""
+    if on == "ray":
+        return
+    for name, value in vars(cluster).items():
+        if value != getattr(Cluster(), name):
+            raise GeladaError(f"{given(flag(name), value)}: has an effect only with --on ray")
+
+
+def _subclass(kind: type[F], fields: list[Any]) -> type[F]:
+    made = dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True)
+    made.__doc__, made.__module__ = kind.__doc__, kind.__module__
+    return made

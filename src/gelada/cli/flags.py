@@ -1,0 +1,136 @@
+"""From the words of a command to its frozen dataclass; every mistake is one line.
+
+Imports no torch, so that help and wrong words are answered at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tyro
+from tyro import _errors as tyro_errors  # private; docs/dependencies.md says why
+
+from gelada.core.errors import GeladaError, nearest
+from gelada.core.settings import Name, check, hints_of
+
+T = TypeVar("T")
+
+CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone)
+"""Flags are ``--lr``, not ``--algorithm.lr``; an absent value is said by leaving the flag out."""
+
+HINTS = {
+    "--epsilon": "exploration is --epsilon-start, --epsilon-end and --epsilon-steps (with DQN), "
+    "the optimizer's is --optimizer-epsilon",
+}
+"""What a person may mean by flags that there are not."""
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of a field; of ``group.name`` that of the name alone."""
+    return "--" + name.rpartition(".")[2].replace("_", "-")
+
+
+def parse(
+    kind: type[T],
+    command: str,
+    args: Sequence[str],
+    default: T | None = None,
+    flag: Name = flag_of,
+) -> T:
+    """Return ``args`` as a ``kind``, starting from ``default``.
+
+    Args:
+        kind: the command's dataclass.
+        command: its name, for messages.
+        args: the words after it.
+        default: values of flags that are not given.
+        flag: names the flag of a field ``name`` or ``group.name``.
+
+    Raises:
+        GeladaError: on an unknown flag, or a value that cannot be read or is out of range.
+        SystemExit: with code 0, when ``--help`` was printed.
+    """
+    extra: dict[str, Any] = {} if default is None else {"default": default}
+
+    def refuse(event: tyro_errors.ParseErrorEvent) -> None:
+        said = _in_words(event, args, lambda: flags_of(kind, flag))
+        raise GeladaError(f"{said}; see gelada {command} --help")
+
+    with tyro_errors.on_parse_error(refuse):
+        flags: T = tyro.cli(kind, prog=f"gelada {command}", args=list(args), config=CONFIG, **extra)
+    check(flags, flag)
+    return flags
+
+
+def flags_of(kind: Any, flag: Name = flag_of, group: str = "") -> list[str]:
+    """Return the flags of a command's dataclass, those of its groups included."""
+    found: list[str] = []
+    for name, hint in hints_of(kind).items():
+        inner = dataclasses.is_dataclass(hint)
+        found += flags_of(hint, flag, f"{name}.") if inner else [flag(group + name)]
+    return found
+
+
+def check_run(run: Path) -> None:
+    """Raise GeladaError if ``run`` is no run's folder; the message has the nearest known runs."""
+    if (run / "config.json").is_file():
+        return
+    runs = [str(path.parent) for path in run.parent.glob("*/config.json")]
+    runs += [str(path.parent) for path in Path("runs").glob("*/config.json")]
+    near = f"; {nearest(str(run), runs)}" if runs else ""
+    raise GeladaError(
+        f"{str(run)!r} is no run: it has no config.json; name a folder that gelada train made{near}"
+    )
+
+
+def print_json(data: dict[str, Any]) -> None:
+    """Print one JSON object on stdout."""
+    sys.stdout.write(json.dumps(data, indent=2) + "\n")
+
+
+def _in_words(
+    event: tyro_errors.ParseErrorEvent, args: Sequence[str], known: Callable[[], list[str]]
+) -> str:
+    """Return what the parser complains about."""
+    match event:
+        case tyro_errors.UnrecognizedArgs(tokens=tokens):
+            return _unknown(tokens, known)
+        case tyro_errors.MissingArgs(missing_arguments=[missing, *_]):
+            return f"{_name(missing.arg)} is missing: name it first"
+        case tyro_errors.BadValue(argument=argument):
+            return f"{_name(argument)}: a value is missing"
+        case tyro_errors.InvalidChoice(argument=argument, value=value, choices=choices):
+            return f"{_name(argument)} {value}: must be one of {', '.join(map(repr, choices))}"
+        case tyro_errors.InstantiationFailure(argument=argument) if argument is not None:
+            return _wrong(argument, args)
+    return f"the command line cannot be read ({type(event).__name__})"
+
+
+def _unknown(tokens: Sequence[str], known: Callable[[], list[str]]) -> str:
+    word = next((token for token in tokens if token.startswith("-")), tokens[0]).partition("=")[0]
+    if not word.startswith("-"):
+        return f"unknown argument {word!r}"
+    return f"unknown flag {word!r}: {HINTS.get(word) or nearest(word, known())}"
+
+
+def _wrong(argument: Any, args: Sequence[str]) -> str:
+    """Return what is wrong with a value that has not the type of its flag."""
+    name, words = _name(argument), [*args, ""]
+    values = [after for word, after in pairwise(words) if word == name]
+    values += [word.partition("=")[2] for word in args if word.startswith(f"{name}=")]
+    value = values[-1] if values else ""
+    if "FLOAT" in argument.lowered.metavar:
+        return f"{name} {value}: not a number"
+    return f"{name} {value}: not a whole number; write it in digits, such as 20000"
+
+
+def _name(argument: Any) -> str:
+    """Return a parser's argument by its flag, or by what help calls it."""
+    flags = [word for word in argument.lowered.name_or_flags if word.startswith("--")]
+    return str(flags[0] if flags else argument.lowered.metavar)

@@ -1,0 +1,93 @@
+"""A flag that would have no effect is refused by name, with what it has an effect with."""
+
+from __future__ import annotations
+
+import pytest
+
+from gelada.cli.main import run
+from gelada.training.presets import FAMILIES, PRESETS, preset
+from gelada.training.validate import check_effect
+
+WORKERS = "with --workers or --learners"
+LEARNING_AGAIN = "with an algorithm that learns from each step again"
+
+REFUSED = {
+    "train pong --asynchronous --quorum 5 --batch 7 --replays 9": f"--quorum 5: {WORKERS}",
+    "train pong --quorum 5": f"--quorum 5: {WORKERS}",
+    "train pong --asynchronous": f"--asynchronous: {WORKERS}",
+    "train pong --batch 7": "--batch 7: with --workers",
+    "train pong --keep-every 9": f"--keep-every 9: {WORKERS}",
+    "train pong --replays 9": "--replays 9: with --learners",
+    "train gorila-pong --replays 2": "--replays 2: with --learners",
+    "train gorila-pong --batch 64": "--batch 64: with A3C",
+    "train dba3c-pong --max-staleness 5": "--max-staleness 5: with --asynchronous",
+    "train pong --max-staleness 5": "--max-staleness 5: with --asynchronous",
+    "train pong --optimizer sgd --beta1 0.5": "--beta1 0.5: with --optimizer adam",
+    "train pong --optimizer rmsprop --beta2 0.5": "--beta2 0.5: with --optimizer adam",
+    "train pong --momentum 0.5": "--momentum 0.5: with --optimizer rmsprop or sgd",
+    "train pong --decay 0.5": "--decay 0.5: with --optimizer rmsprop or adadelta",
+    "train pong --optimizer sgd --optimizer-epsilon 0.1": "--optimizer-epsilon 0.1: with another "
+    "--optimizer than sgd",
+    "train dqn-pong --alpha 0.5": "--alpha 0.5: with --prioritized",
+    "train dqn-pong --beta 0.5": "--beta 0.5: with --prioritized",
+    "train pong --capacity 5000": f"--capacity 5000: {LEARNING_AGAIN}",
+    "train pong --windows 5": f"--windows 5: {LEARNING_AGAIN}",
+    "train dba3c-pong --samples-per-insert 2": f"--samples-per-insert 2: {LEARNING_AGAIN}",
+    "train a3c-pong --keep": f"--keep: {LEARNING_AGAIN}",
+    "train pong --rho-bar 2": "--rho-bar 2: with --advantage vtrace",
+    "train pong --c-bar 2": "--c-bar 2: with --advantage vtrace",
+    "train pong --kl-adjust 1 --kl 0.1": "--kl 0.1: with --kl-adjust above 1",
+    "train dqn-pong --n 3": "--n 3: with --returns n_step",
+    "train gorila-catch --lam 0.5": "--lam 0.5: with --returns q_lambda",
+    "train dqn-pong --ladder-base 0.5": "--ladder-base 0.5: with --explore ladder",
+    "train apex-pong --epsilon-end 0.5": "--epsilon-end 0.5: with --explore schedule",
+    "train dqn-pong --target-every 0 --double": "--double: with --target-every above 0",
+    "train catch --sticky 0.25": "--sticky 0.25: in Atari games",
+    "train catch --noop-max 5": "--noop-max 5: in Atari games",
+    "train catch --no-fire-on-life-loss": "--no-fire-on-life-loss: in Atari games",
+    "train catch --size 42": "--size 42: in Atari games",
+    "train catch --conv-init normal": "--conv-init normal: with another --torso than tiny",
+    "train pong --record-length 9": "--record-length 9: with --recorder",
+    "train pong --silence 9": "--silence 9: with --on ray",
+    "bench pong --per-process 2": "--per-process 2: with --on ray",
+    "show pong --quorum 5": f"--quorum 5: {WORKERS}",
+    "follow RUN --no-record --record-length 9": "--record-length 9: with --record",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_a_flag_without_an_effect_is_refused(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words.split()) == 2
+    flag, _, what = REFUSED[words].partition(": ")
+    assert capsys.readouterr().err.startswith(f"gelada: {flag}: has an effect only {what}")
+
+
+@pytest.mark.parametrize("words", ["--steps 5", "--checkpoint-seconds 5", "--evaluator"])
+def test_bench_refuses_what_a_run_leaves(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "pong", *words.split()]) == 2
+    flag = words.split()[0]
+    assert f"gelada: {flag}: has no effect in gelada bench" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [*PRESETS, *(f"{family}-seaquest" for family in FAMILIES)])
+def test_no_preset_is_refused(name: str) -> None:
+    experiment = preset(name)[0]
+    check_effect(experiment, experiment)
+    assert run(["show", name, "--json"]) == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "pong --advantage vtrace --rho-bar 2",
+        "pong --optimizer rmsprop --momentum 0.5 --decay 0.9",
+        "dqn-pong --prioritized --alpha 0.5",
+        "dqn-pong --returns n_step --n 3",
+        "dba3c-pong --asynchronous --max-staleness 5",
+        "gorila-pong --workers 0 --learners 2 --actors 2 --replays 2",
+    ],
+)
+def test_a_flag_with_what_it_needs_is_taken(words: str) -> None:
+    assert run(["show", *words.split(), "--json"]) == 0

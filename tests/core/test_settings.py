@@ -1,0 +1,136 @@
+"""Ranges beside the fields: every number has one, and what is read is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import pytest
+
+from gelada.core.errors import GeladaError
+from gelada.core.settings import DECAY, NUMBER, POSITIVE, Range, check, hints_of, read
+from gelada.training.experiment import ALGORITHMS, Experiment, groups_of
+from gelada.training.presets import PRESETS
+from gelada.training.validate import check as check_experiment
+
+
+@dataclass(frozen=True)
+class Some:
+    share: Annotated[float, Range(0, 1)] = 0.5
+    number: Annotated[int, Range(1)] = 3
+    limit: Annotated[int, Range(1, 9)] | None = None
+    score: Annotated[float, NUMBER] | Literal["auto"] | None = None
+    mode: Literal["one", "other"] = "one"
+    wanted: bool = False
+    where: Path | None = None
+
+
+def as_flag(name: str) -> str:
+    return f"--{name}"
+
+
+def test_what_fits_is_read_as_it_is() -> None:
+    data = {"share": 1, "number": 2, "limit": 9, "score": -2.5, "mode": "other", "wanted": True}
+    assert read(Some, data, as_flag) == Some(1.0, 2, 9, -2.5, "other", True)
+    assert read(Some, {"score": "auto", "where": "x/y"}, as_flag) == Some(
+        score="auto", where=Path("x/y")
+    )
+    assert read(Some, {}, as_flag) == Some()
+    check(Some(where=Path("x")), as_flag)
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"share": 1.5}, "--share 1.5: must be at least 0 and at most 1"),
+    ({"share": float("nan")}, "--share nan: must be at least 0 and at most 1"),
+    ({"number": "5"}, "--number 5: must be a whole number"),
+    ({"number": 5.0}, "--number 5: must be a whole number"),
+    ({"number": True}, "--number true: must be a whole number"),
+    ({"number": 0}, "--number 0: must be at least 1"),
+    ({"limit": 10}, "--limit 10: must be at least 1 and at most 9"),
+    ({"share": "0.5"}, "--share 0.5: must be a number"),
+    ({"score": float("inf")}, "--score inf: must be any finite number"),
+    ({"score": "high"}, "--score high: must be a number or one of 'auto'"),
+    ({"mode": "third"}, "--mode third: must be one of 'one', 'other'"),
+    ({"wanted": 1}, "--wanted 1: must be true or false"),
+    ({"numbr": 1}, "--numbr: unknown setting; nearest known: number"),
+]
+
+
+@pytest.mark.parametrize(("data", "line"), MISTAKES)
+def test_what_does_not_fit_is_one_line(data: dict[str, Any], line: str) -> None:
+    with pytest.raises(GeladaError) as raised:
+        read(Some, data, as_flag)
+    assert str(raised.value) == line
+
+
+def test_a_value_alone_is_read_by_its_own_name() -> None:
+    assert read(Annotated[int, Range(0)], 3, as_flag, "seed") == 3
+    with pytest.raises(GeladaError, match=r"^--seed -1: must be at least 0$"):
+        read(Annotated[int, Range(0)], -1, as_flag, "seed")
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (POSITIVE, "above 0"),
+        (DECAY, "at least 0 and below 1"),
+        (NUMBER, "any finite number"),
+        (Range(1, 65536), "at least 1 and at most 65,536"),
+    ],
+)
+def test_a_range_says_what_it_allows(rule: Range, words: str) -> None:
+    assert str(rule) == words
+
+
+def settings_classes() -> set[type[Any]]:
+    """Return every dataclass whose fields are settings or flags."""
+    from gelada.cli.bench import Bench
+    from gelada.cli.evaluate import Eval
+    from gelada.cli.follow import Follow
+    from gelada.cli.record import Record
+    from gelada.cli.show import Show
+    from gelada.cli.starts import Starts
+    from gelada.cli.suite import Flags
+    from gelada.cli.train import Train
+    from gelada.runtime.groups import Cluster
+
+    groups = {type(group) for group in groups_of(Experiment()).values()}
+    commands = {Bench, Eval, Follow, Record, Show, Starts, Flags, Train}
+    return {Experiment, Cluster, *groups, *ALGORITHMS.values(), *commands}
+
+
+def bare_numbers(hint: Any) -> Iterator[Any]:
+    """Yield numeric types in a type that no range stands beside."""
+    if get_origin(hint) is Annotated:
+        kind, *rules = get_args(hint)
+        if not any(isinstance(rule, Range) for rule in rules):
+            yield from bare_numbers(kind)
+    elif get_origin(hint) in (Union, UnionType):
+        for part in get_args(hint):
+            yield from bare_numbers(part)
+    elif hint in (int, float):
+        yield hint
+
+
+def test_no_number_is_without_a_range() -> None:
+    bare = [
+        f"{kind.__name__}.{name}"
+        for kind in settings_classes()
+        for name, hint in hints_of(kind).items()
+        if list(bare_numbers(hint))
+    ]
+    assert bare == []
+
+
+def test_the_test_of_ranges_finds_a_number_without() -> None:
+    assert list(bare_numbers(int)) == [int]
+    assert list(bare_numbers(int | None)) == [int]
+    assert list(bare_numbers(Annotated[int, "no range"])) == [int]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_within_all_ranges(name: str) -> None:
+    check_experiment(PRESETS[name])
