@@ -1,1 +1,1 @@
-"""What everything else is built on: types, errors, seeds, files, checkpoints, timing."""
+"""Types, errors, seeds, files, checkpoints and timing, which all other packages use."""

@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, read without trusting them.
+"""Checkpoints: complete or absent on disk, and verified when they are read.
 
 A checkpoint is two files, ``NNNNNNNN.safetensors`` (tensors by name in logical layout) and
 ``NNNNNNNN.json`` (counters and the first file's checksum). Both are written under a temporary
@@ -23,7 +23,7 @@ from gelada.core.types import State, Version
 
 
 class Checkpoint(NamedTuple):
-    """Everything a resume needs."""
+    """Everything that a run needs to resume."""
 
     version: Version
     steps: int  # environment steps
@@ -98,7 +98,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path, Checkpoint, list[str]]:
-    """Return the newest complete checkpoint, and a line for each newer one passed over.
+    """Return the newest complete checkpoint, and a line for each newer one that is incomplete.
 
     Raises:
         GeladaError: if there is none.

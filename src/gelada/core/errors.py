@@ -1,4 +1,4 @@
-"""Errors a user can act on: each is one line that names the value, the rule and the fix."""
+"""Errors that a user can act on. Each is one line that names the value, the rule and the fix."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class GeladaError(Exception):
-    """A mistake in what was asked. The command line prints it in one line and exits with 2."""
+    """A request that cannot be fulfilled. The command line prints one line and exits with 2."""
 
     exit_code = 2
     details = ""  # the traceback of a role that raised, or ""
@@ -32,28 +32,28 @@ class RoleFailed(GeladaError):
 
 
 class CannotWrite(GeladaError):
-    """A run's folder cannot be written any more, such as on a full disk (exit code 5)."""
+    """A run's folder cannot be written to, for example because the disk is full (exit code 5)."""
 
     exit_code = 5
 
 
 class Closed(Exception):
-    """What a waiting call gets when the run stops. Not an error: the role simply ends."""
+    """Raised in a waiting call when the run stops. It is not an error: the role ends."""
 
 
 class Lost(Exception):
-    """What a call gets whose role lives in a process that is gone, or gives no answer.
+    """Raised in a call to a role whose process has ended or does not answer.
 
-    The role that called ends; whoever watches over the run sees to the rest.
+    The calling role ends; the runtime decides how the run goes on.
     """
 
 
 class Deadline(Exception):
-    """A wait for another role outlasted its deadline."""
+    """A call waited for another role for longer than its deadline."""
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
-    """Return a phrase with the known names most like ``name``, or all of them if few."""
+    """Return a phrase with the known names closest to ``name``, or else the first eight."""
     names = sorted(set(known))
     near = difflib.get_close_matches(name, names, n=count, cutoff=0.5)
     if near:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and files that grow by a JSON line at a time."""
+"""Atomic writes of whole files, and files of events with one JSON object a line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import Any
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file under a temporary name, flush it to disk and rename it."""
+    """Write a file so that it is complete or unchanged after a crash.
+
+    The data is written to a temporary file, flushed to disk and renamed.
+
+    Raises:
+        OSError: if the disk is full or the folder cannot be written to; nothing is left behind.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -29,7 +35,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 class Events:
-    """Appends one JSON line for each event, with its seconds since the run began.
+    """Appends one line of JSON for each event, with the seconds since the run began.
 
     Args:
         path: of the file.
@@ -40,7 +46,7 @@ class Events:
         self._path, self._began = path, began
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Write an event down. A full disk does not end a run here: the tracker will say it."""
+        """Append an event. A failure to write is ignored here: the tracker reports a full disk."""
         line = json.dumps({"seconds": round(time.monotonic() - self._began, 3), **event})
         try:
             with self._path.open("a", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""What a role is doing, since when, and where its time went."""
+"""The stage that a role is in, since when, and the seconds spent in each stage."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 WAIT = "wait"
-"""Stages whose name starts with this are waits for another role, not work."""
+"""In a stage whose name starts with this, a role waits for another role."""
 
 
 class Clock:
-    """Seconds by stage of one active role; read by whoever watches over it."""
+    """Seconds in each stage of one active role; the runtime and the profiler read it."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -21,7 +21,7 @@ class Clock:
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
-        """Count the time inside as ``stage``."""
+        """Count the time in this context as time of ``stage``."""
         before, start = self.stage, time.monotonic()
         self.stage, self.since = stage, start
         try:
@@ -33,5 +33,5 @@ class Clock:
 
     @property
     def waiting(self) -> bool:
-        """Whether the role waits for another one just now."""
+        """Whether the role is waiting for another role now."""
         return self.stage.startswith(WAIT)

@@ -1,1 +1,1 @@
-"""Pure functions for the mathematics: no roles, no configuration, no logging."""
+"""Mathematics on tensors: returns, losses, optimizers and the flat parameter vector."""

@@ -1,13 +1,13 @@
-"""The flat parameter vector: the one class that owns a network's parameters.
+"""The flat parameter vector that holds a network's parameters.
 
 The parameters of a module become views of one vector and their gradients views of a second, so an
 optimizer step, a snapshot, a slice for a server and a clipped norm are each one operation on one
 contiguous array.
 
-Order matters: move and convert the module first, flatten after. ``.to()``, ``.half()``,
-``load_state_dict(assign=True)`` and ``zero_grad()`` (which drops gradients) cut the views without
-any error, so `FlatParameters.check` looks for torn views and the learner calls it after every
-round. There is one writer per vector: everybody else reads published snapshots.
+Move and convert the module before flattening it. ``.to()``, ``.half()``,
+``load_state_dict(assign=True)`` and ``zero_grad()`` (which drops gradients) detach the views
+without an error, so the learner calls `FlatParameters.check` after every round. A vector has one
+writer; all other roles read published snapshots.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import torch
 from torch import nn
 
 ALIGN = 64
-"""The vector is padded to, and cut at, multiples of this many elements. Kernels work in vector
-registers and may round a remainder differently, so other cuts are not equal bit for bit."""
+"""The vector is padded to, and cut at, multiples of this many elements. Kernels round the
+remainder of a vector register differently, so results of other cuts differ in the last bit."""
 
 
 class Entry(NamedTuple):
-    """Where one parameter lies in the vector."""
+    """The position of one parameter in the vector, in elements."""
 
     name: str
     offset: int
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
 
 
 class Layout:
-    """Names, places and memory layout of a module's parameters in the flat vector.
+    """Names, offsets and strides of a module's parameters in the flat vector.
 
     Strides are kept, so a channels-last weight stays channels-last as a view.
     """
@@ -57,11 +57,11 @@ class Layout:
             yield name, vector.as_strided(shape, strides, base + offset)
 
     def named(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return copies by name in logical (contiguous) layout: what a checkpoint stores."""
+        """Return contiguous copies by name, as a checkpoint stores them."""
         return {name: view.contiguous().clone() for name, view in self.views(vector)}
 
     def fill(self, vector: torch.Tensor, named: dict[str, torch.Tensor]) -> None:
-        """Write tensors by name into ``vector``; the inverse of `named`.
+        """Write tensors by name into ``vector``: the inverse of `named`.
 
         Raises:
             ValueError: if a name is missing or a shape differs.
@@ -73,7 +73,11 @@ class Layout:
             view.copy_(named[name])
 
     def cut(self, parts: int) -> list[slice]:
-        """Return ``parts`` slices that cover the vector, equal to within `ALIGN` elements."""
+        """Return ``parts`` slices that cover the vector; their lengths differ by at most `ALIGN`.
+
+        Raises:
+            ValueError: if there are fewer blocks of `ALIGN` elements than parts.
+        """
         blocks = self.size // ALIGN
         if not 1 <= parts <= blocks:
             raise ValueError(f"cannot cut {self.size} parameters into {parts} parts")
@@ -86,8 +90,11 @@ class FlatParameters:
 
     Args:
         module: already on its device and in its memory format, in float32.
-        values: the vector to live in (float32[size]); a new one by default. If given, its
-            content wins over the module's.
+        values: the vector, float32[size]; a new one with the module's parameters by default. If
+            it is given, the module takes its content.
+
+    Raises:
+        ValueError: if the vector's shape or dtype is wrong, or a parameter is not float32.
     """
 
     def __init__(self, module: nn.Module, values: torch.Tensor | None = None) -> None:
@@ -114,14 +121,14 @@ class FlatParameters:
             parameter.grad = gradient
 
     def zero_gradients(self) -> None:
-        """Set all gradients to 0 in place (``zero_grad()`` would drop the views)."""
+        """Set all gradients to 0 in place, because ``zero_grad()`` would drop the views."""
         self.gradients.zero_()
 
     def clip(self, limit: float) -> torch.Tensor:
         """Scale the gradients to a global norm of at most ``limit``; return the norm before."""
         norm: torch.Tensor = torch.linalg.vector_norm(self.gradients)
         scale = (limit / (norm + 1e-6)).clamp(max=1.0)
-        if norm.is_cuda or scale < 1.0:  # a look at a number on a GPU waits for it
+        if norm.is_cuda or scale < 1.0:  # reading a number from a GPU waits for it
             self.gradients.mul_(scale)
         return norm
 

@@ -1,4 +1,4 @@
-"""Loss terms, each a mean over samples. Shapes: ``[M]`` samples, ``[M, A]`` action scores."""
+"""Loss terms: means over samples ``[M]``. Scores of actions are ``[M, A]``."""
 
 from __future__ import annotations
 
@@ -38,10 +38,9 @@ def value_loss(values: torch.Tensor, targets: torch.Tensor, weights: torch.Tenso
 
 
 def huber(errors: torch.Tensor) -> torch.Tensor:
-    """Return half the square of errors up to 1, and beyond the straight line that goes on.
+    """Return the Huber loss of each error: quadratic up to 1, linear beyond; no mean is taken.
 
-    So the slope is the error clipped to -1 … 1 (Mnih et al. 2015, "error clipping"). This one
-    is no mean: it has the shape of ``errors``.
+    Its slope is the error clipped to -1 … 1 (Mnih et al. 2015, "error clipping").
     """
     sizes = errors.abs()
     return torch.where(sizes <= 1.0, 0.5 * errors.square(), sizes - 0.5)
@@ -58,7 +57,7 @@ def chosen(log_probs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
 
 
 def approximate_kl(log_ratios: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Return an estimate of KL(mu, pi) that is never negative: mean of ``r - 1 - log r``.
+    """Return a non-negative estimate of KL(mu, pi), the mean of ``r - 1 - log r``.
 
     ``log_ratios`` is log pi(a|x) - log mu(a|x) at actions drawn from mu.
     """
@@ -68,7 +67,7 @@ def approximate_kl(log_ratios: torch.Tensor, weights: torch.Tensor) -> torch.Ten
 def explained_variance(
     values: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
-    """Return 1 - Var(target - value) / Var(target): 1 perfect, 0 no better than a constant."""
+    """Return 1 - Var(target - value) / Var(target): 1 if exact, 0 for a constant value."""
     error, mean = targets - values, mean_of(targets, weights)
     spread = mean_of((targets - mean).square(), weights)
     return 1.0 - mean_of((error - mean_of(error, weights)).square(), weights) / spread.clamp(1e-8)
@@ -81,5 +80,5 @@ def standardise(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 
 
 def log_softmax(logits: torch.Tensor) -> torch.Tensor:
-    """Return log pi(.|x) in float32, whatever the network computed in."""
+    """Return log pi(.|x) [M, A] in float32 from scores of any precision."""
     return functional.log_softmax(logits.float(), dim=-1)

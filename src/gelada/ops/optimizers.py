@@ -1,4 +1,4 @@
-"""Optimizers on one flat slice: element-wise, so slices may step apart and give the same result.
+"""Optimizers of one flat slice. They are element-wise, so the cut into slices changes nothing.
 
 Each has ``step(gradient, learning_rate)``, which writes the parameters in place, and ``state()``
 with flat tensors by name, so a checkpoint can store them beside the parameters.
@@ -42,7 +42,7 @@ class OptimizerSettings:
 
 
 SLOTS: dict[str, int] = {"adam": 2, "rmsprop": 2, "adagrad": 1, "adadelta": 2, "sgd": 1}
-"""Vectors that each optimizer keeps in its state beside the parameters."""
+"""Number of vectors, each as long as the parameters, in an optimizer's state."""
 
 
 class Optimizer(Protocol):
@@ -52,7 +52,7 @@ class Optimizer(Protocol):
         """Take one step against ``gradient`` (float32[P])."""
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return the live state: float32[P] tensors, and ``count``, a scalar."""
+        """Return the state itself, not a copy: float32[P] tensors and the scalar ``count``."""
 
 
 class Adam:
@@ -94,7 +94,7 @@ class Adam:
         )
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return the live ``mean`` and ``square`` (float32[P]) and ``count``."""
+        """Return the state's ``mean`` and ``square`` (float32[P]) and ``count``."""
         return self._state
 
 
@@ -125,7 +125,7 @@ class RMSProp:
         self._state["count"] += 1
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return the live ``square`` and ``momentum`` (float32[P]) and ``count``."""
+        """Return the state's ``square`` and ``momentum`` (float32[P]) and ``count``."""
         return self._state
 
 
@@ -153,7 +153,7 @@ class AdaGrad:
         self._state["count"] += 1
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return the live ``square``, the sum of squares (float32[P]), and ``count``."""
+        """Return the state's ``square``, the sum of squares (float32[P]), and ``count``."""
         return self._state
 
 
@@ -188,9 +188,9 @@ class AdaDelta:
         self._state["count"] += 1
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return the live ``square`` and ``moved``, both mean squares (float32[P]), and ``count``.
+        """Return the state's ``square`` and ``moved`` (float32[P]) and ``count``.
 
-        ``square`` is of gradients, ``moved`` of steps.
+        They are the mean squares of gradients and of steps.
         """
         return self._state
 
@@ -217,7 +217,7 @@ class SGD:
         self._state["count"] += 1
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return the live ``momentum`` (float32[P]) and ``count``."""
+        """Return the state's ``momentum`` (float32[P]) and ``count``."""
         return self._state
 
 

@@ -1,11 +1,11 @@
-"""Returns and advantages from windows of experience.
+"""Returns and advantages of windows of consecutive steps.
 
-All functions take tensors shaped ``[N, T]`` (windows, steps) and values ``[N, T + 1]``, compute in
-float32 without gradients, and treat the ends of games alike:
+All functions take float32 tensors ``[N, T]`` (windows, steps) and values ``[N, T + 1]``, and treat
+the two ends of an episode as follows:
 
-* ``terminated``: nothing follows; the value after the step is 0.
-* ``truncated``: what follows was not seen (the next observation is already another game's). Such a
-  step gets advantage 0 and its own value as target, so the step before it bootstraps from the
+* ``terminated``: the value after the step is 0.
+* ``truncated``: the observation after the step is unknown (the next one is of another game). Such
+  a step has advantage 0 and its own value as target, so the step before it bootstraps from the
   truncated step's observation.
 """
 
@@ -17,7 +17,7 @@ import torch
 
 
 class Advantages(NamedTuple):
-    """Targets of value and policy, each float32[N, T]."""
+    """Targets of the value and advantages of the policy, each float32[N, T]."""
 
     targets: torch.Tensor
     advantages: torch.Tensor
@@ -28,11 +28,11 @@ class Partial(NamedTuple):
 
     rewards: torch.Tensor  # float32[N]: r_0 + gamma r_1 + …
     discounts: torch.Tensor  # float32[N]: gamma^k, or 0 where the game ended
-    after: torch.Tensor  # int64[N]: k, the observation whose value takes over
+    after: torch.Tensor  # int64[N]: k, the observation to bootstrap from
 
 
 def discounts(terminated: torch.Tensor, gamma: float) -> torch.Tensor:
-    """Return gamma where the game goes on and 0 where it ended: float32[N, T]."""
+    """Return float32[N, T]: 0 where the game terminated, else gamma."""
     return gamma * (~terminated).float()
 
 
@@ -65,11 +65,11 @@ def n_step(
 def partial_n_step(
     rewards: torch.Tensor, terminated: torch.Tensor, truncated: torch.Tensor, gamma: float
 ) -> Partial:
-    """Return what rewards give to the T-step return of every window's first step.
+    """Return the T-step return of every window's first step, without its last value.
 
-    The same as `n_step` at step 0, for values that are looked up afterwards: of the T + 1
-    observations only one is needed for the target. It is a truncated step's own observation where
-    there is one before the end, so a first step that is truncated has its own value as target.
+    With that value it equals `n_step` at step 0, but only one of the T + 1 observations needs a
+    value. That is a truncated step's own observation if there is one, so a first step that is
+    truncated has its own value as target.
     """
     ended = terminated | truncated
     follows = ended.cumsum(dim=1) - ended.long() > 0  # some step before it was the last
@@ -95,9 +95,9 @@ def q_lambda(
     """Return the lambda returns float32[N, T] of Peng's Q(lambda) (Peng & Williams 1996).
 
     ``G_t = r_t + gamma ((1 - lam) V(x_{t+1}) + lam G_{t+1})`` with ``V(x) = max_a Q(x, a)`` in
-    ``values`` and ``G`` after the window its V. Unlike Watkins's, it is not cut where an action
-    was not the best one: it learns faster and its fixed point is a mix of the values of the
-    policy that acted and the best one (Kozuno et al. 2021).
+    ``values``; after the window, ``G`` is V. Unlike Watkins's Q(lambda) it goes on after actions
+    that were not greedy. It learns faster, and its fixed point lies between the values of the
+    behaviour policy and of the greedy one (Kozuno et al. 2021).
     """
     ones = torch.ones_like(rewards)
     return _accumulate(rewards, values, terminated, truncated, gamma, ones, lam * ones).targets
