@@ -327,7 +327,7 @@ def test_every_name_and_test_on_the_page_exists(
     assert missing == []
 
 
-def test_the_words_of_chaos_and_the_metrics_of_workers_are_those_of_the_code() -> None:
+def test_the_words_of_faults_and_the_metrics_of_workers_are_those_of_the_code() -> None:
     text = text_of(ROOT / "docs" / "running.md")
     words = re.findall(r"^\| `(\w+)=(\w+)` \|", text, re.MULTILINE)
     fields = [field.name for field in dataclasses.fields(Faults)]

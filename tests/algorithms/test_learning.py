@@ -51,22 +51,22 @@ def test_catch_is_learned(tmp_path: Path, way: str) -> None:
     assert checkpoint.steps == result.status.steps
 
 
-BUNDLES = PRESETS["dba3c-catch"]
-BACKUP = replace(BUNDLES.shape, workers=3, quorum=2)
-IN_BUNDLES: dict[str, tuple[dict[str, Any], Faults]] = {
+WORKERS = PRESETS["dba3c-catch"]
+BACKUP = replace(WORKERS.shape, workers=3, quorum=2)
+WORKER_WAYS: dict[str, tuple[dict[str, Any], Faults]] = {
     "synchronous": ({}, NONE),
     "deterministic": ({"deterministic": True}, NONE),
     "a backup": ({"shape": BACKUP}, NONE),
     "a backup and a straggler": ({"shape": BACKUP}, Faults(straggler=0.02)),
-    "asynchronous": ({"shape": replace(BUNDLES.shape, workers=3, asynchronous=True)}, NONE),
-    "the ratio clipped": ({"algorithm": tuned(BUNDLES, ratio_clip=1.0)}, NONE),
+    "asynchronous": ({"shape": replace(WORKERS.shape, workers=3, asynchronous=True)}, NONE),
+    "the ratio clipped": ({"algorithm": tuned(WORKERS, ratio_clip=1.0)}, NONE),
 }
 
 
-@pytest.mark.parametrize("way", IN_BUNDLES)
+@pytest.mark.parametrize("way", WORKER_WAYS)
 def test_catch_is_learned_in_workers(tmp_path: Path, way: str) -> None:
-    changes, faults = IN_BUNDLES[way]
-    experiment = replace(BUNDLES, tracker=TrackerSettings(tensorboard=False), **changes)
+    changes, faults = WORKER_WAYS[way]
+    experiment = replace(WORKERS, tracker=TrackerSettings(tensorboard=False), **changes)
     result = train(experiment, tmp_path / "run", log=pytest.fail, faults=faults)
     status, shape = result.status, experiment.shape
     assert status.best is not None  # the others go on for a batch, so the score may fall again

@@ -99,7 +99,7 @@ def test_acting_and_learning_look_as_often_as_those_of_bench(
     assert seen == [*((n, False) for n in values), *([(32, True)] * epochs * minibatches)]
 
 
-def test_a_store_is_drawn_from_as_often_as_the_preset_says(
+def test_a_replay_is_sampled_as_often_as_the_preset_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dqn, precision = PRESETS["dqn-pong"], EXPERIMENT.network

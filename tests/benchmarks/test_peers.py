@@ -495,7 +495,7 @@ def test_a_run_of_ours_like_a_peer_can_be(own: Any) -> None:
     assert (BENCHMARKS / "peers" / own.script).is_file()
 
 
-def test_games_and_passes_are_those_of_the_peer() -> None:
+def test_games_and_epochs_are_those_of_the_peer() -> None:
     found = {}
     for own in known.PEERS:
         experiment = resolve(Train, "train", ["pong", *own.our_flags("alike")]).experiment

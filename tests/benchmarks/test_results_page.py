@@ -102,7 +102,7 @@ def test_a_line_tells_its_variant(what: str, result: dict[str, Any], variant: st
     assert lookup.variant(line(what, "x", "01", **result)) == variant
 
 
-def test_what_was_measured_before_and_what_failed_stands_beside_the_figure() -> None:
+def test_earlier_and_failed_measurements_are_remarks_on_the_figure() -> None:
     lines = [
         timed("old", "01", None),
         line("pong-time", "new", "02", event="failed"),

@@ -570,7 +570,7 @@ def test_the_rates_of_bench_are_a_table() -> None:
     assert shown == ["5800", "18000", "2500", "1592", "1433", "90"]
 
 
-def test_an_evaluation_beside_published_scores_is_a_table() -> None:
+def test_an_evaluation_with_published_scores_is_a_table() -> None:
     protocol = PROTOCOLS["noop"]
     settings = protocol.settings(GameSettings(game="breakout"))
     evaluation = Evaluation(

@@ -38,7 +38,7 @@ from gelada.training.topology import draw
 PONG = short_pong(1)
 
 
-def test_words_after_dummy() -> None:
+def test_words_after_stub() -> None:
     assert parse_dummies("") == ()
     assert parse_dummies("emulator") == ("emulator",)
     assert parse_dummies("learner,emulator") == ("emulator", "learner")
@@ -89,7 +89,7 @@ def test_made_up_steps_are_noise_that_comes_again() -> None:
     assert all((step.terminated == step.over).all() for step in steps)
 
 
-def test_with_a_dummy_emulator_no_game_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_stub_emulator_no_game_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("an emulator was loaded")
 
@@ -101,7 +101,7 @@ def test_with_a_dummy_emulator_no_game_is_loaded(monkeypatch: pytest.MonkeyPatch
     assert result["dummy_steps_per_s"] > 0
 
 
-def test_with_a_dummy_emulator_the_learner_learns_from_its_frames() -> None:
+def test_with_a_stub_emulator_the_learner_learns_from_its_frames() -> None:
     seen = train_once(PONG, 1.5, dummies=("emulator",))
     learner = seen.roles["learner-0"]
     assert type(learner) is Learner
@@ -129,7 +129,7 @@ def values_of(roles: dict[str, Any]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ["pong", "catch", "workers"])
-def test_with_a_dummy_learner_versions_go_on_and_parameters_stay(name: str) -> None:
+def test_with_a_stub_learner_versions_go_on_and_parameters_stay(name: str) -> None:
     workers = replace(distributed_catch(1), deterministic=False)
     experiment = {"pong": PONG, "catch": catch(1), "workers": workers}[name]
     seen = train_once(experiment, 1.5, dummies=("learner",))
@@ -160,7 +160,7 @@ def test_only_learners_are_replaced_in_a_plan() -> None:
     assert Learner in {node.make for node in plan.nodes}
 
 
-def test_a_dummy_rate_says_that_it_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rate_with_stubs_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["bench", "catch", "--dummy", "emulator,learner", "--seconds", "6", "--json"]
     assert run(words) == 0
     result = json.loads(capsys.readouterr().out)

@@ -178,7 +178,7 @@ def test_action_sets() -> None:
     assert full.action_names[:2] == ("NOOP", "FIRE")
 
 
-def test_a_seed_gives_the_same_games_whatever_plays_beside_it() -> None:
+def test_a_seed_gives_the_same_games_whatever_else_is_played() -> None:
     together = AtariGames(BREAKOUT, SEEDS, threads=2)
     alone = AtariGames(BREAKOUT, SEEDS[1:2])
     np.testing.assert_array_equal(together.reset()[1], alone.reset()[0])

@@ -202,7 +202,7 @@ def test_interrupted_before_the_first_game() -> None:
     assert data["scores"] == []
 
 
-def test_an_interrupted_one_is_saved_beside_the_complete_one(tmp_path: Path) -> None:
+def test_an_interrupted_evaluation_does_not_replace_a_complete_one(tmp_path: Path) -> None:
     games = [Played(1.0, 10, False), Played(4.0, 20, True)]
     complete = evaluation(games).save(tmp_path)
     before = complete.read_bytes()

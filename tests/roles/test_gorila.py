@@ -52,7 +52,7 @@ def test_the_three_shapes_are_drawn() -> None:
     }
 
 
-def test_an_actor_apart_adds_to_one_store_and_learners_draw_from_all() -> None:
+def test_an_actor_adds_to_one_replay_and_learners_sample_from_all() -> None:
     roles = roles_of(replace(CATCH, shape=APART, replay=FREE))
     fill(roles)
     steps = 2 * CATCH.shape.games * CATCH.shape.length
@@ -172,7 +172,7 @@ def test_gradients_that_are_too_old_are_refused_by_each_slice() -> None:
     assert [roles[f"server-{i}"].pull().version.number for i in range(2)] == [3, 3]
 
 
-def test_priorities_go_back_to_the_store() -> None:
+def test_priorities_return_to_the_replay() -> None:
     memory = replace(FREE, prioritized=True)
     roles = roles_of(replace(CATCH, replay=memory))
     fill(roles)

@@ -158,7 +158,7 @@ class Spying(APPO):
 RUNS: list[list[torch.Tensor]] = []
 
 
-def test_each_pass_uses_each_sample_once_in_an_order_of_its_own() -> None:
+def test_each_epoch_uses_each_sample_once_in_an_order_of_its_own() -> None:
     RUNS.clear()
     for _ in range(2):
         scene = Scene(Spying(minibatch=7, epochs=3))

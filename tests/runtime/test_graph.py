@@ -13,7 +13,7 @@ from gelada.training.experiment import Experiment
 from gelada.training.start import begin
 from gelada.training.topology import draw
 
-BUNDLES = ("tracker", "server-0", "worker-0", "worker-2")
+WORKERS = ("tracker", "server-0", "worker-0", "worker-2")
 
 
 class Part:
@@ -101,7 +101,7 @@ def test_workers_are_drawn_around_their_servers(workers: int, actors: int, serve
         "Snapshots": workers,
         "Tracker": 1,
     }
-    of = {worker: [n.name for n in plan.nodes if n.process == worker] for worker in BUNDLES}
+    of = {worker: [n.name for n in plan.nodes if n.process == worker] for worker in WORKERS}
     assert of["tracker"] == ["tracker"]
     assert of["server-0"] == ["server-0"]
     last = workers - 1

@@ -140,7 +140,7 @@ def test_a_lost_server_or_learner_takes_all_back_to_the_newest_checkpoint(
     assert_restored(run, 2)
 
 
-def test_a_lost_store_takes_all_back_and_an_actor_or_learner_comes_back_alone(begin: Begin) -> None:
+def test_a_lost_replay_rolls_all_back_and_an_actor_or_learner_restarts_alone(begin: Begin) -> None:
     apart = ("--workers", 0, "--learners", 2, "--actors", 2, "--replays", 2)
     run = begin("gorila-catch", *apart, *ENDLESS)
     for whom in ("actor", "learner"):

@@ -234,7 +234,7 @@ def test_several_servers_are_one_server_for_workers_on_pong() -> None:
     assert_same(one, five)
 
 
-def test_inline_and_threads_give_the_same_bundled_run_bit_for_bit(
+def test_inline_and_threads_give_the_same_run_with_workers_bit_for_bit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     experiment = distributed_catch(25, workers=3, actors=2, games=4)

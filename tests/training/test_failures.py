@@ -40,7 +40,7 @@ def test_a_signal_saves_and_says_how_to_go_on(
 def test_a_signal_saves_one_version_of_all_slices_of_workers(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ("--workers", 3, "--quorum", 2, "--minutes", 5, "--checkpoint-seconds", 0.5)
-    process = start(*BUNDLES, "--out", run, *words)
+    process = start(*WORKERS, "--out", run, *words)
     wait_until(lambda: bool(complete(run)), process)
     process.send_signal(signal.SIGINT)
     code, out, err = finish(process)
@@ -118,7 +118,7 @@ def test_divergence_names_the_term_and_keeps_a_sound_checkpoint(tmp_path: Path) 
     assert code == 4
 
 
-BUNDLES = ("train", "dba3c-catch", "--no-finish", "--no-tensorboard")
+WORKERS = ("train", "dba3c-catch", "--no-finish", "--no-tensorboard")
 DRIVER = """
 import sys
 import threading
@@ -144,7 +144,7 @@ def driver(folder: Path, trouble: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("words", [CATCH, BUNDLES], ids=["one learner", "workers"])
+@pytest.mark.parametrize("words", [CATCH, WORKERS], ids=["one learner", "workers"])
 def test_an_actor_that_hangs_ends_the_run_with_exit_code_3(
     tmp_path: Path, words: tuple[object, ...]
 ) -> None:

@@ -158,7 +158,7 @@ def test_gaps_are_half_to_one_and_a_half_times_the_average(seed: int) -> None:
         assert sum(gaps) / len(gaps) == pytest.approx(every, rel=0.05)
 
 
-def test_the_same_seed_means_trouble_at_the_same_times() -> None:
+def test_the_same_seed_means_faults_at_the_same_times() -> None:
     text = "kill=any:30s,stop=any:30s"
     first, again, other = (hours_of_trouble(text, seed) for seed in (3, 3, 4))
     assert first == again != other

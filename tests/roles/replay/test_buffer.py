@@ -354,7 +354,7 @@ def test_a_batch_is_the_learners_own() -> None:
     assert int(store.sample().frames.max()) > 0
 
 
-def test_the_same_seed_draws_the_same_and_stores_differ() -> None:
+def test_the_same_seed_samples_the_same_and_replays_differ() -> None:
     drawn = []
     for seed, index in [(1, 0), (1, 0), (1, 1), (2, 0)]:
         store = make_store(300, windows=20, seed=seed, index=index)

@@ -171,7 +171,7 @@ def test_a_damaged_file_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     assert other.offer() == store.offer()
 
 
-def test_a_store_of_other_settings_is_refused_by_both_numbers(tmp_path: Path) -> None:
+def test_a_replay_of_other_settings_is_refused_by_both_numbers(tmp_path: Path) -> None:
     store_of(Uniform()).save(tmp_path)
     with pytest.raises(GeladaError, match="has steps per game 30, this run has 50; resume with"):
         make_store(200, streams=4).load(tmp_path)

@@ -35,14 +35,14 @@ def numbers(keys: torch.Tensor) -> list[int]:
     return found
 
 
-def test_a_store_is_drawn_with_its_share_of_the_windows() -> None:
+def test_a_replay_is_sampled_by_its_share_of_the_windows() -> None:
     client = ShardedReplay(several(Uniform(), [60, 0, 20]), seed=1, client=0, patience=0)
     counts = Counter(numbers(client.sample().keys)[0] for _ in range(4000))
     assert counts.keys() == {0, 2}
     assert counts[0] / 4000 == pytest.approx(0.75, abs=4 * np.sqrt(0.75 * 0.25 / 4000))
 
 
-def test_a_store_is_drawn_with_its_share_of_the_priorities() -> None:
+def test_a_replay_is_sampled_by_its_share_of_the_priorities() -> None:
     stores = several(Prioritized(alpha=1.0), [60, 20])
     client = ShardedReplay(stores, seed=1, client=0, patience=0)
     keys = torch.arange(20) + (1 << SHARD_BITS)
@@ -52,7 +52,7 @@ def test_a_store_is_drawn_with_its_share_of_the_priorities() -> None:
     assert counts[1] / 4000 == pytest.approx(0.8, abs=4 * np.sqrt(0.8 * 0.2 / 4000))
 
 
-def test_priorities_go_back_to_the_store_they_came_from() -> None:
+def test_priorities_return_to_the_replay_they_came_from() -> None:
     stores = several(Prioritized(alpha=1.0), [10, 10, 10])
     client = ShardedReplay(stores, seed=1, client=0, patience=0)
     seen: dict[int, int] = {}
@@ -67,7 +67,7 @@ def test_priorities_go_back_to_the_store_they_came_from() -> None:
     assert len({key & (2**SHARD_BITS - 1) for key in seen}) < len(seen)  # the same places
 
 
-def test_what_ends_beside_a_view_leaves_the_stores_open() -> None:
+def test_a_view_that_ends_leaves_the_replays_open() -> None:
     """A learner that begins again closes all roles of its process, but the stores are elsewhere."""
     stores = several(Uniform(), [20, 20])
     view = ShardedReplay(stores, seed=1, client=0, patience=0)
@@ -77,7 +77,7 @@ def test_what_ends_beside_a_view_leaves_the_stores_open() -> None:
     stores[1].sample()
 
 
-def test_a_store_whose_actors_are_gone_holds_nobody_up() -> None:
+def test_a_replay_whose_actors_are_gone_holds_nobody_up() -> None:
     """Its share is four fifths, and its limiter never lets anybody sample again."""
     limiter = [SamplesPerInsert(1.0, 1, 40, 40, 4) for _ in range(2)]
     stores = [make_store(400, windows=4, length=1, limiter=one) for one in limiter]
@@ -112,7 +112,7 @@ def test_clients_draw_apart_and_the_same_again() -> None:
 
 
 @pytest.mark.parametrize("sampling", [Uniform(), Prioritized()])
-def test_two_actors_and_two_learners_at_two_stores_keep_the_ratio(sampling: Sampling) -> None:
+def test_two_actors_and_two_learners_at_two_replays_keep_the_ratio(sampling: Sampling) -> None:
     """Threads that wait for one another: nobody is left waiting, and each step counts once."""
     ratio, trajectory, batch, rounds = 4.0, 40, 16, 150
     limiters = [SamplesPerInsert(ratio, 100, 160, trajectory, batch) for _ in range(2)]

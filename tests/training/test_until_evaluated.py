@@ -1,4 +1,4 @@
-"""A training with an evaluator and a recorder beside it."""
+"""A training that ends at the score of an evaluator."""
 
 from __future__ import annotations
 
