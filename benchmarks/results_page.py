@@ -33,8 +33,8 @@ Every figure says how, where and when it was measured. The first finished measur
 counts and is not replaced by a better one; where something was measured again, because its settings
 or the code had changed, the newest settings count and the remarks tell the older result.
 
-* Seeds 1 to 5 are for measuring only; settings were searched on other seeds ([the recipe](recipe.md)).
-  Some measurements were repeated after a change that their first result had caused. The remarks say
+* Seeds 1 to 5 are for measuring only; settings were searched on other seeds
+  ([the recipe](recipe.md)). Some measurements were repeated after a change that their first result had caused. The remarks say
   which: Freeway, the runs of DBA3C on Pong, the shares on Ray and the shape of DBA3C's paper.
 * A **bold** value is the median, followed by the single values in the order of the seeds.
 * A commit is the state of the code that was measured; with `+` the code differed from it. Commands

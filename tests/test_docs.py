@@ -145,6 +145,22 @@ def test_every_relative_link_leads_to_a_file() -> None:
     assert broken == []
 
 
+def headings(page: Path) -> set[str]:
+    """Return the names by which links reach a page's headings."""
+    titles = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_link_to_a_heading_leads_to_one() -> None:
+    broken = [
+        f"{page.name}: {link}#{name}"
+        for page in PAGES
+        for link, name in re.findall(r"\]\(([\w./-]*)#([^)\s]+)\)", text_of(page))
+        if name not in headings(page.parent / link if link else page)
+    ]
+    assert broken == []
+
+
 def test_pages_that_the_code_refers_to_exist() -> None:
     named = {
         (page, path.name)
