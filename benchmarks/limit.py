@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from ale_py import ALEInterface, ALEVectorInterface, LoggerMode, roms
 
+from gelada.nets.heads import Linear, MakeHeads
 from gelada.nets.network import InputStatistics, Network, NetworkSettings, Precision
 from gelada.nets.precision import faster_precision
 
@@ -56,8 +57,8 @@ class What:
     precision: Precision = "float32"
 
     @property
-    def heads(self) -> dict[str, int]:
-        return {"policy": self.actions, "value": 1}
+    def heads(self) -> MakeHeads:
+        return lambda width: {"policy": Linear(width, self.actions), "value": Linear(width, 1)}
 
     def network(self) -> Network:
         levels = np.full((self.size, self.size), 90.0, np.float32)
@@ -113,9 +114,9 @@ def emulate(what: What, index: int) -> Work:
 
 def act(what: What, index: int) -> Work:
     """Return a piece of choosing actions for ready-made observations of all games."""
-    net = what.network().for_acting()
+    net = what.network().for_acting(["policy"])
     frames = noise((what.games, net.stack, what.size, what.size), index)
-    policy, seen = net.heads["policy"], net.see(frames)
+    policy, seen = net.heads["policy"], net.preprocess(frames)
 
     def work() -> int:
         with torch.inference_mode():
@@ -152,7 +153,7 @@ def learn(what: What, index: int) -> Work:
 
 def assemble(net: Network, frames: torch.Tensor) -> torch.Tensor:
     """Return all stacks [N (T + 1), H, W, K], standardised, of frames uint8[N, T + K, H, W]."""
-    seen = torch.stack([net.see(window) for window in frames])
+    seen = torch.stack([net.preprocess(window) for window in frames])
     return seen.unfold(1, net.stack, 1).contiguous().flatten(0, 1)
 
 

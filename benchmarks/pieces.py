@@ -22,7 +22,7 @@ from gelada.core.types import Version
 from gelada.nets import torsos
 from gelada.nets.config import TorsoName
 from gelada.nets.network import InputStatistics, Network
-from gelada.nets.observations import AT_ONCE, Windows, all_stacks
+from gelada.nets.observations import AT_ONCE, Observations, all_stacks
 from gelada.nets.torsos import in_blocks
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import Adam, OptimizerSettings
@@ -64,7 +64,7 @@ def gradient(net: nn.Module, stacks: torch.Tensor) -> None:
 def both(torso: TorsoName, side: int, width: int) -> dict[str, tuple[float, float]]:
     """Return what blocks gain for a network's gradient, and what compiling it does."""
     net = network(torso, side, width)
-    pixels = net.see(torch.randint(0, 255, (MINIBATCH, 4, side, side), dtype=torch.uint8))
+    pixels = net.preprocess(torch.randint(0, 255, (MINIBATCH, 4, side, side), dtype=torch.uint8))
     blocks = in_blocks(pixels, net.block).flatten(1, 3)
     pixels, blocks = (s.contiguous(memory_format=torch.channels_last) for s in (pixels, blocks))
     ours = cost(lambda: gradient(net, blocks), calls=5)
@@ -91,11 +91,11 @@ def layout() -> tuple[float, float]:
     ages = torch.full((WINDOWS, LENGTH + 1), 9)
 
     def plain() -> torch.Tensor:
-        seen = torch.stack([net.see(window) for window in frames])
+        seen = torch.stack([net.preprocess(window) for window in frames])
         blocks = in_blocks(all_stacks(seen, 4), net.block)
         return blocks.permute(0, 1, 5, 6, 2, 3, 4).contiguous()
 
-    return cost(lambda: Windows(net, frames, ages), calls=5), cost(plain, calls=5)
+    return cost(lambda: Observations(net, frames, ages), calls=5), cost(plain, calls=5)
 
 
 def plain_adam(values: torch.Tensor, gradient: torch.Tensor) -> Callable[[], object]:
@@ -127,29 +127,33 @@ def main() -> None:
     frames = torch.randint(0, 255, (WINDOWS, LENGTH + 4, 42, 42), dtype=torch.uint8)
     ages = torch.full((WINDOWS, LENGTH + 1), 9)
     index = torch.randperm(WINDOWS * LENGTH)[:MINIBATCH]
-    views, windows = all_stacks(net.see(frames), 4), Windows(net, frames, ages)
+    views, windows = all_stacks(net.preprocess(frames), 4), Observations(net, frames, ages)
 
-    acting = net.for_acting()
+    acting = net.for_acting(["policy"])
     torso = acting.torso
     assert torso.norm is not None
     modules = nn.Sequential(
         torso.convolutions[0], nn.ReLU(), torso.convolutions[1], nn.ReLU(), nn.Flatten(),
         torso.hidden, torso.norm, nn.ReLU(),
     )  # fmt: skip
-    seen = acting.see(torch.randint(0, 255, (GAMES, 4, 42, 42), dtype=torch.uint8))
+    seen = acting.preprocess(torch.randint(0, 255, (GAMES, 4, 42, 42), dtype=torch.uint8))
     with torch.inference_mode():
         act = cost(lambda: torso(seen), calls=200), cost(lambda: modules(seen), calls=200)
     pieces = {
         "standardise a batch: in parts that fit the cache, against at once": (
-            cost(lambda: [net.see(part) for part in torch.split(frames.flatten(0, 1), AT_ONCE)]),
-            cost(lambda: net.see(frames)),
+            cost(
+                lambda: [
+                    net.preprocess(part) for part in torch.split(frames.flatten(0, 1), AT_ONCE)
+                ]
+            ),
+            cost(lambda: net.preprocess(frames)),
         ),
         "pick a minibatch: rows of channels-last stacks, against views of frames": (
-            cost(lambda: windows.stacks(index)),
+            cost(lambda: windows.pick(index)),
             cost(lambda: views[index // LENGTH, index % LENGTH]),
         ),
         "forward and backward of a minibatch: channels-last stacks, against views": (
-            cost(lambda: gradient(net, windows.stacks(index)), calls=5),
+            cost(lambda: gradient(net, windows.pick(index)), calls=5),
             cost(lambda: gradient(net, views[index // LENGTH, index % LENGTH]), calls=5),
         ),
         f"torso for {GAMES} observations: calling functions, against modules": act,

@@ -60,7 +60,8 @@ def gelada(mode: str, transitions: int) -> Pair:
             Trajectory(
                 0, number, Version(0, number), frames, ages.astype(np.int64),
                 rng.integers(ACTIONS, size=shape), np.zeros(shape, np.float32), no, no, ~no,
-                np.zeros(shape, np.float32), np.zeros((GAMES, 0), np.float32),
+                np.zeros(shape, np.float32), np.ones(GAMES, np.bool_),
+                np.zeros((GAMES, 0), np.float32),
             )
         )  # fmt: skip
     assert store.depth == transitions

@@ -170,7 +170,7 @@ def ratio(args: argparse.Namespace) -> int:
                 Trajectory(
                     number, count, Version(0, 0), frames, ages + count * length,
                     np.zeros(shape, np.int64), floats, no, no, ~no, floats,
-                    np.zeros((games, 0), np.float32),
+                    np.ones(games, np.bool_), np.zeros((games, 0), np.float32),
                 )
             )  # fmt: skip
 

@@ -9,12 +9,13 @@ One loop does what the circle of roles does: play T steps in B games, learn from
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import numpy as np
 import torch
 
-from gelada.algorithms.api import Explore
 from gelada.algorithms.appo import APPO
+from gelada.algorithms.exploration import Player
 from gelada.core.seeding import game_seeds
 from gelada.core.types import Trajectory, Version
 from gelada.envs.api import GameSettings, Step
@@ -46,11 +47,12 @@ torso: TorsoName = "tiny" if GAME == "catch" else "small"
 net = Network(
     NetworkSettings(torso=torso, width=64 if GAME == "catch" else 256, stack=K),
     games.frame_shape,
-    algorithm.heads(games.actions),
+    partial(algorithm.heads, games.actions),
     statistics,
     "float32",
 )
 flat = FlatParameters(net)
+exploration = algorithm.exploration(Player(0, 1, B, games.actions))
 optimizer = make_optimizer(flat.values, OptimizerSettings())
 aux = algorithm.start()  # what the algorithm remembers: learning rate, entropy weight
 
@@ -63,16 +65,16 @@ for round_ in range(STEPS // (B * T)):
     # Play: act with the network on stacks whose foreign frames (of the game before) are black.
     window[:, :K] = window[:, -K:].copy()
     ages[:, 0] = ages[:, -1]
-    steps, log_probs, chosen = [], [], []
+    steps, all_logits, chosen = [], [], []
+    exploration.begin(net, T, round_ * B * T, random)
     for t in range(T):
         stacks = window[:, t : t + K].copy()
         for k in range(K - 1):
             stacks[ages[:, t] < K - 1 - k, k] = 0
         with torch.no_grad():
-            noise = algorithm.noise((B, games.actions), random, Explore())
-            action, logits = algorithm.act(net, net.see(torch.from_numpy(stacks)), noise)
-            log_probs.append(algorithm.log_probs(logits, action).numpy())
-        chosen.append(action.numpy())
+            logits, _state = algorithm.act(net, net.preprocess(torch.from_numpy(stacks)), None)
+            chosen.append(exploration.choose(t, logits).numpy())
+        all_logits.append(logits)
         step = games.step(chosen[-1])
         steps.append(step)
         window[:, t + K] = step.frames
@@ -81,20 +83,24 @@ for round_ in range(STEPS // (B * T)):
         scores += running[step.over].tolist()
         running[step.over] = 0.0
 
-    # Learn: targets once, then several passes of minibatches over the same steps.
+    # Learn: targets once, then several epochs of minibatches over the same steps.
     played = Step(*(np.stack(field, axis=1) for field in zip(*steps, strict=True)))  # [B, T]
+    taken = np.stack(chosen, axis=1)
+    logits, rewards = torch.stack(all_logits, dim=1), played.rewards
+    explored = exploration.end(logits, torch.from_numpy(taken), rewards)
     trajectory = Trajectory(
         actor=0,
         round=round_,
         version=Version(0, round_),
         frames=window,
         ages=ages,
-        actions=np.stack(chosen, axis=1),
-        rewards=played.rewards,
+        actions=taken,
+        rewards=rewards,
         terminated=played.terminated,
         truncated=played.truncated,
         mask=~(played.forced | played.truncated),
-        log_probs=np.stack(log_probs, axis=1),
+        log_probs=explored.log_probs.numpy(),
+        independent=explored.independent,
         state=np.zeros((B, 0), dtype=np.float32),
     )
     prepared = algorithm.prepare(net, as_batch([trajectory]), aux)

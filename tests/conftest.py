@@ -15,6 +15,7 @@ from gelada.algorithms.a3c import A3C
 from gelada.algorithms.appo import APPO
 from gelada.core.types import Trajectory, Version
 from gelada.envs.api import GameSettings
+from gelada.nets.heads import Linear, MakeHeads
 from gelada.nets.network import InputStatistics, Network, NetworkSettings, Precision
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.tracker import StopRule, TrackerSettings
@@ -36,10 +37,18 @@ def one_torch_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def heads_of(heads: dict[str, int] | MakeHeads) -> MakeHeads:
+    """Return what makes linear heads with so many outputs."""
+    if not isinstance(heads, dict):
+        return heads
+    gains = {"policy": 0.01}
+    return lambda width: {k: Linear(width, n, gains.get(k, 1.0)) for k, n in heads.items()}
+
+
 def make_net(
     settings: NetworkSettings | None = None,
     frame_shape: tuple[int, int] = (10, 5),
-    heads: dict[str, int] | None = None,
+    heads: dict[str, int] | MakeHeads | None = None,
     precision: Precision = "float32",
     seed: int = 0,
 ) -> Network:
@@ -53,7 +62,7 @@ def make_net(
         return Network(
             settings,
             frame_shape,
-            heads or {"policy": 3, "value": 1},
+            heads_of(heads or {"policy": 3, "value": 1}),
             InputStatistics(mean, deviation),
             precision,
         )
@@ -95,6 +104,7 @@ def random_trajectory(
         rewards=rng.normal(size=shape).astype(np.float32),
         terminated=terminated,
         truncated=truncated,
+        independent=np.ones(games, dtype=np.bool_),
         mask=~truncated & (rng.random(shape) < 0.9),
         log_probs=np.log(rng.uniform(0.1, 0.9, shape)).astype(np.float32),
         state=np.zeros((games, 0), dtype=np.float32),

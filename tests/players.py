@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,10 @@ def make_checkpoint(experiment: Experiment, actions: int, steps: int = 1000) -> 
     statistics = InputStatistics(mean, np.full(shape, 40.0, dtype=np.float32))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        heads = experiment.algorithm.heads(actions)
+        heads = partial(experiment.algorithm.heads, actions)
         net = Network(experiment.network, shape, heads, statistics, "float32")
     tensors = {f"parameter/{k}": p.detach().clone().contiguous() for k, p in net.named_parameters()}
-    tensors[f"parameter/heads.{next(iter(heads))}.weight"] *= 100
+    tensors[f"parameter/heads.{experiment.algorithm.acting_heads[0]}.weight"] *= 100
     tensors["input/mean"] = torch.from_numpy(statistics.mean)
     tensors["input/deviation"] = torch.from_numpy(statistics.deviation)
     return Checkpoint(Version(0, 7), steps, tensors, {})

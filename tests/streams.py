@@ -79,6 +79,7 @@ class Player:
             rewards=rng.normal(size=shape).astype(np.float32),
             terminated=terminated,
             truncated=truncated,
+            independent=np.ones(self.games, dtype=np.bool_),
             mask=~truncated & (rng.random(shape) < 0.9),
             log_probs=np.log(rng.uniform(0.1, 0.9, shape)).astype(np.float32),
             state=np.zeros((self.games, 0), dtype=np.float32),

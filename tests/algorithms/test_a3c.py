@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from conftest import make_net, random_trajectory
-from gelada.algorithms.a3c import A3C, Whole
-from gelada.algorithms.api import Explore
+from gelada.algorithms.a3c import A3C
+from gelada.algorithms.batches import WholeBatch
 from gelada.nets.network import NetworkSettings
 from gelada.roles.replay.queue import as_batch
 from stacking import stack_at
@@ -201,14 +201,14 @@ def test_all_observations_are_looked_at_once_in_the_order_of_their_steps() -> No
             return net(stacks)
 
     algorithm, batch = A3C(), as_batch(sent)
-    prepared: Whole = algorithm.prepare(net, batch, algorithm.start())
+    prepared: WholeBatch = algorithm.prepare(net, batch, algorithm.start())
     assert prepared.size == 16
     algorithm.loss(Showing(), prepared, algorithm.start())  # type: ignore[arg-type]  # as good as one
     (stacks,) = shown
     plain = [
         np.concatenate([stack_at(s.frames, s.ages, t, 3) for s in sent], axis=0) for t in range(5)
     ]
-    want = torch.stack([net.see(torch.from_numpy(p)) for p in plain], dim=1).flatten(0, 1)
+    want = torch.stack([net.preprocess(torch.from_numpy(p)) for p in plain], dim=1).flatten(0, 1)
     assert torch.equal(stacks, want)
 
 
@@ -243,13 +243,12 @@ def test_the_entropy_weight_of_the_moment_is_the_one_that_counts() -> None:
     assert totals[0] - totals[1] == pytest.approx(0.5 * entropies[0], rel=1e-4)
 
 
-def test_acting_adds_the_noise_to_the_logits_and_takes_the_best() -> None:
+def test_acting_gives_the_logits_and_passes_the_state_through() -> None:
     net, algorithm = make_net(), A3C()
     stacks = torch.randn(20, 3, 10, 5, generator=torch.Generator().manual_seed(6))
-    noise = algorithm.noise((20, 3), torch.Generator().manual_seed(7), Explore())
-    actions, scores = algorithm.act(net, stacks, noise)
+    state = torch.zeros(20, 2)
+    scores, after = algorithm.act(net, stacks, state)
     assert torch.equal(scores, net(stacks)["policy"])
-    assert torch.equal(actions, (scores + noise).argmax(dim=1))
-    want = scores.log_softmax(dim=1)[torch.arange(20), actions]
-    torch.testing.assert_close(algorithm.log_probs(scores, actions), want)
-    assert algorithm.heads(6) == {"policy": 6, "value": 1}
+    assert after is state
+    shapes = {name: head(torch.zeros(1, 5)).shape for name, head in algorithm.heads(6, 5).items()}
+    assert shapes == {"policy": (1, 6), "value": (1, 1)}

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from conftest import make_net, random_trajectory
-from gelada.algorithms.api import Explore
-from gelada.algorithms.appo import APPO, Minibatch
+from gelada.algorithms.appo import APPO, Steps
+from gelada.algorithms.batches import Minibatch
 from gelada.nets.network import NetworkSettings
 from gelada.ops import returns
 from gelada.roles.replay.queue import as_batch
@@ -45,13 +45,14 @@ class Case:
         self.advantages, self.targets = rng.normal(size=M), rng.normal(size=M)
         self.weights = np.where(np.arange(M) % 4 == 1, 0.0, rng.uniform(0.5, 1.5, M))
 
-    def minibatch(self) -> Minibatch:
+    def minibatch(self) -> Minibatch[Steps]:
         floats = (self.log_probs, self.advantages, self.targets, self.weights)
-        return Minibatch(
-            torch.zeros(M, 1, 1, 1),
-            torch.from_numpy(self.actions),
-            *(torch.from_numpy(x.astype(np.float32)) for x in floats),
+        log_probs, advantages, targets, weights = (
+            torch.from_numpy(x.astype(np.float32)) for x in floats
         )
+        actions = torch.from_numpy(self.actions)
+        steps = Steps(actions, log_probs, advantages, targets, weights, torch.ones(M))
+        return Minibatch(torch.zeros(M, 1, 1, 1), steps)
 
     def run(self, algorithm: APPO) -> tuple[torch.Tensor, dict[str, torch.Tensor], Given]:
         """Return the loss, its terms and the network with gradients."""
@@ -164,7 +165,9 @@ def test_prepared_samples_hold_each_steps_own_fields(kind: Any) -> None:
     prepared = algorithm.prepare(net, batch, algorithm.start())
     assert prepared.size == 24
     stacks = torch.stack([
-        net.see(torch.from_numpy(np.concatenate([stack_at(s.frames, s.ages, t, 3) for s in sent])))
+        net.preprocess(torch.from_numpy(
+            np.concatenate([stack_at(s.frames, s.ages, t, 3) for s in sent])
+        ))
         for t in range(7)
     ], dim=1)  # fmt: skip
     with torch.no_grad():
@@ -180,12 +183,13 @@ def test_prepared_samples_hold_each_steps_own_fields(kind: Any) -> None:
     for i in rng.permutation(24):
         n, t = divmod(int(i), 6)
         one = prepared.select(torch.tensor([i]))
-        assert torch.equal(one.stacks[0], stacks[n, t])
-        assert one.actions.item() == batch.actions[n, t]
-        assert one.log_probs.item() == batch.log_probs[n, t]
-        assert one.weights.item() == batch.mask[n, t] * batch.weights[n]
-        assert one.targets.item() == pytest.approx(want.targets[n, t].item(), abs=1e-4)
-        assert one.advantages.item() == pytest.approx(want.advantages[n, t].item(), abs=1e-4)
+        assert torch.equal(one.observations[0], stacks[n, t])
+        step = one.steps
+        assert step.actions.item() == batch.actions[n, t]
+        assert step.log_probs.item() == batch.log_probs[n, t]
+        assert step.weights.item() == batch.mask[n, t] * batch.weights[n]
+        assert step.targets.item() == pytest.approx(want.targets[n, t].item(), abs=1e-4)
+        assert step.advantages.item() == pytest.approx(want.advantages[n, t].item(), abs=1e-4)
 
 
 def test_rewards_are_learned_from_by_their_sign() -> None:
@@ -196,32 +200,63 @@ def test_rewards_are_learned_from_by_their_sign() -> None:
 
     def targets(kind: Any, given: Any) -> torch.Tensor:
         algorithm = APPO(reward_clip=kind)
-        return algorithm.prepare(net, given, algorithm.start()).select(index).targets
+        return algorithm.prepare(net, given, algorithm.start()).select(index).steps.targets
 
     assert torch.equal(targets("sign", batch), targets("none", signs))
     assert not torch.allclose(targets("none", batch), targets("none", signs))
 
 
-def test_actions_are_drawn_from_the_policy() -> None:
-    algorithm, draws = APPO(), 40_000
-    logits = torch.tensor([0.0, 1.0, -1.0, 2.0])
-    noise = algorithm.noise((draws, 4), torch.Generator().manual_seed(5), Explore())
-    drawn = (logits + noise).argmax(dim=1)
-    policy = logits.double().softmax(dim=0).numpy()
-    counts = np.bincount(drawn, minlength=4)
-    limit = 4 * np.sqrt(draws * policy * (1 - policy))  # four standard deviations
-    assert (np.abs(counts - draws * policy) < limit).all()
-
-
-def test_acting_adds_the_noise_to_the_logits_and_takes_the_best() -> None:
+def test_acting_gives_the_logits() -> None:
     net, algorithm = make_net(), APPO()
     stacks = torch.randn(20, 3, 10, 5, generator=torch.Generator().manual_seed(6))
-    noise = algorithm.noise((20, 3), torch.Generator().manual_seed(7), Explore())
-    actions, scores = algorithm.act(net, stacks, noise)
+    scores, state = algorithm.act(net, stacks, None)
     assert torch.equal(scores, net(stacks)["policy"])
-    assert torch.equal(actions, (scores + noise).argmax(dim=1))
-    want = scores.log_softmax(dim=1)[torch.arange(20), actions]
-    torch.testing.assert_close(algorithm.log_probs(scores, actions), want)
+    assert state is None
+
+
+@pytest.mark.parametrize("advantage", [-1.0, 1.0])
+def test_a_huge_ratio_gives_a_finite_loss_and_gradient(advantage: float) -> None:
+    """The behaviour policy gave e^-100 to what the policy does now: the ratio is e^100."""
+    algorithm, net = APPO(normalise=False), make_net()
+    steps = Steps(
+        actions=torch.zeros(4, dtype=torch.int64),
+        log_probs=torch.tensor([-100.0, -100.0, -1.0, -1.0]),
+        advantages=torch.full((4,), advantage),
+        targets=torch.zeros(4),
+        weights=torch.ones(4),
+        independent=torch.ones(4),
+    )
+    total, terms = algorithm.loss(
+        net, Minibatch(torch.zeros(4, 3, 10, 5), steps), algorithm.start()
+    )
+    torch.autograd.backward(total)
+    assert total.isfinite()
+    assert all(value.isfinite() for value in terms.values())
+    assert all(p.grad is None or p.grad.isfinite().all() for p in net.parameters())
+
+
+def test_the_kl_divergence_leaves_out_actions_that_were_no_independent_draws() -> None:
+    algorithm, net = APPO(), make_net()
+    log_probs = torch.full((6,), 1 / 3).log()
+    steps = Steps(
+        actions=torch.zeros(6, dtype=torch.int64),
+        log_probs=log_probs,
+        advantages=torch.randn(6, generator=torch.Generator().manual_seed(1)),
+        targets=torch.zeros(6),
+        weights=torch.ones(6),
+        independent=torch.ones(6),
+    )
+    held = steps._replace(
+        log_probs=torch.where(torch.arange(6) < 3, 0.0, log_probs),
+        independent=(torch.arange(6) >= 3).float(),
+    )
+    observations = torch.zeros(6, 3, 10, 5)
+    kl = [
+        algorithm.loss(net, Minibatch(observations, given), algorithm.start())[1]["kl"].item()
+        for given in (steps, held, held._replace(independent=torch.ones(6)))
+    ]
+    assert kl[1] == pytest.approx(kl[0], abs=1e-6)
+    assert kl[2] > kl[0] + 0.1
 
 
 @pytest.mark.parametrize(

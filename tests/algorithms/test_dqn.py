@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from conftest import make_net, random_trajectory
-from gelada.algorithms.dqn import DQN, LOSSES_SEEN, Whole
+from gelada.algorithms.batches import WholeBatch
+from gelada.algorithms.dqn import DQN, LOSSES_SEEN
 from gelada.core.types import Aux, Batch, Trajectory
 from gelada.nets.network import NetworkSettings
 from gelada.nets.scratch import Scratch
@@ -54,7 +55,7 @@ class Table(nn.Module):
             setattr(self, name, nn.Parameter(torch.from_numpy(table.astype(np.float32))))
         self.shown: list[list[int]] = []
 
-    def see(self, frames: torch.Tensor) -> torch.Tensor:
+    def preprocess(self, frames: torch.Tensor) -> torch.Tensor:
         return frames.float()
 
     def black(self) -> torch.Tensor:
@@ -63,7 +64,11 @@ class Table(nn.Module):
     def forward(self, stacks: torch.Tensor) -> dict[str, torch.Tensor]:
         numbers = stacks[:, -1, 0, 0].long()
         self.shown.append(numbers.tolist())
-        return {name: table[numbers] for name, table in self.named_parameters()}
+        rows = {name: table[numbers] for name, table in self.named_parameters()}
+        if "advantage" not in rows:
+            return rows
+        advantages = rows["advantage"]  # as the duelling head joins them
+        return {"q": rows["value"] + advantages - advantages.mean(dim=1, keepdim=True)}
 
 
 def cut(stream: Trajectory, b: int, start: int, steps: int) -> Trajectory:
@@ -111,7 +116,7 @@ class Case:
         ]
         self.weights = rng.uniform(0.3, 1.0, N)
         self.algorithm = algorithm
-        shapes = algorithm.heads(A)
+        shapes = {"advantage": A, "value": 1} if algorithm.duelling else {"q": A}
         rows = GAMES * (LENGTH + 1)
         self.current, self.frozen = (
             {name: rng.normal(size=(rows, size)) for name, size in shapes.items()} for _ in range(2)
@@ -128,7 +133,7 @@ class Case:
 
     def run(
         self, target: bool = True
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor], Table, Whole]:
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor], Table, WholeBatch]:
         """Return the loss, its terms, the network with gradients and the batch after the loss."""
         net: Any = Table(self.current)
         aux = self.aux(target)
@@ -340,7 +345,7 @@ def test_observations_are_stacks_without_frames_of_the_game_before(returns: Any)
 
     class Showing:
         stack, block, scratch = net.stack, net.block, net.scratch
-        see, black = net.see, net.black
+        preprocess, black = net.preprocess, net.black
 
         def __call__(self, stacks: torch.Tensor) -> Any:
             shown.append(stacks)
@@ -351,7 +356,8 @@ def test_observations_are_stacks_without_frames_of_the_game_before(returns: Any)
     algorithm.loss(showing, whole, {})
     assert whole.size == (40 if returns == "n_step" else 120)
     plain = [
-        net.see(torch.from_numpy(stack_at(played.frames, played.ages, t, 3))) for t in range(4)
+        net.preprocess(torch.from_numpy(stack_at(played.frames, played.ages, t, 3)))
+        for t in range(4)
     ]
     if returns == "q_lambda":
         assert torch.equal(shown[0], torch.stack(plain, dim=1).flatten(0, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ from gelada.envs.catch import CatchGames
 from gelada.nets.network import Network, NetworkSettings, measure_input
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.actor import Actor, Pace
+from gelada.roles.actor import Actor, ActorSettings, Pace
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.server import ParameterServer
 from gelada.roles.replay.queue import as_batch
+from gelada.roles.tracker import Begun
 
 GAMES, LENGTH, ROUNDS, UPDATES, BATCH = 8, 16, 150, 4, 64
 FIELDS = ("actions", "rewards", "terminated", "truncated", "mask", "log_probs")
@@ -69,6 +71,9 @@ class ReplaySettings:
     def episode(self, episode: Episode) -> None:
         self.scores.append(episode.score)
 
+    def begin(self, name: str) -> Begun:
+        return Begun(0, 0)
+
     def report(self, update: Update) -> bool:
         return False
 
@@ -85,7 +90,9 @@ def make_catch_net(algorithm: DQN) -> Network:
     statistics = measure_input(np.concatenate(frames))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        return Network(settings, games.frame_shape, algorithm.heads(3), statistics, "float32")
+        return Network(
+            settings, games.frame_shape, partial(algorithm.heads, 3), statistics, "float32"
+        )
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -103,9 +110,8 @@ def test_catch_is_learned(way: str) -> None:
     def make_games(seeds: Ints) -> CatchGames:
         return CatchGames(seeds)
 
-    actor = Actor(
-        0, 1, make_games, GAMES, LENGTH, net, algorithm, [server], memory, memory, Pace(None)
-    )
+    settings = ActorSettings(0, 1, GAMES, LENGTH, 1, Pace(None))
+    actor = Actor(settings, make_games, net, algorithm, [server], memory, memory)
     learner = Learner(0, 1, flat, algorithm, [server], memory, memory, aux, first, 0)
     for _ in range(ROUNDS):
         actor.step()

@@ -22,7 +22,7 @@ from gelada.cli.perf import throughput as bench
 from gelada.envs import atari
 from gelada.envs.api import GameSettings
 from gelada.nets.network import Network, NetworkSettings
-from gelada.nets.observations import Windows
+from gelada.nets.observations import Observations
 from gelada.training.presets import PRESETS
 from gelada.training.start import begin
 
@@ -173,7 +173,7 @@ def test_stacks_are_those_that_the_learner_sees() -> None:
     every = torch.arange(30)
     rows = limit.assemble(net, frames)
     assert rows.is_contiguous()
-    assert torch.equal(rows.permute(0, 3, 1, 2), Windows(net, frames, ages).stacks(every))
+    assert torch.equal(rows.permute(0, 3, 1, 2), Observations(net, frames, ages).pick(every))
 
 
 def test_the_defaults_are_those_of_the_recipe() -> None:

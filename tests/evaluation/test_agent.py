@@ -27,7 +27,9 @@ def stacks(count: int, seed: int = 0) -> Bytes:
 
 def logits(agent: Agent, observations: Bytes) -> torch.Tensor:
     with torch.no_grad():
-        outputs: dict[str, torch.Tensor] = agent.net(agent.net.see(torch.from_numpy(observations)))
+        outputs: dict[str, torch.Tensor] = agent.net(
+            agent.net.preprocess(torch.from_numpy(observations))
+        )
     return outputs["policy"]
 
 
@@ -159,7 +161,7 @@ def test_an_agent_computes_in_float32_whatever_the_run_used() -> None:
     agent = Agent(experiment, make_checkpoint(experiment, 6), 6)
     assert agent.net.precision == "float32"
     seen = torch.zeros(1, 4, 42, 42, dtype=torch.uint8)
-    assert agent.net.see(seen).dtype == torch.float32
+    assert agent.net.preprocess(seen).dtype == torch.float32
     assert not any(parameter.requires_grad for parameter in agent.net.parameters())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,7 @@ def colour_agent() -> Agent:
     mean = np.full((126, 42), 90.0, dtype=np.float32)
     statistics = InputStatistics(mean, np.full((126, 42), 40.0, dtype=np.float32))
     torch.manual_seed(0)
-    heads = experiment.algorithm.heads(4)
+    heads = partial(experiment.algorithm.heads, 4)
     net = Network(experiment.network, (126, 42), heads, statistics, "float32", planes=3)
     tensors = {f"parameter/{name}": p.detach().clone() for name, p in net.named_parameters()}
     tensors["parameter/heads.policy.weight"] *= 100

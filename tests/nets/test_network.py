@@ -76,7 +76,7 @@ def test_seen_frames_are_standardised_pixel_by_pixel_and_clipped() -> None:
     mean, deviation = net.mean.double().numpy(), 1 / net.scale.double().numpy()
     want = np.clip((frames - mean) / deviation, -LIMIT, LIMIT)
     assert (np.abs(want) == LIMIT).any()
-    seen = net.see(torch.from_numpy(frames))
+    seen = net.preprocess(torch.from_numpy(frames))
     assert seen.dtype == torch.float32
     np.testing.assert_allclose(seen, want, rtol=1e-4, atol=1e-5)
     black = np.clip(-mean / deviation, -LIMIT, LIMIT)
@@ -89,14 +89,14 @@ def test_frames_of_the_random_games_have_mean_0_and_deviation_1_once_seen() -> N
     statistics = measure_input(frames)
     net.mean.copy_(torch.from_numpy(statistics.mean))
     net.scale.copy_(1 / torch.from_numpy(statistics.deviation))
-    seen = net.see(torch.from_numpy(frames))
+    seen = net.preprocess(torch.from_numpy(frames))
     assert seen.mean(dim=0).abs().max() < 1e-4
     assert (seen.std(dim=0, unbiased=False) - 1).abs().max() < 1e-3
 
 
 def test_a_float32_copy_for_acting_gives_the_same_policy_exactly() -> None:
     net = make_net(NetworkSettings(), (42, 42), {"policy": 6, "value": 1})
-    acting = net.for_acting()
+    acting = net.for_acting(["policy", "value"])
     assert not any(p.requires_grad for p in acting.parameters())
     stacks = torch.randn(16, 4, 42, 42, generator=torch.Generator().manual_seed(4))
     want, found = net(stacks), acting(stacks)
@@ -109,11 +109,11 @@ def test_a_bfloat16_copy_for_acting_gives_almost_the_same_policy() -> None:
     with torch.no_grad():
         weight = net.heads["policy"].get_parameter("weight")
         weight.mul_(100.0)  # a policy with something to get wrong
-    acting = net.for_acting()
+    acting = net.for_acting(["policy", "value"])
     assert next(acting.torso.parameters()).dtype == torch.bfloat16
     assert next(acting.heads.parameters()).dtype == torch.float32
     frames = np.random.default_rng(5).integers(0, 256, (64, 4, 42, 42), dtype=np.uint8)
-    seen = net.see(torch.from_numpy(frames))
+    seen = net.preprocess(torch.from_numpy(frames))
     assert seen.dtype == torch.bfloat16
     want, found = net(seen)["policy"], acting(seen)["policy"]
     assert want.dtype == found.dtype == torch.float32
@@ -121,13 +121,13 @@ def test_a_bfloat16_copy_for_acting_gives_almost_the_same_policy() -> None:
     assert (want.softmax(dim=1) - found.softmax(dim=1)).abs().max() < 0.02
     exact = make_net(NetworkSettings(), (42, 42), heads)
     exact.load_state_dict(net.state_dict())
-    precise = exact(exact.see(torch.from_numpy(frames)))["policy"]
+    precise = exact(exact.preprocess(torch.from_numpy(frames)))["policy"]
     assert (precise.softmax(dim=1) - found.softmax(dim=1)).abs().max() < 0.03
 
 
 def test_a_copy_for_acting_shares_no_memory() -> None:
     net = make_net()
-    acting = net.for_acting()
+    acting = net.for_acting(["policy", "value"])
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.fill_(7.0)

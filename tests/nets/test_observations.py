@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from conftest import make_net, random_trajectory
 from gelada.core.types import Batch
 from gelada.nets.network import Network, NetworkSettings
-from gelada.nets.observations import Windows
+from gelada.nets.observations import Observations
 from gelada.roles.replay.queue import as_batch
 from stacking import stack_at
 
 
-def windows_of(net: Network, batch: Batch) -> Windows:
-    return Windows(net, batch.frames, batch.ages)
+def windows_of(net: Network, batch: Batch) -> Observations:
+    return Observations(net, batch.frames, batch.ages)
 
 
 @given(
@@ -35,15 +35,15 @@ def test_every_observation_is_the_plain_stack_once_seen(
         for i in range(trajectories)
     ]
     batch = as_batch(sent)
-    windows = Windows(net, batch.frames, batch.ages)
+    windows = Observations(net, batch.frames, batch.ages)
     assert windows.shape == (2 * trajectories, length + 1)
     frames = np.concatenate([t.frames for t in sent])
     ages = np.concatenate([t.ages for t in sent])
     plain = np.stack([stack_at(frames, ages, t, depth) for t in range(length + 1)], axis=1)
-    want = net.see(torch.from_numpy(plain)).flatten(0, 1)
+    want = net.preprocess(torch.from_numpy(plain)).flatten(0, 1)
     index = torch.from_numpy(rng.permutation(len(want)))
-    assert torch.equal(windows.stacks(index), want[index])
-    assert torch.equal(windows.stacks(index), want[index])  # asking changes nothing
+    assert torch.equal(windows.pick(index), want[index])
+    assert torch.equal(windows.pick(index), want[index])  # asking changes nothing
 
 
 def test_in_blocks_a_network_gives_the_same_values_and_gradients() -> None:
@@ -55,8 +55,8 @@ def test_in_blocks_a_network_gives_the_same_values_and_gradients() -> None:
     plain = np.stack(
         [stack_at(batch.frames.numpy(), batch.ages.numpy(), t, 4) for t in range(7)], axis=1
     )
-    want = net.see(torch.from_numpy(plain)).flatten(0, 1)
-    found = windows_of(net, batch).stacks(torch.arange(21))
+    want = net.preprocess(torch.from_numpy(plain)).flatten(0, 1)
+    found = windows_of(net, batch).pick(torch.arange(21))
     assert found.shape == (21, 4 * 16, 5, 6)
     channel, row, column = 2 * 16 + 3 * 4 + 1, 4, 5  # pixel (3, 1) of block (4, 5) of frame 2
     assert torch.equal(found[:, channel, row, column], want[:, 2, 4 * 4 + 3, 5 * 4 + 1])
@@ -87,7 +87,7 @@ def test_chunks_are_all_observations_in_order() -> None:
     windows = windows_of(make_net(), as_batch([random_trajectory(rng, games=3, length=6)]))
     chunks = windows.chunks(4)
     assert [len(c) for c in chunks] == [4, 4, 4, 4, 4, 1]
-    assert torch.equal(torch.cat(chunks), windows.stacks(torch.arange(21)))
+    assert torch.equal(torch.cat(chunks), windows.pick(torch.arange(21)))
 
 
 def test_a_bfloat16_network_gets_the_same_observations_rounded() -> None:
@@ -95,6 +95,6 @@ def test_a_bfloat16_network_gets_the_same_observations_rounded() -> None:
     batch = as_batch([random_trajectory(rng, games=3, length=6)])
     exact, rounded = make_net(), make_net(precision="bfloat16")
     index = torch.arange(21)
-    found = windows_of(rounded, batch).stacks(index)
+    found = windows_of(rounded, batch).pick(index)
     assert found.dtype == torch.bfloat16
-    assert torch.equal(found, windows_of(exact, batch).stacks(index).to(torch.bfloat16))
+    assert torch.equal(found, windows_of(exact, batch).pick(index).to(torch.bfloat16))

@@ -10,9 +10,9 @@ import pytest
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
-from conftest import make_net, random_trajectory
+from conftest import heads_of, make_net, random_trajectory
 from gelada.nets.network import InputStatistics, Network, NetworkSettings
-from gelada.nets.observations import Windows
+from gelada.nets.observations import Observations
 from gelada.nets.torsos import TORSOS, smallest_side
 from gelada.roles.replay.queue import as_batch
 from stacking import stack_at
@@ -32,7 +32,7 @@ def colour_net(settings: NetworkSettings, plane: tuple[int, int], precision: Any
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(2)
         statistics = InputStatistics(mean, deviation)
-        return Network(settings, shape, HEADS, statistics, precision, planes=3)
+        return Network(settings, shape, heads_of(HEADS), statistics, precision, planes=3)
 
 
 def colour_frames(count: int, plane: tuple[int, int] = PLANE, stack: int = 2) -> torch.Tensor:
@@ -95,7 +95,7 @@ def test_ba3c_in_colour_is_the_plain_numpy_form(hidden: Any, layer_norm: bool, p
             if parameter.dim() == 1:  # a bias of 0 and a scale of 1 would show nothing
                 start = 0.5 if name == "norm.weight" else -0.5
                 parameter.copy_(torch.linspace(start, start + 1.0, parameter.numel()))
-    seen = net.see(colour_frames(3))
+    seen = net.preprocess(colour_frames(3))
     found = net.features(seen).detach()
     want = numpy_torso(net, seen.numpy(), planes=3)
     assert np.abs(want).mean() > 0.1
@@ -115,9 +115,9 @@ def test_a_grey_frame_is_its_own_channel() -> None:
 
 def test_how_stacks_lie_in_memory_changes_nothing() -> None:
     net = colour_net(COLOUR, PLANE, "float32")
-    stream = net.see(colour_frames(4, stack=5))
+    stream = net.preprocess(colour_frames(4, stack=5))
     ring = stream[:, 2:4]  # as an actor has them
-    last = ring.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)  # as `Windows` has them
+    last = ring.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)  # as `Observations` has them
     want = net(ring.contiguous())
     for stacks in (ring, last):
         found = net(stacks)
@@ -130,15 +130,15 @@ def test_windows_of_colour_frames_are_seen_like_plain_stacks() -> None:
     sent = random_trajectory(rng, length=4, stack=2, frame_shape=(3 * PLANE[0], PLANE[1]))
     batch = as_batch([sent])
     plain = np.stack([stack_at(sent.frames, sent.ages, t, 2) for t in range(5)], axis=1)
-    want = net(net.see(torch.from_numpy(plain)).flatten(0, 1))
-    found = net(Windows(net, batch.frames, batch.ages).stacks(torch.arange(10)))
+    want = net(net.preprocess(torch.from_numpy(plain)).flatten(0, 1))
+    found = net(Observations(net, batch.frames, batch.ages).pick(torch.arange(10)))
     assert all(torch.equal(found[name], want[name]) for name in HEADS)
     assert (sent.ages == 0).any()  # some stacks are black before their game
 
 
 def test_channels_to_spare_get_no_gradient() -> None:
     net = colour_net(COLOUR, PLANE, "float32")
-    net(net.see(colour_frames(2)))["value"].sum().backward()
+    net(net.preprocess(colour_frames(2)))["value"].sum().backward()
     gradient = dict(net.torso.named_parameters())["convolutions.0.weight"].grad
     assert gradient is not None
     assert gradient.shape == (32, 16, 5, 5)
@@ -151,12 +151,12 @@ def test_bfloat16_is_roughly_float32() -> None:
     exact, rough = (colour_net(COLOUR, PLANE, p) for p in ("float32", "bfloat16"))
     rough.load_state_dict(exact.state_dict())
     frames = colour_frames(16)
-    want = exact(exact.see(frames))["value"].detach()
-    acting = rough.for_acting()
+    want = exact(exact.preprocess(frames))["value"].detach()
+    acting = rough.for_acting(["policy", "value"])
     assert next(acting.torso.parameters()).dtype == torch.bfloat16
     assert want.std() > 0.1
     for net in (rough, acting):
-        found = net(net.see(frames))["value"].detach()
+        found = net(net.preprocess(frames))["value"].detach()
         assert found.dtype == torch.float32
         assert (found - want).abs().max() < 0.1 * want.std()
 
@@ -191,7 +191,7 @@ def test_the_smallest_frame_of_ba3c_is_52_for_each_plane() -> None:
 def test_rows_that_cannot_be_cut_into_planes_are_refused() -> None:
     statistics = InputStatistics(np.zeros((161, 60), np.float32), np.ones((161, 60), np.float32))
     with pytest.raises(ValueError, match=r"\(161, 60\) cannot be cut into 3 planes"):
-        Network(COLOUR, (161, 60), HEADS, statistics, "float32", planes=3)
+        Network(COLOUR, (161, 60), heads_of(HEADS), statistics, "float32", planes=3)
 
 
 def test_outputs_count_every_layer_and_the_places_that_pooling_keeps() -> None:

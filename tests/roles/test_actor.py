@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from conftest import make_net, stand_in
-from gelada.algorithms.api import Explore
 from gelada.algorithms.appo import APPO
+from gelada.algorithms.exploration import Player, Sampled
 from gelada.core.errors import Deadline
 from gelada.core.seeding import game_seeds
 from gelada.core.types import Bytes, Episode, Gradient, Ints, Trajectory, Version
@@ -20,9 +20,10 @@ from gelada.envs.catch import CatchGames
 from gelada.nets.network import Network, NetworkSettings
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.actor import Actor, Pace
+from gelada.roles.actor import Actor, ActorSettings, Pace
 from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.tracker import Begun
 from stacking import stack_at
 
 B, T, K = 2, 6, 3
@@ -72,12 +73,10 @@ class Watching(APPO):
     """APPO that keeps what the network was shown."""
 
     shown: ClassVar[list[torch.Tensor]] = []
-    noises: ClassVar[list[torch.Tensor]] = []
 
-    def act(self, net: Any, stacks: torch.Tensor, noise: torch.Tensor) -> Any:
-        self.shown.append(stacks.clone())
-        self.noises.append(noise.clone())
-        return super().act(net, stacks, noise)
+    def act(self, net: Any, observations: torch.Tensor, state: Any) -> Any:
+        self.shown.append(observations.clone())
+        return super().act(net, observations, state)
 
 
 class Sink:
@@ -87,6 +86,7 @@ class Sink:
         self.trajectories: list[Trajectory] = []
         self.games: list[Episode] = []
         self.full = 1000
+        self.lives = self.steps = 0
 
     def wait_for_room(self) -> None:
         if len(self.trajectories) >= self.full:
@@ -97,6 +97,10 @@ class Sink:
 
     def episode(self, episode: Episode) -> None:
         self.games.append(episode)
+
+    def begin(self, name: str) -> Begun:
+        self.lives += 1
+        return Begun(self.lives - 1, self.steps)
 
 
 class Scene:
@@ -126,20 +130,21 @@ class Scene:
         ]
         self.sink = stand_in(Sink())
         Watching.shown.clear()
-        Watching.noises.clear()
         self.actor = Actor(
-            index,
-            seed,
+            ActorSettings(index, 1, B, T, seed, pace),
             make_games,
-            B,
-            T,
             self.net,
             Watching(),
             self.servers,
             self.sink,
             self.sink,
-            pace,
         )
+
+    def policy(self, stacks: Bytes) -> torch.Tensor:
+        """Return the log-probabilities of actions for stacks uint8[B, K, H, W]."""
+        observed = self.net.preprocess(torch.from_numpy(stacks))
+        policy: torch.Tensor = self.net(observed)["policy"].log_softmax(1)
+        return policy
 
     def publish(self, servers: int | None = None) -> None:
         """Make the next version at the first so many servers."""
@@ -197,7 +202,7 @@ def test_the_network_is_shown_the_plain_stacks() -> None:
     for i, trajectory in enumerate(sent):
         for t in range(T):
             plain = stack_at(trajectory.frames, trajectory.ages, t, K)
-            want = scene.net.see(torch.from_numpy(plain))
+            want = scene.net.preprocess(torch.from_numpy(plain))
             assert torch.equal(shown[i * T + t], want), (i, t)
 
 
@@ -206,7 +211,9 @@ def test_log_probs_are_the_behaviour_policys() -> None:
     for trajectory in scene.play(2):
         for t in range(T):
             plain = stack_at(trajectory.frames, trajectory.ages, t, K)
-            policy = scene.net(scene.net.see(torch.from_numpy(plain)))["policy"].log_softmax(1)
+            policy = scene.net(scene.net.preprocess(torch.from_numpy(plain)))["policy"].log_softmax(
+                1
+            )
             want = policy[torch.arange(B), torch.from_numpy(trajectory.actions[:, t])].detach()
             np.testing.assert_allclose(trajectory.log_probs[:, t], want, atol=1e-5)
 
@@ -260,7 +267,7 @@ def test_an_actor_plays_with_the_version_it_names() -> None:
     for trajectory in scene.sink.trajectories:
         scene.flat.values.copy_(vectors[trajectory.version.number])
         plain = stack_at(trajectory.frames, trajectory.ages, 0, K)
-        policy = scene.net(scene.net.see(torch.from_numpy(plain)))["policy"].log_softmax(1)
+        policy = scene.policy(plain)
         want = policy[torch.arange(B), torch.from_numpy(trajectory.actions[:, 0])].detach()
         np.testing.assert_allclose(trajectory.log_probs[:, 0], want, atol=1e-5)
 
@@ -337,86 +344,75 @@ def test_a_bfloat16_actor_sees_and_acts_in_bfloat16() -> None:
     assert Watching.shown[0].dtype == torch.bfloat16
     assert sent.log_probs.dtype == np.float32
     plain = stack_at(sent.frames, sent.ages, 0, K)
-    policy = scene.net(scene.net.see(torch.from_numpy(plain)))["policy"].log_softmax(1)
+    policy = scene.policy(plain)
     want = policy[torch.arange(B), torch.from_numpy(sent.actions[:, 0])].detach()
     np.testing.assert_allclose(sent.log_probs[:, 0], want, atol=0.1)
 
 
-class Asking(APPO):
-    """APPO that keeps what the actor says about exploring."""
+class Asking(Sampled):
+    """An exploration that keeps what the actor tells it."""
 
-    asked: ClassVar[list[Explore]] = []
+    def __init__(self, player: Player, told: list[Any]) -> None:
+        super().__init__(player)
+        self.told = told
+        told.append(player)
 
-    def noise(self, shape: Any, generator: torch.Generator, explore: Explore) -> torch.Tensor:
-        self.asked.append(explore)
-        return super().noise(shape, generator, explore)
+    def begin(self, net: Any, length: int, steps: int, random: torch.Generator) -> None:
+        self.told.append((length, steps))
+        super().begin(net, length, steps, random)
 
 
-def test_it_says_who_explores_and_after_how_many_steps_of_all() -> None:
+def test_the_exploration_is_told_who_explores_and_after_how_many_steps_of_all() -> None:
+    told: list[Any] = []
+
+    class Algorithm(APPO):
+        def exploration(self, player: Player) -> Sampled:
+            return Asking(player, told)
+
     scene = Scene()
-    Asking.asked.clear()
+    scene.sink.steps = 1000
+    settings = ActorSettings(index=2, actors=5, games=B, length=T, seed=1, pace=Pace(None))
+    sink: Any = scene.sink
     actor = Actor(
-        2,
-        1,
-        lambda seeds: Script(),
-        B,
-        T,
-        scene.net,
-        Asking(),
-        scene.servers,
-        scene.sink,
-        scene.sink,
-        Pace(None),
-        actors=5,
-        first_steps=1000,
+        settings, lambda seeds: Script(), scene.net, Algorithm(), scene.servers, sink, sink
     )
     for _ in range(3):
         actor.step()
-    rounds = [Explore(actor=2, actors=5, steps=1000 + r * B * T * 5) for r in range(3)]
-    assert Asking.asked == rounds
+    actor.restart()
+    scene.sink.steps = 5000
+    for _ in range(2):
+        actor.step()
+    player = Player(actor=2, actors=5, games=B, actions=Script.actions)
+    all_actors = B * T * 5
+    first = [(T, 1000 + r * all_actors) for r in range(3)]
+    again = [(T, 5000 + r * all_actors) for r in range(2)]
+    assert told == [player, *first, player, *again]
 
 
-class Barren(Script):
-    """The script without rewards, but for one at a step."""
+class Counting(APPO):
+    """APPO with a recurrent state: the steps since the episode began, in two numbers."""
 
-    rewarded = 4 * T
+    states: ClassVar[list[torch.Tensor]] = []
 
-    def step(self, actions: Ints) -> Step:
-        step = super().step(actions)
-        step.rewards[:] = [0.0, -1.0 if self.n == self.rewarded else 0.0]
-        return step
-
-
-def kept_noise(rounds: int) -> list[list[bool]]:
-    """Play; return for each trajectory and game whether it kept its noise all the time."""
-    scene = Scene(lambda seeds: Barren(), pace=Pace(None))
-    scene.play(rounds)
-    noises = torch.stack(Watching.noises).view(rounds, T, B, -1)
-    kept: list[list[bool]] = (noises == noises[:, :1]).all(dim=3).all(dim=1).tolist()
-    return kept
+    def act(self, net: Any, observations: torch.Tensor, state: Any) -> Any:
+        scores, _ = super().act(net, observations, None)
+        self.states.append(state.clone())
+        return scores, state + 1.0
 
 
-def test_without_rewards_every_other_game_keeps_its_noise_for_a_trajectory(
+def test_a_recurrent_state_is_carried_from_step_to_step_and_is_0_after_an_episode(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gelada.roles.actor.BARREN", 2 * T * B)
-    plain, longer = [False, False], [True, False]
-    # two trajectories without a reward; the fourth ends with one; two more without
-    assert kept_noise(8) == [plain] * 2 + [longer] * 2 + [plain] * 2 + [longer] * 2
-
-
-def test_kept_noise_is_drawn_anew_for_each_trajectory_and_games_differ(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("gelada.roles.actor.BARREN", 0)
-    Scene(lambda seeds: Barren(), pace=Pace(None)).play(3)
-    first = torch.stack(Watching.noises).view(3, T, B, -1)[:, 0]
-    assert len(first.flatten().unique()) == first.numel()
-
-
-def test_an_algorithm_that_explores_by_itself_is_left_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("gelada.roles.actor.BARREN", 0)
-    monkeypatch.setattr(Watching, "stochastic", False)
-    assert kept_noise(3) == [[False, False]] * 3
+    monkeypatch.setattr(Network, "initial_state", lambda self, count: torch.zeros(count, 2))
+    scene, sink = Scene(), Sink()
+    Counting.states.clear()
+    settings = ActorSettings(0, 1, B, T, 1, Pace(None))
+    to: Any = sink
+    actor = Actor(settings, lambda seeds: Script(), scene.net, Counting(), scene.servers, to, to)
+    for _ in range(3):
+        actor.step()
+    for number, sent in enumerate(sink.trajectories):
+        assert sent.state.tolist() == [[age, age] for age in sent.ages[:, 0].tolist()]
+        for t in range(T):
+            assert Counting.states[number * T + t][:, 0].tolist() == sent.ages[:, t].tolist()
+    assert len({age for sent in sink.trajectories for age in sent.ages[:, 0].tolist()}) > 2

@@ -221,7 +221,7 @@ def test_on_policy_the_first_gradient_sees_no_divergence() -> None:
         for t in range(trajectory.actions.shape[1]):
             stacks = stack_at(trajectory.frames, trajectory.ages, t, 3)
             with torch.no_grad():
-                logits = scene.net(scene.net.see(torch.from_numpy(stacks)))["policy"]
+                logits = scene.net(scene.net.preprocess(torch.from_numpy(stacks)))["policy"]
             actions = torch.from_numpy(trajectory.actions[:, t : t + 1])
             trajectory.log_probs[:, t] = logits.log_softmax(1).gather(1, actions).squeeze(1)
     scene.learner.step()

@@ -8,33 +8,20 @@ this differs from DBA3C's own code is written in docs/dba3c.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import torch
 
-from gelada.algorithms import exploration as acting
-from gelada.algorithms.api import Explore
+from gelada.algorithms.api import ActingPolicy, Source, Topology
+from gelada.algorithms.batches import WholeBatch
+from gelada.algorithms.exploration import Player, Sampled
+from gelada.algorithms.schedules import linear
 from gelada.core.settings import POSITIVE, SHARE, Range
 from gelada.core.types import Aux, Batch
+from gelada.nets.heads import Head, Linear
 from gelada.nets.network import Network
-from gelada.nets.observations import Windows
+from gelada.nets.observations import Observations
 from gelada.ops import losses, returns
-
-
-class Whole:
-    """A whole batch of ``N`` windows: A3C makes one gradient of it."""
-
-    priorities: torch.Tensor | None = None  # experience is used once
-
-    def __init__(self, windows: Windows, batch: Batch) -> None:
-        self.size = batch.actions.numel()
-        self.windows = windows
-        self.batch = batch
-
-    def select(self, index: torch.Tensor) -> Whole:
-        """Return the batch itself: the order of its samples is no matter."""
-        assert len(index) == self.size
-        return self
 
 
 @dataclass(frozen=True)
@@ -45,7 +32,7 @@ class A3C:
     """Discount per step."""
     n: Annotated[int, Range(1, 65536)] = 5
     """Steps of a return before the value takes over."""
-    reward_clip: Literal["sign", "none"] = "sign"
+    reward_clip: returns.RewardClip = "sign"
     """Learn from the sign of rewards; scores are always raw."""
     value_coefficient: Annotated[float, Range(0)] = 1.0
     """Weight of the value loss (half the squared error)."""
@@ -63,17 +50,34 @@ class A3C:
     """… and after anneal_steps."""
     anneal_steps: Annotated[int, Range(0)] = 1_000_000
     """Environment steps over which learning rate and entropy move in a straight line."""
+    hold_after: Annotated[int, Range(0)] = 0
+    """Steps of an actor without a reward after which every other game keeps its random number for
+    a rollout (0: never)."""
 
     epochs: ClassVar[int] = 1
     minibatch: ClassVar[int] = 2**31  # the whole batch
-    values_first: ClassVar[bool] = False
-    stochastic: ClassVar[bool] = True
-    reuses: ClassVar[bool] = False
+    source: ClassVar[Source] = "queue"
+    topologies: ClassVar[tuple[Topology, ...]] = ("workers",)
+    evaluates_first: ClassVar[bool] = False
     target_every: ClassVar[int] = 0
+    acting_heads: ClassVar[tuple[str, ...]] = ("policy",)
+    acting_policy: ClassVar[ActingPolicy] = "sampled"
+    last_epsilon: ClassVar[float] = 0.0
 
-    def heads(self, actions: int) -> dict[str, int]:
-        """Return the network outputs needed, by name."""
-        return {"policy": actions, "value": 1}
+    def check(self, batch: int) -> None:
+        """Do nothing: all settings fit each other."""
+
+    def window(self, length: int) -> int:
+        """Return ``length``: it learns from whole rollouts."""
+        return length
+
+    def learned(self, window: int) -> int:
+        """Return ``window``: all steps are learned."""
+        return window
+
+    def heads(self, actions: int, width: int) -> dict[str, Head]:
+        """Return the policy, whose first weights make it nearly uniform, and the value."""
+        return {"policy": Linear(width, actions, gain=0.01), "value": Linear(width, 1)}
 
     def start(self) -> Aux:
         """Return learning rate and entropy weight at the beginning."""
@@ -86,39 +90,30 @@ class A3C:
         """Return the learning rate now."""
         return float(aux["learning_rate"])
 
-    def noise(
-        self,
-        shape: tuple[int, ...],
-        generator: torch.Generator,
-        explore: Explore,  # noqa: ARG002 - the protocol
-    ) -> torch.Tensor:
-        """Return Gumbel noise: the argmax of logits plus noise is a draw from their softmax."""
-        return acting.gumbel(shape, generator)
+    def exploration(self, player: Player) -> Sampled:
+        """Draw actions from the policy."""
+        return Sampled(player, self.hold_after)
 
     def act(
-        self, net: Network, stacks: torch.Tensor, noise: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return actions int64[B] drawn from the policy and its logits float32[B, A]."""
-        return acting.act(net, stacks, noise)
+        self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the policy's logits float32[B, A]; the state is passed through."""
+        return net.heads["policy"](net.features(observations)), state
 
-    def log_probs(self, scores: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """Return log mu(a|x) [M] of actions [M] drawn at logits [M, A]."""
-        return losses.chosen(losses.log_softmax(scores), actions)
-
-    def prepare(self, net: Network, batch: Batch, aux: Aux) -> Whole:  # noqa: ARG002 - the protocol
-        """Standardise and stack the frames; the targets come from the pass that learns."""
-        return Whole(Windows(net, batch.frames, batch.ages), batch)
+    def prepare(self, net: Network, batch: Batch, aux: Aux) -> WholeBatch:  # noqa: ARG002 - the protocol
+        """Preprocess and stack the frames; the targets come from the pass that learns."""
+        return WholeBatch(Observations(net, batch.frames, batch.ages), batch)
 
     def loss(
-        self, net: Network, minibatch: Whole, aux: Aux
+        self, net: Network, minibatch: WholeBatch, aux: Aux
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return policy + value_coefficient * value - entropy weight * entropy, and its terms."""
-        batch, shape = minibatch.batch, minibatch.windows.shape  # [N, T + 1]
-        (stacks,) = minibatch.windows.chunks(self.minibatch)
+        batch, shape = minibatch.batch, minibatch.observations.shape  # [N, T + 1]
+        (stacks,) = minibatch.observations.chunks(self.minibatch)
         outputs = net(stacks)
         values = outputs["value"].view(shape)
         logits = outputs["policy"].view(*shape, -1)[:, :-1].flatten(0, 1)
-        rewards = batch.rewards.sign() if self.reward_clip == "sign" else batch.rewards
+        rewards = returns.clipped(batch.rewards, self.reward_clip)
         targets = returns.n_step(
             rewards, values.detach(), batch.terminated, batch.truncated, self.gamma, self.n
         )
@@ -129,7 +124,7 @@ class A3C:
         log_policy = losses.log_softmax(logits)
         chosen = losses.chosen(log_policy, batch.actions.flatten())
         advantages = (targets - predicted.detach()).masked_fill(ignored, 0.0)
-        log_ratios = (chosen.detach() - batch.log_probs.flatten()).masked_fill(ignored, 0.0)
+        log_ratios = losses.log_ratios(chosen.detach(), batch.log_probs.flatten(), ignored)
         if self.ratio_clip:
             advantages = advantages * log_ratios.exp().clamp(max=self.ratio_clip)
         policy_loss = losses.policy_gradient(chosen, advantages, weights)
@@ -143,7 +138,7 @@ class A3C:
                 "policy_loss": policy_loss.detach(),
                 "value_loss": value_loss.detach(),
                 "entropy": entropy.detach(),
-                "kl": losses.approximate_kl(log_ratios, weights),
+                "kl": losses.approximate_kl(log_ratios, weights * batch.independent_steps()),
                 "advantage": losses.mean_of(advantages, weights),
                 "value": losses.mean_of(predicted.detach(), weights),
                 "explained_variance": explained,
@@ -155,7 +150,7 @@ class A3C:
         return False
 
     def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:  # noqa: ARG002
-        """Move learning rate and entropy weight after the environment steps."""
-        done = min(steps / max(self.anneal_steps, 1), 1.0)
-        aux["learning_rate"].fill_(self.lr + done * (self.lr_end - self.lr))
-        aux["entropy"].fill_(self.entropy + done * (self.entropy_end - self.entropy))
+        """Move learning rate and entropy weight with the environment steps."""
+        over = self.anneal_steps
+        aux["learning_rate"].fill_(linear(self.lr, self.lr_end, steps, over))
+        aux["entropy"].fill_(linear(self.entropy, self.entropy_end, steps, over))

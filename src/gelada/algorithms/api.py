@@ -1,42 +1,50 @@
-"""What a learner and an actor need of an algorithm. They know no concrete one."""
+"""What actors, learners and evaluations need of an algorithm. They know no concrete one.
+
+A new algorithm is one file with a frozen dataclass that has these fields, properties and methods,
+one line in `gelada.training.presets.ALGORITHMS`, and its presets (docs/extending.md).
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 
+from gelada.algorithms.exploration import Exploration, Player
 from gelada.core.types import Aux, Batch
+from gelada.nets.heads import Head
 from gelada.nets.network import Network
 
 TARGET = "target/"
 """What names of target parameters in ``aux`` begin with."""
 
+Source = Literal["queue", "buffer"]
+"""Where batches come from: a trajectory queue hands out each trajectory once, a replay buffer
+samples windows of stored experience again and again."""
 
-class Explore(NamedTuple):
-    """Who explores, and when: what an actor knows that may decide how much it explores."""
+Topology = Literal["centred", "workers", "apart"]
+"""How actors, learners and parameter servers are arranged (docs/circle.md)."""
 
-    actor: int = 0  # index among all actors of the run
-    actors: int = 1  # in the run
-    steps: int = 0  # environment steps of the run so far, as far as the actor knows
+ActingPolicy = Literal["sampled", "epsilon"]
+"""How a trained agent acts if nobody says: it draws from its probabilities, or takes the action
+with the highest value except where it acts at random."""
 
 
 class Prepared(Protocol):
-    """A batch made ready for passes of minibatches.
+    """A batch made ready for epochs of minibatches."""
 
-    After its loss `priorities` says how much there is to learn from each window; None where
-    experience is used once.
-    """
-
-    size: int  # samples in it
-    priorities: torch.Tensor | None  # float32[N], not negative
+    size: int
+    """Samples in it."""
+    priorities: torch.Tensor | None
+    """float32[N], not negative, known after the loss: how much there is to learn from each window;
+    None where experience is used once."""
 
     def select(self, index: torch.Tensor) -> Any:
         """Return the minibatch with these sample indices int64[M]."""
 
 
 class Algorithm(Protocol):
-    """How to act, and what to minimise."""
+    """How to act, and what to minimise. Fields are hyper-parameters; nothing in it changes."""
 
     @property
     def epochs(self) -> int:
@@ -44,30 +52,55 @@ class Algorithm(Protocol):
 
     @property
     def minibatch(self) -> int:
-        """Samples per gradient."""
-
-    @property
-    def values_first(self) -> bool:
-        """Whether targets take a look at the whole batch with the network before the passes."""
-
-    @property
-    def stochastic(self) -> bool:
-        """Whether its policy draws actions; else it takes the best, except where it explores."""
-
-    @property
-    def reuses(self) -> bool:
-        """Whether it learns from each step again and again, out of an experience store."""
-
-    @property
-    def target_every(self) -> int:
-        """Updates after which the target parameters change; 0 without any."""
+        """Samples for each gradient."""
 
     @property
     def gradient_clip(self) -> float:
         """Limit of the gradient's global norm."""
 
-    def heads(self, actions: int) -> dict[str, int]:
-        """Return the network outputs needed, by name."""
+    @property
+    def source(self) -> Source:
+        """Where its batches come from."""
+
+    @property
+    def topologies(self) -> tuple[Topology, ...]:
+        """The topologies that it is tested in."""
+
+    @property
+    def evaluates_first(self) -> bool:
+        """Whether `prepare` evaluates the whole batch with the network before the epochs."""
+
+    @property
+    def target_every(self) -> int:
+        """Updates after which the target parameters change; 0: it has none."""
+
+    @property
+    def acting_heads(self) -> tuple[str, ...]:
+        """Names of the heads that acting needs."""
+
+    @property
+    def acting_policy(self) -> ActingPolicy:
+        """How a trained agent acts."""
+
+    @property
+    def last_epsilon(self) -> float:
+        """Share of random actions at the end of training, for the acting policy epsilon."""
+
+    def check(self, batch: int) -> None:
+        """Raise GeladaError if the settings do not fit each other.
+
+        Args:
+            batch: samples in a batch.
+        """
+
+    def window(self, length: int) -> int:
+        """Return the steps of the windows it learns from, if rollouts have ``length`` steps."""
+
+    def learned(self, window: int) -> int:
+        """Return how many steps of a window of so many steps are learned."""
+
+    def heads(self, actions: int, width: int) -> dict[str, Head]:
+        """Return new heads on a hidden layer of ``width`` units, those for acting first."""
 
     def start(self) -> Aux:
         """Return the learner's own state at the beginning."""
@@ -75,18 +108,20 @@ class Algorithm(Protocol):
     def learning_rate(self, aux: Aux) -> float:
         """Return the learning rate now."""
 
-    def noise(
-        self, shape: tuple[int, ...], generator: torch.Generator, explore: Explore
-    ) -> torch.Tensor:
-        """Return the randomness for actions; ``shape`` ends in games and actions, […, B, A]."""
+    def exploration(self, player: Player) -> Exploration:
+        """Return how an actor explores."""
 
     def act(
-        self, net: Network, stacks: torch.Tensor, noise: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return actions int64[B] and scores float32[B, A] for seen stacks and noise [B, A]."""
+        self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return scores of actions float32[B, A] and the recurrent state after this step.
 
-    def log_probs(self, scores: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """Return log mu(a|x) [M] of actions [M] drawn at scores [M, A]."""
+        Args:
+            net: an acting copy of the network, or the whole.
+            observations: preprocessed, [B, K, H, W].
+            state: recurrent state float32[B, S] of each game before the step; None: there is
+                none. It begins as `Network.initial_state` and is 0 again after an episode.
+        """
 
     def prepare(self, net: Network, batch: Batch, aux: Aux) -> Prepared:
         """Compute targets with the current network."""
@@ -97,7 +132,13 @@ class Algorithm(Protocol):
         """Return the loss to minimise, and named scalars about it."""
 
     def is_outlier(self, aux: Aux, loss: float) -> bool:
-        """Say whether the gradient of a loss is to be dropped; changes nothing."""
+        """Return whether the gradient of a loss is to be dropped; change nothing."""
 
     def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:
-        """Update ``aux`` in place after a round; ``values`` are the means of its last pass."""
+        """Update ``aux`` in place after a round.
+
+        Args:
+            aux: the learner's own state.
+            values: means of the last epoch by name; empty where only the steps are known.
+            steps: environment steps of the run.
+        """

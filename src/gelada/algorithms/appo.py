@@ -13,52 +13,28 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 
-from gelada.algorithms import exploration as acting
-from gelada.algorithms.api import Explore
+from gelada.algorithms.api import ActingPolicy, Source, Topology
+from gelada.algorithms.batches import Minibatch, Samples
+from gelada.algorithms.exploration import Player, Sampled
+from gelada.algorithms.schedules import linear
+from gelada.core.errors import GeladaError
 from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
 from gelada.core.types import Aux, Batch
+from gelada.nets.heads import Head, Linear
 from gelada.nets.network import Network
-from gelada.nets.observations import Windows
+from gelada.nets.observations import Observations
 from gelada.ops import losses, returns
 
 
-class Minibatch(NamedTuple):
-    """``M`` samples ready for the loss."""
+class Steps(NamedTuple):
+    """What the loss needs of each of ``M`` steps."""
 
-    stacks: torch.Tensor  # [M, K, H, W], seen
     actions: torch.Tensor  # int64[M]
-    log_probs: torch.Tensor  # float32[M], behaviour
+    log_probs: torch.Tensor  # float32[M], of the behaviour policy
     advantages: torch.Tensor  # float32[M]
     targets: torch.Tensor  # float32[M]
     weights: torch.Tensor  # float32[M], 0 where a step does not count
-
-
-class Samples:
-    """All ``N * T`` steps of a batch with their targets."""
-
-    priorities: torch.Tensor | None = None  # experience is used once
-
-    def __init__(self, windows: Windows, batch: Batch, computed: returns.Advantages) -> None:
-        self.size = batch.actions.numel()
-        self._windows = windows
-        self._steps = batch.actions.shape[1]
-        self._actions = batch.actions.flatten()
-        self._log_probs = batch.log_probs.flatten()
-        self._advantages = computed.advantages.flatten()
-        self._targets = computed.targets.flatten()
-        self._weights = (batch.mask.float() * batch.weights.unsqueeze(1)).flatten()
-
-    def select(self, index: torch.Tensor) -> Minibatch:
-        """Return the samples with indices int64[M]; ``n * T + t`` is step t of window n."""
-        observation = index + index // self._steps  # a window has one observation more than steps
-        return Minibatch(
-            self._windows.stacks(observation),
-            self._actions[index],
-            self._log_probs[index],
-            self._advantages[index],
-            self._targets[index],
-            self._weights[index],
-        )
+    independent: torch.Tensor  # float32[M], 1 where the action was drawn from the policy anew
 
 
 VTRACE = OnlyWith("with --advantage vtrace", lambda appo: appo.advantage == "vtrace")
@@ -72,14 +48,15 @@ class APPO:
     gamma: Annotated[float, SHARE] = 0.99
     """Discount per step."""
     advantage: Literal["gae", "vtrace"] = "gae"
-    """How advantages are estimated."""
+    """How advantages are estimated. vtrace is not gae even where both policies are the same: its
+    lambda scales the traces only (Espeholt et al. 2018, section 4.2)."""
     lam: Annotated[float, SHARE] = 0.95
     """Lambda of GAE, and of V-trace's traces."""
     rho_bar: Annotated[float, POSITIVE, VTRACE] = 1.0
     """V-trace: limit of the importance ratio in the fixed point."""
     c_bar: Annotated[float, POSITIVE, VTRACE] = 1.0
     """V-trace: limit of the importance ratio in the traces."""
-    reward_clip: Literal["sign", "none"] = "sign"
+    reward_clip: returns.RewardClip = "sign"
     """Learn from the sign of rewards; scores are always raw."""
     clip: Annotated[float, POSITIVE] = 0.2
     """PPO: how far the ratio to the behaviour policy may move."""
@@ -113,15 +90,45 @@ class APPO:
     """… by this factor. 1 keeps the learning rate constant."""
     anneal_steps: Annotated[int, Range(0)] = 300_000
     """Environment steps over which entropy and KL target move in a straight line."""
+    hold_after: Annotated[int, Range(0)] = 0
+    """Steps of an actor without a reward after which every other game keeps its random number for
+    a rollout (0: never)."""
 
-    values_first: ClassVar[bool] = True
-    stochastic: ClassVar[bool] = True
-    reuses: ClassVar[bool] = False
+    source: ClassVar[Source] = "queue"
+    topologies: ClassVar[tuple[Topology, ...]] = ("centred",)
+    evaluates_first: ClassVar[bool] = True
     target_every: ClassVar[int] = 0
+    acting_heads: ClassVar[tuple[str, ...]] = ("policy",)
+    acting_policy: ClassVar[ActingPolicy] = "sampled"
+    last_epsilon: ClassVar[float] = 0.0
 
-    def heads(self, actions: int) -> dict[str, int]:
-        """Return the network outputs needed, by name."""
-        return {"policy": actions, "value": 1}
+    def check(self, batch: int) -> None:
+        """Refuse a learning rate outside of its limits, and a minibatch above the batch."""
+        if self.lr > self.lr_max:
+            raise GeladaError(
+                f"--lr {self.lr:g}: must not be above --lr-max {self.lr_max:g}; raise that too"
+            )
+        if self.lr < self.lr_min:
+            raise GeladaError(
+                f"--lr {self.lr:g}: must not be below --lr-min {self.lr_min:g}; lower that too"
+            )
+        if self.minibatch > batch:
+            raise GeladaError(
+                f"--minibatch {self.minibatch}: must not be above the batch of {batch} samples "
+                "(actors x games x steps of a rollout); lower it or raise --length"
+            )
+
+    def window(self, length: int) -> int:
+        """Return ``length``: it learns from whole rollouts."""
+        return length
+
+    def learned(self, window: int) -> int:
+        """Return ``window``: all steps are learned."""
+        return window
+
+    def heads(self, actions: int, width: int) -> dict[str, Head]:
+        """Return the policy, whose first weights make it nearly uniform, and the value."""
+        return {"policy": Linear(width, actions, gain=0.01), "value": Linear(width, 1)}
 
     def start(self) -> Aux:
         """Return learning rate, entropy weight and KL target at the beginning."""
@@ -135,33 +142,29 @@ class APPO:
         """Return the learning rate now."""
         return float(aux["learning_rate"])
 
-    def noise(
-        self,
-        shape: tuple[int, ...],
-        generator: torch.Generator,
-        explore: Explore,  # noqa: ARG002 - the protocol
-    ) -> torch.Tensor:
-        """Return Gumbel noise: the argmax of logits plus noise is a draw from their softmax."""
-        return acting.gumbel(shape, generator)
+    def exploration(self, player: Player) -> Sampled:
+        """Draw actions from the policy."""
+        return Sampled(player, self.hold_after)
 
     def act(
-        self, net: Network, stacks: torch.Tensor, noise: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return actions int64[B] drawn from the policy and its logits float32[B, A]."""
-        return acting.act(net, stacks, noise)
-
-    def log_probs(self, scores: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """Return log mu(a|x) [M] of actions [M] drawn at logits [M, A]."""
-        return losses.chosen(losses.log_softmax(scores), actions)
+        self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the policy's logits float32[B, A]; the state is passed through."""
+        return net.heads["policy"](net.features(observations)), state
 
     @torch.no_grad()
-    def prepare(self, net: Network, batch: Batch, aux: Aux) -> Samples:  # noqa: ARG002 - the protocol
+    def prepare(
+        self,
+        net: Network,
+        batch: Batch,
+        aux: Aux,  # noqa: ARG002 - the protocol
+    ) -> Samples[Steps]:
         """Evaluate all observations with the current network and compute the targets."""
-        windows = Windows(net, batch.frames, batch.ages)
-        outputs = [net(stacks) for stacks in windows.chunks(self.minibatch)]
-        shape = windows.shape
+        observations = Observations(net, batch.frames, batch.ages)
+        outputs = [net(stacks) for stacks in observations.chunks(self.minibatch)]
+        shape = observations.shape
         values = torch.cat([out["value"] for out in outputs]).view(shape)
-        rewards = batch.rewards.sign() if self.reward_clip == "sign" else batch.rewards
+        rewards = returns.clipped(batch.rewards, self.reward_clip)
         ends = (batch.terminated, batch.truncated)
         if self.advantage == "gae":
             computed = returns.gae(rewards, values, *ends, self.gamma, self.lam)
@@ -172,20 +175,29 @@ class APPO:
             computed = returns.vtrace(
                 rewards, values, *ends, ratios, self.gamma, self.lam, self.rho_bar, self.c_bar
             )
-        return Samples(windows, batch, computed)
+        steps = Steps(
+            batch.actions.flatten(),
+            batch.log_probs.flatten(),
+            computed.advantages.flatten(),
+            computed.targets.flatten(),
+            (batch.mask.float() * batch.weights.unsqueeze(1)).flatten(),
+            batch.independent_steps(),
+        )
+        return Samples(observations, batch.actions.shape[1], steps)
 
     def loss(
-        self, net: Network, minibatch: Minibatch, aux: Aux
+        self, net: Network, minibatch: Minibatch[Steps], aux: Aux
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return policy + value_coefficient * value - entropy weight * entropy, and its terms."""
-        weights = minibatch.weights
-        outputs = net(minibatch.stacks)
+        observations, steps = minibatch
+        weights = steps.weights
+        outputs = net(observations)
         log_policy = losses.log_softmax(outputs["policy"])
         ignored = weights == 0.0  # whatever they hold: 0 times infinity is not 0
-        log_ratios = losses.chosen(log_policy, minibatch.actions) - minibatch.log_probs
-        log_ratios = log_ratios.masked_fill(ignored, 0.0)
-        advantages = minibatch.advantages.masked_fill(ignored, 0.0)
-        targets = minibatch.targets.masked_fill(ignored, 0.0)
+        now = losses.chosen(log_policy, steps.actions)
+        log_ratios = losses.log_ratios(now, steps.log_probs, ignored)
+        advantages = steps.advantages.masked_fill(ignored, 0.0)
+        targets = steps.targets.masked_fill(ignored, 0.0)
         if self.normalise:
             advantages = losses.standardise(advantages, weights)
         ratios = log_ratios.exp()
@@ -200,7 +212,7 @@ class APPO:
                 "policy_loss": policy_loss.detach(),
                 "value_loss": value.detach(),
                 "entropy": entropy.detach(),
-                "kl": losses.approximate_kl(log_ratios.detach(), weights),
+                "kl": losses.approximate_kl(log_ratios.detach(), weights * steps.independent),
                 "clipped": losses.mean_of(outside, weights),
                 "explained_variance": losses.explained_variance(values.detach(), targets, weights),
             }
@@ -219,6 +231,6 @@ class APPO:
         elif kl > target * self.kl_slack:
             rate.div_(self.kl_adjust)
         rate.clamp_(self.lr_min, self.lr_max)
-        done = min(steps / max(self.anneal_steps, 1), 1.0)
-        aux["entropy"].fill_(self.entropy + done * (self.entropy_end - self.entropy))
-        aux["kl_target"].fill_(self.kl + done * (self.kl_end - self.kl))
+        over = self.anneal_steps
+        aux["entropy"].fill_(linear(self.entropy, self.entropy_end, steps, over))
+        aux["kl_target"].fill_(linear(self.kl, self.kl_end, steps, over))

@@ -18,13 +18,17 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch.func import functional_call
 
-from gelada.algorithms import exploration as acting
-from gelada.algorithms.api import TARGET, Explore
+from gelada.algorithms.api import TARGET, ActingPolicy, Source, Topology
+from gelada.algorithms.batches import WholeBatch
+from gelada.algorithms.exploration import EpsilonGreedy, Player, falling, ladder
+from gelada.algorithms.schedules import linear
 from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
 from gelada.core.types import Aux, Batch
+from gelada.nets.heads import Duelling, Head, Linear
 from gelada.nets.network import Network
-from gelada.nets.observations import Windows
+from gelada.nets.observations import Observations
 from gelada.ops import losses, returns
+from gelada.ops.returns import RewardClip
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -38,28 +42,6 @@ Chosen, not published."""
 
 LOSSES_SEEN = 100
 """Losses before any is called an outlier. Chosen, not published."""
-
-
-class Whole:
-    """A whole batch of ``N`` windows ready for the loss, with the priorities that it finds.
-
-    ``windows`` holds, for n-step returns, the first observations of all windows and then the
-    ``N`` observations after their returns; for Q(lambda) all observations. ``partial`` is what
-    the windows' rewards give to n-step returns, None for Q(lambda).
-    """
-
-    priorities: torch.Tensor | None = None  # float32[N], written by `DQN.loss`
-
-    def __init__(self, windows: Windows, batch: Batch, partial: returns.Partial | None) -> None:
-        self.size = batch.actions.numel() if partial is None else len(batch.actions)
-        self.windows = windows
-        self.batch = batch
-        self.partial = partial
-
-    def select(self, index: torch.Tensor) -> Whole:
-        """Return the batch itself: the order of its samples is no matter."""
-        assert len(index) == self.size
-        return self
 
 
 N_STEP = OnlyWith("with --returns n_step", lambda dqn: dqn.returns == "n_step")
@@ -87,7 +69,7 @@ class DQN:
     """Two heads, one for the value of a state and one for the advantages of actions."""
     target_every: Annotated[int, Range(0)] = 2_500
     """Updates between copies of the parameters to the target network (0: no target network)."""
-    reward_clip: Literal["sign", "none"] = "sign"
+    reward_clip: RewardClip = "sign"
     """Learn from the sign of rewards; scores are always raw."""
     error: Literal["huber", "squared"] = "huber"
     """Loss of an error: half its square; huber goes on straight beyond 1 (error clipping)."""
@@ -117,24 +99,37 @@ class DQN:
 
     epochs: ClassVar[int] = 1
     minibatch: ClassVar[int] = 2**31  # the whole batch
-    values_first: ClassVar[bool] = False
-    stochastic: ClassVar[bool] = False
-    reuses: ClassVar[bool] = True
+    source: ClassVar[Source] = "buffer"
+    topologies: ClassVar[tuple[Topology, ...]] = ("centred", "workers", "apart")
+    acting_heads: ClassVar[tuple[str, ...]] = ("q",)
+    acting_policy: ClassVar[ActingPolicy] = "epsilon"
+
+    @property
+    def evaluates_first(self) -> bool:
+        """Whether the target network evaluates the whole batch."""
+        return bool(self.target_every)
+
+    @property
+    def last_epsilon(self) -> float:
+        """The schedule's epsilon after all its steps, or the ladder's of the last game."""
+        if self.explore == "schedule":
+            return self.epsilon_end
+        return float(self.ladder_base ** (1 + self.ladder_alpha))
+
+    def check(self, batch: int) -> None:
+        """Do nothing: all settings fit each other."""
 
     def window(self, length: int) -> int:
-        """Return the steps of the windows to learn from, if trajectories have ``length`` steps."""
+        """Return the steps of the windows to learn from, if rollouts have ``length`` steps."""
         return self.n if self.returns == "n_step" else length
 
-    def heads(self, actions: int) -> dict[str, int]:
-        """Return the network outputs needed, by name."""
-        return {"advantage": actions, "value": 1} if self.duelling else {"q": actions}
+    def learned(self, window: int) -> int:
+        """Return 1 with n-step returns, which learn the first step of a window, else ``window``."""
+        return 1 if self.returns == "n_step" else window
 
-    def scores(self, outputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Return the values of actions float32[M, A] (duelling: Wang et al. 2016, equation 9)."""
-        if not self.duelling:
-            return outputs["q"]
-        advantages = outputs["advantage"]
-        return outputs["value"] + advantages - advantages.mean(dim=1, keepdim=True)
+    def heads(self, actions: int, width: int) -> dict[str, Head]:
+        """Return the values of actions."""
+        return {"q": Duelling(width, actions) if self.duelling else Linear(width, actions)}
 
     def start(self) -> Aux:
         """Return the learning rate and the running mean and variance of no losses yet."""
@@ -148,62 +143,39 @@ class DQN:
         """Return the learning rate now."""
         return float(aux["learning_rate"])
 
-    @property
-    def last_epsilon(self) -> float:
-        """The schedule's epsilon after all its steps, or the ladder's of the last game."""
+    def exploration(self, player: Player) -> EpsilonGreedy:
+        """Take the best action, except with probability epsilon."""
         if self.explore == "schedule":
-            return self.epsilon_end
-        return float(self.ladder_base ** (1 + self.ladder_alpha))
+            fall = (self.epsilon_start, self.epsilon_end, self.epsilon_steps)
+            return EpsilonGreedy(player, falling(*fall, player.games))
+        return EpsilonGreedy(player, ladder(player, self.ladder_base, self.ladder_alpha))
 
-    def epsilons(self, explore: Explore, games: int) -> torch.Tensor:
-        """Return the share of random actions in each game of an actor, float32[games].
+    def act(
+        self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the values of actions float32[B, A]; the state is passed through."""
+        return net.heads["q"](net.features(observations)), state
 
-        The ladder is that of Horgan et al. 2018: ``epsilon_i = base^(1 + alpha i / (N - 1))``.
-        An actor of the paper plays one game, so here ``i`` counts the games of all actors.
-        """
-        if self.explore == "schedule":
-            done = min(explore.steps / max(self.epsilon_steps, 1), 1.0)
-            change = done * (self.epsilon_end - self.epsilon_start)
-            return torch.full((games,), self.epsilon_start + change)
-        number = explore.actor * games + torch.arange(games)
-        last = max(explore.actors * games - 1, 1)
-        return torch.as_tensor(self.ladder_base) ** (1.0 + number / last * self.ladder_alpha)
-
-    def noise(
-        self, shape: tuple[int, ...], generator: torch.Generator, explore: Explore
-    ) -> torch.Tensor:
-        """Return noise […, B, A] with which the best of the scores is epsilon-greedy.
-
-        A row is 0, or where a game explores infinite at one action drawn from all.
-        """
-        return acting.epsilon_greedy(shape, self.epsilons(explore, shape[-2]), generator)
-
-    def act(self, net: Network, stacks: torch.Tensor, noise: torch.Tensor) -> Pair:
-        """Return actions int64[B], the best after noise, and values of actions float32[B, A]."""
-        scores = self.scores(net(stacks))
-        return (scores + noise).argmax(dim=1), scores
-
-    def log_probs(self, scores: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:  # noqa: ARG002 - the protocol
-        """Return zeros float32[M]: no loss of values asks how probable an action was."""
-        return torch.zeros(len(actions))
-
-    def prepare(self, net: Network, batch: Batch, aux: Aux) -> Whole:  # noqa: ARG002 - the protocol
-        """Standardise and stack what is looked at: of n-step windows two observations."""
+    def prepare(self, net: Network, batch: Batch, aux: Aux) -> WholeBatch:  # noqa: ARG002 - the protocol
+        """Preprocess and stack the observations: of n-step windows two."""
         if self.returns == "q_lambda":
-            return Whole(Windows(net, batch.frames, batch.ages), batch, None)
+            return WholeBatch(Observations(net, batch.frames, batch.ages), batch, None)
         assert batch.actions.shape[1] == self.n, "windows for n-step returns have n steps"
         partial = returns.partial_n_step(
-            self._rewards(batch), batch.terminated, batch.truncated, self.gamma
+            returns.clipped(batch.rewards, self.reward_clip),
+            batch.terminated,
+            batch.truncated,
+            self.gamma,
         )
         rows = partial.after.unsqueeze(1)
         stack = rows + torch.arange(net.stack, device=rows.device)
         following = batch.frames[torch.arange(len(rows), device=rows.device).unsqueeze(1), stack]
         frames = torch.cat([batch.frames[:, : net.stack], following])
         ages = torch.cat([batch.ages[:, :1], batch.ages.gather(1, rows)])
-        return Whole(Windows(net, frames, ages), batch, partial)
+        return WholeBatch(Observations(net, frames, ages), batch, partial)
 
     def loss(
-        self, net: Network, minibatch: Whole, aux: Aux
+        self, net: Network, minibatch: WholeBatch, aux: Aux
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the mean loss of the errors that count, weighted, and its terms.
 
@@ -252,8 +224,7 @@ class DQN:
         Losses of dropped gradients belong to the running mean and deviation too: else a lasting
         rise of the loss would have all gradients dropped for ever.
         """
-        done = min(steps / max(self.anneal_steps, 1), 1.0)
-        aux["learning_rate"].fill_(self.lr + done * (self.lr_end - self.lr))
+        aux["learning_rate"].fill_(linear(self.lr, self.lr_end, steps, self.anneal_steps))
         if "value_loss" not in values:
             return
         aux["loss_count"] += 1.0
@@ -264,27 +235,29 @@ class DQN:
         spread = float(aux["loss_variance"]) + rate * difference**2
         aux["loss_variance"].fill_((1.0 - rate) * spread)
 
-    def _first_steps(self, net: Network, whole: Whole, aux: Aux) -> Pair:
+    def _first_steps(self, net: Network, whole: WholeBatch, aux: Aux) -> Pair:
         """Return the value of the first action of each window and its n-step target, [N, 1]."""
         assert whole.partial is not None
         rewards, discounts, _ = whole.partial
-        first, following = whole.windows.chunks(whole.size)
-        values = losses.chosen(self.scores(net(first)), whole.batch.actions[:, 0])
+        first, following = whole.observations.chunks(whole.size)
+        values = losses.chosen(net(first)["q"], whole.batch.actions[:, 0])
         with torch.no_grad():
             targets = rewards + discounts * self._best(net, following, None, aux)
         return values.unsqueeze(1), targets.unsqueeze(1)
 
-    def _all_steps(self, net: Network, whole: Whole, aux: Aux) -> Pair:
+    def _all_steps(self, net: Network, whole: WholeBatch, aux: Aux) -> Pair:
         """Return the values of all actions and their lambda returns, [N, T]."""
-        batch, shape = whole.batch, whole.windows.shape  # [N, T + 1]
-        (stacks,) = whole.windows.chunks(self.minibatch)
-        scores = self.scores(net(stacks))
+        batch, shape = whole.batch, whole.observations.shape  # [N, T + 1]
+        (stacks,) = whole.observations.chunks(self.minibatch)
+        scores = net(stacks)["q"]
         taken = scores.view(*shape, -1)[:, :-1].flatten(0, 1)
         values = losses.chosen(taken, batch.actions.flatten()).view_as(batch.rewards)
         with torch.no_grad():
             best = self._best(net, stacks, scores.detach(), aux).view(shape)
             ends = (batch.terminated, batch.truncated)
-            targets = returns.q_lambda(self._rewards(batch), best, *ends, self.gamma, self.lam)
+            targets = returns.q_lambda(
+                returns.clipped(batch.rewards, self.reward_clip), best, *ends, self.gamma, self.lam
+            )
         return values, targets
 
     def _best(
@@ -293,17 +266,14 @@ class DQN:
         """Return the values [M] of the best actions; ``scores`` are the current network's."""
         target = {k.removeprefix(TARGET): v for k, v in aux.items() if k.startswith(TARGET)}
         if scores is None and (self.double or not target):
-            scores = self.scores(net(stacks))
+            scores = net(stacks)["q"]
         if target:
-            told = self.scores(functional_call(net, target, (stacks,)))
+            told = functional_call(net, target, (stacks,))["q"]
         else:
             assert scores is not None
             told = scores
         chooser = scores if self.double and scores is not None else told
         return losses.chosen(told, chooser.argmax(dim=1))
-
-    def _rewards(self, batch: Batch) -> torch.Tensor:
-        return batch.rewards.sign() if self.reward_clip == "sign" else batch.rewards
 
 
 def _priorities(sizes: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

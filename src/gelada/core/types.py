@@ -53,6 +53,7 @@ class Trajectory(NamedTuple):
     truncated: Bools  # bool[B, T]: the game was cut off, its next observation is unknown
     mask: Bools  # bool[B, T]: loss mask; False if truncated or not chosen by the agent
     log_probs: Floats  # float32[B, T]: log of the behaviour policy at the action
+    independent: Bools  # bool[B]: the actions are independent draws from the policy at each step
     state: Floats  # float32[B, S]: recurrent state at the start (S = 0: none)
 
 
@@ -73,6 +74,7 @@ class Batch(NamedTuple):
     truncated: torch.Tensor  # bool[N, T]
     mask: torch.Tensor  # bool[N, T]
     log_probs: torch.Tensor  # float32[N, T]
+    independent: torch.Tensor  # bool[N]
     state: torch.Tensor  # float32[N, S]
     versions: torch.Tensor  # int64[N]: version number of the behaviour policy's parameters
     keys: torch.Tensor  # int64[N]
@@ -83,6 +85,10 @@ class Batch(NamedTuple):
     def to(self, device: torch.device) -> Batch:
         """Return the batch on ``device``; tensors that are there are not copied."""
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+    def independent_steps(self) -> torch.Tensor:
+        """Return float32[N * T], 1 for the steps of windows that are ``independent``."""
+        return self.independent.float().repeat_interleave(self.actions.shape[1])
 
 
 class Gradient(NamedTuple):

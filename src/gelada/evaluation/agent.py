@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 
-from gelada.algorithms import exploration as acting
-from gelada.algorithms.api import Explore
-from gelada.algorithms.dqn import DQN
+from gelada.algorithms.exploration import epsilon_noise, gumbel
 from gelada.core.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
 from gelada.core.errors import GeladaError, nearest
 from gelada.core.types import Bytes, Ints
@@ -47,7 +46,7 @@ class Agent:
         self.net = Network(
             experiment.network,
             (height, width),
-            experiment.algorithm.heads(actions),
+            partial(experiment.algorithm.heads, actions),
             InputStatistics(statistics["mean"].numpy(), statistics["deviation"].numpy()),
             "float32",
             planes=experiment.games.planes,
@@ -60,7 +59,7 @@ class Agent:
     @property
     def policy(self) -> Policy:
         """How it plays if nobody says: sampled, or epsilon where there are no probabilities."""
-        return "sampled" if self._algorithm.stochastic else "epsilon"
+        return self._algorithm.acting_policy
 
     @property
     def epsilon(self) -> float:
@@ -70,7 +69,7 @@ class Agent:
         fewer random actions than the published ones did plays worse with as many.
         """
         own = self._algorithm
-        return min(EPSILON, own.last_epsilon) if isinstance(own, DQN) else EPSILON
+        return min(EPSILON, own.last_epsilon) if own.acting_policy == "epsilon" else EPSILON
 
     def seed(self, seed: int) -> None:
         """Make sampled actions repeatable."""
@@ -103,9 +102,10 @@ class Agent:
                 f"trained on uint8[N, {', '.join(map(str, want))}]"
             )
         with torch.inference_mode():
-            seen = self.net.see(torch.from_numpy(np.ascontiguousarray(stacks)))
+            observed = self.net.preprocess(torch.from_numpy(np.ascontiguousarray(stacks)))
             noise = self._noise(len(stacks), policy or self.policy, random or self._random)
-            chosen, _ = self._algorithm.act(self.net, seen, noise)
+            scores, _ = self._algorithm.act(self.net, observed, None)
+            chosen = (scores + noise).argmax(dim=1)
         actions: Ints = chosen.numpy()
         return actions[0] if single else actions
 
@@ -115,13 +115,13 @@ class Agent:
         if policy == "greedy":
             return torch.zeros(shape)
         if policy == "epsilon":
-            return acting.epsilon_greedy(shape, self.epsilon, random)
-        if not self._algorithm.stochastic:
+            return epsilon_noise(shape, self.epsilon, random)
+        if self._algorithm.acting_policy != "sampled":
             raise GeladaError(
                 "policy sampled: this agent knows values of actions and no probabilities; take "
                 "epsilon or greedy"
             )
-        return self._algorithm.noise(shape, random, Explore(steps=self.checkpoint.steps))
+        return gumbel(shape, random)
 
 
 def describe(policy: Policy, epsilon: float) -> str:

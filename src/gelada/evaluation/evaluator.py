@@ -9,7 +9,6 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 import numpy as np
 import torch
-from torch import nn
 
 from gelada.core.errors import GeladaError
 from gelada.core.seeding import game_seeds, generator
@@ -21,7 +20,6 @@ from gelada.envs.stuck_guard import StuckGuard
 from gelada.evaluation.agent import Agent, Policy
 from gelada.evaluation.protocols import Evaluation, Played, find_protocol
 from gelada.evaluation.start_states import Starts
-from gelada.nets.network import Network
 
 THREADS = 2
 """Threads that play, each its part of the games: one acts while the other emulates."""
@@ -97,7 +95,7 @@ def evaluate(
         steps=agent.checkpoint.steps,
         seconds=agent.checkpoint.counters.get("seconds"),
         version=agent.checkpoint.version,
-        width=_width(agent.net),
+        width=agent.net.width,
         episodes=episodes,
         games=tuple(game for _, _, game in games),
         starts=starts.name() if starts else None,
@@ -251,10 +249,3 @@ def _play(parts: Sequence[_Part | _FromStarts], episodes: int, progress: Report 
 
 def _actions_from(seed: int, part: int) -> torch.Generator:
     return generator(seed, "evaluation actions", part)
-
-
-def _width(net: Network) -> int:
-    """Return the units of the hidden layer that the heads look at."""
-    head = next(iter(net.heads.values()))
-    assert isinstance(head, nn.Linear)
-    return head.in_features

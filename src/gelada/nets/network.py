@@ -1,4 +1,4 @@
-"""The network: standardised input, a torso, linear heads.
+"""The network: standardised input, a torso, heads.
 
 The torso may compute in bfloat16; the input statistics, the heads and everything after them are
 float32. A learner keeps float32 weights and casts as it goes (autocast); an actor holds a copy
@@ -8,6 +8,7 @@ whose torso *is* bfloat16 (`Network.for_acting`).
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import nn
 
 from gelada.core.types import Bytes, Floats
 from gelada.nets.config import NetworkSettings as NetworkSettings  # users find it here
-from gelada.nets.init import start_linear
+from gelada.nets.heads import MakeHeads
 from gelada.nets.scratch import Scratch
 from gelada.nets.torsos import Torso
 
@@ -50,7 +51,7 @@ class Network(nn.Module):
     Args:
         settings: which torso, how wide.
         frame_shape: (H, W), as frames flow: of a colour frame all planes are in H.
-        heads: outputs by name, such as ``{"policy": 6, "value": 1}``.
+        heads: makes the heads from the width of the hidden layer.
         statistics: of the input.
         precision: what the torso computes in.
         planes: of a frame, one above the other: 1 grey; 3 red, green and blue.
@@ -66,14 +67,14 @@ class Network(nn.Module):
         self,
         settings: NetworkSettings,
         frame_shape: tuple[int, int],
-        heads: dict[str, int],
+        heads: MakeHeads,
         statistics: InputStatistics,
         precision: Precision,
         *,
         planes: int = 1,
     ) -> None:
         super().__init__()
-        self.stack = settings.stack
+        self.stack, self.width = settings.stack, settings.width
         self.precision = precision
         self._casts = precision == "bfloat16"
         self.register_buffer("mean", torch.from_numpy(statistics.mean))
@@ -81,40 +82,48 @@ class Network(nn.Module):
         self.torso = Torso(settings, frame_shape, planes)
         self.block = self.torso.block
         self.scratch = Scratch()  # where a learner lays out what it looks at
-        self.heads = nn.ModuleDict({k: nn.Linear(settings.width, n) for k, n in heads.items()})
-        for name, head in self.heads.items():
-            assert isinstance(head, nn.Linear)
-            start_linear(head, settings.fc_init, gain=0.01 if name == "policy" else 1.0)
+        made = heads(settings.width)
+        for head in made.values():
+            head.start(settings.fc_init)
+        self.heads = nn.ModuleDict(made)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch stub
 
     def standardise(self, frames: torch.Tensor) -> torch.Tensor:
         """Return frames uint8[…, H, W] as float32 of the same shape, -`LIMIT` … `LIMIT`."""
         return torch.sub(frames, self.mean).mul_(self.scale).clamp_(-LIMIT, LIMIT)
 
-    def see(self, frames: torch.Tensor) -> torch.Tensor:
-        """Standardise frames uint8[…, H, W] → the torso's type, same shape."""
+    def preprocess(self, frames: torch.Tensor) -> torch.Tensor:
+        """Return frames uint8[…, H, W] standardised, in the torso's type, of the same shape."""
         seen = self.standardise(frames)
         return seen.to(torch.bfloat16) if self.precision == "bfloat16" else seen
 
     def black(self) -> torch.Tensor:
-        """Return what a black frame looks like after `see`: [H, W]."""
-        return self.see(torch.zeros_like(self.mean, dtype=torch.uint8))
+        """Return what a black frame looks like after `preprocess`: [H, W]."""
+        return self.preprocess(torch.zeros_like(self.mean, dtype=torch.uint8))
 
     def features(self, stacks: torch.Tensor) -> torch.Tensor:
-        """Return the hidden layer float32[M, width] for seen stacks [M, K, H, W], or in blocks."""
+        """Return the hidden layer float32[M, width] of preprocessed stacks [M, K, H, W]."""
         if self._casts:
             with torch.autocast(stacks.device.type, torch.bfloat16):
                 return self.torso.forward(stacks).float()
         return self.torso.forward(stacks).float()
 
     def forward(self, stacks: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return every head's output float32[M, n] by name for seen stacks [M, K, H, W]."""
+        """Return every head's output float32[M, n] by name for preprocessed stacks [M, K, H, W]."""
         hidden = self.features(stacks)
         return {name: head(hidden) for name, head in self.heads.items()}
 
-    def for_acting(self) -> Network:
-        """Return a copy without gradients whose torso holds weights of its own precision."""
+    def initial_state(self, count: int) -> torch.Tensor | None:  # noqa: ARG002 - recurrent nets
+        """Return the recurrent state of ``count`` games at their beginning; None: there is none."""
+        return None
+
+    def for_acting(self, heads: Collection[str]) -> Network:
+        """Return a copy without gradients that has only these heads.
+
+        The weights of its torso are of its own precision, so it casts nothing.
+        """
         acting = copy.deepcopy(self).requires_grad_(False)
+        acting.heads = nn.ModuleDict({k: head for k, head in acting.heads.items() if k in heads})
         if self.precision == "bfloat16":
             acting.torso.to(torch.bfloat16)
             acting._casts = False

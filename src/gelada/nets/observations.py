@@ -14,7 +14,7 @@ AT_ONCE = 32
 """Frames that are standardised together: they fit the cache."""
 
 
-class Windows:
+class Observations:
     """All observations of a batch of ``N`` windows of ``T`` steps.
 
     Each frame is standardised once per batch, not once per stack and pass. The stacks are laid
@@ -23,7 +23,7 @@ class Windows:
     are channels: K B B of them, H / B by W / B. All this is for speed (docs/speed.md).
     Observation ``t`` of window ``n`` has the index ``n * (T + 1) + t``.
 
-    The stacks lie on the network's `Scratch`, where its next windows overwrite them.
+    The stacks lie in the network's `Scratch` memory, where its next observations overwrite them.
 
     Args:
         net: standardises; its stack depth is K.
@@ -38,20 +38,20 @@ class Windows:
         black = net.black()
         number = NUMBERS[black.element_size() * block]  # one for a row of a block
         flat, device = frames.flatten(0, 1), frames.device
-        blocks = net.scratch.room("frames", (len(flat), high, wide, block), number, device)
+        blocks = net.scratch.take("frames", (len(flat), high, wide, block), number, device)
         rooms = torch.split(blocks, AT_ONCE)
         for part, room in zip(torch.split(flat, AT_ONCE), rooms, strict=True):
-            rows = net.see(part).view(number)
+            rows = net.preprocess(part).view(number)
             room.copy_(rows.view(-1, high, block, wide).transpose(2, 3))
         stacks = all_stacks(blocks.view(*frames.shape[:2], high, -1), net.stack)
         stacks = stacks.view(*stacks.shape[:-1], wide, block).permute(0, 1, 3, 4, 2, 5)
-        last = net.scratch.room("stacks", stacks.shape, number, device).copy_(stacks)
+        last = net.scratch.take("stacks", stacks.shape, number, device).copy_(stacks)
         last = last.view(black.dtype).view(-1, high, wide, net.stack, block, block)
         blank(last.permute(0, 3, 4, 5, 1, 2), ages.flatten(), in_blocks(black, block))
         self._stacks = last.flatten(3).permute(0, 3, 1, 2)
         self._rows = last.flatten(1)  # the same memory: [N (T + 1), H W K]
 
-    def stacks(self, index: torch.Tensor) -> torch.Tensor:
+    def pick(self, index: torch.Tensor) -> torch.Tensor:
         """Return the observations [M, K B B, H / B, W / B] with these indices int64[M]."""
         _, channels, height, width = self._stacks.shape
         rows = self._rows.index_select(0, index).view(-1, height, width, channels)

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import torch
 
+from gelada.nets.heads import MakeHeads
 from gelada.nets.network import InputStatistics, Network, NetworkSettings, Precision
 
 GAIN = 1.1
@@ -16,7 +17,7 @@ GAIN = 1.1
 def faster_precision(
     settings: NetworkSettings,
     frame_shape: tuple[int, int],
-    heads: dict[str, int],
+    heads: MakeHeads,
     samples: int = 128,
     repeats: int = 2,
     *,
@@ -36,7 +37,7 @@ def faster_precision(
     with torch.random.fork_rng(devices=[]):
         for precision in precisions:
             net = Network(settings, frame_shape, heads, statistics, precision, planes=planes)
-            seen = net.see(frames)
+            seen = net.preprocess(frames)
             times = []
             for _ in range(repeats + 1):
                 start = time.thread_time()  # others may be running

@@ -16,17 +16,17 @@ class Scratch:
     """
 
     def __init__(self) -> None:
-        self._memory: dict[str, torch.Tensor] = {}  # by place
+        self._memory: dict[str, torch.Tensor] = {}  # by name
 
     def __reduce__(self) -> tuple[type[Scratch], tuple[()]]:
         return Scratch, ()
 
-    def room(
-        self, place: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device
+    def take(
+        self, name: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
-        """Return a tensor that shares memory with all others of its place; it holds anything."""
-        size, memory = math.prod(shape), self._memory.get(place)
+        """Return a tensor with undefined content; all of one name share their memory."""
+        size, memory = math.prod(shape), self._memory.get(name)
         fits = memory is not None and memory.dtype == dtype and memory.device == device
         if memory is None or not fits or len(memory) < size:
-            memory = self._memory[place] = torch.empty(size, dtype=dtype, device=device)
+            memory = self._memory[name] = torch.empty(size, dtype=dtype, device=device)
         return memory[:size].view(*shape)

@@ -173,7 +173,7 @@ def in_blocks(image: torch.Tensor, block: int) -> torch.Tensor:
 def block_of(layers: Sequence[Convolution], height: int, width: int) -> int:
     """Return the side of the blocks that let the first convolution go with a stride of 1.
 
-    A row of a block must be as wide as a number that a processor moves at once (`Windows`).
+    A row of a block must be as wide as a number that a processor moves at once (`Observations`).
     """
     side = layers[0].stride if layers else 1
     fits = side in (2, 4) and all(n % side == 0 for n in (layers[0].kernel, height, width))

@@ -13,11 +13,14 @@ writer; all other roles read published snapshots.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from typing import NamedTuple
+import math
+from collections.abc import Container, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import nn
+
+T = TypeVar("T")
 
 ALIGN = 64
 """The vector is padded to, and cut at, multiples of this many elements. Kernels round the
@@ -50,11 +53,28 @@ class Layout:
         self.count = offset
         self.size = -(-offset // ALIGN) * ALIGN  # padded
 
-    def views(self, vector: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield each parameter's name and its view of ``vector`` [size]."""
+    def views(
+        self, vector: torch.Tensor, only: Container[str] | None = None
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield each parameter's name and its view of ``vector`` [size].
+
+        With ``only`` those parameters alone; then the vector may end after the last of them.
+        """
         base = vector.storage_offset()
         for name, offset, shape, strides in self.entries:
-            yield name, vector.as_strided(shape, strides, base + offset)
+            if only is None or name in only:
+                yield name, vector.as_strided(shape, strides, base + offset)
+
+    def owners(self, parts: Sequence[T], names: Container[str]) -> Sequence[T]:
+        """Return those of the first ``parts``, one for each slice, that hold these parameters.
+
+        All parts up to the last that is needed are returned, so that their slices, joined, begin
+        where the vector begins.
+        """
+        end = max(e.offset + math.prod(e.shape) for e in self.entries if e.name in names)
+        return [
+            part for part, cut in zip(parts, self.cut(len(parts)), strict=True) if cut.start < end
+        ]
 
     def named(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return contiguous copies by name, as a checkpoint stores them."""

@@ -56,6 +56,24 @@ def chosen(log_probs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
     return log_probs.gather(1, actions.unsqueeze(1)).squeeze(1)
 
 
+LOG_RATIO_LIMIT = 20.0
+"""A ratio of probabilities beyond e^20 could make a loss infinite, whatever PPO clips."""
+
+
+def log_ratios(
+    log_probs: torch.Tensor, behaviour: torch.Tensor, ignored: torch.Tensor
+) -> torch.Tensor:
+    """Return log pi(a|x) - log mu(a|x) float32[M], at most `LOG_RATIO_LIMIT` from 0.
+
+    Args:
+        log_probs: log pi(a|x) [M], of the policy that learns.
+        behaviour: log mu(a|x) [M], of the policy that acted.
+        ignored: bool[M], where the result is 0 whatever is there (0 times infinity is not 0).
+    """
+    ratios = (log_probs - behaviour).masked_fill(ignored, 0.0)
+    return ratios.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+
+
 def approximate_kl(log_ratios: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return a non-negative estimate of KL(mu, pi), the mean of ``r - 1 - log r``.
 

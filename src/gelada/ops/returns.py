@@ -11,7 +11,7 @@ the two ends of an episode as follows:
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -29,6 +29,15 @@ class Partial(NamedTuple):
     rewards: torch.Tensor  # float32[N]: r_0 + gamma r_1 + …
     discounts: torch.Tensor  # float32[N]: gamma^k, or 0 where the game ended
     after: torch.Tensor  # int64[N]: k, the observation to bootstrap from
+
+
+RewardClip = Literal["sign", "none"]
+"""Learn from the sign of a reward (Mnih et al. 2015), or from the reward as it is."""
+
+
+def clipped(rewards: torch.Tensor, clip: RewardClip) -> torch.Tensor:
+    """Return the rewards to learn from, of the same shape."""
+    return rewards.sign() if clip == "sign" else rewards
 
 
 def discounts(terminated: torch.Tensor, gamma: float) -> torch.Tensor:

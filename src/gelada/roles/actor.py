@@ -1,8 +1,8 @@
-"""Actor: plays a vector of games and emits trajectories.
+"""Actor: plays a vector of games and sends trajectories.
 
 actor = Actor(...)
 while True:
-    actor.step()    # pull parameters, play T steps, send the trajectory
+    actor.step()    # pull parameters, play a rollout of T steps, send the trajectory
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gelada.algorithms.api import Algorithm, Explore
+from gelada.algorithms.api import Algorithm
+from gelada.algorithms.exploration import Player
 from gelada.core.seeding import game_seeds, generator
 from gelada.core.timing import Clock
 from gelada.core.types import Bools, Bytes, Episode, Floats, Ints, Trajectory, Version
@@ -23,91 +24,81 @@ from gelada.ops.flat import Layout
 from gelada.roles.parameters.pulling import Pulled, Source, pull_whole
 from gelada.roles.parameters.snapshots import ANY
 from gelada.roles.replay.api import ReplayWriter
-from gelada.roles.tracker import Tracker
+from gelada.roles.tracker import Begun, Tracker
 from gelada.runtime.system import ACTORS
-
-BARREN = 2_000
-"""Steps of an actor without any reward after which it explores longer ways (`Actor`)."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Which parameters an actor plays with. Counts are batch rounds of the learner.
+    """Which parameters an actor plays with. Versions count batch rounds of the learner.
 
     Before its trajectory ``r`` an actor waits for version ``r - ahead``, so it never runs further
     ahead of the learner than that. If ``exactly``, it also plays with just that version, even if
-    a newer one is there: then nothing depends on who is faster (the deterministic mode). With
-    ``ahead`` None it takes the newest and only waits for room in its replay: where versions are
-    made without its own trajectories, they do not count its rounds.
+    a newer one is there: then nothing depends on which role is faster (the deterministic mode).
+    With ``ahead`` None it takes the newest and only waits for room in its replay: where versions
+    are made without its own trajectories, they do not count its rounds.
     """
 
     ahead: int | None = 1
     exactly: bool = False
 
 
-class Actor:
-    """Plays ``count`` games with a copy of the network; active.
+@dataclass(frozen=True)
+class ActorSettings:
+    """Which actor this is, and what it plays."""
 
-    A policy that draws each action anew gets nowhere where only a long way in one direction is
-    rewarded. So an actor that has met no reward for `BARREN` steps lets every other game keep its
-    noise for a whole trajectory, until it meets one: each of these games then follows a policy
-    that always prefers some action, drawn with the odds of the real one (docs/recipe.md; after
-    the persistence of Dabney et al. 2021, "Temporally-Extended epsilon-Greedy Exploration").
+    index: int  # among all actors of the run
+    actors: int  # in the run
+    games: int  # played side by side (B)
+    length: int  # steps of a rollout (T)
+    seed: int  # of the run
+    pace: Pace = Pace()
+
+
+class Actor:
+    """Plays games with a copy of the network; active.
+
+    How it explores is the algorithm's (`gelada.algorithms.exploration`).
 
     Args:
-        index: which actor this is.
-        seed: of the run.
+        settings: which actor this is, and what it plays.
         make_games: from seeds to games.
-        count: games played side by side.
-        length: steps of a trajectory (T).
-        net: the learner's network; a copy is made.
+        net: the learner's network; a copy of what acting needs is made.
         algorithm: how to act.
-        sources: of parameters, in the order of their slices: the servers or the worker's mirror.
+        sources: of parameters, in the order of their slices.
         replay: where trajectories go.
-        tracker: where finished games go.
-        pace: how far ahead, and with which parameters.
+        tracker: where finished episodes go.
         games: already loaded, to begin with instead of making them.
-        actors: in the whole run.
-        first_steps: environment steps of the run when this actor began.
     """
 
     niceness = ACTORS
 
     def __init__(
         self,
-        index: int,
-        seed: int,
+        settings: ActorSettings,
         make_games: Callable[[Ints], Games],
-        count: int,
-        length: int,
         net: Network,
         algorithm: Algorithm,
         sources: Sequence[Source],
         replay: ReplayWriter,
         tracker: Tracker,
-        pace: Pace,
         games: Games | None = None,
-        actors: int = 1,
-        first_steps: int = 0,
     ) -> None:
-        self.name = f"actor-{index}"
+        self.name = f"actor-{settings.index}"
         self.clock = Clock()
         self.finished = False
-        self._index, self._seed, self._make_games = index, seed, make_games
-        self._count, self._length = count, length
-        self._layout = Layout(net)
-        self._net = net.for_acting()
+        self._settings, self._make_games = settings, make_games
         self._algorithm = algorithm
-        self._sources, self._replay, self._tracker = sources, replay, tracker
-        self._pace = pace
-        self._round = 0
-        self._barren = 0  # steps since the last reward
-        self._restarts = 0
+        self._net = net.for_acting(algorithm.acting_heads)
+        self._layout = Layout(net)
+        self._sources = self._layout.owners(sources, dict(self._net.named_parameters()))
+        self._replay, self._tracker = replay, tracker
+        self._round = self._first_round = 0
+        self._begun: Begun | None = None
         self._first: Version | None = None
         self._loaded: Version | None = None
         self._games: Games | None = None
         self._given = games
-        self._actors, self._first_steps = actors, first_steps
 
     def step(self) -> None:
         """Pull parameters, play ``length`` steps and send the trajectory."""
@@ -122,9 +113,9 @@ class Actor:
             with self.clock("start games"):
                 self._start_games(version)
         with torch.inference_mode():
-            trajectory, games = self._play(version)
-        for game in games:
-            self._tracker.episode(game)
+            trajectory, episodes = self._play(version)
+        for episode in episodes:
+            self._tracker.episode(episode)
         self._round += 1
         self._replay.add(trajectory)
         self.clock.steps += 1
@@ -132,16 +123,14 @@ class Actor:
     def restart(self) -> None:
         """Begin anew with fresh games after an error; the current trajectory is lost."""
         self._games = None
-        self._restarts += 1
+        self._begun = None
 
     def _pull(self) -> Pulled:
         """Return the parameters to play with."""
-        first, wanted = self._first, ANY
-        if first is not None and self._pace.ahead is not None:
-            number = first.number + max(self._round - self._pace.ahead, 0)
-            wanted = first._replace(number=number)
-        exactly = self._pace.exactly and first is not None
-        pulled = pull_whole(self._sources, wanted, exactly)
+        first, pace, wanted = self._first, self._settings.pace, ANY
+        if first is not None and pace.ahead is not None:
+            wanted = first._replace(number=first.number + max(self._round - pace.ahead, 0))
+        pulled = pull_whole(self._sources, wanted, pace.exactly and first is not None)
         if self._first is None:
             self._first = pulled.version
         return pulled
@@ -151,37 +140,42 @@ class Actor:
         if pulled.version == self._loaded:
             return
         parameters = dict(self._net.named_parameters())
-        for name, view in self._layout.views(pulled.vector):
+        for name, view in self._layout.views(pulled.vector, parameters):
             parameters[name].copy_(view)  # converts to the copy's own type
         self._loaded = pulled.version
 
     def _start_games(self, version: Version) -> None:
-        """Make the environment and the buffers that carry over from one trajectory to the next."""
-        numbers = (self._index, version.epoch, self._restarts)
-        seeds = game_seeds(self._seed, "games", self._count, *numbers)
+        """Make the environment and all that carries over from one rollout to the next."""
+        index, count, length = self._settings.index, self._settings.games, self._settings.length
+        self._begun, self._first_round = self._tracker.begin(self.name), self._round
+        numbers = (index, version.epoch, self._begun.life)
+        seeds = game_seeds(self._settings.seed, "games", count, *numbers)
         games, self._given = self._given or self._make_games(seeds), None
         first = games.reset()
         self._games = games
+        player = Player(index, self._settings.actors, count, games.actions)
+        self._exploration = self._algorithm.exploration(player)
+        self._state = self._net.initial_state(count)
         depth = self._net.stack
         height, width = first.shape[1:]
-        self._frames: Bytes = np.zeros((self._count, depth, height, width), dtype=np.uint8)
+        self._frames: Bytes = np.zeros((count, depth, height, width), dtype=np.uint8)
         self._frames[:, -1] = first
-        self._ages: Ints = np.zeros(self._count, dtype=np.int64)
-        self._scores = np.zeros(self._count)
-        self._lengths: Ints = np.zeros(self._count, dtype=np.int64)
-        self._ring = self._net.see(torch.zeros(1)).new_empty(
-            self._count, self._length + depth, height, width
+        self._ages: Ints = np.zeros(count, dtype=np.int64)
+        self._scores = np.zeros(count)
+        self._lengths: Ints = np.zeros(count, dtype=np.int64)
+        self._ring = self._net.preprocess(torch.zeros(1)).new_empty(
+            count, length + depth, height, width
         )
-        steps = range(self._length)
+        steps = range(length)
         self._stacks = [self._ring[:, t : t + depth] for t in steps]  # before each step
         self._places = [self._ring[:, t + depth] for t in steps]  # of the frame after it
         self._black = self._net.black()
-        self._ring[:, -depth:] = self._net.see(torch.from_numpy(self._frames))
+        self._ring[:, -depth:] = self._net.preprocess(torch.from_numpy(self._frames))
 
     def _play(self, version: Version) -> tuple[Trajectory, list[Episode]]:
-        """Play ``length`` steps; return the trajectory and the games that ended in it."""
+        """Play ``length`` steps; return the trajectory and the episodes that ended in it."""
         assert self._games is not None
-        count, length, depth = self._count, self._length, self._net.stack
+        count, length, depth = self._settings.games, self._settings.length, self._net.stack
         games, clock, ring = self._games, self.clock, self._ring
         frames: Bytes = np.empty((count, length + depth, *games.frame_shape), dtype=np.uint8)
         frames[:, :depth] = self._frames
@@ -192,14 +186,15 @@ class Actor:
         rewards: Floats = np.empty((count, length), dtype=np.float32)
         terminated: Bools = np.empty((count, length), dtype=np.bool_)
         truncated, forced = np.empty_like(terminated), np.empty_like(terminated)
-        scores: list[torch.Tensor] = []
-        noise = self._noise((length, count, games.actions), version).unbind()
+        all_scores: list[torch.Tensor] = []
         finished: list[Episode] = []
+        state = first_state = self._state
+        self._begin_rollout(version)
         for t in range(length):
             with clock("act"):
-                chosen, score = self._algorithm.act(self._net, self._stacks[t], noise[t])
-                scores.append(score)
-                acted = chosen.numpy()
+                scores, state = self._algorithm.act(self._net, self._stacks[t], state)
+                all_scores.append(scores)
+                acted = self._exploration.choose(t, scores).numpy()
             with clock("emulate"):
                 step = games.step(acted)
             with clock("act"):
@@ -211,16 +206,16 @@ class Actor:
                 if step.over.any():
                     for b in np.flatnonzero(step.over):
                         ring[b, t + 1 : t + depth] = self._black
+                    if state is not None:
+                        state = state.masked_fill(torch.from_numpy(step.over).unsqueeze(1), 0.0)
                 finished += self._finish(step.rewards, step.over)
-        self._barren = 0 if rewards.any() else self._barren + rewards.size
-        self._frames = frames[:, length:]
-        self._ages = ages[:, length]
+        self._frames, self._ages, self._state = frames[:, length:], ages[:, length], state
         with clock("act"):
-            log_probs = self._algorithm.log_probs(
-                torch.stack(scores, dim=1).flatten(0, 1), torch.from_numpy(actions).flatten()
+            explored = self._exploration.end(
+                torch.stack(all_scores, dim=1), torch.from_numpy(actions), rewards
             )
         trajectory = Trajectory(
-            actor=self._index,
+            actor=self._settings.index,
             round=self._round,
             version=version,
             frames=frames,
@@ -230,35 +225,41 @@ class Actor:
             terminated=terminated,
             truncated=truncated,
             mask=~(forced | truncated),
-            log_probs=log_probs.view(count, length).numpy(),
-            state=np.zeros((count, 0), dtype=np.float32),
+            log_probs=explored.log_probs.numpy(),
+            independent=explored.independent,
+            state=_as_array(first_state, count),
         )
         return trajectory, finished
 
-    def _noise(self, shape: tuple[int, int, int], version: Version) -> torch.Tensor:
-        """Return the randomness of a trajectory's actions, float32[T, B, A]."""
-        numbers = (self._index, version.epoch, self._restarts, self._round)
-        random = generator(self._seed, "actor", *numbers)
-        noise = self._algorithm.noise(shape, random, self._explore())
-        if self._barren >= BARREN and self._algorithm.stochastic:
-            noise[:, ::2] = noise[:1, ::2]
-        return noise
-
-    def _explore(self) -> Explore:
-        """Return who explores, and when: as if all actors had played as long as this one."""
-        steps = self._round * self._length * self._count * self._actors
-        return Explore(self._index, self._actors, self._first_steps + steps)
+    def _begin_rollout(self, version: Version) -> None:
+        """Let the exploration draw its randomness, as if all actors had played as many steps."""
+        settings, begun = self._settings, self._begun
+        assert begun is not None
+        numbers = (settings.index, version.epoch, begun.life, self._round)
+        random = generator(settings.seed, "actor", *numbers)
+        rounds = self._round - self._first_round
+        played = rounds * settings.length * settings.games * settings.actors
+        self._exploration.begin(self._net, settings.length, begun.steps + played, random)
 
     def _finish(self, rewards: Floats, over: Bools) -> list[Episode]:
-        """Add up raw returns; return the games that ended with this step."""
+        """Add up raw returns; return the episodes that ended with this step."""
         self._scores += rewards
         self._lengths += 1
         if not over.any():
             return []
+        index = self._settings.index
         ended = [
-            Episode(self._index, self._round, float(self._scores[b]), int(self._lengths[b]))
+            Episode(index, self._round, float(self._scores[b]), int(self._lengths[b]))
             for b in np.flatnonzero(over)
         ]
         self._scores[over] = 0.0
         self._lengths[over] = 0
         return ended
+
+
+def _as_array(state: torch.Tensor | None, count: int) -> Floats:
+    """Return a recurrent state as float32[B, S]; S is 0 where there is none."""
+    if state is None:
+        return np.zeros((count, 0), dtype=np.float32)
+    array: Floats = state.numpy().copy()
+    return array

@@ -195,7 +195,7 @@ class Learner:
             values = _means(seen)
             _check_finite(values, history, self._version)  # before the push that ends the round
         values["learning_rate"] = algorithm.learning_rate(self._aux)
-        if algorithm.reuses:
+        if algorithm.source == "buffer":
             self._look_back(batch, prepared, values)
         return values
 
@@ -213,7 +213,7 @@ class Learner:
 
     def _steps_behind(self, batch: Batch) -> int:
         """Return the environment steps of this learner's share since it began."""
-        if self._algorithm.reuses:
+        if self._algorithm.source == "buffer":
             self._fresh += int(batch.fresh)
             return self._fresh
         rounds = self._version.number - self._first.number

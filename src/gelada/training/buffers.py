@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gelada.algorithms.dqn import DQN
 from gelada.roles.replay.rate_limiter import MinimumSize, RateLimiter, SamplesPerInsert
 from gelada.roles.replay.ring import bytes_needed
 from gelada.roles.replay.sampling import Prioritized, Sampling, Uniform
@@ -21,7 +20,7 @@ def actors_of(experiment: Experiment) -> list[int]:
 def batch_of(experiment: Experiment) -> tuple[int, int]:
     """Return the windows of a learner's batch, and the steps of a window."""
     shape, algorithm = experiment.shape, experiment.algorithm
-    if isinstance(algorithm, DQN):
+    if algorithm.source == "buffer":
         return experiment.replay.windows, algorithm.window(shape.length)
     return shape.windows, shape.length
 
@@ -37,7 +36,7 @@ def shape_of(experiment: Experiment, actors: int, frame_shape: tuple[int, int]) 
         length=length,
         stack=experiment.network.stack,
         frame_shape=frame_shape,
-        first_only=isinstance(algorithm, DQN) and algorithm.returns == "n_step",
+        first_only=algorithm.learned(length) == 1,
     )
 
 

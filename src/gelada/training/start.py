@@ -79,7 +79,7 @@ def begin(experiment: Experiment, games: Sequence[Games] | None = None) -> Start
         elif experiment.deterministic:
             precision = native_precision()  # a measurement may come out differently
         else:
-            heads = experiment.algorithm.heads(first.actions)
+            heads = partial(experiment.algorithm.heads, first.actions)
             precision = faster_precision(
                 experiment.network, first.frame_shape, heads, planes=experiment.games.planes
             )
@@ -127,7 +127,7 @@ def make_network(experiment: Experiment, start: Start) -> Network:
         return Network(
             experiment.network,
             start.statistics.mean.shape,
-            experiment.algorithm.heads(start.actions),
+            partial(experiment.algorithm.heads, start.actions),
             start.statistics,
             start.precision,
             planes=experiment.games.planes,

@@ -22,7 +22,7 @@ from gelada.envs.api import Games
 from gelada.envs.make import MakeGames, make_games
 from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
-from gelada.roles.actor import Actor, Pace
+from gelada.roles.actor import Actor, ActorSettings, Pace
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Admission, Async, Quorum
 from gelada.roles.parameters.server import ParameterServer
@@ -253,7 +253,7 @@ class Circle:
         """Draw the learner of a worker, or one that stands alone, or one that is in trouble."""
         shape, algorithm, faults = self.experiment.shape, self.experiment.algorithm, self.faults
         share = 1 if shape.asynchronous else shape.gradients
-        if algorithm.reuses:
+        if algorithm.source == "buffer":
             share = shape.learning
         args = (
             index,
@@ -294,20 +294,21 @@ class Circle:
             f"actor-{index}",
             process,
             Actor,
-            index,
-            experiment.seed,
+            ActorSettings(
+                index,
+                experiment.shape.players,
+                experiment.shape.games,
+                experiment.shape.length,
+                experiment.seed,
+                pace,
+            ),
             lambda seeds: make(experiment.games, seeds),
-            experiment.shape.games,
-            experiment.shape.length,
             net,
             experiment.algorithm,
             sources,
             replay,
             self.tracker,
-            pace,
             games[index] if games else None,
-            actors=experiment.shape.players,
-            first_steps=self.start.steps,
         )
 
     def _draw_servers(self, admission: Admission, own_memory: bool) -> list[ParameterServer]:

@@ -53,13 +53,12 @@ def check(experiment: Experiment) -> None:
         check_fields(settings, lambda name, group=group: flag(name, group))  # type: ignore[misc]
     for name in ("seed", "deterministic"):
         read(hints_of(Experiment)[name], getattr(experiment, name), flag, name)
-    if isinstance(experiment.algorithm, APPO):
-        _check_rates(experiment.algorithm)
     if experiment.stop.until_evaluated is not None and not experiment.sidecars.evaluator:
         goal = shown(experiment.stop.until_evaluated)
         raise GeladaError(f"--until-evaluated {goal}: nobody evaluates; add --evaluator")
     _check_shape(experiment)
-    _check_batch(experiment)
+    shape = experiment.shape
+    experiment.algorithm.check(shape.actors * shape.games * shape.length)
     _check_frames(experiment)
 
 
@@ -108,17 +107,6 @@ def given(flag_name: str, value: Any) -> str:
     if isinstance(value, bool):
         return flag_name if value else f"--no-{flag_name.removeprefix('--')}"
     return f"{flag_name} {shown(value)}"
-
-
-def _check_rates(settings: APPO) -> None:
-    if settings.lr > settings.lr_max:
-        raise GeladaError(
-            f"--lr {settings.lr:g}: must not be above --lr-max {settings.lr_max:g}; raise that too"
-        )
-    if settings.lr < settings.lr_min:
-        raise GeladaError(
-            f"--lr {settings.lr:g}: must not be below --lr-min {settings.lr_min:g}; lower that too"
-        )
 
 
 def _check_shape(experiment: Experiment) -> None:
@@ -210,17 +198,6 @@ def _check_store(experiment: Experiment, algorithm: DQN) -> None:
         raise GeladaError(
             f"--minimum {memory.minimum}: must not be above --capacity {memory.capacity}: the "
             "buffer would never be full enough to learn from"
-        )
-
-
-def _check_batch(experiment: Experiment) -> None:
-    shape, minibatch = experiment.shape, experiment.algorithm.minibatch
-    batch = shape.actors * shape.games * shape.length
-    if minibatch > batch and isinstance(experiment.algorithm, APPO):
-        raise GeladaError(
-            f"--minibatch {minibatch}: must not be above the batch of {batch} samples "
-            f"({shape.actors} actors x {shape.games} games x {shape.length} steps); lower it or "
-            "raise --length"
         )
 
 

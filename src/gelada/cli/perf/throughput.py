@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from gelada.algorithms.dqn import DQN
 from gelada.core.seeding import game_seeds
 from gelada.envs.make import make_games
 from gelada.nets.network import Network
-from gelada.nets.observations import Windows
+from gelada.nets.observations import Observations
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import make_optimizer
 from gelada.roles.tracker import Status, StopRule
@@ -171,11 +170,11 @@ def _emulate(experiment: Experiment, index: int) -> Callable[[], int]:
 
 def _act(experiment: Experiment, start: Start) -> Callable[[], int]:
     """Return a work that looks at as many observations as an actor has games, 16 times."""
-    net = make_network(experiment, start).for_acting()
+    net = make_network(experiment, start).for_acting(experiment.algorithm.acting_heads)
     count = experiment.shape.games
     frames = torch.randint(0, 255, (count, net.stack, *net.mean.shape), dtype=torch.uint8)
     policy = net.heads[next(iter(net.heads))]
-    seen = net.see(frames)
+    seen = net.preprocess(frames)
 
     def work() -> int:
         with torch.inference_mode():
@@ -196,25 +195,24 @@ def _learn(experiment: Experiment, start: Start) -> Callable[[], int]:
     flat = FlatParameters(net)
     optimizer = make_optimizer(flat.values, experiment.optimizer)
     windows, length = batch_of(experiment)
-    if isinstance(algorithm, DQN) and algorithm.returns == "n_step":
-        length = 1  # of a window the first observation is learned, and the last looked at
+    length = algorithm.learned(length)
     size = (windows, length + net.stack, *net.mean.shape)
     frames = torch.randint(0, 255, size, dtype=torch.uint8)
     ages = torch.full((windows, length + 1), net.stack)
     samples = windows * length
     steps = samples
-    if algorithm.reuses:
+    if algorithm.source == "buffer":
         steps = round(windows / experiment.replay.samples_per_insert)
 
     def work() -> int:
-        observations = Windows(net, frames, ages)
-        if algorithm.values_first or algorithm.target_every:  # all observations, for the targets
+        observations = Observations(net, frames, ages)
+        if algorithm.evaluates_first:  # all observations, for the targets
             with torch.no_grad():
                 for stacks in observations.chunks(algorithm.minibatch):
                     net(stacks)
         for _ in range(algorithm.epochs):
             for index in torch.split(torch.randperm(samples), algorithm.minibatch):
-                outputs = net(observations.stacks(index))
+                outputs = net(observations.pick(index))
                 flat.zero_gradients()
                 torch.autograd.backward(sum(out.square().mean() for out in outputs.values()))
                 optimizer.step(flat.gradients, 1e-4)

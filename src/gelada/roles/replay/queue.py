@@ -197,6 +197,7 @@ def as_batch(trajectories: Sequence[Trajectory], first_key: int = 0) -> Batch:
         truncated=join("truncated"),
         mask=join("mask"),
         log_probs=join("log_probs"),
+        independent=join("independent"),
         state=join("state"),
         versions=torch.from_numpy(numbers),
         keys=torch.arange(first_key, first_key + windows),
@@ -217,6 +218,7 @@ def _games(trajectory: Trajectory, part: slice) -> Trajectory:
         truncated=trajectory.truncated[part],
         mask=trajectory.mask[part],
         log_probs=trajectory.log_probs[part],
+        independent=trajectory.independent[part],
         state=trajectory.state[part],
     )
 

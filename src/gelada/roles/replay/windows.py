@@ -52,6 +52,7 @@ def batch_of_windows(windows: Windows, keys: Ints, weights: Floats, fresh: int) 
         truncated=tensor(windows.truncated),
         mask=tensor(windows.mask),
         log_probs=tensor(windows.log_probs),
+        independent=tensor(np.ones(len(keys), dtype=np.bool_)),
         state=tensor(np.empty((len(keys), 0), dtype=np.float32)),
         versions=tensor(windows.versions),
         keys=tensor(keys),

@@ -12,7 +12,13 @@ GENERAL = Experiment(
     games=GameSettings(size=84, life_loss_ends=True),
     network=NetworkSettings(torso="dqn2013"),
     algorithm=APPO(
-        entropy=0.01, entropy_end=0.01, lr=1e-3, kl=0.02, kl_end=0.01, anneal_steps=6_000_000
+        entropy=0.01,
+        entropy_end=0.01,
+        lr=1e-3,
+        kl=0.02,
+        kl_end=0.01,
+        anneal_steps=6_000_000,
+        hold_after=2_000,
     ),
     stop=StopRule(steps=2_500_000),
 )

@@ -1,0 +1,79 @@
+"""Heads: modules that turn the hidden layer [M, width] into what an algorithm needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from gelada.nets.init import LinearInit, start_linear
+
+
+class Head(nn.Module):
+    """A head of the network.
+
+    An algorithm names its heads and makes them (`gelada.algorithms.api.Algorithm.heads`); those
+    that acting needs come first.
+    """
+
+    def start(self, init: LinearInit) -> None:
+        """Draw the first weights."""
+        raise NotImplementedError
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the output float32[M, …] for the hidden layer float32[M, width]."""
+        raise NotImplementedError
+
+
+class Linear(Head, nn.Linear):
+    """One linear layer: outputs float32[M, outputs].
+
+    Args:
+        width: units of the hidden layer.
+        outputs: numbers for each sample.
+        gain: of orthogonal first weights; 0.01 makes the first policy nearly uniform.
+    """
+
+    def __init__(self, width: int, outputs: int, gain: float = 1.0) -> None:
+        nn.Linear.__init__(self, width, outputs)
+        self.gain = gain
+
+    def start(self, init: LinearInit) -> None:
+        """Draw the first weights; biases are 0."""
+        start_linear(self, init, self.gain)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return float32[M, outputs]."""
+        return nn.Linear.forward(self, hidden)
+
+
+class Duelling(Head):
+    """Values of actions from the value of a state and the advantages of actions.
+
+    Wang et al. 2016, equation 9: ``Q(x, a) = V(x) + A(x, a) - mean_b A(x, b)``.
+
+    Args:
+        width: units of the hidden layer.
+        actions: number of actions (A).
+    """
+
+    def __init__(self, width: int, actions: int) -> None:
+        super().__init__()
+        self.advantage = Linear(width, actions)
+        self.value = Linear(width, 1)
+
+    def start(self, init: LinearInit) -> None:
+        """Draw the first weights of both layers."""
+        self.advantage.start(init)
+        self.value.start(init)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the values of actions float32[M, A]."""
+        values = self.value.forward(hidden)
+        advantages = self.advantage.forward(hidden)
+        return values + advantages - advantages.mean(dim=1, keepdim=True)
+
+
+MakeHeads = Callable[[int], dict[str, Head]]
+"""From the width of the hidden layer to heads by name, those that acting needs first."""
