@@ -36,13 +36,13 @@ ACROSS = (
         "replay",
         (),
         "with an algorithm that learns from each step again, such as the DQN of apex-pong",
-        lambda experiment: experiment.algorithm.reuses,
+        lambda experiment: experiment.algorithm.source == "buffer",
     ),
     Across(
         "shape",
         ("batch",),
         "with A3C: the batch of DQN has --windows",
-        lambda experiment: not experiment.algorithm.reuses,
+        lambda experiment: not experiment.algorithm.source == "buffer",
     ),
 )
 
