@@ -42,7 +42,7 @@ ACROSS = (
         "shape",
         ("batch",),
         "with A3C: the batch of DQN has --windows",
-        lambda experiment: not experiment.algorithm.source == "buffer",
+        lambda experiment: experiment.algorithm.source != "buffer",
     ),
 )
 
