@@ -40,6 +40,7 @@ BREACHES = {
     "video": ("cli/record.py", "import av"),
     "plots": ("cli/evaluate.py", "import matplotlib"),
     "terminal": ("training/run.py", "import rich.table"),
+    "reading": ("training/validate.py", "import pydantic"),
     "loggers": ("cli/train.py", "import tensorboardX"),
 }
 """For each contract: a file, and an import in a function of it that breaks the contract."""

@@ -58,7 +58,7 @@ def read_config(folder: Path) -> Config:
         number = data.get("format", 1)
         if number not in (1, FORMAT):
             version = data["about"].get("gelada-rl", "of a later version")
-            raise GeladaError(f"it is of format {number}; read it with gelada {version}")
+            raise GeladaError(f"it is of format {number}; read it with gelada-rl {version}")
         experiment = _experiment(data if number == FORMAT else of_format_1(data))
         return Config(data["name"], experiment, int(data["actions"]), data["about"])
     except FileNotFoundError:
@@ -75,8 +75,9 @@ def of_format_1(data: dict[str, Any]) -> dict[str, Any]:
     for group, names in NAMES_OF_1.items():
         if group in found:
             found[group] = {names.get(k, k): value for k, value in found[group].items()}
-    if "beta" in found.get("replay", {}):
-        found["replay"]["beta_end"] = found["replay"]["beta"]  # the exponent was constant
+    replay = found.get("replay", {})
+    if replay.get("prioritized"):  # with a constant exponent of the importance weights
+        found["replay"] = {**replay, "beta_end": replay["beta"]}
     return found
 
 
