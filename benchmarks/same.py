@@ -41,9 +41,9 @@ try:
     from gelada.runtime.inline import Inline
     from gelada.training.presets import preset
     from gelada.training.start import begin
-    from gelada.training.topology import draw
+    from gelada.training.topology import make_graph
 except ImportError:  # version 0.1
-    from gelada.draw import draw
+    from gelada.draw import draw as make_graph
     from gelada.errors import Deadline
     from gelada.place.inline import Inline
     from gelada.presets import preset
@@ -53,7 +53,7 @@ import torch
 torch.set_num_threads(1)
 experiment, _ = preset("gorila-catch")
 experiment = replace(experiment, seed=SEED)
-runtime = Inline(draw(experiment, begin(experiment), None, patience=0.0))
+runtime = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))
 learner = runtime.roles["learner-0"]
 actors = [role for role in runtime.active if role.name.startswith("actor")]
 learners = [role for role in runtime.active if role.name.startswith("learner")]

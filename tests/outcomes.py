@@ -15,7 +15,7 @@ from gelada.runtime.threads import Threads
 from gelada.training.experiment import Experiment
 from gelada.training.faults import NONE, Faults
 from gelada.training.start import begin, open_games
-from gelada.training.topology import draw
+from gelada.training.topology import make_graph
 
 
 class Outcome(NamedTuple):
@@ -44,7 +44,7 @@ def outcome(roles: Mapping[str, Any]) -> Outcome:
 def place_inline(experiment: Experiment, faults: Faults = NONE) -> Inline:
     games = open_games(experiment)
     start = begin(experiment, games)
-    return Inline(draw(experiment, start, None, patience=0.0, games=games, faults=faults))
+    return Inline(make_graph(experiment, start, None, patience=0.0, games=games, faults=faults))
 
 
 def inline(experiment: Experiment, faults: Faults = NONE) -> Outcome:
@@ -56,8 +56,8 @@ def inline(experiment: Experiment, faults: Faults = NONE) -> Outcome:
 def place_threads(experiment: Experiment, lines: list[str], faults: Faults = NONE) -> Threads:
     games = open_games(experiment)
     start = begin(experiment, games)
-    plan = draw(experiment, start, None, patience=60.0, games=games, faults=faults)
-    return Threads(plan.build(), log=lines.append)
+    graph = make_graph(experiment, start, None, patience=60.0, games=games, faults=faults)
+    return Threads(graph.build(), log=lines.append)
 
 
 def run_to_the_end(place: Threads) -> Outcome:

@@ -99,7 +99,7 @@ def test_the_way_of_a_frame_names_nothing_without_its_place() -> None:
 def test_the_way_of_a_frame_begins_at_the_emulator_and_ends_at_a_weight() -> None:
     names = [name for name, _ in named_in(ROOT / "docs" / "one-frame.md")]
     way = [
-        "draw",
+        "make_graph",
         "AtariGames.step",
         "TrajectoryQueue.add",
         "Learner.step",

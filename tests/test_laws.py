@@ -194,7 +194,7 @@ from gelada.runtime.threads import Threads
 from gelada.training.experiment import Experiment, Shape
 from gelada.nets.network import NetworkSettings
 from gelada.roles.tracker import TrackerSettings
-from gelada.training.topology import draw
+from gelada.training.topology import make_graph
 from gelada.training.start import begin
 
 def tasks():
@@ -219,7 +219,7 @@ for _ in range(100):  # a thread that was joined may take a moment to leave /pro
     if (bare := tasks()) == 1:
         break
     time.sleep(0.01)
-runtime = Threads(draw(experiment, start, Path.cwd()).build())
+runtime = Threads(make_graph(experiment, start, Path.cwd()).build())
 torch_threads, most = {}, 0
 for role in runtime.active:
     Counting(role)

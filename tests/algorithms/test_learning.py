@@ -21,7 +21,7 @@ from gelada.training.faults import NONE, Faults
 from gelada.training.presets import PRESETS
 from gelada.training.run import train
 from gelada.training.start import begin
-from gelada.training.topology import draw
+from gelada.training.topology import make_graph
 
 CATCH = PRESETS["catch"]
 WAYS: dict[str, dict[str, Any]] = {
@@ -103,7 +103,7 @@ def test_without_learning_catch_stays_at_chance(tmp_path: Path) -> None:
 def test_a_short_pong_run_moves_its_numbers() -> None:
     experiment = short_pong(24, deterministic=True, algorithm=APPO(minibatch=32, lr=1e-3))
     experiment = replace(experiment, games=replace(experiment.games, max_frames=400))
-    place = Inline(draw(experiment, begin(experiment), None, patience=0.0))
+    place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))
     replay, tracker = place.roles["replay"], place.roles["tracker"]
     batches: list[Batch] = []
     entropies: list[float] = []

@@ -24,7 +24,7 @@ from gelada.cli.display import (
 )
 from gelada.core.types import Traffic
 from gelada.roles.tracker import Status, StopRule, Workers
-from gelada.runtime.graph import Active
+from gelada.runtime.api import Active
 
 
 def role(name: str, **seconds: float) -> Active:

@@ -33,7 +33,7 @@ from gelada.ops.flat import FlatParameters
 from gelada.roles.learner import Learner
 from gelada.training.experiment import Experiment
 from gelada.training.start import begin, make_network
-from gelada.training.topology import draw
+from gelada.training.topology import make_graph
 
 PONG = short_pong(1)
 
@@ -152,12 +152,12 @@ def test_a_real_learner_changes_parameters() -> None:
 
 
 def test_only_learners_are_replaced_in_a_plan() -> None:
-    plan = draw(PONG, begin(PONG), None)
-    changed = with_dummy_learners(plan)
-    assert [node.name for node in changed.nodes] == [node.name for node in plan.nodes]
-    new = [a.name for a, b in zip(changed.nodes, plan.nodes, strict=True) if a.make is not b.make]
+    graph = make_graph(PONG, begin(PONG), None)
+    changed = with_dummy_learners(graph)
+    assert [node.name for node in changed.nodes] == [node.name for node in graph.nodes]
+    new = [a.name for a, b in zip(changed.nodes, graph.nodes, strict=True) if a.make is not b.make]
     assert new == ["learner-0"]
-    assert Learner in {node.make for node in plan.nodes}
+    assert Learner in {node.make for node in graph.nodes}
 
 
 def test_a_rate_with_stubs_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from gelada.training.experiment import Experiment
 from gelada.training.run import train
 from gelada.training.saving import SliceSaver, aux_at
 from gelada.training.start import begin, make_network
-from gelada.training.topology import draw
+from gelada.training.topology import make_graph
 
 
 def often(experiment: Experiment, seconds: float = 1e-6) -> Experiment:
@@ -37,12 +37,12 @@ def often(experiment: Experiment, seconds: float = 1e-6) -> Experiment:
 def test_checkpoints_of_a_run_are_what_its_servers_published(tmp_path: Path) -> None:
     experiment = often(distributed_catch(20, workers=2, servers=3, keep_every=5))
     start = begin(experiment)
-    place = Inline(draw(experiment, start, tmp_path, patience=0.0))
+    place = Inline(make_graph(experiment, start, tmp_path, patience=0.0))
     servers = [place.roles[f"server-{i}"] for i in range(3)]
     tracker = place.roles["tracker"]
     log: list[str] = []
     saver = SliceSaver(
-        servers, tracker, experiment.algorithm, start.version, mixed=False, log=log.append
+        servers, [], tracker, experiment.algorithm, start.version, mixed=False, log=log.append
     )
     published: dict[int, torch.Tensor] = {}
     while not any(role.finished for role in place.active):

@@ -16,7 +16,7 @@ from gelada.roles.parameters.server import ParameterServer
 from gelada.training.experiment import Experiment
 from gelada.training.presets import PRESETS
 from gelada.training.start import begin
-from gelada.training.topology import draw
+from gelada.training.topology import make_graph
 
 CATCH = PRESETS["gorila-catch"]
 APART = replace(CATCH.shape, workers=0, learners=2, actors=3, replays=2, servers=3)
@@ -25,8 +25,8 @@ FREE = replace(CATCH.replay, samples_per_insert=0.0, minimum=100)
 
 def roles_of(experiment: Experiment, **more: Any) -> dict[str, Any]:
     """Return roles that never wait."""
-    plan = draw(experiment, begin(experiment), None, patience=0.0, **more)
-    return plan.build()
+    graph = make_graph(experiment, begin(experiment), None, patience=0.0, **more)
+    return graph.build()
 
 
 def fill(roles: dict[str, Any], rounds: int = 2) -> None:
@@ -40,9 +40,9 @@ def test_the_three_shapes_are_drawn() -> None:
     start = begin(CATCH)
     centred = replace(CATCH.shape, workers=0, asynchronous=False, actors=2, servers=1)
     counts = {
-        "distributed": draw(CATCH, start, None).counts(),
-        "centred": draw(replace(CATCH, shape=centred), start, None).counts(),
-        "apart": draw(replace(CATCH, shape=APART), start, None).counts(),
+        "distributed": make_graph(CATCH, start, None).counts(),
+        "centred": make_graph(replace(CATCH, shape=centred), start, None).counts(),
+        "apart": make_graph(replace(CATCH, shape=APART), start, None).counts(),
     }
     names = ("Actor", "ReplayBuffer", "ShardedReplay", "Learner", "ParameterServer")
     assert {shape: tuple(c.get(n, 0) for n in names) for shape, c in counts.items()} == {

@@ -1,4 +1,4 @@
-"""A plan: handles, the order of building, and what can be read without starting anything."""
+"""A graph: handles, the order of building, and what can be read without starting anything."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from conftest import catch, distributed_catch, short_pong
-from gelada.runtime.graph import Handle, Plan
+from gelada.runtime.graph import Graph, Handle
 from gelada.training.experiment import Experiment
 from gelada.training.start import begin
-from gelada.training.topology import draw
+from gelada.training.topology import make_graph
 
 WORKERS = ("tracker", "server-0", "worker-0", "worker-2")
 
@@ -31,12 +31,12 @@ class Worker(Part):
 
 
 def test_handles_become_the_objects_themselves() -> None:
-    plan = Plan()
-    a = plan.add("a", "main", Part, "a")
-    b = plan.add("b", "main", Part, "b", a)
-    plan.add("c", "main", Worker, "c", [a, b], (b, 7), more={"as it is": a})
+    graph = Graph()
+    a = graph.add("a", "server", "main", Part, "a")
+    b = graph.add("b", "server", "main", Part, "b", a)
+    graph.add("c", "server", "main", Worker, "c", [a, b], (b, 7), more={"as it is": a})
     Part.made.clear()
-    built = plan.build()
+    built = graph.build()
     assert Part.made == ["a", "b", "c"]
     assert built["b"].others == (built["a"],)
     assert built["c"].others == ([built["a"], built["b"]], (built["b"], 7))
@@ -45,55 +45,65 @@ def test_handles_become_the_objects_themselves() -> None:
     }  # inside a dict nothing is looked for
 
 
-def test_drawing_builds_nothing() -> None:
+def test_adding_builds_nothing() -> None:
     Part.made.clear()
-    plan = Plan()
-    plan.add("a", "main", Part, "a")
+    graph = Graph()
+    graph.add("a", "server", "main", Part, "a")
     assert Part.made == []
-    assert [(n.name, n.kind, n.process, n.active) for n in plan.nodes] == [
-        ("a", "Part", "main", False)
+    assert [(n.name, n.kind, n.role, n.process, n.active) for n in graph.nodes] == [
+        ("a", "server", "Part", "main", False)
     ]
 
 
-def test_a_plan_can_be_built_twice() -> None:
-    plan = Plan()
-    plan.add("b", "main", Part, "b", plan.add("a", "main", Part, "a"))
-    one, two = plan.build(), plan.build()
+def test_a_graph_can_be_built_twice() -> None:
+    graph = Graph()
+    graph.add("b", "server", "main", Part, "b", graph.add("a", "server", "main", Part, "a"))
+    one, two = graph.build(), graph.build()
     assert one["a"] is not two["a"]
     assert two["b"].others == (two["a"],)
 
 
+def test_names_by_kind() -> None:
+    experiment = distributed_catch(1, workers=2, actors=1, servers=2)
+    graph = make_graph(experiment, begin(experiment), None)
+    assert graph.names("server") == ["server-0", "server-1"]
+    assert graph.names("learner") == ["learner-0", "learner-1"]
+    assert graph.names("actor") == ["actor-0", "actor-1"]
+    assert graph.names("replay") == ["replay-0", "replay-1"]
+    assert graph.names("tracker") == ["tracker"]
+
+
 def test_two_roles_cannot_have_one_name() -> None:
-    plan = Plan()
-    plan.add("a", "main", Part, "a")
+    graph = Graph()
+    graph.add("a", "server", "main", Part, "a")
     with pytest.raises(ValueError, match="two roles named 'a'"):
-        plan.add("a", "main", Worker, "a")
+        graph.add("a", "server", "main", Worker, "a")
 
 
 @pytest.mark.parametrize(
     "experiment", [catch(1000), short_pong(1, servers=3)], ids=["catch", "pong"]
 )
-def test_the_circle_is_drawn_with_the_shapes_counts(experiment: Experiment) -> None:
+def test_the_graph_has_the_shapes_counts(experiment: Experiment) -> None:
     shape = experiment.shape
-    plan = draw(experiment, begin(experiment), None)
-    assert plan.counts() == {
+    graph = make_graph(experiment, begin(experiment), None)
+    assert graph.counts() == {
         "Actor": shape.actors,
         "Learner": 1,
         "ParameterServer": shape.servers,
         "TrajectoryQueue": 1,
         "Tracker": 1,
     }
-    active = [node.name for node in plan.nodes if node.active]
+    active = [node.name for node in graph.nodes if node.active]
     assert active == [*(f"actor-{i}" for i in range(shape.actors)), "learner-0"]
     of_actors = {f"actor-{i}" for i in range(shape.actors)}
-    assert {node.process for node in plan.nodes} == {"main", "tracker"} | of_actors
+    assert {node.process for node in graph.nodes} == {"main", "tracker"} | of_actors
 
 
 @pytest.mark.parametrize(("workers", "actors", "servers"), [(1, 2, 1), (3, 2, 4)])
-def test_workers_are_drawn_around_their_servers(workers: int, actors: int, servers: int) -> None:
+def test_workers_are_put_around_their_servers(workers: int, actors: int, servers: int) -> None:
     experiment = distributed_catch(1, workers=workers, actors=actors, servers=servers)
-    plan = draw(experiment, begin(experiment), None)
-    assert plan.counts() == {
+    graph = make_graph(experiment, begin(experiment), None)
+    assert graph.counts() == {
         "Actor": workers * actors,
         "Learner": workers,
         "ParameterServer": servers,
@@ -101,7 +111,7 @@ def test_workers_are_drawn_around_their_servers(workers: int, actors: int, serve
         "Snapshots": workers,
         "Tracker": 1,
     }
-    of = {worker: [n.name for n in plan.nodes if n.process == worker] for worker in WORKERS}
+    of = {worker: [n.name for n in graph.nodes if n.process == worker] for worker in WORKERS}
     assert of["tracker"] == ["tracker"]
     assert of["server-0"] == ["server-0"]
     last = workers - 1
@@ -111,7 +121,7 @@ def test_workers_are_drawn_around_their_servers(workers: int, actors: int, serve
 
 def test_servers_of_workers_own_copies_of_their_slices() -> None:
     experiment = distributed_catch(1, workers=2, servers=3)
-    roles = draw(experiment, begin(experiment), None).build()
+    roles = make_graph(experiment, begin(experiment), None).build()
     learners = [roles[f"learner-{i}"]._flat for i in range(2)]
     servers = [roles[f"server-{i}"] for i in range(3)]
     vectors = [*(s.values for s in servers), *(flat.values for flat in learners)]

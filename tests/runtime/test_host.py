@@ -1,4 +1,4 @@
-"""Cells: a run cut into parts that call one another, here without any network between them."""
+"""Role hosts: a run in several processes that call one another, here without a network."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ import pytest
 from conftest import catch, distributed_catch
 from gelada.core.errors import Closed, GeladaError, RoleFailed
 from gelada.core.settings import check
-from gelada.runtime.graph import Plan
-from gelada.runtime.groups import Cluster, parts_of
-from gelada.runtime.host import Call, Cell, Remote
+from gelada.runtime.graph import Graph
+from gelada.runtime.groups import Cluster, group_processes
+from gelada.runtime.host import Call, Remote, RoleHost
 from gelada.runtime.inline import Inline
 from gelada.runtime.threads import Threads
 from gelada.training.experiment import Experiment, flag
 from gelada.training.start import begin
-from gelada.training.topology import draw
+from gelada.training.topology import make_graph
 from outcomes import Outcome, assert_same, outcome, run_to_the_end
 
 
-def dial(cell: Cell) -> Call:
-    return cell.call
+def dial(host: RoleHost) -> Call:
+    return host.call
 
 
-def cells(experiment: Experiment, per_process: int = 1) -> Outcome:
-    """Run an experiment in cells of this process; return what is left of it."""
+def on_hosts(experiment: Experiment, per_process: int = 1) -> Outcome:
+    """Run an experiment on role hosts of this process; return what is left of it."""
     start = begin(experiment)
-    drawn = partial(draw, experiment, start, None, patience=60.0, spread=True)
-    parts = parts_of(drawn(), per_process)
-    there = {part.name: Cell(dial) for part in parts}
-    where = {role: there[part.name] for part in parts for role in part.roles}
-    for part in parts:
-        there[part.name].begin(0, drawn, part.roles, where, 60.0)
+    make = partial(make_graph, experiment, start, None, patience=60.0, spread=True)
+    specs = group_processes(make(), per_process)
+    there = {spec.name: RoleHost(dial) for spec in specs}
+    where = {role: there[spec.name] for spec in specs for role in spec.roles}
+    for spec in specs:
+        there[spec.name].begin(0, make, spec.roles, where, 60.0)
     until = time.monotonic() + 120
-    while not any(state.finished for cell in there.values() for state in cell.beat().roles):
+    while not any(state.finished for host in there.values() for state in host.heartbeat().roles):
         assert time.monotonic() < until
-        assert not any(cell.beat().failure for cell in there.values())
+        assert not any(host.heartbeat().failure for host in there.values())
         time.sleep(0.02)
-    for cell in there.values():
-        assert cell.stop(30.0) == []
-    return outcome({name: role_of(cell, name) for name, cell in where.items()})
+    for host in there.values():
+        assert host.stop(30.0) == []
+    return outcome({name: role_of(host, name) for name, host in where.items()})
 
 
-def role_of(cell: Cell, name: str) -> Any:
-    assert cell._threads is not None
-    return cell._threads.roles[name]
+def role_of(host: RoleHost, name: str) -> Any:
+    assert host._threads is not None
+    return host._threads.roles[name]
 
 
 def inline(experiment: Experiment) -> Outcome:
-    """Run it inline with games that the actors make themselves, as in cells."""
-    place = Inline(draw(experiment, begin(experiment), None, patience=0.0))
+    """Run it inline with games that the actors make themselves, as on role hosts."""
+    place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))
     place.run()
     return outcome(place.roles)
 
 
 def threads(experiment: Experiment) -> Outcome:
-    plan = draw(experiment, begin(experiment), None, patience=60.0)
-    return run_to_the_end(Threads(plan.build()))
+    graph = make_graph(experiment, begin(experiment), None, patience=60.0)
+    return run_to_the_end(Threads(graph.build()))
 
 
 @pytest.mark.parametrize(
@@ -73,22 +73,22 @@ def threads(experiment: Experiment) -> Outcome:
     ],
     ids=["workers", "three workers", "centred"],
 )
-def test_a_run_in_cells_is_the_same_run(experiment: Experiment) -> None:
+def test_a_run_on_role_hosts_is_the_same_run(experiment: Experiment) -> None:
     expected = inline(experiment)
     assert_same(threads(experiment), expected)
-    assert_same(cells(experiment), expected)
+    assert_same(on_hosts(experiment), expected)
 
 
-def test_workers_may_share_a_cell() -> None:
+def test_workers_may_share_a_process() -> None:
     experiment = distributed_catch(10, workers=3)
-    assert_same(cells(experiment, per_process=2), inline(experiment))
+    assert_same(on_hosts(experiment, per_process=2), inline(experiment))
 
 
 def test_roles_are_grouped_by_what_they_are() -> None:
     experiment = distributed_catch(1, workers=5, servers=2)
-    plan = draw(experiment, begin(experiment), None)
-    parts = parts_of(plan, 2)
-    assert [(part.name, part.kind, part.learns) for part in parts] == [
+    graph = make_graph(experiment, begin(experiment), None)
+    specs = group_processes(graph, 2)
+    assert [(spec.name, spec.kind, spec.learns) for spec in specs] == [
         ("tracker", "tracker", False),
         ("server-0", "server", False),
         ("server-1", "server", False),
@@ -96,12 +96,12 @@ def test_roles_are_grouped_by_what_they_are() -> None:
         ("worker-2 to 3", "worker", True),
         ("worker-4", "worker", True),
     ]
-    assert sorted(role for part in parts for role in part.roles) == sorted(
-        node.name for node in plan.nodes
+    assert sorted(role for spec in specs for role in spec.roles) == sorted(
+        node.name for node in graph.nodes
     )
     experiment = catch(1000)
-    parts = parts_of(draw(experiment, begin(experiment), None), 1)
-    assert [(part.name, part.kind, part.learns) for part in parts] == [
+    specs = group_processes(make_graph(experiment, begin(experiment), None), 1)
+    assert [(spec.name, spec.kind, spec.learns) for spec in specs] == [
         ("tracker", "tracker", False),
         ("main", "learner", True),
         ("actor-0", "worker", False),
@@ -129,26 +129,26 @@ class Shop:
         pass
 
 
-def shops(stock: int) -> Callable[[], Plan]:
-    def drawn() -> Plan:
-        plan = Plan()
-        plan.add("shop", "main", Shop, stock)
-        return plan
+def shops(stock: int) -> Callable[[], Graph]:
+    def make() -> Graph:
+        graph = Graph()
+        graph.add("shop", "server", "main", Shop, stock)
+        return graph
 
-    return drawn
+    return make
 
 
 def test_a_call_crosses_with_its_arguments_and_its_answer() -> None:
-    cell = Cell(dial)
-    cell.begin(3, shops(10), ["shop"], {}, 60.0)
-    shop: Any = Remote(dial(cell), 3, "shop")
+    host = RoleHost(dial)
+    host.begin(3, shops(10), ["shop"], {}, 60.0)
+    shop: Any = Remote(dial(host), 3, "shop")
     assert [shop.sell(), shop.sell(count=4), shop.sell(2)] == [9, 5, 3]
 
 
 def test_what_a_role_refuses_arrives_as_it_was_said_and_a_mistake_names_the_role() -> None:
-    cell = Cell(dial)
-    cell.begin(0, shops(1), ["shop"], {}, 60.0)
-    shop: Any = Remote(dial(cell), 0, "shop")
+    host = RoleHost(dial)
+    host.begin(0, shops(1), ["shop"], {}, 60.0)
+    shop: Any = Remote(dial(host), 0, "shop")
     with pytest.raises(GeladaError, match=r"^not today$"):
         shop.refuse()
     with pytest.raises(RoleFailed) as caught:
@@ -160,21 +160,21 @@ def test_what_a_role_refuses_arrives_as_it_was_said_and_a_mistake_names_the_role
 
 
 def test_a_call_of_an_earlier_epoch_is_refused_and_one_of_a_later_epoch_waits() -> None:
-    cell = Cell(dial)
-    cell.begin(1, shops(10), ["shop"], {}, 60.0)
-    old: Any = Remote(dial(cell), 0, "shop")
+    host = RoleHost(dial)
+    host.begin(1, shops(10), ["shop"], {}, 60.0)
+    old: Any = Remote(dial(host), 0, "shop")
     with pytest.raises(Closed):
         old.sell()
-    new: Any = Remote(dial(cell), 2, "shop")
+    new: Any = Remote(dial(host), 2, "shop")
     sold: list[int] = []
     early = threading.Thread(target=lambda: sold.append(new.sell()))
     early.start()
     early.join(0.1)
     assert sold == []
-    cell.begin(2, shops(50), ["shop"], {}, 60.0)
+    host.begin(2, shops(50), ["shop"], {}, 60.0)
     early.join(30)
     assert sold == [49]
-    cell.begin(1, shops(10), ["shop"], {}, 60.0)  # came late: nothing is undone
+    host.begin(1, shops(10), ["shop"], {}, 60.0)  # came late: nothing is undone
     assert new.sell() == 48
 
 
@@ -192,22 +192,22 @@ class Worker:
             raise KeyError("the key")
 
 
-def test_a_beat_tells_who_failed_and_has_the_traceback() -> None:
-    def drawn() -> Plan:
-        plan = Plan()
-        plan.add("worker", "main", Worker)
-        return plan
+def test_a_heartbeat_tells_who_failed_and_has_the_traceback() -> None:
+    def make() -> Graph:
+        graph = Graph()
+        graph.add("worker", "learner", "main", Worker)
+        return graph
 
-    cell = Cell(dial)
-    cell.begin(0, drawn, ["worker"], {}, 60.0)
+    host = RoleHost(dial)
+    host.begin(0, make, ["worker"], {}, 60.0)
     until = time.monotonic() + 30
-    while cell.beat().failure is None:
+    while host.heartbeat().failure is None:
         assert time.monotonic() < until
         time.sleep(0.01)
-    beat = cell.beat()
-    assert str(beat.failure).startswith("worker failed at test_host.py:")
-    assert "KeyError: 'the key'" in beat.details
-    (state,) = beat.roles
+    heartbeat = host.heartbeat()
+    assert str(heartbeat.failure).startswith("worker failed at test_host.py:")
+    assert "KeyError: 'the key'" in heartbeat.details
+    (state,) = heartbeat.roles
     assert (state.name, state.steps, state.finished) == ("worker", 3, False)
 
 

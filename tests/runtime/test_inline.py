@@ -10,11 +10,11 @@ import torch
 from conftest import catch
 from gelada.core.errors import Deadline
 from gelada.core.timing import Clock
-from gelada.runtime.graph import Plan
+from gelada.runtime.graph import Graph
 from gelada.runtime.inline import Inline
 from gelada.training.experiment import Shape
 from gelada.training.start import begin
-from gelada.training.topology import draw
+from gelada.training.topology import make_graph
 
 LOG: list[tuple[str, int]] = []
 
@@ -34,11 +34,11 @@ class Counter:
 
 def test_active_roles_step_in_turn_until_one_has_finished() -> None:
     LOG.clear()
-    plan = Plan()
+    graph = Graph()
     for name, limit in [("a", 9), ("b", 2), ("c", 9)]:
-        plan.add(name, "main", Counter, name, limit)
+        graph.add(name, "actor", "main", Counter, name, limit)
     torch.set_num_threads(2)
-    Inline(plan).run()
+    Inline(graph).run()
     want = [(name, 1) for name in "abcabc"]
     assert want == LOG
     assert torch.get_num_threads() == 2
@@ -46,8 +46,8 @@ def test_active_roles_step_in_turn_until_one_has_finished() -> None:
 
 def test_a_wait_that_would_never_end_is_an_error() -> None:
     experiment = catch(10_000, shape=Shape(actors=2, games=2, length=8, random_steps=64, ahead=1))
-    plan = draw(experiment, begin(experiment), None, patience=0.0)
-    place = Inline(plan)
+    graph = make_graph(experiment, begin(experiment), None, patience=0.0)
+    place = Inline(graph)
     for actor in place.active[:-1]:
         actor.step()
         actor.step()

@@ -15,7 +15,7 @@ from gelada.runtime.groups import Cluster
 from gelada.runtime.inline import Inline
 from gelada.training.experiment import Experiment
 from gelada.training.start import begin
-from gelada.training.topology import draw
+from gelada.training.topology import make_graph
 from outcomes import Outcome, assert_same, outcome
 from ray_runs import LONG
 
@@ -41,17 +41,17 @@ def run_on_ray(experiment: Experiment) -> Outcome:
     from gelada.runtime.ray import prepare
 
     prepare("")
-    from gelada.runtime.ray.runtime import Drawn, Ray
+    from gelada.runtime.ray.runtime import Epoch, Ray
     from gelada.runtime.ray.session import connected
 
-    def never(epoch: int) -> Drawn:
+    def never(epoch: int) -> Epoch:
         raise AssertionError("nothing should be lost")
 
     cluster, lines, events = Cluster(cpus=0.2), list[str](), list[dict[str, Any]]()
     first = begin(experiment)
-    plan = partial(draw, experiment, first, None, patience=60.0, spread=True)
+    make = partial(make_graph, experiment, first, None, patience=60.0, spread=True)
     with connected(cluster):
-        place = Ray(plan(), Drawn(0, plan), never, cluster, 60.0, lines.append, events.append)
+        place = Ray(Epoch(0, make), never, cluster, 60.0, lines.append, events.append)
         try:
             place.start()
             until = time.monotonic() + LONG
@@ -74,7 +74,7 @@ def run_on_ray(experiment: Experiment) -> Outcome:
     ids=["workers", "centred"],
 )
 def test_a_run_on_ray_is_the_same_run_bit_for_bit(experiment: Experiment) -> None:
-    place = Inline(draw(experiment, begin(experiment), None, patience=0.0))
+    place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))
     place.run()
     expected = outcome(place.roles)._replace(aux={})  # the learner's own stays where it lives
     assert_same(run_on_ray(experiment), expected)

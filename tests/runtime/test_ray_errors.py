@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gelada.core.errors import GeladaError
-from gelada.runtime.groups import Cluster, Part
+from gelada.runtime.groups import Cluster, ProcessSpec
 from gelada.runtime.host import About, versions
 from launching import gelada
 from ray_runs import Head, Run, head, train
@@ -91,9 +91,10 @@ def test_without_the_token_nobody_joins(tmp_path: Path, there: Head) -> None:
 
 
 MISTAKES = '''
+import gelada.training.on_ray
 import gelada.training.run
 from gelada.cli.main import main
-from gelada.training.topology import draw
+from gelada.training.topology import make_graph
 from gelada.core.timing import Clock
 
 
@@ -118,13 +119,13 @@ class Shop:
 
 
 def with_a_mistake(*args, **kwargs):
-    plan = draw(*args, **kwargs)
-    shop = plan.add("shop", "server-1", Shop) if WHO == "shop" else None
-    plan.add("breaker", "worker-1", Breaker, shop)
-    return plan
+    graph = make_graph(*args, **kwargs)
+    shop = graph.add("shop", "server", "server-1", Shop) if WHO == "shop" else None
+    graph.add("breaker", "learner", "worker-1", Breaker, shop)
+    return graph
 
 
-gelada.training.run.draw = with_a_mistake
+gelada.training.on_ray.make_graph = gelada.training.run.make_graph = with_a_mistake
 '''
 
 
@@ -185,22 +186,16 @@ def test_hosts_with_other_versions_are_refused(package: str) -> None:
     from gelada.runtime.ray import prepare
 
     prepare("")
-    from gelada.runtime.ray.runtime import Ray
-    from gelada.runtime.ray.watched import Seat
+    from gelada.runtime.ray.checks import check_versions
+    from gelada.runtime.ray.watched import WatchedProcess
 
-    place: Any = Ray.__new__(Ray)
-    place._failure, place._checked = None, False
-    seats = [Seat(Part(f"server-{i}", "server", (f"server-{i}",), learns=False)) for i in range(3)]
+    process = WatchedProcess(ProcessSpec("server-1", "server", ("server-1",), learns=False))
     here = versions()
-    for i, seat in enumerate(seats):
-        seat.about = About(f"host-{i}", 70 + i, dict(here))
-    place._seats = seats
-    place._check_versions()
-    place.check()
-    seats[1].about = About("host-1", 71, here | {package: "0.0.1"})
-    place._check_versions()
+    process.about = About("host-1", 71, dict(here))
+    check_versions(process)
+    process.about = About("host-1", 71, here | {package: "0.0.1"})
     with pytest.raises(GeladaError) as caught:
-        place.check()
+        check_versions(process)
     assert str(caught.value) == (
         f"server-1 on host-1 (process 71) has {package} 0.0.1, here it is {here[package]}: install "
         "the same on all hosts"

@@ -16,10 +16,10 @@ from gelada.core.timing import Clock
 from gelada.core.types import Ints
 from gelada.envs.api import Step
 from gelada.envs.catch import CatchGames
-from gelada.runtime.graph import Plan
+from gelada.runtime.graph import Graph
 from gelada.runtime.threads import RESTARTS, Threads
 from gelada.training.start import begin
-from gelada.training.topology import draw
+from gelada.training.topology import make_graph
 
 
 class Role:
@@ -42,11 +42,11 @@ class Restartable(Role):
 
 
 def place_of(*roles: tuple[type[Role], str, Callable[[Role], None]], deadline: float = 60.0) -> Any:
-    plan = Plan()
+    graph = Graph()
     for kind, name, work in roles:
-        plan.add(name, "main", kind, name, work)
+        graph.add(name, "actor", "main", kind, name, work)
     lines: list[str] = []
-    place = Threads(plan.build(), deadline, lines.append)
+    place = Threads(graph.build(), deadline, lines.append)
     return place, lines
 
 
@@ -215,7 +215,7 @@ def circle(
 
     monkeypatch.setattr("gelada.training.topology.make_games", make)
     lines: list[str] = []
-    return Threads(draw(experiment, start, None).build(), deadline, lines.append), lines
+    return Threads(make_graph(experiment, start, None).build(), deadline, lines.append), lines
 
 
 def raise_an_error() -> None:

@@ -36,7 +36,7 @@ from gelada.runtime.inline import Inline
 from gelada.training.experiment import Experiment, Shape
 from gelada.training.run import train
 from gelada.training.start import begin, open_games
-from gelada.training.topology import draw
+from gelada.training.topology import make_graph
 from outcomes import Outcome, assert_same, equal, inline, outcome, place_inline, threads
 
 CATCH = catch(512 + 12 * 512, deterministic=True)  # 12 rounds
@@ -262,7 +262,7 @@ def test_without_games_of_their_own_actors_make_the_same_ones() -> None:
         patch.setattr("gelada.training.start.make_games", noting)
         patch.setattr("gelada.training.topology.make_games", noting)
         start = begin(experiment, open_games(experiment))
-        place = Inline(draw(experiment, start, None, patience=0.0))
+        place = Inline(make_graph(experiment, start, None, patience=0.0))
         place.run()
     assert len(seeds) == 2 * experiment.shape.actors
     for opened, made in zip(seeds[:2], seeds[2:], strict=True):

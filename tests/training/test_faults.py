@@ -87,7 +87,7 @@ def test_words_and_what_they_mean(text: str, faults: Faults, written: str) -> No
         (
             "kill=driver:30s",
             r"^--faults kill=driver:30s: want kill=KIND:SECONDSs with a kind of any, worker, "
-            r"actor, server, store, learner, tracker; such as kill=worker:30s$",
+            r"actor, server, replay, learner, tracker; such as kill=worker:30s$",
         ),
         ("kill=worker", r"^--faults kill=worker: want kill=KIND:SECONDSs "),
         ("stop=worker:30", r"^--faults stop=worker:30: want stop=KIND:SECONDSs .*stop=worker:30s$"),

@@ -19,7 +19,7 @@ from gelada.core.checkpoint import newest_checkpoint
 from gelada.ops.flat import Layout
 from gelada.training.config import read_config, write_config
 from gelada.training.start import begin_again, make_network
-from gelada.training.topology import draw
+from gelada.training.topology import make_graph
 from launching import CATCH, complete, finish, gelada, start, wait_until
 
 BATCH = 512  # steps of a round on Catch: 2 actors x 8 games x 32 steps
@@ -77,7 +77,7 @@ def test_what_is_restored_equals_the_checkpoint(run: Path, servers: int) -> None
     assert (begun.steps, begun.counters) == (checkpoint.steps, checkpoint.counters)
     assert begun.version.number == checkpoint.version.number
     assert begun.version.epoch == checkpoint.version.epoch + 1
-    roles = draw(experiment, begun, run, patience=0.0).build()
+    roles = make_graph(experiment, begun, run, patience=0.0).build()
     roles["learner-0"].save()  # what a checkpoint would hold before the first step
     roles["tracker"].finish()
     path, again, _ = newest_checkpoint(run / "checkpoints")
@@ -234,7 +234,7 @@ def test_slices_of_a_checkpoint_come_back_to_any_number_of_servers(
     experiment = replace(config.experiment, shape=replace(config.experiment.shape, servers=servers))
     begun = begin_again(distributed, config, lambda _: None)
     layout = Layout(make_network(experiment, begun))
-    roles = draw(experiment, begun, None, patience=0.0).build()
+    roles = make_graph(experiment, begun, None, patience=0.0).build()
     states = [roles[f"server-{i}"].state() for i in range(servers)]
     assert {params.version for params, _ in states} == {begun.version}
     wholes = {"parameter": torch.cat([params.values for params, _ in states])}

@@ -17,6 +17,7 @@ from gelada.roles.tracker import Status
 from gelada.training.saving import LearnerSaver, SliceSaver, aux_at
 
 SIZE = 64
+LEARNERS = ("learner-0", "learner-1")
 FIRST = Version(2, 10)
 ALGORITHM = A3C(lr=0.01, lr_end=0.0, anneal_steps=1000)
 
@@ -64,7 +65,7 @@ class Scene:
         self.tracker = stand_in(Tracker())
         self.lines: list[str] = []
         self.saver = SliceSaver(
-            self.servers, self.tracker, ALGORITHM, FIRST, mixed, self.lines.append
+            self.servers, LEARNERS, self.tracker, ALGORITHM, FIRST, mixed, self.lines.append
         )
 
     def numbers(self) -> list[list[int]]:
@@ -201,7 +202,7 @@ def test_who_has_to_end_before_the_last_save(hung: list[str], slices: bool, lear
 
     mine: Any = Learner()
     assert Scene().saver.needs(hung) is slices
-    assert LearnerSaver(mine).needs(hung) is learner
+    assert LearnerSaver(mine, "learner-0").needs(hung) is learner
 
 
 @pytest.mark.parametrize(("steps", "rate"), [(0, 0.01), (250, 0.0075), (5000, 0.0)])

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from gelada.core.timing import WAIT
 from gelada.roles.tracker import WINDOW, Status, StopRule, Workers
-from gelada.runtime.graph import Active
+from gelada.runtime.api import Active
 
 LINE_SECONDS = 10.0
 """Between lines where output is no terminal."""

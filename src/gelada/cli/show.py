@@ -1,4 +1,4 @@
-"""``gelada show``: the settings, the plan and the memory of a run; starts and plays nothing."""
+"""``gelada show``: the settings, the graph and the memory of a run; starts and plays nothing."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from gelada.nets.network import InputStatistics, Network
 from gelada.ops.flat import Layout
 from gelada.ops.optimizers import SLOTS
 from gelada.roles.parameters.snapshots import KEPT
-from gelada.runtime.graph import Node, Plan
+from gelada.runtime.graph import Graph, Node
 from gelada.training.buffers import batch_of, buffer_bytes
 from gelada.training.experiment import Experiment
 from gelada.training.presets import NOTES
 from gelada.training.start import Start, make_network
-from gelada.training.topology import draw
+from gelada.training.topology import make_graph
 
 MIB = 2**20
 
@@ -49,11 +49,11 @@ def main(args: Sequence[str]) -> int:
     experiment = wanted.experiment
     start = imagined_start(experiment)
     net = make_network(experiment, start)
-    plan = draw(experiment, start, None)
+    graph = make_graph(experiment, start, None)
     data = {
         "name": wanted.flags.name,
         "settings": dataclasses.asdict(experiment),
-        "roles": dict(plan.counts()),
+        "roles": dict(graph.counts()),
         "parameters": sum(p.numel() for p in net.parameters()),
         "memory_mib": memory(experiment, net),
         "bytes_per_update": bytes_per_update(experiment, net),
@@ -63,7 +63,7 @@ def main(args: Sequence[str]) -> int:
     if wanted.flags.json:
         print_json(data)
     else:
-        _print(data, plan, wanted.note, Printer())
+        _print(data, graph, wanted.note, Printer())
     return 0
 
 
@@ -136,7 +136,7 @@ def bytes_per_update(experiment: Experiment, net: Network) -> int:
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
-def _print(data: dict[str, Any], plan: Plan, note: str, printer: Printer) -> None:
+def _print(data: dict[str, Any], graph: Graph, note: str, printer: Printer) -> None:
     if note:
         printer.line(note)
     settings = Table(title=f"settings of {data['name']}", title_justify="left", show_header=False)
@@ -150,11 +150,11 @@ def _print(data: dict[str, Any], plan: Plan, note: str, printer: Printer) -> Non
     roles = Table(title="plan", title_justify="left")
     for column in ("role", "class", "worker", "thread of its own"):
         roles.add_column(column)
-    for alike in alike_nodes(plan):
+    for alike in alike_nodes(graph):
         first, last = alike[0], alike[-1]
         roles.add_row(
             _from_to(first.name, last.name),
-            first.kind,
+            first.role,
             _from_to(first.process, last.process),
             "yes" if first.active else "",
         )
@@ -177,11 +177,11 @@ def _print(data: dict[str, Any], plan: Plan, note: str, printer: Printer) -> Non
         printer.line(note)
 
 
-def alike_nodes(plan: Plan) -> list[list[Node]]:
-    """Return the plan's roles grouped by class, in the order in which each class comes first."""
+def alike_nodes(graph: Graph) -> list[list[Node]]:
+    """Return the graph's roles grouped by class, in the order in which each class comes first."""
     groups: dict[str, list[Node]] = {}
-    for node in plan.nodes:
-        groups.setdefault(node.kind, []).append(node)
+    for node in graph.nodes:
+        groups.setdefault(node.role, []).append(node)
     return list(groups.values())
 
 

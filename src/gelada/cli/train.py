@@ -24,12 +24,13 @@ from gelada.cli.interrupts import Interrupts
 from gelada.core.checkpoint import list_checkpoints, newest_checkpoint
 from gelada.core.errors import GeladaError, RoleFailed, Stalled
 from gelada.roles.tracker import WINDOW, Status, StopRule
-from gelada.runtime.graph import Active
+from gelada.runtime.api import Active
 from gelada.runtime.groups import Cluster
 from gelada.training.config import read_config
 from gelada.training.experiment import Experiment
 from gelada.training.faults import check_faults, parse_faults
-from gelada.training.run import Result, make_folder, train
+from gelada.training.run import Result, train
+from gelada.training.run_folder import make_folder
 
 FINAL_GAMES = 50
 """Full games of the evaluation at the end."""

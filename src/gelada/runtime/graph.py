@@ -1,8 +1,8 @@
-"""A run as a drawing: which roles there are, with which arguments, in which processes.
+"""The graph of a run: which roles there are, with which arguments, in which processes.
 
-``plan.add(...)`` returns a handle that type-checks as the role itself, so passing handles to
-other roles draws the circle, and the type checker reads along. Nothing is started: ``gelada show``
-prints a plan, the checks count its nodes, and a place builds the roles.
+``graph.add(...)`` returns a handle that has the type of the role itself. Handles in the arguments
+of other roles make the edges, and the type checker checks them. Nothing is built or started here:
+``gelada show`` prints a graph, and a runtime builds its roles.
 """
 
 from __future__ import annotations
@@ -10,83 +10,79 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
-
-from gelada.core.timing import Clock
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Active(Protocol):
-    """A role that calls others: one thread each."""
-
-    name: str
-    clock: Clock
-    finished: bool
-
-    def step(self) -> None:
-        """Do one piece of work; wait only for other roles."""
-
-
-@runtime_checkable
-class Passive(Protocol):
-    """A role that answers; `close` wakes everybody who waits in it."""
-
-    def close(self) -> None:
-        """Stop answering."""
+Kind = Literal["actor", "learner", "server", "replay", "cache", "tracker"]
+"""What a role is. A link in front of a server is a server; a view of replay buffers is a replay; a
+cache passes on parameters that a learner has pulled."""
 
 
 @dataclass(frozen=True)
 class Handle:
-    """Stands for a role until a place has built it."""
+    """Stands for a role that is not built yet."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Node:
-    """One role of a plan: its name, class, arguments and the process it belongs to."""
+    """One role of a graph: its name, kind, process, class and arguments."""
 
     name: str
+    kind: Kind
+    process: str
     make: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    process: str
 
     @property
-    def kind(self) -> str:
-        """The role's class name."""
+    def role(self) -> str:
+        """The name of the class."""
         return self.make.__name__
 
     @property
     def active(self) -> bool:
-        """Whether the role has a thread of its own."""
+        """Whether the role has work of its own, and so a thread."""
         return hasattr(self.make, "step")
 
 
 @dataclass
-class Plan:
-    """Roles in the order in which they can be built."""
+class Graph:
+    """The roles of a run, in an order in which they can be built."""
 
     nodes: list[Node] = field(default_factory=list)
 
     def add(
-        self, name: str, process: str, make: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+        self,
+        name: str,
+        kind: Kind,
+        process: str,
+        make: Callable[P, R],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> R:
-        """Draw a role; return its handle, which stands for the role in other roles' arguments.
+        """Add a role; return a handle, which stands for it in the arguments of other roles.
 
         Raises:
             ValueError: if the name is taken.
         """
         if any(node.name == name for node in self.nodes):
-            raise ValueError(f"the plan has two roles named {name!r}")
-        self.nodes.append(Node(name, make, args, kwargs, process))
+            raise ValueError(f"the graph has two roles named {name!r}")
+        self.nodes.append(Node(name, kind, process, make, args, kwargs))
         return cast("R", Handle(name))
 
     def counts(self) -> Counter[str]:
         """Return how many roles there are of each class."""
-        return Counter(node.kind for node in self.nodes)
+        return Counter(node.role for node in self.nodes)
+
+    def names(self, kind: Kind) -> list[str]:
+        """Return the names of all roles of a kind, in the order in which they were added."""
+        return [node.name for node in self.nodes if node.kind == kind]
 
     def build(
         self, own: Collection[str] | None = None, elsewhere: Callable[[str], Any] | None = None
@@ -95,7 +91,7 @@ class Plan:
 
         Args:
             own: names of the roles to build (None: all).
-            elsewhere: makes what stands for a role that is not built here, from its name.
+            elsewhere: returns what stands for a role that is not built here, from its name.
         """
         built: dict[str, Any] = {}
 

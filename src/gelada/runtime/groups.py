@@ -1,14 +1,17 @@
-"""What a cluster is asked for, and how a plan's roles are grouped into processes."""
+"""The processes of a run on a cluster: what they ask for, and which roles share one."""
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 from gelada.core.settings import Range
-from gelada.runtime.graph import Plan
+from gelada.runtime.graph import Graph, Kind
 
-Kind = Literal["worker", "server", "store", "learner", "tracker"]
+ProcessKind = Literal["worker", "server", "replay", "learner", "tracker"]
+"""A worker can be replaced alone: its roles are a worker's, or actors, or a learner that stands
+alone. ``learner`` is the process of a centred learner and the servers that step its memory."""
 
 
 @dataclass(frozen=True)
@@ -22,67 +25,61 @@ class Cluster:
     cpus: Annotated[float, Range(0)] = 1.0
     """CPUs that a process with workers, actors or the learner asks for; others ask for none."""
     silence: Annotated[float, Range(1)] = 4.0
-    """Seconds without an answer after which a process counts as frozen and is begun anew (twice
+    """Seconds without an answer after which a process counts as frozen and is replaced (twice
     that before its first finished step)."""
     shrink: bool = False
-    """While workers are lost beyond the backups, steps take the gradients of those left; else
-    they wait for the lost to be back."""
+    """While more workers are lost than there are backups, a step takes the gradients of those
+    left; else it waits until the lost are back."""
 
 
-class Part(NamedTuple):
+class ProcessSpec(NamedTuple):
     """The roles of one process."""
 
     name: str
-    kind: Kind
+    kind: ProcessKind
     roles: tuple[str, ...]
     learns: bool  # has a learner
 
     def is_a(self, kind: str) -> bool:
-        """Say whether it is of a kind; some workers are learners and others actors."""
+        """Return whether the process is of a kind that faults can name.
+
+        Besides its own kind, a worker is a ``learner`` if it has one, and else an ``actor``.
+        """
         if kind == "actor":
             return self.kind == "worker" and not self.learns
         return kind == self.kind or (kind == "learner" and self.learns)
 
 
-def parts_of(plan: Plan, per_process: int) -> list[Part]:
-    """Group a plan's roles into processes; workers share one as asked."""
-    processes: dict[str, list[str]] = {}
-    for node in plan.nodes:
-        processes.setdefault(node.process, []).append(node.name)
-    parts: list[Part] = []
-    workers: list[list[str]] = []
-    for process, roles in processes.items():
-        kind = kind_of(process)
+def group_processes(graph: Graph, per_process: int) -> list[ProcessSpec]:
+    """Group the roles of a graph into processes, and so many workers into one process."""
+    roles: dict[str, list[str]] = {}
+    kinds: dict[str, set[Kind]] = {}
+    for node in graph.nodes:
+        roles.setdefault(node.process, []).append(node.name)
+        kinds.setdefault(node.process, set()).add(node.kind)
+    specs: list[ProcessSpec] = []
+    workers: list[str] = []
+    for process, names in roles.items():
+        kind = kind_of(kinds[process])
         if kind == "worker":
-            if not workers or len(workers[-1]) == per_process:
-                workers.append([])
-            workers[-1].append(process)
+            workers.append(process)
         else:
-            parts.append(Part(process, kind, tuple(roles), kind == "learner"))
-    for group in workers:
-        roles = [role for process in group for role in processes[process]]
+            specs.append(ProcessSpec(process, kind, tuple(names), "learner" in kinds[process]))
+    for i in range(0, len(workers), per_process):
+        group = workers[i : i + per_process]
         name = group[0] if len(group) == 1 else f"{group[0]} to {group[-1].rpartition('-')[2]}"
-        parts.append(
-            Part(name, "worker", tuple(roles), any(r.startswith("learner") for r in roles))
-        )
-    return parts
+        shared = [role for process in group for role in roles[process]]
+        learns = any("learner" in kinds[process] for process in group)
+        specs.append(ProcessSpec(name, "worker", tuple(shared), learns))
+    return specs
 
 
-def kind_of(process: str) -> Kind:
-    """Return what the roles of a process are together."""
-    for start, kind in KINDS.items():
-        if process.startswith(start):
-            return kind
-    raise ValueError(f"no kind of process for {process!r}")
-
-
-KINDS: dict[str, Kind] = {
-    "worker": "worker",
-    "actor": "worker",
-    "learner": "worker",
-    "store": "store",
-    "server": "server",
-    "tracker": "tracker",
-    "main": "learner",
-}
-"""By the beginning of a process's name."""
+def kind_of(kinds: Set[Kind]) -> ProcessKind:
+    """Return the kind of a process from the kinds of its roles."""
+    if "tracker" in kinds:
+        return "tracker"
+    if "server" in kinds:
+        return "learner" if "learner" in kinds else "server"
+    if kinds & {"learner", "actor"}:
+        return "worker"
+    return "replay"

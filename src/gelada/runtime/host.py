@@ -1,7 +1,7 @@
-"""A cell: one process of a run that is spread over several.
+"""RoleHost: holds the roles of one process, in a run that is spread over several.
 
-It draws the same plan as all others, builds the roles that are its own, runs them on threads, and
-answers whoever calls them from elsewhere. Nothing here knows how a call travels.
+Every process makes the same graph, builds the roles that are its own, runs them on threads and
+answers calls from other processes. Nothing here knows how a call travels.
 """
 
 from __future__ import annotations
@@ -17,28 +17,29 @@ from typing import Any, NamedTuple
 import torch
 
 from gelada.core.errors import Closed, Deadline, GeladaError, RoleFailed
-from gelada.runtime.graph import Plan
+from gelada.runtime.graph import Graph
 from gelada.runtime.system import describe_machine, keep_freed_memory
 from gelada.runtime.threads import RoleState, Threads
 
 Call = Callable[[int, str, str, tuple[Any, ...], dict[str, Any]], Any]
-"""Crosses to another cell: epoch, role, method and arguments; returns the answer."""
+"""Calls a role in another process: epoch, role, method and arguments; returns the answer."""
 
 VERSIONS = ("python", "gelada-rl", "torch", "ale-py", "numpy")
-"""What must be the same on all hosts."""
+"""What all hosts must have in the same version."""
 
 END_SECONDS = 1.0
-"""What the threads of an earlier epoch get to end; one that waits for a lost cell never does."""
+"""How long the threads of an earlier epoch have to end. One that waits for a lost process never
+does."""
 
 
 BEGIN_SECONDS = 60.0
-"""How long a call waits for the roles of its epoch to be built."""
+"""Seconds that a call waits for the roles of its epoch to be built."""
 
 
 class Remote:
-    """Stands for a passive role of another cell: every call crosses over and waits for the answer.
+    """Stands for a passive role in another process: every call waits for the answer.
 
-    Raises what the role raises, `Closed` if the cell has begun another epoch, and
+    Calls raise what the role raises, `Closed` if that process has begun another epoch, and
     `gelada.core.errors.Lost` if it is gone.
     """
 
@@ -53,7 +54,7 @@ class Remote:
 
 
 class About(NamedTuple):
-    """Where a cell lives, and what is installed there."""
+    """Where a process lives, and what is installed there."""
 
     host: str
     process: int
@@ -61,21 +62,21 @@ class About(NamedTuple):
     node: str = ""  # how the cluster names the host
 
 
-class Beat(NamedTuple):
-    """How the roles of a cell are."""
+class Heartbeat(NamedTuple):
+    """How the roles of a process are."""
 
     epoch: int
     roles: tuple[RoleState, ...]
     failure: GeladaError | None  # what ends the run
     details: str  # its traceback, or ""
-    lines: tuple[str, ...]  # for the user, since the beat before
+    lines: tuple[str, ...]  # for the user, since the heartbeat before
 
 
-class Cell:
-    """Roles in one process. Methods may be called from several threads at once.
+class RoleHost:
+    """Holds and runs roles in one process. Methods may be called from several threads at once.
 
     Args:
-        dial: from whatever stands for a cell (`begin`) to how it is called.
+        dial: from what stands for another process (see `begin`) to a function that calls it.
     """
 
     def __init__(self, dial: Callable[[Any], Call]) -> None:
@@ -88,24 +89,24 @@ class Cell:
         self._lines: list[str] = []
 
     def about(self) -> About:
-        """Return where this is."""
+        """Return where this process is."""
         return About(socket.gethostname(), os.getpid(), versions())
 
     def begin(
         self,
         epoch: int,
-        draw: Callable[[], Plan],
+        make_graph: Callable[[], Graph],
         own: Sequence[str],
         elsewhere: Mapping[str, Any],
         deadline: float,
     ) -> About:
-        """End what there was, build this cell's roles, start their threads; return where this is.
+        """End earlier roles, build those of this process and start their threads.
 
         Args:
             epoch: of the run; calls from an earlier one are refused from now on.
-            draw: draws the whole plan.
+            make_graph: makes the graph of the whole run.
             own: names of the roles that live here.
-            elsewhere: by the name of a role in another cell, what `dial` takes.
+            elsewhere: for each role of another process by name, what `dial` takes.
             deadline: see `gelada.runtime.threads.Threads`.
         """
         with self._changed:
@@ -114,7 +115,7 @@ class Cell:
             before, self._asked, self._threads = self._threads, epoch, None
         if before:
             before.stop(END_SECONDS)
-        roles = draw().build(
+        roles = make_graph().build(
             set(own), lambda name: Remote(self._dial(elsewhere[name]), epoch, name)
         )
         with self._changed:
@@ -128,11 +129,11 @@ class Cell:
     def call(
         self, epoch: int, role: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Call a role's method for another cell.
+        """Call a method of a role for another process.
 
         Raises:
             Closed: if the caller is of another epoch.
-            RoleFailed: if the role raised what is no answer; names it and has its traceback.
+            RoleFailed: if the role raised an unexpected error; names it and has its traceback.
         """
         with self._changed:  # the first calls of a new epoch may come before its roles are there
             self._changed.wait_for(lambda: self._epoch >= epoch, BEGIN_SECONDS)
@@ -148,26 +149,26 @@ class Cell:
             failure.details = traceback.format_exc()
             raise failure from None
 
-    def beat(self) -> Beat:
-        """Say how the roles are; never waits."""
+    def heartbeat(self) -> Heartbeat:
+        """Return how the roles are. Never waits."""
         threads, lines = self._threads, tuple(self._lines)
         del self._lines[: len(lines)]
         if threads is None:
-            return Beat(self._epoch, (), None, "", lines)
+            return Heartbeat(self._epoch, (), None, "", lines)
         failure = threads.failure
         details = "" if failure is None else failure.details
-        return Beat(self._epoch, threads.states(), failure, details, lines)
+        return Heartbeat(self._epoch, threads.states(), failure, details, lines)
 
     def stop(self, patience: float) -> list[str]:
-        """End the threads; return the names of those that did not end in time. Roles stay."""
+        """End the threads, not the roles; return the names of those that did not end in time."""
         return self._threads.stop(patience) if self._threads else []
 
     def hit(self, number: int) -> None:
-        """Send this process a signal: trouble on purpose."""
+        """Send this process a signal, for experiments with faults."""
         os.kill(os.getpid(), signal.Signals(number))
 
 
 def versions() -> dict[str, str]:
-    """Return what is installed here of `VERSIONS`."""
+    """Return the installed versions of `VERSIONS`."""
     machine = describe_machine()
     return {name: str(machine[name]) for name in VERSIONS}

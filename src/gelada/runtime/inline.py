@@ -1,5 +1,7 @@
-"""Inline: all roles in the calling thread, in a fixed order. For tests, and the oracle of the
-deterministic mode."""
+"""Inline: all roles in the calling thread, one after the other.
+
+Tests use it, and the deterministic mode on threads and on Ray must give the same parameters.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +9,54 @@ from typing import Any
 
 import torch
 
-from gelada.runtime.graph import Active, Plan
+from gelada.runtime.api import Active, Passive
+from gelada.runtime.graph import Graph
 
 
 class Inline:
-    """Calls ``step()`` of the active roles in the plan's order until one of them has finished.
+    """Calls ``step`` of active roles in the order of the graph (a `gelada.runtime.api.Runtime`).
 
-    Passive roles must be planned with patience 0: a wait that would never end is then an error.
+    Passive roles must have a patience of 0, so that a wait that would never end raises
+    `gelada.core.errors.Deadline`. Nothing is restarted: what a role raises, `wait` raises.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self.roles: dict[str, Any] = plan.build()
-        self.active: list[Active] = [self.roles[n.name] for n in plan.nodes if n.active]
+    def __init__(self, graph: Graph) -> None:
+        self.roles: dict[str, Any] = graph.build()
+        self.active: list[Active] = [self.roles[n.name] for n in graph.nodes if n.active]
+        self.away = 0
 
     def run(self) -> None:
-        """Run to the end."""
+        """Call ``step`` of all active roles in turn until one of them has finished."""
+        while not self.wait(0.0):
+            pass
+
+    def start(self) -> None:
+        """Do nothing: roles run while `wait` is called."""
+
+    def wait(self, seconds: float) -> bool:  # noqa: ARG002 - the protocol
+        """Call ``step`` of each active role once; return whether one has finished."""
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            while not any(role.finished for role in self.active):
-                for role in self.active:
-                    role.step()
+            for role in self.active:
+                role.step()
         finally:
             torch.set_num_threads(before)
+        return any(role.finished for role in self.active)
+
+    def check(self) -> None:
+        """Do nothing: `wait` raises what a role raised."""
+
+    def stop(self, patience: float = 30.0) -> list[str]:  # noqa: ARG002 - the protocol
+        """Close the passive roles; return no names, as nothing runs."""
+        for role in self.roles.values():
+            if isinstance(role, Passive):
+                role.close()
+        return []
+
+    def close(self) -> None:
+        """Do nothing: there are no processes."""
+
+    def hit(self, kind: str, number: int) -> None:
+        """Raise ValueError: there are no processes."""
+        raise ValueError(f"signal {number} to a {kind}: inline there are no processes")

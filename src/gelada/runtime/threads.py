@@ -1,4 +1,4 @@
-"""Threads: one per active role, in this process. The emulator and torch release the GIL."""
+"""Threads: each active role on a thread of this process. Emulator and torch release the GIL."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 import torch
 
 from gelada.core.errors import Closed, Deadline, GeladaError, Lost, RoleFailed, Stalled
-from gelada.runtime.graph import Active, Passive
+from gelada.runtime.api import Active, Passive
 from gelada.runtime.system import be_nicer
 
 RESTARTS = 5
 """How often one role may be restarted before the run gives up."""
 
 SLOW_START = 5
-"""Times the deadline that a role gets for its first step: loading and first kernels are slow."""
+"""Multiple of the deadline for the first step of a role: loading and first kernels are slow."""
 
 
 class RoleState(NamedTuple):
-    """What an active role is doing."""
+    """What an active role does now."""
 
     name: str
     stage: str
@@ -35,12 +35,16 @@ class RoleState(NamedTuple):
 
 
 class Threads:
-    """Runs the active ones of some roles, each on a thread of its own with one torch thread.
+    """Runs roles on threads of this process (a `gelada.runtime.api.Runtime`).
 
-    A role that raises is restarted if it can be (`restart`), and otherwise ends the run. A role
-    that stays in one piece of work for longer than ``deadline`` seconds (`SLOW_START` times that
-    before its first finished step) is named by `check`. A role with a ``niceness`` lets others go
-    before it.
+    Each active role has a thread of its own, with one torch thread. A role that raises is
+    restarted up to `RESTARTS` times, if it can be. Else it ends the run.
+
+    Args:
+        roles: by name, built.
+        deadline: seconds after which a role that is stuck in one piece of work counts as hung;
+            `SLOW_START` times that before its first finished step.
+        log: takes lines for the user.
     """
 
     def __init__(
@@ -68,7 +72,7 @@ class Threads:
             thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until a role has finished or failed, at most so long; say whether one has."""
+        """Wait until a role has finished or failed, at most so long; return whether one has."""
         with self._woken:
             return self._woken.wait_for(self._is_over, seconds)
 
@@ -81,7 +85,7 @@ class Threads:
                 raise Stalled(line)
 
     def states(self) -> tuple[RoleState, ...]:
-        """Return what every active role is doing."""
+        """Return what every active role does now."""
         now, states = time.monotonic(), []
         for role in self.active:
             clock, name = role.clock, role.name
@@ -101,18 +105,18 @@ class Threads:
 
     @property
     def away(self) -> int:
-        """Learners that are lost for the moment: none, as they would end the run."""
+        """Learners whose process is lost: none, as there is one process."""
         return 0
 
     def hit(self, kind: str, number: int) -> None:
-        """Threads have nothing that a signal could hit alone."""
+        """Raise ValueError: threads cannot be hit alone."""
         raise ValueError(f"signal {number} to a {kind}: on threads there are no processes")
 
     def close(self) -> None:
-        """Nothing is left to close after `stop`."""
+        """Do nothing: `stop` has ended the threads."""
 
     def stop(self, patience: float = 30.0) -> list[str]:
-        """Wake and end all threads; return the names of those that did not end in time."""
+        """Close the passive roles and end all threads; return the names of those still running."""
         self._stopping.set()
         for role in self.roles.values():
             if isinstance(role, Passive):
@@ -123,7 +127,7 @@ class Threads:
         return [thread.name for thread in self._threads if thread.is_alive()]
 
     def _run(self, role: Active) -> None:
-        torch.set_num_threads(1)  # holds for this thread only, so every thread says it itself
+        torch.set_num_threads(1)  # holds for the calling thread only
         be_nicer(getattr(role, "niceness", 0))
         restarts = 0
         try:
@@ -146,7 +150,7 @@ class Threads:
             self._woken.notify_all()
 
     def _restart(self, role: Active, error: Exception, restarts: int) -> None:
-        """Restart a role that raised, or raise RoleFailed."""
+        """Restart a role that raised; raise RoleFailed if it cannot be."""
         what = f"{type(error).__name__}: {error}"
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
@@ -168,7 +172,7 @@ class Threads:
 
 
 def hung(state: RoleState, deadline: float) -> str:
-    """Return a line about a role that is stuck in its work beyond the deadline, or ""."""
+    """Return a line about a role that is stuck in its work beyond the deadline, else ""."""
     deadline *= 1 if state.steps else SLOW_START
     if state.waiting or state.stuck <= deadline:
         return ""

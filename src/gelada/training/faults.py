@@ -28,7 +28,7 @@ FORM = "compute=50ms,straggler=500ms,delay=4,link=10MB,kill=worker:30s,stop=serv
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
-VICTIMS = ("any", "worker", "actor", "server", "store", "learner", "tracker")
+VICTIMS = ("any", "worker", "actor", "server", "replay", "learner", "tracker")
 """Kinds of processes; a worker is a worker, or an actor or learner of its own."""
 
 

@@ -1,9 +1,10 @@
-"""Builds the circle, places it and watches over it: the file to read first.
+"""Train an agent: the file to read first.
 
     Actor ──Trajectory──> Replay ──Batch──> Learner ──Gradient──> ParameterServer ──Params──> Actor
 
-`draw` makes the plan of the roles, `train` places it on threads or on Ray, waits for the end and
-leaves a run's folder behind: config.json, metrics.jsonl, tensorboard/, checkpoints/.
+`train` makes the graph of the roles (`gelada.training.topology`), gives it to a runtime (threads of
+this process, or processes of a Ray cluster), and watches until a stop rule holds. The loop that
+learns is `step` in `gelada.roles.learner`; the loop that plays is `step` in `gelada.roles.actor`.
 """
 
 from __future__ import annotations
@@ -12,20 +13,18 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from gelada.core.checkpoint import list_checkpoints
-from gelada.core.errors import CannotWrite, Closed, GeladaError, Lost, Stalled
-from gelada.core.files import Events
+from gelada.core.errors import GeladaError, Lost, Stalled
 from gelada.core.settings import check as check_fields
 from gelada.envs.api import Games
 from gelada.roles.tracker import Status, Tracker
-from gelada.runtime.graph import Active
+from gelada.runtime.api import Active, Runtime
+from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import (
     available_memory,
@@ -38,14 +37,19 @@ from gelada.training.buffers import buffer_bytes
 from gelada.training.config import Config, read_config, write_config
 from gelada.training.experiment import Experiment, flag
 from gelada.training.faults import NONE, Faults, FaultSchedule
+from gelada.training.on_ray import EpochMaker
+from gelada.training.run_folder import cannot_write, make_folder
 from gelada.training.saving import LearnerSaver, SliceSaver, load_stores, save_stores
 from gelada.training.sidecars import Followers
 from gelada.training.start import Start, begin, begin_again, open_games
-from gelada.training.topology import draw
+from gelada.training.topology import make_graph
 from gelada.training.validate import check
 
-if TYPE_CHECKING:
-    from gelada.runtime.ray.runtime import Ray
+Watch = Callable[[Status, Sequence[Active]], None]
+"""Takes the status of the run and its active roles, to show them."""
+
+LOOK_SECONDS = 0.5
+"""Between two looks at a run: for failures, due checkpoints, faults and the display."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +59,6 @@ class Result:
     folder: Path
     status: Status
     interrupted: bool
-
-
-Watch = Callable[[Status, Sequence[Active]], None]
 
 
 def train(
@@ -71,22 +72,22 @@ def train(
     faults: Faults = NONE,
     cluster: Cluster | None = None,
 ) -> Result:
-    """Train until a stop rule holds, a role fails or Ctrl-C.
+    """Train until a stop rule holds, a role fails, or Ctrl-C.
 
     Args:
-        experiment: all settings (with ``resume``: those of the run, stop rule perhaps changed).
+        experiment: all settings (with ``resume``: those of the run, or with another stop rule).
         folder: of the run; must be new or empty unless ``resume``.
         name: game or preset as the user gave it.
         resume: go on from the newest complete checkpoint in ``folder``.
         watch: called about twice a second with the status and the active roles.
         log: takes lines for the user.
-        began: `time.monotonic` at the process's start, if that is to count.
-        faults: trouble on purpose, for experiments.
-        cluster: live in processes of a Ray cluster (None: on threads of this process).
+        began: `time.monotonic` when the process started, if seconds count from there.
+        faults: what goes wrong on purpose, in experiments.
+        cluster: run the roles in processes of this Ray cluster (None: on threads).
 
     Raises:
-        GeladaError: if a setting is out of range, the folder is not empty, a role failed
-            or hung, or a disk is full. What was learned until then is in the newest checkpoint.
+        GeladaError: if a setting is out of range, the folder is not empty, a role failed or hung,
+            or a disk is full. What was learned until then is in the newest checkpoint.
     """
     began = time.monotonic() if began is None else began
     check(experiment)
@@ -96,44 +97,35 @@ def train(
     torch.set_num_threads(1)
     with ExitStack() as stack:
         if cluster is not None:
-            from gelada.runtime.ray import prepare
-
-            prepare(cluster.address)
-            try:
-                from gelada.runtime.ray.session import connected
-            except ImportError as error:
-                raise GeladaError(
-                    f"--on ray: {error}; install it with: pip install 'gelada-rl[cluster]'"
-                ) from None
-            stack.enter_context(connected(cluster))
+            _join(cluster, stack)
         games: list[Games] | None = None
         if resume:
             config = read_config(folder)
             start = begin_again(folder, config, log)
         else:
             make_folder(folder)
-            idle = faults.compute or cluster is not None  # who plays elsewhere opens games there
-            games = open_games(experiment, 1 if idle else None)
+            elsewhere = faults.compute or cluster is not None  # those who play open games there
+            games = open_games(experiment, 1 if elsewhere else None)
             start = begin(experiment, games)
             about = {**describe_machine(), "precision": start.precision, "faults": str(faults)}
             config = Config(name, experiment, start.actions, about)
         if needed := buffer_bytes(experiment, start.statistics.mean.shape):
-            log(f"the experience stores take {needed / 2**20:,.0f} MiB")
+            log(f"the replay buffers take {needed / 2**20:,.0f} MiB")
             if cluster is None:
                 check_memory(needed, available_memory())
-        run = Run(experiment, folder, config, start, began, faults, log)
-        place = run.on_threads(games) if cluster is None else run.on_ray(cluster)
-        stack.callback(place.close)
+        run = Run(experiment, folder, config, start, began, faults, log, cluster)
+        graph, runtime = run.place(games)
+        stack.callback(runtime.close)
         if resume and experiment.replay.keep:
-            load_stores(place.roles, folder, log)
-        if not resume:  # not before: a cluster that is too small leaves the folder empty
+            load_stores(runtime.roles, folder, log)
+        if not resume:  # not before, so that a cluster that is too small leaves the folder empty
             write_config(folder, config)
-        return run.watch_over(place, watch, cluster)
+        return run.watch_over(graph, runtime, watch)
 
 
 @dataclass
 class Run:
-    """One start of a run, from here to its end; ``status`` is the last that was heard of it."""
+    """One start of a run, from here to its end."""
 
     experiment: Experiment
     folder: Path
@@ -142,205 +134,156 @@ class Run:
     began: float
     faults: Faults
     log: Callable[[str], None]
-    status: Status = field(default_factory=Status)
+    cluster: Cluster | None
 
-    def on_threads(self, games: Sequence[Games] | None) -> Threads:
-        """Return the run's roles in this process."""
-        plan = draw(
-            self.experiment, self.start, self.folder, self.began, games=games, faults=self.faults
-        )
-        return Threads(plan.build(), self.experiment.shape.deadline, self.log)
+    def __post_init__(self) -> None:
+        self.status = Status()  # the last that the tracker told
+        self._good_enough = threading.Event()  # an evaluation has reached its goal
 
-    def on_ray(self, cluster: Cluster) -> Ray:
-        """Return the run's roles in processes of the cluster that this process has joined."""
-        if self.experiment.replay.keep:
-            raise GeladaError(
-                "--keep with --on ray: stores live on other hosts than the run's folder; leave it "
-                "out, and a resumed run fills them anew"
-            )
-        from gelada.runtime.ray.runtime import Drawn, Ray
-
-        def drawn(start: Start) -> Drawn:
-            plan = partial(
-                draw,
+    def place(self, games: Sequence[Games] | None) -> tuple[Graph, Runtime]:
+        """Make the graph of the roles, and the runtime that will run them."""
+        deadline = self.experiment.shape.deadline
+        if self.cluster is None:
+            graph = make_graph(
                 self.experiment,
-                start,
-                self.folder.resolve(),
+                self.start,
+                self.folder,
                 self.began,
+                games=games,
                 faults=self.faults,
-                spread=True,
             )
-            return Drawn(start.version.epoch, plan)
+            return graph, Threads(graph.build(), deadline, self.log)
+        from gelada.runtime.ray.runtime import Ray
 
-        def again(epoch: int) -> Drawn:
-            with suppress(Lost, Closed, OSError):  # what it was writing is to be complete
-                place.roles["tracker"].finish()
-            start = self._after_a_loss(epoch)
-            lost = max(self.status.steps - start.steps, 0)
-            events(
-                {"event": "restored", "epoch": start.version.epoch, "steps": start.steps}
-                | {"version": start.version.number, "lost_steps": lost}
-                | {"lost_versions": max(self.status.version - start.version.number, 0)}
-                | {"lost_experience": self._experience()}
-            )
-            self.log(f"{lost:,} steps since then are lost and played anew")
-            if self.experiment.replay.capacity:
-                self.log(f"all stores begin empty: they kept {self._experience():,} steps")
-            return drawn(start)
-
-        first, shape = drawn(self.start), self.experiment.shape
-        events = Events(self.folder / "events.jsonl", self.began)
-        place = Ray(
-            first.draw(),
-            first,
-            again,
-            cluster,
-            shape.deadline,
-            self.log,
-            events,
-            self.experiment.seed,
+        epochs = EpochMaker(
+            self.experiment, self.folder, self.config, self.start, self.began, self.faults, self.log
         )
-        return place
 
-    def _experience(self) -> int:
-        """Return about how many steps all experience stores keep."""
-        workers, shape = self.status.workers, self.experiment.shape
-        if not self.experiment.replay.capacity or workers is None:
-            return 0
-        return round(workers.queue) * max(shape.workers, 1)  # apart, a learner sees all stores
+        def restore(number: int) -> Any:
+            return epochs.restore(number, runtime.roles["tracker"], self.status)
 
-    def watch_over(
-        self, place: Threads | Ray, watch: Watch | None, cluster: Cluster | None
-    ) -> Result:
-        """Start all roles, wait for the end, save what was learned."""
-        tracker: Tracker = place.roles["tracker"]
-        saver = _saver(place, self.experiment, self.start, self.log)
-        trouble = FaultSchedule(self.faults.hits, self.experiment.seed)
+        first, seed = epochs.first(), self.experiment.seed
+        runtime = Ray(first, restore, self.cluster, deadline, self.log, epochs.events, seed)
+        return first.make_graph(), runtime
+
+    def watch_over(self, graph: Graph, runtime: Runtime, watch: Watch | None) -> Result:
+        """Start all roles, wait for the end, and save what was learned."""
+        tracker: Tracker = runtime.roles["tracker"]
+        saver = self._saver(graph, runtime)
+        schedule = FaultSchedule(self.faults.hits, self.experiment.seed)
+        sidecars = self.experiment.sidecars
         interrupted = stuck = False
-        good_enough = threading.Event()
-
-        def hear(news: dict[str, Any]) -> None:
-            with suppress(Lost):
-                if news["kind"] == "evaluation" and tracker.evaluated(news["mean"]):
-                    good_enough.set()
-
-        place.start()
+        runtime.start()
         try:
-            sidecars = self.experiment.sidecars
             with Followers(
-                self.folder, sidecars.evaluator, sidecars.recorder, sidecars.record_length, hear
+                self.folder,
+                sidecars.evaluator,
+                sidecars.recorder,
+                sidecars.record_length,
+                lambda news: self._hear(news, tracker),
             ) as followers:
-                while not place.wait(0.5) and not good_enough.is_set():
-                    place.check()
-                    with suppress(Lost):  # the next wait sees to it
+                while not runtime.wait(LOOK_SECONDS) and not self._good_enough.is_set():
+                    runtime.check()
+                    with suppress(Lost):  # the next wait replaces what is lost
                         self._look(tracker, saver)
-                        if cluster is not None and cluster.shrink:
-                            self._shrink(place)
+                        self._shrink(graph, runtime)
                     if watch:
-                        watch(self.status, place.active)
+                        watch(self.status, runtime.active)
                     if line := followers.dead():
                         self.log(line)
-                    for kind, number in trouble.due():
-                        place.hit(kind, number)
-                place.check()
+                    for kind, number in schedule.due():
+                        runtime.hit(kind, number)
+                runtime.check()
         except KeyboardInterrupt:
             interrupted = True
         except Stalled:
             stuck = True
             raise
         finally:
-            hung = place.stop(patience=5.0)
+            hung = runtime.stop(patience=5.0)
             if saver.needs(hung) and not stuck:  # a round of a large network takes longer
-                hung = place.stop(patience=60.0)
-            try:
-                failure = _save_last(saver, tracker, hung)
-                self.status = tracker.status()
-                if self.experiment.replay.keep and not hung:
-                    save_stores(place.roles, self.folder, self.log)
-            except Lost as error:
-                failure = None
-                self.log(f"the newest version could not be saved: {error}")
+                hung = runtime.stop(patience=60.0)
+            failure = self._save(saver, tracker, runtime, hung)
         if failure:
-            raise CannotWrite(_disk_line(self.folder, failure))
+            raise cannot_write(self.folder, failure)
         if hung and not interrupted:
             raise Stalled(f"{', '.join(hung)} did not stop; everything learned is saved")
         return Result(self.folder, self.status, interrupted)
 
+    def _saver(self, graph: Graph, runtime: Runtime) -> LearnerSaver | SliceSaver:
+        """Return what saves checkpoints: the learner itself, or slices of all servers."""
+        learners, roles = graph.names("learner"), runtime.roles
+        if not self.experiment.shape.apart:
+            (name,) = learners
+            return LearnerSaver(roles[name], name)
+        return SliceSaver(
+            [roles[name] for name in graph.names("server")],
+            learners,
+            roles["tracker"],
+            self.experiment.algorithm,
+            self.start.version,
+            self.experiment.shape.asynchronous,
+            self.log,
+        )
+
+    def _hear(self, news: dict[str, Any], tracker: Tracker) -> None:
+        """Take what a sidecar has found out."""
+        with suppress(Lost):
+            if news["kind"] == "evaluation" and tracker.evaluated(news["mean"]):
+                self._good_enough.set()
+
     def _look(self, tracker: Tracker, saver: LearnerSaver | SliceSaver) -> None:
-        """See to checkpoints, and how the run is."""
+        """Ask the tracker how the run is, and save a checkpoint if one is due."""
         if failure := tracker.failure():
-            raise CannotWrite(_disk_line(self.folder, failure))
+            raise cannot_write(self.folder, failure)
         self.status = tracker.status()
         saver.look()
 
-    def _shrink(self, place: Threads | Ray) -> None:
-        """Let steps take the gradients of the learners that are there."""
+    def _shrink(self, graph: Graph, runtime: Runtime) -> None:
+        """Let steps take the gradients of the learners that are there, with ``--shrink``."""
         shape = self.experiment.shape
-        if shape.apart and not shape.asynchronous:
-            count = max(min(shape.gradients, shape.learning - place.away), 1)
-            for name, role in place.roles.items():
-                if name.startswith("server-"):
-                    role.need(count)
+        if self.cluster is None or not self.cluster.shrink or not shape.apart or shape.asynchronous:
+            return
+        count = max(min(shape.gradients, shape.learning - runtime.away), 1)
+        for name in graph.names("server"):
+            runtime.roles[name].need(count)
 
-    def _after_a_loss(self, epoch: int) -> Start:
-        """Return where all goes on when a role is lost that others cannot go on without."""
-        if list_checkpoints(self.folder / "checkpoints"):
-            start = begin_again(self.folder, self.config, self.log)
-        else:
-            self.log("there is no checkpoint yet: beginning anew")
-            start = self.start
-        seconds = self.start.counters.get("seconds", 0.0)  # the time since then is in `began`
-        version = start.version._replace(epoch=max(start.version.epoch, epoch + 1))
-        return start._replace(version=version, counters=start.counters | {"seconds": seconds})
+    def _save(
+        self,
+        saver: LearnerSaver | SliceSaver,
+        tracker: Tracker,
+        runtime: Runtime,
+        hung: Sequence[str],
+    ) -> OSError | None:
+        """Save the newest version, and the replay buffers if asked; return a failure to write."""
+        failure: OSError | None = None
+        try:
+            saver.last(hung)
+            try:
+                tracker.finish()
+            except OSError as error:
+                failure = error
+            self.status = tracker.status()
+            if self.experiment.replay.keep and not hung:
+                save_stores(runtime.roles, self.folder, self.log)
+        except Lost as error:
+            self.log(f"the newest version could not be saved: {error}")
+        return failure
 
 
-def make_folder(folder: Path) -> None:
-    """Make a run's folder.
+def _join(cluster: Cluster, stack: ExitStack) -> None:
+    """Join the Ray cluster until the stack is left.
 
     Raises:
-        GeladaError: if it is a file or not empty: nothing of an earlier run is ever overwritten.
+        GeladaError: if Ray is not installed, or the cluster cannot be joined.
     """
+    from gelada.runtime.ray import prepare
+
+    prepare(cluster.address)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise GeladaError(
-                f"--out {folder}: the folder is not empty; name a new one, or go on with "
-                f"--resume {folder}"
-            )
-    except (NotADirectoryError, FileExistsError):
-        raise GeladaError(f"--out {folder}: is a file; name a folder") from None
-    except OSError as error:
+        from gelada.runtime.ray.session import connected
+    except ImportError as error:
         raise GeladaError(
-            f"--out {folder}: cannot be made: {error.strerror}; name another folder"
+            f"--on ray: {error}; install it with: pip install 'gelada-rl[cluster]'"
         ) from None
-
-
-def _saver(
-    place: Threads | Ray, experiment: Experiment, start: Start, log: Callable[[str], None]
-) -> LearnerSaver | SliceSaver:
-    """Return who saves: the learner between its rounds, or whoever watches over the servers."""
-    tracker = place.roles["tracker"]
-    if not experiment.shape.apart:
-        return LearnerSaver(place.roles["learner-0"])
-    servers = [role for name, role in place.roles.items() if name.startswith("server-")]
-    mixed = experiment.shape.asynchronous
-    return SliceSaver(servers, tracker, experiment.algorithm, start.version, mixed, log)
-
-
-def _save_last(
-    saver: LearnerSaver | SliceSaver, tracker: Tracker, hung: Sequence[str]
-) -> OSError | None:
-    """Save the newest version if that can be; return what went wrong with writing."""
-    saver.last(hung)
-    try:
-        tracker.finish()
-    except OSError as error:
-        return error
-    return None
-
-
-def _disk_line(folder: Path, error: OSError) -> str:
-    return (
-        f"cannot write to {folder}: {error.strerror}; the newest complete checkpoint is kept: make "
-        f"room and go on with --resume {folder}"
-    )
+    stack.enter_context(connected(cluster))

@@ -21,7 +21,7 @@ Slice = tuple[Params, OptimizerState]
 class LearnerSaver:
     """For a learner whose memory the servers step: it saves itself at the edges of its rounds."""
 
-    def __init__(self, learner: Learner, name: str = "learner-0") -> None:
+    def __init__(self, learner: Learner, name: str) -> None:
         self._learner, self._name = learner, name
 
     def look(self) -> None:
@@ -45,6 +45,7 @@ class SliceSaver:
 
     Args:
         servers: in the order of their slices.
+        learners: their names; the last save waits for them.
         tracker: writes the checkpoints.
         algorithm: its own state is worked out from the steps.
         first: version that the run began with, which needs no saving.
@@ -55,6 +56,7 @@ class SliceSaver:
     def __init__(
         self,
         servers: Sequence[ParameterServer],
+        learners: Sequence[str],
         tracker: Tracker,
         algorithm: Algorithm,
         first: Version,
@@ -62,6 +64,7 @@ class SliceSaver:
         log: Callable[[str], None],
     ) -> None:
         self._servers, self._tracker, self._algorithm = servers, tracker, algorithm
+        self._learners = set(learners)
         self._mixed, self._log = mixed, log
         self._saved = first
 
@@ -72,7 +75,7 @@ class SliceSaver:
 
     def needs(self, hung: Sequence[str]) -> bool:
         """Say whether the last save has to wait for roles that have not ended yet."""
-        return any(name.startswith("learner") for name in hung)
+        return bool(self._learners.intersection(hung))
 
     def last(self, hung: Sequence[str]) -> None:  # noqa: ARG002 - the servers are always sound
         """Save the newest version, when the learners have ended."""

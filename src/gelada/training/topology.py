@@ -31,7 +31,7 @@ from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.queue import Fifo, FifoWindows, Rounds, Selector, TrajectoryQueue
 from gelada.roles.replay.sharded import ShardedReplay
 from gelada.roles.tracker import Tracker
-from gelada.runtime.graph import Plan
+from gelada.runtime.graph import Graph
 from gelada.training.buffers import limiter_of, sampling_of, shape_of
 from gelada.training.experiment import Experiment
 from gelada.training.faults import NONE, Faults, Link, Sleeper, Straggler
@@ -41,7 +41,7 @@ DETERMINISTIC_EVERY = 10
 """Versions between metrics lines in the deterministic mode."""
 
 
-def draw(
+def make_graph(
     experiment: Experiment,
     start: Start,
     folder: Path | None,
@@ -51,7 +51,7 @@ def draw(
     faults: Faults = NONE,
     spread: bool = False,
     make: MakeGames | None = None,
-) -> Plan:
+) -> Graph:
     """Draw the circle of an experiment, in the shape that it asks for.
 
     Args:
@@ -69,23 +69,23 @@ def draw(
     flat = FlatParameters(net)
     if start.parameters:
         flat.layout.fill(flat.values, start.parameters)
-    plan = Plan()
-    tracker = _draw_tracker(plan, experiment, start, flat, folder, began)
-    circle = Circle(plan, experiment, start, flat, tracker, patience, games, faults, spread, make)
+    graph = Graph()
+    tracker = _draw_tracker(graph, experiment, start, flat, folder, began)
+    circle = Circle(graph, experiment, start, flat, tracker, patience, games, faults, spread, make)
     if experiment.shape.workers:
         circle.draw_workers()
     elif experiment.shape.learners:
         circle.draw_apart()
     else:
         circle.draw_centred()
-    return plan
+    return graph
 
 
 @dataclass(frozen=True)
 class Circle:
-    """A plan with its tracker, to be filled with the roles of the circle."""
+    """A graph with its tracker, to be filled with the roles of the circle."""
 
-    plan: Plan
+    graph: Graph
     experiment: Experiment
     start: Start
     flat: FlatParameters
@@ -110,14 +110,22 @@ class Circle:
         if self.experiment.replay.capacity:
             replay, pace = self._draw_store("replay", "main", shape.actors), Pace(None)
         else:
-            replay = self.plan.add(
-                "replay", "main", TrajectoryQueue, select, capacity, self.patience, full=room
+            replay = self.graph.add(
+                "replay",
+                "replay",
+                "main",
+                TrajectoryQueue,
+                select,
+                capacity,
+                self.patience,
+                full=room,
             )
         servers = self._draw_servers(Quorum(1), own_memory=False)
         for index in range(shape.actors):
             self._draw_actor(f"actor-{index}", index, servers, replay, pace)
-        self.plan.add(
+        self.graph.add(
             "learner-0",
+            "learner",
             "main",
             Learner,
             0,
@@ -138,7 +146,7 @@ class Circle:
         servers = self._draw_servers(self._admission(), own_memory=True)
         if self.faults.link:
             links = [
-                self.plan.add(f"link-{i}", f"server-{i}", Link, server, self.faults.link)
+                self.graph.add(f"link-{i}", "server", f"server-{i}", Link, server, self.faults.link)
                 for i, server in enumerate(servers)
             ]
             servers = cast("list[ParameterServer]", links)
@@ -163,8 +171,9 @@ class Circle:
             self._draw_actor(f"actor-{index}", index, servers, own, Pace(None))
         for index in range(shape.learners):
             process, seed = f"learner-{index}", experiment.seed
-            replay = self.plan.add(
+            replay = self.graph.add(
                 f"stores-{index}",
+                "replay",
                 process,
                 ShardedReplay,
                 stores,
@@ -210,8 +219,9 @@ class Circle:
         enough = -(-shape.windows // shape.games) + (shape.windows % shape.games > 0)
         room = max(shape.actors * max(shape.ahead, 1), enough)
         capacity = shape.actors * (ahead + 2) + room
-        return self.plan.add(
+        return self.graph.add(
             f"replay-{index}",
+            "replay",
             f"worker-{index}",
             TrajectoryQueue,
             select,
@@ -225,8 +235,9 @@ class Circle:
         experiment, net = self.experiment, self.flat.module
         assert isinstance(net, Network)
         height, width = net.mean.shape
-        return self.plan.add(
+        return self.graph.add(
             name,
+            "replay",
             process,
             ReplayBuffer,
             shape_of(experiment, actors, (height, width)),
@@ -240,7 +251,9 @@ class Circle:
     def _draw_mirror(self, name: str, process: str, kept: int) -> Snapshots:
         """Draw what passes parameters on that a learner has pulled."""
         params = Params(self.start.version, self.flat.values.clone())
-        return self.plan.add(name, process, Snapshots, params, kept=kept, patience=self.patience)
+        return self.graph.add(
+            name, "cache", process, Snapshots, params, kept=kept, patience=self.patience
+        )
 
     def _draw_worker(
         self,
@@ -273,11 +286,13 @@ class Circle:
         name = f"learner-{index}"
         slow = faults.straggler if index == 0 else 0.0
         if faults.compute:
-            self.plan.add(name, process, Sleeper, slow or faults.compute, shape.datapoints, *args)
+            self.graph.add(
+                name, "learner", process, Sleeper, slow or faults.compute, shape.datapoints, *args
+            )
         elif slow:
-            self.plan.add(name, process, Straggler, slow, *args)
+            self.graph.add(name, "learner", process, Straggler, slow, *args)
         else:
-            self.plan.add(name, process, Learner, *args)
+            self.graph.add(name, "learner", process, Learner, *args)
 
     def _draw_actor(
         self,
@@ -290,8 +305,9 @@ class Circle:
         experiment, games, make = self.experiment, self.games, self.make or make_games
         net = self.flat.module
         assert isinstance(net, Network)
-        self.plan.add(
+        self.graph.add(
             f"actor-{index}",
+            "actor",
             process,
             Actor,
             ActorSettings(
@@ -315,8 +331,9 @@ class Circle:
         """Draw the parameter servers, over slices of the flat vector or of their own copies."""
         flat, start, experiment = self.flat, self.start, self.experiment
         return [
-            self.plan.add(
+            self.graph.add(
                 f"server-{i}",
+                "server",
                 f"server-{i}" if own_memory else "main",
                 ParameterServer,
                 flat.values[cut].clone() if own_memory else flat.values[cut],
@@ -334,7 +351,7 @@ class Circle:
 
 
 def _draw_tracker(
-    plan: Plan,
+    graph: Graph,
     experiment: Experiment,
     start: Start,
     flat: FlatParameters,
@@ -346,7 +363,8 @@ def _draw_tracker(
         "input/mean": torch.from_numpy(start.statistics.mean),
         "input/deviation": torch.from_numpy(start.statistics.deviation),
     }
-    return plan.add(
+    return graph.add(
+        "tracker",
         "tracker",
         "tracker",
         Tracker,

@@ -14,7 +14,7 @@ from gelada.core.errors import GeladaError
 from gelada.core.types import Batch, Bytes, Ints
 from gelada.envs.api import GameSettings, Step
 from gelada.roles.learner import Learner
-from gelada.runtime.graph import Plan
+from gelada.runtime.graph import Graph
 
 EMULATOR, LEARNER = "emulator", "learner"
 
@@ -92,6 +92,6 @@ class DummyLearner(Learner):
         """Nothing was seen that they could follow."""
 
 
-def with_dummy_learners(plan: Plan) -> Plan:
-    """Return a plan with a stub in the place of every learner."""
-    return Plan([replace(n, make=DummyLearner) if n.make is Learner else n for n in plan.nodes])
+def with_dummy_learners(graph: Graph) -> Graph:
+    """Return a graph with a stub in the place of every learner."""
+    return Graph([replace(n, make=DummyLearner) if n.make is Learner else n for n in graph.nodes])

@@ -26,7 +26,7 @@ from gelada.nets.observations import Observations
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import make_optimizer
 from gelada.roles.tracker import Status, StopRule
-from gelada.runtime.graph import Active
+from gelada.runtime.api import Active
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import describe_machine, keep_freed_memory
 from gelada.training.buffers import batch_of

@@ -26,7 +26,7 @@ from gelada.runtime.system import describe_machine
 from gelada.runtime.threads import Threads
 from gelada.training.experiment import Experiment
 from gelada.training.start import begin, open_games
-from gelada.training.topology import draw
+from gelada.training.topology import make_graph
 
 OPERATOR_SECONDS = 3.0
 """At the end of a profiled training, in which torch's operators are taken down too."""
@@ -120,10 +120,10 @@ def train_once(
     start = begin(experiment, games)
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
-        plan = draw(experiment, start, Path(folder), began, games=games, make=make)
+        graph = make_graph(experiment, start, Path(folder), began, games=games, make=make)
         if LEARNER in dummies:
-            plan = with_dummy_learners(plan)
-        place = Threads(plan.build(), experiment.shape.deadline, _no_restarts)
+            graph = with_dummy_learners(graph)
+        place = Threads(graph.build(), experiment.shape.deadline, _no_restarts)
         if spans:
             spans.watch(place.roles)
         counts, ended = _run(place, began, seconds, operators, progress)

@@ -1,4 +1,4 @@
-"""Ray: the roles of a plan in processes of a cluster. Nothing else in Gelada imports it.
+"""Ray: the roles of a run in processes of a cluster. Nothing else in Gelada imports it.
 
 Of Ray only the stable parts are used: actors, the object store, `ray.wait`, node affinity.
 """

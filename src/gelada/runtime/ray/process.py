@@ -1,4 +1,4 @@
-"""A process of the run: a cell in a Ray actor, and how one calls another."""
+"""A process of the run: roles in a Ray actor, and how one process calls another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ray.exceptions import (
 
 from gelada.core.errors import GeladaError, Lost
 from gelada.core.types import Params, Version
-from gelada.runtime.host import About, Call, Cell
+from gelada.runtime.host import About, Call, RoleHost
 
 FULL = (ObjectStoreFullError, OutOfDiskError)
 
@@ -25,8 +25,8 @@ PUT_BYTES = 100_000
 """Snapshots above this go into the object store, once per version; smaller ones travel along."""
 
 
-class Process(Cell):
-    """A cell in a Ray actor."""
+class Process(RoleHost):
+    """A role host in a Ray actor."""
 
     def __init__(self) -> None:
         register_tensors()
@@ -34,13 +34,13 @@ class Process(Cell):
         self._stored: dict[str, _Stored] = {}
 
     def about(self) -> About:
-        """As a cell's, with the host's name in Ray."""
+        """Return where this process is, with the name that Ray has for the host."""
         return super().about()._replace(node=ray.get_runtime_context().get_node_id())
 
     def call(
         self, epoch: int, role: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """As a cell's; a large snapshot is answered by its place in the object store."""
+        """Call a role; answer with a reference if the answer is a large snapshot of parameters."""
         answer = super().call(epoch, role, method, args, kwargs)
         if isinstance(answer, Params) and answer.values.nbytes > PUT_BYTES:
             return self._store(role, answer)
@@ -63,7 +63,7 @@ class _Stored(NamedTuple):
 
 
 def dial(handle: Any) -> Call:
-    """Return how a cell in a Ray actor is called, to wait for the answer."""
+    """Return a function that calls a role host in a Ray actor and waits for the answer."""
 
     def call(
         epoch: int, role: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -1,14 +1,16 @@
-"""Ray: the roles of a plan in processes of a cluster, watched over from here.
+"""Ray: runs the roles of a graph in processes of a cluster, and replaces those that are lost.
 
-Every process is a Ray actor that holds a `Cell`. This module alone knows Ray, and of it only the
-stable parts: actors, the object store, `ray.wait`, placement groups, node affinity.
+Every process is a Ray actor that holds a `gelada.runtime.host.RoleHost`. Of Ray only the stable
+parts are used: actors, the object store, `ray.wait`, node affinity.
 
-What happens when something is lost:
+What happens when a process is lost:
 
-* a worker (a worker of DBA3C, a remote actor of APPO) is begun again alone, elsewhere if its host
-  is gone, while the others go on as far as the quorum lets them;
-* anything else (a server, the learner, the tracker) takes all back to the newest complete
-  checkpoint, in a new epoch: processes that live are kept, their roles are built anew.
+* A worker, that is a process whose roles are a worker, actors or a learner that stands alone, is
+  replaced by a new process, on another host if its own is gone. The others go on as far as the
+  quorum lets them.
+* When a process with a server, a replay, the tracker or the centred learner is lost, all roles
+  begin again from the newest complete checkpoint, in a new epoch. Processes that still run are
+  kept, with new roles.
 """
 
 from __future__ import annotations
@@ -24,52 +26,56 @@ import ray
 from ray.exceptions import RayError
 
 from gelada.core.errors import GeladaError, Lost, RoleFailed, Stalled
-from gelada.runtime.graph import Active, Plan
-from gelada.runtime.groups import Cluster, parts_of
-from gelada.runtime.host import Beat, Remote, versions
+from gelada.runtime.api import Active
+from gelada.runtime.graph import Graph
+from gelada.runtime.groups import Cluster, group_processes
+from gelada.runtime.host import Heartbeat, Remote
+from gelada.runtime.ray.checks import check_resources, check_versions
 from gelada.runtime.ray.process import answer_of
-from gelada.runtime.ray.watched import ACTIVE, START_SECONDS, Seat, cpus_of, seen
+from gelada.runtime.ray.watched import ACTIVE, START_SECONDS, WatchedProcess, seen
 
 AVOID_SECONDS = 90.0
-"""How long nothing new is begun on a host of which a process gave no answer."""
+"""Seconds for which no process is started on a host of which one gave no answer."""
 
 TRIES = 5
-"""How often one process may be begun again without a finished step in between: of its own, or of
-anybody if it only answers."""
+"""How often one process may be replaced without a finished step in between: of its own roles, or
+of any role if its own only answer."""
 
 LISTEN_SECONDS = 0.1
-"""Between two looks at who is silent."""
+"""Seconds between two checks for silent processes."""
 
 Tell = Callable[[dict[str, Any]], None]
-"""Takes an event of the run's life: what was lost, why, what came back."""
+"""Takes an event: what was hit, lost or replaced, and why."""
 
 
-class Drawn(NamedTuple):
-    """A plan that every process draws for itself."""
+class Epoch(NamedTuple):
+    """One beginning of a run: at its start, after ``--resume`` or after a loss."""
 
-    epoch: int
-    draw: Callable[[], Plan]
+    number: int
+    make_graph: Callable[[], Graph]
+    """Called in every process; makes the same graph in each."""
 
 
 class Ray:
-    """Runs a plan in processes of a connected Ray cluster, like `Threads` in one process.
+    """Runs a graph in processes of a connected Ray cluster (a `gelada.runtime.api.Runtime`).
 
     Args:
-        plan: for the names and workers of its roles.
-        drawn: the same plan, to be drawn in every process.
-        again: reads the newest complete checkpoint into a plan of an epoch above the one given.
-        cluster: what processes ask for.
-        deadline: seconds that a role may be stuck in one piece of work.
+        first: the epoch to begin with.
+        restore: returns an epoch above the given number, from the newest complete checkpoint.
+        cluster: what processes ask for, and when they count as lost.
+        deadline: seconds after which a role that is stuck in one piece of work counts as hung.
         log: takes lines for the user.
         tell: takes events.
-        seed: of the choice of whom trouble hits.
+        seed: of the choice of the process that a fault hits.
+
+    Raises:
+        GeladaError: if the cluster has not enough free CPUs.
     """
 
     def __init__(
         self,
-        plan: Plan,
-        drawn: Drawn,
-        again: Callable[[int], Drawn],
+        first: Epoch,
+        restore: Callable[[int], Epoch],
         cluster: Cluster,
         deadline: float,
         log: Callable[[str], None],
@@ -77,15 +83,18 @@ class Ray:
         seed: int = 0,
     ) -> None:
         self._cluster, self._deadline = cluster, deadline
-        self._again, self._log, self._tell = again, log, tell
+        self._restore, self._log, self._tell = restore, log, tell
         self._random = random.Random(seed)
-        self._seats = [Seat(part) for part in parts_of(plan, cluster.per_process)]
-        check_resources(self._seats, cluster)
-        self._seat_of = {role: seat for seat in self._seats for role in seat.part.roles}
-        self._epoch, self._draw = drawn.epoch, ray.put(drawn.draw)
-        self._active = [node.name for node in plan.nodes if node.active]
+        graph = first.make_graph()
+        specs = group_processes(graph, cluster.per_process)
+        check_resources(specs, cluster)
+        self._processes = [WatchedProcess(spec) for spec in specs]
+        self._process_of = {role: one for one in self._processes for role in one.spec.roles}
+        self._epoch, self._make_graph = first.number, ray.put(first.make_graph)
+        self._active = [node.name for node in graph.nodes if node.active]
+        self._learners = set(graph.names("learner"))
         self.roles: dict[str, Any] = {
-            node.name: Remote(self._call, 0, node.name) for node in plan.nodes
+            node.name: Remote(self._call, 0, node.name) for node in graph.nodes
         }
         self._patience = cluster.silence
         self._failure: GeladaError | None = None
@@ -95,67 +104,67 @@ class Ray:
 
     @property
     def active(self) -> list[Active]:
-        """The active roles as they were at their last beats."""
-        roles = [seen(name, self._seat_of[name].states) for name in self._active]
+        """The active roles as they were at their last heartbeats."""
+        roles = [seen(name, self._process_of[name].states) for name in self._active]
         return cast("list[Active]", roles)
 
     @property
     def away(self) -> int:
-        """Learners that are lost for the moment."""
-        lost = [role for seat in self._seats if seat.lost for role in seat.part.roles]
-        return sum(role.startswith("learner") for role in lost)
+        """Learners whose process is lost and has not come back yet."""
+        lost = [role for process in self._processes if process.lost for role in process.spec.roles]
+        return len(self._learners.intersection(lost))
 
     def start(self) -> None:
-        """Start all processes and wait until their roles are there.
+        """Start all processes and wait until they have built their roles.
 
         Raises:
-            GeladaError: if one does not come up, or has other versions installed.
+            GeladaError: if a process does not come up, or has other versions installed.
         """
         self._begin_all()
         until = time.monotonic() + START_SECONDS
-        while self._missing():
+        while self._beginning():
             left = until - time.monotonic()
             if left <= 0:
-                raise Stalled(self._not_there())
-            waiting = {seat.beginning: seat for seat in self._missing()}
+                raise Stalled(self._not_started())
+            waiting = {process.beginning: process for process in self._beginning()}
             done, _ = ray.wait(list(waiting), timeout=left)
             for reference in done:
-                self._begun(waiting[reference], reference)
+                self._take_begun(waiting[reference], reference)
             if self._failure:
                 raise self._failure
         self._check_versions()
 
     def wait(self, seconds: float) -> bool:
-        """Listen to the processes for so long and see to what is lost; say whether all is over."""
+        """Listen to the processes for so long and replace lost ones; return whether all is over."""
         until = time.monotonic() + seconds
         while not (self._over or self._failure):
-            for seat in self._seats:
-                seat.ask()
-            waiting = {seat.beginning or seat.beat: seat for seat in self._seats}
+            for process in self._processes:
+                process.ask_heartbeat()
+            waiting = {one.beginning or one.heartbeat: one for one in self._processes}
             waiting.pop(None, None)
             left = until - time.monotonic()
             if left <= 0:
                 return False
             for reference in self._listen(list(waiting), min(left, LISTEN_SECONDS)):
-                seat = waiting[reference]
-                if reference is seat.beginning:
-                    self._begun(seat, reference)
+                process = waiting[reference]
+                if reference is process.beginning:
+                    self._take_begun(process, reference)
                 else:
-                    self._hear(seat, reference)
-            self._look()
+                    self._take_heartbeat(process, reference)
+            self._find_lost()
         return True
 
     def check(self) -> None:
-        """Raise what ended the run."""
+        """Raise what ended the run, if anything did."""
         if self._failure:
             raise self._failure
 
     def stop(self, patience: float = 30.0) -> list[str]:
-        """Wake and end all roles; return the names of those that did not end in time."""
+        """Close and end all roles; return the names of those that did not end in time."""
         self._patience = 60.0
-        asked = {seat.handle.stop.remote(patience): seat for seat in self._seats if seat.there}
+        asked = {one.handle.stop.remote(patience): one for one in self._processes if one.running}
         done, late = ray.wait(list(asked), num_returns=len(asked), timeout=patience + 2.0)
-        hung = [role for ref in late for role in asked[ref].part.roles if role in self._active]
+        hung = [role for ref in late for role in asked[ref].spec.roles if role in self._active]
         for reference in done:
             with contextlib.suppress(RayError):
                 hung += ray.get(reference)
@@ -163,89 +172,94 @@ class Ray:
 
     def close(self) -> None:
         """End all processes."""
-        for seat in self._seats:
-            seat.kill()
+        for process in self._processes:
+            process.kill()
 
     def hit(self, kind: str, number: int) -> None:
-        """Send a signal to a process of a kind, chosen by chance: trouble on purpose."""
-        there = [
-            seat for seat in self._seats if seat.there and (kind == "any" or seat.part.is_a(kind))
+        """Send a signal to a process of a kind, chosen by chance."""
+        hittable = [
+            process
+            for process in self._processes
+            if process.running and (kind == "any" or process.spec.is_a(kind))
         ]
-        if there:
-            seat = self._random.choice(there)
-            self._log(f"faults: {signal.Signals(number).name} to {seat}")
-            self._event("hit", seat, signal=signal.Signals(number).name)
-            seat.handle.hit.options(concurrency_group="watch").remote(number)
+        if hittable:
+            process = self._random.choice(hittable)
+            self._log(f"faults: {signal.Signals(number).name} to {process}")
+            self._event("hit", process, signal=signal.Signals(number).name)
+            process.handle.hit.options(concurrency_group="watch").remote(number)
 
-    # what is asked, and what is heard
+    # requests to processes, and their answers
 
     def _begin_all(self) -> None:
-        """Begin all processes, new ones where there are none."""
-        for seat in self._seats:
-            self._fill(seat)
-        for seat in self._seats:
-            self._begin(seat)
+        """Begin all processes; start new ones where there are none."""
+        for process in self._processes:
+            self._fill(process)
+        for process in self._processes:
+            self._begin(process)
 
-    def _fill(self, seat: Seat) -> None:
-        """Give a process an actor, elsewhere than on a host that is silent, if there are others."""
+    def _fill(self, process: WatchedProcess) -> None:
+        """Start a Ray actor for a process, if it has none; avoid silent hosts if there are others.
+
+        The tracker writes the run's folder, so it stays on this host.
+        """
         now = time.monotonic()
         silent = {node for node, since in self._silent.items() if now - since < AVOID_SECONDS}
         others = {node["NodeID"] for node in ray.nodes() if node["Alive"]} - silent
-        avoid = silent if others and seat.part.kind != "tracker" else set()
-        seat.fill(self._cluster, len(self._seat_of), avoid)
+        avoid = silent if others and process.spec.kind != "tracker" else set()
+        process.fill(self._cluster, len(self._process_of), avoid)
 
-    def _begin(self, seat: Seat) -> None:
+    def _begin(self, process: WatchedProcess) -> None:
         """Ask a process to build its roles and run them."""
         elsewhere = {  # workers never call one another
             role: other.handle
-            for other in self._seats
-            if other.part.kind != "worker" and other is not seat
-            for role in other.part.roles
+            for other in self._processes
+            if other.spec.kind != "worker" and other is not process
+            for role in other.spec.roles
         }
-        seat.begin(self._epoch, self._draw, elsewhere, self._deadline)
+        process.begin(self._epoch, self._make_graph, elsewhere, self._deadline)
 
-    def _begun(self, seat: Seat, reference: Any) -> None:
+    def _take_begun(self, process: WatchedProcess, reference: Any) -> None:
         """Take the answer of a process that has built its roles."""
         try:
-            about = answer_of(reference, seat.part.name)
+            about = answer_of(reference, process.spec.name)
         except Lost as error:
-            self._lose(seat, str(error))
+            self._lose(process, str(error))
             return
         except GeladaError as error:
             self._fail(error)
             return
-        seat.about, seat.beginning = about, None
-        seat.heard = time.monotonic()
-        if seat.lost and seat.new:
-            after = seat.heard - seat.lost
-            self._log(f"{seat} is back, {after:.1f} s after it was last heard")
-            self._event("back", seat, after=round(after, 3))
-        seat.lost, seat.new = 0.0, False
+        process.about, process.beginning = about, None
+        process.heard = time.monotonic()
+        if process.lost and process.new:
+            after = process.heard - process.lost
+            self._log(f"{process} is back, {after:.1f} s after it was last heard")
+            self._event("back", process, after=round(after, 3))
+        process.lost, process.new = 0.0, False
         if self._checked:
             self._check_versions()
 
-    def _hear(self, seat: Seat, reference: Any) -> None:
-        """Take a beat."""
-        seat.beat = None
+    def _take_heartbeat(self, process: WatchedProcess, reference: Any) -> None:
+        """Take the answer to a request for a heartbeat."""
+        process.heartbeat = None
         try:
-            beat: Beat = answer_of(reference, seat.part.name)
+            heartbeat: Heartbeat = answer_of(reference, process.spec.name)
         except Lost as error:
-            self._lose(seat, str(error))
+            self._lose(process, str(error))
             return
-        seat.heard = time.monotonic()
-        for line in beat.lines:
+        process.heard = time.monotonic()
+        for line in heartbeat.lines:
             self._log(line)
-        if beat.epoch != self._epoch:
+        if heartbeat.epoch != self._epoch:
             return
-        seat.hear(beat)
-        if any(state.steps for state in beat.roles):  # so those that only answer are well too
-            for other in self._seats:
-                other.tries *= other.part.kind in ACTIVE
-        self._over = self._over or any(state.finished for state in beat.roles)
-        if beat.failure:
-            if beat.details:
-                self._log(beat.details.rstrip())
-            self._fail(beat.failure)
+        process.take_heartbeat(heartbeat)
+        if any(state.steps for state in heartbeat.roles):  # so processes that only answer are well
+            for other in self._processes:
+                other.tries *= other.spec.kind in ACTIVE
+        self._over = self._over or any(state.finished for state in heartbeat.roles)
+        if heartbeat.failure:
+            if heartbeat.details:
+                self._log(heartbeat.details.rstrip())
+            self._fail(heartbeat.failure)
 
     def _listen(self, references: Sequence[Any], seconds: float) -> list[Any]:
         """Return the references that are answered; wait so long for the first."""
@@ -257,63 +271,63 @@ class Ray:
         if not done:
             done, _ = ray.wait(references, num_returns=1, timeout=seconds)
         slept = time.monotonic() - before - seconds
-        if slept > self._cluster.silence / 2:  # this process itself got no time: blame nobody
-            for seat in self._seats:
-                seat.asked += slept
+        if slept > self._cluster.silence / 2:  # this process got no time, so no other is to blame
+            for process in self._processes:
+                process.asked += slept
         return list(done)
 
-    def _look(self) -> None:
-        """Find who is silent or stuck, and see to it."""
-        for seat in self._seats:
-            if seat.there:
-                if why := seat.complaint(self._cluster.silence, self._deadline):
-                    if seat.about:
-                        self._silent[seat.about.node] = time.monotonic()
-                    self._lose(seat, why)
-            elif seat.handle is not None and time.monotonic() - seat.asked > START_SECONDS:
-                self._log(self._not_there())
-                seat.asked = time.monotonic()
-        lost = [seat for seat in self._seats if seat.handle is None]
+    # lost processes
+
+    def _find_lost(self) -> None:
+        """Find processes that are silent or stuck, and replace them."""
+        for process in self._processes:
+            if process.running:
+                if why := process.complaint(self._cluster.silence, self._deadline):
+                    if process.about:
+                        self._silent[process.about.node] = time.monotonic()
+                    self._lose(process, why)
+            elif process.handle is not None and time.monotonic() - process.asked > START_SECONDS:
+                self._log(self._not_started())
+                process.asked = time.monotonic()
+        lost = [process for process in self._processes if process.handle is None]
         if lost and not self._failure:
             self._recover(lost)
 
-    # what is lost
-
-    def _lose(self, seat: Seat, why: str) -> None:
-        """Give a process up."""
-        if seat.handle is None:
+    def _lose(self, process: WatchedProcess, why: str) -> None:
+        """End a process that counts as lost."""
+        if process.handle is None:
             return
         now = time.monotonic()
-        seat.lost = seat.lost or seat.heard or now
-        self._log(f"{seat} {_short(why, seat)}; begun again")
-        self._event("lost", seat, why=why, silent=round(now - seat.lost, 3))
-        seat.tries += 1
-        if seat.tries > TRIES:
-            self._fail(RoleFailed(f"{seat.part.name} was lost {TRIES} times: {why}"))
-        seat.kill()
+        process.lost = process.lost or process.heard or now
+        self._log(f"{process} {why.removeprefix(f'{process.spec.name} ')}; begun again")
+        self._event("lost", process, why=why, silent=round(now - process.lost, 3))
+        process.tries += 1
+        if process.tries > TRIES:
+            self._fail(RoleFailed(f"{process.spec.name} was lost {TRIES} times: {why}"))
+        process.kill()
 
-    def _recover(self, lost: Sequence[Seat]) -> None:
-        """Begin the lost workers again; or, if anything else was lost, all, from a checkpoint."""
-        if all(seat.part.kind == "worker" for seat in lost):
-            for seat in lost:
-                self._fill(seat)
-                self._begin(seat)
+    def _recover(self, lost: Sequence[WatchedProcess]) -> None:
+        """Replace lost workers; if any other process was lost, begin all from a checkpoint."""
+        if all(process.spec.kind == "worker" for process in lost):
+            for process in lost:
+                self._fill(process)
+                self._begin(process)
             return
-        drawn = self._again(self._epoch)
-        self._epoch, self._draw = drawn.epoch, ray.put(drawn.draw)
+        epoch = self._restore(self._epoch)
+        self._epoch, self._make_graph = epoch.number, ray.put(epoch.make_graph)
         now = time.monotonic()
-        for seat in self._seats:
-            seat.lost = seat.lost or now
+        for process in self._processes:
+            process.lost = process.lost or now
         self._begin_all()
 
-    # messages and other small things
+    # helpers
 
-    def _missing(self) -> list[Seat]:
-        return [seat for seat in self._seats if seat.beginning is not None]
+    def _beginning(self) -> list[WatchedProcess]:
+        return [process for process in self._processes if process.beginning is not None]
 
-    def _not_there(self) -> str:
+    def _not_started(self) -> str:
         """Return a line about processes that have not come up."""
-        names = ", ".join(seat.part.name for seat in self._missing())
+        names = ", ".join(process.spec.name for process in self._beginning())
         free = ray.available_resources().get("CPU", 0.0)
         return (
             f"{names} did not start within {START_SECONDS:g} s: each asks for "
@@ -321,24 +335,18 @@ class Ray:
         )
 
     def _check_versions(self) -> None:
-        """Refuse hosts with other versions than this one has."""
         self._checked = True
-        here = versions()
-        for seat in self._seats:
-            for name, version in (seat.about.versions if seat.about else {}).items():
-                if version != here[name]:
-                    self._fail(
-                        GeladaError(
-                            f"{seat} has {name} {version}, here it is {here[name]}: install the "
-                            "same on all hosts"
-                        )
-                    )
+        for process in self._processes:
+            try:
+                check_versions(process)
+            except GeladaError as error:
+                self._fail(error)
 
     def _call(
         self, _epoch: int, role: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Call a role from here, wherever it lives now."""
-        handle = self._seat_of[role].handle
+        """Call a role from this process, wherever it lives now."""
+        handle = self._process_of[role].handle
         if handle is None:
             raise Lost(f"{role} is gone")
         reference = handle.call.remote(self._epoch, role, method, args, kwargs)
@@ -347,25 +355,7 @@ class Ray:
     def _fail(self, error: GeladaError) -> None:
         self._failure = self._failure or error
 
-    def _event(self, event: str, seat: Seat, **more: Any) -> None:
-        about = seat.about
+    def _event(self, event: str, process: WatchedProcess, **more: Any) -> None:
+        about, spec = process.about, process.spec
         where = {"host": about.host, "process": about.process} if about else {}
-        self._tell({"event": event, "what": seat.part.name, "kind": seat.part.kind} | where | more)
-
-
-def check_resources(seats: Sequence[Seat], cluster: Cluster) -> None:
-    """Raise GeladaError if the cluster could never hold all processes at once."""
-    wanted = sum(cpus_of(seat.part, cluster) for seat in seats)
-    there, free = ray.cluster_resources().get("CPU", 0.0), ray.available_resources().get("CPU", 0.0)
-    if wanted > free:
-        count = sum(seat.part.kind in ACTIVE for seat in seats)
-        raise GeladaError(
-            f"the run asks for {wanted:g} CPUs ({count} processes, --cpus {wanted / count:g} "
-            f"each), the cluster has {there:g}, {free:g} of them free; lower --cpus, raise "
-            "--per-process, or take more hosts"
-        )
-
-
-def _short(why: str, seat: Seat) -> str:
-    """Return why without the name that stands before it anyway."""
-    return why.removeprefix(f"{seat.part.name} ")
+        self._tell({"event": event, "what": spec.name, "kind": spec.kind} | where | more)

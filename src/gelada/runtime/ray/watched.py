@@ -1,4 +1,4 @@
-"""One process of a run as its watcher sees it."""
+"""One process of a run, as the process that watches over the run sees it."""
 
 from __future__ import annotations
 
@@ -11,111 +11,117 @@ from typing import Any
 import ray
 
 from gelada.core.timing import Clock
-from gelada.runtime.groups import Cluster, Part
-from gelada.runtime.host import About, Beat
+from gelada.runtime.groups import Cluster, ProcessSpec
+from gelada.runtime.host import About, Heartbeat
 from gelada.runtime.ray.process import Process
 from gelada.runtime.threads import RoleState, hung
 
 START_SECONDS = 60.0
-"""What a process gets to start: Ray's worker, imports, games."""
+"""Seconds that a process has to start: Ray's worker, imports, games."""
 
-BEAT_SECONDS = 0.5
-"""Between an answered beat and the next."""
+HEARTBEAT_SECONDS = 0.5
+"""Seconds between an answered heartbeat and the next request."""
 
 
 NODE = "ray.io/node-id"
 """Ray's own label of a host."""
 
 ACTIVE = ("worker", "learner")
-"""Kinds of processes that have work of their own; the others only answer."""
+"""Kinds of processes with active roles; the others only answer."""
 
 
 @dataclass
-class Seat:
-    """A process of the run, whichever Ray actor fills it now."""
+class WatchedProcess:
+    """A process of the run, whichever Ray actor holds its roles now."""
 
-    part: Part
+    spec: ProcessSpec
     handle: Any = None
     about: About | None = None
     beginning: Any = None  # reference of what `begin` will answer; None once it has
-    beat: Any = None  # reference of the beat that was asked for
-    asked: float = 0.0  # when it was asked for the beat, or to begin
+    heartbeat: Any = None  # reference of the heartbeat that was asked for
+    asked: float = 0.0  # when it was last asked for a heartbeat, or to begin
     heard: float = 0.0  # when it last answered
     states: tuple[RoleState, ...] = ()
-    ended: float = 0.0  # since when a role of it has ended without having finished (0: none)
-    tries: int = 0  # actors in a row that were lost before they did anything
+    ended: float = 0.0  # when a role ended before it had finished (0: none has)
+    tries: int = 0  # Ray actors lost in a row before they did anything
     lost: float = 0.0  # when it was last heard before it was lost, until it is back
-    new: bool = False  # its actor is another one since then
+    new: bool = False  # it has another Ray actor since then
 
     def __str__(self) -> str:
         where = f" on {self.about.host} (process {self.about.process})" if self.about else ""
-        return f"{self.part.name}{where}"
+        return f"{self.spec.name}{where}"
 
     @property
-    def there(self) -> bool:
-        """Whether its roles run."""
+    def running(self) -> bool:
+        """Whether its roles have begun."""
         return self.handle is not None and self.beginning is None
 
     def fill(self, cluster: Cluster, callers: int, avoid: Collection[str] = ()) -> None:
         """Start a Ray actor, if there is none.
 
         Args:
-            cluster: what it asks for.
-            callers: roles that may wait in it at the same time.
-            avoid: hosts (as Ray names them) that gave no answer of late. It takes Ray up to a
-                minute to see that a host is gone, and until then it starts actors there.
+            cluster: what the process asks for.
+            callers: roles that may call it at the same time.
+            avoid: hosts (by Ray's names) that gave no answer recently. Ray takes up to a minute
+                to see that a host is gone, and starts actors there until then.
         """
         if self.handle is not None:
             return
         self.about, self.new = None, True
         actor = ray.remote(concurrency_groups={"watch": 2})(Process)
         self.handle = actor.options(
-            num_cpus=cpus_of(self.part, cluster),
+            num_cpus=cpus_of(self.spec, cluster),
             max_restarts=0,
             max_concurrency=4 * callers + 16,  # those of lost processes wait on for a while
-            scheduling_strategy=_where(self.part),
+            scheduling_strategy=_where(self.spec),
             label_selector={NODE: f"!in({','.join(sorted(avoid))})"} if avoid else None,
         ).remote()
 
-    def begin(self, epoch: int, draw: Any, elsewhere: dict[str, Any], deadline: float) -> None:
-        """Ask it to build its roles and run them (see `gelada.runtime.host.Cell.begin`)."""
-        self.beginning = self.handle.begin.remote(epoch, draw, self.part.roles, elsewhere, deadline)
-        self.beat, self.states, self.ended = None, (), 0.0
+    def begin(
+        self, epoch: int, make_graph: Any, elsewhere: dict[str, Any], deadline: float
+    ) -> None:
+        """Ask it to build its roles and run them (see `gelada.runtime.host.RoleHost.begin`)."""
+        self.beginning = self.handle.begin.remote(
+            epoch, make_graph, self.spec.roles, elsewhere, deadline
+        )
+        self.heartbeat, self.states, self.ended = None, (), 0.0
         self.asked = time.monotonic()
 
-    def ask(self) -> None:
-        """Ask it for a beat, if that is due."""
+    def ask_heartbeat(self) -> None:
+        """Ask for a heartbeat, if one is due."""
         now = time.monotonic()
-        if self.there and self.beat is None and now - self.heard >= BEAT_SECONDS:
-            self.beat = self.handle.beat.options(concurrency_group="watch").remote()
+        if self.running and self.heartbeat is None and now - self.heard >= HEARTBEAT_SECONDS:
+            self.heartbeat = self.handle.heartbeat.options(concurrency_group="watch").remote()
             self.asked = now
 
-    def hear(self, beat: Beat) -> None:
-        """Take what its roles do."""
-        self.states = beat.roles
-        if any(state.steps for state in beat.roles):
+    def take_heartbeat(self, heartbeat: Heartbeat) -> None:
+        """Note how its roles are."""
+        self.states = heartbeat.roles
+        if any(state.steps for state in heartbeat.roles):
             self.tries = 0
-        if not any(state.ended and not state.finished for state in beat.roles):
+        if not any(state.ended and not state.finished for state in heartbeat.roles):
             self.ended = 0.0
-        elif not self.ended:  # because whom it called was lost: that will be heard of soon
+        elif (
+            not self.ended
+        ):  # because a role that it called was lost; its process will be missed soon
             self.ended = time.monotonic()
 
     def complaint(self, silence: float, deadline: float) -> str:
-        """Return why it is to be given up, or "". It must be there."""
+        """Return why it counts as lost, or "". Its roles must have begun."""
         now = time.monotonic()
-        if not any(state.steps for state in self.states) and self.part.kind in ACTIVE:
+        if not any(state.steps for state in self.states) and self.spec.kind in ACTIVE:
             silence *= 2  # first kernels, loading
-        if self.beat is not None and now - self.asked > silence:
+        if self.heartbeat is not None and now - self.asked > silence:
             return f"has given no answer for {now - self.asked:.1f} s"
-        if self.ended and now - self.ended > silence + 2 * BEAT_SECONDS:
+        if self.ended and now - self.ended > silence + 2 * HEARTBEAT_SECONDS:
             names = [state.name for state in self.states if state.ended and not state.finished]
             return f"lost touch: {', '.join(names)} ended"
         return next((line for state in self.states if (line := hung(state, deadline))), "")
 
     def kill(self) -> None:
-        """End its actor, frozen or not."""
+        """End its Ray actor, even if that is frozen."""
         handle, self.handle = self.handle, None
-        self.beginning = self.beat = None
+        self.beginning = self.heartbeat = None
         self.states, self.ended = (), 0.0
         if handle is not None:
             with contextlib.suppress(Exception):  # it may be gone with its host
@@ -124,19 +130,19 @@ class Seat:
 
 @dataclass
 class Seen:
-    """An active role elsewhere, as a display wants it."""
+    """An active role in another process, for display."""
 
     name: str
     clock: Clock = field(default_factory=Clock)
     finished: bool = False
 
     def step(self) -> None:
-        """Is called where the role lives."""
+        """Raise NotImplementedError: the step runs where the role lives."""
         raise NotImplementedError
 
 
 def seen(name: str, states: Sequence[RoleState]) -> Seen:
-    """Return a role as it was at its last beat."""
+    """Return a role as it was at the last heartbeat."""
     role = Seen(name)
     for state in states:
         if state.name == name:
@@ -145,15 +151,15 @@ def seen(name: str, states: Sequence[RoleState]) -> Seen:
     return role
 
 
-def cpus_of(part: Part, cluster: Cluster) -> float:
+def cpus_of(spec: ProcessSpec, cluster: Cluster) -> float:
     """Return the CPUs that a process asks for."""
-    return cluster.cpus if part.kind in ACTIVE else 0.0
+    return cluster.cpus if spec.kind in ACTIVE else 0.0
 
 
-def _where(part: Part) -> Any:
+def _where(spec: ProcessSpec) -> Any:
     """Return Ray's strategy for a process: servers on different hosts, the tracker on this one."""
-    if part.kind == "tracker":  # it writes the run's folder
+    if spec.kind == "tracker":  # it writes the run's folder
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return "SPREAD" if part.kind == "server" else "DEFAULT"
+    return "SPREAD" if spec.kind == "server" else "DEFAULT"

@@ -1,0 +1,118 @@
+"""What runs the roles of a run, and what it asks of a role.
+
+Three classes satisfy `Runtime`: `gelada.runtime.threads.Threads` runs all roles in this process,
+each active one on a thread of its own. `gelada.runtime.ray.runtime.Ray` runs them in processes of
+a Ray cluster. `gelada.runtime.inline.Inline` runs them one after the other in the calling thread,
+for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from gelada.core.timing import Clock
+
+
+class Active(Protocol):
+    """A role that calls others; the runtime calls its ``step`` again and again.
+
+    An active role may have two more members. ``niceness`` lowers the priority of its thread.
+    ``restart()`` is called after ``step`` raised an error that is not one of
+    `gelada.core.errors`; it makes the role ready for the next step, or returns False if it
+    cannot. A role without it ends the run with its first such error.
+    """
+
+    name: str
+    clock: Clock
+    """Where the time goes, and how many steps have finished."""
+    finished: bool
+    """Whether the role has nothing left to do. The first role that finishes ends the run."""
+
+    def step(self) -> None:
+        """Do one piece of work. Waits only for other roles, in stages that the clock names so."""
+
+
+@runtime_checkable
+class Passive(Protocol):
+    """A role that answers calls and calls nobody."""
+
+    def close(self) -> None:
+        """Stop answering: callers that wait in the role get `gelada.core.errors.Closed`."""
+
+
+class Runtime(Protocol):
+    """Runs roles until one finishes: ``start``, ``wait`` and ``check``, ``stop``, ``close``.
+
+    What is restarted:
+
+    * A role that raises is restarted in its place if it has a ``restart`` method that agrees, up
+      to five times: actors always, learners only where parameter servers have memory of their own.
+      Everything else that raises ends the run with `gelada.core.errors.RoleFailed`.
+    * In processes, a lost or frozen process that only has actors, or a whole worker, begins again
+      alone. When any other process is lost, all roles begin again from the newest checkpoint.
+    * Errors of `gelada.core.errors`, such as `Diverged` or `CannotWrite`, always end the run.
+    """
+
+    @property
+    def roles(self) -> Mapping[str, Any]:
+        """All roles by name, or what stands for them in this process.
+
+        Calls to a role elsewhere raise `gelada.core.errors.Lost` while its process is gone, and
+        `Closed` if it belongs to an earlier start of the run.
+        """
+
+    @property
+    def active(self) -> Sequence[Active]:
+        """The active roles as they were last heard of, for display."""
+
+    @property
+    def away(self) -> int:
+        """Learners whose process is lost and has not come back yet; always 0 in one process."""
+
+    def start(self) -> None:
+        """Start all active roles, and wait until their processes are there.
+
+        Raises:
+            GeladaError: if a process does not come up, or has other versions installed.
+        """
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most so long; return whether a role has finished or the run has failed.
+
+        Lost processes are found and replaced while this waits.
+        """
+
+    def check(self) -> None:
+        """Raise what ended the run, if anything did. Never waits.
+
+        Raises:
+            Stalled: if a role is stuck in its work beyond the deadline, or waited for another
+                beyond the patience.
+            RoleFailed: if a role raised and could not be restarted.
+            GeladaError: if a role raised one.
+        """
+
+    def stop(self, patience: float = 30.0) -> list[str]:
+        """Close the passive roles and end the active ones; ``roles`` still answer some questions.
+
+        Args:
+            patience: seconds to wait at most.
+
+        Returns:
+            The names of the active roles that did not end in time.
+        """
+
+    def close(self) -> None:
+        """End all processes. Call it after ``stop``, also if ``start`` failed."""
+
+    def hit(self, kind: str, number: int) -> None:
+        """Send a signal to a process of a kind chosen by chance, for experiments with faults.
+
+        Args:
+            kind: of the process, or ``any``.
+            number: of the signal.
+
+        Raises:
+            ValueError: if the roles have no processes of their own.
+        """

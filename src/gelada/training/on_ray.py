@@ -1,0 +1,118 @@
+"""The epochs of a run on a Ray cluster: its beginning, and each return to a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gelada.core.checkpoint import list_checkpoints
+from gelada.core.errors import Closed, GeladaError, Lost
+from gelada.core.files import Events
+from gelada.roles.tracker import Status, Tracker
+from gelada.training.config import Config
+from gelada.training.experiment import Experiment
+from gelada.training.faults import Faults
+from gelada.training.start import Start, begin_again
+from gelada.training.topology import make_graph
+
+if TYPE_CHECKING:
+    from gelada.runtime.ray.runtime import Epoch
+
+
+class EpochMaker:
+    """Makes the epochs of a run in processes.
+
+    Args:
+        experiment: all settings.
+        folder: of the run.
+        config: of the run.
+        start: of the first epoch.
+        began: `time.monotonic` when the run began.
+        faults: what goes wrong on purpose.
+        log: takes lines for the user.
+
+    Raises:
+        GeladaError: if replay buffers are to be kept, which live on other hosts than the folder.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        folder: Path,
+        config: Config,
+        start: Start,
+        began: float,
+        faults: Faults,
+        log: Callable[[str], None],
+    ) -> None:
+        if experiment.replay.keep:
+            raise GeladaError(
+                "--keep with --on ray: replay buffers live on other hosts than the run's folder; "
+                "leave it out, and a resumed run fills them anew"
+            )
+        self._experiment, self._folder, self._config = experiment, folder, config
+        self._start, self._began, self._faults, self._log = start, began, faults, log
+        self.events = Events(folder / "events.jsonl", began)
+
+    def first(self) -> Epoch:
+        """Return the epoch with which the run begins."""
+        return self._epoch(self._start)
+
+    def restore(self, number: int, tracker: Tracker, status: Status) -> Epoch:
+        """Return an epoch above ``number``, from the newest complete checkpoint.
+
+        Args:
+            number: of the epoch in which a process was lost.
+            tracker: of that epoch; it finishes the checkpoint that it writes.
+            status: of the run when it was last heard of.
+        """
+        with suppress(Lost, Closed, OSError):
+            tracker.finish()
+        start = self._newest(number)
+        lost, experience = max(status.steps - start.steps, 0), self._experience(status)
+        self.events(
+            {"event": "restored", "epoch": start.version.epoch, "steps": start.steps}
+            | {"version": start.version.number, "lost_steps": lost}
+            | {"lost_versions": max(status.version - start.version.number, 0)}
+            | {"lost_experience": experience}
+        )
+        self._log(f"{lost:,} steps since then are lost and played anew")
+        if self._experiment.replay.capacity:
+            self._log(f"all replay buffers begin empty: they kept {experience:,} steps")
+        return self._epoch(start)
+
+    def _epoch(self, start: Start) -> Epoch:
+        from gelada.runtime.ray.runtime import Epoch
+
+        make = partial(
+            make_graph,
+            self._experiment,
+            start,
+            self._folder.resolve(),
+            self._began,
+            faults=self._faults,
+            spread=True,
+        )
+        return Epoch(start.version.epoch, make)
+
+    def _newest(self, number: int) -> Start:
+        """Return where the run goes on: at the newest checkpoint, or at its start without one."""
+        if list_checkpoints(self._folder / "checkpoints"):
+            start = begin_again(self._folder, self._config, self._log)
+        else:
+            self._log("there is no checkpoint yet: beginning anew")
+            start = self._start
+        seconds = self._start.counters.get("seconds", 0.0)  # the time since then is in `began`
+        version = start.version._replace(epoch=max(start.version.epoch, number + 1))
+        return start._replace(version=version, counters=start.counters | {"seconds": seconds})
+
+    def _experience(self, status: Status) -> int:
+        """Return about how many steps all replay buffers keep."""
+        workers = status.workers
+        if not self._experiment.replay.capacity or workers is None:
+            return 0
+        # a learner that stands alone reports the steps of all buffers
+        return round(workers.queue) * max(self._experiment.shape.workers, 1)
