@@ -144,7 +144,7 @@ def sleeping(
         "versions_per_s": round(rate_of(metrics, "version"), 3),
         "datapoints_per_s": round(steady_rate(metrics, SETTLED), 1),
         "gradients_dropped": metrics[-1]["gradients_dropped"],
-        "gradients_torn": metrics[-1]["gradients_torn"],
+        "gradients_partial": metrics[-1]["gradients_partial"],
         "updates": metrics[-1]["updates"],
     }
     return found, process.clean(words, scratch)

@@ -218,7 +218,7 @@ def workers(metrics: Sequence[Line]) -> dict[str, Any]:
     if "updates" not in last:
         return {}
     names = (
-        *("updates", "gradients_counted", "gradients_dropped", "gradients_torn"),
+        *("updates", "gradients_counted", "gradients_dropped", "gradients_partial"),
         *("gradients_outliers", "moved_bytes"),
     )
     return {

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 
 from gelada.core.types import Version
-from gelada.roles.learner import Learner
 from gelada.roles.tracker import Status
 from gelada.runtime.inline import Inline
 from gelada.runtime.threads import Threads
@@ -37,7 +36,7 @@ def outcome(roles: Mapping[str, Any]) -> Outcome:
     }
     parameters = torch.cat([params.values for params, _ in states])
     learner, tracker = roles["learner-0"], roles["tracker"]
-    aux = learner._aux if isinstance(learner, Learner) and "mirror-0" not in roles else {}
+    aux = {} if "cache-0" in roles else learner.schedule.aux
     return Outcome(version, parameters, optimizer, aux, tracker.status())
 
 

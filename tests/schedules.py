@@ -18,9 +18,9 @@ from gelada.core.errors import Deadline
 from gelada.core.types import Answer, Gradient, Params, Version
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.parameters.admission import Admission
+from gelada.roles.parameters.published import ANY
 from gelada.roles.parameters.pulling import Pulled, pull_common
 from gelada.roles.parameters.server import ParameterServer
-from gelada.roles.parameters.snapshots import ANY
 
 SIZE = 64
 ROUNDS = 6
@@ -108,7 +108,7 @@ class World:
         admission: which gradients count.
         pull: how a worker pulls.
         repeats: workers send gradients again that they have sent before.
-        restores: somebody puts all servers, one after the other, back to an older version.
+        restores: all servers, one after the other, are built anew at an older version.
         deaths: so many times a worker dies before a call and begins again, with the same number.
         anew: how a worker that begins again pulls for the first time.
     """
@@ -126,11 +126,9 @@ class World:
         anew: Callable[[Sequence[Any]], Pulled] = pull_common,
     ) -> None:
         self.baton = Baton(seed, workers + restores)
+        self._admission = admission
         self.servers = [
-            ParameterServer(
-                torch.full((SIZE,), float(i)), OptimizerSettings(), admission, Version(0, 0), 0.0
-            )
-            for i in range(servers)
+            self._server(torch.full((SIZE,), float(i)), Version(0, 0)) for i in range(servers)
         ]
         self.published: dict[tuple[int, Version], torch.Tensor] = {}
         self.pulled: list[Pulled] = []
@@ -159,6 +157,9 @@ class World:
         assert self._errors == [], self._errors
         assert not any(thread.is_alive() for thread in threads)
 
+    def _server(self, values: torch.Tensor, version: Version) -> ParameterServer:
+        return ParameterServer(values, OptimizerSettings(), self._admission, version, 0.0)
+
     def look(self, index: int) -> None:
         """Note what a server has published, and how far the servers of one epoch are apart."""
         params = self.servers[index].state()[0]
@@ -168,7 +169,7 @@ class World:
             numbers = [v.number for v in newest if v.epoch == epoch]
             self.widest = max(self.widest, max(numbers) - min(numbers))
 
-    def torn(self) -> int:
+    def unpublished(self) -> int:
         """Return how many pulls were not, slice by slice, what a server had published."""
         return sum(not torch.equal(p.vector, self._join(p.versions)) for p in self.pulled)
 
@@ -240,8 +241,9 @@ class World:
         """Wait for version 3 everywhere, then take all servers back to version 2."""
         while min(server.state()[0].version.number for server in self.servers) < 3:
             self.baton.switch(me)
-        for i, server in enumerate(self.servers):
+        for i in range(len(self.servers)):
             for _ in range(self._seed % 7):
                 self.baton.switch(me)
-            server.restore(Version(1, 2), self.published[i, Version(0, 2)], {})
+            values = self.published[i, Version(0, 2)].clone()
+            self.servers[i] = self._server(values, Version(1, 2))
             self.look(i)

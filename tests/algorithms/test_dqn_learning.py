@@ -17,10 +17,13 @@ from gelada.nets.network import Network, NetworkSettings, measure_input
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.actor import Actor, ActorSettings, Pace
+from gelada.roles.backprop import Backprop
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Quorum
+from gelada.roles.parameters.client import LocalClient
 from gelada.roles.parameters.server import ParameterServer
 from gelada.roles.replay.queue import as_batch
+from gelada.roles.schedule import OwnSchedule
 from gelada.roles.tracker import Begun
 
 GAMES, LENGTH, ROUNDS, UPDATES, BATCH = 8, 16, 150, 4, 64
@@ -105,14 +108,21 @@ def test_catch_is_learned(way: str) -> None:
         flat.values, OptimizerSettings(), Quorum(1), first, 0.0, target_every=every
     )
     memory: Any = ReplaySettings(algorithm.window(LENGTH))
-    aux = algorithm.start()
 
     def make_games(seeds: Ints) -> CatchGames:
         return CatchGames(seeds)
 
     settings = ActorSettings(0, 1, GAMES, LENGTH, 1, Pace(None))
     actor = Actor(settings, make_games, net, algorithm, [server], memory, memory)
-    learner = Learner(0, 1, flat, algorithm, [server], memory, memory, aux, first, 0)
+    learner = Learner(
+        0,
+        algorithm,
+        LocalClient(flat, [server], first, every),
+        Backprop(algorithm, 0, 1),
+        OwnSchedule(algorithm, algorithm.start(), 0),
+        memory,
+        memory,
+    )
     for _ in range(ROUNDS):
         actor.step()
         for _ in range(UPDATES):

@@ -74,12 +74,12 @@ def test_catch_is_learned_in_workers(tmp_path: Path, way: str) -> None:
     assert status.games > 50
     assert status.steps < 300_000
     assert status.workers is not None
-    mask, dropped, torn, *_ = status.workers.traffic
-    assert status.workers.updates <= mask + dropped + torn + shape.workers
+    mask, dropped, partial, *_ = status.workers.traffic
+    assert status.workers.updates <= mask + dropped + partial + shape.workers
     if faults.straggler:  # whatever it computes comes too late
         assert dropped > 0
     if shape.gradients == shape.workers and not shape.asynchronous:
-        assert (dropped, torn) == (0, 0)
+        assert (dropped, partial) == (0, 0)
         rounds = status.workers.updates / shape.workers
         assert rounds == pytest.approx(status.version, abs=1)
     _, checkpoint, _ = newest_checkpoint(result.folder / "checkpoints")
@@ -145,7 +145,7 @@ def test_a_short_pong_run_moves_its_numbers() -> None:
     assert all(np.isfinite(value) for value in status.values.values())
     assert status.values["explained_variance"] < 1.0
     assert status.values["kl"] > 0.0
-    named = place.roles["learner-0"]._flat.layout
+    named = place.roles["learner-0"].client.flat.layout
     before, after = named.named(first), named.named(last.values)
     assert all(not torch.equal(before[name], after[name]) for name in before)
     assert last.values.isfinite().all()

@@ -512,7 +512,7 @@ def test_show_scales_with_the_workers(capsys: pytest.CaptureFixture[str]) -> Non
         "Tracker": 1,
         "ParameterServer": 2,
         "TrajectoryQueue": 3,
-        "Snapshots": 3,
+        "PublishedParameters": 3,
         "Actor": 6,
         "Learner": 3,
     }
@@ -521,7 +521,7 @@ def test_show_scales_with_the_workers(capsys: pytest.CaptureFixture[str]) -> Non
     assert shown["bytes_per_update"] == 2 * 4 * padded  # a gradient up, parameters down
     memory, vector = shown["memory_mib"], 4 * padded / 2**20
     # servers: slice and Adam's two, twice (put aside), two snapshots, two gradients that wait;
-    # worker: values and gradients, two snapshots in the mirror, a copy for each actor
+    # worker: values and gradients, two snapshots in the cache, a copy for each actor
     copies = 2 + (3 + 3 + 2 + 2) + 3 * (2 + 2 + 2)
     assert memory["parameters"] == pytest.approx(copies * vector, abs=0.1)
     assert memory["emulators"] == 3 * 2 * 8 * 2.0
@@ -540,7 +540,7 @@ def test_show_prints_the_published_command(capsys: pytest.CaptureFixture[str]) -
         "optimizer adam, beta1 0.8, beta2 0.75",
         "workers 64, quorum 60",
         "batch 32, keep_every 1000, actors 1, games 10, length 5, servers 4",
-        "4 ParameterServer, 64 TrajectoryQueue, 64 Snapshots, 64 Actor, 64 Learner",
+        "4 ParameterServer, 64 TrajectoryQueue, 64 PublishedParameters, 64 Actor, 64 Learner",
         "parameters: 331,909",
         "a worker moves 2,655,744 bytes an update",
         "evaluated score 300",

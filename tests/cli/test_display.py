@@ -195,7 +195,7 @@ def test_plain_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch)
 
 def bundled_status() -> Status:
     status = full_status()
-    traffic = Traffic(counted=900, dropped=75, torn=25, moved=10**9)
+    traffic = Traffic(counted=900, dropped=75, partial=25, moved=10**9)
     status.workers = Workers(
         active=3, all=4, traffic=traffic, updates=1001, queue=1.25, waited=0.126
     )
@@ -209,12 +209,12 @@ def test_workers_in_words() -> None:
     assert about_workers(workers) == [
         "3 of 4 workers active",
         "dropped 7.5 %",
-        "torn 2.5 %",
+        "partial 2.5 %",
         "queue 1.2",
         "waiting 0.13 s",
     ]
     none = about_workers(workers._replace(traffic=Traffic()))
-    assert none[1:3] == ["dropped 0.0 %", "torn 0.0 %"]
+    assert none[1:3] == ["dropped 0.0 %", "partial 0.0 %"]
 
 
 def test_the_panel_of_workers_says_how_they_are_doing_and_fits() -> None:
@@ -228,7 +228,7 @@ def test_the_panel_of_workers_says_how_they_are_doing_and_fits() -> None:
     for words in (
         "430,080 of 1,000,000 steps · 4:12 · 1,908 datapoints/s",
         "· 812 games · evaluated 17.28 of 300",
-        "3 of 4 workers active · dropped 7.5 % · torn 2.5 % · queue 1.2 · waiting 0.13 s",
+        "3 of 4 workers active · dropped 7.5 % · partial 2.5 % · queue 1.2 · waiting 0.13 s",
         "at most 4:58 left",
     ):
         assert words in last, words
@@ -242,7 +242,7 @@ def test_the_plain_line_of_workers() -> None:
     assert shown.plain(bundled_status()) == (
         "430,080 steps, 43 %, 1,908 datapoints/s (bounded by learn), score 15.70, best 16.02, "
         "evaluated 17.28, 812 games, lag 1.2, 3 of 4 workers active, dropped 7.5 %, "
-        "torn 2.5 %, queue 1.2, waiting 0.13 s, 4:58 left"
+        "partial 2.5 %, queue 1.2, waiting 0.13 s, 4:58 left"
     )
 
 

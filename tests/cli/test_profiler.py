@@ -38,7 +38,8 @@ LEARNER = {
     "publish",
     "push",
     "report",
-    "close round",
+    "end round",
+    "wait for parameters",
 }
 
 
@@ -123,7 +124,7 @@ def test_there_are_as_many_spans_as_there_was_work(profiled: tuple[dict[str, Any
     counts = Counter(span.stage for span in threads["learner-0"])
     rounds = counts["learn"]
     assert rounds >= 2
-    for stage in ("prepare", "publish", "push", "report", "close round", "assemble"):
+    for stage in ("prepare", "publish", "push", "report", "end round", "assemble"):
         assert counts[stage] == rounds, stage
     for stage in ("forward", "backward", "admission", "optimizer step"):
         assert counts[stage] == 6 * rounds, stage
@@ -262,8 +263,12 @@ def test_who_is_not_profiled_has_nothing_around_it() -> None:
         if hasattr(role, "clock"):
             assert type(role.clock) is Clock
             assert type(watched[name].clock) is not Clock
-        for kind, methods in INSIDE.items():
-            if isinstance(role, kind):
-                wrapped = {path for path in methods if "." not in path}
-                assert wrapped & set(vars(role)) == set()
-                assert wrapped <= set(vars(watched[name]))
+        for part, seen in [(role, watched[name]), *computing(role, watched[name])]:
+            wrapped = {path for path in INSIDE.get(type(part), {}) if "." not in path}
+            assert wrapped & set(vars(part)) == set()
+            assert wrapped <= set(vars(seen))
+
+
+def computing(role: Any, watched: Any) -> list[tuple[Any, Any]]:
+    """Return what two learners compute with."""
+    return [(role.compute, watched.compute)] if hasattr(role, "compute") else []

@@ -20,6 +20,7 @@ from gelada.training.topology import make_graph
 
 CATCH = PRESETS["gorila-catch"]
 APART = replace(CATCH.shape, workers=0, learners=2, actors=3, replays=2, servers=3)
+PICKY = tuned(CATCH, outlier=1.0)  # drops a gradient soon
 FREE = replace(CATCH.replay, samples_per_insert=0.0, minimum=100)
 
 
@@ -71,18 +72,20 @@ def test_learners_of_workers_push_gradients_and_step_nothing_themselves() -> Non
     learner = roles["learner-0"]
     learner.step()
     pulled = torch.cat([params.values for params in before])
-    assert torch.equal(learner._flat.values, pulled)  # computed with them, not stepped
+    assert torch.equal(learner.client.flat.values, pulled)  # computed with them, not stepped
     after = [server.pull() for server in servers]
     assert [params.version.number for params in after] == [1, 1]
     assert all(not torch.equal(a.values, b.values) for a, b in zip(after, before, strict=True))
     roles["learner-1"].step()  # pulls anew before its gradient
-    assert torch.equal(roles["learner-1"]._flat.values, torch.cat([p.values for p in after]))
+    assert torch.equal(roles["learner-1"].client.flat.values, torch.cat([p.values for p in after]))
 
 
 def target_of(learner: Learner) -> torch.Tensor:
-    named = {k.removeprefix(TARGET): v for k, v in learner._aux.items() if k.startswith(TARGET)}
-    flat = torch.zeros_like(learner._flat.values)
-    learner._flat.layout.fill(flat, named)
+    named = {
+        k.removeprefix(TARGET): v for k, v in learner.schedule.aux.items() if k.startswith(TARGET)
+    }
+    flat = torch.zeros_like(learner.client.flat.values)
+    learner.client.flat.layout.fill(flat, named)
     return flat
 
 
@@ -108,48 +111,51 @@ def test_the_target_of_one_learner_is_that_of_its_server() -> None:
     fill(roles)
     learner, at = roles["learner-0"], []
     for number in range(8):
-        at.append(learner._flat.values.clone())
+        at.append(learner.client.flat.values.clone())
         learner.step()
         assert torch.equal(target_of(learner), at[number - number % 3])
 
 
+def expect_nothing(learner: Learner) -> None:
+    """Let the learner find that all losses so far were 0."""
+    learner.schedule.aux["loss_count"].fill_(1000.0)
+    learner.schedule.aux["loss_mean"].fill_(0.0)
+    learner.schedule.aux["loss_variance"].fill_(0.0)
+
+
 def test_outliers_are_dropped_and_counted() -> None:
-    roles = roles_of(replace(CATCH, replay=FREE))
+    roles = roles_of(replace(CATCH, replay=FREE, algorithm=PICKY))
     fill(roles)
     learner, server = roles["learner-0"], roles["server-0"]
     learner.step()
-    learner._algorithm = tuned(CATCH, outlier=1.0)
-    learner._aux["loss_count"].fill_(1000.0)  # as if all losses so far had been nothing
-    learner._aux["loss_mean"].fill_(0.0)
-    learner._aux["loss_variance"].fill_(0.0)
-    mean = float(learner._aux["loss_mean"])
+    expect_nothing(learner)
+    mean = float(learner.schedule.aux["loss_mean"])
     version = server.pull().version
     learner.step()
     assert server.pull().version == version
-    assert learner._traffic.outliers == 1
-    assert (learner._traffic.counted, learner._traffic.dropped) == (1, 0)
-    assert float(learner._aux["loss_mean"]) > mean  # its loss belongs to the mean all the same
-    learner._algorithm = CATCH.algorithm
+    assert learner.client.outliers == 1
+    assert (learner.client.traffic.counted, learner.client.traffic.dropped) == (1, 0)
+    assert (
+        float(learner.schedule.aux["loss_mean"]) > mean
+    )  # its loss belongs to the mean all the same
+    learner.schedule.aux["loss_mean"].fill_(1000.0)
     learner.step()
     assert server.pull().version.number == version.number + 1
 
 
 def test_one_learner_goes_on_after_an_outlier() -> None:
     shape = replace(CATCH.shape, workers=0, asynchronous=False)
-    roles = roles_of(replace(CATCH, replay=FREE, shape=shape))
+    roles = roles_of(replace(CATCH, replay=FREE, shape=shape, algorithm=PICKY))
     fill(roles)
     learner = roles["learner-0"]
     learner.step()
-    learner._algorithm = tuned(CATCH, outlier=1.0)
-    learner._aux["loss_count"].fill_(1000.0)
-    learner._aux["loss_mean"].fill_(0.0)
-    learner._aux["loss_variance"].fill_(0.0)
-    before = learner._flat.values.clone()
+    expect_nothing(learner)
+    before = learner.client.flat.values.clone()
     learner.step()
-    assert torch.equal(learner._flat.values, before)
-    learner._algorithm = CATCH.algorithm
+    assert torch.equal(learner.client.flat.values, before)
+    learner.schedule.aux["loss_mean"].fill_(1000.0)
     learner.step()
-    assert not torch.equal(learner._flat.values, before)
+    assert not torch.equal(learner.client.flat.values, before)
     assert roles["server-0"].pull().version.number == 2
 
 
@@ -159,16 +165,20 @@ def test_gradients_that_are_too_old_are_refused_by_each_slice() -> None:
     assert roles["server-0"]._admission == Async(2)
     fill(roles)
     slow = roles["learner-0"]
-    pulled = slow._pull
+    pull = slow.client.pull
 
-    def pull_then_others_go_on(mirror: Any) -> None:
-        pulled(mirror)
+    def pull_then_others_go_on() -> None:
+        pull()
         for _ in range(3):
             roles["learner-1"].step()
 
-    slow._pull = pull_then_others_go_on
+    slow.client.pull = pull_then_others_go_on
     slow.step()
-    assert (slow._traffic.counted, slow._traffic.dropped, slow._traffic.torn) == (0, 1, 0)
+    assert (
+        slow.client.traffic.counted,
+        slow.client.traffic.dropped,
+        slow.client.traffic.partial,
+    ) == (0, 1, 0)
     assert [roles[f"server-{i}"].pull().version.number for i in range(2)] == [3, 3]
 
 

@@ -18,10 +18,14 @@ from gelada.core.seeding import generator
 from gelada.core.types import Gradient, Trajectory, Update, Version
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.backprop import Backprop
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Quorum
+from gelada.roles.parameters.client import LocalClient
 from gelada.roles.parameters.server import ParameterServer
 from gelada.roles.replay.queue import Fifo, TrajectoryQueue, as_batch
+from gelada.roles.schedule import OwnSchedule
+from gelada.roles.tracker import Begun
 from stacking import stack_at
 
 SEED, START = 3, Version(1, 4)
@@ -35,6 +39,9 @@ class Reports:
         self.updates: list[Update] = []
         self.saved: list[tuple[Any, ...]] = []
         self.rounds = rounds
+
+    def begin(self, name: str) -> Begun:
+        return Begun(0, 100)
 
     def report(self, update: Update) -> bool:
         self.updates.append(update)
@@ -74,15 +81,13 @@ class Scene:
         self.aux = algorithm.start()
         self.learner = Learner(
             0,
-            SEED,
-            self.flat,
             algorithm,
-            self.servers,
+            LocalClient(self.flat, self.servers, START),
+            Backprop(algorithm, 0, SEED),
+            OwnSchedule(algorithm, self.aux, 100),
             self.replay,
             self.tracker,
-            self.aux,
-            START,
-            100,
+            saves=True,
         )
 
     def feed(self, round: int = 0, number: int = 4) -> list[Trajectory]:

@@ -73,7 +73,7 @@ def test_workers_traffic_is_summed_and_waits_are_averaged() -> None:
     tracker.report(update(0, 2, traffic=Traffic(5, 2, 1, 600), queue=2, waited=1.5))
     workers = tracker.status().workers
     assert workers is not None
-    assert workers.traffic == Traffic(counted=7, dropped=3, torn=1, moved=900)
+    assert workers.traffic == Traffic(counted=7, dropped=3, partial=1, moved=900)
     assert (workers.active, workers.all, workers.updates) == (2, 3, 3)
     assert (workers.queue, workers.waited) == (1.5, 1.0)
 
@@ -209,7 +209,7 @@ def test_metrics_of_workers_hold_nothing_timed_in_deterministic_runs(tmp_path: P
         (line,) = (folder / "metrics.jsonl").read_text().splitlines()
         seen.append(json.loads(line))
     exact, free = seen
-    gradients = {"gradients_counted": 3, "gradients_dropped": 2, "gradients_torn": 1}
+    gradients = {"gradients_counted": 3, "gradients_dropped": 2, "gradients_partial": 1}
     timed = {"moved_bytes": 400, "active_workers": 1, "queue_depth": 2, "waited_seconds": 0.5}
     assert exact.items() >= gradients.items()
     assert free.items() >= (gradients | timed | {"updates": 1}).items()

@@ -15,11 +15,15 @@ from gelada.core.errors import Deadline
 from gelada.core.types import Answer, Gradient, Params, Traffic, Update, Version
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.backprop import Backprop
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Admission, Async, Quorum
+from gelada.roles.parameters.client import RemoteClient
+from gelada.roles.parameters.published import PublishedParameters
 from gelada.roles.parameters.server import ParameterServer
-from gelada.roles.parameters.snapshots import Snapshots
 from gelada.roles.replay.queue import Fifo, TrajectoryQueue
+from gelada.roles.schedule import SharedSchedule
+from gelada.roles.tracker import Begun
 from outcomes import place_inline, place_threads
 
 START = Version(0, 3)
@@ -31,6 +35,9 @@ class Log:
 
     def __init__(self) -> None:
         self.events: list[Any] = []
+
+    def begin(self, name: str) -> Begun:
+        return Begun(0, 100)
 
     def report(self, update: Update) -> bool:
         self.events.append(update)
@@ -73,11 +80,16 @@ class Scene:
         for server in self.servers:
             server.log = self.log
         self.replay = TrajectoryQueue(Fifo(1), capacity=9, patience=0.0)
-        self.mirror = Snapshots(Params(START, flat.values.clone()), kept=9, patience=0.0)
+        self.cache = PublishedParameters(Params(START, flat.values.clone()), kept=9, patience=0.0)
         self.learner = Learner(
-            0, 5, flat, ALGORITHM, self.servers, self.replay, self.log, ALGORITHM.start(),
-            START, 100, self.mirror, 2, asynchronous,
-        )  # fmt: skip
+            0,
+            ALGORITHM,
+            RemoteClient(0, flat, self.servers, START, self.cache, asynchronous),
+            Backprop(ALGORITHM, 0, 5),
+            SharedSchedule(ALGORITHM, 100, START, share=2),
+            self.replay,
+            self.log,
+        )
         self.fed = 0
 
     def step(self, *others: int) -> None:
@@ -118,16 +130,16 @@ def test_a_batch_is_one_gradient_reported_before_it_is_pushed() -> None:
     assert scene.log.updates[1].traffic == Traffic(counted=1, moved=3 * 4 * scene.size)
 
 
-def test_the_mirror_gets_every_version_that_is_pulled() -> None:
+def test_the_cache_gets_every_version_that_is_pulled() -> None:
     scene = Scene(Quorum(2))
     for number in (3, 4, 5):
         scene.step()
-        assert scene.mirror.newest.version == Version(0, number)
-        assert torch.equal(scene.mirror.newest.values, scene.vector())
-        assert torch.equal(scene.learner._flat.values, scene.vector())
+        assert scene.cache.newest.version == Version(0, number)
+        assert torch.equal(scene.cache.newest.values, scene.vector())
+        assert torch.equal(scene.learner.client.flat.values, scene.vector())
         for index in range(2):
             scene.push_for_another(index)
-    assert scene.mirror.pull(START, exactly=True).version == START
+    assert scene.cache.pull(START, exactly=True).version == START
 
 
 def test_it_waits_for_the_next_version_and_says_whose_gradients_are_there() -> None:
@@ -147,7 +159,7 @@ def test_it_waits_for_the_next_version_and_says_whose_gradients_are_there() -> N
 
 def test_what_became_of_its_gradients_is_counted() -> None:
     scene = Scene(Quorum(1))
-    late = scene.learner._sample
+    late = scene.replay.sample
 
     def others_are_faster(*who: int) -> Any:
         def sample() -> Any:
@@ -159,16 +171,16 @@ def test_what_became_of_its_gradients_is_counted() -> None:
 
     traffic = []
     for who in [(), (0, 1), (0,), (1,)]:  # servers at which somebody else was first
-        scene.learner._sample = others_are_faster(*who)  # type: ignore[method-assign]
+        scene.replay.sample = others_are_faster(*who)  # type: ignore[method-assign]
         scene.step()
         for index in [1 - i for i in who if len(who) == 1]:
             assert scene.servers[index].pull().version == scene.servers[1 - index].pull().version
-    scene.learner._sample = late  # type: ignore[method-assign]
+    scene.replay.sample = late  # type: ignore[method-assign]
     scene.step()
     traffic = [update.traffic._replace(moved=0) for update in scene.log.updates]
     assert traffic == [
         Traffic(), Traffic(counted=1), Traffic(counted=1, dropped=1),
-        Traffic(counted=1, dropped=1, torn=1), Traffic(counted=1, dropped=1, torn=2),
+        Traffic(counted=1, dropped=1, partial=1), Traffic(counted=1, dropped=1, partial=2),
     ]  # fmt: skip
 
 
@@ -179,7 +191,7 @@ def test_a_late_learner_goes_on_with_the_newest_version() -> None:
         scene.push_for_another(index)
     scene.step()
     assert [update.version.number for update in scene.log.updates] == [4, 8]
-    assert scene.mirror.newest.version == Version(0, 7)
+    assert scene.cache.newest.version == Version(0, 7)
 
 
 def test_an_asynchronous_learner_pushes_each_slice_with_its_own_version() -> None:
@@ -191,7 +203,7 @@ def test_an_asynchronous_learner_pushes_each_slice_with_its_own_version() -> Non
     assert told.version == Version(0, 6)
     assert (one.version, two.version) == (Version(0, 3), Version(0, 5))
     assert [s.pull().version.number for s in scene.servers] == [4, 6]
-    assert scene.mirror.newest.version == Version(0, 5)
+    assert scene.cache.newest.version == Version(0, 5)
     scene.step()  # it never waits
     assert [s.pull().version.number for s in scene.servers] == [5, 7]
 
@@ -265,7 +277,7 @@ def test_an_update_moves_one_gradient_up_and_one_vector_down(servers: int, worke
     place.run()
     told = place.roles["tracker"].status().workers
     assert told.updates == 30 * workers
-    vector = 4 * place.roles["learner-0"]._flat.layout.size
+    vector = 4 * place.roles["learner-0"].client.flat.layout.size
     assert told.traffic.moved / told.updates == pytest.approx(2 * vector, rel=0.05)
     assert told.traffic == Traffic(counted=29 * workers, moved=told.traffic.moved)
 
@@ -280,7 +292,7 @@ def test_asynchronous_workers_move_no_more() -> None:
         place.check()
     assert place.stop() == []
     workers = place.roles["tracker"].status().workers
-    vector = 4 * place.roles["learner-0"]._flat.layout.size
+    vector = 4 * place.roles["learner-0"].client.flat.layout.size
     assert workers.updates >= 60
     assert workers.traffic.moved / workers.updates == pytest.approx(2 * vector, rel=0.05)
     assert lines == []

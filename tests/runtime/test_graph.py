@@ -108,7 +108,7 @@ def test_workers_are_put_around_their_servers(workers: int, actors: int, servers
         "Learner": workers,
         "ParameterServer": servers,
         "TrajectoryQueue": workers,
-        "Snapshots": workers,
+        "PublishedParameters": workers,
         "Tracker": 1,
     }
     of = {worker: [n.name for n in graph.nodes if n.process == worker] for worker in WORKERS}
@@ -116,13 +116,13 @@ def test_workers_are_put_around_their_servers(workers: int, actors: int, servers
     assert of["server-0"] == ["server-0"]
     last = workers - 1
     names = [f"actor-{i}" for i in range(last * actors, workers * actors)]
-    assert of[f"worker-{last}"] == [f"replay-{last}", f"mirror-{last}", *names, f"learner-{last}"]
+    assert of[f"worker-{last}"] == [f"replay-{last}", f"cache-{last}", *names, f"learner-{last}"]
 
 
 def test_servers_of_workers_own_copies_of_their_slices() -> None:
     experiment = distributed_catch(1, workers=2, servers=3)
     roles = make_graph(experiment, begin(experiment), None).build()
-    learners = [roles[f"learner-{i}"]._flat for i in range(2)]
+    learners = [roles[f"learner-{i}"].client.flat for i in range(2)]
     servers = [roles[f"server-{i}"] for i in range(3)]
     vectors = [*(s.values for s in servers), *(flat.values for flat in learners)]
     assert len({v.untyped_storage().data_ptr() for v in vectors}) == 5

@@ -191,8 +191,8 @@ def test_a_straggler_sleeps_once_a_batch_and_learns_the_same(
     oracle, sleeps = inline(experiment), Sleeps(monkeypatch)
     place = place_inline(experiment, Faults(straggler=0.25))
     place.run()
-    kinds = [type(place.roles[f"learner-{i}"]).__name__ for i in range(3)]
-    assert kinds == ["Straggler", "Learner", "Learner"]
+    kinds = [type(place.roles[f"learner-{i}"].compute).__name__ for i in range(3)]
+    assert kinds == ["Straggler", "Backprop", "Backprop"]
     assert sleeps.seconds == [0.25] * 12
     assert_same(oracle, outcome(place.roles))
 
@@ -216,7 +216,7 @@ def test_sleepers_take_no_batches_and_push_gradients_of_0(
     status = place.roles["tracker"].status()
     assert status.steps == 504 + 7 * 3 * 72  # as if they had had batches
     assert status.games == 0
-    vector = 4 * place.roles["learner-0"]._flat.layout.size
+    vector = 4 * place.roles["learner-0"].client.flat.layout.size
     assert status.workers.traffic == Traffic(counted=18, moved=(21 + 18) * vector)
 
 
@@ -325,7 +325,7 @@ def test_all_that_moves_goes_through_the_links(monkeypatch: pytest.MonkeyPatch) 
     assert_same(oracle, found)
     workers = found.status.workers
     assert workers is not None
-    vector = 4 * place.roles["learner-0"]._flat.layout.size
+    vector = 4 * place.roles["learner-0"].client.flat.layout.size
     pushed_since = 3 * vector  # by each after its last report
     assert sum(sleeps.seconds) * 1e6 == pytest.approx(workers.traffic.moved + pushed_since)
     assert len(sleeps.seconds) == 10 * 3 * 2 * 2  # updates, servers, both ways

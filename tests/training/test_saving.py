@@ -92,14 +92,6 @@ def test_a_server_puts_aside_multiples_of_every_as_they_were() -> None:
         assert all(torch.equal(kept[1][name], want[last][1][name]) for name in optimizer)
 
 
-def test_a_restore_forgets_what_was_put_aside() -> None:
-    (server, *_) = Scene().servers
-    go_on(server, 2)
-    assert server.kept() is not None
-    server.restore(Version(3, 10), torch.zeros(SIZE), {})
-    assert server.kept() is None
-
-
 def test_only_what_all_have_put_aside_is_saved_and_once() -> None:
     scene = Scene()
     scene.tracker.marks = {12: 1200, 15: 1500}

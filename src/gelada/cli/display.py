@@ -189,14 +189,17 @@ def unit(status: Status) -> str:
 
 
 def about_workers(workers: Workers) -> list[str]:
-    """Return how workers are doing in a few phrases: gradients dropped and torn of all so far,
-    trajectories in a queue, seconds that a learner waits before an update."""
+    """Return how workers are doing, in a few phrases.
+
+    Gradients that no server and that only some servers counted are shares of all so far; queue is
+    trajectories in a worker's queue, waiting seconds of a learner before an update.
+    """
     traffic = workers.traffic
-    gradients = max(traffic.counted + traffic.dropped + traffic.torn, 1)
+    gradients = max(traffic.counted + traffic.dropped + traffic.partial, 1)
     return [
         f"{workers.active} of {workers.all} workers active",
         f"dropped {100 * traffic.dropped / gradients:.1f} %",
-        f"torn {100 * traffic.torn / gradients:.1f} %",
+        f"partial {100 * traffic.partial / gradients:.1f} %",
         f"queue {workers.queue:.1f}",
         f"waiting {workers.waited:.2f} s",
     ]

@@ -21,7 +21,7 @@ from gelada.envs.make import make_games
 from gelada.nets.network import InputStatistics, Network
 from gelada.ops.flat import Layout
 from gelada.ops.optimizers import SLOTS
-from gelada.roles.parameters.snapshots import KEPT
+from gelada.roles.parameters.published import KEPT
 from gelada.runtime.graph import Graph, Node
 from gelada.training.buffers import batch_of, buffer_bytes
 from gelada.training.experiment import Experiment
@@ -121,8 +121,8 @@ def copies(experiment: Experiment) -> int:
         return 2 + slots + KEPT + shape.actors + 2 * target
     waiting = 0 if shape.asynchronous else shape.gradients - 1
     servers = (1 + slots) + KEPT + (1 + slots) + waiting + target  # own, published, put aside
-    mirror = max(KEPT, shape.ahead + 1)
-    return 2 + servers + shape.learning * (2 + mirror + target) + shape.players
+    cache = max(KEPT, shape.ahead + 1)
+    return 2 + servers + shape.learning * (2 + cache + target) + shape.players
 
 
 def bytes_per_update(experiment: Experiment, net: Network) -> int:

@@ -137,9 +137,8 @@ class Traffic(NamedTuple):
 
     counted: int = 0  # gradients that all servers counted
     dropped: int = 0  # gradients that no server counted
-    torn: int = 0  # gradients that some servers counted and others dropped
+    partial: int = 0  # gradients that some servers counted and others dropped
     moved: int = 0  # bytes of gradients sent and parameters received
-    outliers: int = 0  # gradients that the learner itself dropped for their loss
 
 
 class Update(NamedTuple):
@@ -151,6 +150,7 @@ class Update(NamedTuple):
     lag: tuple[float, float, float]  # staleness of the batch in versions: min, mean, max
     values: dict[str, float]  # losses and statistics by name
     traffic: Traffic | None = None  # None where the servers step the learner's own memory
+    outliers: int = 0  # gradients that the learner itself dropped for their loss, since it began
     queue: int = 0  # trajectories that waited in the replay
     waited: float = 0.0  # seconds spent waiting for other roles since the update before
 

@@ -21,8 +21,8 @@ from gelada.core.types import Bools, Bytes, Episode, Floats, Ints, Trajectory, V
 from gelada.envs.api import Games
 from gelada.nets.network import Network
 from gelada.ops.flat import Layout
-from gelada.roles.parameters.pulling import Pulled, Source, pull_whole
-from gelada.roles.parameters.snapshots import ANY
+from gelada.roles.parameters.published import ANY
+from gelada.roles.parameters.pulling import Pulled, Source, pull_consistent
 from gelada.roles.replay.api import ReplayWriter
 from gelada.roles.tracker import Begun, Tracker
 from gelada.runtime.system import ACTORS
@@ -130,7 +130,7 @@ class Actor:
         first, pace, wanted = self._first, self._settings.pace, ANY
         if first is not None and pace.ahead is not None:
             wanted = first._replace(number=first.number + max(self._round - pace.ahead, 0))
-        pulled = pull_whole(self._sources, wanted, pace.exactly and first is not None)
+        pulled = pull_consistent(self._sources, wanted, pace.exactly and first is not None)
         if self._first is None:
             self._first = pulled.version
         return pulled

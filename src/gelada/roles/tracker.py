@@ -73,6 +73,7 @@ class Workers(NamedTuple):
     updates: int  # batches of all of them since the start
     queue: float  # trajectories that waited for a learner: mean of the newest updates
     waited: float  # seconds a learner waited for others before an update: likewise
+    outliers: int = 0  # gradients that learners dropped for their loss, since the start
 
 
 @dataclass
@@ -242,6 +243,7 @@ class Tracker:
             active=sum(now - heard < ACTIVE_SECONDS for heard in self._heard.values()),
             all=self._learners,
             traffic=Traffic(*(sum(counts) for counts in zip(*traffics, strict=True))),
+            outliers=sum(update.outliers for update in newest),
             updates=self._updates,
             queue=sum(update.queue for update in newest) / len(newest),
             waited=sum(update.waited for update in newest) / len(newest),
@@ -373,13 +375,14 @@ class Tracker:
         """Return what a metrics line says about workers; nothing timed in deterministic runs."""
         workers = self._status.workers
         if workers is None:
-            return {}
+            outliers = sum(update.outliers for update in self._newest.values())
+            return {"gradients_outliers": outliers} if outliers else {}
         traffic = workers.traffic
         values: dict[str, float] = {
             "gradients_counted": traffic.counted,
             "gradients_dropped": traffic.dropped,
-            "gradients_torn": traffic.torn,
-            "gradients_outliers": traffic.outliers,
+            "gradients_partial": traffic.partial,
+            "gradients_outliers": workers.outliers,
         }
         if self._every:
             return values

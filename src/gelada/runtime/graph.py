@@ -29,6 +29,20 @@ class Handle:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Stands for an object that belongs to one role, and is built together with it."""
+
+    make: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def part(make: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Return what stands for ``make(...)`` in a role's arguments; its own may have handles."""
+    return cast("R", Part(make, args, kwargs))
+
+
+@dataclass(frozen=True)
 class Node:
     """One role of a graph: its name, kind, process, class and arguments."""
 
@@ -100,6 +114,10 @@ class Graph:
                 if value.name not in built and elsewhere is not None:
                     return elsewhere(value.name)
                 return built[value.name]
+            if isinstance(value, Part):
+                return value.make(
+                    *map(resolve, value.args), **{k: resolve(v) for k, v in value.kwargs.items()}
+                )
             if isinstance(value, list | tuple) and type(value) in (list, tuple):
                 return type(value)(resolve(item) for item in value)
             return value

@@ -13,15 +13,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
+from gelada.algorithms.api import Algorithm
 from gelada.core.errors import GeladaError, nearest
-from gelada.core.types import Answer, Batch, Gradient, Params, Version
-from gelada.roles.learner import Learner
+from gelada.core.types import Answer, Aux, Batch, Gradient, Params, Version
+from gelada.roles.backprop import Compute, Learned
+from gelada.roles.parameters.client import ParameterClient
+from gelada.roles.parameters.published import ANY, PublishedParameters
 from gelada.roles.parameters.server import Counts, OptimizerState, ParameterServer
-from gelada.roles.parameters.snapshots import ANY
 from gelada.training.experiment import Experiment
 
 FORM = "compute=50ms,straggler=500ms,delay=4,link=10MB,kill=worker:30s,stop=server:45s"
@@ -161,39 +163,67 @@ class FaultSchedule:
         return one.every * self._random.uniform(0.5, 1.5)
 
 
-class Straggler(Learner):
-    """A learner that sleeps so many seconds before it computes."""
+class Straggler:
+    """Sleeps before each batch, then computes its gradients.
 
-    def __init__(self, seconds: float, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._seconds = seconds
-
-    def _learn(self, batch: Batch) -> dict[str, float]:
-        time.sleep(self._seconds)
-        return super()._learn(batch)
-
-
-class Sleeper(Learner):
-    """A learner that sleeps instead of computing: its gradients are 0, its pushes real.
-
-    It takes no batches, and counts as if each had had so many ``datapoints``.
+    Args:
+        seconds: to sleep.
+        compute: what computes.
     """
 
-    def __init__(self, seconds: float, datapoints: int, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._seconds, self._datapoints = seconds, datapoints
+    def __init__(self, seconds: float, compute: Compute) -> None:
+        self._seconds, self._compute = seconds, compute
 
-    def _sample(self) -> Batch:
+    def run(self, batch: Batch, client: ParameterClient, aux: Aux) -> Learned:
+        """Sleep, then compute."""
+        time.sleep(self._seconds)
+        return self._compute.run(batch, client, aux)
+
+
+class Sleeper:
+    """Sleeps instead of computing: its gradients are 0, its pushes are real.
+
+    Args:
+        seconds: to sleep for each batch.
+        algorithm: tells the learning rate that is sent along.
+    """
+
+    def __init__(self, seconds: float, algorithm: Algorithm) -> None:
+        self._seconds, self._algorithm = seconds, algorithm
+
+    def run(self, batch: Batch, client: ParameterClient, aux: Aux) -> Learned:
+        """Sleep, then offer a gradient of 0."""
+        time.sleep(self._seconds)
+        rate = self._algorithm.learning_rate(aux)
+        client.offer(part=0, parts=1, samples=batch.actions.numel(), loss=0.0, rate=rate)
+        return Learned({}, None)
+
+
+class NoExperience:
+    """Hands out empty batches that count as ``datapoints`` steps each; a replay for `Sleeper`.
+
+    Args:
+        datapoints: steps of a batch.
+        cache: of the worker, whose newest version the batches seem to be played with.
+    """
+
+    depth = 0
+
+    def __init__(self, datapoints: int, cache: PublishedParameters) -> None:
+        self._datapoints, self._cache = datapoints, cache
+
+    def sample(self) -> Batch:
+        """Return a batch without waiting."""
         nothing = {name: torch.zeros(1) for name in Batch._fields}
-        steps, version = torch.zeros(1, self._datapoints), torch.tensor([self._version.number])
+        steps = torch.zeros(1, self._datapoints)
+        version = torch.tensor([self._cache.newest.version.number])
         fresh = torch.tensor(self._datapoints)
         return Batch(**nothing | {"actions": steps, "versions": version, "fresh": fresh})
 
-    def _learn(self, batch: Batch) -> dict[str, float]:
-        time.sleep(self._seconds)
-        samples = batch.actions.numel()
-        self._to_push = self._gradients(part=0, parts=1, samples=samples, loss=0.0)
-        return {}
+    def update(
+        self, keys: torch.Tensor, generations: torch.Tensor, priorities: torch.Tensor
+    ) -> None:
+        """Do nothing: there are no windows."""
 
 
 class Link:

@@ -23,18 +23,22 @@ from gelada.envs.make import MakeGames, make_games
 from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
 from gelada.roles.actor import Actor, ActorSettings, Pace
+from gelada.roles.backprop import Backprop, Compute
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Admission, Async, Quorum
+from gelada.roles.parameters.client import LocalClient, RemoteClient
+from gelada.roles.parameters.published import KEPT, PublishedParameters
 from gelada.roles.parameters.server import ParameterServer
-from gelada.roles.parameters.snapshots import KEPT, Snapshots
+from gelada.roles.replay.api import ReplayReader
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.queue import Fifo, FifoWindows, Rounds, Selector, TrajectoryQueue
 from gelada.roles.replay.sharded import ShardedReplay
+from gelada.roles.schedule import OwnSchedule, SharedSchedule
 from gelada.roles.tracker import Tracker
-from gelada.runtime.graph import Graph
+from gelada.runtime.graph import Graph, part
 from gelada.training.buffers import limiter_of, sampling_of, shape_of
 from gelada.training.experiment import Experiment
-from gelada.training.faults import NONE, Faults, Link, Sleeper, Straggler
+from gelada.training.faults import NONE, Faults, Link, NoExperience, Sleeper, Straggler
 from gelada.training.start import Start, make_network
 
 DETERMINISTIC_EVERY = 10
@@ -123,21 +127,20 @@ class Circle:
         servers = self._draw_servers(Quorum(1), own_memory=False)
         for index in range(shape.actors):
             self._draw_actor(f"actor-{index}", index, servers, replay, pace)
+        algorithm = self.experiment.algorithm
         self.graph.add(
             "learner-0",
             "learner",
             "main",
             Learner,
             0,
-            self.experiment.seed,
-            self.flat,
-            self.experiment.algorithm,
-            servers,
-            replay,
-            self.tracker,
-            start.aux or self.experiment.algorithm.start(),
-            start.version,
-            start.steps,
+            algorithm,
+            client=part(LocalClient, self.flat, servers, start.version, algorithm.target_every),
+            compute=Backprop(algorithm, 0, self.experiment.seed),
+            schedule=part(OwnSchedule, algorithm, start.aux or algorithm.start(), start.steps),
+            replay=replay,
+            tracker=self.tracker,
+            saves=True,
         )
 
     def draw_workers(self) -> None:
@@ -181,8 +184,8 @@ class Circle:
                 index,
                 patience=self.patience,
             )
-            mirror = self._draw_mirror(f"mirror-{index}", process, KEPT)
-            self._draw_worker(index, process, servers, replay, mirror)
+            cache = self._draw_cache(f"cache-{index}", process, KEPT)
+            self._draw_learner(index, process, servers, replay, cache)
 
     def _admission(self) -> Admission:
         """Return which gradients count at servers with memory of their own."""
@@ -192,7 +195,7 @@ class Circle:
         return Quorum(shape.gradients)
 
     def _draw_one_worker(self, index: int, servers: Sequence[ParameterServer]) -> None:
-        """Draw one worker: actors and a learner with a replay and a mirror between them."""
+        """Draw one worker: actors, a replay, a learner and a cache of parameters."""
         shape, process = self.experiment.shape, f"worker-{index}"
         deterministic = self.experiment.deterministic
         ahead = shape.ahead + self.faults.delay
@@ -201,12 +204,12 @@ class Circle:
             replay = self._draw_store(f"replay-{index}", process, shape.actors, index)
         else:
             replay = self._draw_queue(index)
-        mirror = self._draw_mirror(f"mirror-{index}", process, max(KEPT, ahead + 1))
+        cache = self._draw_cache(f"cache-{index}", process, max(KEPT, ahead + 1))
         pace = Pace(ahead, exactly=True) if deterministic else Pace(None)
         if not self.faults.compute:
             for actor in range(index * shape.actors, (index + 1) * shape.actors):
-                self._draw_actor(process, actor, [mirror], replay, pace)
-        self._draw_worker(index, process, servers, replay, mirror)
+                self._draw_actor(process, actor, [cache], replay, pace)
+        self._draw_learner(index, process, servers, replay, cache)
 
     def _draw_queue(self, index: int) -> TrajectoryQueue:
         """Draw a worker's replay, from which each trajectory is learned once."""
@@ -248,57 +251,62 @@ class Circle:
             index,
         )
 
-    def _draw_mirror(self, name: str, process: str, kept: int) -> Snapshots:
-        """Draw what passes parameters on that a learner has pulled."""
+    def _draw_cache(self, name: str, process: str, kept: int) -> PublishedParameters:
+        """Draw where a learner publishes what it pulled."""
         params = Params(self.start.version, self.flat.values.clone())
         return self.graph.add(
-            name, "cache", process, Snapshots, params, kept=kept, patience=self.patience
+            name, "cache", process, PublishedParameters, params, kept=kept, patience=self.patience
         )
 
-    def _draw_worker(
+    def _draw_learner(
         self,
         index: int,
         process: str,
         servers: Sequence[ParameterServer],
-        replay: TrajectoryQueue | ReplayBuffer | ShardedReplay,
-        mirror: Snapshots,
+        replay: ReplayReader,
+        cache: PublishedParameters,
     ) -> None:
-        """Draw the learner of a worker, or one that stands alone, or one that is in trouble."""
-        shape, algorithm, faults = self.experiment.shape, self.experiment.algorithm, self.faults
+        """Draw one of several learners, with its faults."""
+        shape, algorithm, start = self.experiment.shape, self.experiment.algorithm, self.start
+        faults, batches = self.faults, replay
         share = 1 if shape.asynchronous else shape.gradients
         if algorithm.source == "buffer":
             share = shape.learning
-        args = (
-            index,
-            self.experiment.seed,
-            self.flat,
-            algorithm,
-            servers,
-            replay,
-            self.tracker,
-            algorithm.start(),
-            self.start.version,
-            self.start.steps,
-            mirror,
-            share,
-            shape.asynchronous,
-        )
-        name = f"learner-{index}"
+        compute: Compute = Backprop(algorithm, index, self.experiment.seed)
         slow = faults.straggler if index == 0 else 0.0
         if faults.compute:
-            self.graph.add(
-                name, "learner", process, Sleeper, slow or faults.compute, shape.datapoints, *args
-            )
+            compute = Sleeper(slow or faults.compute, algorithm)
+            batches = part(NoExperience, shape.datapoints, cache)
         elif slow:
-            self.graph.add(name, "learner", process, Straggler, slow, *args)
-        else:
-            self.graph.add(name, "learner", process, Learner, *args)
+            compute = Straggler(slow, compute)
+        self.graph.add(
+            f"learner-{index}",
+            "learner",
+            process,
+            Learner,
+            index,
+            algorithm,
+            client=part(
+                RemoteClient,
+                index,
+                self.flat,
+                servers,
+                start.version,
+                cache,
+                shape.asynchronous,
+                algorithm.target_every,
+            ),
+            compute=compute,
+            schedule=part(SharedSchedule, algorithm, start.steps, start.version, share),
+            replay=batches,
+            tracker=self.tracker,
+        )
 
     def _draw_actor(
         self,
         process: str,
         index: int,
-        sources: Sequence[ParameterServer] | Sequence[Snapshots],
+        sources: Sequence[ParameterServer] | Sequence[PublishedParameters],
         replay: TrajectoryQueue | ReplayBuffer,
         pace: Pace,
     ) -> None:

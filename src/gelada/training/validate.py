@@ -18,7 +18,7 @@ from gelada.core.settings import hints_of, only_with, read, shown
 from gelada.envs.catch import COLUMNS, ROWS
 from gelada.nets.torsos import smallest_side
 from gelada.roles.parameters.admission import Quorum
-from gelada.roles.parameters.snapshots import KEPT
+from gelada.roles.parameters.published import KEPT
 from gelada.training.experiment import Experiment, ReplaySettings, flag, groups_of
 
 

@@ -145,16 +145,6 @@ def test_gradients_of_another_epoch_are_refused(rule: Admission, epoch: int) -> 
     assert server.counts() == (0, 3)
 
 
-def test_a_gradient_that_waits_is_forgotten_at_a_restore() -> None:
-    server, clean = make_server(Quorum(2)), make_server(Quorum(2), Version(1, 0))
-    server.push(gradient(0, FIRST))
-    server.restore(Version(1, 0), torch.linspace(-1, 1, SIZE), {})
-    for each in (server, clean):
-        assert each.push(gradient(1, Version(1, 0))) == (Version(1, 0), True, "")
-        assert each.push(gradient(0, Version(1, 0))) == (Version(1, 1), True, "")
-    assert bits(server) == bits(clean)
-
-
 def test_a_step_is_against_the_mean_of_all_samples() -> None:
     """As if one learner had had them all: 30 samples weigh three times as much as 10."""
     settings = OptimizerSettings(optimizer="sgd")

@@ -14,9 +14,9 @@ from gelada.core.errors import Deadline
 from gelada.core.types import Gradient, Params, Version
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.parameters.admission import Async, Quorum
-from gelada.roles.parameters.pulling import Pulled, pull_common, pull_newest, pull_whole
+from gelada.roles.parameters.published import ANY
+from gelada.roles.parameters.pulling import Pulled, pull_common, pull_consistent, pull_newest
 from gelada.roles.parameters.server import ParameterServer
-from gelada.roles.parameters.snapshots import ANY
 from schedules import ROUNDS, SIZE, World
 
 
@@ -44,7 +44,7 @@ def test_a_pull_is_never_mixed_and_servers_never_differ_by_more_than_one(
     seed: int, servers: int, workers: int, again: bool, restores: bool, data: st.DataObject
 ) -> None:
     quorum = Quorum(workers - data.draw(st.integers(0, workers - 1)))
-    world = World(seed, servers, workers, quorum, pull_whole, again, restores)
+    world = World(seed, servers, workers, quorum, pull_consistent, again, restores)
     assert max(pulled.version for pulled in world.pulled) >= Version(int(restores), ROUNDS)
     assert world.mixed() == 0
     assert world.widest <= 1
@@ -62,7 +62,7 @@ def test_a_pull_is_never_mixed_and_servers_never_differ_by_more_than_one(
 
 
 def test_gradients_of_the_old_epoch_are_refused_in_these_schedules() -> None:
-    worlds = [World(seed, 3, 3, Quorum(2), pull_whole, restores=True) for seed in range(5)]
+    worlds = [World(seed, 3, 3, Quorum(2), pull_consistent, restores=True) for seed in range(5)]
     assert sum(world.refused_epochs for world in worlds) >= 5
     for world in worlds:
         assert all(g.version.epoch == at.epoch for _, at, g in world.counted)
@@ -77,7 +77,7 @@ def test_asynchronous_gradients_make_a_step_each_unless_they_are_too_old(
     seed: int, servers: int, workers: int, again: bool, staleness: int, restores: bool
 ) -> None:
     world = World(seed, servers, workers, Async(staleness), newest, again, restores)
-    assert world.torn() == 0
+    assert world.unpublished() == 0
     assert not any(answer.counted for answer in world.answers)
     for index, server in enumerate(world.servers):
         taken = [(at, g.version) for i, at, g in world.counted if i == index]
@@ -113,7 +113,7 @@ def test_workers_that_die_between_any_two_calls_and_begin_again_stop_nobody(
     seed: int, servers: int, workers: int, again: bool, deaths: int, data: st.DataObject
 ) -> None:
     quorum = Quorum(workers - data.draw(st.integers(0, workers - 1)))
-    world = World(seed, servers, workers, quorum, pull_whole, again, deaths=deaths)
+    world = World(seed, servers, workers, quorum, pull_consistent, again, deaths=deaths)
     assert world.mixed() == 0
     assert world.widest <= 1
     assert not any(answer.counted for answer in world.answers)
@@ -128,7 +128,7 @@ def test_workers_that_die_between_any_two_calls_and_begin_again_stop_nobody(
 
 
 def test_workers_die_everywhere_and_one_that_began_with_the_newest_would_wait_for_ever() -> None:
-    worlds = [World(seed, 3, 2, Quorum(2), pull_whole, deaths=6) for seed in range(10)]
+    worlds = [World(seed, 3, 2, Quorum(2), pull_consistent, deaths=6) for seed in range(10)]
     assert sum(len(world.died) for world in worlds) > 50
     assert {call for world in worlds for call in world.died} == {"pull", "push"}
     behind = sum(version < newest for world in worlds for version, newest in world.begun)
@@ -136,7 +136,7 @@ def test_workers_die_everywhere_and_one_that_began_with_the_newest_would_wait_fo
     stuck = 0
     for seed in range(10):
         try:
-            World(seed, 3, 2, Quorum(2), pull_whole, deaths=6, anew=pull_whole)
+            World(seed, 3, 2, Quorum(2), pull_consistent, deaths=6, anew=pull_consistent)
         except AssertionError as error:
             stuck += "nobody can go on" in str(error)
     assert stuck >= 3
@@ -157,12 +157,12 @@ def go_on(server: ParameterServer) -> None:
 
 def test_one_server_is_asked_once() -> None:
     (server,) = make_servers(1, Version(2, 5))
-    pulled = pull_whole([server], Version(0, 5))
+    pulled = pull_consistent([server], Version(0, 5))
     assert (pulled.version, pulled.versions) == (Version(2, 5), (Version(2, 5),))
     assert pulled.vector is server.pull().values  # the snapshot itself: nothing is copied
     assert pulled.moved == 4 * SIZE
     with pytest.raises(Deadline):
-        pull_whole([server], Version(2, 6))
+        pull_consistent([server], Version(2, 6))
 
 
 def test_exactly_finds_the_older_version_at_all_servers() -> None:
@@ -170,11 +170,11 @@ def test_exactly_finds_the_older_version_at_all_servers() -> None:
     for server in (*servers, servers[0]):
         go_on(server)
     # the first is at 2, the second at 1
-    pulled = pull_whole(servers, Version(0, 1), exactly=True)
+    pulled = pull_consistent(servers, Version(0, 1), exactly=True)
     assert pulled.version == Version(0, 1)
     assert torch.equal(pulled.vector[:SIZE], pulled.vector[SIZE:])
     with pytest.raises(Deadline):
-        pull_whole(servers)  # version 2 of the second is not there yet
+        pull_consistent(servers)  # version 2 of the second is not there yet
 
 
 def test_a_server_that_went_on_meanwhile_still_has_the_version_the_others_are_at() -> None:
@@ -191,7 +191,7 @@ def test_a_server_that_went_on_meanwhile_still_has_the_version_the_others_are_at
 
     go_on(servers[1])
     remotes: Any = [Busy(), servers[1]]
-    pulled = pull_whole(remotes)
+    pulled = pull_consistent(remotes)
     assert pulled.version == Version(0, 1)
     assert torch.equal(pulled.vector[:SIZE], pulled.vector[SIZE:])
     assert pulled.moved == 3 * 4 * SIZE  # the first slice came twice
@@ -221,7 +221,7 @@ def test_the_common_version_is_that_of_the_server_furthest_behind() -> None:
     assert torch.equal(pulled.vector, torch.cat(before))
     assert pulled.moved == 5 * 4 * SIZE  # two slices came twice
     with pytest.raises(Deadline):  # which only a push can end
-        pull_whole(servers)
+        pull_consistent(servers)
 
 
 def test_a_version_that_is_kept_no_more_is_given_up_for_a_newer_one() -> None:
@@ -249,15 +249,19 @@ def test_a_common_version_may_be_of_an_older_epoch_only_if_all_still_have_it() -
     servers = make_servers(2)
     for server in servers:
         go_on(server)
-    servers[0].restore(Version(1, 0), torch.ones(SIZE), {})
+    servers[0] = make_servers(1, Version(1, 0))[0]  # built anew
     asked = list[int]()
 
     class Waiting:
         def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
             asked.append(at_least.epoch)
             if len(asked) == 2:  # meanwhile the second server is taken back too
-                servers[1].restore(Version(1, 0), torch.ones(SIZE), {})
+                servers[1] = make_servers(1, Version(1, 0))[0]
             return servers[0].pull(at_least, exactly)
 
-    remotes: Any = [Waiting(), servers[1]]
+    class Second:
+        def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
+            return servers[1].pull(at_least, exactly)
+
+    remotes: Any = [Waiting(), Second()]
     assert pull_common(remotes).versions == (Version(1, 0),) * 2

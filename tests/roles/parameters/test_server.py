@@ -90,7 +90,7 @@ def test_a_part_sent_again_after_it_stepped_is_refused() -> None:
     [
         (gradient(Version(1, 1), 1, part=1, parts=3), "computed from"),  # stale
         (gradient(Version(1, 3), 1, part=1, parts=3), "computed from"),  # from nowhere
-        (gradient(Version(0, 2), 1, part=1, parts=3), "of epoch 0, now 1"),  # before a restore
+        (gradient(Version(0, 2), 1, part=1, parts=3), "of epoch 0, now 1"),  # from before a loss
         (gradient(Version(0, 9), 1, part=1, parts=3), "of epoch 0, now 1"),  # the same, "newer"
         (gradient(Version(2, 2), 1, part=1, parts=3), "of epoch 2, now 1"),
         (gradient(Version(1, 2), 1, part=0, parts=3), "part 0, now at 1"),
@@ -218,35 +218,6 @@ def test_close_wakes_who_waits_and_refuses_who_comes() -> None:
         server.pull()
 
 
-def test_a_restore_raises_the_epoch_and_refuses_what_was_before() -> None:
-    server = make_server()
-    for number in range(3):
-        server.push(gradient(Version(0, number)))
-    params, optimizer = server.state()
-    server.push(gradient(Version(0, 3)))
-    server.push(gradient(Version(0, 4), part=0, parts=2))  # in the middle of a round
-    server.restore(Version(1, 3), params.values, optimizer)
-    found, state = server.state()
-    assert found.version == Version(1, 3)
-    assert torch.equal(found.values, params.values)
-    assert all(torch.equal(state[name], optimizer[name]) for name in optimizer)
-    assert server.pull(Version(0, 2), exactly=True).version == Version(
-        1, 3
-    )  # nothing older is left
-    assert not server.push(gradient(Version(0, 3))).counted
-    assert not server.push(gradient(Version(0, 5))).counted
-    assert server.push(gradient(Version(1, 3))).counted
-
-
-@pytest.mark.parametrize("version", [Version(2, 3), Version(2, 9), Version(1, 9)])
-def test_a_restore_that_does_not_raise_the_epoch_is_refused(version: Version) -> None:
-    server = make_server(version=Version(2, 3))
-    before = bits(server)
-    with pytest.raises(ValueError, match="must raise the epoch"):
-        server.restore(version, torch.zeros(SIZE), {})
-    assert bits(server) == before
-
-
 def test_a_server_with_a_saved_state_goes_on_bit_for_bit() -> None:
     server = make_server()
     for number in range(3):
@@ -357,9 +328,6 @@ def test_a_target_slice_is_saved_and_comes_back() -> None:
     assert again.pull_target().version == Version(1, 3)
     assert torch.equal(again.pull_target().values, server.pull_target().values)
     assert not torch.equal(again.pull_target().values, params.values)
-    server.restore(Version(2, 4), params.values, {**state, TARGET: torch.full((SIZE,), 7.0)})
-    assert server.pull_target().version == Version(2, 3)
-    assert torch.equal(server.pull_target().values, torch.full((SIZE,), 7.0))
 
 
 def test_a_server_without_targets_says_so_and_saves_none() -> None:

@@ -22,28 +22,25 @@ from typing import Any
 
 from gelada.cli.perf.operators import Span
 from gelada.core.timing import WAIT, Clock
+from gelada.roles.backprop import Backprop
 from gelada.roles.learner import Learner
+from gelada.roles.parameters.published import PublishedParameters
 from gelada.roles.parameters.server import ParameterServer
-from gelada.roles.parameters.snapshots import Snapshots
 from gelada.roles.replay.queue import TrajectoryQueue
 
 INSIDE: dict[type, dict[str, str]] = {
     TrajectoryQueue: {"add": "send", "_assemble": "assemble"},
-    Snapshots: {"publish": "publish"},
-    Learner: {
-        "_prepare": "prepare",
-        "_forward": "forward",
-        "_gradient": "backward",
-        "_close_round": "close round",
-    },
+    PublishedParameters: {"publish": "publish"},
+    Learner: {"end_round": "end round"},
+    Backprop: {"prepare": "prepare", "forward": "forward", "backward": "backward"},
     ParameterServer: {
-        "_refusal": "admission",
-        "_optimizer.step": "optimizer step",
-        "_publish": "publish",
+        "refusal": "admission",
+        "optimizer.step": "optimizer step",
+        "publish": "publish",
     },
 }
-"""Methods whose calls are spans, with the names of these, by class of role. They run on the thread
-of whoever calls the role."""
+"""Methods whose calls are spans, with the names of the spans, by class: of a role, or of what a
+learner computes with. A call runs on the thread of whoever calls it."""
 
 OTHER = "between stages"
 """Time of a role's thread that is in no span."""
@@ -75,11 +72,10 @@ class Spans:
             if hasattr(role, "clock"):
                 role.clock = SpanClock(self)
                 self._of[name] = []
-            for kind, methods in INSIDE.items():
-                if isinstance(role, kind):
-                    for path, stage in methods.items():
-                        *owner, method = path.split(".")
-                        self._wrap(attrgetter(*owner)(role) if owner else role, method, stage)
+            for watched in (role, getattr(role, "compute", None)):
+                for path, stage in INSIDE.get(type(watched), {}).items():
+                    *owner, method = path.split(".")
+                    self._wrap(attrgetter(*owner)(watched) if owner else watched, method, stage)
 
     def of(self, role: str) -> list[Span]:
         """Return the spans of a role's thread in the order of their starts, outer ones first."""

@@ -11,10 +11,14 @@ from dataclasses import replace
 import numpy as np
 
 from gelada.core.errors import GeladaError
-from gelada.core.types import Batch, Bytes, Ints
+from gelada.core.types import Aux, Batch, Bytes, Ints, Version
 from gelada.envs.api import GameSettings, Step
+from gelada.roles.backprop import Learned
 from gelada.roles.learner import Learner
-from gelada.runtime.graph import Graph
+from gelada.roles.parameters.client import ParameterClient
+from gelada.roles.schedule import Schedule
+from gelada.roles.tracker import Begun
+from gelada.runtime.graph import Graph, Node, part
 
 EMULATOR, LEARNER = "emulator", "learner"
 
@@ -78,20 +82,40 @@ class DummyGames:
         return Step(frames, rewards.astype(np.float32), over, never, over, never)
 
 
-class DummyLearner(Learner):
-    """A learner that takes batches and pushes one gradient of 0 for each, without computing it.
+class ZeroGradients:
+    """Offers one gradient of 0 for each batch, without computing it.
 
-    So rounds are admitted, counted and published as ever, and the parameters stay as they are.
+    So versions are made and published as in a real run, and the parameters stay as they are.
     """
 
-    def _learn(self, batch: Batch) -> dict[str, float]:
-        self._to_push = self._gradients(part=0, parts=1, samples=batch.actions.numel(), loss=0.0)
-        return {}
+    def run(self, batch: Batch, client: ParameterClient, aux: Aux) -> Learned:  # noqa: ARG002
+        """Offer the gradient; no values were found."""
+        client.offer(part=0, parts=1, samples=batch.actions.numel(), loss=0.0, rate=0.0)
+        return Learned({}, None)
 
-    def _move_schedules(self) -> None:
-        """Nothing was seen that they could follow."""
+
+class StepCounter:
+    """A schedule that counts steps and leaves the algorithm's state as it is."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.aux, self.steps = schedule.aux, schedule.steps
+
+    def begin(self, begun: Begun) -> None:
+        """Do nothing."""
+
+    def before(self, batch: Batch, version: Version) -> None:
+        """Do nothing."""
+
+    def after(self, batch: Batch, values: dict[str, float]) -> None:  # noqa: ARG002
+        """Count the batch's steps."""
+        self.steps += int(batch.fresh)
 
 
 def with_dummy_learners(graph: Graph) -> Graph:
-    """Return a graph with a stub in the place of every learner."""
-    return Graph([replace(n, make=DummyLearner) if n.make is Learner else n for n in graph.nodes])
+    """Return a graph whose learners push gradients of 0."""
+    return Graph([_dummy(node) if node.make is Learner else node for node in graph.nodes])
+
+
+def _dummy(node: Node) -> Node:
+    schedule = part(StepCounter, node.kwargs["schedule"])
+    return replace(node, kwargs=node.kwargs | {"compute": ZeroGradients(), "schedule": schedule})

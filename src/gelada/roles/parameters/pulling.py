@@ -8,18 +8,18 @@ from typing import NamedTuple, Protocol
 import torch
 
 from gelada.core.types import Params, Version
-from gelada.roles.parameters.snapshots import ANY
+from gelada.roles.parameters.published import ANY
 
 
 class Source(Protocol):
-    """What serves parameters: a parameter server, or a worker's mirror."""
+    """What serves parameters: a parameter server, or a worker's cache."""
 
     def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
-        """Return the newest snapshot, waiting until it is ``at_least`` that version."""
+        """Return the newest parameters, waiting until they are ``at_least`` of that version."""
 
 
 class Pulled(NamedTuple):
-    """A whole vector float32[P], put together from its slices."""
+    """A vector float32[P] of all parameters, joined from its slices."""
 
     version: Version  # of the newest slice
     vector: torch.Tensor
@@ -27,12 +27,14 @@ class Pulled(NamedTuple):
     moved: int  # bytes that were pulled for it
 
 
-def pull_whole(servers: Sequence[Source], at_least: Version = ANY, exactly: bool = False) -> Pulled:
-    """Return one version of all slices, never slices of different versions.
+def pull_consistent(
+    servers: Sequence[Source], at_least: Version = ANY, exactly: bool = False
+) -> Pulled:
+    """Return all slices of one version, waiting until it is ``at_least`` that version.
 
-    Each server closes its rounds on its own, so "the newest" of each could mix versions. The
-    highest version met is asked of all, exactly, and those behind are waited for; servers keep
-    their two newest snapshots, so it is still there.
+    Servers step one after the other, so the newest slice of each could be of different versions.
+    The highest version met is asked of all servers, exactly, and those behind are waited for.
+    Servers keep their two newest versions, so those ahead still have it.
     """
     slices = [server.pull(at_least, exactly) for server in servers]
     moved = _size(slices)
@@ -47,11 +49,11 @@ def pull_whole(servers: Sequence[Source], at_least: Version = ANY, exactly: bool
 
 
 def pull_common(servers: Sequence[Source]) -> Pulled:
-    """Return the newest version that all servers have had: that of the one furthest behind.
+    """Return the newest version that all servers have: that of the server furthest behind.
 
-    A learner that begins again asks for this one. If it died between two pushes, the server that
-    is behind may be waiting for the very gradient that was never sent; all others have stepped and
-    still keep the version before, so it can be computed once more.
+    A learner pulls this version when it begins. If it died between two pushes in its life before,
+    the server that is behind may wait for the gradient that was never sent. The others have
+    stepped, but still keep the version before, so that gradient can be computed again.
     """
     slices = [server.pull() for server in servers]
     moved = _size(slices)
@@ -61,14 +63,14 @@ def pull_common(servers: Sequence[Source]) -> Pulled:
             if params.version != oldest:
                 slices[i] = servers[i].pull(oldest, exactly=True)
                 moved += _size([slices[i]])
-        if max(params.version for params in slices) != oldest:  # meanwhile nobody has it any more
+        if max(params.version for params in slices) != oldest:  # one forgot it
             slices = [server.pull() for server in servers]
             moved += _size(slices)
     return _join(slices, moved)
 
 
 def pull_newest(servers: Sequence[Source]) -> Pulled:
-    """Return each server's newest slice: in the asynchronous mode versions may differ."""
+    """Return the newest slice of each server. Their versions may differ (asynchronous runs)."""
     slices = [server.pull() for server in servers]
     return _join(slices, _size(slices))
 

@@ -16,7 +16,7 @@ from gelada.core.errors import Deadline
 from gelada.core.types import Answer, Gradient, Params, Version
 from gelada.ops.optimizers import OptimizerSettings, make_optimizer
 from gelada.roles.parameters.admission import Admission
-from gelada.roles.parameters.snapshots import ANY, Snapshots
+from gelada.roles.parameters.published import ANY, PublishedParameters
 
 REPEATED = "already there"
 """Why a gradient that was sent again does not count again; its first delivery did count."""
@@ -67,14 +67,14 @@ class ParameterServer:
     ) -> None:
         self.name = name
         self.values = values
-        self._optimizer = make_optimizer(values, settings)
+        self.optimizer = make_optimizer(values, settings)
         self._load(optimizer or {})
         self._admission, self._needed = admission, admission.needed
         self._version = version
         self._part = 0
         self._waiting: dict[int, Gradient] = {}  # by learner, of the current version and part
         self._taken: dict[int, tuple[Version, int]] = {}  # newest that counted, by learner
-        self._snapshots = Snapshots(Params(version, values.clone()), patience=patience)
+        self._snapshots = PublishedParameters(Params(version, values.clone()), patience=patience)
         self._every, self._target_every = every, target_every
         self._target = self._first_target(optimizer or {})
         self._kept: tuple[Params, OptimizerState] | None = None
@@ -91,7 +91,7 @@ class ParameterServer:
             mark = (gradient.version, gradient.part)
             if mark <= self._taken.get(gradient.learner, (Version(-1, 0), 0)):
                 return Answer(self._version, False, REPEATED)
-            if reason := self._refusal(gradient):
+            if reason := self.refusal(gradient):
                 self._dropped += 1
                 return Answer(self._version, False, reason)
             self._taken[gradient.learner] = mark
@@ -148,20 +148,6 @@ class ParameterServer:
         """Return how many gradients counted and how many were dropped."""
         return Counts(self._counted, self._dropped)
 
-    def restore(self, version: Version, values: torch.Tensor, optimizer: OptimizerState) -> None:
-        """Take over a checkpoint's slice. The version's epoch must be higher than today's."""
-        with self._lock:
-            if version.epoch <= self._version.epoch:
-                raise ValueError(f"a restore must raise the epoch: {version} on {self._version}")
-            self.values.copy_(values)
-            self._load(optimizer)
-            self._version = version
-            self._target = self._first_target(optimizer)
-            self._part = 0
-            self._waiting.clear()
-            self._kept = None
-            self._snapshots.publish(Params(version, self.values.clone()), only=True)
-
     def need(self, count: int) -> None:
         """Make steps of so many gradients from now on: fewer, while learners are lost."""
         with self._lock:
@@ -173,7 +159,7 @@ class ParameterServer:
         """Wake everybody who waits; pulls raise `Closed` from now on."""
         self._snapshots.close()
 
-    def _refusal(self, gradient: Gradient) -> str:
+    def refusal(self, gradient: Gradient) -> str:
         """Return why a gradient does not count, or ""."""
         if gradient.version.epoch != self._version.epoch:
             return f"of epoch {gradient.version.epoch}, now {self._version.epoch}"
@@ -184,12 +170,12 @@ class ParameterServer:
         return ""
 
     def _load(self, optimizer: OptimizerState) -> None:
-        for name, tensor in self._optimizer.state().items():
+        for name, tensor in self.optimizer.state().items():
             if name in optimizer:
                 tensor.copy_(optimizer[name])
 
     def _copy(self) -> OptimizerState:
-        copy = {name: tensor.clone() for name, tensor in self._optimizer.state().items()}
+        copy = {name: tensor.clone() for name, tensor in self.optimizer.state().items()}
         return copy | ({TARGET: self._target.values} if self._target else {})
 
     def _first_target(self, saved: OptimizerState) -> Params | None:
@@ -204,15 +190,16 @@ class ParameterServer:
         """Step against the gradients' mean by samples, added up in the order of the learners."""
         gradients.sort(key=lambda g: g.learner)
         rate = sum(g.learning_rate for g in gradients) / len(gradients)
-        self._optimizer.step(_mean(gradients), rate)
+        self.optimizer.step(_mean(gradients), rate)
         self._waiting.clear()
         self._part += 1
         if self._part == gradients[0].parts:
             self._part = 0
             self._version = self._version._replace(number=self._version.number + 1)
-            self._publish()
+            self.publish()
 
-    def _publish(self) -> None:
+    def publish(self) -> None:
+        """Publish the parameters of a new version, and keep what belongs to it."""
         params = Params(self._version, self.values.clone())
         if self._target_every and self._version.number % self._target_every == 0:
             self._target = params

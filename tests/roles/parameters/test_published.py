@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gelada.core.errors import Closed, Deadline
 from gelada.core.types import Params, Version
-from gelada.roles.parameters.snapshots import ANY, KEPT, Snapshots
+from gelada.roles.parameters.published import ANY, KEPT, PublishedParameters
 
 
 def params(number: int, epoch: int = 0) -> Params:
@@ -21,7 +21,7 @@ def params(number: int, epoch: int = 0) -> Params:
 
 @given(kept=st.integers(1, 5), count=st.integers(1, 9), asked=st.integers(0, 9))
 def test_the_newest_are_kept_and_exactly_finds_them(kept: int, count: int, asked: int) -> None:
-    snapshots = Snapshots(params(0), kept, patience=0.0)
+    snapshots = PublishedParameters(params(0), kept, patience=0.0)
     for number in range(1, count):
         snapshots.publish(params(number))
     there = list(range(count))[-kept:]
@@ -37,7 +37,7 @@ def test_the_newest_are_kept_and_exactly_finds_them(kept: int, count: int, asked
 
 
 def test_without_a_wish_it_is_the_newest() -> None:
-    snapshots = Snapshots(params(4), patience=0.0)
+    snapshots = PublishedParameters(params(4), patience=0.0)
     assert snapshots.pull() is snapshots.newest
     assert snapshots.pull(ANY, exactly=True) is snapshots.newest  # 0 is not kept
     snapshots.publish(params(5))
@@ -47,17 +47,9 @@ def test_without_a_wish_it_is_the_newest() -> None:
     assert snapshots.pull(Version(0, 4), exactly=True).version.number == 4
 
 
-def test_only_forgets_all_others() -> None:
-    snapshots = Snapshots(params(7), kept=9, patience=0.0)
-    snapshots.publish(params(8))
-    snapshots.publish(params(3, epoch=1), only=True)  # a restore
-    for number in (7, 8):
-        assert snapshots.pull(Version(0, number), exactly=True).version == Version(1, 3)
-    with pytest.raises(Deadline, match="no parameters of version 4 for 0 s; the newest are 3"):
-        snapshots.pull(Version(1, 4))
-
-
-def waiting(snapshots: Snapshots, at_least: Version) -> tuple[threading.Thread, list[Any]]:
+def waiting(
+    snapshots: PublishedParameters, at_least: Version
+) -> tuple[threading.Thread, list[Any]]:
     out: list[Any] = []
 
     def run() -> None:
@@ -72,7 +64,7 @@ def waiting(snapshots: Snapshots, at_least: Version) -> tuple[threading.Thread, 
 
 
 def test_each_who_waits_is_woken_by_the_version_it_wants() -> None:
-    snapshots = Snapshots(params(0), patience=60)
+    snapshots = PublishedParameters(params(0), patience=60)
     threads = [waiting(snapshots, Version(0, number)) for number in (1, 2, 3)]
     for number in (1, 2, 3):
         snapshots.publish(params(number))
@@ -82,15 +74,15 @@ def test_each_who_waits_is_woken_by_the_version_it_wants() -> None:
 
 
 def test_a_higher_epoch_wakes_who_waits_for_a_version_that_was_rolled_back() -> None:
-    snapshots = Snapshots(params(9), patience=60)
+    snapshots = PublishedParameters(params(9), patience=60)
     thread, out = waiting(snapshots, Version(0, 10))
-    snapshots.publish(params(5, epoch=1), only=True)
+    snapshots.publish(params(5, epoch=1))
     thread.join(60)
     assert out == [Version(1, 5)]
 
 
 def test_close_wakes_all_and_refuses_who_comes() -> None:
-    snapshots = Snapshots(params(0), patience=60)
+    snapshots = PublishedParameters(params(0), patience=60)
     threads = [waiting(snapshots, Version(0, number)) for number in (1, 2)]
     snapshots.close()
     for thread, out in threads:
@@ -101,6 +93,6 @@ def test_close_wakes_all_and_refuses_who_comes() -> None:
 
 
 def test_patience_ends() -> None:
-    thread, out = waiting(Snapshots(params(0), patience=0.01), Version(0, 1))
+    thread, out = waiting(PublishedParameters(params(0), patience=0.01), Version(0, 1))
     thread.join(60)
     assert out == [Deadline]

@@ -1,7 +1,8 @@
 """Published parameters, and waiting for them.
 
-A parameter server publishes the versions of its slice here. A worker has one of its own too, its
-*mirror*: the learner passes on what it pulled, so the worker's actors cost the servers nothing.
+A parameter server publishes the versions of its slice here. A worker has a cache of this kind too:
+its learner publishes there what it pulled from the servers, so the worker's actors cost the servers
+nothing.
 """
 
 from __future__ import annotations
@@ -13,47 +14,45 @@ from gelada.core.errors import Closed, Deadline
 from gelada.core.types import Params, Version
 
 KEPT = 2
-"""Snapshots kept: workers that met version v at one server can still get it at all others."""
+"""Versions kept. With two, a worker that got a version from one server still gets it from all."""
 
 ANY = Version(0, 0)
-"""Older than everything that is published."""
+"""Older than every version that is published."""
 
 
-class Snapshots:
+class PublishedParameters:
     """The newest versions of one vector or slice; passive.
 
     Args:
-        first: what is there at the beginning.
-        kept: how many of the newest versions can still be pulled.
+        first: the parameters at the beginning.
+        kept: how many of the newest versions can be pulled.
         patience: seconds that `pull` waits before it gives up (0: never wait).
     """
 
     def __init__(self, first: Params, kept: int = KEPT, patience: float = 600.0) -> None:
-        self._snapshots: deque[Params] = deque([first], maxlen=kept)
+        self._versions: deque[Params] = deque([first], maxlen=kept)
         self._patience = patience
         self._changed = threading.Condition()
         self._closed = False
 
     @property
     def newest(self) -> Params:
-        """What was published last."""
-        return self._snapshots[-1]
+        """The parameters that were published last."""
+        return self._versions[-1]
 
-    def publish(self, params: Params, only: bool = False) -> None:
-        """Make parameters the newest and wake who waits; with ``only``, forget all others."""
+    def publish(self, params: Params) -> None:
+        """Make parameters the newest, and wake everybody who waits for them."""
         with self._changed:
-            if only:
-                self._snapshots.clear()
-            self._snapshots.append(params)
+            self._versions.append(params)
             self._changed.notify_all()
 
     def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
-        """Return the newest snapshot, waiting until it is ``at_least`` that version.
+        """Return the newest parameters, waiting until they are ``at_least`` of that version.
 
         With ``exactly``, return that very version if it is still kept, else a newer one.
 
         Raises:
-            Deadline: if none came within the patience.
+            Deadline: if they were not published within the patience.
             Closed: if the run stops.
         """
         with self._changed:
@@ -68,7 +67,7 @@ class Snapshots:
                     f"the newest are {self.newest.version.number}"
                 )
             if exactly:
-                for params in self._snapshots:
+                for params in self._versions:
                     if params.version == at_least:
                         return params
             return self.newest

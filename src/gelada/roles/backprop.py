@@ -1,0 +1,125 @@
+"""Backprop: turns a batch into gradients, minibatch by minibatch."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+import torch
+
+from gelada.algorithms.api import Algorithm, Prepared
+from gelada.core.errors import Diverged
+from gelada.core.seeding import generator
+from gelada.core.types import Aux, Batch, Version
+from gelada.nets.network import Network
+from gelada.ops.flat import FlatParameters
+from gelada.roles.parameters.client import ParameterClient
+
+
+class Learned(NamedTuple):
+    """What was found in a batch."""
+
+    values: dict[str, float]  # losses and statistics by name
+    priorities: torch.Tensor | None  # float32[N]: how much is left to learn from each window
+
+
+class Compute(Protocol):
+    """What a learner does with a batch."""
+
+    def run(self, batch: Batch, client: ParameterClient, aux: Aux) -> Learned:
+        """Offer the batch's gradients to the client and push all but the last.
+
+        Args:
+            batch: on the device of the client's parameters.
+            client: has the network, and takes the gradients.
+            aux: the algorithm's own state.
+
+        Raises:
+            Diverged: if a loss is not a finite number; the last gradient is not pushed then.
+        """
+
+
+class Backprop:
+    """Computes gradients of an algorithm's loss.
+
+    Args:
+        algorithm: what to minimise.
+        index: of the learner.
+        seed: of the run; with the index and the version it decides the order of the samples.
+    """
+
+    def __init__(self, algorithm: Algorithm, index: int, seed: int) -> None:
+        self._algorithm, self._index, self._seed = algorithm, index, seed
+
+    def run(self, batch: Batch, client: ParameterClient, aux: Aux) -> Learned:
+        """Run all epochs over a batch; the values are the means of the last epoch."""
+        algorithm, flat, version = self._algorithm, client.flat, client.version
+        assert isinstance(flat.module, Network)
+        net = flat.module
+        prepared = self.prepare(net, batch, aux)
+        epochs = self._minibatches(prepared.size, version)
+        parts = sum(map(len, epochs))
+        part = 0
+        history: list[dict[str, torch.Tensor]] = []
+        for minibatches in epochs:
+            seen: list[dict[str, torch.Tensor]] = []
+            for index in minibatches:
+                client.push()  # the gradient before; the round's last one is pushed by the learner
+                total, terms = self.forward(net, prepared, index, aux)
+                terms["gradient_norm"] = self.backward(flat, total)
+                seen.append(terms)
+                history.append(terms)
+                samples = len(index) if parts > 1 else int(batch.mask.sum())
+                rate = algorithm.learning_rate(aux)
+                client.offer(part, parts, samples, float(total.detach()), rate)
+                part += 1
+            values = _means(seen)
+            _check_finite(values, history, version)
+        values["learning_rate"] = algorithm.learning_rate(aux)
+        return Learned(values, prepared.priorities)
+
+    def prepare(self, net: Network, batch: Batch, aux: Aux) -> Prepared:
+        """Compute the targets of a batch."""
+        return self._algorithm.prepare(net, batch, aux)
+
+    def forward(
+        self, net: Network, prepared: Prepared, index: torch.Tensor, aux: Aux
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return the loss of a minibatch, and named scalars about it."""
+        return self._algorithm.loss(net, prepared.select(index), aux)
+
+    def backward(self, flat: FlatParameters, total: torch.Tensor) -> torch.Tensor:
+        """Write the loss's gradient into the flat vector, clipped; return its norm before."""
+        flat.zero_gradients()
+        torch.autograd.backward(total)
+        return flat.clip(self._algorithm.gradient_clip)
+
+    def _minibatches(self, size: int, version: Version) -> list[tuple[torch.Tensor, ...]]:
+        """Return the sample indices of each minibatch, by epoch."""
+        random = generator(self._seed, "learner", self._index, version.epoch, version.number)
+        return [
+            torch.split(torch.randperm(size, generator=random), self._algorithm.minibatch)
+            for _ in range(self._algorithm.epochs)
+        ]
+
+
+def _means(seen: list[dict[str, torch.Tensor]]) -> dict[str, float]:
+    """Return the mean of each named scalar over the minibatches."""
+    names = list(seen[0])
+    table = torch.stack([torch.stack([terms[name].float() for name in names]) for terms in seen])
+    return dict(zip(names, table.mean(dim=0).tolist(), strict=True))
+
+
+def _check_finite(
+    values: dict[str, float], history: list[dict[str, torch.Tensor]], version: Version
+) -> None:
+    """Raise Diverged if a mean is not a finite number, naming the term that was the first."""
+    if all(math.isfinite(value) for value in values.values()):
+        return
+    for terms in history:  # one bad term soon spoils all others
+        for name, value in terms.items():
+            if not math.isfinite(value):
+                raise Diverged(
+                    f"{name} became {float(value)} at version {version.number}: training has "
+                    "diverged; the last good checkpoint is kept; lower --lr or --gradient-clip"
+                )

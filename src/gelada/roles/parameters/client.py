@@ -1,0 +1,355 @@
+"""ParameterClient: a learner's side of the parameter servers.
+
+    client.pull()                # parameters to compute with
+    client.offer(...)            # a gradient, which stays pending
+    client.push()                # the pending gradient goes to all servers
+    client.end_round()
+
+There are two forms. `LocalClient`: the servers step the learner's own memory, so nothing is pulled
+and a push is an optimizer step. `RemoteClient`: the servers have memory of their own, in this
+process or in others. The learner does not know which one it has.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from gelada.core.types import Answer, Gradient, Params, Traffic, Version
+from gelada.ops.flat import FlatParameters, Layout
+from gelada.roles.parameters.published import PublishedParameters
+from gelada.roles.parameters.pulling import (
+    Pulled,
+    Source,
+    pull_common,
+    pull_consistent,
+    pull_newest,
+)
+from gelada.roles.parameters.server import REPEATED, OptimizerState
+
+
+class Server(Source, Protocol):
+    """What a client asks of a parameter server."""
+
+    def push(self, gradient: Gradient) -> Answer:
+        """Take a gradient; step when enough are there."""
+
+    def pull_target(self) -> Params:
+        """Return the target slice."""
+
+    def state(self) -> tuple[Params, OptimizerState]:
+        """Return the newest snapshot and copies of the optimizer's state."""
+
+
+class ParameterClient(Protocol):
+    """What a learner needs of the parameter servers.
+
+    A round is everything that a learner does with one batch.
+    """
+
+    @property
+    def flat(self) -> FlatParameters:
+        """The network to compute with, and its gradients."""
+
+    @property
+    def version(self) -> Version:
+        """Version of the parameters in ``flat``."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether a gradient was offered that not all servers have been sent yet."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a round that an error has interrupted can be started again."""
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """What crossed to the servers so far; None if nothing crosses."""
+
+    @property
+    def outliers(self) -> int:
+        """Gradients that were discarded so far."""
+
+    def pull(self) -> None:
+        """Load the parameters for the next round into ``flat``; wait for them if need be.
+
+        Raises:
+            Deadline: if they did not come in time.
+            Closed: if the run stops.
+        """
+
+    def pull_targets(self) -> dict[str, torch.Tensor]:
+        """Return the target parameters by name, if they changed since the last call; else {}."""
+
+    def offer(self, part: int, parts: int, samples: int, loss: float, rate: float) -> None:
+        """Make the gradient in ``flat.gradients`` pending.
+
+        Args:
+            part: number of the minibatch within the round, from 0.
+            parts: minibatches of the round.
+            samples: transitions behind the gradient.
+            loss: their mean loss.
+            rate: learning rate of the step.
+        """
+
+    def push(self) -> None:
+        """Send the pending gradient to the servers; after an error, only to the rest of them."""
+
+    def discard(self) -> None:
+        """Drop the pending gradient as an outlier."""
+
+    def end_round(self) -> None:
+        """Count the round: what became of its gradients, and which version comes next."""
+
+    def states(self) -> list[tuple[Params, OptimizerState]]:
+        """Return the slices with their optimizer states, in the order of the servers."""
+
+
+class Outbox:
+    """The pending gradient, cut into one slice for each server.
+
+    Args:
+        learner: index of the learner that computes the gradients.
+        servers: in the order of their slices.
+        flat: whose gradients are sent.
+    """
+
+    def __init__(self, learner: int, servers: Sequence[Server], flat: FlatParameters) -> None:
+        self._learner, self._servers = learner, servers
+        cuts = flat.layout.cut(len(servers))
+        self._slices = [flat.gradients[cut] for cut in cuts]
+        self._pending: list[tuple[Server, Gradient]] = []
+        self._counted: list[bool] = []  # one for each slice that was sent in this round
+
+    @property
+    def pending(self) -> bool:
+        """Whether a slice has not been sent yet."""
+        return bool(self._pending)
+
+    def put(
+        self,
+        versions: Sequence[Version],
+        part: int,
+        parts: int,
+        samples: int,
+        loss: float,
+        rate: float,
+    ) -> None:
+        """Make a gradient pending; ``versions`` are those of the slices it was computed from."""
+        self._pending = [
+            (server, Gradient(self._learner, version, part, parts, samples, loss, rate, values))
+            for server, version, values in zip(self._servers, versions, self._slices, strict=True)
+        ]
+
+    def push(self) -> None:
+        """Send what is pending. After an error, the next call sends the rest."""
+        while self._pending:
+            server, gradient = self._pending[0]
+            answer = server.push(gradient)
+            # the first delivery of a repeated gradient did count
+            self._counted.append(answer.counted or answer.reason == REPEATED)
+            del self._pending[0]
+
+    def discard(self) -> None:
+        """Drop what is pending."""
+        self._pending.clear()
+
+    def take_counted(self) -> list[bool]:
+        """Return for each slice that was sent since the last call whether it counted."""
+        counted, self._counted = self._counted, []
+        return counted
+
+
+class Targets:
+    """Pulls the target parameters when they change; see `ParameterServer.pull_target`.
+
+    Args:
+        servers: in the order of their slices.
+        layout: names the parameters.
+        every: versions between changes; 0: there are no target parameters.
+    """
+
+    def __init__(self, servers: Sequence[Server], layout: Layout, every: int) -> None:
+        self._servers, self._layout, self._every = servers, layout, every
+        self._pulled: tuple[Version, ...] = ()  # of each slice
+
+    def pull(self, versions: Sequence[Version]) -> dict[str, torch.Tensor]:
+        """Return the parameters that belong to these versions by name; {} if unchanged."""
+        if not self._every:
+            return {}
+        due = tuple(v._replace(number=v.number - v.number % self._every) for v in versions)
+        if due == self._pulled:
+            return {}
+        vector = torch.cat([server.pull_target().values for server in self._servers])
+        self._pulled = due
+        return dict(self._layout.views(vector))
+
+
+class LocalClient:
+    """For the only learner of servers that step the learner's own memory.
+
+    A round may have many minibatches, each an optimizer step, and the learner's rounds are the
+    versions. A round in which nothing was pushed makes none.
+
+    Args:
+        flat: the network's parameters; the servers own slices of the same memory.
+        servers: in the order of their slices.
+        version: of the parameters now.
+        target_every: versions between changes of the target parameters (0: none).
+    """
+
+    repeatable = False
+    traffic: Traffic | None = None
+
+    def __init__(
+        self,
+        flat: FlatParameters,
+        servers: Sequence[Server],
+        version: Version,
+        target_every: int = 0,
+    ) -> None:
+        self.flat, self.version, self.outliers = flat, version, 0
+        self._servers = servers
+        self._outbox = Outbox(0, servers, flat)
+        self._targets = Targets(servers, flat.layout, target_every)
+        self._versions = (version,) * len(servers)
+
+    @property
+    def pending(self) -> bool:
+        """See `ParameterClient`."""
+        return self._outbox.pending
+
+    def pull(self) -> None:
+        """Do nothing: the servers have stepped ``flat`` itself."""
+
+    def pull_targets(self) -> dict[str, torch.Tensor]:
+        """See `ParameterClient`."""
+        return self._targets.pull(self._versions)
+
+    def offer(self, part: int, parts: int, samples: int, loss: float, rate: float) -> None:
+        """See `ParameterClient`."""
+        self._outbox.put(self._versions, part, parts, samples, loss, rate)
+
+    def push(self) -> None:
+        """See `ParameterClient`."""
+        self._outbox.push()
+
+    def discard(self) -> None:
+        """See `ParameterClient`."""
+        self._outbox.discard()
+        self.outliers += 1
+
+    def end_round(self) -> None:
+        """Count a version, and check that the network's parameters are still views of ``flat``."""
+        if self._outbox.take_counted():
+            self.version = self.version._replace(number=self.version.number + 1)
+            self._versions = (self.version,) * len(self._servers)
+        self.flat.check()  # takes a few microseconds a parameter; nothing else would show it
+
+    def states(self) -> list[tuple[Params, OptimizerState]]:
+        """See `ParameterClient`."""
+        return [server.state() for server in self._servers]
+
+
+class RemoteClient:
+    """For one of several learners around servers with memory of their own.
+
+    A round is one pull and one gradient. What was pulled is passed on to the worker's actors, so
+    they cost the servers nothing.
+
+    Args:
+        learner: index of the learner.
+        flat: parameters to start from; a copy is made.
+        servers: in the order of their slices.
+        version: of ``flat``.
+        cache: where the worker's actors pull from.
+        asynchronous: every gradient makes a step, so the slices may be of different versions.
+        target_every: versions between changes of the target parameters (0: none).
+    """
+
+    repeatable = True
+
+    def __init__(
+        self,
+        learner: int,
+        flat: FlatParameters,
+        servers: Sequence[Server],
+        version: Version,
+        cache: PublishedParameters,
+        asynchronous: bool = False,
+        target_every: int = 0,
+    ) -> None:
+        self.flat = FlatParameters(copy.deepcopy(flat.module))
+        self.version, self.outliers = version, 0
+        self.traffic: Traffic | None = Traffic()
+        self._servers, self._cache, self._asynchronous = servers, cache, asynchronous
+        self._outbox = Outbox(learner, servers, self.flat)
+        self._targets = Targets(servers, self.flat.layout, target_every)
+        self._versions = (version,) * len(servers)
+        self._wanted: Version | None = None  # version to wait for; None before the first round
+
+    @property
+    def pending(self) -> bool:
+        """See `ParameterClient`."""
+        return self._outbox.pending
+
+    def pull(self) -> None:
+        """Load parameters of a version not learned with yet, and publish them to the actors."""
+        pulled = self._pull()
+        self._count(moved=pulled.moved)
+        self.version, self._versions = pulled.version, pulled.versions
+        self.flat.values.copy_(pulled.vector)
+        if pulled.version > self._cache.newest.version:
+            self._cache.publish(Params(pulled.version, pulled.vector))
+
+    def pull_targets(self) -> dict[str, torch.Tensor]:
+        """See `ParameterClient`."""
+        targets = self._targets.pull(self._versions)
+        if targets:
+            self._count(moved=self.flat.values.nbytes)
+        return targets
+
+    def offer(self, part: int, parts: int, samples: int, loss: float, rate: float) -> None:
+        """See `ParameterClient`."""
+        self._outbox.put(self._versions, part, parts, samples, loss, rate)
+
+    def push(self) -> None:
+        """See `ParameterClient`."""
+        self._outbox.push()
+
+    def discard(self) -> None:
+        """See `ParameterClient`."""
+        self._outbox.discard()
+        self.outliers += 1
+
+    def end_round(self) -> None:
+        """Count what became of the gradient, and wait for the next version from now on."""
+        sent = self._outbox.take_counted()
+        counted = sent.count(True)
+        self._count(
+            counted=int(counted == len(self._servers)),
+            dropped=int(counted == 0 < len(sent)),
+            partial=int(0 < counted < len(self._servers)),
+            moved=self.flat.gradients.nbytes if sent else 0,
+        )
+        self._wanted = self.version._replace(number=self.version.number + 1)
+
+    def states(self) -> list[tuple[Params, OptimizerState]]:
+        """See `ParameterClient`."""
+        return [server.state() for server in self._servers]
+
+    def _pull(self) -> Pulled:
+        if self._asynchronous:
+            return pull_newest(self._servers)
+        if self._wanted is None:
+            return pull_common(self._servers)
+        return pull_consistent(self._servers, self._wanted)
+
+    def _count(self, **more: int) -> None:
+        assert self.traffic is not None
+        sums = {name: getattr(self.traffic, name) + count for name, count in more.items()}
+        self.traffic = self.traffic._replace(**sums)

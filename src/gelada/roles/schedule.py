@@ -1,0 +1,99 @@
+"""When an algorithm's own state moves, and after how many environment steps.
+
+The state (``aux``) holds learning rate, entropy weight and the like. It belongs to a learner, and
+its schedules are functions of the environment steps behind the parameters. Who counts those steps
+depends on who else learns.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gelada.algorithms.api import Algorithm
+from gelada.core.types import Aux, Batch, Version
+from gelada.roles.tracker import Begun
+
+
+class Schedule(Protocol):
+    """An algorithm's state, moved along with the environment steps."""
+
+    @property
+    def aux(self) -> Aux:
+        """The algorithm's own state."""
+
+    @property
+    def steps(self) -> int:
+        """Environment steps behind the newest parameters."""
+
+    def begin(self, begun: Begun) -> None:
+        """Go on where the run is; called once, before the first batch."""
+
+    def before(self, batch: Batch, version: Version) -> None:
+        """Move the state before a batch that is learned from with parameters of ``version``."""
+
+    def after(self, batch: Batch, values: dict[str, float]) -> None:
+        """Move the state after a batch whose losses and statistics were ``values``."""
+
+
+class OwnSchedule:
+    """For the only learner: it counts the steps that it has learned from itself.
+
+    Args:
+        algorithm: whose state is moved.
+        aux: the state, new or restored.
+        steps: environment steps behind the parameters at the start.
+    """
+
+    def __init__(self, algorithm: Algorithm, aux: Aux, steps: int) -> None:
+        self.aux, self.steps = aux, steps
+        self._algorithm = algorithm
+
+    def begin(self, begun: Begun) -> None:
+        """Do nothing: when this learner is lost, the whole run starts from a checkpoint."""
+
+    def before(self, batch: Batch, version: Version) -> None:
+        """Do nothing: the state follows from the batches before."""
+
+    def after(self, batch: Batch, values: dict[str, float]) -> None:
+        """Count the batch's steps and move the state."""
+        self.steps += int(batch.fresh)
+        self._algorithm.after(self.aux, values, self.steps)
+
+
+class SharedSchedule:
+    """For one of several learners: it infers the steps of all from what it sees itself.
+
+    Where each step is learned from once, versions since the start count batches of all learners.
+    With a replay buffer the steps that were new in this learner's batches are multiplied.
+
+    Args:
+        algorithm: whose state is moved.
+        steps: environment steps behind the parameters at the start of the run.
+        first: version of the parameters at the start of the run.
+        share: learners whose batches make one version (with replay buffers: all learners).
+    """
+
+    def __init__(self, algorithm: Algorithm, steps: int, first: Version, share: int) -> None:
+        self.aux, self.steps = algorithm.start(), steps
+        self._algorithm, self._first, self._share = algorithm, first, share
+        self._first_steps = steps
+        self._fresh = 0  # environment steps that came with this learner's batches
+
+    def begin(self, begun: Begun) -> None:
+        """Count the new steps on from those that the run has when this learner begins."""
+        if self._algorithm.source == "buffer":
+            self._first_steps = begun.steps
+
+    def before(self, batch: Batch, version: Version) -> None:
+        """Move the state to the steps behind the batch."""
+        if self._algorithm.source == "buffer":
+            own = self._fresh + int(batch.fresh)
+        else:
+            own = (version.number - self._first.number) * batch.actions.numel()
+        self.steps = self._first_steps + self._share * own
+        self._algorithm.after(self.aux, {}, self.steps)
+
+    def after(self, batch: Batch, values: dict[str, float]) -> None:
+        """Take in the batch's values."""
+        self._fresh += int(batch.fresh)
+        self._algorithm.after(self.aux, values, self.steps)
