@@ -31,6 +31,7 @@ from matches import Side, beginning, learn_ours, match, run_ours, run_theirs
 from venvs import CACHE, Failed, install
 
 from gelada.core.errors import GeladaError
+from gelada.envs.make import is_atari
 from gelada.envs.names import parse_game
 from gelada.runtime.system import describe_machine
 from ledger import Ledger, Line
@@ -97,8 +98,8 @@ def game(name: str) -> str:
         found = parse_game(name).game
     except GeladaError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    if found == "catch":
-        raise argparse.ArgumentTypeError("catch is ours alone; name an Atari game")
+    if not is_atari(found):
+        raise argparse.ArgumentTypeError(f"{found} is no Atari game; the other systems need one")
     return found
 
 

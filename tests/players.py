@@ -16,7 +16,7 @@ from gelada.algorithms.dqn import DQN
 from gelada.core.checkpoint import Checkpoint, write_checkpoint
 from gelada.core.types import Bytes, Ints, Version
 from gelada.envs.api import GameSettings
-from gelada.envs.make import make_games
+from gelada.envs.make import action_names, frame_shape
 from gelada.evaluation.agent import Agent, Policy
 from gelada.nets.network import InputStatistics, Network, NetworkSettings
 from gelada.training.config import Config, write_config
@@ -61,7 +61,7 @@ def make_experiment(settings: GameSettings, stack: int = 4) -> Experiment:
 def make_checkpoint(experiment: Experiment, actions: int, steps: int = 1000) -> Checkpoint:
     """Return a checkpoint of random parameters, with a policy that is far from uniform."""
     settings = experiment.games
-    shape = (10, 5) if settings.game == "catch" else (settings.size, settings.size)
+    shape = frame_shape(settings)
     mean = np.full(shape, 90.0, dtype=np.float32)
     statistics = InputStatistics(mean, np.full(shape, 40.0, dtype=np.float32))
     with torch.random.fork_rng(devices=[]):
@@ -80,14 +80,14 @@ def make_agent(
 ) -> Agent:
     """Return an agent with random parameters."""
     experiment = replace(make_experiment(settings, stack), algorithm=algorithm or APPO())
-    actions = make_games(settings, np.array([1])).actions
+    actions = len(action_names(settings))
     return Agent(experiment, make_checkpoint(experiment, actions), actions)
 
 
 def write_run(folder: Path, settings: GameSettings = CATCH) -> Experiment:
     """Write a run's folder with one checkpoint."""
     experiment = make_experiment(settings)
-    actions = make_games(settings, np.array([1])).actions
+    actions = len(action_names(settings))
     write_config(folder, Config(settings.game, experiment, actions, {"precision": "float32"}))
     write_checkpoint(folder / "checkpoints", make_checkpoint(experiment, actions))
     return experiment

@@ -30,7 +30,7 @@ from gelada.cli.train import Train, already_over, free_folder, stop_in_words
 from gelada.core.errors import GeladaError
 from gelada.core.types import Version
 from gelada.envs.api import GameSettings
-from gelada.evaluation.protocols import PROTOCOLS, Evaluation, Played
+from gelada.evaluation.protocols import PROTOCOLS, Evaluation, GameResult
 from gelada.evaluation.scores import compare
 from gelada.roles.tracker import StopRule
 from gelada.training.experiment import flag, groups_of
@@ -115,7 +115,7 @@ MISTAKES = {
     "train gorila-pong --windows -5": "--windows -5: must be at least 1",
     "train pong --size 5": "--size 5: the torso 'small' needs at least 14",
     "train pong --size 35 --torso nature": "--size 35: the torso 'nature' needs at least 36",
-    "train catch --torso small": "--torso small: Catch's 10x5 board needs --torso tiny",
+    "train catch --torso small": "those of catch are 10x5; take --torso tiny",
     "train pong --minibatch 2049": "--minibatch 2049: must not be above the batch of 2048 samples",
     "train --resume nowhere": "'nowhere' is no run: it has no config.json",
     "eval": "RUN is missing",
@@ -585,7 +585,7 @@ def test_an_evaluation_with_published_scores_is_a_table() -> None:
         version=Version(0, 1),
         width=256,
         episodes=2,
-        games=(Played(10.0, 7, False), Played(22.2, 7, False)),
+        games=(GameResult(10.0, 7, False), GameResult(22.2, 7, False)),
     )
     console = Console(file=io.StringIO(), width=100)
     console.print(table_beside(evaluation, compare(settings)), soft_wrap=False)

@@ -164,33 +164,6 @@ def test_pictures_may_be_kept() -> None:
     assert len(set(copies)) > 20
 
 
-@pytest.mark.parametrize(("other", "colour"), [(False, False), (True, False), (True, True)])
-def test_restore_goes_on_from_the_cloned_moment(other: bool, colour: bool) -> None:
-    """Sticky actions, lives, forced FIRE, frame limit and the next game's no-ops included."""
-    settings = GameSettings(game="breakout", sticky=0.25, max_frames=1600, colour=colour)
-    game = AleGame(settings, 31)
-    game.reset()
-    rng = np.random.default_rng(0)
-    for action in rng.integers(game.actions, size=37):
-        game.step(int(action))
-    moment = game.clone()
-    actions = rng.integers(game.actions, size=500)
-
-    def play(game: AleGame) -> list[tuple[object, ...]]:
-        told: list[tuple[object, ...]] = []
-        for action in actions:
-            step = game.step(int(action))
-            frame = game.reset() if step.over else step.frame
-            told.append((frame.tobytes(), *step[1:]))
-        return told
-
-    first = play(game)
-    again = AleGame(settings, 1) if other else game
-    again.restore(moment)
-    assert play(again) == first
-    assert sum(bool(told[4]) for told in first) >= 1  # a game over is among them
-
-
 def test_a_game_that_is_over_must_be_reset() -> None:
     game = AleGame(replace(GameSettings(), max_frames=8), 1)
     with pytest.raises(ValueError, match="reset it"):

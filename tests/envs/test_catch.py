@@ -7,7 +7,7 @@ import numpy as np
 from gelada.core.types import Bytes, Ints
 from gelada.envs.api import GameSettings
 from gelada.envs.catch import COLUMNS, ROWS, CatchGames
-from gelada.envs.make import make_games
+from gelada.envs.make import make_games, planes
 
 
 def ball(frame: Bytes) -> tuple[int, int]:
@@ -77,6 +77,6 @@ def test_catch_is_grey_and_its_actions_have_names() -> None:
     settings = GameSettings(game="catch", size=10, colour=True)
     games = make_games(settings, np.arange(1, 5))
     assert games.reset().shape == (4, 10, 5)
-    assert (games.frame_shape, settings.planes) == ((10, 5), 1)
+    assert (games.frame_shape, planes(settings)) == ((10, 5), 1)
     assert games.action_names == ("LEFT", "STAY", "RIGHT")
-    assert [GameSettings(colour=colour).planes for colour in (False, True)] == [1, 3]
+    assert [planes(GameSettings(colour=colour)) for colour in (False, True)] == [1, 3]

@@ -36,7 +36,7 @@ def test_frames_equal_ours_for_the_same_actions(name: str) -> None:
     game.reset()
     env = make(name, repeat_action_probability=0.0)
     env.reset(seed=1)
-    env.unwrapped.restore_state(game.clone().emulator)
+    env.unwrapped.restore_state(ale_py.ALEState(game.save()))
     rng = np.random.default_rng(0)
     rewards = 0.0
     ours = []

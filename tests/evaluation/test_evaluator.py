@@ -20,7 +20,7 @@ from gelada.envs.make import make_games
 from gelada.evaluation import evaluator
 from gelada.evaluation.agent import Policy
 from gelada.evaluation.evaluator import evaluate, share_out
-from gelada.evaluation.protocols import PROTOCOLS, Played
+from gelada.evaluation.protocols import PROTOCOLS, GameResult
 from players import Catcher, Scripted, Waiting, make_agent, raw_step, raw_vector
 
 BREAKOUT = GameSettings(game="breakout")
@@ -133,7 +133,7 @@ def test_scores_are_those_of_games_played_one_by_one(monkeypatch: pytest.MonkeyP
                 step = game.step(int(agent.act(stack)))
                 stack = np.concatenate([stack[1:], step.frame[None]])
                 score, steps, over = score + step.reward, steps + 1, step.over
-            played.append(Played(score, steps, step.truncated))
+            played.append(GameResult(score, steps, step.truncated))
     assert sorted(evaluation.games) == sorted(played)
     assert len(set(evaluation.lengths)) > 3
     assert max(evaluation.scores) > 1
@@ -360,10 +360,9 @@ def test_actions_stick_as_often_as_the_protocol_says(name: str, rate: float) -> 
     game.reset()
     before, stuck = 0, []
     for action in np.random.default_rng(1).integers(game.actions, size=1000).tolist():
-        now, memory = game.clone(), {}
+        now, memory = game.save(), {}
         for possible in (action, before):
-            sure.restore(now)
-            sure.step(possible)
+            sure.replay(now, sure.codes[[possible]])
             memory[possible] = sure._ale.getRAM().tobytes()
         game.step(action)
         done = game._ale.getRAM().tobytes()

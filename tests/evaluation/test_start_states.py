@@ -22,10 +22,10 @@ from gelada.evaluation.evaluator import evaluate
 from gelada.evaluation.protocols import PROTOCOLS, Protocol
 from gelada.evaluation.start_states import (
     HISTORY,
-    Starts,
-    in_words,
+    StartStates,
     make_starts,
     read_starts,
+    summary_line,
     write_starts,
 )
 from players import CATCH, Scripted, Waiting, make_agent, write_run
@@ -42,7 +42,7 @@ def short_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def seaquest() -> Starts:
+def seaquest() -> StartStates:
     """Eight starts of Seaquest."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "GAP", (1, 2))
@@ -71,7 +71,7 @@ def test_starts_are_moments_of_games_apart_by_the_gap(monkeypatch: pytest.Monkey
     assert gaps.mean() == pytest.approx(45, abs=3 * 9 / np.sqrt(len(gaps)))
 
 
-def test_the_seed_decides_the_starts(seaquest: Starts) -> None:
+def test_the_seed_decides_the_starts(seaquest: StartStates) -> None:
     again = make_starts(make_agent(SEAQUEST), "runs/some", count=3, seed=3)
     assert again.states == seaquest.states[:3]
     np.testing.assert_array_equal(again.actions, seaquest.actions[:3])
@@ -79,15 +79,19 @@ def test_the_seed_decides_the_starts(seaquest: Starts) -> None:
     assert other.states != again.states
 
 
-def test_any_agent_makes_starts_and_its_policy_is_named(seaquest: Starts, tmp_path: Path) -> None:
+def test_any_agent_makes_starts_and_its_policy_is_named(
+    seaquest: StartStates, tmp_path: Path
+) -> None:
     agent = make_agent(SEAQUEST, algorithm=DQN())  # knows no probabilities
     got = make_starts(agent, "runs/some", count=2, seed=3)
     assert got.about["made_by"]["policy"] == "epsilon"
-    assert "(epsilon policy, seed 3, " in in_words(write_starts(tmp_path / "a.starts", got).name())
+    assert "(epsilon policy, seed 3, " in summary_line(
+        write_starts(tmp_path / "a.starts", got).summary()
+    )
     assert got.states != seaquest.states[:2]
 
 
-def test_a_file_gives_back_every_bit(seaquest: Starts, tmp_path: Path) -> None:
+def test_a_file_gives_back_every_bit(seaquest: StartStates, tmp_path: Path) -> None:
     path = tmp_path / "there" / "seaquest.starts"
     written = write_starts(path, seaquest)
     got = read_starts(path, SEAQUEST)
@@ -104,7 +108,7 @@ def test_a_file_gives_back_every_bit(seaquest: Starts, tmp_path: Path) -> None:
         "seed": 3,
     }
     before = path.read_bytes()
-    with pytest.raises(GeladaError, match="is there already"):
+    with pytest.raises(GeladaError, match="the file exists"):
         write_starts(path, seaquest)
     assert path.read_bytes() == before
 
@@ -150,7 +154,7 @@ def test_a_game_that_ends_on_the_way_is_no_start() -> None:
 
 @pytest.mark.parametrize("stack", [1, 4, 16])
 def test_the_first_stack_is_what_was_seen_before_the_start(
-    seaquest: Starts, stack: int, monkeypatch: pytest.MonkeyPatch
+    seaquest: StartStates, stack: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For a deep stack as for a shallow one, against the frames of the games themselves."""
     agent = make_agent(SEAQUEST, stack)
@@ -169,7 +173,7 @@ def test_the_first_stack_is_what_was_seen_before_the_start(
     assert len({frame.tobytes() for frame in wanted}) > stack // 2
 
 
-def by_hand(agent: Scripted, starts: Starts, number: int, settings: GameSettings) -> Any:
+def by_hand(agent: Scripted, starts: StartStates, number: int, settings: GameSettings) -> Any:
     """Play one game from a start, one step after another."""
     game = AleGame(settings, 99)
     stack = game.replay(starts.states[number], starts.actions[number])[-agent.stack :]
@@ -182,7 +186,7 @@ def by_hand(agent: Scripted, starts: Starts, number: int, settings: GameSettings
 
 
 def test_each_start_is_played_once_and_only_later_rewards_count(
-    seaquest: Starts, monkeypatch: pytest.MonkeyPatch
+    seaquest: StartStates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against games by hand; the 108,000 frames are cut down so that some games reach them."""
     short = replace(PROTOCOLS["human"], max_frames=1400)
@@ -216,11 +220,11 @@ def test_rewards_before_a_start_do_not_count() -> None:
             break
     about = {"game": "pong", "made_by": {}}
     actions = np.zeros((1, HISTORY), dtype=np.int64)
-    starts = Starts((state,), actions, np.array([frames_of(state) + 4 * HISTORY]), about)
+    starts = StartStates((state,), actions, np.array([frames_of(state) + 4 * HISTORY]), about)
     assert evaluate(Waiting(pong), "human", starts=starts).scores == [-1.0]
 
 
-def test_frames_are_those_of_the_emulator(seaquest: Starts) -> None:
+def test_frames_are_those_of_the_emulator(seaquest: StartStates) -> None:
     for state, actions, frames in zip(
         seaquest.states, seaquest.actions, seaquest.frames, strict=True
     ):
@@ -229,7 +233,7 @@ def test_frames_are_those_of_the_emulator(seaquest: Starts) -> None:
         assert frames_of(game.save()) == frames
 
 
-def test_the_protocol_names_the_file_and_what_it_is(seaquest: Starts, tmp_path: Path) -> None:
+def test_the_protocol_names_the_file_and_what_it_is(seaquest: StartStates, tmp_path: Path) -> None:
     path = tmp_path / "moments"
     written = write_starts(path, seaquest)
     got = evaluate(make_agent(SEAQUEST), "human", starts=read_starts(path, SEAQUEST))
@@ -237,9 +241,10 @@ def test_the_protocol_names_the_file_and_what_it_is(seaquest: Starts, tmp_path: 
     for part in (
         "protocol human: from moments of games (Nair et al. 2015); 8 games, each from one start "
         "instead of 100, raw rewards, sampled policy",
-        f"starts: moments (sha256 {written.sha256}): 8 moments of seaquest as runs/some played it "
-        "after 1,000 steps (sampled policy, seed 3, ale-py ",
-        "no human's; the frames before a start count for the limit, rewards only after it",
+        f"start states: moments (sha256 {written.sha256}): 8 points of seaquest "
+        "as runs/some played it after 1,000 steps (sampled policy, seed 3, ale-py ",
+        "not of a human's games; frames before a start state count for the frame limit, "
+        "rewards do not",
         "sticky actions 0, no no-ops at the start, cut off at 108,000 frames",
         "(random play, 215.5, is 0 %; a human, 40425.8, is 100 %)",
     ):
@@ -252,13 +257,13 @@ def test_the_protocol_names_the_file_and_what_it_is(seaquest: Starts, tmp_path: 
     assert data["human_normalised"] == pytest.approx(share)
 
 
-def changed(path: Path, seaquest: Starts, **about: Any) -> Path:
+def changed(path: Path, seaquest: StartStates, **about: Any) -> Path:
     """Write starts whose file says something else about itself."""
     write_starts(path, replace(seaquest, about=seaquest.about | about))
     return path
 
 
-def test_a_file_that_does_not_fit_is_refused(seaquest: Starts, tmp_path: Path) -> None:
+def test_a_file_that_does_not_fit_is_refused(seaquest: StartStates, tmp_path: Path) -> None:
     path = changed(tmp_path / "good", seaquest)
     with pytest.raises(GeladaError, match="game is seaquest, want pong"):
         read_starts(path, GameSettings(game="pong"))
@@ -276,7 +281,7 @@ def test_a_file_that_does_not_fit_is_refused(seaquest: Starts, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("harm", ["cut", "flipped", "empty", "other", "missing"])
-def test_a_damaged_file_is_refused(harm: str, seaquest: Starts, tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused(harm: str, seaquest: StartStates, tmp_path: Path) -> None:
     path = tmp_path / "starts"
     write_starts(path, seaquest)
     data = bytearray(path.read_bytes())
@@ -292,7 +297,7 @@ def test_a_damaged_file_is_refused(harm: str, seaquest: Starts, tmp_path: Path) 
         read_starts(path, SEAQUEST)
 
 
-def test_protocol_and_starts_belong_together(seaquest: Starts) -> None:
+def test_protocol_and_starts_belong_together(seaquest: StartStates) -> None:
     agent = make_agent(SEAQUEST)
     with pytest.raises(GeladaError, match="protocol 'human' needs start states"):
         evaluate(agent, "human")
@@ -315,7 +320,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     said = " ".join(capsys.readouterr().out.split())
     assert f"{out}: 3 starts of breakout, " in said
     assert run(words) == 2
-    assert f"--out {out}: is there already" in capsys.readouterr().err
+    assert f"--out {out}: the file exists" in capsys.readouterr().err
     play = ["eval", str(folder), "--protocol", "human"]
     assert run([*play, "--starts", str(out), "--compare", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)

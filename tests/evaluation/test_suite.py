@@ -99,7 +99,7 @@ def test_all_unknown_games_are_named_before_anything_starts(
         ("pong --steps 5 --minutes 1", "--steps 5 with --minutes 1: give one of them"),
         ("pong --steps 0", "--steps 0: must be at least 1"),
         ("pong --preset pnog", "unknown game or preset 'pnog'"),
-        ("pong,catch", "Catch's 10x5 board needs --torso tiny"),
+        ("pong,catch", "those of catch are 10x5; take --torso tiny"),
         ("pong,catch --preset catch", "protocol 'noop' is for Atari games"),
         ("pong --preset dba3c-breakout-paper", "the preset ends at a score"),
         ("pong --protocol human", "--protocol human: must be one of"),

@@ -17,7 +17,7 @@ from gelada.cli.experiment_flags import ExperimentFlags, resolve
 from gelada.cli.flags import print_json
 from gelada.cli.train import stop_in_words
 from gelada.core.types import Version
-from gelada.envs.make import make_games
+from gelada.envs.make import is_atari, make_games
 from gelada.nets.network import InputStatistics, Network
 from gelada.ops.flat import Layout
 from gelada.ops.optimizers import SLOTS
@@ -95,7 +95,7 @@ def memory(experiment: Experiment, net: Network) -> dict[str, float]:
     sample = 4 * net.torso.outputs + seen * net.stack * pixels
     observations = each * (length + 1)
     chunk = shape.learning * max(min(experiment.algorithm.minibatch, observations), shape.games)
-    atari = experiment.games.game != "catch"
+    atari = is_atari(experiment.games.game)
     start = 10 * shape.random_steps * pixels / MIB  # uint8 twice, float32 twice, then freed
     parts = {
         "libraries": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT / MIB,

@@ -33,7 +33,7 @@ def main(args: Sequence[str]) -> int:
     flags = parse(Starts, "starts", args)
     check_run(flags.run)
     if flags.out.exists():
-        raise GeladaError(f"--out {flags.out}: is there already; name a new file")
+        raise GeladaError(f"--out {flags.out}: the file exists; name a new file")
     from gelada.cli.display import Printer
     from gelada.evaluation.agent import load
     from gelada.evaluation.start_states import make_starts, write_starts

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -51,18 +51,6 @@ class AleStep(NamedTuple):
     forced: bool  # the action was replaced by FIRE
 
 
-class Moment(NamedTuple):
-    """All that a game is at one moment: what `clone` gives and `restore` takes."""
-
-    emulator: Any  # ale-py's ALEState, its random numbers included
-    screens: Bytes  # uint8[2, 210, 160] in grey, uint8[2, 210, 160, 3] in colour
-    frames: int  # of this game so far
-    lives: int
-    must_fire: bool
-    over: bool
-    noops: Any  # state of the generator that draws the no-ops
-
-
 class AleGame:
     """One game, stepped by hand.
 
@@ -76,7 +64,7 @@ class AleGame:
     """
 
     def __init__(self, settings: GameSettings, seed: int) -> None:
-        self.frame_shape = (settings.planes * settings.size, settings.size)
+        self.frame_shape = ((3 if settings.colour else 1) * settings.size, settings.size)
         self._settings = settings
         self._noops = np.random.RandomState(seed)
         rom = rom_of(settings.game)
@@ -190,26 +178,6 @@ class AleGame:
         self._must_fire = lost and self._has_fire and self._settings.fire_on_life_loss
         ends = terminated or (lost and self._settings.life_loss_ends)
         return AleStep(self._look(), float(reward), ends, truncated, self._over, forced)
-
-    def clone(self) -> Moment:
-        """Return the game as it is now."""
-        return Moment(
-            self._ale.cloneState(include_rng=True),
-            self._screens.copy(),
-            self._frames,
-            self._lives,
-            self._must_fire,
-            self._over,
-            self._noops.get_state(),
-        )
-
-    def restore(self, moment: Moment) -> None:
-        """Go back to a moment of this game, or of another with the same settings."""
-        self._ale.restoreState(moment.emulator)
-        self._screens[:] = moment.screens
-        self._frames, self._lives = moment.frames, moment.lives
-        self._must_fire, self._over = moment.must_fire, moment.over
-        self._noops.set_state(moment.noops)
 
     def _draw_noops(self) -> int:
         """Draw 0 … noop_max - 1 from 32-bit words (Lemire 2019, as in GNU's C++ library)."""

@@ -46,11 +46,6 @@ class GameSettings:
     life_loss_ends: Annotated[bool, ATARI] = False
     """Let a lost life end the return in learning (the game itself goes on)."""
 
-    @property
-    def planes(self) -> int:
-        """Planes of a frame: 3 in colour, 1 in grey; Catch is always grey."""
-        return 3 if self.colour and self.game != "catch" else 1
-
 
 class Step(NamedTuple):
     """One step of ``B`` games. Where ``over``, ``frames`` already shows the next game."""

@@ -24,7 +24,7 @@ class AtariGames:
 
     def __init__(self, settings: GameSettings, seeds: Ints, threads: int = 1) -> None:
         self.count = len(seeds)
-        self.frame_shape = (settings.planes * settings.size, settings.size)
+        self.frame_shape = ((3 if settings.colour else 1) * settings.size, settings.size)
         self._seeds = seeds
         rom = roms.get_rom_path(settings.game)
         assert rom is not None, settings.game  # names are checked by `envs.names`

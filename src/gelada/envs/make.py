@@ -1,37 +1,83 @@
-"""From settings and seeds to a vector of games."""
+"""The table of environments, and vectors of games from settings and seeds.
+
+A game is an Atari game of ale-py or a line of `ENVIRONMENTS`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
 from gelada.core.types import Ints
 from gelada.envs.api import Games, GameSettings
+from gelada.envs.catch import CatchGames
 
 MakeGames = Callable[[GameSettings, Ints], Games]
 """From settings and seeds to a vector of games, such as `make_games`."""
 
 
-def make_games(settings: GameSettings, seeds: Ints, threads: int = 1) -> Games:
-    """Return one game per seed; ``threads`` emulator threads play them (Atari only)."""
-    if settings.game == "catch":
-        from gelada.envs.catch import CatchGames
+class Environment(NamedTuple):
+    """An environment that is no Atari game. Its frames are grey."""
 
-        return CatchGames(seeds)
-    from gelada.envs.atari import AtariGames
+    make: MakeGames
+    action_names: tuple[str, ...]
+    frame_shape: tuple[int, int]  # H, W
+
+
+ENVIRONMENTS = {
+    "catch": Environment(
+        lambda _settings, seeds: CatchGames(seeds),
+        CatchGames.action_names,
+        CatchGames.frame_shape,
+    ),
+}
+"""Environments by the name of the game (docs/extending.md)."""
+
+
+def is_atari(game: str) -> bool:
+    """Return whether a known game runs on the Atari emulator."""
+    return game not in ENVIRONMENTS
+
+
+def make_games(settings: GameSettings, seeds: Ints, threads: int = 1) -> Games:
+    """Return a vector of games, one for each seed.
+
+    Args:
+        settings: how the games are played.
+        seeds: int64[B], each in 1 … 2**31 - 2.
+        threads: threads of the Atari emulator; other environments use none.
+    """
+    if not is_atari(settings.game):
+        return ENVIRONMENTS[settings.game].make(settings, seeds)
+    from gelada.envs.atari import AtariGames  # other environments start without the emulator
 
     return AtariGames(settings, seeds, threads)
 
 
+def frame_shape(settings: GameSettings) -> tuple[int, int]:
+    """Return the height (of all planes together) and width of a game's frames."""
+    if not is_atari(settings.game):
+        return ENVIRONMENTS[settings.game].frame_shape
+    return planes(settings) * settings.size, settings.size
+
+
+def planes(settings: GameSettings) -> int:
+    """Return the planes of a game's frames: 3 for an Atari game in colour, else 1."""
+    return 3 if settings.colour and is_atari(settings.game) else 1
+
+
 def action_names(settings: GameSettings) -> tuple[str, ...]:
     """Return the names of a game's actions, in the order of their indices."""
-    return _action_names(settings.game, settings.full_actions)
+    if not is_atari(settings.game):
+        return ENVIRONMENTS[settings.game].action_names
+    return _atari_actions(settings.game, settings.full_actions)
 
 
 @cache
-def _action_names(game: str, full_actions: bool) -> tuple[str, ...]:
-    """Ask the emulator once for each action set: loading a game takes a tenth of a second."""
+def _atari_actions(game: str, full_actions: bool) -> tuple[str, ...]:
+    """Ask the emulator, once for each action set: loading a game takes a tenth of a second."""
     settings = GameSettings(game=game, full_actions=full_actions)
     return make_games(settings, np.array([1])).action_names

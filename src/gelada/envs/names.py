@@ -7,6 +7,7 @@ from functools import cache
 from typing import NamedTuple
 
 from gelada.core.errors import GeladaError, nearest
+from gelada.envs.make import ENVIRONMENTS
 
 _GYM = re.compile(r"^(?:ALE/)?([A-Za-z0-9]+?)(NoFrameskip|Deterministic)?-v([045])$")
 
@@ -21,10 +22,10 @@ class GameName(NamedTuple):
 
 @cache
 def known_games() -> tuple[str, ...]:
-    """Return the identifiers of all games that ale-py carries, and catch."""
+    """Return the names of all games: those of `ENVIRONMENTS`, then those that ale-py carries."""
     from ale_py import roms
 
-    return ("catch", *sorted(roms.get_all_rom_ids()))
+    return (*ENVIRONMENTS, *sorted(roms.get_all_rom_ids()))
 
 
 def parse_game(name: str) -> GameName:

@@ -14,7 +14,7 @@ from gelada.core.checkpoint import Checkpoint, newest_checkpoint, read_checkpoin
 from gelada.core.errors import GeladaError, nearest
 from gelada.core.types import Bytes, Ints
 from gelada.envs.api import GameSettings
-from gelada.envs.make import make_games
+from gelada.envs.make import action_names, planes
 from gelada.envs.names import known_games
 from gelada.nets.network import InputStatistics, Network
 from gelada.training.config import Config, read_config
@@ -49,7 +49,7 @@ class Agent:
             partial(experiment.algorithm.heads, actions),
             InputStatistics(statistics["mean"].numpy(), statistics["deviation"].numpy()),
             "float32",
-            planes=experiment.games.planes,
+            planes=planes(experiment.games),
         )
         _fill(self.net, checkpoint.group("parameter"))
         self.net.requires_grad_(False)
@@ -164,7 +164,7 @@ def _check_game(config: Config, file: Path) -> None:
         raise GeladaError(
             f"{file}: unknown game {games.game!r}: {nearest(games.game, known_games())}"
         )
-    actions = make_games(games, np.array([1])).actions
+    actions = len(action_names(games))
     if actions != config.actions:
         kind = "full" if games.full_actions else "minimal"
         raise GeladaError(

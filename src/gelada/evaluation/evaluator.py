@@ -1,4 +1,4 @@
-"""Evaluator: plays full games without learning, by a named protocol."""
+"""The evaluator: it plays full games by a named protocol, without learning."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from gelada.core.seeding import game_seeds, generator
 from gelada.core.types import Bools, Bytes, Ints
 from gelada.envs.ale import AleGame
 from gelada.envs.api import GameSettings
+from gelada.envs.frames import FrameStack
 from gelada.envs.make import action_names, make_games
 from gelada.envs.stuck_guard import StuckGuard
 from gelada.evaluation.agent import Agent, Policy
-from gelada.evaluation.protocols import Evaluation, Played, find_protocol
-from gelada.evaluation.start_states import Starts
+from gelada.evaluation.protocols import Evaluation, GameResult, Protocol, find_protocol
+from gelada.evaluation.start_states import StartStates
 
 THREADS = 2
-"""Threads that play, each its part of the games: one acts while the other emulates."""
+"""Threads that share the games: one runs the network while the other emulates."""
 
 SIDE_BY_SIDE = 16
-"""Games played side by side, at most: more act faster, but wait longer for the last game."""
+"""Most games side by side: more are faster at first, but wait longer for the last game."""
 
-Report = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 """Called with the number of finished games and of all games."""
 
 
@@ -37,28 +38,28 @@ def evaluate(
     episodes: int | None = None,
     policy: Policy | None = None,
     seed: int = 1,
-    progress: Report | None = None,
-    starts: Starts | None = None,
+    progress: Progress | None = None,
+    starts: StartStates | None = None,
 ) -> Evaluation:
     """Play full games; the same arguments give the same games.
 
-    How many games each environment plays is fixed before they begin (equal, or one fewer), so
-    short games are not counted more often than long ones. Ctrl-C ends the evaluation early and
-    keeps the games that are over.
+    The number of games of each environment is fixed before the first one begins (equal, or one
+    fewer), so short games do not count more often than long ones. Ctrl-C ends the evaluation early
+    and keeps the finished games.
 
     Args:
-        agent: that plays.
+        agent: the player.
         protocol: name in `gelada.evaluation.protocols.PROTOCOLS`.
-        episodes: games to play; the protocol's number by default, with ``starts`` one from each
-            (more begin again at the first).
-        policy: the protocol's own by default, or the agent's if it has none.
+        episodes: number of games; by default that of the protocol, with ``starts`` one game from
+            each start state (further games begin again at the first).
+        policy: by default that of the protocol, or that of the agent if the protocol has none.
         seed: of the games and the sampled actions; they differ from all games of training.
         progress: called about five times a second.
-        starts: where the games of protocol ``human`` begin.
+        starts: start states of the games; protocol ``human`` needs them.
 
     Raises:
-        GeladaError: if there is no such protocol, it does not suit the game, it has starts and
-            there are none or the other way round, episodes < 1, or the policy does not suit the
+        GeladaError: if the protocol is unknown, does not suit the game, or needs start states
+            that are missing (or the reverse), if episodes < 1, or if the policy does not suit the
             agent.
     """
     chosen = find_protocol(protocol)
@@ -71,20 +72,9 @@ def evaluate(
         raise GeladaError(f"episodes {episodes}: must be at least 1; leave it out for the default")
     policy = policy or chosen.policy or agent.policy
     settings = chosen.settings(agent.games)
-    quotas = share_out(episodes, SIDE_BY_SIDE)
-    seeds = game_seeds(seed, "evaluation", len(quotas))
-    parts: list[_Part | _FromStarts] = []
-    threads = min(THREADS, len(quotas))
-    for i in range(threads):
-        random = _actions_from(seed, i)
-        if starts:
-            numbers = range(i, episodes, threads)
-            parts.append(_FromStarts(agent, settings, starts, numbers, policy, random))
-        else:
-            own = (seeds[i::THREADS], quotas[i::THREADS])
-            parts.append(_Part(agent, settings, *own, policy, random, chosen.stuck))
-    _play(parts, episodes, progress)
-    games = sorted(game for part in parts for game in part.games)
+    players = _make_players(agent, chosen, settings, policy, episodes, seed, starts)
+    _play(players, episodes, progress)
+    results = sorted(result for player in players for result in player.results)
     return Evaluation(
         protocol=chosen,
         settings=settings,
@@ -97,13 +87,38 @@ def evaluate(
         version=agent.checkpoint.version,
         width=agent.net.width,
         episodes=episodes,
-        games=tuple(game for _, _, game in games),
-        starts=starts.name() if starts else None,
+        games=tuple(result for _, _, result in results),
+        starts=starts.summary() if starts else None,
     )
 
 
+def _make_players(
+    agent: Agent,
+    protocol: Protocol,
+    settings: GameSettings,
+    policy: Policy,
+    episodes: int,
+    seed: int,
+    starts: StartStates | None,
+) -> list[_VectorPlayer | _StartStatePlayer]:
+    """Return a player for each thread."""
+    quotas = share_out(episodes, SIDE_BY_SIDE)
+    seeds = game_seeds(seed, "evaluation", len(quotas))
+    players: list[_VectorPlayer | _StartStatePlayer] = []
+    threads = min(THREADS, len(quotas))
+    for i in range(threads):
+        random = generator(seed, "evaluation actions", i)
+        if starts:
+            numbers = range(i, episodes, threads)
+            players.append(_StartStatePlayer(agent, settings, starts, numbers, policy, random))
+        else:
+            own = (seeds[i::THREADS], quotas[i::THREADS])
+            players.append(_VectorPlayer(agent, settings, *own, policy, random, protocol.stuck))
+    return players
+
+
 def share_out(episodes: int, at_most: int) -> Ints:
-    """Return the games that each environment plays, int64[environments], most first."""
+    """Return the number of games of each environment, int64[environments], most first."""
     rounds = -(-episodes // at_most)
     count = -(-episodes // rounds)
     quotas = np.full(count, episodes // count, dtype=np.int64)
@@ -111,8 +126,8 @@ def share_out(episodes: int, at_most: int) -> Ints:
     return quotas
 
 
-class _Part:
-    """The environments of one thread."""
+class _VectorPlayer:
+    """Plays the games of one thread on a vector of games."""
 
     def __init__(
         self,
@@ -126,126 +141,126 @@ class _Part:
     ) -> None:
         self._agent, self._policy, self._random, self._stuck = agent, policy, random, stuck
         self._settings, self._seeds, self._quotas = settings, seeds, quotas
-        self._count = np.zeros_like(quotas)
+        self._finished = np.zeros_like(quotas)
         self._scores = np.zeros(len(quotas))
         self._lengths = np.zeros_like(quotas)
-        self.games: list[tuple[int, int, Played]] = []  # number in its environment, seed, game
+        self.results: list[tuple[int, int, GameResult]] = []  # number in its environment, seed
 
     def play(self, stop: threading.Event) -> None:
-        """Play until every environment has played its games, or until told to stop."""
+        """Play until every environment has played its games, or until ``stop`` is set."""
         torch.set_num_threads(1)  # holds for this thread only
         games = make_games(self._settings, self._seeds)
-        stacks: Bytes = np.zeros(
-            (games.count, self._agent.stack, *games.frame_shape), dtype=np.uint8
-        )
-        stacks[:, -1] = games.reset()
+        observed = FrameStack(games.count, self._agent.stack, games.frame_shape)
+        observed.reset(games.reset())
         guard = StuckGuard(self._stuck, games.action_names, games.count) if self._stuck else None
-        while np.any(self._count < self._quotas) and not stop.is_set():
-            actions = self._agent.act(stacks, self._policy, self._random)
+        while np.any(self._finished < self._quotas) and not stop.is_set():
+            actions = self._agent.act(observed.stacks, self._policy, self._random)
             step = games.step(guard.let_through(actions) if guard else actions)
-            stacks[:, :-1] = stacks[:, 1:]
-            stacks[:, -1] = step.frames
+            observed.push(step.frames, step.over)
             self._scores += step.rewards
             self._lengths += 1
             if step.over.any():
-                stacks[step.over, :-1] = 0  # a game's first stack is black but for its newest
                 self._finish(step.over, step.truncated, guard.pressed if guard else None)
                 if guard:
                     guard.begin(step.over)
 
     def _finish(self, over: Bools, truncated: Bools, pressed: Ints | None) -> None:
-        """Keep the games that are over and wanted."""
-        for b in np.flatnonzero(over & (self._count < self._quotas)):
-            played = Played(
+        """Keep the results of the finished games that count."""
+        for b in np.flatnonzero(over & (self._finished < self._quotas)):
+            result = GameResult(
                 float(self._scores[b]),
                 int(self._lengths[b]),
                 bool(truncated[b]),
                 int(pressed[b]) if pressed is not None else 0,
             )
-            self.games.append((int(self._count[b]), int(self._seeds[b]), played))
-        self._count[over] += 1
+            self.results.append((int(self._finished[b]), int(self._seeds[b]), result))
+        self._finished[over] += 1
         self._scores[over] = 0.0
         self._lengths[over] = 0
 
 
-class _Begun:
-    """One game that began at a start."""
+class _StartStateGame:
+    """One game from a start state at a time."""
 
-    def __init__(self, game: AleGame, starts: Starts, depth: int) -> None:
-        self._game, self._starts, self._depth = game, starts, depth
+    def __init__(self, game: AleGame, starts: StartStates, depth: int) -> None:
+        self._game, self._starts = game, starts
+        self._observed = FrameStack(1, depth, game.frame_shape)
+
+    @property
+    def stack(self) -> Bytes:
+        """The observation, uint8[K, H, W]."""
+        stack: Bytes = self._observed.stacks[0]
+        return stack
 
     def begin(self, number: int) -> None:
-        """Go to the start of game ``number``; the first stack is what was seen there."""
+        """Go to the start state of game ``number``; the stack holds the frames before it."""
         start = number % self._starts.count
-        seen = self._game.replay(self._starts.states[start], self._starts.actions[start])
-        self.number, self.stack = number, seen[-self._depth :].copy()
-        self.score, self.steps, self.truncated = 0.0, 0, False
+        for frame in self._game.replay(self._starts.states[start], self._starts.actions[start]):
+            self._observed.push(frame[None])
+        self.number, self.score, self.steps, self.truncated = number, 0.0, 0, False
 
     def step(self, action: int) -> bool:
         """Play one step; return whether the game is over."""
         step = self._game.step(action)
-        self.stack[:-1] = self.stack[1:]
-        self.stack[-1] = step.frame
+        self._observed.push(step.frame[None])
         self.score, self.steps = self.score + step.reward, self.steps + 1
         self.truncated = step.truncated
         return step.over
 
 
-class _FromStarts:
-    """The games of one thread that begin at starts, each number once and in order."""
+class _StartStatePlayer:
+    """Plays the games of one thread from start states, each number once and in order."""
 
     def __init__(
         self,
         agent: Agent,
         settings: GameSettings,
-        starts: Starts,
+        starts: StartStates,
         numbers: Sequence[int],
         policy: Policy,
         random: torch.Generator,
     ) -> None:
         self._agent, self._policy, self._random = agent, policy, random
         self._settings, self._starts, self._numbers = settings, starts, numbers
-        self.games: list[tuple[int, int, Played]] = []  # number, start, game
+        self.results: list[tuple[int, int, GameResult]] = []  # number, start state
 
     def play(self, stop: threading.Event) -> None:
-        """Play all games, or until told to stop."""
+        """Play all games, or until ``stop`` is set."""
         torch.set_num_threads(1)  # holds for this thread only
         waiting = deque(self._numbers)
         playing = []
         for _ in range(min(-(-SIDE_BY_SIDE // THREADS), len(waiting))):
-            game = AleGame(self._settings, seed=1)  # nothing is drawn: no no-ops, not sticky
-            playing.append(_Begun(game, self._starts, self._agent.stack))
+            emulator = AleGame(self._settings, seed=1)  # draws nothing: no no-ops, not sticky
+            playing.append(_StartStateGame(emulator, self._starts, self._agent.stack))
             playing[-1].begin(waiting.popleft())
         while playing and not stop.is_set():
-            stacks = np.stack([one.stack for one in playing])
+            stacks = np.stack([game.stack for game in playing])
             actions = self._agent.act(stacks, self._policy, self._random)
-            over = [one.step(int(a)) for one, a in zip(playing, actions, strict=True)]
-            for one in (one for one, ended in zip(playing, over, strict=True) if ended):
-                played = Played(one.score, one.steps, one.truncated)
-                self.games.append((one.number, one.number % self._starts.count, played))
+            over = [game.step(int(a)) for game, a in zip(playing, actions, strict=True)]
+            for game in (game for game, ended in zip(playing, over, strict=True) if ended):
+                result = GameResult(game.score, game.steps, game.truncated)
+                self.results.append((game.number, game.number % self._starts.count, result))
                 if waiting:
-                    one.begin(waiting.popleft())
+                    game.begin(waiting.popleft())
                 else:
-                    playing = [other for other in playing if other is not one]
+                    playing = [other for other in playing if other is not game]
 
 
-def _play(parts: Sequence[_Part | _FromStarts], episodes: int, progress: Report | None) -> None:
-    """Play all parts, each on a thread; Ctrl-C stops them."""
+def _play(
+    players: Sequence[_VectorPlayer | _StartStatePlayer], episodes: int, progress: Progress | None
+) -> None:
+    """Run each player on a thread; Ctrl-C stops them."""
     stop = threading.Event()
-    with ThreadPoolExecutor(len(parts)) as threads:
+    with ThreadPoolExecutor(len(players)) as threads:
         try:
-            pending = {threads.submit(part.play, stop) for part in parts}
+            pending = {threads.submit(player.play, stop) for player in players}
             while pending:
                 done, pending = wait(pending, timeout=0.2, return_when=FIRST_EXCEPTION)
                 if progress:
-                    progress(sum(len(part.games) for part in parts), episodes)
+                    progress(sum(len(player.results) for player in players), episodes)
                 for future in done:
                     future.result()
         except KeyboardInterrupt:
-            pass  # what was played is kept, and `Evaluation.lines` says that it is not all
+            pass  # finished games are kept, and `Evaluation.lines` says that games are missing
         finally:
             stop.set()
-
-
-def _actions_from(seed: int, part: int) -> torch.Generator:
-    return generator(seed, "evaluation actions", part)

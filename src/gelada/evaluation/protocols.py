@@ -17,9 +17,10 @@ from gelada.core.errors import GeladaError, nearest
 from gelada.core.files import write_whole
 from gelada.core.types import Version
 from gelada.envs.api import GameSettings
+from gelada.envs.make import is_atari
 from gelada.evaluation.agent import Policy, describe
 from gelada.evaluation.scores import baselines, normalised
-from gelada.evaluation.start_states import in_words
+from gelada.evaluation.start_states import summary_line
 
 
 @dataclass(frozen=True)
@@ -46,17 +47,17 @@ class Protocol:
         """Return how games are played under this protocol by an agent trained on ``games``.
 
         Raises:
-            GeladaError: if the protocol changes how games begin or go on and the game is Catch
-                (a frame limit does not count: a game of Catch lasts 9 steps).
+            GeladaError: if the protocol sets sticky actions or no-ops and the game is no Atari
+                game.
         """
         own = {
             name: value
             for name in ("sticky", "noop_max", "max_frames")
             if (value := getattr(self, name)) is not None
         }
-        if games.game == "catch" and {"sticky", "noop_max"} & own.keys():
+        if not is_atari(games.game) and {"sticky", "noop_max"} & own.keys():
             raise GeladaError(
-                f"protocol {self.name!r} is for Atari games and this run plays catch; take "
+                f"protocol {self.name!r} is for Atari games and this run plays {games.game}; take "
                 "protocol 'training'"
             )
         return replace(games, **own, life_loss_ends=False)
@@ -94,7 +95,7 @@ def find_protocol(name: str) -> Protocol:
     return PROTOCOLS[name]
 
 
-class Played(NamedTuple):
+class GameResult(NamedTuple):
     """One full game."""
 
     score: float  # raw return
@@ -118,10 +119,8 @@ class Evaluation:
     version: Version  # of the parameters
     width: int  # units of the hidden layer that the network's heads look at
     episodes: int  # asked for
-    games: tuple[Played, ...]
-    starts: dict[str, Any] | None = (
-        None  # what `gelada.evaluation.start_states.Starts.name` says, if it has them
-    )
+    games: tuple[GameResult, ...]
+    starts: dict[str, Any] | None = None  # `StartStates.summary` of its start states
 
     @property
     def interrupted(self) -> bool:
@@ -212,8 +211,8 @@ class Evaluation:
             f"seed {self.seed}",
         ]
         if self.starts:
-            lines.append(in_words(self.starts))
-        if settings.game != "catch":
+            lines.append(summary_line(self.starts))
+        if is_atari(settings.game):
             lines.append(self._emulator_line(cut))
         if self.protocol.stuck is not None:
             pressed = sum(game.pressed for game in self.games)

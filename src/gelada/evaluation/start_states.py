@@ -1,9 +1,9 @@
-"""Start states: moments of games that an evaluation begins at (protocol ``human``).
+"""Start states: points of earlier games from which an evaluation starts (protocol ``human``).
 
-Nair et al. 2015 began games at moments of human games, which were never published. Here they are
-moments of an agent's games. A file holds, for each, the emulator's state `HISTORY` steps earlier
-and the actions since: played again, they give the moment and every picture of an agent's first
-stack, whatever its preprocessing. Nothing is unpickled.
+Nair et al. 2015 took points of human games and did not publish them. Here they are points of an
+agent's games. For each start state a file holds the emulator's state `HISTORY` steps earlier and
+the actions since then. Playing these actions again leads to the start state and shows every frame
+of the first observation, whatever the preprocessing of the agent. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -27,58 +27,60 @@ from gelada.core.seeding import game_seeds, generator, sequence
 from gelada.core.types import Ints
 from gelada.envs.ale import FIRE, AleGame, frames_behind, rom_of
 from gelada.envs.api import GameSettings
+from gelada.envs.frames import FrameStack
+from gelada.envs.make import is_atari
 from gelada.evaluation.agent import Agent
 
 HISTORY = 16
-"""Steps that are played again to reach a start: as many as the deepest stack has frames."""
+"""Steps that lead to a start state: as many as the deepest frame stack has frames."""
 
 GAP = (30, 60)
-"""Seconds of play from one start to the next: the number of steps between is drawn uniformly."""
+"""Shortest and longest gap between two start states in seconds of play, drawn uniformly."""
 
 LIMIT = 18_000
-"""Frames of a game that starts are taken from: five minutes."""
+"""Most frames of a game that gives start states: five minutes."""
 
 FRAMES_A_SECOND = 60
 
 
 @dataclass(frozen=True)
-class Starts:
-    """The start states of a file."""
+class StartStates:
+    """The start states of a file; see `StartState`."""
 
-    states: tuple[bytes, ...]  # of the emulator, HISTORY steps before each start
-    actions: Ints  # int64[N, HISTORY]: codes of `ale_py.Action`, played since
-    frames: Ints  # int64[N]: of the game before the start, no-ops included
-    about: dict[str, Any]  # game, frame skip, emulator, and whose games they are
-    file: str = ""  # its name, once there is a file
+    states: tuple[bytes, ...]  # of `StartState`
+    actions: Ints  # int64[N, HISTORY]
+    frames: Ints  # int64[N]
+    about: dict[str, Any]  # game, frame skip, emulator, and the agent that played
+    file: str = ""  # name of the file, once there is one
     sha256: str = ""  # of the whole file
 
     @property
     def count(self) -> int:
-        """Number of starts."""
+        """Number of start states."""
         return len(self.states)
 
-    def name(self) -> dict[str, Any]:
-        """Return what an evaluation says about them, as JSON values."""
+    def summary(self) -> dict[str, Any]:
+        """Return what an evaluation reports about them, as JSON values."""
         return {"file": self.file, "sha256": self.sha256, "count": self.count, **self.about}
 
 
-def in_words(name: dict[str, Any]) -> str:
-    """Return in a line what `Starts.name` says."""
-    maker = name["made_by"]
+def summary_line(summary: dict[str, Any]) -> str:
+    """Return `StartStates.summary` as a line to print."""
+    maker = summary["made_by"]
     return (
-        f"starts: {name['file']} (sha256 {name['sha256']}): {name['count']} moments of "
-        f"{name['game']} as {maker['run']} played it after {maker['steps']:,} steps "
-        f"({maker['policy']} policy, seed {maker['seed']}, ale-py {name['ale_py']}), no human's; "
-        "the frames before a start count for the limit, rewards only after it"
+        f"start states: {summary['file']} (sha256 {summary['sha256']}): {summary['count']} points "
+        f"of {summary['game']} as {maker['run']} played it after {maker['steps']:,} steps "
+        f"({maker['policy']} policy, seed {maker['seed']}, ale-py {summary['ale_py']}), not of a "
+        "human's games; frames before a start state count for the frame limit, rewards do not"
     )
 
 
-class Moment(NamedTuple):
-    """One start."""
+class StartState(NamedTuple):
+    """One start state."""
 
-    state: bytes
-    actions: list[int]
-    frames: int
+    state: bytes  # of the emulator, HISTORY steps before the start
+    actions: list[int]  # codes of `ale_py.Action`, played since
+    frames: int  # of the game before the start, no-ops included
 
 
 def make_starts(
@@ -87,85 +89,85 @@ def make_starts(
     count: int = 100,
     seed: int = 1,
     progress: Callable[[int, int], None] | None = None,
-) -> Starts:
-    """Play an agent's games one after another and keep moments of them.
+) -> StartStates:
+    """Play one game of an agent after another and keep start states of them.
 
-    Chosen, as the original's are unknown: games begin after up to 30 no-ops, have no sticky
-    actions and last five minutes at most; the agent's own policy plays. From one start to the
-    next 30 to 60 seconds are played, ends of games or not, so all steps but those of a game's
-    first second are about equally likely.
+    The sampling is Gelada's own, since the original is unknown: games begin after up to 30 no-ops
+    (29 beside FIRE at reset), have no sticky actions and last five minutes at most; the agent
+    plays by its own policy. Between two start states lie 30 to 60 seconds of play, across the ends
+    of games. So all steps are about equally likely, except those of the first second of a game.
 
     Args:
-        agent: that plays.
-        run: what its run is called in the file.
-        count: starts to keep.
+        agent: the player.
+        run: name of its run in the file.
+        count: number of start states.
         seed: of the games, the actions and the gaps.
-        progress: called after every start with their number and ``count``.
+        progress: called after each start state with their number and ``count``.
 
     Raises:
-        GeladaError: if the agent plays Catch.
+        GeladaError: if the agent plays no Atari game.
     """
-    if agent.games.game == "catch":
-        raise GeladaError("start states are for Atari games and this run plays catch")
+    if not is_atari(agent.games.game):
+        raise GeladaError(f"start states are for Atari games and this run plays {agent.games.game}")
     settings = replace(agent.games, sticky=0.0, noop_max=31, max_frames=LIMIT, life_loss_ends=False)
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # single stacks: more threads only wait for each other
     try:
-        moments = _keep_moments(_Player(agent, settings, seed), settings, count, seed, progress)
+        player = _StartStateSampler(agent, settings, seed)
+        found = _sample(player, settings, count, seed, progress)
     finally:
         torch.set_num_threads(before)
     maker = {"run": run, "steps": agent.checkpoint.steps, "policy": agent.policy, "seed": seed}
-    return Starts(
-        tuple(moment.state for moment in moments),
-        np.array([moment.actions for moment in moments], dtype=np.int64),
-        np.array([moment.frames for moment in moments], dtype=np.int64),
+    return StartStates(
+        tuple(start.state for start in found),
+        np.array([start.actions for start in found], dtype=np.int64),
+        np.array([start.frames for start in found], dtype=np.int64),
         {"format": 1, **_emulator(settings), "made_by": maker},
     )
 
 
-def _keep_moments(
-    player: _Player,
+def _sample(
+    player: _StartStateSampler,
     settings: GameSettings,
     count: int,
     seed: int,
     progress: Callable[[int, int], None] | None,
-) -> list[Moment]:
-    """Play on and on; return a moment after every gap."""
+) -> list[StartState]:
+    """Return ``count`` start states, one after each gap of play."""
     shortest, longest = (s * FRAMES_A_SECOND // settings.frame_skip for s in GAP)
     gaps = np.random.default_rng(sequence(seed, "gaps between starts"))
-    moments: list[Moment] = []
-    while len(moments) < count:
+    found: list[StartState] = []
+    while len(found) < count:
         for _ in range(int(gaps.integers(shortest, longest + 1))):
             player.step()
-        moments.append(player.moment())
+        found.append(player.sample())
         if progress:
-            progress(len(moments), count)
-    return moments
+            progress(len(found), count)
+    return found
 
 
-class _Player:
-    """An agent at a game that begins anew whenever it is over."""
+class _StartStateSampler:
+    """Plays an agent's games, one after another, and takes start states of them."""
 
     def __init__(self, agent: Agent, settings: GameSettings, seed: int) -> None:
         self._agent, self._skip = agent, settings.frame_skip
         self._game = AleGame(settings, int(game_seeds(seed, "starts", 1)[0]))
         self._random = generator(seed, "actions before starts")
-        self._stack = np.zeros((agent.stack, *self._game.frame_shape), dtype=np.uint8)
-        self._begin()
+        self._observed = FrameStack(1, agent.stack, self._game.frame_shape)
+        self._observed.reset(self._game.reset()[None])
 
     def step(self) -> int | None:
-        """Play one step; return the code of what was played, None if the game is over with it."""
-        action = int(self._agent.act(self._stack, None, self._random))
+        """Play one step; return the code of the played action, None if it ended the game."""
+        action = int(self._agent.act(self._observed.stacks[0], None, self._random))
         step = self._game.step(action)
         if step.over:
-            self._begin()
+            self._observed.reset(self._game.reset()[None])
             return None
-        self._stack[:-1] = self._stack[1:]
-        self._stack[-1] = step.frame
+        self._observed.push(step.frame[None])
         return FIRE if step.forced else int(self._game.codes[action])
 
-    def moment(self) -> Moment:
-        """Play `HISTORY` steps of one game (of the next, where it ends); return where they led."""
+    def sample(self) -> StartState:
+        """Play `HISTORY` steps of one game (the next one if it ends) and return where they lead."""
         while True:
             state = self._game.save()
             actions: list[int] = []
@@ -173,22 +175,18 @@ class _Player:
                 actions.append(played)
             if len(actions) == HISTORY:
                 before = frames_behind(state)
-                return Moment(state, actions, before + HISTORY * self._skip)
-
-    def _begin(self) -> None:
-        self._stack[:] = 0
-        self._stack[-1] = self._game.reset()
+                return StartState(state, actions, before + HISTORY * self._skip)
 
 
-def write_starts(path: Path, starts: Starts) -> Starts:
-    """Write starts into a new file; return them with the file's name and checksum.
+def write_starts(path: Path, starts: StartStates) -> StartStates:
+    """Write start states to a new file; return them with the name and checksum of the file.
 
     Raises:
-        GeladaError: if there is such a file: evaluations refer to it.
+        GeladaError: if the file exists: evaluations may refer to it.
         OSError: if it cannot be written.
     """
     if path.exists():
-        raise GeladaError(f"--out {path}: is there already; name a new file")
+        raise GeladaError(f"--out {path}: the file exists; name a new file")
     tensors: dict[str, np.ndarray[Any, Any]] = {
         "states": np.frombuffer(b"".join(starts.states), dtype=np.uint8),
         "lengths": np.array([len(state) for state in starts.states], dtype=np.int64),
@@ -202,12 +200,12 @@ def write_starts(path: Path, starts: Starts) -> Starts:
     return replace(starts, file=path.name, sha256=hashlib.sha256(data).hexdigest())
 
 
-def read_starts(path: Path, settings: GameSettings) -> Starts:
-    """Read the starts of a file, for games played under ``settings``.
+def read_starts(path: Path, settings: GameSettings) -> StartStates:
+    """Read the start states of a file, for games with these ``settings``.
 
     Raises:
-        GeladaError: if the file is missing, damaged or no file of starts, or of another game,
-            frame skip or emulator.
+        GeladaError: if the file is missing, damaged or no file of start states, or belongs to
+            another game, frame skip or emulator.
     """
     again = "make one with: gelada starts RUN --out FILE"
     try:
@@ -220,7 +218,7 @@ def read_starts(path: Path, settings: GameSettings) -> Starts:
             raise GeladaError(f"--starts {path}: is damaged (checksum differs); {again}")
         ends = np.cumsum(tensors["lengths"])
         states = tuple(part.tobytes() for part in np.split(tensors["states"], ends[:-1]))
-        starts = Starts(
+        starts = StartStates(
             states,
             tensors["actions"],
             tensors["frames"],
@@ -240,7 +238,7 @@ def read_starts(path: Path, settings: GameSettings) -> Starts:
 
 
 def _check(path: Path, about: dict[str, Any], settings: GameSettings) -> None:
-    """Raise GeladaError if starts are not of these games on this emulator."""
+    """Raise GeladaError if start states belong to another game or emulator."""
     theirs = {"format": 1, "frame_skip": "?"} | about
     own = {"format": 1, **_emulator(settings)}
     for name, what in (
@@ -258,7 +256,7 @@ def _check(path: Path, about: dict[str, Any], settings: GameSettings) -> None:
 
 
 def _emulator(settings: GameSettings) -> dict[str, Any]:
-    """Return what a state depends on, and how games are cut into steps."""
+    """Return all that an emulator state depends on, and the frame skip."""
     return {
         "game": settings.game,
         "frame_skip": settings.frame_skip,

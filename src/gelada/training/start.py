@@ -15,7 +15,7 @@ from gelada.core.checkpoint import newest_checkpoint
 from gelada.core.seeding import game_seeds, sequence
 from gelada.core.types import Aux, Bytes, Ints, State, Version
 from gelada.envs.api import Games
-from gelada.envs.make import MakeGames, make_games
+from gelada.envs.make import MakeGames, make_games, planes
 from gelada.nets.network import InputStatistics, Network, Precision, measure_input
 from gelada.nets.precision import faster_precision, native_precision
 from gelada.runtime.system import ACTORS, be_nicer
@@ -81,7 +81,7 @@ def begin(experiment: Experiment, games: Sequence[Games] | None = None) -> Start
         else:
             heads = partial(experiment.algorithm.heads, first.actions)
             precision = faster_precision(
-                experiment.network, first.frame_shape, heads, planes=experiment.games.planes
+                experiment.network, first.frame_shape, heads, planes=planes(experiment.games)
             )
         frames = np.concatenate([future.result() for future in played])
     steps = rounds * sum(g.count for g in games)
@@ -130,5 +130,5 @@ def make_network(experiment: Experiment, start: Start) -> Network:
             partial(experiment.algorithm.heads, start.actions),
             start.statistics,
             start.precision,
-            planes=experiment.games.planes,
+            planes=planes(experiment.games),
         )

@@ -15,7 +15,7 @@ from gelada.algorithms.dqn import DQN
 from gelada.core.errors import GeladaError
 from gelada.core.settings import check as check_fields
 from gelada.core.settings import hints_of, only_with, read, shown
-from gelada.envs.catch import COLUMNS, ROWS
+from gelada.envs.make import frame_shape, is_atari
 from gelada.nets.torsos import smallest_side
 from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.published import KEPT
@@ -203,10 +203,14 @@ def _check_store(experiment: Experiment, algorithm: DQN) -> None:
 
 def _check_frames(experiment: Experiment) -> None:
     torso, settings = experiment.network.torso, experiment.games
-    catch = settings.game == "catch"
-    side = min(ROWS, COLUMNS) if catch else settings.size
+    atari = is_atari(settings.game)
+    height, width = frame_shape(settings)
+    side = settings.size if atari else min(height, width)
     need = smallest_side(torso)
-    if side < need and catch:
-        raise GeladaError(f"--torso {torso}: Catch's {ROWS}x{COLUMNS} board needs --torso tiny")
+    if side < need and not atari:
+        raise GeladaError(
+            f"--torso {torso}: needs frames of at least {need}x{need}, those of "
+            f"{settings.game} are {height}x{width}; take --torso tiny"
+        )
     if side < need:
         raise GeladaError(f"--size {side}: the torso {torso!r} needs at least {need}")

@@ -13,6 +13,7 @@ import numpy as np
 from gelada.core.errors import GeladaError
 from gelada.core.types import Aux, Batch, Bytes, Ints, Version
 from gelada.envs.api import GameSettings, Step
+from gelada.envs.make import action_names, frame_shape, is_atari
 from gelada.roles.backprop import Learned
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.client import ParameterClient
@@ -56,11 +57,10 @@ class DummyGames:
     """
 
     def __init__(self, settings: GameSettings, seeds: Ints) -> None:
-        catch = settings.game == "catch"
         self.count = len(seeds)
-        self.actions = 3 if catch else 18
+        self.actions = 18 if is_atari(settings.game) else len(action_names(settings))
         self.action_names = tuple(f"DUMMY {i}" for i in range(self.actions))
-        self.frame_shape = (10, 5) if catch else (settings.planes * settings.size, settings.size)
+        self.frame_shape = frame_shape(settings)
         random = np.random.default_rng(seeds)
         self._steps = [self._make(random) for _ in range(READY)]
         self._next = 0
