@@ -6,7 +6,6 @@ python benchmarks/plots.py
 from __future__ import annotations
 
 import gzip
-import json
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import dba3c
+from gelada.core.files import parse_lines
 from ledger import LEDGER, Ledger, Line
 from lookup import Results
 from sections_workers import ALGORITHMS, SEEDS
@@ -163,8 +163,7 @@ def axis_of_steps(rows: list[dict[str, Any]]) -> tuple[Callable[[Any], Any], Cal
 def rows_of(line: Line) -> list[dict[str, Any]]:
     """Return the metrics of a finished line's run, from the first score on."""
     data = gzip.decompress((RESULTS / line["log"] / "metrics.jsonl.gz").read_bytes())
-    rows = [json.loads(row) for row in data.decode().splitlines()]
-    return [row for row in rows if row["score"] is not None]
+    return [row for row in parse_lines(data.decode()) if row["score"] is not None]
 
 
 def finish(axes: Any, x: str, y: str, title: str) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from cells import SEEDS
+from gelada.core.files import read_lines
 from gelada.runtime.system import describe_machine
 from gelada.training.presets import preset
 from process import GELADA
@@ -108,7 +109,7 @@ def curve(metrics: Path) -> list[dict[str, Any]]:
     """Return about `POINTS` lines of a run's metrics, the last one among them."""
     if not metrics.exists():
         return []
-    lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    lines = read_lines(metrics)
     apart = max(len(lines) // POINTS, 1)
     return [
         {

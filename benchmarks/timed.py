@@ -19,6 +19,7 @@ from typing import Any
 
 import process
 from gelada.core.checkpoint import list_checkpoints
+from gelada.core.files import read_lines
 from gelada.training.presets import preset
 from ledger import (
     LEDGER,
@@ -256,8 +257,7 @@ def train(
 
 def read_metrics(run: Path) -> list[Line]:
     """Return the lines of a run's metrics."""
-    text = (run / "metrics.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
+    return read_lines(run / "metrics.jsonl")
 
 
 def megabytes(outcome: process.Outcome) -> dict[str, float]:

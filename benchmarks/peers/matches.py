@@ -20,6 +20,8 @@ from counting import FIELDS, about_score, steady
 from known import Peer
 from venvs import HERE, Failed, last_line
 
+from gelada.core.files import read_lines
+
 Line = dict[str, Any]
 
 Side = Callable[[], Line]
@@ -110,8 +112,7 @@ def train(gelada: str, words: Sequence[str], seconds: float) -> tuple[Line, list
         environment = dict(os.environ)
         execute([gelada, *words, "--out", str(run)], "ours", seconds, scratch, environment)
         try:
-            text = (run / "metrics.jsonl").read_text(encoding="utf-8")
-            metrics = [json.loads(line) for line in text.splitlines()]
+            metrics = read_lines(run / "metrics.jsonl")
             rate = steady([(line["seconds"], line["steps"]) for line in metrics])
             about = json.loads((run / "config.json").read_text(encoding="utf-8"))["about"]
             precision = about["precision"]

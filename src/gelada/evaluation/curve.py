@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gelada.core.errors import GeladaError
-from gelada.core.files import write_whole
+from gelada.core.files import read_metrics, write_whole
 from gelada.roles.tracker import WINDOW
 
 
@@ -32,25 +33,21 @@ class Mark(NamedTuple):
 def read_points(folder: Path) -> list[Point]:
     """Return the curve of a run, oldest first.
 
-    A line that cannot be read (the last one of a killed run) is passed over. Where a resumed run
-    went back to a checkpoint, the lines after that checkpoint are dropped: they were lost.
+    Lines that cannot be read or have no score are left out, and so are those that a resumed run
+    lost (see `read_metrics`).
+
+    Raises:
+        GeladaError: if the run has no metrics.
     """
-    points: list[Point] = []
     try:
-        lines = (folder / "metrics.jsonl").read_text(encoding="utf-8", errors="replace")
+        rows = read_metrics(folder)
     except FileNotFoundError:
         raise GeladaError(f"{folder}: no metrics.jsonl, so there is no curve to draw") from None
-    for line in lines.splitlines():
-        try:
-            row = json.loads(line)
-            if row["score"] is None:
-                continue
-            point = Point(int(row["steps"]), float(row["seconds"]) / 60, float(row["score"]))
-        except (ValueError, KeyError, TypeError):
-            continue
-        while points and points[-1].steps >= point.steps:
-            points.pop()
-        points.append(point)
+    points = []
+    for row in rows:
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            minutes, score = float(row["seconds"]) / 60, float(row["score"])
+            points.append(Point(row["steps"], minutes, score))
     return points
 
 

@@ -6,6 +6,7 @@ checkpoint has been evaluated. The runs themselves lie in ``runs/GAME-SEED`` bes
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -15,9 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median, stdev
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gelada.core.errors import GeladaError, nearest
+from gelada.core.files import read_metrics
 from gelada.envs.names import known_games, parse_game
 from gelada.evaluation.protocols import Evaluation, find_protocol
 from gelada.evaluation.scores import normalised, published, scores
@@ -221,18 +223,10 @@ def passing_times(folder: Path, game: str) -> dict[str, float]:
     The running score is the mean raw return of the last 50 full games; before there were 50 it
     passes nothing. What a resumed run lost when it went back to a checkpoint does not count.
     """
-    rows: list[dict[str, Any]] = []
-    metrics = folder / "metrics.jsonl"
-    lines = metrics.read_text(encoding="utf-8", errors="replace") if metrics.exists() else ""
-    for line in lines.splitlines():
-        try:
-            row = json.loads(line)
-            while rows and rows[-1]["steps"] >= row["steps"]:
-                rows.pop()
-            if row["score"] is not None and row["games"] >= WINDOW:
-                rows.append({name: row[name] for name in ("steps", "seconds", "score")})
-        except (ValueError, KeyError, TypeError):
-            continue
+    rows = []
+    with contextlib.suppress(FileNotFoundError):
+        rows = read_metrics(folder)
+    rows = [row for row in rows if row.get("score") is not None and row["games"] >= WINDOW]
     times = {}
     for column in RIVALS:
         goal = published(game, column)

@@ -1,4 +1,4 @@
-"""Recorder: plays without learning and films it in the machine's own colours."""
+"""The recorder: it plays without learning and films the game in the emulator's colours."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ import numpy as np
 import torch
 
 from gelada.core.errors import GeladaError
+from gelada.core.files import whole_file
 from gelada.core.seeding import game_seeds, generator
 from gelada.core.types import Bytes, Ints
 from gelada.envs.api import GameSettings
-from gelada.envs.catch import CatchGames
+from gelada.envs.frames import FrameStack
+from gelada.envs.make import is_atari, make_games
 from gelada.envs.stuck_guard import StuckGuard
 from gelada.evaluation.agent import Agent, Policy
 
 Show = Callable[[Bytes], None]
 """Takes a picture uint8[H, W, 3]."""
 
-CATCH_RATE = 6
-"""Boards of Catch per second of film."""
+FRAME_RATE = 6
+"""Frames per second of film for a game without an emulator, such as Catch."""
 
-CATCH_ZOOM = 8
-"""Pixels of a picture for each square of Catch's board, before the film is scaled up."""
+FRAME_ZOOM = 8
+"""Pixels of a picture for each pixel of such a frame, before the film is scaled up."""
 
 
 class Format(NamedTuple):
@@ -95,30 +97,29 @@ def record(
         raise GeladaError(f"film of {seconds:g} seconds: must be more than 0; 60 is usual")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # one small picture at a time: more threads only wait for each other
-    temporary = out.with_name(f".{out.name}.tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         screen = _make_screen(agent.games, int(game_seeds(seed, "film", 1)[0]))
-        with _Writer(temporary, out.suffix[1:].lower(), form, screen.rate) as writer:
-            player = _Player(agent, screen, generator(seed, "film actions"), policy, stuck)
+        with (
+            whole_file(out) as temporary,
+            _Writer(temporary, out.suffix[1:].lower(), form, screen.rate) as writer,
+        ):
+            player = _FilmPlayer(agent, screen, generator(seed, "film actions"), policy, stuck)
             games = 0
             while writer.seen < seconds * screen.rate and (several or not games):
                 games += 1
                 player.play(writer, seconds, progress)
         film = Film(out, player.score, player.steps, writer.seen / screen.rate, player.over, games)
-        temporary.replace(out)
     except (OSError, av.FFmpegError) as error:
         raise GeladaError(
             f"cannot write {out}: {error.strerror or error}; name another file or make room"
         ) from None
     finally:
         torch.set_num_threads(threads)
-        if temporary.is_file():
-            temporary.unlink()
     return film
 
 
-class _Player:
+class _FilmPlayer:
     """Plays one game after another on a screen."""
 
     def __init__(
@@ -139,16 +140,18 @@ class _Player:
         """Play a game until it is over or ``seconds`` are filmed in all."""
         screen = self._screen
         first = screen.start(writer.show)
-        stack: Bytes = np.zeros((self._agent.stack, *first.shape), dtype=np.uint8)
-        stack[-1], self.over = first, False
+        height, width = first.shape
+        observed = FrameStack(1, self._agent.stack, (height, width))
+        observed.reset(first[None])
+        self.over = False
         if self._guard:
             self._guard.begin(np.array([True]))
         while not self.over and writer.seen < seconds * screen.rate:
-            action = int(self._agent.act(stack, self._policy, self._random))
+            action = int(self._agent.act(observed.stacks[0], self._policy, self._random))
             if self._guard:
                 action = int(self._guard.let_through(np.array([action]))[0])
-            stack[:-1] = stack[1:]
-            stack[-1], reward, self.over = screen.step(action, writer.show)
+            frame, reward, self.over = screen.step(action, writer.show)
+            observed.push(frame[None])
             self.score += reward
             self.steps += 1
             if progress:
@@ -169,7 +172,7 @@ class _Screen(Protocol):
 
 
 def _make_screen(settings: GameSettings, seed: int) -> _Screen:
-    return _CatchScreen(seed) if settings.game == "catch" else _AtariScreen(settings, seed)
+    return (_AtariScreen if is_atari(settings.game) else _FrameScreen)(settings, seed)
 
 
 class _AtariScreen:
@@ -178,7 +181,7 @@ class _AtariScreen:
     rate = 60
 
     def __init__(self, settings: GameSettings, seed: int) -> None:
-        from gelada.envs.ale import AleGame  # Catch needs no emulator
+        from gelada.envs.ale import AleGame  # other games need no emulator
 
         self._game = AleGame(settings, seed)
         self.action_names = self._game.action_names
@@ -191,14 +194,14 @@ class _AtariScreen:
         return step.frame, step.reward, step.over
 
 
-class _CatchScreen:
-    """Shows the boards that the agent sees; the board after the last step is never drawn."""
+class _FrameScreen:
+    """Shows the frames of the agent; the frame after the last step belongs to the next game."""
 
-    rate = CATCH_RATE
-    action_names = CatchGames.action_names
+    rate = FRAME_RATE
 
-    def __init__(self, seed: int) -> None:
-        self._games = CatchGames(np.array([seed]))
+    def __init__(self, settings: GameSettings, seed: int) -> None:
+        self._games = make_games(settings, np.array([seed]))
+        self.action_names = self._games.action_names
 
     def start(self, show: Show) -> Bytes:
         frame: Bytes = self._games.reset()[0]
@@ -213,9 +216,9 @@ class _CatchScreen:
         return step.frames[0], float(step.rewards[0]), over
 
 
-def _enlarge(board: Bytes) -> Bytes:
-    """Return a picture uint8[8 * H, 8 * W, 3] of a board uint8[H, W]."""
-    large = board.repeat(CATCH_ZOOM, axis=0).repeat(CATCH_ZOOM, axis=1)
+def _enlarge(frame: Bytes) -> Bytes:
+    """Return a picture uint8[8 * H, 8 * W, 3] of a frame uint8[H, W]."""
+    large = frame.repeat(FRAME_ZOOM, axis=0).repeat(FRAME_ZOOM, axis=1)
     return np.repeat(large[:, :, None], 3, axis=2)
 
 
