@@ -34,8 +34,9 @@ counts and is not replaced by a better one; where something was measured again, 
 or the code had changed, the newest settings count and the remarks tell the older result.
 
 * Seeds 1 to 5 are for measuring only; settings were searched on other seeds
-  ([the recipe](recipe.md)). Some measurements were repeated after a change that their first result had caused. The remarks say
-  which: Freeway, the runs of DBA3C on Pong, the shares on Ray and the shape of DBA3C's paper.
+  ([the recipe](recipe.md)). Some measurements were repeated after a change that their first result
+  had caused. The remarks say which: Freeway, the runs of DBA3C on Pong, the shares on Ray and the
+  shape of DBA3C's paper.
 * A **bold** value is the median, followed by the single values in the order of the seeds.
 * A commit is the state of the code that was measured; with `+` the code differed from it. Commands
   stand here as they were given then. Some flags have other names today: `--chaos` is `--faults`,
