@@ -58,8 +58,10 @@ def test_of_gelada_it_uses_the_network_only() -> None:
     assert "gelada.nets.network" in loaded
     assert others == {
         "gelada",
-        "gelada.core.types",
         "gelada.core",
+        "gelada.core.errors",  # of settings
+        "gelada.core.settings",
+        "gelada.core.types",
     }  # what networks themselves are made of
 
 

@@ -1,0 +1,51 @@
+"""The commands that benchmarks give can be given; names of flags that changed are told."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import run
+from gelada.cli import main as cli
+
+BENCHMARKS = Path(run.__file__).parent
+
+OWN = {
+    *("--only", "--list", "--seeds", "--most"),  # of run.py
+    *("--algorithm", "--game", "--network", "--score"),  # of the scripts of other systems
+}
+
+GIVEN = ("cells", "cluster", "dba3c", "general", "gorila", "games", "timed", "search")
+
+
+def flags_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
+    """Return the flags in a command's help, for each family of presets."""
+    found: set[str] = set()
+    for subject in ("pong", "dba3c-pong", "gorila-pong"):
+        assert cli.run([command, subject, "--help"]) == 0
+        found |= set(re.findall(r"--[a-z][\w-]*", capsys.readouterr().out))
+    return found
+
+
+def test_every_flag_that_is_given_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    known = set().union(*(flags_of(word, capsys) for word in ("train", "bench", "suite")))
+    files = [BENCHMARKS / f"{name}.py" for name in GIVEN]
+    files += [BENCHMARKS / "peers" / f"{name}.py" for name in ("known", "matches")]
+    wrong = {
+        f"{file.name}: {flag}"
+        for file in files
+        for flag in re.findall(r'"(--[a-z][\w-]*)', file.read_text(encoding="utf-8"))
+        if flag not in known | OWN
+    }
+    assert wrong == set()
+
+
+def test_old_names_of_flags_are_on_the_page_of_results(capsys: pytest.CaptureFixture[str]) -> None:
+    known = set().union(*(flags_of(word, capsys) for word in ("train", "bench", "suite")))
+    text = (BENCHMARKS.parent / "docs" / "results.md").read_text(encoding="utf-8")
+    told, tables = text.split("\n## ", 1)
+    commands = re.findall(r"`(gelada [^`]+)`", re.sub(r"\s+", " ", tables))
+    used = {flag for line in commands for flag in re.findall(r"--[a-z][\w-]*", line)}
+    assert {flag for flag in used - known if f"`{flag}` is " not in told} == set()
