@@ -559,7 +559,7 @@ def test_a_failed_installation_leaves_nothing_and_says_why(tmp_path: Path) -> No
     [
         (["--peer", "dopamine"], "invalid choice: 'dopamine'"),
         (["--game", "pnog"], "unknown game 'pnog'"),
-        (["--game", "catch"], "name an Atari game"),
+        (["--game", "catch"], "catch is no Atari game"),
         (["--pairs", "0"], "--pairs must be at least 1"),
         (["--seconds", "1"], "--seconds from 10"),
         (["--peer", "gelada"], "ours is beside each of the others; only with --score"),
