@@ -6,7 +6,6 @@ import gzip
 import json
 import shutil
 import sys
-from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -15,7 +14,6 @@ from typing import Any
 import process
 from games import Games
 from gelada.core.checkpoint import list_checkpoints
-from gelada.training.presets import preset
 from ledger import LEDGER, RUNS, Cell, Ledger, finished, steady_rate
 from timed import (
     EVALUATED_GAMES,
@@ -43,8 +41,7 @@ LIMITS = {
     "Breakout, Nature network, 84x84": (BREAKOUT, *NATURE),
 }
 LIMIT_SECONDS = 60.0
-RAW_SECONDS = 15.0
-"""Of `gelada bench`, and of `limit.py` beside it."""
+"""Of `gelada bench`."""
 
 ROUNDS = 3
 
@@ -79,9 +76,7 @@ def all_cells() -> list[Cell]:
 
 def limit_cell() -> Cell:
     """Return the cell of the shares of the machine's limit."""
-    shares = settings(
-        "general-limit", BREAKOUT, of=LIMITS, seconds=(LIMIT_SECONDS, RAW_SECONDS), rounds=ROUNDS
-    )
+    shares = settings("general-limit", BREAKOUT, of=LIMITS, seconds=LIMIT_SECONDS, rounds=ROUNDS)
     return Cell("general-limit", 1, shares, share_of_limits)
 
 
@@ -146,47 +141,24 @@ def score(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG0
 
 
 def share_of_limits(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG001
-    """Measure the share of the machine's limit, all settings in turn.
-
-    Of the limits that threads reach in `gelada bench` and processes in `limit.py`, the higher.
-    """
+    """Measure the share of the machine's limit, all settings in turn."""
     rates: dict[str, list[dict[str, Any]]] = {name: [] for name in LIMITS}
     for _ in range(ROUNDS):
         for name, words in LIMITS.items():
-            raw = process.limit(*raw_words(words), seconds=RAW_SECONDS)
-            found = process.bench(words[0], LIMIT_SECONDS, *words[1:])
-            highest = max(raw, found["limit_steps_per_s"])
-            share = round(found["achieved_steps_per_s"] / highest, 3)
-            rates[name].append({**found, "processes_steps_per_s": raw, "share": share})
+            rates[name].append(process.bench(words[0], LIMIT_SECONDS, *words[1:]))
     (log / "bench.json").write_text(json.dumps(rates, indent=1) + "\n", encoding="utf-8")
     kept = {
-        "shares": "share",
+        "shares": "share_of_limit",
         "steps_per_s": "achieved_steps_per_s",
-        "limit_of_threads": "limit_steps_per_s",
-        "limit_of_processes": "processes_steps_per_s",
+        "limit_of_processes": "limit_steps_per_s",
     }
     return {
-        "commands": [
-            command
-            for words in LIMITS.values()
-            for command in (
-                f"gelada bench {' '.join(words)}",
-                f"limit.py {' '.join(raw_words(words))}",
-            )
-        ],
+        "commands": [f"gelada bench {' '.join(words)}" for words in LIMITS.values()],
         **{
             to: {name: [one[of] for one in own] for name, own in rates.items()}
             for to, of in kept.items()
         },
     }
-
-
-def raw_words(words: Sequence[str]) -> tuple[str, ...]:
-    """Return words for `limit.py` that say what ``gelada bench`` takes from a preset."""
-    game, *more = words
-    experiment = preset(game)[0]
-    usual = ("--torso", str(experiment.network.torso), "--size", str(experiment.games.size))
-    return (game, *usual, *more)  # the later of two equal flags counts
 
 
 def choices(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:

@@ -117,17 +117,6 @@ def bench(game: str, seconds: float, *more: str) -> dict[str, Any]:
     return rates
 
 
-def limit(game: str, *more: str, seconds: float) -> float:
-    """Return the limit in steps/s that ``benchmarks/limit.py GAME`` measures.
-
-    Raises:
-        RuntimeError: if it fails.
-    """
-    script = str(Path(__file__).with_name("limit.py"))
-    words = [sys.executable, script, game, "--seconds", f"{seconds:g}", "--json", *more]
-    return float(printed(words)[0]["limit"])
-
-
 def printed(words: Sequence[str]) -> Any:
     """Return the JSON that a command prints.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -132,7 +132,10 @@ def shares(results: Results) -> Section:
     """Return the section about the share of the machine's limit by two measurements of it."""
     found = results.one("general-limit")
     result = found.line["result"] if found else {"shares": {}}
-    middle: Callable[[str, str], str] = lambda key, name: f"{median(result[key][name]):,.0f}"  # noqa: E731
+
+    def middle(key: str, name: str) -> str:
+        return f"{median(result[key][name]):,.0f}" if key in result else ""
+
     rows = [
         Row(
             (
@@ -148,11 +151,11 @@ def shares(results: Results) -> Section:
     ]
     return Section(
         "Shares of the machine's limit",
-        "`gelada bench` measures the limit with threads, `benchmarks/limit.py` with processes "
-        "and without Gelada's roles; three measurements in turn. The share is that of the "
-        "*higher* of the two limits, so it is smaller than the share in *Pong with the default "
-        "recipe*, which knows the threads' limit only. Columns are medians; [how the limit is "
-        "put together](speed.md#the-limit).",
+        "Three measurements in turn; columns are medians; [how the limit is put "
+        "together](speed.md#the-limit). `gelada bench` measures the limit with a process on each "
+        "core. In version 0.1 it used threads, a script `limit.py` used processes, and the share "
+        "is that of the *higher* of the two limits; the share in *Pong with the default recipe* "
+        "knew the threads' limit only.",
         ("", "steps/s", "limit of threads", "limit of processes", "share"),
         tuple(rows),
     )

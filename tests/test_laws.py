@@ -74,7 +74,6 @@ def test_each_contract_can_be_broken(contract: str, tmp_path: Path) -> None:
 
 PRIVATE_IN_TESTS = {
     "tests/algorithms/test_learning.py": "",
-    "tests/benchmarks/test_limit.py": "",
     "tests/cli/test_stubs.py": "what a stub played, and the network that it fitted",
     "tests/envs/test_atari.py": "",
     "tests/evaluation/test_evaluator.py": "",

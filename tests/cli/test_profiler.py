@@ -14,7 +14,7 @@ import pytest
 from conftest import distributed_catch, short_pong
 from gelada.cli.perf.operators import Span
 from gelada.cli.perf.profiler import INSIDE, OTHER, Spans, nested, own_seconds
-from gelada.cli.perf.trial import rehearse, train_once
+from gelada.cli.perf.short_run import measure_run, train_once
 from gelada.core.timing import Clock
 
 ACTOR = {
@@ -89,7 +89,7 @@ def outermost(spans: list[Event]) -> list[Event]:
 def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
     """Return the result and the trace of two seconds of real Pong."""
     trace = tmp_path_factory.mktemp("profile") / "trace.json"
-    return rehearse(short_pong(1), 2.0, trace=trace), trace
+    return measure_run(short_pong(1), 2.0, trace=trace), trace
 
 
 def test_a_trace_has_all_threads_and_all_stages(profiled: tuple[dict[str, Any], Path]) -> None:
@@ -244,7 +244,7 @@ def test_a_span_belongs_to_the_thread_that_makes_it_even_if_it_raises() -> None:
 
 def test_workers_have_all_their_threads_in_the_trace(tmp_path: Path) -> None:
     experiment = replace(distributed_catch(1), deterministic=False)
-    rehearse(experiment, 2.0, trace=tmp_path / "trace.json")
+    measure_run(experiment, 2.0, trace=tmp_path / "trace.json")
     threads = stages_in(tmp_path / "trace.json")
     assert set(threads) == {"actor-0", "actor-1", "learner-0", "learner-1"}
     for name, spans in threads.items():

@@ -14,9 +14,10 @@ import torch
 from rich.console import Console
 
 from conftest import catch, distributed_catch, short_pong
-from gelada.cli.bench import show_rehearsal
+from gelada.cli.bench import show_short_run
 from gelada.cli.display import Printer
 from gelada.cli.main import run
+from gelada.cli.perf.short_run import measure_run, train_once
 from gelada.cli.perf.stubs import (
     GAME_STEPS,
     READY,
@@ -25,7 +26,6 @@ from gelada.cli.perf.stubs import (
     parse_dummies,
     with_dummy_learners,
 )
-from gelada.cli.perf.trial import rehearse, train_once
 from gelada.core.errors import GeladaError
 from gelada.envs.api import GameSettings
 from gelada.envs.make import make_games
@@ -96,7 +96,7 @@ def test_with_a_stub_emulator_no_game_is_loaded(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("gelada.envs.atari.ALEVectorInterface", refuse)
     with pytest.raises(AssertionError, match="an emulator was loaded"):
         train_once(PONG, 1.0)
-    result = rehearse(PONG, 1.5, dummies=("emulator",))
+    result = measure_run(PONG, 1.5, dummies=("emulator",))
     assert result["dummy"] == ["emulator"]
     assert result["dummy_steps_per_s"] > 0
 
@@ -195,6 +195,6 @@ def test_shares_of_time_are_a_table() -> None:
 
 def printed(result: dict[str, Any]) -> str:
     console = Console(file=io.StringIO(), width=100, soft_wrap=True)
-    show_rehearsal(Printer(console=console), result)
+    show_short_run(Printer(console=console), result)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()

@@ -18,9 +18,9 @@ from gelada.cli.experiment_flags import (
 )
 from gelada.cli.flags import print_json
 from gelada.cli.perf.profiler import OTHER, kind_of
+from gelada.cli.perf.short_run import measure_run
 from gelada.cli.perf.stubs import parse_dummies
 from gelada.cli.perf.throughput import bench
-from gelada.cli.perf.trial import rehearse
 from gelada.core.errors import GeladaError
 from gelada.core.settings import Range
 from gelada.runtime.groups import Cluster
@@ -61,7 +61,7 @@ def main(args: Sequence[str]) -> int:
     dummies, trace = parse_dummies(flags.dummy), flags.profile
     only_train = bool(dummies or trace)
     if only_train:
-        check_rehearsal(trace, flags.on)
+        check_short_run(trace, flags.on)
     cluster = flags.cluster if flags.on == "ray" else None
     printer = Printer(to_stderr=flags.json)
     with printer.progress(f"measuring {experiment.games.game}", "%") as bar:
@@ -70,13 +70,13 @@ def main(args: Sequence[str]) -> int:
             bar(100 * share, 100.0)
 
         if only_train:
-            rates = rehearse(experiment, flags.seconds, dummies, trace, tell)
+            rates = measure_run(experiment, flags.seconds, dummies, trace, tell)
         else:
             rates = bench(experiment, flags.seconds, tell, cluster)
     if flags.json:
         print_json(rates)
     elif only_train:
-        show_rehearsal(printer, rates)
+        show_short_run(printer, rates)
     else:
         printer.console.print(table_of(rates))
     return 0
@@ -94,7 +94,7 @@ def check_written(wanted: Wanted) -> None:
         )
 
 
-def check_rehearsal(trace: Path | None, on: str) -> None:
+def check_short_run(trace: Path | None, on: str) -> None:
     """Raise GeladaError if there can be no stubs and no trace, before anything is started."""
     if on != "threads":
         raise GeladaError(
@@ -109,7 +109,7 @@ def check_rehearsal(trace: Path | None, on: str) -> None:
         raise GeladaError(f"--profile {trace}: there is no folder {trace.parent}; make it first")
 
 
-def show_rehearsal(printer: Printer, rates: dict[str, Any]) -> None:
+def show_short_run(printer: Printer, rates: dict[str, Any]) -> None:
     """Print what a training with stubs or with a trace came to."""
     if dummies := rates["dummy"]:
         printer.line(

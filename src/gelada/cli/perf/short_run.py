@@ -1,7 +1,6 @@
-"""A training that is only looked at: with stubs in the place of stages, or with a trace.
+"""A short training that is measured: with stubs in the place of stages, or with a trace.
 
-Unlike `gelada.cli.perf.throughput.bench` it measures no limit, and leaves nothing but what was
-asked for.
+Unlike `gelada.cli.perf.throughput.bench` it measures no limit. It leaves no files but the trace.
 """
 
 from __future__ import annotations
@@ -15,10 +14,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gelada.cli.perf.limit import Progress
 from gelada.cli.perf.operators import Operators
 from gelada.cli.perf.profiler import Spans
 from gelada.cli.perf.stubs import EMULATOR, LEARNER, DummyGames, with_dummy_learners
-from gelada.cli.perf.throughput import SETTLED, Progress, steady_rate
+from gelada.cli.perf.throughput import SETTLED, steady_rate
 from gelada.core.errors import GeladaError, Stalled
 from gelada.envs.make import MakeGames, make_games
 from gelada.roles.tracker import StopRule
@@ -32,8 +32,8 @@ OPERATOR_SECONDS = 3.0
 """At the end of a profiled training, in which torch's operators are taken down too."""
 
 
-class Rehearsed(NamedTuple):
-    """What was seen. Times are seconds of `time.monotonic`."""
+class ShortRun(NamedTuple):
+    """What was measured. Times are seconds of `time.monotonic`."""
 
     precision: str
     counts: list[tuple[float, int]]  # seconds of training and steps, every quarter of a second
@@ -43,7 +43,7 @@ class Rehearsed(NamedTuple):
     roles: dict[str, Any]  # as they ended
 
 
-def rehearse(
+def measure_run(
     experiment: Experiment,
     seconds: float,
     dummies: Sequence[str] = (),
@@ -100,7 +100,7 @@ def train_once(
     spans: Spans | None = None,
     operators: Operators | None = None,
     progress: Progress | None = None,
-) -> Rehearsed:
+) -> ShortRun:
     """Train for so long, with stubs in the place of ``dummies``.
 
     All stages go to ``spans``, and for the last `OPERATOR_SECONDS` (of a short training its last
@@ -128,7 +128,7 @@ def train_once(
             spans.watch(place.roles)
         counts, ended = _run(place, began, seconds, operators, progress)
     calm = operators.since if operators and operators.since else ended
-    return Rehearsed(start.precision, counts, began, ended, calm, dict(place.roles))
+    return ShortRun(start.precision, counts, began, ended, calm, dict(place.roles))
 
 
 def _run(

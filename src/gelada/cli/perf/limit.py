@@ -1,0 +1,169 @@
+"""How fast this machine could train at most: the three raw stages, each alone on all cores.
+
+The limit is ``1 / (1 / R_emulate + 1 / R_act + 1 / R_learn)``, with the rate of each stage in steps
+(agent decisions) a second while a process on every core runs that stage. The stages use the
+emulator, the network, its observations and the optimizer, and nothing else of Gelada: no roles and
+no algorithm, so what those cost counts against Gelada. With a process for each core not even
+Python's lock is shared.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+import torch
+
+from gelada.core.seeding import game_seeds
+from gelada.envs.make import make_games
+from gelada.nets.network import Network
+from gelada.nets.observations import Observations
+from gelada.ops.flat import FlatParameters
+from gelada.ops.optimizers import make_optimizer
+from gelada.runtime.system import keep_freed_memory
+from gelada.training.buffers import batch_of
+from gelada.training.experiment import Experiment
+from gelada.training.start import Start, make_network
+
+Work = Callable[[], int]
+"""Does a piece of a stage; returns the steps in it."""
+
+Progress = Callable[[str, float], None]
+"""Takes the stage and the share of the whole that is done."""
+
+AT_ONCE = 16
+"""Vector steps in a piece of emulating or acting."""
+
+PATIENCE = 120.0
+"""Seconds that the processes wait for the slowest of them to be ready."""
+
+
+def stage_rates(
+    experiment: Experiment, start: Start, seconds: float, tell: Progress
+) -> dict[str, float]:
+    """Return the rate of each stage in steps a second, on all cores together.
+
+    Args:
+        experiment: all settings.
+        start: input statistics, actions and precision of the network.
+        seconds: of measuring each stage.
+        tell: told before each stage.
+    """
+    cores, context = os.cpu_count() or 1, get_context("spawn")
+    ready = context.Barrier(cores)
+    rates = {}
+    with ProcessPoolExecutor(cores, context, initializer=_begin, initargs=(ready,)) as pool:
+        for done, stage in enumerate(STAGES):
+            tell(stage, done / len(STAGES))
+            tasks = [
+                pool.submit(_rate, stage, experiment, start, index, seconds)
+                for index in range(cores)
+            ]
+            rates[stage] = sum(task.result() for task in tasks)
+    return rates
+
+
+def limit_of(rates: dict[str, float]) -> float:
+    """Return the limit in steps a second from the rates of the stages."""
+    return 1.0 / sum(1.0 / rate for rate in rates.values())
+
+
+def emulate(experiment: Experiment, _start: Start, index: int) -> Work:
+    """Return a piece that plays random actions in as many games as an actor has."""
+    count = experiment.shape.games
+    games = make_games(experiment.games, game_seeds(experiment.seed, "bench", count, index))
+    games.reset()
+    random = np.random.default_rng(index)
+
+    def work() -> int:
+        for _ in range(AT_ONCE):
+            games.step(random.integers(games.actions, size=count))
+        return AT_ONCE * count
+
+    return work
+
+
+def act(experiment: Experiment, start: Start, _index: int) -> Work:
+    """Return a piece that chooses actions for ready-made observations of an actor's games."""
+    net = make_network(experiment, start).for_acting(experiment.algorithm.acting_heads)
+    count = experiment.shape.games
+    frames = torch.randint(0, 255, (count, net.stack, *net.mean.shape), dtype=torch.uint8)
+    policy = net.heads[next(iter(net.heads))]
+    seen = net.preprocess(frames)
+
+    def work() -> int:
+        with torch.inference_mode():
+            for _ in range(AT_ONCE):
+                policy(net.features(seen)).argmax(dim=1)
+        return AT_ONCE * count
+
+    return work
+
+
+def learn(experiment: Experiment, start: Start, _index: int) -> Work:
+    """Return a piece that assembles one batch and learns from it in all epochs.
+
+    A batch from a replay buffer counts as the steps that are played for it.
+    """
+    algorithm = experiment.algorithm
+    net: Network = make_network(experiment, start)
+    flat = FlatParameters(net)
+    optimizer = make_optimizer(flat.values, experiment.optimizer)
+    windows, length = batch_of(experiment)
+    length = algorithm.learned(length)
+    size = (windows, length + net.stack, *net.mean.shape)
+    frames = torch.randint(0, 255, size, dtype=torch.uint8)
+    ages = torch.full((windows, length + 1), net.stack)
+    samples = windows * length
+    steps = samples
+    if algorithm.source == "buffer":
+        steps = round(windows / experiment.replay.samples_per_insert)
+
+    def work() -> int:
+        observations = Observations(net, frames, ages)
+        if algorithm.evaluates_first:  # all observations, for the targets
+            with torch.no_grad():
+                for stacks in observations.chunks(algorithm.minibatch):
+                    net(stacks)
+        for _ in range(algorithm.epochs):
+            for index in torch.split(torch.randperm(samples), algorithm.minibatch):
+                outputs = net(observations.pick(index))
+                flat.zero_gradients()
+                torch.autograd.backward(sum(out.square().mean() for out in outputs.values()))
+                optimizer.step(flat.gradients, 1e-4)
+        return steps
+
+    return work
+
+
+STAGES: dict[str, Callable[[Experiment, Start, int], Work]] = {
+    "emulate": emulate,
+    "act": act,
+    "learn": learn,
+}
+
+
+_ready: Any = None  # in each process: lets all of them measure at the same time
+
+
+def _begin(ready: Any) -> None:
+    global _ready
+    _ready = ready
+    keep_freed_memory()
+    torch.set_num_threads(1)
+
+
+def _rate(stage: str, experiment: Experiment, start: Start, index: int, seconds: float) -> float:
+    """Repeat a stage in this process for so long; return its steps a second."""
+    work, steps = STAGES[stage](experiment, start, index), 0
+    work()  # the first one builds kernels
+    _ready.wait(PATIENCE)
+    began = time.monotonic()
+    while (spent := time.monotonic() - began) < seconds:
+        steps += work()
+    return steps / spent

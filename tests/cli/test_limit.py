@@ -1,0 +1,113 @@
+"""The machine's limit: what its stages do, and that they share nothing with roles or algorithms."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from conftest import short_pong
+from gelada.algorithms.dqn import DQN
+from gelada.cli.perf.limit import act, emulate, learn, limit_of, stage_rates
+from gelada.nets.network import Network, NetworkSettings
+from gelada.training.presets import PRESETS
+from gelada.training.start import begin
+
+EXPERIMENT = replace(short_pong(1), network=NetworkSettings(precision="float32"))
+SHAPE = EXPERIMENT.shape
+
+
+class Looks:
+    """What a network was shown: samples, and whether gradients were wanted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[tuple[int, bool]] = []
+        features = Network.features
+
+        def noted(net: Network, stacks: torch.Tensor) -> torch.Tensor:
+            self.seen.append((len(stacks), torch.is_grad_enabled()))
+            return features(net, stacks)
+
+        monkeypatch.setattr(Network, "features", noted)
+
+    def during(self, work: Callable[[], int]) -> tuple[int, list[tuple[int, bool]]]:
+        """Return what a work counts, and the looks that it took."""
+        self.seen.clear()
+        return work(), list(self.seen)
+
+
+def test_acting_and_learning_look_as_often_as_training_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = begin(EXPERIMENT)
+    looks = Looks(monkeypatch)
+    acting = looks.during(act(EXPERIMENT, start, 0))
+    assert acting == (16 * SHAPE.games, [(SHAPE.games, False)] * 16)
+    samples, seen = looks.during(learn(EXPERIMENT, start, 0))
+    assert samples == SHAPE.datapoints == 64
+    epochs, minibatches = EXPERIMENT.algorithm.epochs, 64 // EXPERIMENT.algorithm.minibatch
+    values = [32, 32, 4]  # 4 windows have 68 observations
+    assert seen == [*((n, False) for n in values), *([(32, True)] * epochs * minibatches)]
+
+
+def test_a_replay_is_sampled_as_often_as_the_preset_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dqn, precision = PRESETS["dqn-pong"], EXPERIMENT.network
+    games = replace(dqn.games, game="pong")
+    dqn = replace(dqn, games=games, network=precision, shape=replace(dqn.shape, random_steps=64))
+    start, looks = begin(dqn), Looks(monkeypatch)
+    # eight windows of 32 steps for 64 steps played, after a look at 33 observations of each
+    assert looks.during(learn(dqn, start, 0)) == (64, [(8 * 33, False), (8 * 32, True)])
+    one_step = replace(dqn, algorithm=DQN(n=3), replay=replace(dqn.replay, samples_per_insert=1.0))
+    assert looks.during(learn(one_step, start, 0)) == (8, [(8 * 2, False), (8, True)])
+
+
+def test_every_epoch_has_every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, picked, permutation = begin(EXPERIMENT), [], torch.randperm
+
+    def noted(count: int) -> torch.Tensor:
+        picked.append(permutation(count))
+        return picked[-1]
+
+    monkeypatch.setattr(torch, "randperm", noted)
+    assert learn(EXPERIMENT, start, 0)() == 64
+    assert [sorted(p.tolist()) for p in picked] == [list(range(64))] * EXPERIMENT.algorithm.epochs
+
+
+def test_emulating_counts_every_step_of_every_game() -> None:
+    start = begin(EXPERIMENT)
+    assert emulate(EXPERIMENT, start, 0)() == 16 * SHAPE.games
+
+
+def test_the_limit_is_that_of_stages_one_after_the_other() -> None:
+    assert limit_of({"emulate": 2.0, "act": 4.0, "learn": 4.0}) == 1.0
+
+
+def test_the_stages_run_in_processes_of_their_own() -> None:
+    catch = replace(PRESETS["catch"], seed=2)
+    stages: list[str] = []
+    rates = stage_rates(catch, begin(catch), 0.05, lambda stage, _: stages.append(stage))
+    assert list(rates) == stages == ["emulate", "act", "learn"]
+    assert min(rates.values()) > 0
+
+
+def test_bench_prints_the_share_of_the_limit() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gelada.cli.main", "bench", "catch", "--seconds", "6", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rates = json.loads(done.stdout)
+    assert rates["limit_steps_per_s"] > 0
+    assert rates["share_of_limit"] == pytest.approx(
+        rates["achieved_steps_per_s"] / rates["limit_steps_per_s"], abs=1e-3
+    )
