@@ -120,7 +120,7 @@ class Shop:
 
 def with_a_mistake(*args, **kwargs):
     graph = make_graph(*args, **kwargs)
-    shop = graph.add("shop", "server", "server-1", Shop) if WHO == "shop" else None
+    shop = graph.add("shop", "cache", "server-1", Shop) if WHO == "shop" else None
     graph.add("breaker", "learner", "worker-1", Breaker, shop)
     return graph
 
@@ -234,8 +234,11 @@ def test_another_ray_is_told_with_both_versions(monkeypatch: pytest.MonkeyPatch)
             ("--faults", "kill=worker:30s"),
             r"--faults kill=worker:30s: threads cannot be killed; add ",
         ),
-        (("--address", "10.0.0.1:6379"), r"--address, --per-process and the like: add --on ray"),
-        (("--per-process", 2), r"--address, --per-process and the like: add --on ray"),
+        (
+            ("--address", "10.0.0.1:6379"),
+            r"--address 10.0.0.1:6379: has an effect only with --on ray",
+        ),
+        (("--per-process", 2), r"--per-process 2: has an effect only with --on ray"),
         (("--on", "ray", "--per-process", 0), r"--per-process 0: must be at least 1"),
         (("--on", "ray", "--address", "there"), r"--address there: want HOST:PORT, such as "),
     ],

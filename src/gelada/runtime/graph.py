@@ -16,8 +16,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-Kind = Literal["actor", "learner", "server", "replay", "cache", "tracker"]
-"""What a role is. A link in front of a server is a server; a view of replay buffers is a replay; a
+Kind = Literal["actor", "learner", "server", "link", "replay", "cache", "tracker"]
+"""What a role is. A link stands in front of a server, a view of replay buffers is a replay, and a
 cache passes on parameters that a learner has pulled."""
 
 

@@ -1,0 +1,259 @@
+"""The nodes of a run's graph: each role with the arguments that the experiment gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from gelada.core.types import Params
+from gelada.envs.api import Games
+from gelada.envs.make import MakeGames
+from gelada.nets.network import Network
+from gelada.ops.flat import FlatParameters
+from gelada.roles.actor import Actor, ActorSettings, Pace
+from gelada.roles.backprop import Backprop, Compute
+from gelada.roles.learner import Learner
+from gelada.roles.parameters.admission import Admission
+from gelada.roles.parameters.client import LocalClient, RemoteClient
+from gelada.roles.parameters.published import PublishedParameters
+from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.replay.api import ReplayReader, ReplayWriter
+from gelada.roles.replay.buffer import ReplayBuffer
+from gelada.roles.replay.queue import Selector, TrajectoryQueue
+from gelada.roles.schedule import OwnSchedule, SharedSchedule
+from gelada.roles.tracker import Tracker
+from gelada.runtime.graph import Graph, part
+from gelada.training.buffers import limiter_of, sampling_of, shape_of
+from gelada.training.experiment import Experiment
+from gelada.training.faults import Faults, NoExperience, Sleeper, Straggler
+from gelada.training.start import Start
+
+DETERMINISTIC_EVERY = 10
+"""Versions between lines of metrics in the deterministic mode."""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Adds roles to a graph; each method returns the handle of the role that it adds.
+
+    The fields are what several roles need: the graph, the settings, where the run begins, the
+    parameters, the tracker, how long a role waits for another, faults, and the games.
+    """
+
+    graph: Graph
+    experiment: Experiment
+    start: Start
+    flat: FlatParameters
+    tracker: Tracker
+    patience: float
+    faults: Faults
+    games: Sequence[Games] | None
+    make: MakeGames
+
+    @property
+    def net(self) -> Network:
+        """The network whose parameters the run learns."""
+        assert isinstance(self.flat.module, Network)
+        return self.flat.module
+
+    def queue(
+        self, name: str, process: str, selector: Selector, capacity: int, full: int | None
+    ) -> TrajectoryQueue:
+        """Add a trajectory queue (see `TrajectoryQueue` for the arguments)."""
+        return self.graph.add(
+            name,
+            "replay",
+            process,
+            TrajectoryQueue,
+            selector,
+            capacity,
+            self.patience,
+            full=full,
+        )
+
+    def buffer(self, name: str, process: str, actors: int, index: int = 0) -> ReplayBuffer:
+        """Add a replay buffer for so many actors."""
+        height, width = self.net.mean.shape
+        return self.graph.add(
+            name,
+            "replay",
+            process,
+            ReplayBuffer,
+            shape_of(self.experiment, actors, (height, width)),
+            sampling_of(self.experiment, self.start.steps),
+            limiter_of(self.experiment, actors),
+            self.patience,
+            self.experiment.seed,
+            index,
+        )
+
+    def cache(self, name: str, process: str, kept: int) -> PublishedParameters:
+        """Add what publishes the parameters that a learner has pulled; it keeps some versions."""
+        params = Params(self.start.version, self.flat.values.clone())
+        return self.graph.add(
+            name, "cache", process, PublishedParameters, params, kept=kept, patience=self.patience
+        )
+
+    def actor(
+        self,
+        process: str,
+        index: int,
+        sources: Sequence[ParameterServer] | Sequence[PublishedParameters],
+        replay: ReplayWriter,
+        pace: Pace,
+    ) -> None:
+        """Add an actor that pulls from the sources and adds to the replay."""
+        experiment, games, make = self.experiment, self.games, self.make
+        shape = experiment.shape
+        self.graph.add(
+            f"actor-{index}",
+            "actor",
+            process,
+            Actor,
+            ActorSettings(index, shape.players, shape.games, shape.length, experiment.seed, pace),
+            lambda seeds: make(experiment.games, seeds),
+            self.net,
+            experiment.algorithm,
+            sources,
+            replay,
+            self.tracker,
+            games[index] if games else None,
+        )
+
+    def servers(self, admission: Admission, own_memory: bool) -> list[ParameterServer]:
+        """Add the parameter servers, over slices of the flat vector or over copies of them."""
+        flat, start, experiment = self.flat, self.start, self.experiment
+        return [
+            self.graph.add(
+                f"server-{i}",
+                "server",
+                f"server-{i}" if own_memory else "main",
+                ParameterServer,
+                flat.values[cut].clone() if own_memory else flat.values[cut],
+                experiment.optimizer,
+                admission,
+                start.version,
+                self.patience,
+                {k: _slice_of(flat, cut, tensors) for k, tensors in _by_name(start.optimizer)},
+                experiment.shape.keep_every if own_memory else 0,
+                experiment.algorithm.target_every,
+                f"server-{i}",
+            )
+            for i, cut in enumerate(flat.layout.cut(experiment.shape.servers))
+        ]
+
+    def central_learner(self, servers: Sequence[ParameterServer], replay: ReplayReader) -> None:
+        """Add the learner whose own memory the servers step."""
+        algorithm, start = self.experiment.algorithm, self.start
+        self.graph.add(
+            "learner-0",
+            "learner",
+            "main",
+            Learner,
+            0,
+            algorithm,
+            client=part(LocalClient, self.flat, servers, start.version, algorithm.target_every),
+            compute=Backprop(algorithm, 0, self.experiment.seed),
+            schedule=part(OwnSchedule, algorithm, start.aux or algorithm.start(), start.steps),
+            replay=replay,
+            tracker=self.tracker,
+            saves=True,
+        )
+
+    def learner(
+        self,
+        index: int,
+        process: str,
+        servers: Sequence[ParameterServer],
+        replay: ReplayReader,
+        cache: PublishedParameters,
+    ) -> None:
+        """Add one of several learners, which pull from servers and push to them."""
+        shape, algorithm, start = self.experiment.shape, self.experiment.algorithm, self.start
+        faults, batches = self.faults, replay
+        share = 1 if shape.asynchronous else shape.gradients
+        if algorithm.source == "buffer":
+            share = shape.learning
+        compute: Compute = Backprop(algorithm, index, self.experiment.seed)
+        slow = faults.straggler if index == 0 else 0.0
+        if faults.compute:
+            compute = Sleeper(slow or faults.compute, algorithm)
+            batches = part(NoExperience, shape.datapoints, cache)
+        elif slow:
+            compute = Straggler(slow, compute)
+        self.graph.add(
+            f"learner-{index}",
+            "learner",
+            process,
+            Learner,
+            index,
+            algorithm,
+            client=part(
+                RemoteClient,
+                index,
+                self.flat,
+                servers,
+                start.version,
+                cache,
+                shape.asynchronous,
+                algorithm.target_every,
+            ),
+            compute=compute,
+            schedule=part(SharedSchedule, algorithm, start.steps, start.version, share),
+            replay=batches,
+            tracker=self.tracker,
+        )
+
+
+def add_tracker(
+    graph: Graph,
+    experiment: Experiment,
+    start: Start,
+    flat: FlatParameters,
+    folder: Path | None,
+    began: float | None,
+) -> Tracker:
+    """Add the tracker. The checkpoints that it writes hold the input statistics too."""
+    statistics = {
+        "input/mean": torch.from_numpy(start.statistics.mean),
+        "input/deviation": torch.from_numpy(start.statistics.deviation),
+    }
+    return graph.add(
+        "tracker",
+        "tracker",
+        "tracker",
+        Tracker,
+        folder,
+        experiment.tracker,
+        experiment.stop,
+        flat.layout,
+        statistics,
+        began=began,
+        counters=start.counters,
+        every=DETERMINISTIC_EVERY if experiment.deterministic else None,
+        first_version=start.version.number,
+        steps=start.steps,
+        learners=experiment.shape.learning,
+        marked=experiment.shape.keep_every if experiment.shape.apart else 0,
+    )
+
+
+def _by_name(tensors: dict[str, torch.Tensor]) -> list[tuple[str, dict[str, torch.Tensor]]]:
+    """Group "mean/torso.0.weight" and the like by their first part; scalars have no second."""
+    groups: dict[str, dict[str, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        kind, _, parameter = name.partition("/")
+        groups.setdefault(kind, {})[parameter] = tensor
+    return list(groups.items())
+
+
+def _slice_of(flat: FlatParameters, cut: slice, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return one server's part of an optimizer state that is stored by parameter name."""
+    if "" in tensors:
+        return tensors[""]
+    whole = torch.zeros_like(flat.values)
+    flat.layout.fill(whole, tensors)
+    return whole[cut]
