@@ -23,7 +23,7 @@ SAMPLE_EVERY = 0.5
 
 
 class Outcome(NamedTuple):
-    """How a process went. ReplaySettings is summed over it and all its descendants, in bytes."""
+    """How a process went. Memory is summed over it and all its descendants, in bytes."""
 
     began: float  # `time.time` just before it was started
     seconds: float

@@ -1,4 +1,4 @@
-"""ReplaySettings that is written again and again."""
+"""Memory that is written again and again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 class Scratch:
-    """ReplaySettings for what is laid out anew for each batch.
+    """Memory for what is laid out again for each batch.
 
     Fresh memory of that size comes from the operating system page by page, which takes longer than
     writing it (docs/speed.md). A copy of one is an empty one.
