@@ -21,7 +21,7 @@ from gelada.core.errors import Diverged, GeladaError
 from gelada.evaluation.protocols import PROTOCOLS
 from gelada.evaluation.scores import published
 from gelada.evaluation.suite import (
-    RIVALS,
+    REFERENCES,
     Entry,
     Suite,
     append,
@@ -30,7 +30,7 @@ from gelada.evaluation.suite import (
     passing_times,
     published_games,
     read_ledger,
-    standings,
+    summarize,
 )
 from gelada.roles.tracker import StopRule
 from gelada.training.experiment import Experiment
@@ -334,7 +334,7 @@ def test_one_seed_has_the_error_of_its_games_and_several_that_of_their_means() -
         entry(suite, "breakout", 4, 999.0),  # of another call, with more seeds
         entry(suite, "alien", 1, 999.0),  # of another call, with more games
     ]
-    pong, breakout = standings(suite, entries)
+    pong, breakout = summarize(suite, entries)
     assert (pong.game, pong.seeds, pong.score) == ("pong", 3, 15.0)
     assert pong.error == pytest.approx(math.sqrt((25 + 1 + 16) / 2 / 3))
     assert pong.frames == 2_500_000
@@ -342,7 +342,7 @@ def test_one_seed_has_the_error_of_its_games_and_several_that_of_their_means() -
     assert pong.human_normalised == pytest.approx(100 * (15 + 20.7) / (14.6 + 20.7))
     assert pong.passed == {"random": 60.0}  # the median seed never passed DQN
     assert pong.published["dqn_2015"] == 18.9
-    assert set(pong.published) == set(RIVALS)
+    assert set(pong.published) == set(REFERENCES)
     assert (breakout.seeds, breakout.score, breakout.error) == (1, 30.5, 1.5)
     assert breakout.seconds is None
     assert breakout.human_normalised == pytest.approx(100.0)
@@ -383,7 +383,7 @@ def test_the_time_to_pass_is_that_of_the_running_score(tmp_path: Path) -> None:
     assert passing_times(tmp_path, "catch") == {}
     file.write_text(metrics((100, 50.25, 18.95, 51)))
     assert passing_times(tmp_path, "pong") == {
-        name: 50.25 for name in RIVALS if (published("pong", name) or 99) < 18.95
+        name: 50.25 for name in REFERENCES if (published("pong", name) or 99) < 18.95
     }
 
 

@@ -17,7 +17,7 @@ from gelada.evaluation import watcher as follower
 from gelada.evaluation.agent import Agent, load
 from gelada.evaluation.evaluator import evaluate
 from gelada.evaluation.protocols import Evaluation
-from gelada.evaluation.watcher import Follower, Over, follow
+from gelada.evaluation.watcher import Follower, RunEnded, follow
 from gelada.training.config import read_config
 from players import make_checkpoint, write_run
 
@@ -163,7 +163,7 @@ def test_one_that_is_deleted_while_it_is_read_is_passed_over_quietly(
 def test_a_run_without_checkpoints_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(follower, "POLL_SECONDS", 0.01)
     assert not make_follower(tmp_path / "not made yet")[0].do_newest()
     run = make_run(tmp_path)
     results: list[Any] = []
@@ -198,7 +198,7 @@ def while_playing(
 def test_checkpoints_that_came_and_went_during_a_game_are_counted_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(follower, "POLL_SECONDS", 0.0)
     run = make_run(tmp_path, 3)
 
     def training_goes_on(progress: Callable[[int, int], None]) -> None:
@@ -235,7 +235,7 @@ def test_when_the_run_ends_nothing_more_is_done(
             return bool(over)
 
     worker = Follower(run, not record, record, results.append, until, 30.0)
-    with pytest.raises(Over):
+    with pytest.raises(RunEnded):
         worker.do_newest()
     follow(run, not record, record, results.append, until)
     assert results == []

@@ -87,7 +87,7 @@ def split_parent(args: Sequence[str]) -> tuple[list[str], int | None]:
 def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:
     from gelada.cli.display import Printer
     from gelada.core.checkpoint import newest_checkpoint
-    from gelada.evaluation.watcher import Follower, Over, follow
+    from gelada.evaluation.watcher import Follower, RunEnded, follow
 
     printer = Printer(to_stderr=flags.json)
 
@@ -106,7 +106,7 @@ def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:
     try:
         if not follower.do_newest():
             printer.line(f"{newest.name} is done already: see {flags.run}/eval and /videos")
-    except Over:
+    except RunEnded:
         return
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gelada.cli.display import Printer
     from gelada.cli.interrupts import Interrupts
     from gelada.evaluation.protocols import Evaluation
-    from gelada.evaluation.suite import Entry, Standing, Suite
+    from gelada.evaluation.suite import Entry, GameSummary, Suite
     from gelada.training.experiment import Experiment
 
 WIDTH = 120
@@ -63,7 +63,7 @@ def main(args: Sequence[str]) -> int:
     flags = parse(Flags, "suite", args)
     from gelada.cli.display import Printer
     from gelada.cli.interrupts import Interrupts
-    from gelada.evaluation.suite import read_ledger, standings
+    from gelada.evaluation.suite import read_ledger, summarize
 
     suite = suite_of(flags)
     suite.check()
@@ -72,7 +72,7 @@ def main(args: Sequence[str]) -> int:
     with Interrupts() as interrupts:
         whole = play(suite, [pair for pair in suite.pairs if pair not in done], printer, interrupts)
         entries = read_ledger(suite)
-        found = standings(suite, entries)
+        found = summarize(suite, entries)
         if found:
             _show(suite, found, entries, flags.json, printer)
         if whole:
@@ -195,7 +195,11 @@ def _in_words(entry: Entry) -> str:
 
 
 def _show(
-    suite: Suite, found: Sequence[Standing], entries: Sequence[Entry], json: bool, printer: Printer
+    suite: Suite,
+    found: Sequence[GameSummary],
+    entries: Sequence[Entry],
+    json: bool,
+    printer: Printer,
 ) -> None:
     """Print the table, write it as suite.csv, and print the JSON if asked."""
     from gelada.core.files import write_whole
@@ -225,19 +229,19 @@ def _show(
         )
 
 
-def table_of(suite: Suite, found: Sequence[Standing]) -> Table:
+def table_of(suite: Suite, found: Sequence[GameSummary]) -> Table:
     """Return the results beside the published scores, each with the time it took to pass it."""
     from rich.table import Table
 
     from gelada.cli.display import clock
     from gelada.evaluation.scores import COLUMNS
-    from gelada.evaluation.suite import RIVALS, human_normalised
+    from gelada.evaluation.suite import REFERENCES, human_normalised
 
     labels = {column.name: column.label for column in COLUMNS}
     title = f"{suite.preset or 'general recipe'}, protocol {suite.protocol}, {suite.episodes} games"
     table = Table(box=None, title=title, title_justify="left", caption_justify="left")
     table.add_column("")
-    names = ("score", "frames", "time", "human %", *(labels[name] for name in RIVALS))
+    names = ("score", "frames", "time", "human %", *(labels[name] for name in REFERENCES))
     for name in names:
         table.add_column(name, justify="right")
     for one in found:
@@ -245,7 +249,7 @@ def table_of(suite: Suite, found: Sequence[Standing]) -> Table:
         cells = [f"{_score(one.score)}{error}", f"{one.frames / 1e6:,.2f} M"]
         cells.append("" if one.seconds is None else clock(one.seconds))
         cells.append("" if one.human_normalised is None else f"{one.human_normalised:,.1f}")
-        for rival in RIVALS:
+        for rival in REFERENCES:
             score = one.published.get(rival)
             time = f"\nin {clock(one.passed[rival])}" if rival in one.passed else ""
             cells.append("" if score is None else f"{_score(score)}{time}")
@@ -261,19 +265,19 @@ def table_of(suite: Suite, found: Sequence[Standing]) -> Table:
     return table
 
 
-def csv_of(found: Sequence[Standing]) -> str:
+def csv_of(found: Sequence[GameSummary]) -> str:
     """Return the results as CSV, a row for each game."""
-    from gelada.evaluation.suite import RIVALS
+    from gelada.evaluation.suite import REFERENCES
 
     out = io.StringIO()
     plain = ("game", "seeds", "score", "error", "frames", "seconds", "human_normalised")
-    passed = [f"seconds_to_{name}" for name in RIVALS]
+    passed = [f"seconds_to_{name}" for name in REFERENCES]
     rows = csv.writer(out, lineterminator="\n")
-    rows.writerow([*plain, *RIVALS, *passed])
+    rows.writerow([*plain, *REFERENCES, *passed])
     for one in found:
         values: list[Any] = [getattr(one, name) for name in plain]
-        values += [one.published.get(name) for name in RIVALS]
-        rows.writerow([*values, *(one.passed.get(name) for name in RIVALS)])
+        values += [one.published.get(name) for name in REFERENCES]
+        rows.writerow([*values, *(one.passed.get(name) for name in REFERENCES)])
     return out.getvalue()
 
 

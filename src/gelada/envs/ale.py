@@ -1,10 +1,9 @@
-"""One Atari game on the emulator itself: for films, start states and play.
+"""One Atari game on the emulator itself, for films and start states.
 
-It shows what `gelada.envs.atari.AtariGames` shows, pixel for pixel, and besides gives the
-emulator's own colour pictures and its state, in this process or as bytes for a file. The
-preprocessing follows ale-py 0.12.1's vector environment: after a reset FIRE once if the game has
-that action, then the no-ops; grey or colour; of a step's last two frames the maximum; `INTER_AREA`
-resize; rewards raw.
+Its frames equal those of `gelada.envs.atari.AtariGames` pixel for pixel. It also gives the colour
+pictures and the state of the emulator. The preprocessing follows the vector environment of ale-py
+0.12.1: FIRE at reset (if set, in games that have the action), then the no-ops; grey or colour;
+the maximum of the last two frames of a step; `INTER_AREA` resize; raw rewards.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ class AleGame:
         return bytes(self._ale.cloneState().serialize())
 
     def replay(self, state: bytes, actions: Ints) -> Bytes:
-        """Go to a moment of a game without sticky actions: a state, and what was done since.
+        """Restore a state and play actions from it, without sticky actions.
 
         The frame limit counts the frames from the game's own beginning, its no-ops included.
 
@@ -149,7 +148,7 @@ class AleGame:
         for action in actions:
             step = self._play(Action(int(action)), False, None)
             if step.over:
-                raise ValueError("the game ended on the way to the moment")
+                raise ValueError("the game ended during the replay")
             frames.append(step.frame)
         return np.stack(frames)
 

@@ -1,4 +1,4 @@
-"""What all games share: one step of a vector of games, and the settings of Atari games.
+"""The interface of environments: a vector of games, one step of it, and the settings of games.
 
 A colour frame is three planes, one below the other: uint8[3 * H, W] holds the picture's red rows,
 then the green ones, then the blue ones. So a frame is a matrix of bytes in colour too.
@@ -59,7 +59,7 @@ class Step(NamedTuple):
 
 
 class Games(Protocol):
-    """A vector of ``count`` games that restart by themselves in the same step."""
+    """A vector of ``count`` games. A game that is over restarts in the same step."""
 
     count: int
     actions: int

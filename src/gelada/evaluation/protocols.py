@@ -1,4 +1,4 @@
-"""Named ways to measure an agent, and what was measured.
+"""Named evaluation protocols, and the result of an evaluation.
 
 A score without its protocol means nothing (Machado et al. 2018), so an `Evaluation` carries both
 and prints both.
@@ -25,12 +25,19 @@ from gelada.evaluation.start_states import summary_line
 
 @dataclass(frozen=True)
 class Protocol:
-    """A named way to measure. What is None is as in the run.
+    """An evaluation protocol. Where a setting is None, that of the run holds.
 
-    ``noop_max`` is one more than the most no-ops, as in `GameSettings`; ``max_frames`` counts
-    emulator frames; ``stuck`` is the limit of a `StuckGuard`, None for no guard;
-    ``policy`` the protocol's own policy, if it has one; with ``starts`` games begin at the moments
-    of a file (`gelada.evaluation.start_states`), and ``max_frames`` counts the frames before them.
+    Args:
+        name: of the protocol.
+        episodes: default number of games.
+        about: one line that describes the protocol, with its source.
+        sticky: probability of sticky actions.
+        noop_max: as in `GameSettings`: one more than the most no-ops.
+        max_frames: frame limit of a game in emulator frames.
+        stuck: limit of a `StuckGuard`; None for no guard.
+        policy: policy of the protocol; None for that of the agent.
+        starts: games begin at start states (`gelada.evaluation.start_states`); ``max_frames``
+            then counts the frames before them too.
     """
 
     name: str
@@ -106,7 +113,7 @@ class GameResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores of full games and how they were played."""
+    """The result of an evaluation: the scores of all games, and the protocol that was played."""
 
     protocol: Protocol
     settings: GameSettings

@@ -28,13 +28,13 @@ from gelada.training.config import read_config
 from gelada.training.experiment import Experiment
 from gelada.training.validate import check
 
-RIVALS = ("random", "human", "dqn_2015", "gorila", "ppo", "rainbow")
-"""Columns of published scores beside the results; `scores.COLUMNS` says whose they are."""
+REFERENCES = ("random", "human", "dqn_2015", "gorila", "ppo", "rainbow")
+"""Columns of `scores.COLUMNS` that the table shows beside the results."""
 
 
 @dataclass(frozen=True)
 class Suite:
-    """What is to be played: every game with every seed, all else equal."""
+    """The runs of a suite: every game with every seed, all other settings equal."""
 
     folder: Path
     games: tuple[str, ...]
@@ -107,8 +107,8 @@ class Entry:
     run: str
 
 
-class Standing(NamedTuple):
-    """What all seeds of a game come to."""
+class GameSummary(NamedTuple):
+    """The results of all seeds of a game."""
 
     game: str
     seeds: int
@@ -228,7 +228,7 @@ def passing_times(folder: Path, game: str) -> dict[str, float]:
         rows = read_metrics(folder)
     rows = [row for row in rows if row.get("score") is not None and row["games"] >= WINDOW]
     times = {}
-    for column in RIVALS:
+    for column in REFERENCES:
         goal = published(game, column)
         first = next((r["seconds"] for r in rows if goal is not None and r["score"] > goal), None)
         if first is not None:
@@ -236,28 +236,28 @@ def passing_times(folder: Path, game: str) -> dict[str, float]:
     return times
 
 
-def standings(suite: Suite, entries: Sequence[Entry]) -> list[Standing]:
-    """Return what the suite's games come to, in its order; games without results are left out."""
+def summarize(suite: Suite, entries: Sequence[Entry]) -> list[GameSummary]:
+    """Return a summary of each game with results, in the order of the suite."""
     wanted = set(suite.pairs)
     found = []
     for game in suite.games:
         own = {e.seed: e for e in entries if e.game == game and (game, e.seed) in wanted}
         if own:
-            found.append(_standing(game, list(own.values())))
+            found.append(_summarize_game(game, list(own.values())))
     return found
 
 
-def _standing(game: str, entries: Sequence[Entry]) -> Standing:
+def _summarize_game(game: str, entries: Sequence[Entry]) -> GameSummary:
     means = [entry.score for entry in entries]
     many = len(means) > 1
     error = stdev(means) / math.sqrt(len(means)) if many else entries[0].standard_error
     seconds = [entry.seconds for entry in entries if entry.seconds is not None]
     passed = {
         column: time
-        for column in RIVALS
+        for column in REFERENCES
         if (time := median(entry.passed.get(column, math.inf) for entry in entries)) < math.inf
     }
-    return Standing(
+    return GameSummary(
         game,
         len(means),
         fmean(means),
@@ -266,11 +266,11 @@ def _standing(game: str, entries: Sequence[Entry]) -> Standing:
         fmean(seconds) if seconds else None,
         normalised(fmean(means), game),
         passed,
-        {c: score for c in RIVALS if (score := published(game, c)) is not None},
+        {c: score for c in REFERENCES if (score := published(game, c)) is not None},
     )
 
 
-def human_normalised(found: Sequence[Standing]) -> tuple[float, float] | None:
+def human_normalised(found: Sequence[GameSummary]) -> tuple[float, float] | None:
     """Return median and mean over games of the human-normalised score; None if no game has one."""
     shares = [one.human_normalised for one in found if one.human_normalised is not None]
     return (median(shares), fmean(shares)) if shares else None

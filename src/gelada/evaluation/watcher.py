@@ -1,9 +1,9 @@
-"""Evaluator and recorder beside a training: processes of their own, at low priority.
+"""The sidecars of a training: an evaluator and a recorder, each a process of low priority.
 
-`follow` is what such a process does: it takes the newest complete checkpoint again and again,
-plays full games with it by a named protocol, films it, and counts the checkpoints it skipped
-meanwhile. It only reads ``checkpoints/``, so training never waits for it.
-`gelada.training.sidecars.Followers` starts such processes for a training.
+Such a process runs `follow`: it takes the newest complete checkpoint, plays full games with it by
+a named protocol or films it, counts the checkpoints that it skipped, and begins again. It only
+reads ``checkpoints/``, so training never waits for it. `gelada.training.sidecars.Followers` starts
+these processes.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from gelada.evaluation.evaluator import evaluate as play_games
 from gelada.evaluation.protocols import evaluation_file, find_protocol
 from gelada.evaluation.video import record as film_games
 
-LOOK_SECONDS = 1.0
-"""Between two looks at a run's checkpoints."""
+POLL_SECONDS = 1.0
+"""Seconds between two listings of a run's checkpoints."""
 
-Say = Callable[[dict[str, Any]], None]
-"""Takes one result: a dict of JSON values, its ``kind`` first (see `follow`)."""
+Report = Callable[[dict[str, Any]], None]
+"""Called with one result: a dict of JSON values, its ``kind`` first (see `follow`)."""
 
 
-class Over(Exception):
-    """The run is over: what was being done is dropped."""
+class RunEnded(Exception):
+    """The run has ended: drop the work in progress."""
 
 
 def follow(
     run: Path,
     evaluate: bool,
     record: bool,
-    say: Say,
+    say: Report,
     until: Callable[[], bool],
     record_seconds: float = 120.0,
     protocol: str = "dba3c",
@@ -49,18 +49,18 @@ def follow(
     - film: kind, steps, version, score, games, seconds, skipped, file
     - passed over: kind, file, why; a checkpoint that is damaged, told once
 
-    ``skipped`` counts the checkpoints that were there since the one done before and were not
-    done. What already has its file in ``eval/`` or ``videos/`` is never done again.
+    ``skipped`` counts the checkpoints between the last two that were evaluated or filmed. A
+    checkpoint that has its file in ``eval/`` or ``videos/`` is never evaluated or filmed again.
 
     Args:
-        run: folder of the run; may still be without checkpoints.
+        run: folder of the run; it may have no checkpoints yet.
         evaluate: play the protocol's games; saved as ``eval/<steps>-<protocol>.json``.
         record: film; saved as ``videos/<steps>.mp4``.
-        say: takes the results, on this thread.
-        until: says whether the run is over, about five times a second; work in progress is then
-            dropped without a trace.
-        record_seconds: length of each film, one game after the other.
-        protocol: name in `protocols.PROTOCOLS`; films take its policy and stuck guard.
+        say: called with each result, on this thread.
+        until: called about five times a second; once it returns True, work in progress is dropped
+            without a trace.
+        record_seconds: length of each film; it shows one game after another.
+        protocol: name in `protocols.PROTOCOLS`; films use its policy and stuck guard.
 
     Raises:
         GeladaError: if there is no such protocol, it does not suit the game, or a film cannot be
@@ -72,51 +72,51 @@ def follow(
         while not until():
             if not follower.do_newest():
                 _wait(until)
-    except Over:
+    except RunEnded:
         return
 
 
 def _wait(until: Callable[[], bool]) -> None:
-    end = time.monotonic() + LOOK_SECONDS
+    end = time.monotonic() + POLL_SECONDS
     while not until() and time.monotonic() < end:
-        time.sleep(LOOK_SECONDS / 5)
+        time.sleep(POLL_SECONDS / 5)
 
 
 class Follower:
-    """Does what is wanted with a run's newest complete checkpoint; `follow` explains the rest."""
+    """Evaluates and films the newest complete checkpoint of a run; see `follow`."""
 
     def __init__(
         self,
         run: Path,
         evaluate: bool,
         record: bool,
-        say: Say,
+        say: Report,
         until: Callable[[], bool],
         record_seconds: float = 120.0,
         protocol: str = "dba3c",
     ) -> None:
         find_protocol(protocol)
         self._folder = run / "checkpoints"
-        self._say, self._until = say, until
+        self._report, self._run_ended = say, until
         self._jobs: list[_Job] = []
         if evaluate:
-            self._jobs.append(_Evaluation(run, protocol))
+            self._jobs.append(_EvaluationJob(run, protocol))
         if record:
-            self._jobs.append(_Film(run, record_seconds, protocol))
+            self._jobs.append(_FilmJob(run, record_seconds, protocol))
         self._seen: set[str] = set()
-        self._looked = 0.0
+        self._listed_at = 0.0
         self._damaged: set[tuple[str, int]] = set()
         done = [path.name for path in list_checkpoints(self._folder) if self._is_done(path)]
         self._last = max(done, default="")
 
     def do_newest(self) -> bool:
-        """Do what is missing for the newest complete checkpoint; return whether anything was.
+        """Do the missing jobs of the newest complete checkpoint; return whether there were any.
 
         Raises:
-            Over: if the run ended meanwhile.
+            RunEnded: if the run ends meanwhile.
         """
-        for path in reversed(self._look()):
-            stamp = _stamp(path)
+        for path in reversed(self._list_checkpoints()):
+            stamp = _completed_at(path)
             if stamp is None or (path.name, stamp) in self._damaged:
                 continue
             try:
@@ -132,18 +132,20 @@ class Follower:
         return False
 
     def _do(self, todo: Sequence[_Job], agent: Agent, name: str) -> None:
-        """Do the jobs; checkpoints seen between the last one done and this one were skipped."""
+        """Do the jobs of a checkpoint and report them."""
         about = {"steps": agent.checkpoint.steps, "version": agent.checkpoint.version.number}
         skipped = sum(self._last < seen < name for seen in self._seen)
         for job in todo:
-            self._beat()
-            found, file = job.do(agent, self._beat)
-            self._say({"kind": job.kind, **about, **found, "skipped": skipped, "file": str(file)})
+            self._check_run()
+            found, file = job.do(agent, self._check_run)
+            self._report(
+                {"kind": job.kind, **about, **found, "skipped": skipped, "file": str(file)}
+            )
         self._last = name
         self._seen = {seen for seen in self._seen if seen > name}
 
     def _todo(self, path: Path) -> list[_Job]:
-        """Return the jobs without a file yet.
+        """Return the jobs of a checkpoint that have no file yet.
 
         Raises:
             GeladaError: if the checkpoint's JSON is gone or cannot be read.
@@ -160,29 +162,29 @@ class Follower:
         except GeladaError:
             return False
 
-    def _look(self) -> list[Path]:
-        """Return the checkpoints that are there now, oldest first, and remember them."""
-        self._looked = time.monotonic()
+    def _list_checkpoints(self) -> list[Path]:
+        """Return the present checkpoints, oldest first, and remember them."""
+        self._listed_at = time.monotonic()
         paths = list_checkpoints(self._folder)
         self._seen |= {path.name for path in paths}
         return paths
 
-    def _beat(self) -> None:
-        """Called again and again during a job: the trainer deletes checkpoints meanwhile."""
-        if self._until():
-            raise Over
-        if time.monotonic() - self._looked > LOOK_SECONDS:
-            self._look()
+    def _check_run(self) -> None:
+        """Raise if the run has ended; list the checkpoints, since training deletes old ones."""
+        if self._run_ended():
+            raise RunEnded
+        if time.monotonic() - self._listed_at > POLL_SECONDS:
+            self._list_checkpoints()
 
     def _pass_over(self, path: Path, stamp: int, why: str) -> None:
-        """Tell once of a checkpoint that is damaged; one that is gone by now was only deleted."""
-        if _stamp(path) == stamp and path.exists():
+        """Report a damaged checkpoint once; one that is gone by now was only deleted."""
+        if _completed_at(path) == stamp and path.exists():
             self._damaged.add((path.name, stamp))
-            self._say({"kind": "passed over", "file": str(path), "why": why})
+            self._report({"kind": "passed over", "file": str(path), "why": why})
 
 
-def _stamp(path: Path) -> int | None:
-    """Return when a checkpoint was completed, in ns; None if it is not complete."""
+def _completed_at(path: Path) -> int | None:
+    """Return the time of a checkpoint's completion in ns; None if it is not complete."""
     try:
         return path.with_suffix(".json").stat().st_mtime_ns
     except FileNotFoundError:
@@ -190,18 +192,18 @@ def _stamp(path: Path) -> int | None:
 
 
 class _Job(Protocol):
-    """Something to do with a checkpoint."""
+    """A job for each checkpoint."""
 
     kind: str
 
     def file(self, steps: int) -> Path:
-        """Return the file that is there when it is done."""
+        """Return the file that a finished job leaves."""
 
-    def do(self, agent: Agent, beat: Callable[[], None]) -> tuple[dict[str, Any], Path]:
-        """Do it, calling ``beat`` often; return what was found, and the file."""
+    def do(self, agent: Agent, check_run: Callable[[], None]) -> tuple[dict[str, Any], Path]:
+        """Do the job, calling ``check_run`` often; return its results and the file."""
 
 
-class _Evaluation:
+class _EvaluationJob:
     kind = "evaluation"
 
     def __init__(self, run: Path, protocol: str) -> None:
@@ -210,16 +212,16 @@ class _Evaluation:
     def file(self, steps: int) -> Path:
         return evaluation_file(self._run, steps, self._protocol)
 
-    def do(self, agent: Agent, beat: Callable[[], None]) -> tuple[dict[str, Any], Path]:
-        evaluation = play_games(agent, self._protocol, progress=lambda _done, _all: beat())
+    def do(self, agent: Agent, check_run: Callable[[], None]) -> tuple[dict[str, Any], Path]:
+        evaluation = play_games(agent, self._protocol, progress=lambda _done, _all: check_run())
         if evaluation.interrupted:
-            raise Over
+            raise RunEnded
         names = ("mean", "max", "standard_error")
         found = {name: getattr(evaluation, name) for name in names}
         return found | {"games": len(evaluation.games)}, evaluation.save(self._run)
 
 
-class _Film:
+class _FilmJob:
     kind = "film"
 
     def __init__(self, run: Path, seconds: float, protocol: str) -> None:
@@ -228,13 +230,13 @@ class _Film:
     def file(self, steps: int) -> Path:
         return self._run / "videos" / f"{steps}.mp4"
 
-    def do(self, agent: Agent, beat: Callable[[], None]) -> tuple[dict[str, Any], Path]:
+    def do(self, agent: Agent, check_run: Callable[[], None]) -> tuple[dict[str, Any], Path]:
         film = film_games(
             agent,
             self.file(agent.checkpoint.steps),
             self._seconds,
             policy=self._protocol.policy,
-            progress=lambda _done, _all: beat(),
+            progress=lambda _done, _all: check_run(),
             several=True,
             stuck=self._protocol.stuck,
         )
