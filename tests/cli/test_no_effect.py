@@ -22,7 +22,7 @@ REFUSED = {
     "train gorila-pong --batch 64": "--batch 64: with A3C",
     "train dba3c-pong --max-staleness 5": "--max-staleness 5: with --asynchronous",
     "train pong --max-staleness 5": "--max-staleness 5: with --asynchronous",
-    "train pong --optimizer sgd --beta1 0.5": "--beta1 0.5: with --optimizer adam",
+    "train pong --optimizer sgd --beta1 0.5": "--beta1 0.5: with --optimizer adam or radam",
     "train pong --optimizer rmsprop --beta2 0.5": "--beta2 0.5: with --optimizer adam",
     "train pong --momentum 0.5": "--momentum 0.5: with --optimizer rmsprop or sgd",
     "train pong --decay 0.5": "--decay 0.5: with --optimizer rmsprop or adadelta",

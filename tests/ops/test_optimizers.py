@@ -18,6 +18,7 @@ Array = np.ndarray[Any, Any]
 STEPS, SIZE = 50, 192
 SETTINGS = {
     "adam": OptimizerSettings(beta1=0.8, beta2=0.99, epsilon=1e-3),
+    "radam": OptimizerSettings(optimizer="radam", beta1=0.8, beta2=0.99, epsilon=1e-3),
     "rmsprop": OptimizerSettings(optimizer="rmsprop", decay=0.9, momentum=0.0, epsilon=0.1),
     "rmsprop momentum": OptimizerSettings(optimizer="rmsprop", decay=0.9, momentum=0.7),
     "adagrad": OptimizerSettings(optimizer="adagrad", epsilon=0.03),
@@ -37,6 +38,23 @@ def slow_adam(theta: Array, gradients: Array, rates: Array, s: OptimizerSettings
         v = s.beta2 * v + (1 - s.beta2) * g**2
         m_hat, v_hat = m / (1 - s.beta1**t), v / (1 - s.beta2**t)
         theta = theta - rate * m_hat / (np.sqrt(v_hat) + s.epsilon)
+    return theta
+
+
+def slow_radam(theta: Array, gradients: Array, rates: Array, s: OptimizerSettings) -> Array:
+    """Liu et al. 2020, algorithm 2, with a threshold of 5 degrees of freedom."""
+    m, v = np.zeros_like(theta), np.zeros_like(theta)
+    r_inf = 2 / (1 - s.beta2) - 1
+    for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), start=1):
+        m = s.beta1 * m + (1 - s.beta1) * g
+        v = s.beta2 * v + (1 - s.beta2) * g**2
+        m_hat = m / (1 - s.beta1**t)
+        r = r_inf - 2 * t * s.beta2**t / (1 - s.beta2**t)
+        if r > 5:
+            c = np.sqrt((r - 4) * (r - 2) * r_inf / ((r_inf - 4) * (r_inf - 2) * r))
+            theta = theta - rate * c * m_hat / (np.sqrt(v / (1 - s.beta2**t)) + s.epsilon)
+        else:
+            theta = theta - rate * m_hat
     return theta
 
 
@@ -79,6 +97,7 @@ def slow_sgd(theta: Array, gradients: Array, rates: Array, s: OptimizerSettings)
 
 SLOW: dict[str, Callable[[Array, Array, Array, OptimizerSettings], Array]] = {
     "adam": slow_adam,
+    "radam": slow_radam,
     "rmsprop": slow_rmsprop,
     "adagrad": slow_adagrad,
     "adadelta": slow_adadelta,

@@ -13,7 +13,9 @@ import torch
 
 from gelada.core.settings import DECAY, POSITIVE, OnlyWith
 
-ADAM = OnlyWith("with --optimizer adam", lambda group: group.optimizer == "adam")
+ADAM = OnlyWith(
+    "with --optimizer adam or radam", lambda group: group.optimizer in ("adam", "radam")
+)
 DECAYING = OnlyWith(
     "with --optimizer rmsprop or adadelta", lambda group: group.optimizer in ("rmsprop", "adadelta")
 )
@@ -27,21 +29,29 @@ DIVIDING = OnlyWith("with another --optimizer than sgd", lambda group: group.opt
 class OptimizerSettings:
     """Which optimizer the parameter servers run."""
 
-    optimizer: Literal["adam", "rmsprop", "adagrad", "adadelta", "sgd"] = "adam"
+    optimizer: Literal["adam", "radam", "rmsprop", "adagrad", "adadelta", "sgd"] = "adam"
     """How a gradient becomes a step; rmsprop and sgd take --momentum."""
     beta1: Annotated[float, DECAY, ADAM] = 0.9
-    """Adam: decay of the mean of gradients."""
+    """Adam, RAdam: decay of the mean of gradients."""
     beta2: Annotated[float, DECAY, ADAM] = 0.999
-    """Adam: decay of the mean of squared gradients."""
+    """Adam, RAdam: decay of the mean of squared gradients."""
     decay: Annotated[float, DECAY, DECAYING] = 0.99
     """RMSProp, AdaDelta: decay of the mean of squares."""
     momentum: Annotated[float, DECAY, MOVING] = 0.0
     """RMSProp, SGD: momentum."""
     epsilon: Annotated[float, POSITIVE, DIVIDING] = 1e-5
-    """Keeps the division finite (Adam, AdaGrad: outside the root; RMSProp, AdaDelta: inside)."""
+    """Keeps the division finite (Adam, RAdam, AdaGrad: outside the root; RMSProp, AdaDelta: in
+    it)."""
 
 
-SLOTS: dict[str, int] = {"adam": 2, "rmsprop": 2, "adagrad": 1, "adadelta": 2, "sgd": 1}
+SLOTS: dict[str, int] = {
+    "adam": 2,
+    "radam": 2,
+    "rmsprop": 2,
+    "adagrad": 1,
+    "adadelta": 2,
+    "sgd": 1,
+}
 """Number of vectors, each as long as the parameters, in an optimizer's state."""
 
 
@@ -95,6 +105,54 @@ class Adam:
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the state's ``mean`` and ``square`` (float32[P]) and ``count``."""
+        return self._state
+
+
+TRACTABLE = 5.0
+"""Degrees of freedom above which the variance of Adam's step can be rectified, as torch and optax
+have it (the paper's algorithm says 4)."""
+
+
+class RAdam:
+    """Rectified Adam (Liu et al. 2020, algorithm 2): Adam whose first steps need no warm-up.
+
+    With ``r_inf = 2 / (1 - beta2) - 1`` and ``r_t = r_inf - 2 t beta2^t / (1 - beta2^t)`` degrees
+    of freedom: while ``r_t <= 5``, ``theta <- theta - lr m_hat``; then ``theta <- theta - lr c_t
+    m_hat / (sqrt(v_hat) + epsilon)`` with ``c_t = sqrt((r_t - 4)(r_t - 2) r_inf / ((r_inf - 4)
+    (r_inf - 2) r_t))``. Means and their corrections are Adam's.
+    """
+
+    def __init__(self, values: torch.Tensor, settings: OptimizerSettings) -> None:
+        self._values = values
+        self._settings = settings
+        self._state = {
+            "mean": torch.zeros_like(values),
+            "square": torch.zeros_like(values),
+            "count": torch.zeros((), dtype=torch.float64),
+        }
+        self._scratch = torch.empty_like(values)
+
+    def step(self, gradient: torch.Tensor, learning_rate: float) -> None:
+        """Take one step against ``gradient`` (float32[P])."""
+        beta1, beta2 = self._settings.beta1, self._settings.beta2
+        mean, square = self._state["mean"], self._state["square"]
+        self._state["count"] += 1
+        count = int(self._state["count"])
+        mean.mul_(beta1).add_(gradient, alpha=1.0 - beta1)
+        square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+        rate = learning_rate / (1.0 - beta1**count)
+        most = 2.0 / (1.0 - beta2) - 1.0
+        now = most - 2.0 * count * beta2**count / (1.0 - beta2**count)
+        if now <= TRACTABLE:
+            self._values.sub_(mean, alpha=rate)
+            return
+        share = (now - 4.0) * (now - 2.0) * most / ((most - 4.0) * (most - 2.0) * now)
+        root = torch.div(square, 1.0 - beta2**count, out=self._scratch).sqrt_()
+        root.add_(self._settings.epsilon)
+        self._values.addcdiv_(mean, root, value=-rate * share**0.5)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return the live ``mean`` and ``square`` (float32[P]) and ``count``."""
         return self._state
 
 
@@ -226,6 +284,8 @@ def make_optimizer(values: torch.Tensor, settings: OptimizerSettings) -> Optimiz
     match settings.optimizer:
         case "adam":
             return Adam(values, settings)
+        case "radam":
+            return RAdam(values, settings)
         case "rmsprop":
             return RMSProp(values, settings)
         case "adagrad":
