@@ -12,6 +12,7 @@ from gelada.algorithms.a3c import A3C
 from gelada.algorithms.api import Algorithm
 from gelada.algorithms.appo import APPO
 from gelada.algorithms.dqn import DQN
+from gelada.algorithms.pqn import PQN
 from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
 from gelada.envs.api import GameSettings
 from gelada.nets.config import NetworkSettings
@@ -158,6 +159,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "appo": APPO,
     "a3c": A3C,
     "dqn": DQN,
+    "pqn": PQN,
 }
 """By the name that ``config.json`` has for them."""
 

@@ -13,9 +13,9 @@ from types import ModuleType
 from gelada.core.errors import GeladaError, nearest
 from gelada.envs.names import known_games, parse_game
 from gelada.training.experiment import Experiment
-from gelada.training.presets import appo, dba3c, gorila
+from gelada.training.presets import appo, dba3c, gorila, pqn
 
-MODULES: tuple[ModuleType, ...] = (appo, dba3c, gorila)
+MODULES: tuple[ModuleType, ...] = (appo, dba3c, gorila, pqn)
 
 PRESETS: dict[str, Experiment] = {
     name: experiment for module in MODULES for name, experiment in module.PRESETS.items()

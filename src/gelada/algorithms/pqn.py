@@ -1,0 +1,171 @@
+"""PQN: Q-learning from a vector of games, without a replay buffer and without a target network.
+
+Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning" (arXiv:2407.04811), algorithm
+1: lambda returns of Peng's Q(lambda), computed with the current network before the epochs of
+minibatches, as in PPO. Layer normalisation of the network (``--layer-norm``) takes the place of
+the target network, many games side by side that of the replay buffer, and RAdam
+(``--optimizer radam``) is the paper's optimizer.
+
+It differs from the authors' code in two ways: only the hidden layer is normalised, not the
+convolutions, and the values behind the returns are those of the network when the batch is
+learned, not when it was played (actors are a round behind).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, NamedTuple
+
+import torch
+
+from gelada.algorithms.api import ActingPolicy, Source, Topology
+from gelada.algorithms.batches import Minibatch, Samples
+from gelada.algorithms.exploration import EpsilonGreedy, Player, falling
+from gelada.algorithms.schedules import linear
+from gelada.core.errors import GeladaError
+from gelada.core.settings import POSITIVE, SHARE, Range
+from gelada.core.types import Aux, Batch
+from gelada.nets.heads import Head, Linear
+from gelada.nets.network import Network
+from gelada.nets.observations import Observations
+from gelada.ops import losses, returns
+from gelada.ops.returns import RewardClip
+
+
+class Steps(NamedTuple):
+    """What the loss needs of each of ``M`` steps."""
+
+    actions: torch.Tensor  # int64[M]
+    targets: torch.Tensor  # float32[M], lambda returns
+    weights: torch.Tensor  # float32[M], 0 where a step does not count
+
+
+@dataclass(frozen=True)
+class PQN:
+    """Hyper-parameters and methods of PQN; the defaults are those of the paper for Atari."""
+
+    gamma: Annotated[float, SHARE] = 0.99
+    """Discount per step."""
+    lam: Annotated[float, SHARE] = 0.65
+    """Lambda of the returns: 0 is one step, 1 goes to the end of the rollout."""
+    reward_clip: RewardClip = "sign"
+    """Learn from the sign of rewards; scores are always raw."""
+    epochs: Annotated[int, Range(1, 100)] = 2
+    """Times each sample is used."""
+    minibatch: Annotated[int, Range(1)] = 128
+    """Samples per gradient."""
+    epsilon_start: Annotated[float, SHARE] = 1.0
+    """Share of random actions at the start …"""
+    epsilon_end: Annotated[float, SHARE] = 0.001
+    """… and after epsilon_steps."""
+    epsilon_steps: Annotated[int, Range(0)] = 5_000_000
+    """Environment steps over which epsilon moves in a straight line."""
+    gradient_clip: Annotated[float, POSITIVE] = 10.0
+    """Limit of the gradient's global norm."""
+    lr: Annotated[float, POSITIVE] = 2.5e-4
+    """Learning rate at the start …"""
+    lr_end: Annotated[float, POSITIVE] = 1e-20
+    """… and after anneal_steps."""
+    anneal_steps: Annotated[int, Range(0)] = 50_000_000
+    """Environment steps over which the learning rate moves in a straight line."""
+
+    source: ClassVar[Source] = "queue"
+    topologies: ClassVar[tuple[Topology, ...]] = ("centred",)
+    evaluates_first: ClassVar[bool] = True
+    target_every: ClassVar[int] = 0
+    acting_heads: ClassVar[tuple[str, ...]] = ("q",)
+    acting_policy: ClassVar[ActingPolicy] = "epsilon"
+
+    @property
+    def last_epsilon(self) -> float:
+        """Share of random actions at the end of training."""
+        return self.epsilon_end
+
+    def check(self, batch: int) -> None:
+        """Refuse a minibatch above the batch."""
+        if self.minibatch > batch:
+            raise GeladaError(
+                f"--minibatch {self.minibatch}: must not be above the batch of {batch} samples "
+                "(actors x games x steps of a rollout); lower it or raise --length"
+            )
+
+    def window(self, length: int) -> int:
+        """Return ``length``: it learns from whole rollouts."""
+        return length
+
+    def learned(self, window: int) -> int:
+        """Return ``window``: all steps are learned."""
+        return window
+
+    def heads(self, actions: int, width: int) -> dict[str, Head]:
+        """Return the values of actions."""
+        return {"q": Linear(width, actions)}
+
+    def start(self) -> Aux:
+        """Return the learning rate at the beginning."""
+        return {"learning_rate": torch.tensor(self.lr, dtype=torch.float64)}
+
+    def learning_rate(self, aux: Aux) -> float:
+        """Return the learning rate now."""
+        return float(aux["learning_rate"])
+
+    def exploration(self, player: Player) -> EpsilonGreedy:
+        """Take the best action, except with probability epsilon."""
+        fall = (self.epsilon_start, self.epsilon_end, self.epsilon_steps)
+        return EpsilonGreedy(player, falling(*fall, player.games))
+
+    def act(
+        self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the values of actions float32[B, A]; the state is passed through."""
+        return net.heads["q"](net.features(observations)), state
+
+    @torch.no_grad()
+    def prepare(
+        self,
+        net: Network,
+        batch: Batch,
+        aux: Aux,  # noqa: ARG002 - the protocol
+    ) -> Samples[Steps]:
+        """Evaluate all observations with the current network and compute the lambda returns."""
+        observations = Observations(net, batch.frames, batch.ages)
+        values = [net(stacks)["q"].amax(dim=1) for stacks in observations.chunks(self.minibatch)]
+        best = torch.cat(values).view(observations.shape)  # [N, T + 1]
+        rewards = returns.clipped(batch.rewards, self.reward_clip)
+        ends = (batch.terminated, batch.truncated)
+        targets = returns.q_lambda(rewards, best, *ends, self.gamma, self.lam)
+        weights = batch.mask.float() * batch.weights.unsqueeze(1)
+        steps = Steps(batch.actions.flatten(), targets.flatten(), weights.flatten())
+        return Samples(observations, batch.actions.shape[1], steps)
+
+    def loss(
+        self,
+        net: Network,
+        minibatch: Minibatch[Steps],
+        aux: Aux,  # noqa: ARG002 - the protocol
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return half the mean squared error of the chosen actions' values, and its terms."""
+        observations, steps = minibatch
+        ignored = steps.weights == 0.0  # whatever they hold: 0 times infinity is not 0
+        targets = steps.targets.masked_fill(ignored, 0.0)
+        values = losses.chosen(net(observations)["q"], steps.actions)
+        total = losses.value_loss(values, targets, steps.weights)
+        with torch.no_grad():
+            errors = (targets - values.detach()).abs()
+            terms = {
+                "value_loss": total.detach(),
+                "td_error": losses.mean_of(errors, steps.weights),
+                "q": losses.mean_of(values.detach(), steps.weights),
+                "explained_variance": losses.explained_variance(
+                    values.detach(), targets, steps.weights
+                ),
+            }
+        return total, terms
+
+    def is_outlier(self, aux: Aux, loss: float) -> bool:  # noqa: ARG002 - the protocol
+        """Return False: no gradient is dropped for its loss."""
+        return False
+
+    def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:  # noqa: ARG002
+        """Move the learning rate with the environment steps."""
+        aux["learning_rate"].fill_(linear(self.lr, self.lr_end, steps, self.anneal_steps))
