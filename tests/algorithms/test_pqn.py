@@ -88,7 +88,8 @@ def test_the_loss_is_half_the_mean_squared_error_of_steps_that_count() -> None:
     assert total.item() == pytest.approx(0.5 * (errors**2).sum() / weights.sum(), rel=1e-5)
     want = np.zeros((7, 3))
     want[np.arange(7), actions] = errors / weights.sum()
-    np.testing.assert_allclose(q.grad, want, rtol=1e-4, atol=1e-6)
+    assert q.grad is not None
+    np.testing.assert_allclose(q.grad.numpy(), want, rtol=1e-4, atol=1e-6)
     assert all(term.isfinite() for term in terms.values())
 
 

@@ -11,16 +11,18 @@ from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.tracker import StopRule
 from gelada.training.experiment import Experiment, Shape
 
+ON_PONG = PQN(
+    lam=0.9,
+    minibatch=256,
+    epsilon_end=0.005,
+    epsilon_steps=50_000,
+    lr=1e-3,
+    lr_end=1e-4,
+    anneal_steps=600_000,
+)
+
 PONG = Experiment(
-    algorithm=PQN(
-        lam=0.9,
-        minibatch=256,
-        epsilon_end=0.005,
-        epsilon_steps=50_000,
-        lr=1e-3,
-        lr_end=1e-4,
-        anneal_steps=600_000,
-    ),
+    algorithm=ON_PONG,
     optimizer=OptimizerSettings(optimizer="radam"),
     shape=Shape(actors=2, games=16, length=32),
     stop=StopRule(steps=2_000_000, until_score=18.0),
@@ -50,7 +52,7 @@ FAMILIES: dict[str, Experiment] = {
     "pqn": replace(
         PONG,
         games=GameSettings(life_loss_ends=True),
-        algorithm=replace(PONG.algorithm, epsilon_steps=200_000, anneal_steps=2_500_000),
+        algorithm=replace(ON_PONG, epsilon_steps=200_000, anneal_steps=2_500_000),
         stop=StopRule(steps=2_500_000),
     )
 }
