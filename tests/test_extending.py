@@ -1,0 +1,65 @@
+"""docs/extending.md: every script trains, and the change of the torso works, as written."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+SCRIPTS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+(CHANGE,) = re.findall(r"^```diff\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def run(words: list[str], folder: Path, source: Path) -> str:
+    """Run Python in a folder on a source tree; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("number", range(len(SCRIPTS)))
+def test_each_script_learns(number: int, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPTS[number], encoding="utf-8")
+    printed = run([str(script), str(tmp_path / "run")], tmp_path, ROOT / "src")
+    found = re.search(r"(\d+) steps, score (-?\d\.\d\d)$", printed)
+    assert found is not None, printed
+    assert int(found[1]) < 60_000  # it stopped at its score
+    assert (tmp_path / "run" / "checkpoints").is_dir()
+
+
+def test_there_are_scripts_for_an_algorithm_an_exploration_and_an_environment() -> None:
+    words = ("ALGORITHMS[", "Explored(", "ENVIRONMENTS[")
+    assert [word in script for word, script in zip(words, SCRIPTS, strict=True)] == [True] * 3
+
+
+def test_the_change_of_the_torso_makes_it_a_choice_that_trains(tmp_path: Path) -> None:
+    source = tmp_path / "src"
+    shutil.copytree(ROOT / "src" / "gelada", source / "gelada")
+    for part in re.split(r"^--- a/\S+\n", CHANGE, flags=re.MULTILINE)[1:]:
+        name, _, lines = part.partition("\n@@\n")
+        file = tmp_path / name.removeprefix("+++ b/")
+        rows = lines.splitlines()
+        before = "\n".join(row[1:] for row in rows if row[0] in " -")
+        after = "\n".join(row[1:] for row in rows if row[0] in " +")
+        text = file.read_text(encoding="utf-8")
+        assert text.count(before) == 1, name
+        file.write_text(text.replace(before, after), encoding="utf-8")
+    words = ["-m", "gelada.cli.main", "train", "catch", "--torso", "squares", "--steps", "3000"]
+    run([*words, "--no-finish", "--out", "run"], tmp_path, source)
+    assert (tmp_path / "run" / "checkpoints").is_dir()
