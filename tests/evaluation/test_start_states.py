@@ -148,7 +148,7 @@ def test_games_go_on_from_a_start_as_they_went_on(game: str, colour: bool) -> No
 def test_a_game_that_ends_on_the_way_is_no_start() -> None:
     game = AleGame(replace(BREAKOUT, max_frames=200), 1)
     game.reset()
-    with pytest.raises(ValueError, match="ended on the way"):
+    with pytest.raises(ValueError, match="ended during the replay"):
         game.replay(game.save(), np.zeros(60, dtype=np.int64))
 
 
