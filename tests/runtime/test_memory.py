@@ -86,7 +86,7 @@ def test_too_much_is_refused_with_both_numbers() -> None:
     with pytest.raises(GeladaError) as error:
         check_memory(15 * 2**29, 2**32)
     assert str(error.value) == (
-        "the store needs 7.5 GiB, and 4.0 GiB of memory are available; lower --capacity"
+        "the replay buffer needs 7.5 GiB of memory, and 4.0 GiB are available; lower --capacity"
     )
 
 

@@ -1,4 +1,4 @@
-"""What the operating system is asked for: memory, priorities of threads, what machine this is."""
+"""What the operating system offers: free memory, priorities of threads, facts of the machine."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ GROUPS = (
     (":memory:", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
 """Control groups of version 2 and 1: mark of the line in /proc/self/cgroup, folder below
-/sys/fs/cgroup, files with limit and use, and what of the use can be given back at once."""
+/sys/fs/cgroup, files with limit and use, and name of the share that can be freed at once."""
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 """Numbers of glibc's options, from its malloc.h."""
 
 KEPT = ((M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 64 << 20), (M_MMAP_THRESHOLD, 32 << 20))
-"""Give back neither the free end of a heap nor whole heaps (a thread's has 64 MiB), and take only
-what is larger than 32 MiB, the most that can be set, from the system piece by piece."""
+"""glibc returns neither the free end of a heap nor whole heaps (64 MiB for each thread), and maps
+only pieces above 32 MiB, the largest value that can be set, one by one."""
 
 
 def keep_freed_memory() -> None:
-    """Keep what this process frees for its next use.
+    """Keep the memory that this process frees for its next use.
 
-    A learner takes and frees the same megabytes for every minibatch. Where they go back to the
-    system in between, each page of them costs a fault (docs/speed.md). Other C libraries than
-    glibc have no such options: nothing happens.
+    A learner allocates and frees the same megabytes for every minibatch. If they went back to the
+    system in between, each page would cost a fault (docs/speed.md). C libraries other than glibc
+    have no such options, and nothing happens.
     """
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
         for option, value in KEPT:
@@ -42,9 +42,9 @@ def keep_freed_memory() -> None:
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Return the bytes that can be taken now, None where the system does not tell (not Linux).
+    """Return the bytes of memory that are free now, or None where that is unknown (not Linux).
 
-    The least of what the machine has available and what this process's control groups leave.
+    It is the least of what the machine has and what the control groups of this process leave.
     """
     try:
         lines = (root / "proc/meminfo").read_text().splitlines()
@@ -55,16 +55,16 @@ def available_memory(root: Path = Path("/")) -> int | None:
 
 
 def check_memory(needed: int, available: int | None) -> None:
-    """Raise GeladaError if ``needed`` bytes are more than ``available`` ones (None: not known)."""
+    """Raise GeladaError if more bytes are ``needed`` than ``available`` (None: unknown)."""
     if available is not None and needed > available:
         raise GeladaError(
-            f"the store needs {needed / 2**30:,.1f} GiB, and {available / 2**30:,.1f} GiB of "
-            "memory are available; lower --capacity"
+            f"the replay buffer needs {needed / 2**30:,.1f} GiB of memory, and "
+            f"{available / 2**30:,.1f} GiB are available; lower --capacity"
         )
 
 
 def _left_by_groups(root: Path) -> list[int]:
-    """Return what each control group with a limit leaves, from this process's up to the first."""
+    """Return the bytes that each limited control group leaves, from this process's to the root."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -82,7 +82,7 @@ def _left_by_groups(root: Path) -> list[int]:
 
 
 def _left(limit: Path, use: Path, stat: Path, cache: str) -> list[int]:
-    """Return limit less use of one group in a list, an empty one if it has no limit."""
+    """Return [limit - use] of a control group, or [] if it has no limit."""
     try:
         used, most = int(use.read_text()), int(limit.read_text())
         fields = dict(line.split() for line in stat.read_text().splitlines())
@@ -92,14 +92,14 @@ def _left(limit: Path, use: Path, stat: Path, cache: str) -> list[int]:
 
 
 ACTORS = 10
-"""By how much actors and their emulators are nicer than learners. Everybody waits for the next
-version in the end, so a learner that has work must never wait for a core (docs/speed.md)."""
+"""Niceness of actors and their emulators. All roles wait for the next version in the end, so a
+learner that has work must not wait for a core (docs/speed.md)."""
 
 
 def be_nicer(by: int) -> None:
-    """Let other threads go before this one, and before those that it starts from now on.
+    """Lower the priority of this thread, and of those that it starts from now on.
 
-    Only Linux has threads with priorities of their own; elsewhere nothing happens.
+    Only Linux has a priority for each thread; elsewhere nothing happens.
     """
     if by and sys.platform == "linux":
         me = threading.get_native_id()

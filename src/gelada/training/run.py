@@ -39,7 +39,7 @@ from gelada.training.experiment import Experiment, flag
 from gelada.training.faults import NONE, Faults, FaultSchedule
 from gelada.training.on_ray import EpochMaker
 from gelada.training.run_folder import cannot_write, make_folder
-from gelada.training.saving import LearnerSaver, SliceSaver, load_stores, save_stores
+from gelada.training.saving import LearnerSaver, SliceSaver, load_buffers, save_buffers
 from gelada.training.sidecars import Followers
 from gelada.training.start import Start, begin, begin_again, open_games
 from gelada.training.topology import make_graph
@@ -117,7 +117,7 @@ def train(
         graph, runtime = run.place(games)
         stack.callback(runtime.close)
         if resume and experiment.replay.keep:
-            load_stores(runtime.roles, folder, log)
+            load_buffers(runtime.roles, folder, log)
         if not resume:  # not before, so that a cluster that is too small leaves the folder empty
             write_config(folder, config)
         return run.watch_over(graph, runtime, watch)
@@ -265,7 +265,7 @@ class Run:
                 failure = error
             self.status = tracker.status()
             if self.experiment.replay.keep and not hung:
-                save_stores(runtime.roles, self.folder, self.log)
+                save_buffers(runtime.roles, self.folder, self.log)
         except Lost as error:
             self.log(f"the newest version could not be saved: {error}")
         return failure

@@ -119,34 +119,34 @@ def aux_at(algorithm: Algorithm, steps: int) -> Aux:
     return aux
 
 
-def save_stores(roles: Mapping[str, Any], folder: Path, log: Callable[[str], None]) -> None:
-    """Save the experience stores of a run that has ended.
+def save_buffers(roles: Mapping[str, Any], folder: Path, log: Callable[[str], None]) -> None:
+    """Save the replay buffers of a run that has ended.
 
     Raises:
         CannotWrite: if the disk is full; what was saved before is kept.
     """
-    for name, store in _stores(roles):
-        log(f"saving {store.depth:,} steps of experience")
-        store.save(folder / STORES / name)
+    for name, buffer in _buffers(roles):
+        log(f"saving {buffer.depth:,} steps of experience")
+        buffer.save(folder / STORES / name)
 
 
-def load_stores(roles: Mapping[str, Any], folder: Path, log: Callable[[str], None]) -> None:
-    """Fill the experience stores with what the run before has saved.
+def load_buffers(roles: Mapping[str, Any], folder: Path, log: Callable[[str], None]) -> None:
+    """Fill the replay buffers with what the run has saved before.
 
     Raises:
-        GeladaError: if it is damaged, or of stores with other settings.
+        GeladaError: if a file is damaged, or of a buffer with other settings.
     """
-    for name, store in _stores(roles):
+    for name, buffer in _buffers(roles):
         if (folder / STORES / name).exists():
-            store.load(folder / STORES / name)
-            log(f"{name}: {store.depth:,} steps of experience are back")
+            buffer.load(folder / STORES / name)
+            log(f"{name}: {buffer.depth:,} steps of experience are back")
         else:
             log(f"{name}: no experience was saved; it begins empty")
 
 
 STORES = "stores"
-"""Folder of a run where its stores are saved, if that was asked for."""
+"""Folder of a run for its replay buffers, with ``--keep``."""
 
 
-def _stores(roles: Mapping[str, Any]) -> list[tuple[str, ReplayBuffer]]:
+def _buffers(roles: Mapping[str, Any]) -> list[tuple[str, ReplayBuffer]]:
     return [(name, role) for name, role in roles.items() if isinstance(role, ReplayBuffer)]
