@@ -15,15 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from gelada.cli import main as cli
 from gelada.core.types import Traffic
 from gelada.envs.api import GameSettings
 from gelada.evaluation.protocols import PROTOCOLS
 from gelada.evaluation.scores import COLUMNS, comparable, scores
-from gelada.ops.flat import Layout
-from gelada.roles.tracker import StopRule, Tracker, TrackerSettings, Workers
+from gelada.roles.tracker import Workers
 from gelada.training.experiment import Experiment
 from gelada.training.experiment import flag as flag_of
 from gelada.training.faults import Faults, parse_faults
@@ -353,12 +351,9 @@ def test_the_words_of_faults_and_the_metrics_of_workers_are_those_of_the_code() 
     hits = re.findall(r"`((?:kill|stop)=\w+:\d+s)`", text)
     assert {str(hit) for word in hits for hit in parse_faults(word).hits} == set(hits) != set()
     workers = Workers(active=1, all=2, traffic=Traffic(), updates=1, queue=1.0, waited=1.0)
-    layout = Layout(torch.nn.Linear(1, 1))
-    tracker = Tracker(None, TrackerSettings(), StopRule(), layout, {}, learners=2)
-    tracker._status.workers = workers
     names = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| [a-z]", text, re.MULTILINE)
     listed = {name for cell in names for name in re.findall(r"`(\w+)`", cell)}
-    assert set(tracker._worker_values()) <= listed
+    assert set(workers.values(timed=True)) <= listed
 
 
 def test_the_table_of_protocols_is_that_of_the_code() -> None:

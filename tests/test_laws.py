@@ -31,7 +31,7 @@ BREACHES = {
     "algorithms": ("algorithms/a3c.py", "import gelada.algorithms.dqn"),
     "algorithms-below": ("algorithms/api.py", "import gelada.envs.api"),
     "concrete": ("roles/actor.py", "import gelada.algorithms.dqn"),
-    "roles": ("roles/tracker.py", "import gelada.roles.learner"),
+    "roles": ("roles/tracker/tracker.py", "import gelada.roles.learner"),
     "passive": ("roles/replay/queue.py", "import gelada.nets.network"),
     "roles-runtime": ("roles/learner.py", "import gelada.runtime.threads"),
     "faults": ("evaluation/evaluator.py", "import gelada.training.faults"),

@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from conftest import tuned
 from gelada.algorithms.api import TARGET
+from gelada.core.types import Update, Version
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Async
 from gelada.roles.parameters.server import ParameterServer
@@ -78,6 +80,29 @@ def test_learners_of_workers_push_gradients_and_step_nothing_themselves() -> Non
     assert all(not torch.equal(a.values, b.values) for a, b in zip(after, before, strict=True))
     roles["learner-1"].step()  # pulls anew before its gradient
     assert torch.equal(roles["learner-1"].client.flat.values, torch.cat([p.values for p in after]))
+
+
+def test_a_learner_that_begins_again_goes_on_with_its_schedule() -> None:
+    """On a cluster its process is lost and made again, around servers and a tracker that live."""
+    algorithm = tuned(CATCH, lr=1e-2, lr_end=1e-3, anneal_steps=4_000)
+    experiment = replace(CATCH, replay=FREE, algorithm=algorithm)
+    graph = make_graph(experiment, begin(experiment), None, patience=0.0)
+    roles = graph.build()
+    fill(roles)
+    first, tracker = roles["learner-0"], roles["tracker"]
+    first.step()
+    played = Update(1, Version(0, 2), 2_000, (0.0, 0.0, 0.0), {})
+    tracker.report(played)  # what the other learner did meanwhile
+    first.step()
+    behind = tracker.status().steps
+    again = graph.build({"learner-0", "cache-0"}, roles.__getitem__)["learner-0"]
+    again.step()
+    rate = again.schedule.aux["learning_rate"].item()
+    fresh = tracker.status().steps - behind
+    assert again.schedule.steps == behind + experiment.shape.learning * fresh
+    assert rate == pytest.approx(1e-2 - 9e-3 * again.schedule.steps / 4_000)
+    assert rate < 6e-3  # it was 1e-2 at the start
+    assert tracker.begin("learner-0").life == 2
 
 
 def target_of(learner: Learner) -> torch.Tensor:

@@ -14,7 +14,7 @@ from conftest import make_net
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.core.types import Episode, Params, Traffic, Update, Version
 from gelada.ops.flat import Layout
-from gelada.roles.tracker import Begun, StopRule, Tracker, TrackerSettings
+from gelada.roles.tracker import Begun, RunFacts, StopRule, Tracker, TrackerSettings
 
 LAYOUT = Layout(make_net())
 SETTINGS = TrackerSettings(tensorboard=False)
@@ -22,7 +22,7 @@ NEVER = StopRule()
 
 
 def make_tracker(folder: Path | None = None, stop: StopRule = NEVER, **more: Any) -> Tracker:
-    return Tracker(folder, SETTINGS, stop, LAYOUT, {}, **more)
+    return Tracker(folder, SETTINGS, stop, LAYOUT, {}, RunFacts(**more))
 
 
 def update(learner: int, number: int, **more: Any) -> Update:
@@ -80,7 +80,7 @@ def test_workers_traffic_is_summed_and_waits_are_averaged() -> None:
 
 def test_a_learner_that_was_silent_is_not_active(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr("gelada.roles.tracker.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
     tracker = make_tracker(learners=2)
     active = []
     for learner, passed in [(0, 0.0), (1, 0.0), (0, 9.0), (0, 2.0)]:

@@ -24,7 +24,7 @@ from gelada.roles.replay.api import ReplayReader, ReplayWriter
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.queue import Selector, TrajectoryQueue
 from gelada.roles.schedule import OwnSchedule, SharedSchedule
-from gelada.roles.tracker import Tracker
+from gelada.roles.tracker import RunFacts, Tracker
 from gelada.runtime.graph import Graph, part
 from gelada.training.buffers import limiter_of, sampling_of, shape_of
 from gelada.training.experiment import Experiment
@@ -231,13 +231,15 @@ def add_tracker(
         experiment.stop,
         flat.layout,
         statistics,
-        began=began,
-        counters=start.counters,
-        every=DETERMINISTIC_EVERY if experiment.deterministic else None,
-        first_version=start.version.number,
-        steps=start.steps,
-        learners=experiment.shape.learning,
-        marked=experiment.shape.keep_every if experiment.shape.apart else 0,
+        RunFacts(
+            began,
+            start.counters,
+            start.version.number,
+            start.steps,
+            learners=experiment.shape.learning,
+            every=DETERMINISTIC_EVERY if experiment.deterministic else None,
+            marked=experiment.shape.keep_every if experiment.shape.apart else 0,
+        ),
     )
 
 

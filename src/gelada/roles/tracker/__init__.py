@@ -1,0 +1,18 @@
+"""Tracker: score, metrics, checkpoints and stop rule of a run."""
+
+from gelada.roles.tracker.reports import ACTIVE_SECONDS, Workers
+from gelada.roles.tracker.score import WINDOW
+from gelada.roles.tracker.settings import StopRule, TrackerSettings
+from gelada.roles.tracker.tracker import Begun, RunFacts, Status, Tracker
+
+__all__ = [
+    "ACTIVE_SECONDS",
+    "WINDOW",
+    "Begun",
+    "RunFacts",
+    "Status",
+    "StopRule",
+    "Tracker",
+    "TrackerSettings",
+    "Workers",
+]

@@ -1,0 +1,88 @@
+"""Checkpoints: put together from the slices of all servers, and written by a thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gelada.core.checkpoint import Checkpoint, forget_old, write_checkpoint
+from gelada.core.types import Aux, Params
+from gelada.ops.flat import Layout
+from gelada.roles.tracker.metrics import Writer
+from gelada.roles.tracker.settings import TrackerSettings
+
+
+class Checkpoints:
+    """Writes the checkpoints of a run.
+
+    Args:
+        folder: of the run.
+        settings: how often, and how many are kept.
+        layout: names the parameters.
+        fixed: tensors that every checkpoint holds as they are (the input statistics).
+        writer: the thread that writes.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: TrackerSettings,
+        layout: Layout,
+        fixed: dict[str, torch.Tensor],
+        writer: Writer,
+    ) -> None:
+        self._folder, self._settings = folder / "checkpoints", settings
+        self._layout, self._fixed, self._writer = layout, fixed, writer
+        self._last = time.monotonic()
+        self.newest = ""  # name of the file that was written last
+
+    def is_due(self) -> bool:
+        """Return whether the last one is old enough."""
+        return time.monotonic() - self._last >= self._settings.checkpoint_seconds
+
+    def write(
+        self,
+        slices: Sequence[Params],
+        optimizers: Sequence[dict[str, torch.Tensor]],
+        aux: Aux,
+        steps: int,
+        counters: dict[str, Any],
+        mixed: bool,
+    ) -> None:
+        """Write one; see `Tracker.checkpoint`.
+
+        Raises:
+            ValueError: if a slice is missing or of another version.
+        """
+        versions = [params.version for params in slices]
+        if len(set(versions)) != 1 and not mixed:
+            raise ValueError(f"a checkpoint needs slices of one version, got {sorted(versions)}")
+        size = sum(params.values.numel() for params in slices)
+        if size != self._layout.size:
+            raise ValueError(f"a checkpoint needs all {self._layout.size} parameters, got {size}")
+        self._last = time.monotonic()
+        counters = counters | {"parameters": self._layout.count}
+        if mixed:
+            counters["server_versions"] = [version.number for version in versions]
+        tensors = {f"aux/{name}": tensor for name, tensor in aux.items()} | self._fixed
+        tensors |= self._name("parameter", torch.cat([params.values for params in slices]))
+        for name, first in optimizers[0].items():
+            if first.dim() == 0:
+                tensors[f"optimizer/{name}"] = first
+            else:
+                vector = torch.cat([state[name] for state in optimizers])
+                tensors |= self._name(f"optimizer/{name}", vector)
+        checkpoint = Checkpoint(max(versions), steps, tensors, counters)
+        self._writer.put(lambda: self._save(checkpoint))
+
+    def _name(self, prefix: str, vector: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {f"{prefix}/{k}": v for k, v in self._layout.named(vector.cpu()).items()}
+
+    def _save(self, checkpoint: Checkpoint) -> None:
+        path = write_checkpoint(self._folder, checkpoint)
+        forget_old(self._folder, self._settings.keep_checkpoints)
+        self.newest = path.name

@@ -1,0 +1,276 @@
+"""Tracker: the score, the metrics and the checkpoints of a run, and when it stops. Passive.
+
+It is the only writer of a run's folder while the run lasts. A thread of its own writes the files,
+so nobody who reports waits for a disk.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from gelada.core.types import Aux, Episode, Params, Update
+from gelada.ops.flat import Layout
+from gelada.roles.tracker.checkpoints import Checkpoints
+from gelada.roles.tracker.metrics import Metrics, Writer
+from gelada.roles.tracker.reports import Reports, Workers
+from gelada.roles.tracker.score import Score
+from gelada.roles.tracker.settings import StopRule, TrackerSettings
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What the tracker has to know about a run."""
+
+    began: float | None = None
+    """`time.monotonic` at the run's beginning (None: now)."""
+    counters: dict[str, Any] = field(default_factory=dict)
+    """Counters of the checkpoint that a resumed run starts from."""
+    version: int = 0
+    """Number of the version that this process begins with."""
+    steps: int = 0
+    """Environment steps behind that version."""
+    learners: int = 1
+    """Learners that report."""
+    every: int | None = None
+    """Write a line of metrics every so many versions (deterministic runs); None: once a second."""
+    marked: int = 0
+    """Remember the steps behind versions divisible by this, for checkpoints of them (0: none)."""
+
+
+class Begun(NamedTuple):
+    """What the tracker tells a role that begins in a process."""
+
+    life: int  # how many times this role had begun before; 0 the first time
+    steps: int  # environment steps of the run behind it
+
+
+@dataclass
+class Status:
+    """What a display shows. Steps are agent decisions, scores raw returns of full games."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    version: int = 0
+    games: int = 0
+    score: float | None = None  # mean of the last 50 games
+    best: float | None = None  # best such mean of 50
+    best_game: float | None = None
+    last_checkpoint: str = ""
+    values: dict[str, float] = field(default_factory=dict)
+    lag: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    workers: Workers | None = None
+    evaluated: float | None = None  # mean of the evaluator's last 50 full games
+    curve: list[tuple[int, float, float]] = field(default_factory=list)  # steps, seconds, score
+
+
+class Tracker:
+    """Takes episodes from actors and updates from learners; passive.
+
+    Args:
+        folder: of the run; None writes nothing (tests).
+        settings: what is written.
+        stop: when the run ends.
+        layout: names the parameters in checkpoints.
+        fixed: tensors stored in every checkpoint as they are (the input statistics).
+        run: where the run begins, and who reports.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        settings: TrackerSettings,
+        stop: StopRule,
+        layout: Layout,
+        fixed: dict[str, torch.Tensor],
+        run: RunFacts = RunFacts(),
+    ) -> None:
+        self._stop, self._run = stop, run
+        self._began = time.monotonic() if run.began is None else run.began
+        self._earlier = float(run.counters.get("seconds", 0.0))
+        self._lock = threading.Lock()
+        self._score = Score(run.counters, run.version, by_round=bool(run.every))
+        self._reports = Reports(run.learners)
+        self._round: dict[int, dict[int, Update]] = {}  # deterministic: by version and learner
+        self._steps_at: dict[int, int] = {}
+        self._lives: dict[str, int] = {}  # how often each role has begun, by name
+        self._last_line = 0.0
+        self._over = False  # the stop rule holds
+        self._status = Status(steps=run.steps, seconds=self.seconds())
+        self._show_score()
+        self._writer: Writer | None = None
+        if folder:
+            self._writer = Writer()
+            self._metrics = Metrics(folder, settings.tensorboard)
+            self._checkpoints = Checkpoints(folder, settings, layout, fixed, self._writer)
+
+    def seconds(self) -> float:
+        """Return the seconds of training so far, with those before a resumed run was stopped."""
+        return self._earlier + time.monotonic() - self._began
+
+    def begin(self, name: str) -> Begun:
+        """Count that a role begins; return what it needs to go on where it died.
+
+        A role calls this before its first step in a process, and again after a restart inside of
+        the process. The first time it gets the steps that the run began with, whatever others
+        have reported meanwhile, so that a run without restarts does not depend on who is faster.
+
+        Args:
+            name: of the role, such as ``learner-0``.
+        """
+        with self._lock:
+            life = self._lives.get(name, 0)
+            self._lives[name] = life + 1
+            return Begun(life, self._status.steps if life else self._run.steps)
+
+    def episode(self, episode: Episode) -> None:
+        """Take a finished full game."""
+        with self._lock:
+            self._score.add(episode)
+
+    def report(self, update: Update) -> bool:
+        """Take a learner's batch; return whether the run should end now.
+
+        Learners report before they push. In a deterministic run, where a version is made of one
+        batch of each learner, all of them have reported before the next version can be pulled.
+        Their updates are then taken in together, in the order of the learners.
+        """
+        with self._lock:
+            if self._over:  # what others learned until they heard of it does not count
+                return True
+            number = update.version.number
+            if not self._run.every:
+                self._over = self._take(number, [update])
+                return self._over
+            told = self._round.setdefault(number, {})
+            told[update.learner] = update
+            if len(told) < self._run.learners:
+                return False
+            self._over = self._take(number, [told[i] for i in sorted(self._round.pop(number))])
+            return self._over
+
+    def evaluated(self, mean: float) -> bool:
+        """Take the mean score of an evaluation beside the run; return whether it ends the run."""
+        with self._lock:
+            self._status.evaluated = mean
+            return self._stop.is_met_by(mean)
+
+    def steps_at(self, version: int) -> int | None:
+        """Return the environment steps behind a marked version; None if nobody reported it."""
+        with self._lock:
+            return self._steps_at.get(version)
+
+    def wants_checkpoint(self) -> bool:
+        """Return whether a checkpoint is due."""
+        return self._writer is not None and self._checkpoints.is_due()
+
+    def checkpoint(
+        self,
+        slices: Sequence[Params],
+        optimizers: Sequence[dict[str, torch.Tensor]],
+        aux: Aux,
+        steps: int,
+        mixed: bool = False,
+    ) -> None:
+        """Write a checkpoint of slices of one version with their optimizer states.
+
+        Args:
+            slices: of all servers.
+            optimizers: their states, in the same order.
+            aux: the algorithm's own state.
+            steps: environment steps behind them.
+            mixed: allow slices of several versions (asynchronous runs); their numbers are kept.
+
+        Raises:
+            ValueError: if a slice is missing or of another version.
+        """
+        if self._writer is None:
+            return
+        with self._lock:
+            counters = {"seconds": round(self.seconds(), 3), **self._score.counters()}
+        self._checkpoints.write(slices, optimizers, aux, steps, counters, mixed)
+
+    def status(self) -> Status:
+        """Return a copy of what a display shows."""
+        with self._lock:
+            copy = Status(**vars(self._status))
+            copy.curve = list(self._status.curve)
+            copy.last_checkpoint = self._checkpoints.newest if self._writer else ""
+            return copy
+
+    def finish(self) -> None:
+        """Wait until everything is written. (Not `close`: nobody ever waits for a tracker.)
+
+        Raises:
+            OSError: what went wrong with the last write, such as a full disk.
+        """
+        if self._writer is None:
+            return
+        self._writer.close()
+        self._metrics.close()
+        if self._writer.failure:
+            raise self._writer.failure
+
+    def failure(self) -> OSError | None:
+        """Return what went wrong with writing, if anything did."""
+        return self._writer.failure if self._writer else None
+
+    def _take(self, number: int, updates: list[Update]) -> bool:
+        """Take in what was learned for version ``number``; return whether the run is over."""
+        status = self._status
+        self._score.take(number)
+        self._show_score()
+        grown = number > status.version
+        for update in updates:
+            self._reports.add(update)
+            status.steps += update.steps
+        status.version = max(number, status.version)
+        if self._run.marked and number % self._run.marked == 0:
+            self._steps_at[number] = status.steps
+        status.seconds = self.seconds()
+        status.values, status.lag = self._reports.values(), self._reports.lag()
+        status.workers = self._reports.workers()
+        if status.score is not None and grown:
+            status.curve.append((status.steps, status.seconds, status.score))
+        over = self._stop.holds(status.steps, status.seconds, self._score.full_mean)
+        self._write_line(last=over)
+        return over
+
+    def _show_score(self) -> None:
+        status, score = self._status, self._score
+        status.games, status.score = score.episodes, score.mean
+        status.best, status.best_game = score.best, score.best_episode
+
+    def _write_line(self, last: bool) -> None:
+        """Write a line of metrics if one is due; the last one of a run always is."""
+        if self._writer is None:
+            return
+        status, every, now = self._status, self._run.every, time.monotonic()
+        due = status.version % every == 0 if every else now - self._last_line >= 1
+        if not (due or last):
+            return
+        self._last_line = now
+        line = {
+            "steps": status.steps,
+            "seconds": round(status.seconds, 3),
+            "version": status.version,
+            "games": status.games,
+            "score": status.score,
+            "best": status.best,
+            "lag_min": status.lag[0],
+            "lag_mean": status.lag[1],
+            "lag_max": status.lag[2],
+            **status.values,
+        }
+        if status.workers is not None:
+            line |= status.workers.values(timed=not every)
+        elif outliers := self._reports.outliers():
+            line["gradients_outliers"] = outliers
+        metrics = self._metrics
+        self._writer.put(lambda: metrics.write(line))
