@@ -1,4 +1,4 @@
-"""What is measured for Gorila and DQN: times and steps to Pong, and six games with one setting."""
+"""What is measured for Gorila, DQN, A3C and PQN: times to Pong, and six games with one setting."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ GORILA_15 = Timed("gorila-pong", "gorila", TIMED, solved=PLAYS_WELL)
 APEX = Timed("apex-pong", "apex", LADDER)
 DQN = Timed("dqn-pong", "dqn", TIMED)
 A3C = Timed("a3c-pong", "a3c", TIMED)
+PQN = Timed("pqn-pong", "pqn", TIMED)
 
-MEASURED = ((GORILA, (1, 2)), (APEX, (1, 2)), (DQN, (1, 2)), (A3C, (1, 2)))
+MEASURED = ((GORILA, (1, 2)), (APEX, (1, 2)), (DQN, (1, 2)), (A3C, (1, 2)), (PQN, (1, 2)))
 """Presets and their seeds."""
 
 SIX = Games("gorila-games", "gorila-breakout")

@@ -221,7 +221,7 @@ def algorithms(results: Results) -> Section:
                 None,
                 (
                     after,
-                    "![Score against steps and against seconds, six presets]"
+                    "![Score against steps and against seconds for each algorithm]"
                     "(pictures/algorithms.png)",
                 ),
             )
