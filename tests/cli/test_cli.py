@@ -129,8 +129,9 @@ MISTAKES = {
     "show": "which game or preset",
     "show pong --actors 0": "--actors 0: must be at least 1",
     "bench pong --seconds 1": "--seconds 1: must be at least 6",
-    "train pong --workers 2": "--workers 2 with APPO: its rounds have several gradients",
-    "train dba3c-pong --workers 0": "--workers 0 with A3C: its learners live in workers; use 1",
+    "train pong --workers 2": "--workers 2 with APPO: not tested; leave out --workers and "
+    "--learners",
+    "train dba3c-pong --workers 0": "--workers 0 with A3C: not tested; use --workers 1 or more",
     "train dba3c-pong --quorum 3": "quorum 3 with 2 learner(s): a step would never be complete; "
     "ask for at most 2",
     "train dba3c-pong --quorum 2 --asynchronous": "--quorum 2 with --asynchronous: every gradient "

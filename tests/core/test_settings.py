@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
 
+from gelada.algorithms.api import Algorithm
 from gelada.core.errors import GeladaError
 from gelada.core.settings import DECAY, NUMBER, POSITIVE, Range, check, hints_of, read
-from gelada.training.experiment import ALGORITHMS, Experiment, groups_of
+from gelada.training.experiment import ALGORITHMS, Experiment, flag, groups_of
 from gelada.training.presets import PRESETS
 from gelada.training.validate import check as check_experiment
 
@@ -134,3 +135,12 @@ def test_the_test_of_ranges_finds_a_number_without() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_are_within_all_ranges(name: str) -> None:
     check_experiment(PRESETS[name])
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS.values())
+def test_no_two_settings_share_a_flag(algorithm: type[Algorithm]) -> None:
+    groups = groups_of(Experiment(algorithm=algorithm()))
+    flags = [flag(name, of) for of, group in groups.items() for name in vars(group)]
+    assert len(flags) == len(set(flags))
+    assert "--optimizer-epsilon" in flags
+    assert "--epsilon" not in flags

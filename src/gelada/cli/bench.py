@@ -35,13 +35,13 @@ class Bench(ExperimentFlags):
     """Measure how fast this machine could learn a game, and how fast it does."""
 
     seconds: Annotated[float, Range(LEAST_SECONDS)] = 40.0
-    """Of measuring; half of them are training (with --profile or --dummy: all of them)."""
+    """Seconds of measuring, half of them training (with --profile or --dummy all of them)."""
     profile: Path | None = None
     """Only train, and write a trace of all stages to this .json file, for ui.perfetto.dev."""
     dummy: str = ""
     """Only train, with stubs in the place of stages: emulator, learner or emulator,learner."""
     on: Literal["threads", "ray"] = "threads"
-    """Where the roles live: on threads of this process, or in processes of a Ray cluster."""
+    """Run the roles on threads of this process, or in processes of a Ray cluster."""
     cluster: Cluster = field(default_factory=Cluster)
     json: bool = False
     """Print one JSON object on stdout; all else goes to stderr."""
@@ -158,7 +158,7 @@ def table_of(rates: dict[str, Any]) -> Table:
     for what, key in (
         ("emulate, all cores", "emulate_steps_per_s"),
         ("act, all cores", "act_samples_per_s"),
-        ("learn, all passes, all cores", "learn_samples_per_s"),
+        ("learn, all epochs, all cores", "learn_samples_per_s"),
         ("limit: 1 / sum of 1 / rate", "limit_steps_per_s"),
         ("training reaches", "achieved_steps_per_s"),
     ):

@@ -38,18 +38,18 @@ FINAL_GAMES = 50
 
 @dataclass(frozen=True)
 class Train(ExperimentFlags):
-    """Learn a game from the screen; after Ctrl-C go on with --resume."""
+    """Learn a game from the screen. Ctrl-C saves the run; --resume continues it."""
 
     out: Path | None = None
     """Folder of the run; must be new or empty (default: runs/NAME-1, or the next free number)."""
     resume: Path | None = None
-    """Go on with the run in this folder, from its newest complete checkpoint."""
+    """Continue the run in this folder from its newest complete checkpoint."""
     on: Literal["threads", "ray"] = "threads"
-    """Where the roles live: on threads of this process, or in processes of a Ray cluster."""
+    """Run the roles on threads of this process, or in processes of a Ray cluster."""
     cluster: Cluster = field(default_factory=Cluster)
     faults: str = ""
-    """FaultSchedule on purpose, for experiments: with workers
-    compute=50ms,straggler=500ms,delay=4,link=10MB; on Ray also kill=worker:30s,stop=server:45s."""
+    """Faults to inject, for experiments: compute=50ms,straggler=500ms,delay=4,link=10MB with
+    workers; also kill=worker:30s,stop=server:45s with --on ray."""
     finish: bool = True
     """At the end, play 50 games for the score, draw the curve and film a game."""
     json: bool = False

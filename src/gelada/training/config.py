@@ -25,6 +25,10 @@ NAMES_OF_1 = {
 """Names of settings in format 1 by today's group, and those of today."""
 
 
+HELD_AFTER_IN_1 = 2_000
+"""Steps without a reward after which every actor of version 0.1 held its random numbers."""
+
+
 class Config(NamedTuple):
     """What a run's folder says about it."""
 
@@ -75,6 +79,9 @@ def of_format_1(data: dict[str, Any]) -> dict[str, Any]:
     for group, names in NAMES_OF_1.items():
         if group in found:
             found[group] = {names.get(k, k): value for k, value in found[group].items()}
+    algorithm = found.get("algorithm", {})
+    if algorithm.get("name", "appo") in ("appo", "a3c"):
+        found["algorithm"] = {**algorithm, "hold_after": HELD_AFTER_IN_1}
     replay = found.get("replay", {})
     if replay.get("prioritized"):  # with a constant exponent of the importance weights
         found["replay"] = {**replay, "beta_end": replay["beta"]}

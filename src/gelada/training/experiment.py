@@ -29,41 +29,42 @@ RECORDER = OnlyWith("with --recorder", lambda sidecars: sidecars.recorder)
 
 @dataclass(frozen=True)
 class Shape:
-    """How many roles, and how experience is cut."""
+    """How many roles a run has, and the size of rollouts and batches."""
 
     workers: Annotated[int, Range(0, 256)] = 0
-    """Workers of DBA3C, each with actors, a replay and a learner of its own, around servers with
-    memory of their own (0: one learner, whose memory the servers step)."""
+    """Number of workers, each with its own actors, replay and learner, around parameter servers
+    (0: a single learner, whose parameters the servers update in place)."""
     quorum: Annotated[int, Range(0, 256), APART] = 0
-    """Workers: gradients that make a step; the workers beyond are backups (0: all of them)."""
+    """Gradients that make a synchronous step; further workers are backups (0: all workers)."""
     asynchronous: Annotated[bool, APART] = False
-    """Workers: every gradient makes a step of its own."""
+    """Apply every gradient as soon as it arrives."""
     max_staleness: Annotated[int, Range(0), ASYNCHRONOUS] = 100
-    """Asynchronous: drop a gradient if others have made more steps since."""
+    """Drop a gradient that was computed more than this many steps ago."""
     batch: Annotated[int, Range(0), WORKERS] = 0
-    """Workers: steps in a learner's batch, cut down to whole windows of ``length`` (0: one
-    trajectory of each actor)."""
+    """Steps in a worker's batch, rounded down to whole windows of ``length`` (0: one trajectory of
+    each actor)."""
     keep_every: Annotated[int, Range(1), APART] = 50
-    """Workers: versions between the copies that servers put aside for checkpoints."""
+    """Versions between the copies that the servers keep for checkpoints."""
     actors: Annotated[int, Range(1, 256)] = 2
-    """Actor threads, each with one emulator thread of its own (with workers: in each)."""
+    """Actors, or with workers the actors of each; every actor has one emulator thread."""
     games: Annotated[int, Range(1, 4096)] = 8
-    """Games that each actor plays side by side."""
+    """Games that each actor plays at the same time."""
     length: Annotated[int, Range(1, 65536)] = 128
-    """Steps of a trajectory."""
+    """Steps of a rollout."""
     servers: Annotated[int, Range(1, 32)] = 1
     """Parameter servers, each with a slice of the parameters."""
     ahead: Annotated[int, Range(0, 64)] = 1
-    """Rounds that an actor may be ahead of the learner (deterministic runs: at most 1)."""
+    """Rollouts that an actor may be ahead of the learner (with --deterministic at most 1)."""
     random_steps: Annotated[int, Range(0)] = 4096
-    """Steps of random play that measure the input's mean and deviation; they count as steps."""
+    """Steps of random play that measure the mean and deviation of the frames. They count as steps
+    of the run."""
     deadline: Annotated[float, POSITIVE] = 120.0
-    """Seconds after which a role that is stuck in its work is named and the run stopped."""
+    """Seconds without progress of a role after which the run stops and names the role."""
     learners: Annotated[int, Range(0, 256)] = 0
-    """Learners apart from the actors, around stores and servers that stand alone (0: they live in
-    workers, or there is one)."""
+    """Number of learners that run apart from actors, replay buffers and servers (0: learners are
+    part of workers, or there is a single one)."""
     replays: Annotated[int, Range(1, 256), LEARNERS] = 1
-    """Experience stores between actors and learners that are apart."""
+    """Replay buffers between the actors and the learners."""
 
     @property
     def apart(self) -> bool:
@@ -77,7 +78,7 @@ class Shape:
 
     @property
     def players(self) -> int:
-        """Actors in all workers."""
+        """Actors of the run."""
         return self.actors * max(self.workers, 1)
 
     @property
@@ -98,41 +99,42 @@ class Shape:
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """The experience store of algorithms that learn from each step again and again (Gorila)."""
+    """The replay buffer of algorithms that learn from each step more than once."""
 
     capacity: Annotated[int, Range(0)] = 0
-    """Steps kept, of all games of a store together (0: no store, each step is learned once)."""
+    """Steps that a replay buffer keeps, of all its games together (0: there is no buffer)."""
     minimum: Annotated[int, Range(1)] = 10_000
-    """Steps in a store before learning begins."""
+    """Steps in a replay buffer before learning begins."""
     windows: Annotated[int, Range(1)] = 32
-    """Windows in a learner's batch: as many steps with n-step returns."""
+    """Windows in a learner's batch. With n-step returns one step of each window is learned."""
     samples_per_insert: Annotated[float, Range(0)] = 0.0
-    """Windows learned for each step played; who is ahead waits (0: as it comes)."""
+    """Windows that are learned for each step that is played. Actors or learners wait to keep the
+    ratio (0: nobody waits)."""
     prioritized: bool = False
-    """Draw windows by their errors (Schaul et al. 2016) instead of all alike."""
+    """Sample windows by their errors (Schaul et al. 2016) instead of uniformly."""
     alpha: Annotated[float, Range(0), PRIORITIZED] = 0.6
-    """prioritized: exponent of the priorities (0: all alike)."""
+    """Exponent of the priorities (0: uniform)."""
     beta: Annotated[float, SHARE, PRIORITIZED] = 0.4
-    """prioritized: exponent of the importance weights at the start …"""
+    """Exponent of the importance weights at the start …"""
     beta_end: Annotated[float, SHARE, PRIORITIZED] = 1.0
     """… and after beta_steps (1: the weights undo the bias of the draw)."""
     beta_steps: Annotated[int, Range(0), PRIORITIZED] = 1_000_000
-    """prioritized: environment steps over which the exponent moves in a straight line (0:
-    beta_end from the start)."""
+    """Environment steps over which the exponent changes linearly (0: it is beta_end from the
+    start)."""
     keep: bool = False
-    """Save the stores at the end of the run, and go on with them after --resume."""
+    """Save the replay buffers at the end of the run, and use them again after --resume."""
 
 
 @dataclass(frozen=True)
 class Sidecars:
-    """Processes of low priority that follow a run's checkpoints; they take time from training."""
+    """Processes of low priority beside a run. They take some of the processors' time."""
 
     evaluator: bool = False
-    """Play 50 full games with the newest checkpoint, again and again."""
+    """Evaluate each new checkpoint in 50 full games."""
     recorder: bool = False
-    """Film the newest checkpoint, again and again."""
+    """Film each new checkpoint."""
     record_length: Annotated[float, POSITIVE, RECORDER] = 120.0
-    """Seconds of each film."""
+    """Length of a film in seconds."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ class Experiment:
     tracker: TrackerSettings = field(default_factory=TrackerSettings)
     sidecars: Sidecars = field(default_factory=Sidecars)
     seed: Annotated[int, Range(0, 2**31 - 1)] = 1
-    """Of everything random."""
+    """Seed of all random numbers."""
     deterministic: bool = False
     """The same seed gives the same run, bit for bit: actors play with parameters exactly one
     round old, and nothing timed touches training."""

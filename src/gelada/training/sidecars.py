@@ -1,6 +1,6 @@
-"""The processes beside a training: starts them, hears what they found, ends them.
+"""Sidecars, processes of low priority beside a run: start them, take their results, end them.
 
-What such a process does is `gelada.evaluation.watcher.follow`.
+A sidecar evaluates or films the run's checkpoints, by `gelada.evaluation.watcher.follow`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 END_SECONDS = 5.0
-"""What a child gets to end by itself after SIGTERM."""
+"""Seconds that a sidecar gets to end by itself after SIGTERM."""
 
 Heard = Callable[[dict[str, Any]], None]
 """Takes one result of `gelada.evaluation.watcher.follow`, as a dict of JSON values."""
 
 
 class Followers:
-    """The evaluator's and the recorder's process beside a training, while it is entered.
+    """The evaluator's and the recorder's process, which run while the context is entered.
 
     Each is ``gelada follow RUN`` in a process group of its own, so Ctrl-C in a terminal reaches
     the training alone, which then ends them. They end by themselves if this process is gone.

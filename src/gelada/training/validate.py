@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from gelada.algorithms.a3c import A3C
-from gelada.algorithms.appo import APPO
-from gelada.algorithms.dqn import DQN
+from gelada.algorithms.api import Topology
 from gelada.core.errors import GeladaError
 from gelada.core.settings import check as check_fields
 from gelada.core.settings import hints_of, only_with, read, shown
@@ -45,6 +43,14 @@ ACROSS = (
         lambda experiment: experiment.algorithm.source != "buffer",
     ),
 )
+
+
+TOPOLOGIES: dict[Topology, str] = {
+    "centred": "leave out --workers and --learners",
+    "workers": "use --workers 1 or more",
+    "apart": "use --learners 1 or more",
+}
+"""What to do for each."""
 
 
 def check(experiment: Experiment) -> None:
@@ -110,35 +116,23 @@ def given(flag_name: str, value: Any) -> str:
 
 
 def _check_shape(experiment: Experiment) -> None:
-    """Refuse shapes that could never make a step, or that nobody has tested."""
+    """Refuse topologies that could never make a step, or that are not tested."""
     shape, algorithm = experiment.shape, experiment.algorithm
-    name = type(algorithm).__name__
-    if isinstance(algorithm, DQN):
-        _check_store(experiment, algorithm)
+    if algorithm.source == "buffer":
+        _check_replay(experiment)
     elif experiment.replay != ReplaySettings():
         raise GeladaError(
-            f"a replay buffer with {name}: it learns from each step once; leave out "
-            "--capacity and the like, or take a preset with DQN, such as apex-pong"
+            f"a replay buffer with {type(algorithm).__name__}: it learns from each step once; "
+            "leave out --capacity and the like, or take a preset with DQN, such as apex-pong"
         )
-    elif shape.learners:
-        raise GeladaError(
-            f"--learners {shape.learners} with {name}: only DQN's learners stand alone; use "
-            "--learners 0"
-        )
+    _check_topology(experiment)
     if not shape.apart:
-        if isinstance(algorithm, A3C):
-            raise GeladaError(f"--workers 0 with {name}: its learners live in workers; use 1")
         if experiment.deterministic and shape.ahead >= KEPT:
             raise GeladaError(
                 f"--ahead {shape.ahead} with --deterministic: servers keep {KEPT} versions; "
                 f"use at most {KEPT - 1}"
             )
         return
-    if isinstance(algorithm, APPO):
-        raise GeladaError(
-            f"--workers {shape.workers} with {name}: its rounds have several gradients, and a "
-            "worker pushes one a batch; take a preset with A3C, such as dba3c-pong"
-        )
     Quorum(shape.gradients).check(shape.learning)
     if shape.asynchronous and shape.quorum:
         raise GeladaError(
@@ -162,30 +156,43 @@ def _check_shape(experiment: Experiment) -> None:
         )
 
 
-def _check_store(experiment: Experiment, algorithm: DQN) -> None:
-    """Refuse what a replay buffer, or learning from one, cannot do."""
-    memory, shape = experiment.replay, experiment.shape
-    if not memory.capacity:
-        raise GeladaError("--capacity 0 with DQN: it learns from stored steps; use 100000 or more")
-    if experiment.deterministic:
-        raise GeladaError(
-            "--deterministic with a replay buffer: what is drawn depends on who is faster; "
-            "leave it out"
-        )
+def _check_topology(experiment: Experiment) -> None:
+    shape, algorithm = experiment.shape, experiment.algorithm
     if shape.learners and shape.workers:
         raise GeladaError(
             f"--learners {shape.learners} with --workers {shape.workers}: a worker has its own "
             "learner; use one of the two"
         )
+    topology: Topology = "workers" if shape.workers else "apart" if shape.learners else "centred"
+    if topology not in algorithm.topologies:
+        what = f"--learners {shape.learners}" if shape.learners else f"--workers {shape.workers}"
+        fixes = " or ".join(TOPOLOGIES[each] for each in algorithm.topologies)
+        raise GeladaError(f"{what} with {type(algorithm).__name__}: not tested; {fixes}")
+
+
+def _check_replay(experiment: Experiment) -> None:
+    """Refuse what a replay buffer, or learning from one, cannot do."""
+    memory, shape, algorithm = experiment.replay, experiment.shape, experiment.algorithm
+    if not memory.capacity:
+        raise GeladaError(
+            f"--capacity 0 with {type(algorithm).__name__}: it learns from a replay buffer; use "
+            "100000 or more"
+        )
+    if experiment.deterministic:
+        raise GeladaError(
+            "--deterministic with a replay buffer: what is sampled depends on who is faster; "
+            "leave it out"
+        )
     if shape.learners and shape.replays > shape.actors:
         raise GeladaError(
-            f"--replays {shape.replays} with {shape.actors} actors: each replay needs an actor "
-            f"that adds to it; use at most {shape.actors}"
+            f"--replays {shape.replays} with {shape.actors} actors: each replay buffer needs an "
+            f"actor that adds to it; use at most {shape.actors}"
         )
-    if algorithm.outlier and shape.apart and not shape.asynchronous:
+    outlier = getattr(algorithm, "outlier", 0.0)
+    if outlier and shape.apart and not shape.asynchronous:
         raise GeladaError(
-            f"--outlier {algorithm.outlier:g} without --asynchronous: a step would wait for the "
-            "gradient that was dropped"
+            f"--outlier {outlier:g} without --asynchronous: a step would wait for the gradient "
+            "that was dropped"
         )
     each = shape.games * (-(-shape.actors // shape.replays) if shape.learners else shape.actors)
     least = each * (max(shape.length, algorithm.window(shape.length)) + 1)
