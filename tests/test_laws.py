@@ -74,7 +74,6 @@ def test_each_contract_can_be_broken(contract: str, tmp_path: Path) -> None:
 
 PRIVATE_IN_TESTS = {
     "tests/algorithms/test_learning.py": "",
-    "tests/cli/test_stubs.py": "what a stub played, and the network that it fitted",
     "tests/envs/test_atari.py": "",
     "tests/evaluation/test_evaluator.py": "",
     "tests/outcomes.py": "",
@@ -82,8 +81,6 @@ PRIVATE_IN_TESTS = {
     "tests/roles/test_gorila.py": "",
     "tests/roles/test_workers.py": "",
     "tests/runtime/test_graph.py": "",
-    "tests/runtime/test_host.py": "",
-    "tests/runtime/test_ray_errors.py": "",
     "tests/schedules.py": "gradients that wait are as they were",
     "tests/test_docs.py": "",
     "tests/training/test_faults.py": "",
