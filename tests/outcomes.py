@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gelada.core.types import Version
+from gelada.roles.learner import Learner
 from gelada.roles.tracker import Status
 from gelada.runtime.inline import Inline
 from gelada.runtime.threads import Threads
@@ -21,7 +22,7 @@ class Outcome(NamedTuple):
     version: Version
     parameters: torch.Tensor  # float32[P]
     optimizer: dict[str, torch.Tensor]
-    aux: dict[str, torch.Tensor]  # empty with workers: theirs follows from the steps
+    aux: dict[str, torch.Tensor]  # empty with workers and where the learner is remote
     status: Status
 
 
@@ -36,7 +37,8 @@ def outcome(roles: Mapping[str, Any]) -> Outcome:
     }
     parameters = torch.cat([params.values for params, _ in states])
     learner, tracker = roles["learner-0"], roles["tracker"]
-    aux = {} if "cache-0" in roles else learner.schedule.aux
+    local = isinstance(learner, Learner) and "cache-0" not in roles
+    aux = learner.schedule.aux if local else {}
     return Outcome(version, parameters, optimizer, aux, tracker.status())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from ale_py import ALEVectorInterface, roms
+from ale_py import ALEInterface, ALEState, ALEVectorInterface, roms
 
 from gelada.algorithms.appo import APPO
 from gelada.algorithms.dqn import DQN
 from gelada.core.checkpoint import Checkpoint, write_checkpoint
 from gelada.core.types import Bytes, Ints, Version
+from gelada.envs.ale import AleGame, rom_of
 from gelada.envs.api import GameSettings
 from gelada.envs.make import action_names, frame_shape
 from gelada.evaluation.agent import Agent, Policy
@@ -49,6 +51,18 @@ def raw_step(ale: Any, actions: Ints) -> Any:
     """Step ale-py's vector environment."""
     ale.send(actions, np.ones(len(actions), dtype=np.float32))
     return ale.recv()
+
+
+def memory_reader(game: str) -> Callable[[AleGame], bytes]:
+    """Return a function that reads the console's memory, 128 bytes, in a game of this name."""
+    ale = ALEInterface()
+    ale.loadROM(rom_of(game))
+
+    def memory(played: AleGame) -> bytes:
+        ale.restoreState(ALEState(played.save()))
+        return bytes(ale.getRAM())
+
+    return memory
 
 
 def make_experiment(settings: GameSettings, stack: int = 4) -> Experiment:

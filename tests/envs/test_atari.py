@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
-from ale_py import Action
+from ale_py import Action, ALEVectorInterface
 
 from gelada.core.seeding import game_seeds
+from gelada.core.types import Ints
+from gelada.envs import atari
 from gelada.envs.ale import AleGame
 from gelada.envs.api import GameSettings
 from gelada.envs.atari import AtariGames
 from gelada.envs.make import make_games
-from players import raw_step, raw_vector
+from players import memory_reader, raw_step, raw_vector
 
 BREAKOUT = GameSettings(game="breakout")
 SEEDS = game_seeds(1, "test", 3)
@@ -53,13 +56,16 @@ def test_a_lost_life_is_not_a_lost_game(life_loss_ends: bool) -> None:
 
 def test_no_fire_where_it_is_not_wanted() -> None:
     games = AtariGames(replace(BREAKOUT, fire_on_life_loss=False), SEEDS[:1])
+    ale = raw_vector(BREAKOUT, 1, 1)
     games.reset()
+    ale.reset(np.arange(1), SEEDS[:1])
     rng = np.random.default_rng(1)
     lives, lost = 5, 0
-    for action in rng.integers(games.actions, size=200):
-        assert not games.step(np.array([action])).forced[0]
-        lost += int(games._lives[0] < lives)
-        lives = int(games._lives[0])
+    for action in rng.integers(games.actions, size=(200, 1)):
+        assert not games.step(action).forced[0]
+        left = int(raw_step(ale, action)[-1]["lives"][0])
+        lost += left < lives
+        lives = left
     assert lost >= 2
 
 
@@ -76,13 +82,32 @@ def test_a_game_that_is_cut_off_is_truncated(max_frames: int, steps: int) -> Non
     assert step.frames.shape == first.shape == (len(SEEDS), 42, 42)
 
 
-def test_lives_at_the_end_of_a_game_are_the_next_games() -> None:
+class MoreLives:
+    """ale-py's vector environment with three more lives in each first game."""
+
+    def __init__(self, **settings: Any) -> None:
+        emulator: Any = ALEVectorInterface
+        self.ale = emulator(**settings)
+        self.get_action_set, self.send = self.ale.get_action_set, self.ale.send
+        self.more = np.full(settings["num_envs"], 3)
+
+    def reset(self, *words: Ints) -> Any:
+        frames, info = self.ale.reset(*words)
+        return frames, {**info, "lives": info["lives"] + self.more}
+
+    def recv(self) -> Any:
+        *step, info = self.ale.recv()
+        self.more[step[2] | step[3]] = 0
+        return *step, {**info, "lives": info["lives"] + self.more}
+
+
+def test_lives_at_the_end_of_a_game_are_the_next_games(monkeypatch: pytest.MonkeyPatch) -> None:
     """With extra lives won, the next game begins with fewer: no life was lost by that."""
+    monkeypatch.setattr(atari, "ALEVectorInterface", MoreLives)
     games = AtariGames(replace(BREAKOUT, max_frames=40, life_loss_ends=True), SEEDS)
     games.reset()
     for _ in range(9):
         assert not games.step(np.zeros(3, dtype=np.int64)).over.any()
-    games._lives = games._lives + 3
     step = games.step(np.zeros(3, dtype=np.int64))
     assert step.over.all()
     assert not step.terminated.any()
@@ -156,10 +181,12 @@ def test_sticky_actions_make_the_game_random() -> None:
 def test_sticky_actions_repeat_with_their_probability() -> None:
     """After one frame of LEFT the emulator's memory says if LEFT or the NOOP before was done."""
 
+    read = memory_reader("breakout")
+
     def paddle(game: AleGame, action: str) -> int:
         game.reset()
         game.step(game.action_names.index(action))
-        return int(game._ale.getRAM()[70])
+        return read(game)[70]
 
     settings = GameSettings(game="breakout", noop_max=0, frame_skip=1)
     sure, sticky = AleGame(settings, 5), AleGame(replace(settings, sticky=0.25), 5)

@@ -21,7 +21,7 @@ from gelada.evaluation import evaluator
 from gelada.evaluation.agent import Policy
 from gelada.evaluation.evaluator import evaluate, share_out
 from gelada.evaluation.protocols import PROTOCOLS, GameResult
-from players import Catcher, Scripted, Waiting, make_agent, raw_step, raw_vector
+from players import Catcher, Scripted, Waiting, make_agent, memory_reader, raw_step, raw_vector
 
 BREAKOUT = GameSettings(game="breakout")
 
@@ -357,15 +357,16 @@ def test_actions_stick_as_often_as_the_protocol_says(name: str, rate: float) -> 
     """
     settings = replace(PROTOCOLS[name].settings(GameSettings(game="freeway")), frame_skip=1)
     game, sure = AleGame(settings, 3), AleGame(replace(settings, sticky=0.0), 4)
+    read = memory_reader("freeway")
     game.reset()
     before, stuck = 0, []
     for action in np.random.default_rng(1).integers(game.actions, size=1000).tolist():
         now, memory = game.save(), {}
         for possible in (action, before):
             sure.replay(now, sure.codes[[possible]])
-            memory[possible] = sure._ale.getRAM().tobytes()
+            memory[possible] = read(sure)
         game.step(action)
-        done = game._ale.getRAM().tobytes()
+        done = read(game)
         if action != before:
             assert memory[action] != memory[before]
             stuck.append(done == memory[before])

@@ -13,7 +13,6 @@ from conftest import tuned
 from gelada.algorithms.api import TARGET
 from gelada.core.types import Update, Version
 from gelada.roles.learner import Learner
-from gelada.roles.parameters.admission import Async
 from gelada.roles.parameters.server import ParameterServer
 from gelada.training.experiment import Experiment
 from gelada.training.presets import PRESETS
@@ -187,7 +186,6 @@ def test_one_learner_goes_on_after_an_outlier() -> None:
 def test_gradients_that_are_too_old_are_refused_by_each_slice() -> None:
     shape = replace(CATCH.shape, max_staleness=2)
     roles = roles_of(replace(CATCH, replay=FREE, shape=shape))
-    assert roles["server-0"]._admission == Async(2)
     fill(roles)
     slow = roles["learner-0"]
     pull = slow.client.pull
