@@ -40,16 +40,16 @@ def fill(roles: dict[str, Any], rounds: int = 2) -> None:
 
 def test_the_three_shapes_are_drawn() -> None:
     start = begin(CATCH)
-    centred = replace(CATCH.shape, workers=0, asynchronous=False, actors=2, servers=1)
+    central = replace(CATCH.shape, workers=0, asynchronous=False, actors=2, servers=1)
     counts = {
         "distributed": make_graph(CATCH, start, None).counts(),
-        "centred": make_graph(replace(CATCH, shape=centred), start, None).counts(),
+        "central": make_graph(replace(CATCH, shape=central), start, None).counts(),
         "apart": make_graph(replace(CATCH, shape=APART), start, None).counts(),
     }
     names = ("Actor", "ReplayBuffer", "ShardedReplay", "Learner", "ParameterServer")
     assert {shape: tuple(c.get(n, 0) for n in names) for shape, c in counts.items()} == {
         "distributed": (2, 2, 0, 2, 2),
-        "centred": (2, 1, 0, 1, 1),
+        "central": (2, 1, 0, 1, 1),
         "apart": (3, 2, 2, 2, 3),
     }
 

@@ -66,7 +66,7 @@ def threads(experiment: Experiment) -> Outcome:
         distributed_catch(12, workers=3, servers=3),
         catch(6000, deterministic=True),
     ],
-    ids=["workers", "three workers", "centred"],
+    ids=["workers", "three workers", "central"],
 )
 def test_a_run_on_role_hosts_is_the_same_run(experiment: Experiment) -> None:
     expected = inline(experiment)

@@ -71,7 +71,7 @@ def run_on_ray(experiment: Experiment) -> Outcome:
 @pytest.mark.parametrize(
     "experiment",
     [distributed_catch(20), catch(3000, deterministic=True)],
-    ids=["workers", "centred"],
+    ids=["workers", "central"],
 )
 def test_a_run_on_ray_is_the_same_run_bit_for_bit(experiment: Experiment) -> None:
     place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))

@@ -22,7 +22,7 @@ Source = Literal["queue", "buffer"]
 """Where batches come from: a trajectory queue hands out each trajectory once, a replay buffer
 samples windows of stored experience again and again."""
 
-Topology = Literal["centred", "workers", "apart"]
+Topology = Literal["central", "workers", "apart"]
 """How actors, learners and parameter servers are arranged (docs/circle.md)."""
 
 ActingPolicy = Literal["sampled", "epsilon"]

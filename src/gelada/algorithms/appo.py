@@ -95,7 +95,7 @@ class APPO:
     a rollout (0: never)."""
 
     source: ClassVar[Source] = "queue"
-    topologies: ClassVar[tuple[Topology, ...]] = ("centred",)
+    topologies: ClassVar[tuple[Topology, ...]] = ("central",)
     evaluates_first: ClassVar[bool] = True
     target_every: ClassVar[int] = 0
     acting_heads: ClassVar[tuple[str, ...]] = ("policy",)

@@ -70,7 +70,7 @@ class PQN:
     """Environment steps over which the learning rate moves in a straight line."""
 
     source: ClassVar[Source] = "queue"
-    topologies: ClassVar[tuple[Topology, ...]] = ("centred",)
+    topologies: ClassVar[tuple[Topology, ...]] = ("central",)
     evaluates_first: ClassVar[bool] = True
     target_every: ClassVar[int] = 0
     acting_heads: ClassVar[tuple[str, ...]] = ("q",)

@@ -11,10 +11,8 @@ from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
 
-from gelada.core.settings import SHARE, OnlyWith, Range
+from gelada.core.settings import SHARE, Range
 from gelada.core.types import Bools, Bytes, Floats, Ints
-
-ATARI = OnlyWith("in Atari games", lambda games: games.game != "catch")
 
 
 @dataclass(frozen=True)
@@ -23,27 +21,27 @@ class GameSettings:
 
     game: str = "pong"
     """Atari game, or catch."""
-    size: Annotated[int, Range(1, 210), ATARI] = 42
+    size: Annotated[int, Range(1, 210)] = 42
     """Side of the square frames, in pixels."""
-    colour: Annotated[bool, ATARI] = False
+    colour: bool = False
     """Colour instead of grey frames."""
-    frame_skip: Annotated[int, Range(1, 60), ATARI] = 4
+    frame_skip: Annotated[int, Range(1, 60)] = 4
     """Frames per step; the last two are combined by their maximum."""
-    sticky: Annotated[float, SHARE, ATARI] = 0.0
+    sticky: Annotated[float, SHARE] = 0.0
     """Probability that the emulator repeats the previous action for a frame."""
-    noop_max: Annotated[int, Range(0, 1000), ATARI] = 30
+    noop_max: Annotated[int, Range(0, 1000)] = 30
     """A game starts with a random number of no-op frames, fewer than this (0: none); FIRE at reset
     takes the place of one of them."""
-    max_frames: Annotated[int, Range(60), ATARI] = 108_000
+    max_frames: Annotated[int, Range(60)] = 108_000
     """A game is cut off after this many frames."""
-    full_actions: Annotated[bool, ATARI] = False
+    full_actions: bool = False
     """Use all 18 actions instead of the game's minimal set."""
-    fire_at_reset: Annotated[bool, ATARI] = True
+    fire_at_reset: bool = True
     """Press FIRE for one frame at the start of a game, before the no-ops, in games that have the
     action."""
-    fire_on_life_loss: Annotated[bool, ATARI] = True
+    fire_on_life_loss: bool = True
     """Press FIRE after a lost life in games that have the action (the step has weight 0)."""
-    life_loss_ends: Annotated[bool, ATARI] = False
+    life_loss_ends: bool = False
     """Let a lost life end the return in learning (the game itself goes on)."""
 
 

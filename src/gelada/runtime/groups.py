@@ -11,7 +11,7 @@ from gelada.runtime.graph import Graph, Kind
 
 ProcessKind = Literal["worker", "server", "replay", "learner", "tracker"]
 """A worker can be replaced alone: its roles are a worker's, or actors, or a learner that stands
-alone. ``learner`` is the process of a centred learner and the servers that step its memory."""
+alone. ``learner`` is the process of a central learner and the servers that step its memory."""
 
 
 @dataclass(frozen=True)

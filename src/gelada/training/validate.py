@@ -30,6 +30,7 @@ class Across(NamedTuple):
 
 
 ACROSS = (
+    Across("games", (), "in Atari games", lambda experiment: is_atari(experiment.games.game)),
     Across(
         "replay",
         (),
@@ -46,7 +47,7 @@ ACROSS = (
 
 
 TOPOLOGIES: dict[Topology, str] = {
-    "centred": "leave out --workers and --learners",
+    "central": "leave out --workers and --learners",
     "workers": "use --workers 1 or more",
     "apart": "use --learners 1 or more",
 }
@@ -163,7 +164,7 @@ def _check_topology(experiment: Experiment) -> None:
             f"--learners {shape.learners} with --workers {shape.workers}: a worker has its own "
             "learner; use one of the two"
         )
-    topology: Topology = "workers" if shape.workers else "apart" if shape.learners else "centred"
+    topology: Topology = "workers" if shape.workers else "apart" if shape.learners else "central"
     if topology not in algorithm.topologies:
         what = f"--learners {shape.learners}" if shape.learners else f"--workers {shape.workers}"
         fixes = " or ".join(TOPOLOGIES[each] for each in algorithm.topologies)

@@ -8,7 +8,7 @@ What happens when a process is lost:
 * A worker, that is a process whose roles are a worker, actors or a learner that stands alone, is
   replaced by a new process, on another host if its own is gone. The others go on as far as the
   quorum lets them.
-* When a process with a server, a replay, the tracker or the centred learner is lost, all roles
+* When a process with a server, a replay, the tracker or the central learner is lost, all roles
   begin again from the newest complete checkpoint, in a new epoch. Processes that still run are
   kept, with new roles.
 """
