@@ -47,7 +47,8 @@ def pong(results: Results) -> Section:
         f"{SOLVED} Single values are in the order of the seeds.\n\n"
         "The share of the machine's limit is the speed of the timed run from second 10 to its end, "
         "divided by the mean of the limits that `gelada bench` finds right before and right after. "
-        "In version 0.1 these limits were measured with threads. In *Shares of the machine's limit* "
+        "In version 0.1 these limits were measured with threads. In "
+        "*Shares of the machine's limit* "
         "the limit of processes counts where it is higher, so the shares there are smaller.",
         HEAD,
         (
