@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import ray
@@ -100,6 +102,17 @@ def answer_of(reference: Any, role: str, timeout: float | None = None) -> Any:
             ) from None
         raise Lost(f"{role} is gone: {first_line(error)}") from None
     return answer
+
+
+def answered(references: Sequence[Any], seconds: float) -> list[Any]:
+    """Return the references that have an answer; wait at most so long for the first."""
+    if not references:
+        time.sleep(seconds)
+        return []
+    done, _ = ray.wait(references, num_returns=len(references), timeout=0.0)
+    if not done:
+        done, _ = ray.wait(references, num_returns=1, timeout=seconds)
+    return list(done)
 
 
 def register_tensors() -> None:

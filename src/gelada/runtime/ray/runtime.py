@@ -31,7 +31,7 @@ from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster, group_processes
 from gelada.runtime.host import Heartbeat, Remote
 from gelada.runtime.ray.checks import check_resources, check_versions
-from gelada.runtime.ray.process import answer_of
+from gelada.runtime.ray.process import answer_of, answered
 from gelada.runtime.ray.watched import ACTIVE, START_SECONDS, WatchedProcess, seen
 
 AVOID_SECONDS = 90.0
@@ -264,17 +264,12 @@ class Ray:
     def _listen(self, references: Sequence[Any], seconds: float) -> list[Any]:
         """Return the references that are answered; wait so long for the first."""
         before = time.monotonic()
-        if not references:
-            time.sleep(seconds)
-            return []
-        done, _ = ray.wait(references, num_returns=len(references), timeout=0.0)
-        if not done:
-            done, _ = ray.wait(references, num_returns=1, timeout=seconds)
+        done = answered(references, seconds)
         slept = time.monotonic() - before - seconds
         if slept > self._cluster.silence / 2:  # this process got no time, so no other is to blame
             for process in self._processes:
                 process.asked += slept
-        return list(done)
+        return done
 
     # lost processes
 
