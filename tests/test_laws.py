@@ -76,7 +76,6 @@ PRIVATE_IN_TESTS = {
     "tests/roles/parameters/test_admission.py": "gradients that wait are as they were",
     "tests/roles/test_gorila.py": "priorities that a replay buffer keeps",
     "tests/schedules.py": "gradients that wait are as they were",
-    "tests/test_docs.py": "",
 }
 """Files of tests that read private attributes of the package, and why there is no other way."""
 
