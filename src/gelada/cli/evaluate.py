@@ -32,16 +32,16 @@ class Eval:
     protocol: Literal["training", "noop", "sticky", "dba3c", "human"] = "training"
     """training: as in training; noop: up to 30 no-ops, 18,000 frames; sticky: sticky actions 0.25,
     108,000 frames; dba3c: mean of 50 consecutive games, greedy, 160,000 frames, FIRE after 30 equal
-    actions; human: from the moments of --starts, 108,000 frames from the game's beginning."""
+    actions; human: from the start states of --starts, 108,000 frames from the game's beginning."""
     starts: Path | None = None
     """With human: file of start states that gelada starts made."""
     policy: Literal["sampled", "greedy", "epsilon"] | None = None
-    """Draw actions from the policy, take the best one, or (epsilon) now and then any (default:
-    as the protocol says, else sampled, or epsilon for an agent without probabilities)."""
+    """Sample actions from the policy, take the best one, or (epsilon) the best one and sometimes a
+    random one (default: as the protocol says, else what the algorithm trains with)."""
     checkpoint: str = ""
     """File in the run's checkpoints (default: the newest complete one)."""
     seed: Annotated[int, Range(0)] = 1
-    """Of the games and the drawn actions."""
+    """Seed of the games and of sampled actions."""
     compare: bool = False
     """Print the score beside the published ones for the game."""
     json: bool = False

@@ -33,11 +33,11 @@ class Follow:
     evaluate: bool = True
     """Play 50 full games by protocol dba3c; saved in RUN/eval."""
     record: bool = True
-    """Film, one game after the other; saved in RUN/videos."""
+    """Film the games of each checkpoint; saved in RUN/videos."""
     record_length: Annotated[float, POSITIVE] = LENGTH
     """Seconds of each film."""
     once: bool = False
-    """Do the newest complete checkpoint and end; else go on until Ctrl-C."""
+    """Process the newest complete checkpoint and exit, instead of going on until Ctrl-C."""
     json: bool = False
     """Print one JSON object per line and result on stdout; all else goes to stderr."""
 

@@ -24,13 +24,13 @@ usage: gelada COMMAND ...
 Distributed deep reinforcement learning that learns Atari games from the screen.
 
   gelada train pong              learn a game and watch it being learned
-  gelada train --resume RUN      go on with a run that was stopped
+  gelada train --resume RUN      continue a run that was stopped
   gelada eval RUN                play full games without learning, with a printed protocol
   gelada suite pong,breakout     the same settings on many games, one table (atari49, atari57)
-  gelada starts RUN --out FILE   keep moments of games for: gelada eval --protocol human
+  gelada starts RUN --out FILE   save start states for: gelada eval --protocol human
   gelada record RUN              film a game
   gelada follow RUN              evaluate and film a run while it learns
-  gelada show pong               print the settings and the plan of a run, start nothing
+  gelada show pong               print the settings and roles of a run without starting it
   gelada bench pong              measure how fast this machine could learn, and how fast it does
   gelada --version
 

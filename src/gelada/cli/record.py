@@ -28,12 +28,12 @@ class Record:
     seconds: Annotated[float, POSITIVE] = 60.0
     """Length of the film at most; it ends with the game."""
     policy: Literal["sampled", "greedy", "epsilon"] | None = None
-    """Draw actions from the policy, take the best one, or (epsilon) now and then any (default:
-    sampled, or epsilon for an agent without probabilities)."""
+    """Sample actions from the policy, take the best one, or (epsilon) the best one and sometimes a
+    random one (default: what the algorithm trains with)."""
     checkpoint: str = ""
     """File in the run's checkpoints (default: the newest complete one)."""
     seed: Annotated[int, Range(0)] = 1
-    """Of the game and the drawn actions."""
+    """Seed of the game and of sampled actions."""
 
 
 def main(args: Sequence[str]) -> int:

@@ -37,7 +37,7 @@ EMULATOR_MIB = 2.0
 
 @dataclass(frozen=True)
 class Show(ExperimentFlags):
-    """Print settings, roles, memory and stop rule of a run; start nothing."""
+    """Print the settings, roles, memory and stop rule of a run without starting it."""
 
     json: bool = False
     """Print one JSON object instead."""

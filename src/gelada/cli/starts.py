@@ -16,16 +16,16 @@ from gelada.core.settings import Range
 
 @dataclass(frozen=True)
 class Starts:
-    """Keep moments of an agent's games, for evaluations that begin there."""
+    """Save start states from an agent's games, for evaluations that begin there."""
 
     run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
     """Folder of the run; its newest complete checkpoint plays."""
     out: Path
-    """File to make; there must be none."""
+    """File to write; it must not exist yet."""
     count: Annotated[int, Range(1)] = 100
-    """Starts to keep; about 45 seconds of play lie between two."""
+    """Number of start states; about 45 seconds of play lie between two."""
     seed: Annotated[int, Range(0)] = 1
-    """Of the games, the drawn actions and the moments."""
+    """Seed of the games, of sampled actions and of the choice of states."""
 
 
 def main(args: Sequence[str]) -> int:
