@@ -29,7 +29,7 @@ from gelada.roles.parameters.server import ParameterServer
 from gelada.roles.replay.queue import TrajectoryQueue
 
 INSIDE: dict[type, dict[str, str]] = {
-    TrajectoryQueue: {"add": "send", "_assemble": "assemble"},
+    TrajectoryQueue: {"add": "send", "assemble": "assemble"},
     PublishedParameters: {"publish": "publish"},
     Learner: {"end_round": "end round"},
     Backprop: {"prepare": "prepare", "forward": "forward", "backward": "backward"},

@@ -159,6 +159,10 @@ class TrajectoryQueue:
             first = self._handed_out
             self._handed_out += sum(len(t.actions) for t in chosen)
             self._changed.notify_all()  # there may be room now
+        return self.assemble(chosen, first)
+
+    def assemble(self, chosen: Sequence[Trajectory], first: int) -> Batch:
+        """Join trajectories into a batch, without the lock; see `as_batch`."""
         return as_batch(chosen, first)
 
     def update(
