@@ -19,6 +19,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors.numpy import load_file
@@ -78,24 +80,43 @@ def main(words: list[str]) -> int:
         return 2
     commit, names = words[0], words[1:] or [*STEPS, "gorila-catch"]
     same = True
-    with tempfile.TemporaryDirectory() as folder:
-        other = Path(folder) / "other"
-        git = ["git", "-C", str(ROOT)]
-        subprocess.run([*git, "worktree", "add", "-q", "--detach", other, commit], check=True)
-        try:
-            for name in names:
-                before, now = (digest_of(name, tree, Path(folder)) for tree in (other, ROOT))
-                same = same and before == now
-                verdict = "the same" if before == now else "NOT the same"
-                print(f"{name:<14}{verdict}  {before[:16]} {now[:16]}", flush=True)
-        finally:
-            subprocess.run([*git, "worktree", "remove", "--force", other], check=True)
+    with tempfile.TemporaryDirectory() as folder, checked_out(commit) as other:
+        for name in names:
+            before, now = (digest_of(name, tree, Path(folder)) for tree in (other, ROOT))
+            same = same and before == now
+            verdict = "the same" if before == now else "NOT the same"
+            print(f"{name:<14}{verdict}  {before[:16]} {now[:16]}", flush=True)
     return 0 if same else 1
+
+
+@contextmanager
+def checked_out(commit: str) -> Iterator[Path]:
+    """Check a commit out into a temporary folder; yield the folder."""
+    git = ["git", "-C", str(ROOT)]
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        subprocess.run([*git, "worktree", "add", "-q", "--detach", tree, commit], check=True)
+        try:
+            yield tree
+        finally:
+            subprocess.run([*git, "worktree", "remove", "--force", tree], check=True)
+
+
+def gelada(tree: Path) -> list[str]:
+    """Return the words that start the command line of the source in ``tree``."""
+    new = (tree / "src" / "gelada" / "cli").is_dir()  # else version 0.1
+    module = "gelada.cli.main" if new else "gelada.cli"
+    return [sys.executable, "-c", f"from {module} import main; main()"]
+
+
+def environment_of(tree: Path) -> dict[str, str]:
+    """Return the environment in which Python finds the source in ``tree``."""
+    return {**os.environ, "PYTHONPATH": str(tree / "src")}
 
 
 def digest_of(name: str, tree: Path, folder: Path) -> str:
     """Return the digest of what the source in ``tree`` learns of a preset."""
-    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    environment = environment_of(tree)
     if name not in STEPS:
         words = [sys.executable, "-c", INLINE]
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
@@ -103,9 +124,8 @@ def digest_of(name: str, tree: Path, folder: Path) -> str:
             raise SystemExit(f"{name} in {tree}: {done.stderr}")
         return done.stdout.strip()
     run = Path(tempfile.mkdtemp(dir=folder)) / "run"
-    program = "from gelada.cli.main import main" if is_new(tree) else "from gelada.cli import main"
-    words = [sys.executable, "-c", f"{program}; main()", "train", name, "--seed", str(SEED)]
-    words += ["--deterministic", "--steps", str(STEPS[name]), "--out", str(run), "--no-finish"]
+    words = [*gelada(tree), "train", name, "--seed", str(SEED), "--deterministic"]
+    words += ["--steps", str(STEPS[name]), "--out", str(run), "--no-finish"]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{name} in {tree}: {done.stdout}{done.stderr}")
@@ -115,11 +135,6 @@ def digest_of(name: str, tree: Path, folder: Path) -> str:
         if key.startswith("parameter/"):
             digest.update(tensors[key].tobytes())
     return digest.hexdigest()
-
-
-def is_new(tree: Path) -> bool:
-    """Say whether the source is laid out in packages."""
-    return (tree / "src" / "gelada" / "cli").is_dir()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,111 @@
+"""Is the code of today as fast as another commit's? Pairs of runs in turn.
+
+    python benchmarks/pairs.py b8731a0                 pong and breakout, three pairs each
+    python benchmarks/pairs.py b8731a0 --pairs 5       more pairs
+
+A run trains for ``--seconds`` without TensorBoard; its rate is that of the steps after 30 % of the
+time, its memory the largest resident set of the process. Then ``gelada --help`` and ``import
+gelada`` are timed, twenty times each in turn. One JSON line for each comparison is appended to
+``results/pairs.jsonl``; ratios are today's to the other's, and of seconds the other's to today's,
+so above 1 today's code is better. Let nothing else run on the machine meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from gelada.core.files import read_metrics
+from gelada.runtime.system import describe_machine
+from same import ROOT, checked_out, environment_of, gelada
+
+RESULTS = ROOT / "benchmarks" / "results" / "pairs.jsonl"
+GAMES = ("pong", "breakout")
+SETTLED = 0.3
+"""Share of a run's time that does not count for its rate."""
+STARTS = 20
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("commit", help="to compare with")
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=45.0)
+    flags = parser.parse_args(args)
+    with checked_out(flags.commit) as other:
+        for game in GAMES:
+            found = [
+                [trained(game, flags.seconds, tree) for tree in (other, ROOT)]
+                for _ in range(flags.pairs)
+            ]
+            rates = [[run["steps_per_s"] for run in pair] for pair in found]
+            memory = [[run["peak_mb"] for run in pair] for pair in found]
+            save(flags.commit, what=game, unit="steps/s", pairs=rates, ratios=ratios(rates))
+            save(
+                flags.commit, what=f"{game} memory", unit="MB", pairs=memory, ratios=ratios(memory)
+            )
+        starts: dict[str, Callable[[Path], list[str]]] = {
+            "gelada --help": lambda tree: [*gelada(tree), "--help"],
+            "import gelada": lambda _tree: [sys.executable, "-c", "import gelada"],
+        }
+        for what, words in starts.items():
+            times = [[seconds(words(tree), tree) for tree in (other, ROOT)] for _ in range(STARTS)]
+            inverse = [[now, before] for before, now in times]
+            save(flags.commit, what=what, unit="s", pairs=times, ratios=ratios(inverse))
+    return 0
+
+
+def trained(game: str, for_seconds: float, tree: Path) -> dict[str, float]:
+    """Train for so long; return the rate and the largest resident set."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        words = [*gelada(tree), "train", game, "--minutes", str(for_seconds / 60)]
+        words += ["--out", str(run), "--no-finish", "--no-tensorboard"]
+        with (Path(folder) / "output").open("w") as output:
+            process = subprocess.Popen(
+                words, env=environment_of(tree), stdout=output, stderr=output
+            )
+            _, status, usage = os.wait4(process.pid, 0)
+        assert status == 0, (Path(folder) / "output").read_text()
+        lines = [line for line in read_metrics(run) if line["seconds"] >= SETTLED * for_seconds]
+    first, last = lines[0], lines[-1]
+    rate = (last["steps"] - first["steps"]) / (last["seconds"] - first["seconds"])
+    return {"steps_per_s": round(rate, 1), "peak_mb": round(usage.ru_maxrss / 1000, 1)}
+
+
+def seconds(words: Sequence[str], tree: Path) -> float:
+    """Return how long a command takes."""
+    began = time.perf_counter()
+    subprocess.run(words, env=environment_of(tree), stdout=subprocess.DEVNULL, check=True)
+    return round(time.perf_counter() - began, 4)
+
+
+def ratios(pairs: Sequence[Sequence[float]]) -> list[float]:
+    """Return the second of each pair divided by the first."""
+    return [round(now / before, 4) for before, now in pairs]
+
+
+def save(commit: str, **found: Any) -> None:
+    """Append a line, and print its median ratio."""
+    line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "other": commit, **found}
+    line |= {"median_ratio": median(found["ratios"]), "machine": describe_machine()}
+    with RESULTS.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+    print(f"{found['what']:<18}{line['median_ratio']:.3f}  {found['pairs']}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
