@@ -20,7 +20,7 @@ from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.parameters.admission import Admission
 from gelada.roles.parameters.published import ANY
 from gelada.roles.parameters.pulling import Pulled, pull_common
-from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.parameters.server import ParameterServer, ServerSettings
 
 SIZE = 64
 ROUNDS = 6
@@ -158,7 +158,9 @@ class World:
         assert not any(thread.is_alive() for thread in threads)
 
     def _server(self, values: torch.Tensor, version: Version) -> ParameterServer:
-        return ParameterServer(values, OptimizerSettings(), self._admission, version, 0.0)
+        return ParameterServer(
+            values, OptimizerSettings(), self._admission, version, ServerSettings(patience=0.0)
+        )
 
     def look(self, index: int) -> None:
         """Note what a server has published, and how far the servers of one epoch are apart."""

@@ -21,7 +21,7 @@ from gelada.roles.backprop import Backprop
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.client import LocalClient
-from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.parameters.server import ParameterServer, ServerSettings
 from gelada.roles.replay.queue import as_batch
 from gelada.roles.schedule import OwnSchedule
 from gelada.roles.tracker import Begun
@@ -105,7 +105,11 @@ def test_catch_is_learned(way: str) -> None:
     flat, first = FlatParameters(net), Version(0, 0)
     every = algorithm.target_every
     server = ParameterServer(
-        flat.values, OptimizerSettings(), Quorum(1), first, 0.0, target_every=every
+        flat.values,
+        OptimizerSettings(),
+        Quorum(1),
+        first,
+        ServerSettings(patience=0.0, target_every=every),
     )
     memory: Any = ReplaySettings(algorithm.window(LENGTH))
 

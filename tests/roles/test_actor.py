@@ -22,7 +22,7 @@ from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.actor import Actor, ActorSettings, Pace
 from gelada.roles.parameters.admission import Quorum
-from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.parameters.server import ParameterServer, ServerSettings
 from gelada.roles.tracker import Begun
 from stacking import stack_at
 
@@ -125,7 +125,13 @@ class Scene:
         self.flat = FlatParameters(self.net)
         self.cuts = self.flat.layout.cut(servers)
         self.servers = [
-            ParameterServer(self.flat.values[c], OptimizerSettings(), Quorum(1), start, 0.0)
+            ParameterServer(
+                self.flat.values[c],
+                OptimizerSettings(),
+                Quorum(1),
+                start,
+                ServerSettings(patience=0.0),
+            )
             for c in self.cuts
         ]
         self.sink = stand_in(Sink())

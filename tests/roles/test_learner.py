@@ -22,7 +22,7 @@ from gelada.roles.backprop import Backprop
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.client import LocalClient
-from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.parameters.server import ParameterServer, ServerSettings
 from gelada.roles.replay.queue import Fifo, TrajectoryQueue, as_batch
 from gelada.roles.schedule import OwnSchedule
 from gelada.roles.tracker import Begun
@@ -73,7 +73,13 @@ class Scene:
         self.net = make_net()
         self.flat = FlatParameters(self.net)
         self.servers = [
-            Recording(self.flat.values[c], OptimizerSettings(), Quorum(1), START, 0.0)
+            Recording(
+                self.flat.values[c],
+                OptimizerSettings(),
+                Quorum(1),
+                START,
+                ServerSettings(patience=0.0),
+            )
             for c in self.flat.layout.cut(servers)
         ]
         self.replay = TrajectoryQueue(Fifo(2), capacity=9, patience=0.0)

@@ -20,7 +20,7 @@ from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Admission, Async, Quorum
 from gelada.roles.parameters.client import RemoteClient
 from gelada.roles.parameters.published import PublishedParameters
-from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.parameters.server import ParameterServer, ServerSettings
 from gelada.roles.replay.queue import Fifo, TrajectoryQueue
 from gelada.roles.schedule import SharedSchedule
 from gelada.roles.tracker import Begun
@@ -74,7 +74,13 @@ class Scene:
         self.size = flat.layout.size
         self.cuts = flat.layout.cut(2)
         self.servers = [
-            Recording(flat.values[c].clone(), OptimizerSettings(), admission, START, 0.0)
+            Recording(
+                flat.values[c].clone(),
+                OptimizerSettings(),
+                admission,
+                START,
+                ServerSettings(patience=0.0),
+            )
             for c in self.cuts
         ]
         for server in self.servers:

@@ -30,7 +30,7 @@ from gelada.envs.make import make_games
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.parameters.admission import Quorum
-from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.parameters.server import ParameterServer, ServerSettings
 from gelada.roles.replay.queue import as_batch
 from gelada.runtime.inline import Inline
 from gelada.training.experiment import Experiment, Shape
@@ -171,8 +171,12 @@ def test_n_learners_with_quorum_n_are_one_learner_with_an_n_fold_batch(
     settings = OptimizerSettings(optimizer=name, epsilon=1e-3)
     algorithm = APPO(normalise=False)  # a mean over its own minibatch would differ
     flat = FlatParameters(make_net())
-    many = ParameterServer(flat.values.clone(), settings, Quorum(learners), Version(0, 0), 0.0)
-    one = ParameterServer(flat.values.clone(), settings, Quorum(1), Version(0, 0), 0.0)
+    many = ParameterServer(
+        flat.values.clone(), settings, Quorum(learners), Version(0, 0), ServerSettings(patience=0.0)
+    )
+    one = ParameterServer(
+        flat.values.clone(), settings, Quorum(1), Version(0, 0), ServerSettings(patience=0.0)
+    )
     first = flat.values.clone()
     for number in range(8):
         batch, version = whole_batch(number, learners), Version(0, number)

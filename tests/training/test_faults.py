@@ -16,7 +16,7 @@ from gelada.core.errors import GeladaError
 from gelada.core.types import Gradient, Traffic, Update, Version
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.parameters.admission import Quorum
-from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.parameters.server import ParameterServer, ServerSettings
 from gelada.training.faults import (
     NONE,
     VICTIMS,
@@ -335,7 +335,11 @@ def test_a_link_carries_one_after_the_other_and_answers_as_its_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server = ParameterServer(
-        torch.ones(64), OptimizerSettings(), Quorum(1), Version(0, 0), 0.0, every=1
+        torch.ones(64),
+        OptimizerSettings(),
+        Quorum(1),
+        Version(0, 0),
+        ServerSettings(patience=0.0, keep_every=1),
     )
     link = Link(server, 256.0)
     inside: list[int] = []

@@ -12,7 +12,7 @@ from gelada.algorithms.a3c import A3C
 from gelada.core.types import Gradient, Params, Version
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.parameters.admission import Async, Quorum
-from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.parameters.server import ParameterServer, ServerSettings
 from gelada.roles.tracker import Status
 from gelada.training.saving import LearnerSaver, SliceSaver, aux_at
 
@@ -58,7 +58,11 @@ class Scene:
         rule = Async(9) if mixed else Quorum(1)
         self.servers = [
             ParameterServer(
-                torch.full((SIZE,), float(i)), OptimizerSettings(), rule, FIRST, 0.0, every=3
+                torch.full((SIZE,), float(i)),
+                OptimizerSettings(),
+                rule,
+                FIRST,
+                ServerSettings(patience=0.0, keep_every=3),
             )
             for i in range(3)
         ]

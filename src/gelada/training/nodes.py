@@ -19,7 +19,7 @@ from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Admission
 from gelada.roles.parameters.client import LocalClient, RemoteClient
 from gelada.roles.parameters.published import PublishedParameters
-from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.parameters.server import ParameterServer, ServerSettings
 from gelada.roles.replay.api import ReplayReader, ReplayWriter
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.queue import Selector, TrajectoryQueue
@@ -136,11 +136,13 @@ class Nodes:
                 experiment.optimizer,
                 admission,
                 start.version,
-                self.patience,
+                ServerSettings(
+                    f"server-{i}",
+                    self.patience,
+                    experiment.shape.keep_every if own_memory else 0,
+                    experiment.algorithm.target_every,
+                ),
                 {k: _slice_of(flat, cut, tensors) for k, tensors in _by_name(start.optimizer)},
-                experiment.shape.keep_every if own_memory else 0,
-                experiment.algorithm.target_every,
-                f"server-{i}",
             )
             for i, cut in enumerate(flat.layout.cut(experiment.shape.servers))
         ]

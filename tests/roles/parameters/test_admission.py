@@ -11,7 +11,7 @@ from gelada.core.errors import GeladaError
 from gelada.core.types import Answer, Gradient, Version
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.parameters.admission import Admission, Async, Quorum
-from gelada.roles.parameters.server import REPEATED, ParameterServer
+from gelada.roles.parameters.server import REPEATED, ParameterServer, ServerSettings
 
 NOW = 5
 SIZE = 64
@@ -58,7 +58,9 @@ def test_a_quorum_that_can_never_be_complete_is_an_error_with_both_numbers(
 
 def make_server(admission: Admission, version: Version = FIRST) -> ParameterServer:
     values = torch.linspace(-1, 1, SIZE)
-    return ParameterServer(values, OptimizerSettings(), admission, version, 0.0)
+    return ParameterServer(
+        values, OptimizerSettings(), admission, version, ServerSettings(patience=0.0)
+    )
 
 
 def gradient(learner: int, version: Version, samples: int = 8, rate: float = 0.1) -> Gradient:
@@ -148,7 +150,9 @@ def test_gradients_of_another_epoch_are_refused(rule: Admission, epoch: int) -> 
 def test_a_step_is_against_the_mean_of_all_samples() -> None:
     """As if one learner had had them all: 30 samples weigh three times as much as 10."""
     settings = OptimizerSettings(optimizer="sgd")
-    server = ParameterServer(torch.zeros(SIZE), settings, Quorum(2), Version(0, 0), 0.0)
+    server = ParameterServer(
+        torch.zeros(SIZE), settings, Quorum(2), Version(0, 0), ServerSettings(patience=0.0)
+    )
     one, two = gradient(0, Version(0, 0), 10, rate=0.1), gradient(1, Version(0, 0), 30, rate=0.3)
     server.push(two)
     server.push(one)
@@ -158,7 +162,9 @@ def test_a_step_is_against_the_mean_of_all_samples() -> None:
 
 def test_learners_without_any_sample_that_counts_move_nothing() -> None:
     settings = OptimizerSettings(optimizer="sgd")
-    server = ParameterServer(torch.ones(SIZE), settings, Quorum(2), Version(0, 0), 0.0)
+    server = ParameterServer(
+        torch.ones(SIZE), settings, Quorum(2), Version(0, 0), ServerSettings(patience=0.0)
+    )
     for learner in range(2):
         server.push(gradient(learner, Version(0, 0), samples=0))
     assert server.pull().version == Version(0, 1)

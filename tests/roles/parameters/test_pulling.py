@@ -16,7 +16,7 @@ from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.parameters.admission import Async, Quorum
 from gelada.roles.parameters.published import ANY
 from gelada.roles.parameters.pulling import Pulled, pull_common, pull_consistent, pull_newest
-from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.parameters.server import ParameterServer, ServerSettings
 from schedules import ROUNDS, SIZE, World
 
 
@@ -144,7 +144,9 @@ def test_workers_die_everywhere_and_one_that_began_with_the_newest_would_wait_fo
 
 def make_servers(count: int, version: Version = ANY) -> list[ParameterServer]:
     return [
-        ParameterServer(torch.ones(SIZE), OptimizerSettings(), Quorum(1), version, 0.0)
+        ParameterServer(
+            torch.ones(SIZE), OptimizerSettings(), Quorum(1), version, ServerSettings(patience=0.0)
+        )
         for _ in range(count)
     ]
 

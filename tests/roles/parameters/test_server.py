@@ -12,7 +12,7 @@ from gelada.core.errors import Closed, Deadline, GeladaError
 from gelada.core.types import Gradient, Version
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.parameters.admission import Quorum
-from gelada.roles.parameters.server import REPEATED, TARGET, ParameterServer
+from gelada.roles.parameters.server import REPEATED, TARGET, ParameterServer, ServerSettings
 
 SIZE = 64
 ADAM = OptimizerSettings()
@@ -24,7 +24,7 @@ def make_server(
     quorum: int = 1, version: Version = FIRST, patience: float = 0.0
 ) -> ParameterServer:
     values = torch.linspace(-1, 1, SIZE)
-    return ParameterServer(values, ADAM, Quorum(quorum), version, patience)
+    return ParameterServer(values, ADAM, Quorum(quorum), version, ServerSettings(patience=patience))
 
 
 def gradient(
@@ -159,7 +159,7 @@ def test_snapshots_never_change() -> None:
 
 def test_the_owner_sees_every_step_at_once_and_others_only_whole_rounds() -> None:
     values = torch.zeros(SIZE)
-    server = ParameterServer(values, ADAM, Quorum(1), Version(0, 0), 0.0)
+    server = ParameterServer(values, ADAM, Quorum(1), Version(0, 0), ServerSettings(patience=0.0))
     server.push(gradient(part=0, parts=2))
     assert values.any()
     assert not server.pull().values.any()
@@ -223,7 +223,14 @@ def test_a_server_with_a_saved_state_goes_on_bit_for_bit() -> None:
     for number in range(3):
         server.push(gradient(Version(0, number)))
     params, optimizer = server.state()
-    again = ParameterServer(params.values.clone(), ADAM, Quorum(1), Version(0, 3), 0.0, optimizer)
+    again = ParameterServer(
+        params.values.clone(),
+        ADAM,
+        Quorum(1),
+        Version(0, 3),
+        ServerSettings(patience=0.0),
+        optimizer,
+    )
     for number in range(3, 6):
         server.push(gradient(Version(0, number)))
         again.push(gradient(Version(0, number)))
@@ -299,7 +306,12 @@ def test_who_waits_for_a_version_is_woken_by_a_need() -> None:
 def target_server(version: Version = FIRST, **state: Any) -> ParameterServer:
     values = torch.linspace(-1, 1, SIZE)
     return ParameterServer(
-        values, ADAM, Quorum(1), version, 0.0, optimizer=state, every=2, target_every=3
+        values,
+        ADAM,
+        Quorum(1),
+        version,
+        ServerSettings(patience=0.0, keep_every=2, target_every=3),
+        state,
     )
 
 

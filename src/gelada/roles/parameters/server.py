@@ -8,6 +8,7 @@ elsewhere it is Gorila's and DBA3C's server. The code is the same.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -34,49 +35,60 @@ class Counts(NamedTuple):
     dropped: int
 
 
+@dataclass(frozen=True)
+class ServerSettings:
+    """Name and habits of a parameter server."""
+
+    name: str = "server"
+    """For messages."""
+    patience: float = 600.0
+    """Seconds that `ParameterServer.pull` waits before it gives up (0: never wait)."""
+    keep_every: int = 0
+    """Put a copy of everything aside at versions divisible by this, for checkpoints of one version
+    of all slices (0: never)."""
+    target_every: int = 0
+    """The slice at versions divisible by this is the target slice, which value methods bootstrap
+    from (Nair et al. 2015: every N global updates; 0: there is none)."""
+
+
 class ParameterServer:
     """One slice ``values`` float32[P] with its optimizer; passive.
 
     Args:
         values: the slice, stepped in place. If it is a view of a learner's vector, that learner
             sees every step at once and needs no pull.
-        settings: which optimizer.
+        optimizer: which optimizer steps the slice.
         admission: which gradients count.
         version: of ``values``.
-        patience: seconds that `pull` waits before it gives up (0: never wait).
-        optimizer: state to start from, by name; new where a name is missing.
-        every: put a copy of everything aside at versions divisible by this (0: never), for
-            checkpoints of one version of all slices.
-        target_every: the slice at versions divisible by this is the target slice, which value
-            methods bootstrap from (Nair et al. 2015: every N global updates; 0: there is none).
-            The first one is ``values``, or ``target`` among the optimizer's state.
-        name: of the server, for messages.
+        settings: see `ServerSettings`.
+        state: of the optimizer to start from, by name; new where a name is missing. The target
+            slice is among it as ``target``; without one, ``values`` are the first target slice.
     """
 
     def __init__(
         self,
         values: torch.Tensor,
-        settings: OptimizerSettings,
+        optimizer: OptimizerSettings,
         admission: Admission,
         version: Version,
-        patience: float = 600.0,
-        optimizer: OptimizerState | None = None,
-        every: int = 0,
-        target_every: int = 0,
-        name: str = "server",
+        settings: ServerSettings | None = None,
+        state: OptimizerState | None = None,
     ) -> None:
-        self.name = name
+        settings, state = settings or ServerSettings(), state or {}
+        self.name = settings.name
         self.values = values
-        self.optimizer = make_optimizer(values, settings)
-        self._load(optimizer or {})
+        self.optimizer = make_optimizer(values, optimizer)
+        self._load(state)
         self._admission, self._needed = admission, admission.needed
         self._version = version
         self._part = 0
         self._waiting: dict[int, Gradient] = {}  # by learner, of the current version and part
         self._taken: dict[int, tuple[Version, int]] = {}  # newest that counted, by learner
-        self._snapshots = PublishedParameters(Params(version, values.clone()), patience=patience)
-        self._every, self._target_every = every, target_every
-        self._target = self._first_target(optimizer or {})
+        self._snapshots = PublishedParameters(
+            Params(version, values.clone()), patience=settings.patience
+        )
+        self._every, self._target_every = settings.keep_every, settings.target_every
+        self._target = self._first_target(state)
         self._kept: tuple[Params, OptimizerState] | None = None
         self._lock = threading.Lock()
         self._counted = self._dropped = 0
