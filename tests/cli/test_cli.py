@@ -150,7 +150,7 @@ MISTAKES = {
     "--evaluator",
     "train boxing --until-evaluated auto --evaluator": "--until-evaluated auto: there is no target "
     "for boxing (there are: breakout, pong, ",
-    "train pong --faults link=10MB": "--faults link=10MB: only workers can have it",
+    "train pong --faults link=10MB": "--faults link=10MB: needs a run with workers",
     "train dba3c-pong --faults lag=4": "--faults lag=4: nearest known: ",
     "train dba3c-pong --faults compute=50": "--faults compute=50: want a number with ms or s",
     "train dba3c-pong --faults link=fast": "--faults link=fast: want a number with",

@@ -153,8 +153,8 @@ def test_servers_of_several_versions_are_passed_over_with_a_line() -> None:
         go_on(server, steps)
     scene.saver.last([])
     assert scene.lines == [
-        "the newest parameters are of several versions (server-0 at 14, server-1 at 13, "
-        "server-2 at 14): passed over"
+        "the newest parameters have different versions (server-0 at 14, server-1 at 13, "
+        "server-2 at 14): not saved"
     ]
     assert scene.numbers() == [[12, 12, 12]]
 

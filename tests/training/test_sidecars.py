@@ -111,8 +111,8 @@ def test_a_child_that_dies_is_named_once(tmp_path: Path) -> None:
         wait_for(lambda: is_gone(evaluator.pid) and is_gone(recorder.pid))
         lines += [followers.dead() for _ in range(3)]
     assert lines == [
-        f"the evaluator (process {evaluator.pid}) ended with exit code -9; it said nothing",
-        f"the recorder (process {recorder.pid}) ended with exit code 2; it said: gelada: "
+        f"the evaluator (process {evaluator.pid}) ended with exit code -9; its log is empty",
+        f"the recorder (process {recorder.pid}) ended with exit code 2; its log ends with: gelada: "
         "--record-length 0: must be above 0",
         "",
     ]

@@ -1,1 +1,1 @@
-"""Algorithms: one frozen dataclass each. Fields are hyper-parameters, methods act and lose."""
+"""Algorithms: one frozen dataclass each. Fields are hyper-parameters; methods act and learn."""

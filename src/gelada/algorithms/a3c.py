@@ -1,8 +1,8 @@
 """A3C: n-step advantage actor-critic, the algorithm of DBA3C's workers.
 
 Mnih et al. 2016 (section 4, algorithm S3), batched as in DBA3C (Adamski et al. 2018): one gradient
-of each batch. One forward pass gives the policy, the values and, held fixed, the targets. Where
-this differs from DBA3C's own code is written in docs/dba3c.md.
+per batch. One forward pass computes the policy, the values and the targets, which have no
+gradient. docs/dba3c.md lists the differences from DBA3C's own code.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class A3C:
     gamma: Annotated[float, SHARE] = 0.99
     """Discount per step."""
     n: Annotated[int, Range(1, 65536)] = 5
-    """Steps of a return before the value takes over."""
+    """Rewards in an n-step return, before it bootstraps from the value."""
     reward_clip: returns.RewardClip = "sign"
-    """Learn from the sign of rewards; scores are always raw."""
+    """Rewards in the loss: their sign, or raw (none). Scores are always raw."""
     value_coefficient: Annotated[float, Range(0)] = 1.0
     """Weight of the value loss (half the squared error)."""
     entropy: Annotated[float, Range(0)] = 0.01
@@ -41,7 +41,7 @@ class A3C:
     entropy_end: Annotated[float, Range(0)] = 0.01
     """… and after anneal_steps."""
     ratio_clip: Annotated[float, Range(0)] = 0.0
-    """Weigh actions of an older policy by pi / mu, at most this (0: do not)."""
+    """Weigh each action by the ratio of target to behaviour policy, at most this (0: no weights)."""
     gradient_clip: Annotated[float, POSITIVE] = 40.0
     """Limit of the gradient's global norm."""
     lr: Annotated[float, POSITIVE] = 1e-3
@@ -49,10 +49,10 @@ class A3C:
     lr_end: Annotated[float, POSITIVE] = 1e-3
     """… and after anneal_steps."""
     anneal_steps: Annotated[int, Range(0)] = 1_000_000
-    """Environment steps over which learning rate and entropy move in a straight line."""
+    """Environment steps over which learning rate and entropy weight change linearly."""
     hold_after: Annotated[int, Range(0)] = 0
-    """Steps of an actor without a reward after which every other game keeps its random number for
-    a rollout (0: never)."""
+    """Steps without a reward after which half of an actor's games draw one random number per rollout
+    instead of one per step (0: never)."""
 
     epochs: ClassVar[int] = 1
     minibatch: ClassVar[int] = 2**31  # the whole batch
@@ -76,18 +76,18 @@ class A3C:
         return window
 
     def heads(self, actions: int, width: int) -> dict[str, Head]:
-        """Return the policy, whose first weights make it nearly uniform, and the value."""
+        """Return the policy, which is nearly uniform at first, and the value."""
         return {"policy": Linear(width, actions, gain=0.01), "value": Linear(width, 1)}
 
     def start(self) -> Aux:
-        """Return learning rate and entropy weight at the beginning."""
+        """Return the initial learning rate and entropy weight."""
         return {
             "learning_rate": torch.tensor(self.lr, dtype=torch.float64),
             "entropy": torch.tensor(self.entropy, dtype=torch.float64),
         }
 
     def learning_rate(self, aux: Aux) -> float:
-        """Return the learning rate now."""
+        """Return the current learning rate."""
         return float(aux["learning_rate"])
 
     def exploration(self, player: Player) -> Sampled:
@@ -97,17 +97,17 @@ class A3C:
     def act(
         self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the policy's logits float32[B, A]; the state is passed through."""
+        """Return the policy's logits float32[B, A]. The recurrent state is unchanged."""
         return net.heads["policy"](net.features(observations)), state
 
     def prepare(self, net: Network, batch: Batch, aux: Aux) -> WholeBatch:  # noqa: ARG002 - the protocol
-        """Preprocess and stack the frames; the targets come from the pass that learns."""
+        """Preprocess and stack the frames; `loss` computes the targets."""
         return WholeBatch(Observations(net, batch.frames, batch.ages), batch)
 
     def loss(
         self, net: Network, minibatch: WholeBatch, aux: Aux
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return policy + value_coefficient * value - entropy weight * entropy, and its terms."""
+        """Return policy + value_coefficient * value - entropy weight * entropy, and scalars to log."""
         batch, shape = minibatch.batch, minibatch.observations.shape  # [N, T + 1]
         (stacks,) = minibatch.observations.chunks(self.minibatch)
         outputs = net(stacks)
@@ -118,7 +118,7 @@ class A3C:
             rewards, values.detach(), batch.terminated, batch.truncated, self.gamma, self.n
         )
         weights = (batch.mask.float() * batch.weights.unsqueeze(1)).flatten()
-        ignored = weights == 0.0  # whatever they hold: 0 times infinity is not 0
+        ignored = weights == 0.0  # they may hold infinities, and 0 times infinity is not 0
         targets = targets.flatten().masked_fill(ignored, 0.0)
         predicted = values[:, :-1].flatten()
         log_policy = losses.log_softmax(logits)
@@ -150,7 +150,7 @@ class A3C:
         return False
 
     def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:  # noqa: ARG002
-        """Move learning rate and entropy weight with the environment steps."""
+        """Set learning rate and entropy weight for the environment steps so far."""
         over = self.anneal_steps
         aux["learning_rate"].fill_(linear(self.lr, self.lr_end, steps, over))
         aux["entropy"].fill_(linear(self.entropy, self.entropy_end, steps, over))

@@ -1,7 +1,7 @@
-"""What actors, learners and evaluations need of an algorithm. They know no concrete one.
+"""The interface of an algorithm, as actors, learners and evaluations use it.
 
 A new algorithm is one file with a frozen dataclass that has these fields, properties and methods,
-one line in `gelada.training.presets.ALGORITHMS`, and its presets (docs/extending.md).
+one line in `gelada.training.experiment.ALGORITHMS`, and its presets (docs/extending.md).
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from gelada.nets.heads import Head
 from gelada.nets.network import Network
 
 TARGET = "target/"
-"""What names of target parameters in ``aux`` begin with."""
+"""Prefix of the names of target parameters in ``aux``."""
 
 Source = Literal["queue", "buffer"]
 """Where batches come from: a trajectory queue hands out each trajectory once, a replay buffer
-samples windows of stored experience again and again."""
+samples windows of stored experience many times."""
 
 Topology = Literal["central", "workers", "apart"]
 """How actors, learners and parameter servers are arranged (docs/circle.md)."""
 
 ActingPolicy = Literal["sampled", "epsilon"]
-"""How a trained agent acts if nobody says: it draws from its probabilities, or takes the action
-with the highest value except where it acts at random."""
+"""How a trained agent acts by default: sampled draws actions from the policy, epsilon takes the
+action with the highest value or, with probability epsilon, a random one."""
 
 
 class Prepared(Protocol):
-    """A batch made ready for epochs of minibatches."""
+    """A batch that is ready for epochs of minibatches."""
 
     size: int
     """Samples in it."""
     priorities: torch.Tensor | None
-    """float32[N], not negative, known after the loss: how much there is to learn from each window;
-    None where experience is used once."""
+    """float32[N] ≥ 0, the new priority of each window for a prioritized replay buffer, known after
+    the loss; None if experience is used once."""
 
     def select(self, index: torch.Tensor) -> Any:
         """Return the minibatch with these sample indices int64[M]."""
 
 
 class Algorithm(Protocol):
-    """How to act, and what to minimise. Fields are hyper-parameters; nothing in it changes."""
+    """How to act, and which loss to minimise. Fields are hyper-parameters and never change."""
 
     @property
     def epochs(self) -> int:
@@ -60,11 +60,11 @@ class Algorithm(Protocol):
 
     @property
     def source(self) -> Source:
-        """Where its batches come from."""
+        """Whether its batches come from a trajectory queue or from a replay buffer."""
 
     @property
     def topologies(self) -> tuple[Topology, ...]:
-        """The topologies that it is tested in."""
+        """The topologies that it supports."""
 
     @property
     def evaluates_first(self) -> bool:
@@ -72,7 +72,7 @@ class Algorithm(Protocol):
 
     @property
     def target_every(self) -> int:
-        """Updates after which the target parameters change; 0: it has none."""
+        """Updates between copies of the parameters to the target network; 0: no target network."""
 
     @property
     def acting_heads(self) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ class Algorithm(Protocol):
 
     @property
     def last_epsilon(self) -> float:
-        """Share of random actions at the end of training, for the acting policy epsilon."""
+        """Epsilon at the end of training, if the acting policy is epsilon."""
 
     def check(self, batch: int) -> None:
         """Raise GeladaError if the settings do not fit each other.
@@ -94,19 +94,19 @@ class Algorithm(Protocol):
         """
 
     def window(self, length: int) -> int:
-        """Return the steps of the windows it learns from, if rollouts have ``length`` steps."""
+        """Return the steps of a window that it learns from, for rollouts of ``length`` steps."""
 
     def learned(self, window: int) -> int:
-        """Return how many steps of a window of so many steps are learned."""
+        """Return how many of a window's ``window`` steps have a loss."""
 
     def heads(self, actions: int, width: int) -> dict[str, Head]:
-        """Return new heads on a hidden layer of ``width`` units, those for acting first."""
+        """Return new heads for a hidden layer of ``width`` units, the heads for acting first."""
 
     def start(self) -> Aux:
-        """Return the learner's own state at the beginning."""
+        """Return the algorithm's initial state, such as the learning rate."""
 
     def learning_rate(self, aux: Aux) -> float:
-        """Return the learning rate now."""
+        """Return the current learning rate."""
 
     def exploration(self, player: Player) -> Exploration:
         """Return how an actor explores."""
@@ -114,31 +114,33 @@ class Algorithm(Protocol):
     def act(
         self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return scores of actions float32[B, A] and the recurrent state after this step.
+        """Return action scores float32[B, A] (logits or values), and the recurrent state after them.
 
         Args:
-            net: an acting copy of the network, or the whole.
+            net: the network, or the copy for acting (`Network.for_acting`).
             observations: preprocessed, [B, K, H, W].
-            state: recurrent state float32[B, S] of each game before the step; None: there is
-                none. It begins as `Network.initial_state` and is 0 again after an episode.
+            state: recurrent state float32[B, S] of the games before the step; None for a network
+                without one. `Network.initial_state` is the first, and an episode's end sets it to
+                0.
         """
 
     def prepare(self, net: Network, batch: Batch, aux: Aux) -> Prepared:
-        """Compute targets with the current network."""
+        """Preprocess a batch, and compute targets with the current network."""
 
     def loss(
         self, net: Network, minibatch: Any, aux: Aux
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return the loss to minimise, and named scalars about it."""
+        """Return the loss to minimise, and scalars to log by name."""
 
     def is_outlier(self, aux: Aux, loss: float) -> bool:
-        """Return whether the gradient of a loss is to be dropped; change nothing."""
+        """Return whether to drop the gradient of this loss. Does not change ``aux``."""
 
     def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:
         """Update ``aux`` in place after a round.
 
         Args:
-            aux: the learner's own state.
-            values: means of the last epoch by name; empty where only the steps are known.
+            aux: the algorithm's state.
+            values: means of the scalars of `loss` over the last epoch, by name; empty where only
+                the steps are known.
             steps: environment steps of the run.
         """

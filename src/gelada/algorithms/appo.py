@@ -1,9 +1,9 @@
-"""APPO: PPO's clipped loss on V-trace or GAE advantages, with actors that are a round behind.
+"""APPO: PPO's clipped loss on V-trace or GAE advantages, with actors one round behind the learner.
 
 IMPALA (Espeholt et al. 2018) with the surrogate of PPO (Schulman et al. 2017), after "Accelerating
 Distributed Deep Reinforcement Learning" (RLDM 2019) and IMPACT (Luo et al. 2020). The ratio is
-taken against the behaviour policy. The learning rate follows the measured KL divergence, which
-replaces a hand-made schedule: docs/recipe.md says how it was found.
+taken against the behaviour policy. The learning rate adapts to the measured KL divergence, so it
+needs no schedule (docs/recipe.md).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from gelada.ops import losses, returns
 
 
 class Steps(NamedTuple):
-    """What the loss needs of each of ``M`` steps."""
+    """Data of ``M`` steps that the loss needs."""
 
     actions: torch.Tensor  # int64[M]
     log_probs: torch.Tensor  # float32[M], of the behaviour policy
     advantages: torch.Tensor  # float32[M]
     targets: torch.Tensor  # float32[M]
-    weights: torch.Tensor  # float32[M], 0 where a step does not count
-    independent: torch.Tensor  # float32[M], 1 where the action was drawn from the policy anew
+    weights: torch.Tensor  # float32[M], 0 where the loss mask is 0
+    independent: torch.Tensor  # float32[M], 1 where the action was an independent draw
 
 
 VTRACE = OnlyWith("with --advantage vtrace", lambda appo: appo.advantage == "vtrace")
@@ -48,18 +48,18 @@ class APPO:
     gamma: Annotated[float, SHARE] = 0.99
     """Discount per step."""
     advantage: Literal["gae", "vtrace"] = "gae"
-    """How advantages are estimated. vtrace is not gae even where both policies are the same: its
-    lambda scales the traces only (Espeholt et al. 2018, section 4.2)."""
+    """How advantages are estimated. Even on-policy vtrace differs from gae, as its lambda
+    scales only the traces (Espeholt et al. 2018, section 4.2)."""
     lam: Annotated[float, SHARE] = 0.95
-    """Lambda of GAE, and of V-trace's traces."""
+    """Lambda of GAE or of V-trace's traces."""
     rho_bar: Annotated[float, POSITIVE, VTRACE] = 1.0
-    """V-trace: limit of the importance ratio in the fixed point."""
+    """V-trace: upper limit of the importance ratio in the temporal differences."""
     c_bar: Annotated[float, POSITIVE, VTRACE] = 1.0
-    """V-trace: limit of the importance ratio in the traces."""
+    """V-trace: upper limit of the importance ratio in the traces."""
     reward_clip: returns.RewardClip = "sign"
-    """Learn from the sign of rewards; scores are always raw."""
+    """Rewards in the loss: their sign, or raw (none). Scores are always raw."""
     clip: Annotated[float, POSITIVE] = 0.2
-    """PPO: how far the ratio to the behaviour policy may move."""
+    """PPO: the ratio of target to behaviour policy is clipped to 1 - clip … 1 + clip."""
     epochs: Annotated[int, Range(1, 100)] = 3
     """Times each sample is used."""
     minibatch: Annotated[int, Range(1)] = 256
@@ -75,24 +75,24 @@ class APPO:
     gradient_clip: Annotated[float, POSITIVE] = 1.0
     """Limit of the gradient's global norm."""
     lr: Annotated[float, POSITIVE] = 2e-3
-    """Learning rate at the start; then it follows the KL divergence."""
+    """Learning rate at the start. Later it adapts to the KL divergence."""
     lr_min: Annotated[float, Range(0)] = 5e-5
-    """Never below this."""
+    """Lower limit of the learning rate."""
     lr_max: Annotated[float, POSITIVE] = 4e-3
-    """Never above this."""
+    """Upper limit of the learning rate."""
     kl: Annotated[float, POSITIVE, ADJUSTED] = 0.06
-    """KL divergence per round that the learning rate aims at, at the start …"""
+    """Target of the KL divergence per round at the start …"""
     kl_end: Annotated[float, POSITIVE, ADJUSTED] = 0.01
     """… and after anneal_steps."""
     kl_slack: Annotated[float, Range(1), ADJUSTED] = 1.3
-    """The learning rate moves when the KL is off its target by more than this factor …"""
+    """The learning rate changes if the KL divergence is off its target by more than this factor …"""
     kl_adjust: Annotated[float, Range(1)] = 1.1
-    """… by this factor. 1 keeps the learning rate constant."""
+    """… and then by this factor (1: the learning rate is constant)."""
     anneal_steps: Annotated[int, Range(0)] = 300_000
-    """Environment steps over which entropy and KL target move in a straight line."""
+    """Environment steps over which entropy weight and KL target change linearly."""
     hold_after: Annotated[int, Range(0)] = 0
-    """Steps of an actor without a reward after which every other game keeps its random number for
-    a rollout (0: never)."""
+    """Steps without a reward after which half of an actor's games draw one random number per rollout
+    instead of one per step (0: never)."""
 
     source: ClassVar[Source] = "queue"
     topologies: ClassVar[tuple[Topology, ...]] = ("central",)
@@ -103,7 +103,7 @@ class APPO:
     last_epsilon: ClassVar[float] = 0.0
 
     def check(self, batch: int) -> None:
-        """Refuse a learning rate outside of its limits, and a minibatch above the batch."""
+        """Raise GeladaError if --lr is outside its limits or --minibatch is above the batch."""
         if self.lr > self.lr_max:
             raise GeladaError(
                 f"--lr {self.lr:g}: must not be above --lr-max {self.lr_max:g}; raise that too"
@@ -127,11 +127,11 @@ class APPO:
         return window
 
     def heads(self, actions: int, width: int) -> dict[str, Head]:
-        """Return the policy, whose first weights make it nearly uniform, and the value."""
+        """Return the policy, which is nearly uniform at first, and the value."""
         return {"policy": Linear(width, actions, gain=0.01), "value": Linear(width, 1)}
 
     def start(self) -> Aux:
-        """Return learning rate, entropy weight and KL target at the beginning."""
+        """Return the initial learning rate, entropy weight and KL target."""
         return {
             "learning_rate": torch.tensor(self.lr, dtype=torch.float64),
             "entropy": torch.tensor(self.entropy, dtype=torch.float64),
@@ -139,7 +139,7 @@ class APPO:
         }
 
     def learning_rate(self, aux: Aux) -> float:
-        """Return the learning rate now."""
+        """Return the current learning rate."""
         return float(aux["learning_rate"])
 
     def exploration(self, player: Player) -> Sampled:
@@ -149,7 +149,7 @@ class APPO:
     def act(
         self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the policy's logits float32[B, A]; the state is passed through."""
+        """Return the policy's logits float32[B, A]. The recurrent state is unchanged."""
         return net.heads["policy"](net.features(observations)), state
 
     @torch.no_grad()
@@ -188,12 +188,12 @@ class APPO:
     def loss(
         self, net: Network, minibatch: Minibatch[Steps], aux: Aux
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return policy + value_coefficient * value - entropy weight * entropy, and its terms."""
+        """Return policy + value_coefficient * value - entropy weight * entropy, and scalars to log."""
         observations, steps = minibatch
         weights = steps.weights
         outputs = net(observations)
         log_policy = losses.log_softmax(outputs["policy"])
-        ignored = weights == 0.0  # whatever they hold: 0 times infinity is not 0
+        ignored = weights == 0.0  # they may hold infinities, and 0 times infinity is not 0
         now = losses.chosen(log_policy, steps.actions)
         log_ratios = losses.log_ratios(now, steps.log_probs, ignored)
         advantages = steps.advantages.masked_fill(ignored, 0.0)
@@ -223,7 +223,7 @@ class APPO:
         return False
 
     def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:
-        """Move the learning rate after the KL divergence, and the schedules after the steps."""
+        """Adapt the learning rate to the KL divergence, and set what depends on the steps."""
         kl, target = values["kl"], float(aux["kl_target"])
         rate = aux["learning_rate"]
         if kl < target / self.kl_slack:

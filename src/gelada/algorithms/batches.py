@@ -1,4 +1,4 @@
-"""Batches made ready for learning: in minibatches of samples, or whole."""
+"""Batches that are ready for learning, in minibatches of samples or as a whole."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Columns = TypeVar("Columns", bound="tuple[torch.Tensor, ...]")
 
 
 class Minibatch(NamedTuple, Generic[Columns]):
-    """``M`` samples ready for a loss."""
+    """``M`` samples, as a loss takes them."""
 
     observations: torch.Tensor  # [M, K, H, W], preprocessed
-    steps: Columns  # of each [M]
+    steps: Columns  # a NamedTuple of tensors [M]
 
 
 class Samples(Generic[Columns]):
-    """All ``N * T`` steps of a batch, to be picked in minibatches.
+    """All ``N * T`` steps of a batch, from which minibatches are selected.
 
     Args:
-        observations: of the batch, ``N * (T + 1)`` of them.
+        observations: the ``N * (T + 1)`` observations of the batch.
         length: steps of a window (T).
-        columns: a NamedTuple of tensors [N * T], what the loss needs of each step.
+        columns: a NamedTuple of tensors [N * T], the data of the steps that the loss needs.
     """
 
     priorities: torch.Tensor | None = None  # experience is used once
@@ -43,13 +43,14 @@ class Samples(Generic[Columns]):
 
 
 class WholeBatch:
-    """A whole batch of ``N`` windows, of which one gradient is made.
+    """A whole batch of ``N`` windows, which gives one gradient.
 
     Args:
-        observations: that the loss evaluates. Without ``partial`` all ``N * (T + 1)`` of them;
-            with it the first observations of all windows, then the ``N`` after their returns.
+        observations: the observations that the loss evaluates. Without ``partial`` these are all
+            ``N * (T + 1)``; with it the ``N`` first observations of the windows, then the ``N``
+            from which their n-step returns bootstrap.
         batch: the windows.
-        partial: what the rewards of the windows give to n-step returns of their first steps.
+        partial: sums of rewards and discounts for the n-step returns of the windows' first steps.
     """
 
     priorities: torch.Tensor | None = None  # float32[N], written by the loss if there are any
@@ -61,6 +62,6 @@ class WholeBatch:
         self.observations, self.batch, self.partial = observations, batch, partial
 
     def select(self, index: torch.Tensor) -> WholeBatch:
-        """Return the batch itself: the order of its samples does not matter."""
+        """Return the whole batch, as the order of its samples does not matter."""
         assert len(index) == self.size
         return self

@@ -1,12 +1,13 @@
-"""DQN and its relatives: learning the value of actions from stored experience.
+"""DQN and its variants, which learn action values from a replay buffer.
 
 Mnih et al. 2015, with double Q-learning (Hasselt et al. 2016), duelling heads (Wang et al. 2016),
 n-step returns (Sutton 1988), Peng's Q(lambda) (Peng & Williams 1996; Kozuno et al. 2021; with
 replay: Daley & Amato 2019), prioritized replay (Schaul et al. 2016) and the outlier rule of Gorila
 (Nair et al. 2015) as settings.
 
-The target network is a copy of the parameters in ``aux`` under ``target/<parameter name>``,
-float32; whoever keeps the copies writes them there. Without any the current network stands in.
+The target network is a float32 copy of the parameters in ``aux``, with names
+``target/<parameter name>``. The learner writes it there. Without a target network the targets come
+from the current network.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from gelada.ops.returns import RewardClip
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 PRIORITY_MIX = 0.9
-"""Share of the largest error in the priority of a window; the mean has the rest (Kapturowski et al.
-2019, section 2.3). A window with one error has that error as priority."""
+"""Weight of the largest error in the priority of a window. The mean error has the rest (Kapturowski
+et al. 2019, section 2.3)."""
 
 LOSS_RATE = 0.001
-"""Weight of the newest loss in the running mean and variance: about the last thousand count.
-Chosen, not published."""
+"""Weight of the newest loss in the running mean and variance, which thus cover about the last 1,000
+losses. Our choice; the paper has no number."""
 
 LOSSES_SEEN = 100
-"""Losses before any is called an outlier. Chosen, not published."""
+"""Number of losses before the outlier rule applies. Our choice; the paper has no number."""
 
 
 N_STEP = OnlyWith("with --returns n_step", lambda dqn: dqn.returns == "n_step")
@@ -58,36 +59,36 @@ class DQN:
     gamma: Annotated[float, SHARE] = 0.99
     """Discount per step."""
     returns: Literal["n_step", "q_lambda"] = "n_step"
-    """n_step learns the first step of a window; q_lambda all steps, by Peng's Q(lambda)."""
+    """Targets: n-step returns of each window's first step, or Peng's Q(lambda) of all its steps."""
     n: Annotated[int, Range(1, 65536), N_STEP] = 1
-    """n_step: steps of a return before the value takes over, and of a window."""
+    """n_step: rewards in a return before it bootstraps, and the steps of a window."""
     lam: Annotated[float, SHARE, Q_LAMBDA] = 0.9
-    """q_lambda: 0 is a return of one step, 1 one to the window's end."""
+    """q_lambda: lambda of the returns (0: one-step returns; 1: returns to the window's end)."""
     double: Annotated[bool, TARGET_NETWORK] = False
-    """The current network chooses the action whose value the target network tells."""
+    """Double Q-learning: the current network chooses the action that the target network evaluates."""
     duelling: bool = False
-    """Two heads, one for the value of a state and one for the advantages of actions."""
+    """Compute action values from separate layers for the state value and the advantages."""
     target_every: Annotated[int, Range(0)] = 2_500
     """Updates between copies of the parameters to the target network (0: no target network)."""
     reward_clip: RewardClip = "sign"
-    """Learn from the sign of rewards; scores are always raw."""
+    """Rewards in the loss: their sign, or raw (none). Scores are always raw."""
     error: Literal["huber", "squared"] = "huber"
-    """Loss of an error: half its square; huber goes on straight beyond 1 (error clipping)."""
+    """Loss of an error: half its square, or the Huber loss, which is linear beyond 1."""
     outlier: Annotated[float, Range(0)] = 0.0
-    """Drop a gradient whose loss is so many standard deviations above the running mean (0: none).
-    Chosen, not published."""
+    """Drop a gradient if its loss is more than this many standard deviations above the running mean
+    (0: drop none)."""
     explore: Literal["schedule", "ladder"] = "schedule"
-    """One epsilon for all games that falls with the steps, or a constant one for each game."""
+    """One epsilon for all games that changes with the steps, or a constant one for each game."""
     epsilon_start: Annotated[float, SHARE, SCHEDULE] = 1.0
     """schedule: share of random actions at the start …"""
     epsilon_end: Annotated[float, SHARE, SCHEDULE] = 0.1
     """… and after epsilon_steps."""
     epsilon_steps: Annotated[int, Range(0), SCHEDULE] = 250_000
-    """schedule: environment steps over which epsilon moves in a straight line."""
+    """schedule: environment steps over which epsilon changes linearly."""
     ladder_base: Annotated[float, SHARE, LADDER] = 0.4
     """ladder: epsilon of the first game (Horgan et al. 2018)."""
     ladder_alpha: Annotated[float, Range(0), LADDER] = 7.0
-    """ladder: that of the last game is the base to the power of 1 + alpha."""
+    """ladder: epsilon of the last game is the base to the power of 1 + alpha."""
     gradient_clip: Annotated[float, POSITIVE] = 10.0
     """Limit of the gradient's global norm."""
     lr: Annotated[float, POSITIVE] = 2.5e-4
@@ -95,7 +96,7 @@ class DQN:
     lr_end: Annotated[float, POSITIVE] = 2.5e-4
     """… and after anneal_steps."""
     anneal_steps: Annotated[int, Range(0)] = 1_000_000
-    """Environment steps over which the learning rate moves in a straight line."""
+    """Environment steps over which the learning rate changes linearly."""
 
     epochs: ClassVar[int] = 1
     minibatch: ClassVar[int] = 2**31  # the whole batch
@@ -111,7 +112,7 @@ class DQN:
 
     @property
     def last_epsilon(self) -> float:
-        """The schedule's epsilon after all its steps, or the ladder's of the last game."""
+        """The final epsilon of the schedule, or the epsilon of the ladder's last game."""
         if self.explore == "schedule":
             return self.epsilon_end
         return float(self.ladder_base ** (1 + self.ladder_alpha))
@@ -120,19 +121,19 @@ class DQN:
         """Do nothing: all settings fit each other."""
 
     def window(self, length: int) -> int:
-        """Return the steps of the windows to learn from, if rollouts have ``length`` steps."""
+        """Return ``n`` with n-step returns, else ``length``."""
         return self.n if self.returns == "n_step" else length
 
     def learned(self, window: int) -> int:
-        """Return 1 with n-step returns, which learn the first step of a window, else ``window``."""
+        """Return 1 with n-step returns, which learn only a window's first step, else ``window``."""
         return 1 if self.returns == "n_step" else window
 
     def heads(self, actions: int, width: int) -> dict[str, Head]:
-        """Return the values of actions."""
+        """Return the head of action values."""
         return {"q": Duelling(width, actions) if self.duelling else Linear(width, actions)}
 
     def start(self) -> Aux:
-        """Return the learning rate and the running mean and variance of no losses yet."""
+        """Return the initial learning rate, and statistics of the loss over no losses."""
         names = ("loss_count", "loss_mean", "loss_variance")
         return {
             "learning_rate": torch.tensor(self.lr, dtype=torch.float64),
@@ -140,11 +141,11 @@ class DQN:
         }
 
     def learning_rate(self, aux: Aux) -> float:
-        """Return the learning rate now."""
+        """Return the current learning rate."""
         return float(aux["learning_rate"])
 
     def exploration(self, player: Player) -> EpsilonGreedy:
-        """Take the best action, except with probability epsilon."""
+        """Return epsilon-greedy exploration."""
         if self.explore == "schedule":
             fall = (self.epsilon_start, self.epsilon_end, self.epsilon_steps)
             return EpsilonGreedy(player, falling(*fall, player.games))
@@ -153,11 +154,11 @@ class DQN:
     def act(
         self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the values of actions float32[B, A]; the state is passed through."""
+        """Return the action values float32[B, A]. The recurrent state is unchanged."""
         return net.heads["q"](net.features(observations)), state
 
     def prepare(self, net: Network, batch: Batch, aux: Aux) -> WholeBatch:  # noqa: ARG002 - the protocol
-        """Preprocess and stack the observations: of n-step windows two."""
+        """Preprocess and stack the observations: all, or two of each window with n-step returns."""
         if self.returns == "q_lambda":
             return WholeBatch(Observations(net, batch.frames, batch.ages), batch, None)
         assert batch.actions.shape[1] == self.n, "windows for n-step returns have n steps"
@@ -177,20 +178,20 @@ class DQN:
     def loss(
         self, net: Network, minibatch: WholeBatch, aux: Aux
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return the mean loss of the errors that count, weighted, and its terms.
+        """Return the weighted mean loss of the steps in the loss mask, and scalars to log.
 
-        The sum of weighted losses is divided by the number of steps that count, so weights below
-        1 shrink the gradient (Schaul et al. 2016, section 3.4). The terms are ``value_loss``, the
-        loss itself, and without weights the means of the absolute error (``td_error``) and of the
-        chosen action's value (``q``). Afterwards ``minibatch.priorities`` holds the windows' new
-        priorities float32[N]: the absolute error of the first step, or for Q(lambda) a mix of the
-        largest and the mean over the window; 0 where nothing counts.
+        The sum of weighted losses is divided by the number of these steps, so weights below 1
+        shrink the gradient (Schaul et al. 2016, section 3.4). The scalars are the loss
+        (``value_loss``) and the unweighted means of the absolute error (``td_error``) and of the
+        chosen action's value (``q``). The method sets ``minibatch.priorities`` to the windows' new
+        priorities float32[N]: the absolute error of the first step, or with Q(lambda) a mix of the
+        largest and the mean error of the window; 0 for a window without a step in the loss mask.
         """
-        look = self._first_steps if self.returns == "n_step" else self._all_steps
-        values, targets = look(net, minibatch, aux)
+        evaluate = self._first_steps if self.returns == "n_step" else self._all_steps
+        values, targets = evaluate(net, minibatch, aux)
         batch, steps = minibatch.batch, values.shape[1]
         mask = batch.mask[:, :steps].float()
-        # whatever is where nothing counts: 0 times infinity is not 0
+        # masked errors may be infinite, and 0 times infinity is not 0
         errors = (targets - values).masked_fill(mask == 0.0, 0.0)
         weights = mask * batch.weights.unsqueeze(1)
         each = losses.huber(errors) if self.error == "huber" else 0.5 * errors.square()
@@ -207,11 +208,11 @@ class DQN:
         return total, terms
 
     def is_outlier(self, aux: Aux, loss: float) -> bool:
-        """Say whether the gradient of this loss is to be dropped before it is pushed.
+        """Return whether to drop the gradient of this loss before it is pushed. Changes nothing.
 
-        It is if the absolute loss is more than ``outlier`` standard deviations above the running
-        mean of those before it. The rule is that of Nair et al. 2015 as reading notes tell it;
-        the number of deviations was not found. Nothing is changed: see `after`.
+        A gradient is dropped if the absolute loss is more than ``outlier`` standard deviations
+        above the running mean of earlier losses (`after` updates it). The rule is that of Nair et
+        al. 2015, which gives no number of deviations.
         """
         if self.outlier <= 0.0 or float(aux["loss_count"]) < LOSSES_SEEN:
             return False
@@ -219,16 +220,16 @@ class DQN:
         return abs(loss) > float(aux["loss_mean"]) + self.outlier * deviation
 
     def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:
-        """Move the learning rate after the environment steps, and take in a round's loss.
+        """Set the learning rate for the environment steps, and add a loss to its statistics.
 
-        Losses of dropped gradients belong to the running mean and deviation too: else a lasting
-        rise of the loss would have all gradients dropped for ever.
+        The losses of dropped gradients are part of the statistics. Otherwise all gradients would
+        be dropped from then on after a lasting rise of the loss.
         """
         aux["learning_rate"].fill_(linear(self.lr, self.lr_end, steps, self.anneal_steps))
         if "value_loss" not in values:
             return
         aux["loss_count"] += 1.0
-        # a plain mean at first, later one that forgets (West 1979)
+        # a plain mean at first, later an exponential one (West 1979)
         rate = max(1.0 / float(aux["loss_count"]), LOSS_RATE)
         difference = abs(values["value_loss"]) - float(aux["loss_mean"])
         aux["loss_mean"] += rate * difference
@@ -236,7 +237,7 @@ class DQN:
         aux["loss_variance"].fill_((1.0 - rate) * spread)
 
     def _first_steps(self, net: Network, whole: WholeBatch, aux: Aux) -> Pair:
-        """Return the value of the first action of each window and its n-step target, [N, 1]."""
+        """Return the value of each window's first action and its n-step target, both [N, 1]."""
         assert whole.partial is not None
         rewards, discounts, _ = whole.partial
         first, following = whole.observations.chunks(whole.size)
@@ -246,7 +247,7 @@ class DQN:
         return values.unsqueeze(1), targets.unsqueeze(1)
 
     def _all_steps(self, net: Network, whole: WholeBatch, aux: Aux) -> Pair:
-        """Return the values of all actions and their lambda returns, [N, T]."""
+        """Return the values of the actions taken and their lambda returns, both [N, T]."""
         batch, shape = whole.batch, whole.observations.shape  # [N, T + 1]
         (stacks,) = whole.observations.chunks(self.minibatch)
         scores = net(stacks)["q"]
@@ -263,20 +264,23 @@ class DQN:
     def _best(
         self, net: Network, stacks: torch.Tensor, scores: torch.Tensor | None, aux: Aux
     ) -> torch.Tensor:
-        """Return the values [M] of the best actions; ``scores`` are the current network's."""
+        """Return the values [M] of the best actions.
+
+        ``scores`` are the action values [M, A] of the current network, if they are known.
+        """
         target = {k.removeprefix(TARGET): v for k, v in aux.items() if k.startswith(TARGET)}
         if scores is None and (self.double or not target):
             scores = net(stacks)["q"]
         if target:
-            told = functional_call(net, target, (stacks,))["q"]
+            evaluated = functional_call(net, target, (stacks,))["q"]
         else:
             assert scores is not None
-            told = scores
-        chooser = scores if self.double and scores is not None else told
-        return losses.chosen(told, chooser.argmax(dim=1))
+            evaluated = scores
+        chooser = scores if self.double and scores is not None else evaluated
+        return losses.chosen(evaluated, chooser.argmax(dim=1))
 
 
 def _priorities(sizes: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the priorities [N] of windows with absolute errors [N, S], 0 where the mask is."""
+    """Return the priorities [N] of windows from masked absolute errors [N, S]."""
     mean = sizes.sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
     return PRIORITY_MIX * sizes.amax(dim=1) + (1.0 - PRIORITY_MIX) * mean

@@ -1,8 +1,8 @@
-"""How actors explore: from scores of actions to the actions that are played.
+"""Exploration: how actors choose actions from action scores.
 
-An `Exploration` belongs to one actor and is told when a rollout begins and ends. It draws the
-randomness of a whole rollout in one call, from the generator that it is given, so the actor's
-seeds decide all of it (docs/speed.md).
+An `Exploration` belongs to one actor, which tells it when a rollout begins and ends. It draws all
+random numbers of a rollout in one call (docs/speed.md), from the generator that the actor gives
+it, so they depend on the actor's seeds only.
 """
 
 from __future__ import annotations
@@ -24,62 +24,62 @@ class Player(NamedTuple):
 
     actor: int  # index among all actors of the run
     actors: int  # in the run
-    games: int  # that it plays side by side (B)
-    actions: int  # of the game (A)
+    games: int  # played at the same time (B)
+    actions: int  # number of actions of the game (A)
 
 
 class Exploration(Protocol):
-    """How one actor explores. It keeps what it needs from one rollout to the next."""
+    """How one actor explores. It may keep a state from one rollout to the next."""
 
     def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:
-        """Get ready for a rollout.
+        """Begin a rollout.
 
         Args:
-            net: the actor's own copy; noise may be put into its weights until `end`.
+            net: the actor's copy of the network. Its weights may have noise until `end`.
             length: steps of the rollout (T).
-            steps: environment steps of the run so far, as far as the actor knows.
-            random: all randomness of the rollout comes from here.
+            steps: environment steps of the run so far, as the actor estimates them.
+            random: generator of all random numbers of the rollout.
         """
 
     def choose(self, t: int, scores: torch.Tensor) -> torch.Tensor:
-        """Return the actions int64[B] of step ``t`` for scores float32[B, A]."""
+        """Return the actions int64[B] of step ``t``, given scores float32[B, A]."""
 
     def end(self, scores: torch.Tensor, actions: torch.Tensor, rewards: Floats) -> Explored:
-        """Close the rollout.
+        """End a rollout.
 
         Args:
-            scores: float32[B, T, A], as they were shown to `choose`.
-            actions: int64[B, T] that were chosen.
+            scores: float32[B, T, A], the scores of all calls of `choose`.
+            actions: int64[B, T], the actions that it returned.
             rewards: float32[B, T], raw.
         """
 
 
 class Explored(NamedTuple):
-    """What is recorded about a rollout's actions."""
+    """What a trajectory records about the exploration."""
 
     log_probs: torch.Tensor
-    """float32[B, T]: log of the probability with which the action was played, given all before."""
+    """float32[B, T]: log-probability of each action, given the actions before it."""
     independent: Bools
-    """bool[B]: the game's actions were independent draws from the policy at each step."""
+    """bool[B]: whether the actions of each game were independent draws from the policy."""
 
 
 class Sampled:
-    """Draws each action from the policy, whose logits the scores are.
+    """Draws each action from the policy. The scores are its logits.
 
-    A policy that draws every action anew gets nowhere where only a long way in one direction is
-    rewarded. With ``hold_after`` an actor that has met no reward for so many steps lets every
-    other game (the second, the fourth, …) keep its random number for a whole rollout, until a
-    reward is met. Such a game always prefers some action, with the odds of the policy: it takes
-    the action in whose part of the cumulated probabilities the one number falls. This is a simple
-    form of temporally extended exploration (Dabney et al. 2021).
+    Independent draws rarely find a reward that needs the same action many times in a row. With
+    ``hold_after``, an actor that has had no reward for so many steps holds the random number of
+    every second game: such a game draws one number in 0 … 1 for a whole rollout, and takes the
+    action whose interval of the cumulative probabilities contains it. So it repeats an action
+    while the policy changes little, and each action has the probability that the policy gives it.
+    This is a simple form of temporally extended exploration (Dabney et al. 2021).
 
-    The probability of an action of such a game, given those before it, is the share of the
-    numbers still possible that lead to it. Over a rollout these multiply to the probability of
-    the whole sequence of actions.
+    The recorded probability of an action of such a game, given the actions before it, is the share
+    of the random numbers consistent with those that also lead to it. The product over a rollout is
+    the probability of the whole sequence of actions.
 
     Args:
         player: the actor.
-        hold_after: steps of this actor without any reward; 0: never hold.
+        hold_after: steps of the actor without any reward before numbers are held (0: never).
     """
 
     def __init__(self, player: Player, hold_after: int = 0) -> None:
@@ -88,7 +88,7 @@ class Sampled:
         self._held: _Held | None = None
 
     def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:  # noqa: ARG002 - the protocol
-        """Draw the random numbers of all steps."""
+        """Draw the random numbers of the whole rollout."""
         _, _, games, actions = self._player
         self._noise = gumbel((length, games, actions), random)
         self._held = None
@@ -103,7 +103,7 @@ class Sampled:
         return actions
 
     def end(self, scores: torch.Tensor, actions: torch.Tensor, rewards: Floats) -> Explored:
-        """Return the log-probabilities of what was played."""
+        """Return the log-probabilities of the actions."""
         self._unrewarded = 0 if rewards.any() else self._unrewarded + rewards.size
         flat = losses.chosen(losses.log_softmax(scores.flatten(0, 1)), actions.flatten())
         log_probs = flat.view(actions.shape)
@@ -115,7 +115,7 @@ class Sampled:
 
 
 class _Held:
-    """Games that keep one number in 0 … 1 each for a rollout; ``numbers`` float64[H]."""
+    """Games that hold one random number each for a rollout: ``numbers`` float64[H] in 0 … 1."""
 
     def __init__(self, numbers: torch.Tensor) -> None:
         self._numbers = numbers
@@ -129,52 +129,54 @@ class _Held:
         actions = (above <= self._numbers.unsqueeze(1)).sum(dim=1).clamp(max=logits.shape[1] - 1)
         high = above.gather(1, actions.unsqueeze(1)).squeeze(1)
         low = high - probabilities.gather(1, actions.unsqueeze(1)).squeeze(1)
-        before = self._high - self._low  # the numbers that lead to the actions until now
+        before = (
+            self._high - self._low
+        )  # length of the interval of numbers that lead to the actions so far
         self._low, self._high = torch.maximum(self._low, low), torch.minimum(self._high, high)
         now = (self._high - self._low).clamp(min=1e-12)
         self._log_probs.append((now / before.clamp(min=1e-12)).log().clamp(max=0.0))
         return actions
 
     def log_probs(self) -> torch.Tensor:
-        """Return the log-probabilities of all actions, each given those before: float32[H, T]."""
+        """Return the log-probabilities float32[H, T] of the actions, given the actions before."""
         return torch.stack(self._log_probs, dim=1).float()
 
 
 class EpsilonGreedy:
-    """Takes the best action, or with probability epsilon any: for values of actions.
+    """Takes the action with the highest value, or with probability epsilon a random one.
 
     Args:
         player: the actor.
-        epsilons: from environment steps to epsilon in each game, float32[B].
+        epsilons: returns epsilon of each game, float32[B], given the environment steps.
     """
 
     def __init__(self, player: Player, epsilons: Callable[[int], torch.Tensor]) -> None:
         self._player, self._epsilons = player, epsilons
 
     def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:  # noqa: ARG002 - the protocol
-        """Draw where each game explores, and what it plays there."""
+        """Draw the steps at which each game explores, and the actions there."""
         _, _, games, actions = self._player
         self._noise = epsilon_noise((length, games, actions), self._epsilons(steps), random)
 
     def choose(self, t: int, scores: torch.Tensor) -> torch.Tensor:
-        """Return the best actions int64[B] by values float32[B, A], or random ones."""
+        """Return actions int64[B], given action values float32[B, A]."""
         return (scores + self._noise[t]).argmax(dim=1)
 
     def end(self, scores: torch.Tensor, actions: torch.Tensor, rewards: Floats) -> Explored:  # noqa: ARG002 - the protocol
-        """Return zeros: no loss of values asks how probable an action was."""
+        """Return zeros, as losses of action values do not use probabilities."""
         return Explored(torch.zeros(actions.shape), np.ones(len(actions), dtype=np.bool_))
 
 
 def falling(start: float, end: float, over: int, games: int) -> Callable[[int], torch.Tensor]:
-    """Return one epsilon for all games that falls in a straight line over so many steps."""
+    """Return a schedule with one epsilon for all games, linear over ``over`` steps."""
     return lambda steps: torch.full((games,), linear(start, end, steps, over))
 
 
 def ladder(player: Player, base: float, alpha: float) -> Callable[[int], torch.Tensor]:
     """Return a constant epsilon for each game: ``epsilon_i = base^(1 + alpha i / (N - 1))``.
 
-    Horgan et al. 2018, section 4.1. An actor of the paper plays one game, so here ``i`` counts
-    the games of all actors.
+    Horgan et al. 2018, section 4.1. An actor of the paper plays one game. Here ``i`` is the index
+    among the games of all actors, and ``N`` is their number.
     """
     number = player.actor * player.games + torch.arange(player.games)
     last = max(player.actors * player.games - 1, 1)
@@ -193,8 +195,8 @@ def epsilon_noise(
 ) -> torch.Tensor:
     """Return noise float32[…, A] with which the argmax of values is epsilon-greedy.
 
-    Each row explores with probability ``epsilon`` (of a shape that broadcasts to the rows): then
-    it is infinite at one action, drawn from all with equal chances. Other rows are 0.
+    A row explores with probability ``epsilon``, whose shape broadcasts to the rows. It is then
+    infinite at one action, drawn uniformly. All other elements are 0.
     """
     rows = shape[:-1]
     explores = torch.rand(rows, generator=random) < epsilon

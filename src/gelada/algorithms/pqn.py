@@ -2,13 +2,13 @@
 
 Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning" (arXiv:2407.04811), algorithm
 1: lambda returns of Peng's Q(lambda), computed with the current network before the epochs of
-minibatches, as in PPO. Layer normalisation of the network (``--layer-norm``) takes the place of
-the target network, many games side by side that of the replay buffer, and RAdam
-(``--optimizer radam``) is the paper's optimizer.
+minibatches, as in PPO. Layer normalisation of the network (``--layer-norm``) replaces the
+target network, and many games at the same time replace the replay buffer. The paper's optimizer is
+RAdam (``--optimizer radam``).
 
-It differs from the authors' code in two ways: only the hidden layer is normalised, not the
-convolutions, and the values behind the returns are those of the network when the batch is
-learned, not when it was played (actors are a round behind).
+There are two differences from the authors' code. Only the hidden layer is normalised, not the
+convolutions. The returns use the values of the learner's network at the time of learning, not of
+the network that played the batch (actors are one round behind).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from gelada.ops.returns import RewardClip
 
 
 class Steps(NamedTuple):
-    """What the loss needs of each of ``M`` steps."""
+    """Data of ``M`` steps that the loss needs."""
 
     actions: torch.Tensor  # int64[M]
     targets: torch.Tensor  # float32[M], lambda returns
-    weights: torch.Tensor  # float32[M], 0 where a step does not count
+    weights: torch.Tensor  # float32[M], 0 where the loss mask is 0
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class PQN:
     gamma: Annotated[float, SHARE] = 0.99
     """Discount per step."""
     lam: Annotated[float, SHARE] = 0.65
-    """Lambda of the returns: 0 is one step, 1 goes to the end of the rollout."""
+    """Lambda of the returns (0: one-step returns; 1: returns to the end of the rollout)."""
     reward_clip: RewardClip = "sign"
-    """Learn from the sign of rewards; scores are always raw."""
+    """Rewards in the loss: their sign, or raw (none). Scores are always raw."""
     epochs: Annotated[int, Range(1, 100)] = 2
     """Times each sample is used."""
     minibatch: Annotated[int, Range(1)] = 128
@@ -59,7 +59,7 @@ class PQN:
     epsilon_end: Annotated[float, SHARE] = 0.001
     """… and after epsilon_steps."""
     epsilon_steps: Annotated[int, Range(0)] = 5_000_000
-    """Environment steps over which epsilon moves in a straight line."""
+    """Environment steps over which epsilon changes linearly."""
     gradient_clip: Annotated[float, POSITIVE] = 10.0
     """Limit of the gradient's global norm."""
     lr: Annotated[float, POSITIVE] = 2.5e-4
@@ -67,7 +67,7 @@ class PQN:
     lr_end: Annotated[float, POSITIVE] = 1e-20
     """… and after anneal_steps."""
     anneal_steps: Annotated[int, Range(0)] = 50_000_000
-    """Environment steps over which the learning rate moves in a straight line."""
+    """Environment steps over which the learning rate changes linearly."""
 
     source: ClassVar[Source] = "queue"
     topologies: ClassVar[tuple[Topology, ...]] = ("central",)
@@ -82,7 +82,7 @@ class PQN:
         return self.epsilon_end
 
     def check(self, batch: int) -> None:
-        """Refuse a minibatch above the batch."""
+        """Raise GeladaError if --minibatch is above the batch."""
         if self.minibatch > batch:
             raise GeladaError(
                 f"--minibatch {self.minibatch}: must not be above the batch of {batch} samples "
@@ -98,26 +98,26 @@ class PQN:
         return window
 
     def heads(self, actions: int, width: int) -> dict[str, Head]:
-        """Return the values of actions."""
+        """Return the head of action values."""
         return {"q": Linear(width, actions)}
 
     def start(self) -> Aux:
-        """Return the learning rate at the beginning."""
+        """Return the initial learning rate."""
         return {"learning_rate": torch.tensor(self.lr, dtype=torch.float64)}
 
     def learning_rate(self, aux: Aux) -> float:
-        """Return the learning rate now."""
+        """Return the current learning rate."""
         return float(aux["learning_rate"])
 
     def exploration(self, player: Player) -> EpsilonGreedy:
-        """Take the best action, except with probability epsilon."""
+        """Return epsilon-greedy exploration."""
         fall = (self.epsilon_start, self.epsilon_end, self.epsilon_steps)
         return EpsilonGreedy(player, falling(*fall, player.games))
 
     def act(
         self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the values of actions float32[B, A]; the state is passed through."""
+        """Return the action values float32[B, A]. The recurrent state is unchanged."""
         return net.heads["q"](net.features(observations)), state
 
     @torch.no_grad()
@@ -144,9 +144,9 @@ class PQN:
         minibatch: Minibatch[Steps],
         aux: Aux,  # noqa: ARG002 - the protocol
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return half the mean squared error of the chosen actions' values, and its terms."""
+        """Return half the mean squared error of the chosen actions' values, and scalars to log."""
         observations, steps = minibatch
-        ignored = steps.weights == 0.0  # whatever they hold: 0 times infinity is not 0
+        ignored = steps.weights == 0.0  # may hold infinities, and 0 times infinity is not 0
         targets = steps.targets.masked_fill(ignored, 0.0)
         values = losses.chosen(net(observations)["q"], steps.actions)
         total = losses.value_loss(values, targets, steps.weights)
@@ -167,5 +167,5 @@ class PQN:
         return False
 
     def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:  # noqa: ARG002
-        """Move the learning rate with the environment steps."""
+        """Set the learning rate for the environment steps so far."""
         aux["learning_rate"].fill_(linear(self.lr, self.lr_end, steps, self.anneal_steps))

@@ -1,1 +1,1 @@
-"""Networks: a torso that looks at stacks of frames, and linear heads."""
+"""Networks: a torso that encodes stacks of frames, and heads on its hidden layer."""

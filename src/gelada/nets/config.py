@@ -1,4 +1,4 @@
-"""Which network looks at the screen."""
+"""Settings of the network."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ CONVOLUTIONS = OnlyWith("with another --torso than tiny", lambda network: networ
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """Which network looks at the screen."""
+    """Settings of the network."""
 
     torso: TorsoName = "small"
-    """small (two convolutions for 42x42), dqn2013 and nature (Mnih et al. 2013, 2015), resnet
-    (IMPALA), ba3c (DBA3C), tiny (Catch)."""
+    """Layers before the hidden layer: small (two convolutions for 42x42), dqn2013 and nature
+    (Mnih et al. 2013, 2015), resnet (IMPALA), ba3c (DBA3C), tiny (none, for Catch)."""
     width: Annotated[int, Range(1, 8192)] = 256
     """Units of the hidden layer."""
     hidden: Literal["dense", "linear"] = "dense"
-    """The hidden layer has a bias and a ReLU, or (linear) neither, as DBA3C has it."""
+    """Kind of the hidden layer: dense has a bias and a ReLU, linear has neither, as in DBA3C."""
     layer_norm: bool = True
-    """Normalise the hidden layer (Ba et al. 2016), before its ReLU if it has one."""
+    """Apply layer normalisation to the hidden layer (Ba et al. 2016), before its ReLU."""
     conv_init: Annotated[ConvInit, CONVOLUTIONS] = "orthogonal"
-    """First weights of the convolutions (normal: deviation 0.03; uniform: up to 0.05)."""
+    """Initial weights of the convolutions (normal: standard deviation 0.03; uniform: -0.05 to
+    0.05)."""
     fc_init: LinearInit = "orthogonal"
-    """First weights of hidden layer and heads (normal, uniform: by their number of inputs)."""
+    """Initial weights of the hidden layer and the heads (normal, uniform: scaled by the number of
+    inputs)."""
     stack: Annotated[int, Range(1, 16)] = 4
     """Frames in an observation."""
     pad_channels: Annotated[int, Range(1, 64), CONVOLUTIONS] = 1
-    """Input channels are filled up with zeros to a multiple of this (DBA3C: 16)."""
+    """Pad the input with channels of zeros to a multiple of this (DBA3C: 16)."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """What the torso computes in; auto measures both at the start and takes the faster."""
+    """Number format in which the torso computes; auto measures both and takes the faster."""

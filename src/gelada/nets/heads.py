@@ -1,4 +1,4 @@
-"""Heads: modules that turn the hidden layer [M, width] into what an algorithm needs."""
+"""Heads: modules that compute an algorithm's outputs from the hidden layer [M, width]."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gelada.nets.init import LinearInit, start_linear
 class Head(nn.Module):
     """A head of the network.
 
-    An algorithm names its heads and makes them (`gelada.algorithms.api.Algorithm.heads`); those
-    that acting needs come first.
+    An algorithm makes its heads and gives them names (`gelada.algorithms.api.Algorithm.heads`).
+    The heads that acting needs come first.
     """
 
     def start(self, init: LinearInit) -> None:
-        """Draw the first weights."""
+        """Draw the initial weights."""
         raise NotImplementedError
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -31,8 +31,8 @@ class Linear(Head, nn.Linear):
 
     Args:
         width: units of the hidden layer.
-        outputs: numbers for each sample.
-        gain: of orthogonal first weights; 0.01 makes the first policy nearly uniform.
+        outputs: number of outputs of each sample.
+        gain: of orthogonal initial weights; 0.01 makes the initial policy nearly uniform.
     """
 
     def __init__(self, width: int, outputs: int, gain: float = 1.0) -> None:
@@ -40,7 +40,7 @@ class Linear(Head, nn.Linear):
         self.gain = gain
 
     def start(self, init: LinearInit) -> None:
-        """Draw the first weights; biases are 0."""
+        """Draw the initial weights and set the biases to 0."""
         start_linear(self, init, self.gain)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -49,7 +49,7 @@ class Linear(Head, nn.Linear):
 
 
 class Duelling(Head):
-    """Values of actions from the value of a state and the advantages of actions.
+    """Action values, computed from the state value and the advantages of the actions.
 
     Wang et al. 2016, equation 9: ``Q(x, a) = V(x) + A(x, a) - mean_b A(x, b)``.
 
@@ -64,16 +64,16 @@ class Duelling(Head):
         self.value = Linear(width, 1)
 
     def start(self, init: LinearInit) -> None:
-        """Draw the first weights of both layers."""
+        """Draw the initial weights of both layers."""
         self.advantage.start(init)
         self.value.start(init)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the values of actions float32[M, A]."""
+        """Return the action values float32[M, A]."""
         values = self.value.forward(hidden)
         advantages = self.advantage.forward(hidden)
         return values + advantages - advantages.mean(dim=1, keepdim=True)
 
 
 MakeHeads = Callable[[int], dict[str, Head]]
-"""From the width of the hidden layer to heads by name, those that acting needs first."""
+"""Makes the heads by name, given the width of the hidden layer. Heads for acting come first."""

@@ -1,8 +1,8 @@
-"""First weights of a network's layers; biases are 0.
+"""Initial weights of a network's layers. Biases are 0.
 
-The choices beside orthogonal are those of Distributed-BA3C (2018), in TensorFlow's sense: a
-truncated normal is drawn again beyond two deviations, which leaves a deviation of 0.88 times the
-named one.
+All choices except orthogonal are those of Distributed-BA3C (2018), with TensorFlow's meaning: a
+truncated normal draws again where a weight is beyond two standard deviations, so the standard
+deviation of the weights is 0.88 times the given one.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ ConvInit = Literal["orthogonal", "normal", "uniform", "xavier"]
 LinearInit = Literal["orthogonal", "normal", "uniform"]
 
 RELU_GAIN = 2.0**0.5
-"""Of orthogonal weights before a ReLU (Saxe et al. 2014)."""
+"""Gain of orthogonal weights before a ReLU (Saxe et al. 2014)."""
 
 
 def start_convolution(layer: nn.Conv2d, init: ConvInit) -> None:
-    """Draw the weights [filters, channels, h, w]: orthogonal ones with gain sqrt(2)."""
+    """Draw the weights [filters, channels, h, w]. Orthogonal weights have the gain sqrt(2)."""
     if init == "orthogonal":
         nn.init.orthogonal_(layer.weight, RELU_GAIN)
     elif init == "normal":
@@ -33,7 +33,7 @@ def start_convolution(layer: nn.Conv2d, init: ConvInit) -> None:
 
 
 def start_linear(layer: nn.Linear, init: LinearInit, gain: float) -> None:
-    """Draw the weights [outputs, inputs]; ``gain`` is for orthogonal ones only."""
+    """Draw the weights [outputs, inputs]. Only orthogonal weights use ``gain``."""
     if init == "orthogonal":
         nn.init.orthogonal_(layer.weight, gain)
     elif init == "normal":

@@ -1,8 +1,8 @@
-"""The network: standardised input, a torso, heads.
+"""The network: it standardises the input, then applies a torso and heads.
 
-The torso may compute in bfloat16; the input statistics, the heads and everything after them are
-float32. A learner keeps float32 weights and casts as it goes (autocast); an actor holds a copy
-whose torso *is* bfloat16 (`Network.for_acting`).
+The torso may compute in bfloat16. The input statistics, the heads and the losses are float32. A
+learner keeps float32 weights and casts them in the forward pass (autocast). An actor holds a copy
+whose torso has bfloat16 weights (`Network.for_acting`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from gelada.core.types import Bytes, Floats
-from gelada.nets.config import NetworkSettings as NetworkSettings  # users find it here
+from gelada.nets.config import NetworkSettings as NetworkSettings  # part of the public API
 from gelada.nets.heads import MakeHeads
 from gelada.nets.scratch import Scratch
 from gelada.nets.torsos import Torso
@@ -32,10 +32,11 @@ class InputStatistics(NamedTuple):
 
 
 FLOOR = 4.0
-"""Grey levels. A pixel that never changed in the random games must not blow up when it does."""
+"""Smallest standard deviation in grey levels. A pixel that was constant in the random games would
+otherwise become huge when it changes."""
 
 LIMIT = 5.0
-"""Standardised pixels are clipped to -5 … 5."""
+"""Standardised pixels are clipped to -`LIMIT` … `LIMIT`."""
 
 
 def measure_input(frames: Bytes) -> InputStatistics:
@@ -49,12 +50,12 @@ class Network(nn.Module):
     """Torso and heads over stacks of standardised frames.
 
     Args:
-        settings: which torso, how wide.
-        frame_shape: (H, W), as frames flow: of a colour frame all planes are in H.
-        heads: makes the heads from the width of the hidden layer.
-        statistics: of the input.
-        precision: what the torso computes in.
-        planes: of a frame, one above the other: 1 grey; 3 red, green and blue.
+        settings: settings of the network.
+        frame_shape: (H, W) of a frame; the planes of a colour frame lie one below the other in H.
+        heads: makes the heads, given the width of the hidden layer.
+        statistics: mean and standard deviation of the input.
+        precision: number format in which the torso computes.
+        planes: number of planes of a frame: 1 for grey, 3 for red, green and blue.
 
     Raises:
         ValueError: if a frame is too small for the torso, or H is no multiple of ``planes``.
@@ -81,7 +82,7 @@ class Network(nn.Module):
         self.register_buffer("scale", 1.0 / torch.from_numpy(statistics.deviation))
         self.torso = Torso(settings, frame_shape, planes)
         self.block = self.torso.block
-        self.scratch = Scratch()  # where a learner lays out what it looks at
+        self.scratch = Scratch()  # memory for the observations of a batch
         made = heads(settings.width)
         for head in made.values():
             head.start(settings.fc_init)
@@ -93,12 +94,12 @@ class Network(nn.Module):
         return torch.sub(frames, self.mean).mul_(self.scale).clamp_(-LIMIT, LIMIT)
 
     def preprocess(self, frames: torch.Tensor) -> torch.Tensor:
-        """Return frames uint8[…, H, W] standardised, in the torso's type, of the same shape."""
-        seen = self.standardise(frames)
-        return seen.to(torch.bfloat16) if self.precision == "bfloat16" else seen
+        """Return frames uint8[…, H, W] standardised, of the same shape, in the torso's dtype."""
+        values = self.standardise(frames)
+        return values.to(torch.bfloat16) if self.precision == "bfloat16" else values
 
     def black(self) -> torch.Tensor:
-        """Return what a black frame looks like after `preprocess`: [H, W]."""
+        """Return a black frame after `preprocess`: [H, W]."""
         return self.preprocess(torch.zeros_like(self.mean, dtype=torch.uint8))
 
     def features(self, stacks: torch.Tensor) -> torch.Tensor:
@@ -114,13 +115,13 @@ class Network(nn.Module):
         return {name: head(hidden) for name, head in self.heads.items()}
 
     def initial_state(self, count: int) -> torch.Tensor | None:  # noqa: ARG002 - recurrent nets
-        """Return the recurrent state of ``count`` games at their beginning; None: there is none."""
+        """Return the initial recurrent state of ``count`` games; None if there is no such state."""
         return None
 
     def for_acting(self, heads: Collection[str]) -> Network:
-        """Return a copy without gradients that has only these heads.
+        """Return a copy without gradients that has only the heads with these names.
 
-        The weights of its torso are of its own precision, so it casts nothing.
+        The weights of its torso have the network's precision, so the forward pass casts nothing.
         """
         acting = copy.deepcopy(self).requires_grad_(False)
         acting.heads = nn.ModuleDict({k: head for k, head in acting.heads.items() if k in heads})

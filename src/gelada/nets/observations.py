@@ -1,4 +1,4 @@
-"""The observations of a batch, standardised and stacked once, picked by every minibatch."""
+"""The observations of a batch, standardised and stacked once for all minibatches."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from gelada.nets.network import Network
 from gelada.nets.torsos import in_blocks
 
 NUMBERS = {2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
-"""Types by their bytes: several pixels are copied as one number."""
+"""Dtypes by their size in bytes. Several pixels are copied as one number of such a dtype."""
 
 AT_ONCE = 32
-"""Frames that are standardised together: they fit the cache."""
+"""Number of frames that are standardised together: so many fit into the processor's cache."""
 
 
 class Observations:
     """All observations of a batch of ``N`` windows of ``T`` steps.
 
-    Each frame is standardised once per batch, not once per stack and pass. The stacks are laid
-    out channels-last, as convolutions read them, so a minibatch is one row copy per sample
-    without any reordering. With blocks of B x B pixels, as the torso wants them, a block's pixels
-    are channels: K B B of them, H / B by W / B. All this is for speed (docs/speed.md).
-    Observation ``t`` of window ``n`` has the index ``n * (T + 1) + t``.
+    Each frame is standardised once per batch, not once per stack and epoch. The stacks are in the
+    memory format channels-last, which convolutions read fastest, so a minibatch copies one row
+    per sample and reorders nothing. If the torso takes blocks of B x B pixels, each pixel of a
+    block is a channel: a stack then has K B B channels of H / B by W / B pixels. All this is for
+    speed (docs/speed.md). Observation ``t`` of window ``n`` has the index ``n * (T + 1) + t``.
 
-    The stacks lie in the network's `Scratch` memory, where its next observations overwrite them.
+    The stacks are in the network's `Scratch` memory. The next `Observations` of the same network
+    overwrite them.
 
     Args:
-        net: standardises; its stack depth is K.
+        net: standardises the frames; its stack depth is K.
         frames: uint8[N, T + K, H, W].
         ages: int64[N, T + 1].
     """
@@ -36,13 +37,13 @@ class Observations:
         block, (height, width) = net.block, frames.shape[-2:]
         high, wide = height // block, width // block
         black = net.black()
-        number = NUMBERS[black.element_size() * block]  # one for a row of a block
+        number = NUMBERS[black.element_size() * block]  # one number holds a row of a block
         flat, device = frames.flatten(0, 1), frames.device
         blocks = net.scratch.take("frames", (len(flat), high, wide, block), number, device)
-        rooms = torch.split(blocks, AT_ONCE)
-        for part, room in zip(torch.split(flat, AT_ONCE), rooms, strict=True):
+        targets = torch.split(blocks, AT_ONCE)
+        for part, target in zip(torch.split(flat, AT_ONCE), targets, strict=True):
             rows = net.preprocess(part).view(number)
-            room.copy_(rows.view(-1, high, block, wide).transpose(2, 3))
+            target.copy_(rows.view(-1, high, block, wide).transpose(2, 3))
         stacks = all_stacks(blocks.view(*frames.shape[:2], high, -1), net.stack)
         stacks = stacks.view(*stacks.shape[:-1], wide, block).permute(0, 1, 3, 4, 2, 5)
         last = net.scratch.take("stacks", stacks.shape, number, device).copy_(stacks)
@@ -70,10 +71,14 @@ def all_stacks(frames: torch.Tensor, depth: int) -> torch.Tensor:
 
 
 def blank(stacks: torch.Tensor, ages: torch.Tensor, black: torch.Tensor) -> torch.Tensor:
-    """Blank the frames of an earlier game in place, and return ``stacks`` [M, K, …].
+    """Overwrite the frames of an earlier game with ``black``, in place; return ``stacks``.
 
-    ``ages`` is int64[M]; ``black`` […] is what a black frame looks like to the network. Only the
-    few young stacks are touched.
+    Only stacks of a game's first steps change.
+
+    Args:
+        stacks: [M, K, …].
+        ages: int64[M], steps since the beginning of the game.
+        black: […], a preprocessed black frame.
     """
     depth = stacks.shape[1]
     young = torch.nonzero(ages < depth - 1).squeeze(1)

@@ -1,4 +1,7 @@
-"""Which precision is faster here: measured, because not every processor has AMX or AVX-512 bf16."""
+"""Choice of the faster precision.
+
+It is measured, because not every processor has AMX or AVX-512 instructions for bfloat16.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from gelada.nets.heads import MakeHeads
 from gelada.nets.network import InputStatistics, Network, NetworkSettings, Precision
 
 GAIN = 1.1
-"""bfloat16 has to be this much faster to be taken: float32 is the safer one."""
+"""bfloat16 is chosen if it is this many times as fast. Otherwise float32 is, which is safer."""
 
 
 def faster_precision(
@@ -23,10 +26,10 @@ def faster_precision(
     *,
     planes: int = 1,
 ) -> Precision:
-    """Time a forward and backward pass in both and return the faster.
+    """Time a forward and backward pass in both precisions and return the faster one.
 
-    About 0.1 s of CPU for the small torso, 2 s for ba3c. ``frame_shape``, ``heads`` and ``planes``
-    are those of `Network`.
+    It takes about 0.1 s of CPU time for the small torso and 2 s for ba3c. ``settings``,
+    ``frame_shape``, ``heads`` and ``planes`` are as in `Network`.
     """
     seconds = {}
     statistics = InputStatistics(
@@ -37,18 +40,18 @@ def faster_precision(
     with torch.random.fork_rng(devices=[]):
         for precision in precisions:
             net = Network(settings, frame_shape, heads, statistics, precision, planes=planes)
-            seen = net.preprocess(frames)
+            stacks = net.preprocess(frames)
             times = []
             for _ in range(repeats + 1):
-                start = time.thread_time()  # others may be running
-                outputs = net(seen)
+                start = time.thread_time()  # of this thread, as other threads may be running
+                outputs = net(stacks)
                 torch.autograd.backward(torch.stack([out.mean() for out in outputs.values()]).sum())
                 times.append(time.thread_time() - start)
-            seconds[precision] = min(times[1:])  # the first one builds kernels
+            seconds[precision] = min(times[1:])  # the first pass also builds kernels
     return "bfloat16" if seconds["float32"] > GAIN * seconds["bfloat16"] else "float32"
 
 
 def native_precision() -> Precision:
-    """Return bfloat16 if the processor says that it multiplies it, without measuring."""
+    """Return bfloat16 if the processor has instructions for it, without a measurement."""
     able = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     return "bfloat16" if able.get("avx512_bf16") or able.get("amx_bf16") else "float32"

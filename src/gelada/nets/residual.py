@@ -9,23 +9,26 @@ from torch.nn import functional
 from gelada.nets.init import ConvInit, start_convolution
 
 SECTIONS = (16, 32, 32)
-"""Filters of each section: a convolution, max pooling 3x3 stride 2, two residual blocks."""
+"""Filters of each section. A section is a convolution, max pooling (3x3, stride 2) and two
+residual blocks."""
 
 BLOCKS = 2
-"""Residual blocks of a section: twice ReLU and a 3x3 convolution, added to what went in."""
+"""Residual blocks of a section. A block applies ReLU and a 3x3 convolution twice and adds its
+input."""
 
 
 class Residual(nn.Module):
-    """15 convolutions 3x3 that keep the size, and 3 poolings that halve it (rounded up).
+    """15 convolutions (3x3) that keep the size, and 3 poolings that halve it (rounded up).
 
     Args:
-        channels: of the input.
-        height: of the input, in pixels.
-        width: of the input, in pixels.
-        init: first weights of the convolutions.
+        channels: channels of the input.
+        height: height of the input in pixels.
+        width: width of the input in pixels.
+        init: initial weights of the convolutions.
 
-    ``shape`` is what comes out, (channels, height, width); ``outputs`` counts the float32 numbers
-    that are kept for the way back for one observation (a pooled number's place is in int64).
+    ``shape`` is the shape of the output, (channels, height, width). ``outputs`` is the memory that
+    the backward pass needs for one observation, as a number of float32 values; the int64 index of
+    a pooled value counts as two.
     """
 
     def __init__(self, channels: int, height: int, width: int, init: ConvInit) -> None:

@@ -1,4 +1,4 @@
-"""Memory that is written again and again."""
+"""Memory that is reused for every batch."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch
 
 
 class Scratch:
-    """Memory for what is laid out again for each batch.
+    """Memory for large tensors that are computed again for each batch.
 
-    Fresh memory of that size comes from the operating system page by page, which takes longer than
-    writing it (docs/speed.md). A copy of one is an empty one.
+    New memory of that size comes from the operating system page by page, which takes longer than
+    writing the tensor (docs/speed.md). A copy of a `Scratch` is empty.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Scratch:
     def take(
         self, name: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
-        """Return a tensor with undefined content; all of one name share their memory."""
+        """Return a tensor with undefined content. Tensors of the same name share their memory."""
         size, memory = math.prod(shape), self._memory.get(name)
         fits = memory is not None and memory.dtype == dtype and memory.device == device
         if memory is None or not fits or len(memory) < size:

@@ -1,4 +1,4 @@
-"""Torsos: from a stack of frames [M, K, H, W] to a hidden layer [M, width]."""
+"""Torsos: modules that compute a hidden layer [M, width] from stacks of frames [M, K, H, W]."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gelada.nets.residual import Residual
 class Convolution(NamedTuple):
     """Filters, kernel size and stride of one convolution without padding.
 
-    ``pool`` is the side and stride of the max pooling after it; 1 is none.
+    ``pool`` is the kernel size and stride of the max pooling after it; 1: no pooling.
     """
 
     filters: int
@@ -34,7 +34,7 @@ DQN2013 = (Convolution(16, 8, 4), Convolution(32, 4, 2))
 """Mnih et al. 2013, and the network of A3C (Mnih et al. 2016); 84x84."""
 
 SMALL = (Convolution(16, 5, 3), Convolution(32, 4, 2))
-"""Two convolutions for 42x42: a third of the cost of Mnih et al. 2013 at half the side."""
+"""Two convolutions for 42x42. They cost a third of those of Mnih et al. 2013 at 84x84."""
 
 BA3C = (
     Convolution(32, 5, 1, pool=2, bias=False),
@@ -42,7 +42,7 @@ BA3C = (
     Convolution(64, 5, 1, pool=2, bias=False),
     Convolution(64, 3, 1, bias=False),
 )
-"""Distributed-BA3C (Adamski et al. 2018), for 84x84: 80, 40, 36, 18, 14, 7, 5."""
+"""Distributed-BA3C (Adamski et al. 2018). A side of 84 becomes 80, 40, 36, 18, 14, 7, 5."""
 
 TORSOS: dict[str, tuple[Convolution, ...]] = {
     "nature": NATURE,
@@ -52,7 +52,7 @@ TORSOS: dict[str, tuple[Convolution, ...]] = {
     "ba3c": BA3C,
     "resnet": (),
 }
-"""By name; the residual ones of resnet are in `gelada.nets.residual`."""
+"""Convolutions of each torso. Those of resnet are in `gelada.nets.residual`."""
 
 
 def smallest_side(torso: str) -> int:
@@ -66,19 +66,19 @@ def smallest_side(torso: str) -> int:
 class Torso(nn.Module):
     """Convolutions with ReLU, then a hidden layer of ``width`` units, with ReLU if it is dense.
 
-    The forward pass calls functions, not modules, which an actor with its few observations
-    notices (docs/speed.md). Pooling comes before the ReLU: the result is the same, for fewer
-    numbers.
+    The forward pass calls functions instead of modules, because the calls of modules take a
+    notable share of the time for the few observations of an actor (docs/speed.md). Pooling comes
+    before the ReLU: the result is the same, and the ReLU has fewer values to compute.
 
-    Stacks may come cut into blocks of ``block`` by ``block`` pixels, a channel for each pixel of a
-    block: the first convolution then has a stride of 1, and the same result. Its gradient with so
-    many channels takes half the time (docs/speed.md).
+    The input may be cut into blocks of ``block`` by ``block`` pixels, with a channel for each pixel
+    of a block. The first convolution then has a stride of 1 and the same result, and its gradient
+    takes half the time (docs/speed.md).
 
     Args:
-        settings: which convolutions, how wide, first weights.
-        frame_shape: (H, W), with all planes of a frame in H.
-        planes: of a frame, one above the other: 1 grey, or 3, red, green and blue. Each becomes a
-            channel: plane ``p`` of frame ``k`` is channel ``k * planes + p``.
+        settings: settings of the network.
+        frame_shape: (H, W) of a frame; the planes of a colour frame lie one below the other in H.
+        planes: number of planes of a frame: 1 for grey, 3 for red, green and blue. Plane ``p`` of
+            frame ``k`` is the channel ``k * planes + p``.
 
     Raises:
         ValueError: if a frame is too small for the convolutions, or H is no multiple of ``planes``.
@@ -95,7 +95,7 @@ class Torso(nn.Module):
         self._planes, self._channels = planes, channels
         self._gathers = planes > 1 or channels > used
         self.block = 1 if self._gathers else block_of(layers, height, side)
-        # float32 numbers that all layers put out for one observation, and the gathered copy
+        # memory for one observation in float32 values: outputs of all layers, and the gathered copy
         self.outputs = channels * height * side if self._gathers else 0
         self.convolutions = nn.ModuleList()
         for filters, kernel, stride, pool, bias in layers:
@@ -104,7 +104,7 @@ class Torso(nn.Module):
             height, side = (height - kernel) // stride + 1, (side - kernel) // stride + 1
             self.outputs += channels * height * side
             height, side = height // pool, side // pool
-            if pool > 1:  # each number and, for the way back, its place in int64
+            if pool > 1:  # each value and, for the backward pass, its index in int64
                 self.outputs += 3 * channels * height * side
         self.residual: Residual | None = None
         if settings.torso == "resnet":
@@ -124,7 +124,7 @@ class Torso(nn.Module):
         start_linear(self.hidden, settings.fc_init, RELU_GAIN)
 
     def forward(self, stacks: torch.Tensor) -> torch.Tensor:
-        """Return the hidden layer [M, width] for stacks [M, K, H, W], or the same in blocks."""
+        """Return the hidden layer [M, width] for stacks [M, K, H, W], which may be in blocks."""
         x = self._gather(stacks) if self._gathers else stacks
         for layer, stride, pool in zip(self.convolutions, self.strides, self.pools, strict=True):
             assert isinstance(layer, nn.Conv2d)
@@ -146,34 +146,34 @@ class Torso(nn.Module):
         return x.relu_() if self._rectifies else x
 
     def _gather(self, stacks: torch.Tensor) -> torch.Tensor:
-        """Return a copy [M, channels, H / planes, W], channels-last; channels to spare are 0."""
+        """Return a copy [M, channels, H / planes, W], channels-last, padded with zeros."""
         count, depth, rows, width = stacks.shape
         apart = (count, depth, self._planes, rows // self._planes, width)
-        room = stacks.new_zeros(count, apart[3], width, self._channels).permute(0, 3, 1, 2)
-        room[:, : depth * self._planes].view(apart).copy_(stacks.view(apart))
-        return room
+        copy = stacks.new_zeros(count, apart[3], width, self._channels).permute(0, 3, 1, 2)
+        copy[:, : depth * self._planes].view(apart).copy_(stacks.view(apart))
+        return copy
 
 
 def in_channels_last(gradient: torch.Tensor) -> torch.Tensor:
-    """Return a gradient in the order of the convolutions' outputs.
+    """Return a gradient in the memory format of the convolutions' outputs.
 
-    From the dense layer it comes in the order of its inputs, and what is done with both then goes
-    number by number (docs/speed.md).
+    The dense layer returns it in the format of its input. Operations on two tensors of different
+    formats are slow, as they go element by element (docs/speed.md).
     """
     return gradient.contiguous(memory_format=torch.channels_last)
 
 
 def in_blocks(image: torch.Tensor, block: int) -> torch.Tensor:
-    """Return […, H, W] as a view […, B, B, H / B, W / B]: one image for each pixel of a block."""
+    """Return […, H, W] as a view […, B, B, H / B, W / B], one image for each pixel of a block."""
     *others, height, width = image.shape
     cut = image.view(*others, height // block, block, width // block, block)
     return cut.movedim((-3, -1), (-4, -3))
 
 
 def block_of(layers: Sequence[Convolution], height: int, width: int) -> int:
-    """Return the side of the blocks that let the first convolution go with a stride of 1.
+    """Return the side of the blocks with which the first convolution has a stride of 1; 1: none.
 
-    A row of a block must be as wide as a number that a processor moves at once (`Observations`).
+    A row of a block must have the size of one number (`Observations` copies it as one).
     """
     side = layers[0].stride if layers else 1
     fits = side in (2, 4) and all(n % side == 0 for n in (layers[0].kernel, height, width))
@@ -181,7 +181,7 @@ def block_of(layers: Sequence[Convolution], height: int, width: int) -> int:
 
 
 def _plane_shape(torso: str, frame_shape: tuple[int, int], planes: int) -> tuple[int, int]:
-    """Return (H, W) of one plane; raise ValueError if it cannot be."""
+    """Return (H, W) of one plane; raise ValueError if the frame does not fit."""
     rows, width = frame_shape
     if rows % planes:
         raise ValueError(f"frames of {frame_shape} cannot be cut into {planes} planes")

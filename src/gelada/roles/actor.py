@@ -30,13 +30,13 @@ from gelada.runtime.system import ACTORS
 
 @dataclass(frozen=True)
 class Pace:
-    """Which parameters an actor plays with. Versions count batch rounds of the learner.
+    """Which version of the parameters an actor plays with. A version is a round of the learner.
 
-    Before its trajectory ``r`` an actor waits for version ``r - ahead``, so it never runs further
-    ahead of the learner than that. If ``exactly``, it also plays with just that version, even if
-    a newer one is there: then nothing depends on which role is faster (the deterministic mode).
-    With ``ahead`` None it takes the newest and only waits for room in its replay: where versions
-    are made without its own trajectories, they do not count its rounds.
+    Before trajectory ``r`` an actor waits for version ``r - ahead``, so it is at most ``ahead``
+    rollouts ahead of the learner. With ``exactly`` it plays with that version even if there is a
+    newer one, so the result does not depend on the speed of the roles (``--deterministic``). With
+    ``ahead`` None the actor takes the newest version and waits only for room in its replay. This
+    is for runs in which an actor's rounds and the versions are not in step.
     """
 
     ahead: int | None = 1
@@ -45,30 +45,30 @@ class Pace:
 
 @dataclass(frozen=True)
 class ActorSettings:
-    """Which actor this is, and what it plays."""
+    """Settings of one actor."""
 
     index: int  # among all actors of the run
-    actors: int  # in the run
-    games: int  # played side by side (B)
+    actors: int  # number of actors of the run
+    games: int  # played at the same time (B)
     length: int  # steps of a rollout (T)
     seed: int  # of the run
     pace: Pace = Pace()
 
 
 class Actor:
-    """Plays games with a copy of the network; active.
+    """Plays games with a copy of the network. A runtime calls `step` in a loop.
 
-    How it explores is the algorithm's (`gelada.algorithms.exploration`).
+    The algorithm decides how the actor explores (`gelada.algorithms.exploration`).
 
     Args:
-        settings: which actor this is, and what it plays.
-        make_games: from seeds to games.
-        net: the learner's network; a copy of what acting needs is made.
+        settings: settings of this actor.
+        make_games: makes games from seeds.
+        net: the network; the actor copies the parts that acting needs.
         algorithm: how to act.
-        sources: of parameters, in the order of their slices.
-        replay: where trajectories go.
-        tracker: where finished episodes go.
-        games: already loaded, to begin with instead of making them.
+        sources: sources of parameters, in the order of their slices.
+        replay: takes the trajectories.
+        tracker: takes finished episodes.
+        games: loaded games to begin with, instead of games of ``make_games``.
     """
 
     niceness = ACTORS
@@ -121,12 +121,12 @@ class Actor:
         self.clock.steps += 1
 
     def restart(self) -> None:
-        """Begin anew with fresh games after an error; the current trajectory is lost."""
+        """Begin with new games after an error. The current trajectory is lost."""
         self._games = None
         self._begun = None
 
     def _pull(self) -> Pulled:
-        """Return the parameters to play with."""
+        """Wait for the parameters of the next rollout and return them."""
         first, pace, wanted = self._first, self._settings.pace, ANY
         if first is not None and pace.ahead is not None:
             wanted = first._replace(number=first.number + max(self._round - pace.ahead, 0))
@@ -136,16 +136,16 @@ class Actor:
         return pulled
 
     def _load(self, pulled: Pulled) -> None:
-        """Write parameters into the network, if they are others than it has."""
+        """Copy parameters into the network, unless it has this version already."""
         if pulled.version == self._loaded:
             return
         parameters = dict(self._net.named_parameters())
         for name, view in self._layout.views(pulled.vector, parameters):
-            parameters[name].copy_(view)  # converts to the copy's own type
+            parameters[name].copy_(view)  # converts to the dtype of the copy
         self._loaded = pulled.version
 
     def _start_games(self, version: Version) -> None:
-        """Make the environment and all that carries over from one rollout to the next."""
+        """Start the games, and the state that lasts from one rollout to the next."""
         index, count, length = self._settings.index, self._settings.games, self._settings.length
         self._begun, self._first_round = self._tracker.begin(self.name), self._round
         numbers = (index, version.epoch, self._begun.life)
@@ -163,23 +163,23 @@ class Actor:
         self._ages: Ints = np.zeros(count, dtype=np.int64)
         self._scores = np.zeros(count)
         self._lengths: Ints = np.zeros(count, dtype=np.int64)
-        self._ring = self._net.preprocess(torch.zeros(1)).new_empty(
+        self._preprocessed = self._net.preprocess(torch.zeros(1)).new_empty(
             count, length + depth, height, width
         )
         steps = range(length)
-        self._stacks = [self._ring[:, t : t + depth] for t in steps]  # before each step
-        self._places = [self._ring[:, t + depth] for t in steps]  # of the frame after it
+        self._stacks = [self._preprocessed[:, t : t + depth] for t in steps]  # before each step
+        self._next_frames = [self._preprocessed[:, t + depth] for t in steps]  # after each step
         self._black = self._net.black()
-        self._ring[:, -depth:] = self._net.preprocess(torch.from_numpy(self._frames))
+        self._preprocessed[:, -depth:] = self._net.preprocess(torch.from_numpy(self._frames))
 
     def _play(self, version: Version) -> tuple[Trajectory, list[Episode]]:
-        """Play ``length`` steps; return the trajectory and the episodes that ended in it."""
+        """Play ``length`` steps. Return the trajectory and the episodes that ended in it."""
         assert self._games is not None
         count, length, depth = self._settings.games, self._settings.length, self._net.stack
-        games, clock, ring = self._games, self.clock, self._ring
+        games, clock, preprocessed = self._games, self.clock, self._preprocessed
         frames: Bytes = np.empty((count, length + depth, *games.frame_shape), dtype=np.uint8)
         frames[:, :depth] = self._frames
-        ring[:, :depth] = ring[:, -depth:].clone()
+        preprocessed[:, :depth] = preprocessed[:, -depth:].clone()
         ages: Ints = np.empty((count, length + 1), dtype=np.int64)
         ages[:, 0] = self._ages
         actions: Ints = np.empty((count, length), dtype=np.int64)
@@ -199,13 +199,13 @@ class Actor:
                 step = games.step(acted)
             with clock("act"):
                 frames[:, t + depth] = step.frames
-                self._places[t].copy_(self._net.standardise(torch.from_numpy(step.frames)))
+                self._next_frames[t].copy_(self._net.standardise(torch.from_numpy(step.frames)))
                 actions[:, t], rewards[:, t], forced[:, t] = acted, step.rewards, step.forced
                 terminated[:, t], truncated[:, t] = step.terminated, step.truncated
                 ages[:, t + 1] = np.where(step.over, 0, ages[:, t] + 1)
                 if step.over.any():
                     for b in np.flatnonzero(step.over):
-                        ring[b, t + 1 : t + depth] = self._black
+                        preprocessed[b, t + 1 : t + depth] = self._black
                     if state is not None:
                         state = state.masked_fill(torch.from_numpy(step.over).unsqueeze(1), 0.0)
                 finished += self._finish(step.rewards, step.over)
@@ -232,7 +232,10 @@ class Actor:
         return trajectory, finished
 
     def _begin_rollout(self, version: Version) -> None:
-        """Let the exploration draw its randomness, as if all actors had played as many steps."""
+        """Tell the exploration that a rollout begins.
+
+        It estimates the steps of the run as if all actors had played as many as this one.
+        """
         settings, begun = self._settings, self._begun
         assert begun is not None
         numbers = (settings.index, version.epoch, begun.life, self._round)
@@ -242,7 +245,7 @@ class Actor:
         self._exploration.begin(self._net, settings.length, begun.steps + played, random)
 
     def _finish(self, rewards: Floats, over: Bools) -> list[Episode]:
-        """Add up raw returns; return the episodes that ended with this step."""
+        """Add up raw rewards and return the episodes that ended with this step."""
         self._scores += rewards
         self._lengths += 1
         if not over.any():
@@ -258,7 +261,7 @@ class Actor:
 
 
 def _as_array(state: torch.Tensor | None, count: int) -> Floats:
-    """Return a recurrent state as float32[B, S]; S is 0 where there is none."""
+    """Return a recurrent state as float32[B, S]; S is 0 for a network without one."""
     if state is None:
         return np.zeros((count, 0), dtype=np.float32)
     array: Floats = state.numpy().copy()

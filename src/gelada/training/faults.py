@@ -1,7 +1,7 @@
-"""FaultSchedule on purpose, for experiments: ``gelada train … --faults straggler=500ms,link=10MB``.
+"""Faults on purpose, for experiments: ``gelada train … --faults straggler=500ms,link=10MB``.
 
-Nothing else in Gelada knows of it: a plan drawn with trouble has these roles in the place of the
-usual ones.
+The other roles know nothing of faults. A plan with faults has the roles of this module in place of
+the usual ones.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ FORM = "compute=50ms,straggler=500ms,delay=4,link=10MB,kill=worker:30s,stop=serv
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 VICTIMS = ("any", "worker", "actor", "server", "replay", "learner", "tracker")
-"""Kinds of processes; a worker is a worker, or an actor or learner of its own."""
+"""Kinds of processes. ``worker`` also covers actors and learners outside of a worker."""
 
 
 class Hits(NamedTuple):
-    """A process of a kind is killed or frozen again and again."""
+    """Signals that kill or freeze a process of a kind at random intervals."""
 
     how: str  # of `SIGNALS`
     whom: str  # of `VICTIMS`
@@ -47,18 +47,19 @@ class Hits(NamedTuple):
 
 @dataclass(frozen=True)
 class Faults:
-    """What goes wrong. Seconds and bytes; 0 is nothing."""
+    """The faults of a run, in seconds and bytes per second. 0: no such fault."""
 
     compute: float = 0.0
-    """Every learner sleeps so long instead of computing a gradient; pulls and pushes are real."""
+    """Seconds that every learner sleeps instead of computing a gradient. Pulls and pushes are real."""
     straggler: float = 0.0
-    """Learner 0 sleeps so long for every gradient (instead of ``compute``, if that is given)."""
+    """Seconds that learner 0 sleeps before it computes a gradient (instead of ``compute``, if that is
+    given)."""
     delay: int = 0
-    """Actors play with parameters so many versions older (deterministic runs)."""
+    """Number of versions by which the actors' parameters are older (deterministic runs)."""
     link: float = 0.0
-    """Bytes per second through the link of each parameter server, both ways together."""
+    """Bytes per second that the link of each parameter server carries, in both directions together."""
     hits: tuple[Hits, ...] = ()
-    """Processes that are killed (SIGKILL) or frozen (SIGSTOP), at times drawn from the seed."""
+    """Signals to processes (SIGKILL or SIGSTOP), at times drawn from the seed."""
 
     def __str__(self) -> str:
         parts = {
@@ -82,10 +83,10 @@ UNITS = {
 
 
 def parse_faults(text: str) -> Faults:
-    """Return what the words after ``--faults`` ask for.
+    """Return the faults that the text after ``--faults`` asks for.
 
     Raises:
-        GeladaError: if a word is no NAME=VALUE, or its name or unit is unknown.
+        GeladaError: if a part is not NAME=VALUE, or its name or unit is unknown.
     """
     found: dict[str, float] = {}
     hits: list[Hits] = []
@@ -120,28 +121,28 @@ def _parse_hits(word: str, how: str, value: str) -> Hits:
 
 
 def check_faults(faults: Faults, experiment: Experiment, processes: bool = False) -> None:
-    """Raise GeladaError if a run cannot have this trouble.
+    """Raise GeladaError if a run cannot have these faults.
 
     Args:
-        faults: what goes wrong.
+        faults: the faults.
         experiment: all settings.
-        processes: the run has processes that can be hit.
+        processes: whether the roles run in processes, which can get signals.
     """
     if faults.hits and not processes:
         raise GeladaError(f"--faults {faults}: threads cannot be killed; add --on ray")
     if replace(faults, hits=()) != NONE and not experiment.shape.workers:
-        raise GeladaError(f"--faults {faults}: only workers can have it; such as dba3c-pong")
+        raise GeladaError(f"--faults {faults}: needs a run with workers; such as dba3c-pong")
     if faults.delay and not experiment.deterministic:
         raise GeladaError(f"--faults delay={faults.delay}: add --deterministic, to make it exact")
 
 
 class FaultSchedule:
-    """Says when a process is to be hit: each gap is half to one and a half times the average.
+    """The times of signals. Each interval is 0.5 to 1.5 times the average, drawn uniformly.
 
     Args:
-        hits: of a `Faults`.
-        seed: of the gaps.
-        clock: seconds; the first gap begins now.
+        hits: the signals of a `Faults`.
+        seed: seed of the intervals.
+        clock: returns seconds; the first interval begins now.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class FaultSchedule:
         self._next = [clock() + self._gap(one) for one in hits]
 
     def due(self) -> list[tuple[str, int]]:
-        """Return the kinds to hit now, with the signals."""
+        """Return the kinds of processes to signal now, each with its signal."""
         now, due = self._clock(), []
         for i, one in enumerate(self._hits):
             if now >= self._next[i]:
@@ -167,8 +168,8 @@ class Straggler:
     """Sleeps before each batch, then computes its gradients.
 
     Args:
-        seconds: to sleep.
-        compute: what computes.
+        seconds: time to sleep.
+        compute: computes the gradients.
     """
 
     def __init__(self, seconds: float, compute: Compute) -> None:
@@ -181,18 +182,18 @@ class Straggler:
 
 
 class Sleeper:
-    """Sleeps instead of computing: its gradients are 0, its pushes are real.
+    """Sleeps instead of computing. Its gradients are 0, and it really pushes them.
 
     Args:
-        seconds: to sleep for each batch.
-        algorithm: tells the learning rate that is sent along.
+        seconds: time to sleep for each batch.
+        algorithm: gives the learning rate to push.
     """
 
     def __init__(self, seconds: float, algorithm: Algorithm) -> None:
         self._seconds, self._algorithm = seconds, algorithm
 
     def run(self, batch: Batch, client: ParameterClient, aux: Aux) -> Learned:
-        """Sleep, then offer a gradient of 0."""
+        """Sleep, then push a gradient of 0."""
         time.sleep(self._seconds)
         rate = self._algorithm.learning_rate(aux)
         client.offer(part=0, parts=1, samples=batch.actions.numel(), loss=0.0, rate=rate)
@@ -200,11 +201,11 @@ class Sleeper:
 
 
 class NoExperience:
-    """Hands out empty batches that count as ``datapoints`` steps each; a replay for `Sleeper`.
+    """A replay for `Sleeper`: its batches are empty and count as ``datapoints`` steps each.
 
     Args:
         datapoints: steps of a batch.
-        cache: of the worker, whose newest version the batches seem to be played with.
+        cache: the worker's parameters; the batches have its newest version.
     """
 
     depth = 0
@@ -227,44 +228,44 @@ class NoExperience:
 
 
 class Link:
-    """A parameter server behind a link that carries so many bytes a second; passive."""
+    """A parameter server behind a link with ``bytes_per_second``."""
 
     def __init__(self, server: ParameterServer, bytes_per_second: float) -> None:
         self._server, self._rate = server, bytes_per_second
         self._busy = threading.Lock()
 
     def push(self, gradient: Gradient) -> Answer:
-        """Carry a gradient, then push it."""
+        """Wait for the transfer of a gradient, then push it."""
         self._carry(gradient.values.nbytes)
         return self._server.push(gradient)
 
     def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
-        """Pull, then carry the parameters."""
+        """Pull, then wait for the transfer of the parameters."""
         params = self._server.pull(at_least, exactly)
         self._carry(params.values.nbytes)
         return params
 
     def pull_target(self) -> Params:
-        """Pull the target slice, then carry it."""
+        """Pull the target slice, then wait for its transfer."""
         target = self._server.pull_target()
         self._carry(target.values.nbytes)
         return target
 
     def state(self) -> tuple[Params, OptimizerState]:
-        """As the server's; whoever watches over the run is not slowed down."""
+        """Return the server's, without waiting, as the run itself calls this."""
         return self._server.state()
 
     def kept(self) -> tuple[Params, OptimizerState] | None:
-        """As the server's."""
+        """Return the server's, without waiting."""
         return self._server.kept()
 
     def counts(self) -> Counts:
-        """As the server's."""
+        """Return the server's, without waiting."""
         return self._server.counts()
 
     def close(self) -> None:
-        """Nobody waits here longer than the link is busy."""
+        """Do nothing: no call waits here for longer than a transfer."""
 
     def _carry(self, size: int) -> None:
-        with self._busy:  # one after the other
+        with self._busy:  # one transfer at a time
             time.sleep(size / self._rate)

@@ -1,4 +1,4 @@
-"""What a run leaves behind to go on from: checkpoints put together from slices, and experience."""
+"""Saving: checkpoints joined from the slices of parameter servers, and replay buffers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ Slice = tuple[Params, OptimizerState]
 
 
 class LearnerSaver:
-    """For a learner whose memory the servers step: it saves itself at the edges of its rounds."""
+    """Saver of a run whose servers step the learner's parameters in place.
+
+    The learner itself writes the checkpoints, between its rounds.
+    """
 
     def __init__(self, learner: Learner, name: str) -> None:
         self._learner, self._name = learner, name
 
     def look(self) -> None:
-        """Do nothing: the learner looks after every round."""
+        """Do nothing: the learner saves after a round when a checkpoint is due."""
 
     def needs(self, hung: Sequence[str]) -> bool:
         """Say whether the last save has to wait for roles that have not ended yet."""
@@ -38,19 +41,19 @@ class LearnerSaver:
 
 
 class SliceSaver:
-    """Hands slices of one version to the tracker.
+    """Saver of a run whose servers have memory of their own.
 
-    Every server puts a copy aside at the same versions. They are not there at the same moment, so
-    whoever watches over the run calls `look` now and then.
+    Every server keeps a copy at the same versions (`ServerSettings.keep_every`). The servers reach
+    such a version at different times, so the run calls `look` regularly.
 
     Args:
-        servers: in the order of their slices.
-        learners: their names; the last save waits for them.
+        servers: parameter servers in the order of their slices.
+        learners: names of the learners; the last save waits for them.
         tracker: writes the checkpoints.
-        algorithm: its own state is worked out from the steps.
-        first: version that the run began with, which needs no saving.
-        mixed: the servers' versions may differ (asynchronous runs).
-        log: told about a checkpoint that could not be put together.
+        algorithm: algorithm, whose state is computed from the steps.
+        first: version at the start of the run, which is not saved.
+        mixed: whether the servers' versions may differ (asynchronous runs).
+        log: called with a line if the newest version cannot be saved.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class SliceSaver:
         self._saved = first
 
     def look(self) -> None:
-        """Save what the servers have put aside, if it is complete and due."""
+        """Save the copies that the servers keep, if a checkpoint is due and they match."""
         if self._tracker.wants_checkpoint():
             self._save_kept()
 
@@ -77,8 +80,8 @@ class SliceSaver:
         """Say whether the last save has to wait for roles that have not ended yet."""
         return bool(self._learners.intersection(hung))
 
-    def last(self, hung: Sequence[str]) -> None:  # noqa: ARG002 - the servers are always sound
-        """Save the newest version, when the learners have ended."""
+    def last(self, hung: Sequence[str]) -> None:  # noqa: ARG002 - a hung learner leaves the servers intact
+        """Save the newest version after the learners have ended."""
         slices = [server.state() for server in self._servers]
         versions = [params.version for params, _ in slices]
         if not all(bool(params.values.isfinite().all()) for params, _ in slices):
@@ -88,7 +91,7 @@ class SliceSaver:
                 self._save(slices)
             return
         numbers = ", ".join(f"server-{i} at {v.number}" for i, v in enumerate(versions))
-        self._log(f"the newest parameters are of several versions ({numbers}): passed over")
+        self._log(f"the newest parameters have different versions ({numbers}): not saved")
         self._save_kept()
 
     def _save_kept(self) -> None:
@@ -113,7 +116,7 @@ class SliceSaver:
 
 
 def aux_at(algorithm: Algorithm, steps: int) -> Aux:
-    """Return an algorithm's own state where nothing but the steps decides it."""
+    """Return an algorithm's state if it depends on the environment steps only."""
     aux: dict[str, torch.Tensor] = algorithm.start()
     algorithm.after(aux, {}, steps)
     return aux
@@ -127,25 +130,26 @@ def save_buffers(roles: Mapping[str, Any], folder: Path, log: Callable[[str], No
     """
     for name, buffer in _buffers(roles):
         log(f"saving {buffer.depth:,} steps of experience")
-        buffer.save(folder / STORES / name)
+        buffer.save(folder / BUFFERS / name)
 
 
 def load_buffers(roles: Mapping[str, Any], folder: Path, log: Callable[[str], None]) -> None:
-    """Fill the replay buffers with what the run has saved before.
+    """Fill the replay buffers with the experience that the run saved before.
 
     Raises:
         GeladaError: if a file is damaged, or of a buffer with other settings.
     """
     for name, buffer in _buffers(roles):
-        if (folder / STORES / name).exists():
-            buffer.load(folder / STORES / name)
-            log(f"{name}: {buffer.depth:,} steps of experience are back")
+        if (folder / BUFFERS / name).exists():
+            buffer.load(folder / BUFFERS / name)
+            log(f"{name}: {buffer.depth:,} steps of experience loaded")
         else:
             log(f"{name}: no experience was saved; it begins empty")
 
 
-STORES = "stores"
-"""Folder of a run for its replay buffers, with ``--keep``."""
+BUFFERS = "stores"
+"""Folder of a run for its replay buffers, with ``--keep``. The name is that of version 0.1, whose
+runs can be resumed."""
 
 
 def _buffers(roles: Mapping[str, Any]) -> list[tuple[str, ReplayBuffer]]:

@@ -1,6 +1,7 @@
-"""Sidecars, processes of low priority beside a run: start them, take their results, end them.
+"""Sidecars: processes of low priority that evaluate or film the checkpoints of a run.
 
-A sidecar evaluates or films the run's checkpoints, by `gelada.evaluation.watcher.follow`.
+This module starts and ends them and reads their results. They run
+`gelada.evaluation.watcher.follow`.
 """
 
 from __future__ import annotations
@@ -16,25 +17,26 @@ from pathlib import Path
 from typing import Any
 
 END_SECONDS = 5.0
-"""Seconds that a sidecar gets to end by itself after SIGTERM."""
+"""Seconds between SIGTERM and SIGKILL to a sidecar."""
 
 Heard = Callable[[dict[str, Any]], None]
 """Takes one result of `gelada.evaluation.watcher.follow`, as a dict of JSON values."""
 
 
 class Followers:
-    """The evaluator's and the recorder's process, which run while the context is entered.
+    """A context manager in which the processes of the evaluator and the recorder run.
 
-    Each is ``gelada follow RUN`` in a process group of its own, so Ctrl-C in a terminal reaches
-    the training alone, which then ends them. They end by themselves if this process is gone.
-    What they write on stderr goes to ``eval/follow.log`` and ``videos/follow.log`` of the run.
+    Each is ``gelada follow RUN`` in a process group of its own, so Ctrl-C in a terminal interrupts
+    only the training, which then ends them. They also end if this process ends. Their stderr goes
+    to ``eval/follow.log`` and ``videos/follow.log`` of the run.
 
     Args:
-        run: folder of the run; enter this after the run's folder was made, as it writes there.
-        evaluate: start an evaluator.
-        record: start a recorder.
+        run: folder of the run, which must exist.
+        evaluate: whether to start an evaluator.
+        record: whether to start a recorder.
         record_seconds: length of each film.
-        heard: takes each result (see `evaluation.watcher.follow`) on a thread for each child.
+        heard: called with each result (see `evaluation.watcher.follow`), on a thread of each
+            process.
     """
 
     def __init__(
@@ -73,12 +75,12 @@ class Followers:
             child.end(max(end - time.monotonic(), 0.0))
 
     def dead(self) -> str:
-        """Return a line that names a child that ended by itself, once for each, or ""."""
+        """Return a line about a process that ended too early, once for each process, or ""."""
         return next((line for child in self._children if (line := child.dead())), "")
 
 
 class _Child:
-    """One process, and the thread that reads what it finds."""
+    """One process, and the thread that reads its results."""
 
     def __init__(self, name: str, words: Sequence[str], log: Path, heard: Heard) -> None:
         self.name, self._log, self._heard, self._told = name, log, heard, False
@@ -97,7 +99,7 @@ class _Child:
         self._reader.start()
 
     def dead(self) -> str:
-        """Return a line about how the process ended; "" while it runs, and the second time."""
+        """Return a line about the end of the process, once; "" before and afterwards."""
         code = self.process.poll()
         if code is None or self._told:
             return ""
@@ -105,7 +107,7 @@ class _Child:
         with self._log.open("rb") as log:
             log.seek(self._log_began)
             said = log.read().decode(errors="replace").strip().splitlines()
-        last = f"it said: {said[-1]}" if said else "it said nothing"
+        last = f"its log ends with: {said[-1]}" if said else "its log is empty"
         return f"the {self.name} (process {self.process.pid}) ended with exit code {code}; {last}"
 
     def end(self, patience: float) -> None:
@@ -123,6 +125,6 @@ class _Child:
             for line in lines:
                 try:
                     result = json.loads(line)
-                except ValueError:  # torn when the process was killed
+                except ValueError:  # incomplete, as the process was killed
                     continue
                 self._heard(result)

@@ -1,4 +1,4 @@
-"""Where a run begins: anew, with random games that measure the input, or at a checkpoint."""
+"""Start of a run: a new one plays random games that measure the input, a resumed one has a checkpoint."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from gelada.training.experiment import Experiment
 
 
 class Start(NamedTuple):
-    """Where a run begins: anew, or at a checkpoint."""
+    """State at the start of a run, new or resumed."""
 
     statistics: InputStatistics
     actions: int
     precision: Precision
     version: Version
     steps: int  # environment steps so far
-    parameters: dict[str, torch.Tensor] | None  # None: a fresh network
+    parameters: dict[str, torch.Tensor] | None  # None: a new network
     optimizer: dict[str, torch.Tensor]
     aux: Aux | None
     counters: State
@@ -40,15 +40,15 @@ class Start(NamedTuple):
 def open_games(
     experiment: Experiment, actors: int | None = None, make: MakeGames | None = None
 ) -> list[Games]:
-    """Return the games of each actor (the emulator takes a tenth of a second to load each).
+    """Return the games of each actor. The emulator takes a tenth of a second to load a game.
 
-    The emulators' threads get the priority of the thread that starts them, so that is one as an
-    actor has. An actor that loads its games itself has it already.
+    The emulator's threads inherit the priority of the thread that starts them, so this function
+    starts them from a thread with the priority of actors.
 
     Args:
         experiment: all settings.
-        actors: how many of them, all by default.
-        make: loads them (default: `make_games`).
+        actors: number of actors (default: all).
+        make: makes the games of an actor (default: `make_games`).
     """
     count, seed = experiment.shape.games, experiment.seed
     actors = experiment.shape.players if actors is None else actors
@@ -59,11 +59,11 @@ def open_games(
 
 
 def begin(experiment: Experiment, games: Sequence[Games] | None = None) -> Start:
-    """Play the random games that measure the input, and meanwhile choose the precision.
+    """Start a new run: play random games to measure the input, and choose the precision.
 
     Args:
         experiment: all settings.
-        games: of each actor, to play them in; they go on being used afterwards.
+        games: games of each actor to play in. The actors can use them afterwards.
     """
     games = open_games(experiment) if games is None else games
     first, wanted = games[0], experiment.network.precision
@@ -77,7 +77,7 @@ def begin(experiment: Experiment, games: Sequence[Games] | None = None) -> Start
         if wanted != "auto":
             precision = wanted
         elif experiment.deterministic:
-            precision = native_precision()  # a measurement may come out differently
+            precision = native_precision()  # a measurement may differ from run to run
         else:
             heads = partial(experiment.algorithm.heads, first.actions)
             precision = faster_precision(
@@ -90,7 +90,7 @@ def begin(experiment: Experiment, games: Sequence[Games] | None = None) -> Start
 
 
 def _play_randomly(games: Games, rounds: int, seed: int, index: int) -> Bytes:
-    """Play ``rounds`` steps of random actions; return all frames, uint8[N, H, W]."""
+    """Play ``rounds`` steps of random actions and return all frames, uint8[N, H, W]."""
     random = np.random.default_rng(sequence(seed, "random actions", index))
     frames = [games.reset()]
     for _ in range(rounds):
@@ -100,7 +100,7 @@ def _play_randomly(games: Games, rounds: int, seed: int, index: int) -> Bytes:
 
 
 def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Start:
-    """Read the newest complete checkpoint; the epoch is raised, games begin anew."""
+    """Resume a run from its newest complete checkpoint, with a new epoch and new games."""
     path, checkpoint, passed_over = newest_checkpoint(folder / "checkpoints")
     for line in passed_over:
         log(line)
@@ -121,7 +121,7 @@ def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Sta
 
 
 def make_network(experiment: Experiment, start: Start) -> Network:
-    """Return the network, initialised from the seed or filled from the checkpoint."""
+    """Return the network with initial weights drawn from the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(sequence(experiment.seed, "network").generate_state(1)[0]))
         return Network(

@@ -345,5 +345,5 @@ def test_a_target_slice_is_saved_and_comes_back() -> None:
 def test_a_server_without_targets_says_so_and_saves_none() -> None:
     server = make_server()
     assert TARGET not in server.state()[1]
-    with pytest.raises(ValueError, match="keeps no target slice"):
+    with pytest.raises(ValueError, match="has no target slice: target_every must be above 0"):
         server.pull_target()

@@ -1,4 +1,4 @@
-"""Which gradients count: the rule of a parameter server, apart from its bookkeeping."""
+"""Admission: the rule by which a parameter server accepts or drops gradients."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from gelada.core.types import Version
 
 
 class Admission(Protocol):
-    """When a gradient of this epoch counts, and how many make a step."""
+    """Which gradients a server accepts, and how many of them make a step."""
 
     @property
     def needed(self) -> int:
         """Gradients that make a step."""
 
     def refusal(self, computed: Version, now: Version) -> str:
-        """Return why a gradient computed from an older version does not count, or ""."""
+        """Return why to drop a gradient computed from ``computed`` at version ``now``, or ""."""
 
 
 @dataclass(frozen=True)
 class Quorum:
-    """Synchronous: a step is made of the first ``count`` fresh gradients; late ones are dropped.
+    """Synchronous: each step uses the first ``count`` gradients of the newest version.
 
-    With more learners than ``count`` the others are backups (Chen et al. 2016; DBA3C).
+    Later gradients are dropped. If there are more than ``count`` learners, the others are backup
+    workers (Chen et al. 2016; DBA3C).
     """
 
     count: int
@@ -35,11 +36,11 @@ class Quorum:
         return self.count
 
     def refusal(self, computed: Version, now: Version) -> str:
-        """Refuse what was not computed from the newest version."""
+        """Refuse a gradient that was not computed from the newest version."""
         return "" if computed == now else f"computed from {computed}, now {now}"
 
     def check(self, learners: int) -> None:
-        """Raise GeladaError if more gradients are asked for than there are learners."""
+        """Raise GeladaError if ``count`` is above the number of learners."""
         if self.count > learners:
             raise GeladaError(
                 f"quorum {self.count} with {learners} learner(s): a step would never be complete; "
@@ -49,9 +50,9 @@ class Quorum:
 
 @dataclass(frozen=True)
 class Async:
-    """Asynchronous: every gradient makes a step, unless it is too old (Gorila)."""
+    """Asynchronous: every gradient makes a step, unless it is too stale (Gorila)."""
 
-    max_staleness: int  # steps that others may have made since
+    max_staleness: int  # steps of the server since the gradient's version
 
     @property
     def needed(self) -> int:
@@ -59,7 +60,7 @@ class Async:
         return 1
 
     def refusal(self, computed: Version, now: Version) -> str:
-        """Refuse what is older than ``max_staleness`` steps."""
+        """Refuse a gradient that is more than ``max_staleness`` steps old."""
         behind = now.number - computed.number
         if 0 <= behind <= self.max_staleness:
             return ""

@@ -1,8 +1,8 @@
-"""Published parameters, and waiting for them.
+"""Published parameters, for which roles can wait.
 
-A parameter server publishes the versions of its slice here. A worker has a cache of this kind too:
-its learner publishes there what it pulled from the servers, so the worker's actors cost the servers
-nothing.
+A parameter server publishes the versions of its slice here. A worker has a cache of this kind: its
+learner publishes there the parameters that it pulled from the servers, so the worker's actors need
+no pulls from the servers.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from gelada.core.errors import Closed, Deadline
 from gelada.core.types import Params, Version
 
 KEPT = 2
-"""Versions kept. With two, a worker that got a version from one server still gets it from all."""
+"""Versions kept. With two, a learner can pull the same version from servers that are a step apart."""
 
 ANY = Version(0, 0)
-"""Older than every version that is published."""
+"""A version that no published one is older than, so a pull does not wait."""
 
 
 class PublishedParameters:
-    """The newest versions of one vector or slice; passive.
+    """The newest versions of one vector or slice. Other roles call its methods.
 
     Args:
-        first: the parameters at the beginning.
-        kept: how many of the newest versions can be pulled.
-        patience: seconds that `pull` waits before it gives up (0: never wait).
+        first: the initial parameters.
+        kept: number of versions that can be pulled.
+        patience: seconds after which `pull` raises `Deadline` (0: it does not wait).
     """
 
     def __init__(self, first: Params, kept: int = KEPT, patience: float = 600.0) -> None:
@@ -41,18 +41,19 @@ class PublishedParameters:
         return self._versions[-1]
 
     def publish(self, params: Params) -> None:
-        """Make parameters the newest, and wake everybody who waits for them."""
+        """Add the newest parameters, and wake all pulls that wait for them."""
         with self._changed:
             self._versions.append(params)
             self._changed.notify_all()
 
     def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
-        """Return the newest parameters, waiting until they are ``at_least`` of that version.
+        """Wait until the newest version is at least ``at_least``, and return its parameters.
 
-        With ``exactly``, return that very version if it is still kept, else a newer one.
+        With ``exactly``, return the parameters of that very version if they are still kept,
+        else the newest.
 
         Raises:
-            Deadline: if they were not published within the patience.
+            Deadline: if it took longer than ``patience``.
             Closed: if the run stops.
         """
         with self._changed:
@@ -73,7 +74,7 @@ class PublishedParameters:
             return self.newest
 
     def close(self) -> None:
-        """Wake everybody who waits; pulls raise `Closed` from now on."""
+        """End all waiting. Pulls raise `Closed` from now on."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -12,10 +12,10 @@ from gelada.roles.parameters.published import ANY
 
 
 class Source(Protocol):
-    """What serves parameters: a parameter server, or a worker's cache."""
+    """A source of parameters: a parameter server, or a worker's cache."""
 
     def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
-        """Return the newest parameters, waiting until they are ``at_least`` of that version."""
+        """Wait for a version (see `PublishedParameters.pull`) and return the parameters."""
 
 
 class Pulled(NamedTuple):
@@ -30,11 +30,11 @@ class Pulled(NamedTuple):
 def pull_consistent(
     servers: Sequence[Source], at_least: Version = ANY, exactly: bool = False
 ) -> Pulled:
-    """Return all slices of one version, waiting until it is ``at_least`` that version.
+    """Wait until all servers have a version of at least ``at_least``; return all slices of it.
 
-    Servers step one after the other, so the newest slice of each could be of different versions.
-    The highest version met is asked of all servers, exactly, and those behind are waited for.
-    Servers keep their two newest versions, so those ahead still have it.
+    Servers step one after the other, so their newest slices may have different versions. The
+    function asks every server for the highest of them and waits for the servers behind. Servers
+    keep their two newest versions, so a server that has stepped since still has it.
     """
     slices = [server.pull(at_least, exactly) for server in servers]
     moved = _size(slices)
@@ -49,11 +49,11 @@ def pull_consistent(
 
 
 def pull_common(servers: Sequence[Source]) -> Pulled:
-    """Return the newest version that all servers have: that of the server furthest behind.
+    """Return all slices of the newest version that every server has.
 
-    A learner pulls this version when it begins. If it died between two pushes in its life before,
-    the server that is behind may wait for the gradient that was never sent. The others have
-    stepped, but still keep the version before, so that gradient can be computed again.
+    A learner pulls this version when it starts. If it died between pushes to two servers, the
+    second server may still wait for its gradient. The first one has stepped, but keeps the version
+    before, so the learner can compute that gradient again.
     """
     slices = [server.pull() for server in servers]
     moved = _size(slices)
@@ -63,7 +63,7 @@ def pull_common(servers: Sequence[Source]) -> Pulled:
             if params.version != oldest:
                 slices[i] = servers[i].pull(oldest, exactly=True)
                 moved += _size([slices[i]])
-        if max(params.version for params in slices) != oldest:  # one forgot it
+        if max(params.version for params in slices) != oldest:  # a server no longer keeps it
             slices = [server.pull() for server in servers]
             moved += _size(slices)
     return _join(slices, moved)

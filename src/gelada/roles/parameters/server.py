@@ -1,8 +1,8 @@
 """ParameterServer: owns one slice of the parameters and its optimizer state.
 
-It decides whether a gradient counts, steps, and serves published snapshots. Placed in the
-learner's own process over the learner's own memory it is an ordinary optimizer step; placed
-elsewhere it is Gorila's and DBA3C's server. The code is the same.
+It accepts or drops gradients, steps the optimizer, and publishes snapshots of the parameters. In a
+run with a single learner it steps the learner's parameters in place, as an ordinary optimizer does.
+In other runs it has memory of its own, as the servers of Gorila and DBA3C. The code is the same.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from gelada.roles.parameters.admission import Admission
 from gelada.roles.parameters.published import ANY, PublishedParameters
 
 REPEATED = "already there"
-"""Why a gradient that was sent again does not count again; its first delivery did count."""
+"""Reason for dropping a gradient that was sent twice. Its first copy was accepted."""
 
 TARGET = "target"
-"""Name of the target slice beside the optimizer's state: saved and restored with it."""
+"""Name of the target slice in the optimizer's state, with which it is saved and restored."""
 
 OptimizerState = dict[str, torch.Tensor]
 
 
 class Counts(NamedTuple):
-    """What became of the gradients that a server was sent, repeated ones left out."""
+    """Numbers of gradients that a server accepted and dropped, without repeated ones."""
 
     counted: int
     dropped: int
@@ -37,32 +37,32 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Name and habits of a parameter server."""
+    """Settings of a parameter server."""
 
     name: str = "server"
-    """For messages."""
+    """Name in messages."""
     patience: float = 600.0
-    """Seconds that `ParameterServer.pull` waits before it gives up (0: never wait)."""
+    """Seconds after which `ParameterServer.pull` raises `Deadline` (0: it does not wait)."""
     keep_every: int = 0
-    """Put a copy of everything aside at versions divisible by this, for checkpoints of one version
-    of all slices (0: never)."""
+    """Keep a copy of parameters and optimizer state at versions divisible by this, so that all slices
+    of a checkpoint have the same version (0: never)."""
     target_every: int = 0
-    """The slice at versions divisible by this is the target slice, which value methods bootstrap
-    from (Nair et al. 2015: every N global updates; 0: there is none)."""
+    """Copy the slice to the target slice at versions divisible by this (Nair et al. 2015: every N
+    global updates; 0: no target slice)."""
 
 
 class ParameterServer:
-    """One slice ``values`` float32[P] with its optimizer; passive.
+    """One slice ``values`` float32[P] with its optimizer. Other roles call its methods.
 
     Args:
-        values: the slice, stepped in place. If it is a view of a learner's vector, that learner
-            sees every step at once and needs no pull.
-        optimizer: which optimizer steps the slice.
-        admission: which gradients count.
-        version: of ``values``.
+        values: the slice, stepped in place. If it is a view of a learner's parameters, that learner
+            has the result of each step without a pull.
+        optimizer: settings of the optimizer.
+        admission: rule by which gradients are accepted.
+        version: version of ``values``.
         settings: see `ServerSettings`.
-        state: of the optimizer to start from, by name; new where a name is missing. The target
-            slice is among it as ``target``; without one, ``values`` are the first target slice.
+        state: initial state of the optimizer, by name; a missing name gets a new state. ``target``
+            is the target slice; if it is missing, ``values`` are the first target slice.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ParameterServer:
         self._version = version
         self._part = 0
         self._waiting: dict[int, Gradient] = {}  # by learner, of the current version and part
-        self._taken: dict[int, tuple[Version, int]] = {}  # newest that counted, by learner
+        self._taken: dict[int, tuple[Version, int]] = {}  # newest that was accepted, by learner
         self._snapshots = PublishedParameters(
             Params(version, values.clone()), patience=settings.patience
         )
@@ -94,10 +94,10 @@ class ParameterServer:
         self._counted = self._dropped = 0
 
     def push(self, gradient: Gradient) -> Answer:
-        """Take a gradient; step when enough are there. Never waits.
+        """Accept or drop a gradient, and step when there are enough. Never waits.
 
-        The same gradient sent twice counts once. One of another epoch, of another part, or too
-        old by the admission's rule is dropped, and answered with the version of today.
+        A gradient that was sent twice is accepted once. A gradient of another epoch, of another
+        part, or refused by the admission rule is dropped. The answer has the current version.
         """
         with self._lock:
             mark = (gradient.version, gradient.part)
@@ -109,7 +109,7 @@ class ParameterServer:
             self._taken[gradient.learner] = mark
             self._counted += 1
             self._waiting[gradient.learner] = gradient
-            if len(self._waiting) < self._needed:  # kept while its sender goes on
+            if len(self._waiting) < self._needed:  # a copy, as the learner may overwrite its own
                 kept = gradient._replace(values=gradient.values.clone())
                 self._waiting[gradient.learner] = kept
             else:
@@ -117,12 +117,14 @@ class ParameterServer:
             return Answer(self._version, True, "")
 
     def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
-        """Return the newest snapshot, waiting until it is ``at_least`` that version.
+        """Wait until the newest snapshot has at least the version ``at_least``, and return it.
 
-        With ``exactly``, return that very version if it is still kept, else a newer one.
+        With ``exactly``, return the snapshot of that very version if it is still kept, else
+        the newest.
 
         Raises:
-            Deadline: if none came within the patience; says whose gradients are there.
+            Deadline: if it took longer than ``patience``; the message names the learners whose
+                gradients have arrived.
             Closed: if the run stops.
         """
         try:
@@ -135,44 +137,44 @@ class ParameterServer:
             ) from None
 
     def pull_target(self) -> Params:
-        """Return the target slice of today; never waits.
+        """Return the current target slice. Never waits.
 
         Raises:
-            ValueError: if the server keeps none.
+            ValueError: if the server has none.
         """
         if self._target is None:
-            raise ValueError(f"{self.name} keeps no target slice")
+            raise ValueError(f"{self.name} has no target slice: target_every must be above 0")
         return self._target
 
     def state(self) -> tuple[Params, OptimizerState]:
         """Return the newest snapshot and copies of the optimizer's state.
 
-        At the edge of a round the two belong together exactly.
+        Between two rounds both are of the same version.
         """
         with self._lock:
             return self._snapshots.newest, self._copy()
 
     def kept(self) -> tuple[Params, OptimizerState] | None:
-        """Return what was put aside last: a slice and optimizer state of one version."""
+        """Return the newest kept copy (`ServerSettings.keep_every`); None if there is none."""
         return self._kept
 
     def counts(self) -> Counts:
-        """Return how many gradients counted and how many were dropped."""
+        """Return how many gradients were accepted and how many were dropped."""
         return Counts(self._counted, self._dropped)
 
     def need(self, count: int) -> None:
-        """Make steps of so many gradients from now on: fewer, while learners are lost."""
+        """Set the number of gradients of a step, which is lower while learners are lost."""
         with self._lock:
             self._needed = count
             if len(self._waiting) >= count:
                 self._step(list(self._waiting.values()))
 
     def close(self) -> None:
-        """Wake everybody who waits; pulls raise `Closed` from now on."""
+        """End all waiting. Pulls raise `Closed` from now on."""
         self._snapshots.close()
 
     def refusal(self, gradient: Gradient) -> str:
-        """Return why a gradient does not count, or ""."""
+        """Return why to drop a gradient, or "" to accept it."""
         if gradient.version.epoch != self._version.epoch:
             return f"of epoch {gradient.version.epoch}, now {self._version.epoch}"
         if reason := self._admission.refusal(gradient.version, self._version):
@@ -191,7 +193,7 @@ class ParameterServer:
         return copy | ({TARGET: self._target.values} if self._target else {})
 
     def _first_target(self, saved: OptimizerState) -> Params | None:
-        """Return the target slice to begin with: the saved one, or the parameters themselves."""
+        """Return the first target slice: the saved one, or a copy of the parameters."""
         if not self._target_every:
             return None
         number = self._version.number - self._version.number % self._target_every
@@ -199,7 +201,7 @@ class ParameterServer:
         return Params(self._version._replace(number=number), values.clone())
 
     def _step(self, gradients: list[Gradient]) -> None:
-        """Step against the gradients' mean by samples, added up in the order of the learners."""
+        """Step with the mean of the gradients over all samples, summed in the order of learners."""
         gradients.sort(key=lambda g: g.learner)
         rate = sum(g.learning_rate for g in gradients) / len(gradients)
         self.optimizer.step(_mean(gradients), rate)
@@ -211,7 +213,7 @@ class ParameterServer:
             self.publish()
 
     def publish(self) -> None:
-        """Publish the parameters of a new version, and keep what belongs to it."""
+        """Publish the parameters of a new version, and copy them where the settings ask for it."""
         params = Params(self._version, self.values.clone())
         if self._target_every and self._version.number % self._target_every == 0:
             self._target = params
@@ -221,9 +223,9 @@ class ParameterServer:
 
 
 def _mean(gradients: list[Gradient]) -> torch.Tensor:
-    """Return the mean gradient of all samples, as if one learner had had them all.
+    """Return the mean gradient of all samples, as if one learner had computed it.
 
-    One operation a gradient: element by element, so slices stepped apart give the same bits.
+    All operations are element-wise, so the result does not depend on the number of slices.
     """
     if len(gradients) == 1:
         return gradients[0].values
