@@ -96,7 +96,7 @@ def test_nothing_is_started_unasked(tmp_path: Path) -> None:
 
 
 def test_a_child_that_dies_is_named_once(tmp_path: Path) -> None:
-    """One is killed, the other refuses a film of no length; what it said is in the line."""
+    """One is killed, the other refuses a film of no length; its last message is in the line."""
     write_run(tmp_path)
     (tmp_path / "videos").mkdir()
     (tmp_path / "videos" / "follow.log").write_text("of an earlier start\n")
@@ -111,8 +111,8 @@ def test_a_child_that_dies_is_named_once(tmp_path: Path) -> None:
         wait_for(lambda: is_gone(evaluator.pid) and is_gone(recorder.pid))
         lines += [followers.dead() for _ in range(3)]
     assert lines == [
-        f"the evaluator (process {evaluator.pid}) ended with exit code -9; its log is empty",
-        f"the recorder (process {recorder.pid}) ended with exit code 2; its log ends with: gelada: "
+        f"the evaluator (process {evaluator.pid}) ended with exit code -9; it wrote no message",
+        f"the recorder (process {recorder.pid}) ended with exit code 2; its last message: gelada: "
         "--record-length 0: must be above 0",
         "",
     ]

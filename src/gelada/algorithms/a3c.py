@@ -41,7 +41,7 @@ class A3C:
     entropy_end: Annotated[float, Range(0)] = 0.01
     """… and after anneal_steps."""
     ratio_clip: Annotated[float, Range(0)] = 0.0
-    """Weigh each action by the ratio of target to behaviour policy, at most this (0: no weights)."""
+    """Weigh actions by the ratio of target to behaviour policy, at most this (0: no weights)."""
     gradient_clip: Annotated[float, POSITIVE] = 40.0
     """Limit of the gradient's global norm."""
     lr: Annotated[float, POSITIVE] = 1e-3
@@ -51,8 +51,8 @@ class A3C:
     anneal_steps: Annotated[int, Range(0)] = 1_000_000
     """Environment steps over which learning rate and entropy weight change linearly."""
     hold_after: Annotated[int, Range(0)] = 0
-    """Steps without a reward after which half of an actor's games draw one random number per rollout
-    instead of one per step (0: never)."""
+    """Steps without a reward after which half of an actor's games draw one random number per
+    rollout instead of one per step (0: never)."""
 
     epochs: ClassVar[int] = 1
     minibatch: ClassVar[int] = 2**31  # the whole batch
@@ -107,7 +107,7 @@ class A3C:
     def loss(
         self, net: Network, minibatch: WholeBatch, aux: Aux
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return policy + value_coefficient * value - entropy weight * entropy, and scalars to log."""
+        """Return policy + value_coefficient * value - entropy weight * entropy, and scalars."""
         batch, shape = minibatch.batch, minibatch.observations.shape  # [N, T + 1]
         (stacks,) = minibatch.observations.chunks(self.minibatch)
         outputs = net(stacks)
@@ -118,7 +118,7 @@ class A3C:
             rewards, values.detach(), batch.terminated, batch.truncated, self.gamma, self.n
         )
         weights = (batch.mask.float() * batch.weights.unsqueeze(1)).flatten()
-        ignored = weights == 0.0  # they may hold infinities, and 0 times infinity is not 0
+        ignored = weights == 0.0  # they may be infinite, and 0 times infinity is not 0
         targets = targets.flatten().masked_fill(ignored, 0.0)
         predicted = values[:, :-1].flatten()
         log_policy = losses.log_softmax(logits)

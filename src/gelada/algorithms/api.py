@@ -114,7 +114,7 @@ class Algorithm(Protocol):
     def act(
         self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return action scores float32[B, A] (logits or values), and the recurrent state after them.
+        """Return action scores float32[B, A] (logits or values), and the next recurrent state.
 
         Args:
             net: the network, or the copy for acting (`Network.for_acting`).

@@ -85,14 +85,14 @@ class APPO:
     kl_end: Annotated[float, POSITIVE, ADJUSTED] = 0.01
     """… and after anneal_steps."""
     kl_slack: Annotated[float, Range(1), ADJUSTED] = 1.3
-    """The learning rate changes if the KL divergence is off its target by more than this factor …"""
+    """The learning rate changes if the KL divergence is off target by more than this factor …"""
     kl_adjust: Annotated[float, Range(1)] = 1.1
     """… and then by this factor (1: the learning rate is constant)."""
     anneal_steps: Annotated[int, Range(0)] = 300_000
     """Environment steps over which entropy weight and KL target change linearly."""
     hold_after: Annotated[int, Range(0)] = 0
-    """Steps without a reward after which half of an actor's games draw one random number per rollout
-    instead of one per step (0: never)."""
+    """Steps without a reward after which half of an actor's games draw one random number per
+    rollout instead of one per step (0: never)."""
 
     source: ClassVar[Source] = "queue"
     topologies: ClassVar[tuple[Topology, ...]] = ("central",)
@@ -188,12 +188,12 @@ class APPO:
     def loss(
         self, net: Network, minibatch: Minibatch[Steps], aux: Aux
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return policy + value_coefficient * value - entropy weight * entropy, and scalars to log."""
+        """Return policy + value_coefficient * value - entropy weight * entropy, and scalars."""
         observations, steps = minibatch
         weights = steps.weights
         outputs = net(observations)
         log_policy = losses.log_softmax(outputs["policy"])
-        ignored = weights == 0.0  # they may hold infinities, and 0 times infinity is not 0
+        ignored = weights == 0.0  # they may be infinite, and 0 times infinity is not 0
         now = losses.chosen(log_policy, steps.actions)
         log_ratios = losses.log_ratios(now, steps.log_probs, ignored)
         advantages = steps.advantages.masked_fill(ignored, 0.0)

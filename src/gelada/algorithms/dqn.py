@@ -65,7 +65,7 @@ class DQN:
     lam: Annotated[float, SHARE, Q_LAMBDA] = 0.9
     """q_lambda: lambda of the returns (0: one-step returns; 1: returns to the window's end)."""
     double: Annotated[bool, TARGET_NETWORK] = False
-    """Double Q-learning: the current network chooses the action that the target network evaluates."""
+    """Double Q-learning: the current network chooses the action, the target network its value."""
     duelling: bool = False
     """Compute action values from separate layers for the state value and the advantages."""
     target_every: Annotated[int, Range(0)] = 2_500

@@ -50,14 +50,14 @@ class Faults:
     """The faults of a run, in seconds and bytes per second. 0: no such fault."""
 
     compute: float = 0.0
-    """Seconds that every learner sleeps instead of computing a gradient. Pulls and pushes are real."""
+    """Seconds that a learner sleeps instead of computing a gradient. Pulls and pushes are real."""
     straggler: float = 0.0
-    """Seconds that learner 0 sleeps before it computes a gradient (instead of ``compute``, if that is
-    given)."""
+    """Seconds that learner 0 sleeps before it computes a gradient (instead of ``compute``, if that
+    is given)."""
     delay: int = 0
     """Number of versions by which the actors' parameters are older (deterministic runs)."""
     link: float = 0.0
-    """Bytes per second that the link of each parameter server carries, in both directions together."""
+    """Bytes per second that the link of each parameter server carries, both directions together."""
     hits: tuple[Hits, ...] = ()
     """Signals to processes (SIGKILL or SIGSTOP), at times drawn from the seed."""
 

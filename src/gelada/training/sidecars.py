@@ -107,7 +107,7 @@ class _Child:
         with self._log.open("rb") as log:
             log.seek(self._log_began)
             said = log.read().decode(errors="replace").strip().splitlines()
-        last = f"its log ends with: {said[-1]}" if said else "its log is empty"
+        last = f"its last message: {said[-1]}" if said else "it wrote no message"
         return f"the {self.name} (process {self.process.pid}) ended with exit code {code}; {last}"
 
     def end(self, patience: float) -> None:

@@ -1,4 +1,4 @@
-"""Start of a run: a new one plays random games that measure the input, a resumed one has a checkpoint."""
+"""Start of a run: a new one measures its input in random games, a resumed one has a checkpoint."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from gelada.core.errors import Closed, Deadline
 from gelada.core.types import Params, Version
 
 KEPT = 2
-"""Versions kept. With two, a learner can pull the same version from servers that are a step apart."""
+"""Versions kept. With two, servers that are a step apart still have a version in common."""
 
 ANY = Version(0, 0)
 """A version that no published one is older than, so a pull does not wait."""

@@ -44,8 +44,8 @@ class ServerSettings:
     patience: float = 600.0
     """Seconds after which `ParameterServer.pull` raises `Deadline` (0: it does not wait)."""
     keep_every: int = 0
-    """Keep a copy of parameters and optimizer state at versions divisible by this, so that all slices
-    of a checkpoint have the same version (0: never)."""
+    """Keep a copy of parameters and optimizer state at versions divisible by this, so that all
+    slices of a checkpoint have the same version (0: never)."""
     target_every: int = 0
     """Copy the slice to the target slice at versions divisible by this (Nair et al. 2015: every N
     global updates; 0: no target slice)."""
