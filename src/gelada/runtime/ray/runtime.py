@@ -32,7 +32,7 @@ from gelada.runtime.groups import Cluster, group_processes
 from gelada.runtime.host import Heartbeat, Remote
 from gelada.runtime.ray.checks import check_resources, check_versions
 from gelada.runtime.ray.process import answer_of, answered
-from gelada.runtime.ray.watched import ACTIVE, START_SECONDS, WatchedProcess, seen
+from gelada.runtime.ray.watched import ACTIVE, START_SECONDS, WatchedProcess, not_started, seen
 
 AVOID_SECONDS = 90.0
 """Seconds for which no process is started on a host of which one gave no answer."""
@@ -125,7 +125,7 @@ class Ray:
         while self._beginning():
             left = until - time.monotonic()
             if left <= 0:
-                raise Stalled(self._not_started())
+                raise Stalled(not_started(self._beginning(), self._cluster))
             waiting = {process.beginning: process for process in self._beginning()}
             done, _ = ray.wait(list(waiting), timeout=left)
             for reference in done:
@@ -282,7 +282,7 @@ class Ray:
                         self._silent[process.about.node] = time.monotonic()
                     self._lose(process, why)
             elif process.handle is not None and time.monotonic() - process.asked > START_SECONDS:
-                self._log(self._not_started())
+                self._log(not_started(self._beginning(), self._cluster))
                 process.asked = time.monotonic()
         lost = [process for process in self._processes if process.handle is None]
         if lost and not self._failure:
@@ -319,15 +319,6 @@ class Ray:
 
     def _beginning(self) -> list[WatchedProcess]:
         return [process for process in self._processes if process.beginning is not None]
-
-    def _not_started(self) -> str:
-        """Return a line about processes that have not come up."""
-        names = ", ".join(process.spec.name for process in self._beginning())
-        free = ray.available_resources().get("CPU", 0.0)
-        return (
-            f"{names} did not start within {START_SECONDS:g} s: each asks for "
-            f"{self._cluster.cpus:g} CPU, the cluster has {free:g} free"
-        )
 
     def _check_versions(self) -> None:
         self._checked = True

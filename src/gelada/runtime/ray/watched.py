@@ -163,3 +163,13 @@ def _where(spec: ProcessSpec) -> Any:
 
         return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     return "SPREAD" if spec.kind == "server" else "DEFAULT"
+
+
+def not_started(processes: Sequence[WatchedProcess], cluster: Cluster) -> str:
+    """Return a line about processes that have not come up."""
+    names = ", ".join(process.spec.name for process in processes)
+    free = ray.available_resources().get("CPU", 0.0)
+    return (
+        f"{names} did not start within {START_SECONDS:g} s: each asks for {cluster.cpus:g} CPU, "
+        f"the cluster has {free:g} free"
+    )
