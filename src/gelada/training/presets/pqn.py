@@ -13,7 +13,7 @@ from gelada.training.experiment import Experiment, Shape
 
 ON_PONG = PQN(
     lam=0.9,
-    minibatch=256,
+    minibatch=128,
     epsilon_end=0.005,
     epsilon_steps=50_000,
     lr=1e-3,
