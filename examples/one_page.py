@@ -1,9 +1,9 @@
-"""One page that trains with Gelada's parts and no launcher: no threads, no folder, no settings.
+"""One page that trains an agent with Gelada's parts, without threads, files or a command.
 
     python examples/one_page.py          Catch, in seconds
     python examples/one_page.py pong     Pong from the screen, until you press Ctrl-C
 
-One loop does what the circle of roles does: play T steps in B games, learn from them, repeat.
+One loop does the work of all roles: it plays T steps in B games, learns from them, and repeats.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ torch.set_num_threads(1)
 torch.manual_seed(1)
 random = torch.Generator().manual_seed(1)
 
-# The games, and what their frames look like when somebody plays at random.
+# The games, and the mean and deviation of their frames in random play.
 games = make_games(GameSettings(game=GAME), game_seeds(1, "games", B))
 frames = [games.reset()]
 for _ in range(100):
@@ -41,7 +41,7 @@ for _ in range(100):
     frames.append(games.step(actions).frames)
 statistics = measure_input(np.concatenate(frames))
 
-# The network, its parameters as one vector, the algorithm, and an optimizer on the vector.
+# The network, its parameters as one vector, the algorithm, and an optimizer of that vector.
 algorithm = APPO(anneal_steps=STEPS)
 torso: TorsoName = "tiny" if GAME == "catch" else "small"
 net = Network(
@@ -54,15 +54,15 @@ net = Network(
 flat = FlatParameters(net)
 exploration = algorithm.exploration(Player(0, 1, B, games.actions))
 optimizer = make_optimizer(flat.values, OptimizerSettings())
-aux = algorithm.start()  # what the algorithm remembers: learning rate, entropy weight
+aux = algorithm.start()  # state of the algorithm: learning rate, entropy weight
 
-# Each frame is stored once; observation t is the K frames from place t on.
+# Each frame is stored once: observation t consists of frames t to t + K - 1.
 window = np.zeros((B, T + K, *games.frame_shape), dtype=np.uint8)
 window[:, -1] = games.reset()
 ages = np.zeros((B, T + 1), dtype=np.int64)  # steps since the game's first frame
-running, scores = np.zeros(B), [0.0]  # raw returns of games in progress and finished
+running, scores = np.zeros(B), [0.0]  # raw returns of running and of finished games
 for round_ in range(STEPS // (B * T)):
-    # Play: act with the network on stacks whose foreign frames (of the game before) are black.
+    # Play: the network acts on stacks in which frames of the game before are black.
     window[:, :K] = window[:, -K:].copy()
     ages[:, 0] = ages[:, -1]
     steps, all_logits, chosen = [], [], []
@@ -83,7 +83,7 @@ for round_ in range(STEPS // (B * T)):
         scores += running[step.over].tolist()
         running[step.over] = 0.0
 
-    # Learn: targets once, then several epochs of minibatches over the same steps.
+    # Learn: compute targets once, then take several epochs of minibatches.
     played = Step(*(np.stack(field, axis=1) for field in zip(*steps, strict=True)))  # [B, T]
     taken = np.stack(chosen, axis=1)
     logits, rewards = torch.stack(all_logits, dim=1), played.rewards

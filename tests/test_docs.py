@@ -386,7 +386,7 @@ def test_the_table_of_published_scores_is_that_of_the_code() -> None:
         words = (column.label, column.protocol, column.frames, games, column.source)
         want.append((column.name, *words))
     assert rows == want
-    reasons = set(re.findall(r"^\| (yes|but for [^|]+|no: [^|]+) \|", text, re.MULTILINE))
+    reasons = set(re.findall(r"^\| (yes|except [^|]+|no: [^|]+) \|", text, re.MULTILINE))
     played = GameSettings(game="breakout")
     changes: tuple[dict[str, Any], ...] = ({}, {"sticky": 0.25}, {"noop_max": 0}, {"frame_skip": 2})
     settings = [dataclasses.replace(played, **change) for change in changes]

@@ -148,8 +148,8 @@ MISTAKES = {
     "train dba3c-pong --n 0": "--n 0: must be at least 1 and at most 65,536",
     "train dba3c-pong --until-evaluated 10": "--until-evaluated 10: nobody evaluates; add "
     "--evaluator",
-    "train boxing --until-evaluated auto --evaluator": "--until-evaluated auto: there is no target "
-    "for boxing (there are: breakout, pong, ",
+    "train boxing --until-evaluated auto --evaluator": "--until-evaluated auto: boxing has no "
+    "target score (only breakout, pong, ",
     "train pong --faults link=10MB": "--faults link=10MB: needs a run with workers",
     "train dba3c-pong --faults lag=4": "--faults lag=4: nearest known: ",
     "train dba3c-pong --faults compute=50": "--faults compute=50: want a number with ms or s",
@@ -545,7 +545,7 @@ def test_show_prints_the_published_command(capsys: pytest.CaptureFixture[str]) -
         "parameters: 331,909",
         "a worker moves 2,655,744 bytes an update",
         "evaluated score 300",
-        "30 datapoints instead of 32",
+        "30 steps instead of 32",
     ):
         assert words in flat, words
     assert flat.count("differs: ") == len(NOTES["dba3c-breakout-paper"]) - 1
@@ -596,7 +596,7 @@ def test_an_evaluation_with_published_scores_is_a_table() -> None:
     assert rows[2] == ("this agent", "noop, 2 games", "10.0 M", "16.1", "50.0")
     for row in (
         ("DQN, 2015", "no-ops, 5 min", "200 M", "401.2", "1,387.2", "yes"),
-        ("Rainbow", "no-ops, 30 min", "200 M", "417.5", "1,443.8", "but for the limit"),
+        ("Rainbow", "no-ops, 30 min", "200 M", "417.5", "1,443.8", "except the limit"),
         ("Gorila", "human starts", "6 days", "313.0", "1,184.1", "no: human starts"),
         ("PPO", "training", "40 M", "274.8", "948.3", "no: while learning"),
         ("DBA3C", "Gym -v0", "350.0", "1,209.4", "no: Gym -v0"),

@@ -326,7 +326,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     data = json.loads(capsys.readouterr().out)
     assert (data["episodes"], data["starts"]["made_by"]["run"]) == (3, str(folder))
     verdicts = {row["comparable"] for row in data["compare"] if "human" in row["protocol"]}
-    assert verdicts == {"but for the starts"}
+    assert verdicts == {"except the starts"}
     others = [row["comparable"] for row in data["compare"] if "human" not in row["protocol"]]
     assert all(verdict.startswith("no: ") for verdict in others)
     for mistake, line in (

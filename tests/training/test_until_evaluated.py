@@ -56,7 +56,7 @@ def test_the_published_targets() -> None:
 
     games = ("breakout", "pong", "riverraid", "seaquest", "space_invaders")
     assert [goal(game) for game in games] == [300, 10, 4000, 1830, 700]
-    with pytest.raises(GeladaError, match=r"no target for boxing .*breakout, pong"):
+    with pytest.raises(GeladaError, match=r"boxing has no target score .*breakout, pong"):
         goal("boxing")
 
 

@@ -1,9 +1,9 @@
-"""One Atari game on the emulator itself, for films and start states.
+"""One Atari game on the emulator's own interface, for films and start states.
 
-Its frames equal those of `gelada.envs.atari.AtariGames` pixel for pixel. It also gives the colour
-pictures and the state of the emulator. The preprocessing follows the vector environment of ale-py
-0.12.1: FIRE at reset (if set, in games that have the action), then the no-ops; grey or colour;
-the maximum of the last two frames of a step; `INTER_AREA` resize; raw rewards.
+Its frames equal those of `gelada.envs.atari.AtariGames` pixel for pixel. It also gives access to
+the colour screen and the state of the emulator. The preprocessing is that of ale-py's vector
+environment 0.12.1: FIRE at reset (a setting, in games that have the action), then no-ops; the
+maximum of the last two frames of a step, grey or colour; `INTER_AREA` resize; raw rewards.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ from gelada.core.types import Bytes, Ints
 from gelada.envs.api import GameSettings, in_planes
 
 SCREEN = (210, 160)
-"""Height and width of the emulator's picture."""
+"""Height and width of the emulator's screen."""
 
 
 FIRE = int(Action.FIRE.value)
-"""The emulator's code of the action."""
+"""Code of the action FIRE in ale-py."""
 
 
 def rom_of(game: str) -> Path:
-    """Return the file that an Atari game is loaded from."""
+    """Return the path of a game's ROM."""
     rom = roms.get_rom_path(game)
     assert rom is not None, game  # names are checked by `envs.names`
     return Path(rom)
 
 
 def frames_behind(state: bytes) -> int:
-    """Return the frames of its game that were played before a serialised state."""
+    """Return the number of frames of its game before a serialised state."""
     return int(ALEState(state).getEpisodeFrameNumber())
 
 
 class AleStep(NamedTuple):
-    """One step of one game. Unlike in `Step`, the game stays over until it is reset."""
+    """One step of one game. Unlike with `Step`, the next game begins only with a reset."""
 
-    frame: Bytes  # uint8[H, W]; after the game's last step the last one seen before it
+    frame: Bytes  # uint8[H, W]; after the game's last step the frame before it
     reward: float  # raw
-    terminated: bool  # no value after this step
+    terminated: bool  # the return ends with this step
     truncated: bool  # cut off by the frame limit
     over: bool  # the game is over: reset it
-    forced: bool  # the action was replaced by FIRE
+    forced: bool  # FIRE replaced the action
 
 
 class AleGame:
-    """One game, stepped by hand.
+    """One Atari game.
 
-    The number of no-ops is drawn as the vector environment draws it when built with GNU's C++
-    library (all Linux wheels): Mersenne Twister, then Lemire's bounded integers. Elsewhere the
-    two may begin a game with different numbers of no-ops.
+    It draws the same number of no-ops as the vector environment built with GNU's C++ library (all
+    Linux wheels): Mersenne Twister, then Lemire's bounded integers. On other platforms the two may
+    begin a game with different numbers of no-ops.
 
     Args:
-        settings: how the game is played; an Atari game.
-        seed: 1 … 2**31 - 2, as `gelada.core.seeding.game_seeds` gives; the first reset uses it.
+        settings: settings of an Atari game.
+        seed: 1 … 2**31 - 2, as drawn by `gelada.core.seeding.game_seeds`.
     """
 
     def __init__(self, settings: GameSettings, seed: int) -> None:
@@ -87,7 +87,7 @@ class AleGame:
         """Start a new game; return its first frame, uint8[H, W].
 
         Args:
-            watch: called with the colour picture uint8[210, 160, 3] the game begins with.
+            watch: called with the first colour screen uint8[210, 160, 3].
         """
         self._ale.reset_game()
         fire = self._has_fire and self._settings.fire_at_reset
@@ -103,14 +103,14 @@ class AleGame:
         self._must_fire, self._over = False, False
         if watch:
             watch(self._ale.getScreenRGB())
-        return self._look()
+        return self._frame()
 
     def step(self, action: int, watch: Callable[[Bytes], None] | None = None) -> AleStep:
         """Play one step with action 0 … actions - 1.
 
         Args:
             action: index into ``action_names``.
-            watch: called with the colour picture uint8[210, 160, 3] of each frame of the step.
+            watch: called with the colour screen uint8[210, 160, 3] of each frame of the step.
 
         Raises:
             ValueError: if the game is over or was never reset.
@@ -121,25 +121,25 @@ class AleGame:
         return self._play(Action.FIRE if forced else self._names[action], forced, watch)
 
     def save(self) -> bytes:
-        """Return the emulator's state, without its random numbers (about 8 kB)."""
+        """Return the emulator's state (about 8 kB), without that of its random generator."""
         return bytes(self._ale.cloneState().serialize())
 
     def replay(self, state: bytes, actions: Ints) -> Bytes:
         """Restore a state and play actions from it, without sticky actions.
 
-        The frame limit counts the frames from the game's own beginning, its no-ops included.
+        The frame limit then counts all frames of the game, no-ops included.
 
         Args:
-            state: what `save` gave, of the same game and emulator (ale-py tells others by a
-                SystemError).
-            actions: int64[N] codes of `ale_py.Action`, each played for one step as it is, FIRE
-                after a lost life too.
+            state: a result of `save` for the same game and version of ale-py (for another one
+                ale-py raises SystemError).
+            actions: int64[N] codes of `ale_py.Action`. Each is played for one step; none is
+                replaced by FIRE after a lost life.
 
         Returns:
             uint8[N, H, W], the frame after each action.
 
         Raises:
-            ValueError: if the game ends on the way.
+            ValueError: if the game ends before the last action.
         """
         self._ale.restoreState(ALEState(state))
         self._frames, self._lives = self._ale.getEpisodeFrameNumber(), self._ale.lives()
@@ -154,7 +154,7 @@ class AleGame:
 
     @property
     def codes(self) -> Ints:
-        """Codes of `ale_py.Action` of all actions, int64[actions]."""
+        """Codes of the game's actions in `ale_py.Action`, int64[actions]."""
         return np.array([action.value for action in self._names], dtype=np.int64)
 
     def _play(self, name: Action, forced: bool, watch: Callable[[Bytes], None] | None) -> AleStep:
@@ -176,7 +176,7 @@ class AleGame:
         self._lives = self._ale.lives()
         self._must_fire = lost and self._has_fire and self._settings.fire_on_life_loss
         ends = terminated or (lost and self._settings.life_loss_ends)
-        return AleStep(self._look(), float(reward), ends, truncated, self._over, forced)
+        return AleStep(self._frame(), float(reward), ends, truncated, self._over, forced)
 
     def _draw_noops(self) -> int:
         """Draw 0 … noop_max - 1 from 32-bit words (Lemire 2019, as in GNU's C++ library)."""
@@ -188,15 +188,15 @@ class AleGame:
             if product % 2**32 >= 2**32 % count:
                 return product >> 32
 
-    def _copy_screen(self, place: int) -> None:
-        """Copy what the emulator shows into ``_screens[place]``."""
+    def _copy_screen(self, index: int) -> None:
+        """Copy the emulator's screen into ``_screens[index]``."""
         if self._settings.colour:
-            self._ale.getScreenRGB(self._screens[place])
+            self._ale.getScreenRGB(self._screens[index])
         else:
-            self._ale.getScreenGrayscale(self._screens[place])
+            self._ale.getScreenGrayscale(self._screens[index])
 
-    def _look(self) -> Bytes:
-        """Combine the last two screens and resize them."""
+    def _frame(self) -> Bytes:
+        """Return the frame: the maximum of the last two screens, resized."""
         np.maximum(self._screens[0], self._screens[1], out=self._screens[0])
         side = self._settings.size
         small = cv2.resize(self._screens[0], (side, side), interpolation=cv2.INTER_AREA)

@@ -1,10 +1,9 @@
 """A vector of Atari games on ale-py's C++ vector environment.
 
-Every argument that has a trap in its default is set here (docs/atari.md): rewards are raw, sticky
-actions are explicit, games restart in the same step, seeds are one per game, and a lost life is
-told from a lost game by the lives that fall while the game goes on. The emulator stacks nothing:
-it hands out the newest frame, and each frame is kept once. In colour the maximum of the last two
-frames and the resizing are taken for each of red, green and blue.
+Arguments with a surprising default are set here (docs/atari.md): rewards are raw, sticky actions
+are explicit, games restart in the same step, each game has a seed of its own, and a lost life is
+detected from the number of lives. The emulator does not stack frames, so each frame is stored once.
+In colour the maximum of the last two frames and the resizing apply to red, green and blue each.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from gelada.core.types import Bytes, Ints
 from gelada.envs.api import GameSettings, Step, in_planes
 
 UNSEEDED = -1
-"""What ale-py takes for "do not seed"."""
+"""Value with which ale-py does not seed a game."""
 
 
 class AtariGames:
-    """``len(seeds)`` games of one kind, stepped together by ``threads`` emulator threads."""
+    """``len(seeds)`` copies of one game, stepped together by ``threads`` emulator threads."""
 
     def __init__(self, settings: GameSettings, seeds: Ints, threads: int = 1) -> None:
         self.count = len(seeds)
@@ -63,8 +62,8 @@ class AtariGames:
     def reset(self) -> Bytes:
         """Start all games; return the first frames, uint8[B, H, W].
 
-        The first call seeds them (which loads each game anew: a tenth of a second); later ones
-        go on in the same random streams.
+        The first call seeds the games, which loads each one again (a tenth of a second). Later
+        calls continue their random streams.
         """
         frames, info = self._ale.reset(np.arange(self.count), self._seeds)
         self._seeds = np.full(self.count, UNSEEDED)
@@ -73,7 +72,7 @@ class AtariGames:
         return _newest(frames)
 
     def step(self, actions: Ints) -> Step:
-        """Play one step with ``actions`` int64[B]; see `Step`."""
+        """Play one step with ``actions`` int64[B] (see `Step`)."""
         forced = self._must_fire
         if forced.any():
             actions = np.where(forced, self._fire, actions)
@@ -81,7 +80,7 @@ class AtariGames:
         frames, rewards, terminated, truncated, info = self._ale.recv()
         over = terminated | truncated
         lives = info["lives"]
-        lost = (lives < self._lives) & ~over  # lives at game over are already the next game's
+        lost = (lives < self._lives) & ~over  # at game over they are the next game's lives
         self._lives = lives
         self._must_fire = lost if self._fires else np.zeros_like(lost)
         ends = terminated | lost if self._life_loss_ends else terminated

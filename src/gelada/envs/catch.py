@@ -1,9 +1,7 @@
-"""Catch: a ball falls through a 10 x 5 board, a paddle catches it. Learned in seconds.
+"""Catch: a ball falls down a 10 x 5 board, and a paddle catches it. It is learned in seconds.
 
-Its frames are grey whatever the settings say.
-
-After bsuite's catch (Osband et al. 2020): actions left, stay, right; the reward is +1 or -1 when
-the ball reaches the last row, and the game is over.
+It is the catch of bsuite (Osband et al. 2020). The actions are left, stay and right. The game ends
+when the ball reaches the last row, with a reward of +1 or -1. Frames are always grey.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ ROWS, COLUMNS = 10, 5
 
 
 class CatchGames:
-    """One game per seed, stepped together in numpy."""
+    """One game for each seed, stepped together in numpy."""
 
     actions = 3
     action_names: tuple[str, ...] = ("LEFT", "STAY", "RIGHT")

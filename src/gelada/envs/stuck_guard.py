@@ -1,7 +1,8 @@
-"""The stuck guard: presses FIRE for an agent that repeats itself.
+"""The stuck guard: presses FIRE for an agent that repeats one action.
 
-A greedy agent can wait for ever for a ball that only FIRE serves. DBA3C had a guard in evaluation,
-never in training (`PreventStuckPlayer` of tensorpack; docs/dba3c.md says where ours differs).
+Some games serve the ball only after FIRE, and a greedy agent may never press it. DBA3C has a guard
+in evaluation, not in training (`PreventStuckPlayer` of tensorpack; docs/dba3c.md lists the
+differences).
 """
 
 from __future__ import annotations
@@ -14,26 +15,26 @@ from gelada.core.types import Bools, Ints
 
 
 class StuckGuard:
-    """Watches the actions of ``count`` games played side by side.
+    """Replaces actions of ``count`` games that are played at the same time.
 
-    After ``limit`` equal actions in a row the next one, if it is the same again, is replaced once
-    by FIRE, and the count begins anew. A game without FIRE gets its action 1.
+    If an action follows ``limit`` equal ones, it is replaced by FIRE, and the guard counts from 0
+    again. In a game without FIRE it is replaced by action 1.
 
     Args:
-        limit: equal actions in a row that are let through.
-        action_names: of the game's actions, in their order.
-        count: games side by side.
+        limit: number of equal actions in a row that the guard does not replace.
+        action_names: names of the game's actions in order.
+        count: number of games.
     """
 
     def __init__(self, limit: int, action_names: Sequence[str], count: int) -> None:
-        self.pressed: Ints = np.zeros(count, dtype=np.int64)  # in each present game
+        self.pressed: Ints = np.zeros(count, dtype=np.int64)  # in the current game of each
         self._limit = limit
         self._action = action_names.index("FIRE") if "FIRE" in action_names else 1
         self._last: Ints = np.zeros(count, dtype=np.int64)
         self._run: Ints = np.zeros(count, dtype=np.int64)
 
     def let_through(self, actions: Ints) -> Ints:
-        """Return what is to be played, int64[B], where ``actions`` int64[B] were chosen."""
+        """Return the actions to play int64[B], given the chosen ``actions`` int64[B]."""
         self._run = np.where(actions == self._last, self._run + 1, 1)
         self._last = actions
         stuck = self._run > self._limit
@@ -42,6 +43,6 @@ class StuckGuard:
         return np.where(stuck, self._action, actions)
 
     def begin(self, over: Bools) -> None:
-        """Forget what was played in the games that are ``over`` bool[B]: new ones begin."""
+        """Reset the guard of the games that are ``over`` bool[B]."""
         self._run[over] = 0
         self.pressed[over] = 0

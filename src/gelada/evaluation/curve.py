@@ -1,4 +1,4 @@
-"""The learning curve of a run's folder: metrics.jsonl and eval/*.json → curve.png."""
+"""The learning curve of a run: reads metrics.jsonl and eval/*.json, writes curve.png."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gelada.roles.tracker import WINDOW
 
 
 class Point(NamedTuple):
-    """One line of the metrics."""
+    """A point of the curve: one line of metrics.jsonl."""
 
     steps: int
     minutes: float
@@ -22,7 +22,7 @@ class Point(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """One evaluation."""
+    """A mark beside the curve: one evaluation."""
 
     steps: int
     mean: float
@@ -33,8 +33,8 @@ class Mark(NamedTuple):
 def read_points(folder: Path) -> list[Point]:
     """Return the curve of a run, oldest first.
 
-    Lines that cannot be read or have no score are left out, and so are those that a resumed run
-    lost (see `read_metrics`).
+    Lines that cannot be read or have no score are left out, as well as lines after the checkpoint
+    from which a run was resumed (see `read_metrics`).
 
     Raises:
         GeladaError: if the run has no metrics.
@@ -52,10 +52,10 @@ def read_points(folder: Path) -> list[Point]:
 
 
 def read_marks(folder: Path) -> list[Mark]:
-    """Return the run's evaluations, by steps.
+    """Return the run's evaluations in the order of their steps.
 
-    One that was interrupted is left out (its mean is not that of the protocol); a file that cannot
-    be read is passed over.
+    Interrupted evaluations are left out, as their means are not those of the protocol. Files that
+    cannot be read are skipped.
     """
     marks = []
     for path in (folder / "eval").glob("*.json"):
@@ -72,7 +72,7 @@ def read_marks(folder: Path) -> list[Mark]:
 
 
 def draw_curve(folder: Path) -> Path:
-    """Write ``curve.png``: mean score against steps and against minutes; return its path.
+    """Plot the mean score over steps and over minutes to ``curve.png``, and return its path.
 
     Raises:
         GeladaError: if the run has no metrics.
@@ -108,14 +108,14 @@ def draw_curve(folder: Path) -> Path:
 
 
 def _steps_in_words(steps: float, _position: int) -> str:
-    """Return 250 k, 1.5 M."""
+    """Return a tick label such as 250 k or 1.5 M."""
     if steps >= 1_000_000:
         return f"{steps / 1_000_000:g} M"
     return f"{steps / 1000:g} k" if steps >= 1000 else f"{steps:g}"
 
 
 def _minutes_at(points: list[Point], steps: int) -> float:
-    """Return the minutes of the last point that is not beyond ``steps``."""
+    """Return the minutes of the last point with at most ``steps``."""
     return max((p.minutes for p in points if p.steps <= steps), default=0.0)
 
 

@@ -1,8 +1,8 @@
 """Published scores of Atari games, and the human-normalised score.
 
-``data/atari_scores.csv`` has a row for each of the 57 games that papers share and a column for
-each list of scores; a blank is a score that was not published. docs/evaluation.md says what was
-checked, and which column does not add up to what its paper says.
+``data/atari_scores.csv`` has a row for each of the 57 games that most papers use and a column for
+each list of scores; a blank is a score that was not published. docs/evaluation.md describes how the
+columns were checked, and lists those whose mean or median differs from that of the paper.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple
 from gelada.envs.api import GameSettings
 
 Kind = Literal["no-ops", "human starts", "training", "Gym -v0"]
-"""How games began: after up to 30 no-ops, or from moments of human games; or scores of games
-played while learning; or games of Gym's ``-v0`` environments."""
+"""Kind of the games: evaluation after up to 30 no-ops, evaluation from states of human games, games
+during training, or games of Gym's ``-v0`` environments."""
 
 FIVE_MINUTES, HALF_AN_HOUR = 18_000, 108_000
 """Limits of a game in frames, at 60 a second."""
@@ -30,13 +30,13 @@ class Column:
     name: str  # in the file
     label: str
     kind: Kind
-    limit: int | None  # frames a game may last; None where games are not comparable anyway
-    frames: str  # of training, for each game; or its time, where only that is known
+    limit: int | None  # frame limit of a game; None where games are never comparable
+    frames: str  # of training for each game, or time of training if only that is known
     source: str
 
     @property
     def protocol(self) -> str:
-        """How games were played, in words."""
+        """How games were played, in words for a table."""
         return f"{self.kind}, {self.limit // 3600} min" if self.limit else self.kind
 
 
@@ -100,10 +100,11 @@ COLUMNS = (
         "Adamski et al. 2018, arXiv:1801.02852, by Papers with Code",
     ),
 )
-"""All that `compare` shows, in its order."""
+"""The columns that `compare` shows, in this order."""
 
 HUMAN_2015 = _nature("human_2015", "Human")
-"""Of the first papers: only to check their sums with, as later ones measured many humans anew."""
+"""Human scores of the first papers. They only serve to check the means and medians of those papers,
+as later papers measured many human scores again."""
 
 
 class Published(NamedTuple):
@@ -114,7 +115,7 @@ class Published(NamedTuple):
     frames: str  # of training
     score: float
     normalised: float | None  # human-normalised, per cent
-    comparable: str  # "yes", or what is different
+    comparable: str  # "yes", or what differs
     source: str
 
 
@@ -140,11 +141,12 @@ def normalised(score: float, game: str, human_starts: bool = False) -> float | N
     Args:
         score: raw return.
         game: ale-py's name.
-        human_starts: whether games began at moments of human games, as random and human then did.
+        human_starts: whether games began at states of human games; the scores of random play and
+            of a human are then those from such states.
 
     Returns:
-        None if the game has no reference scores, or its human was no better than random play
-        (Video Pinball from human starts).
+        None if the game has no reference scores, or the human score is not above that of random
+        play (Video Pinball from human starts).
     """
     pair = baselines(game, human_starts)
     if pair is None or pair[1] <= pair[0]:
@@ -153,7 +155,7 @@ def normalised(score: float, game: str, human_starts: bool = False) -> float | N
 
 
 def baselines(game: str, human_starts: bool = False) -> tuple[float, float] | None:
-    """Return the scores of random play and of a human; None for a game without them."""
+    """Return the scores of random play and of a human; None if the game has none."""
     suffix = "_starts" if human_starts else ""
     random, human = published(game, f"random{suffix}"), published(game, f"human{suffix}")
     return None if random is None or human is None else (random, human)
@@ -162,9 +164,8 @@ def baselines(game: str, human_starts: bool = False) -> tuple[float, float] | No
 def compare(settings: GameSettings, human_starts: bool = False) -> list[Published]:
     """Return the published scores of a game beside games played under ``settings``.
 
-    With ``human_starts`` they began at stored moments of games.
-
-    Those of like games come first; the list is empty for a game without published scores.
+    With ``human_starts`` these games began at start states. Comparable scores come first. The list
+    is empty for a game without published scores.
     """
     found = [
         Published(
@@ -185,8 +186,8 @@ def compare(settings: GameSettings, human_starts: bool = False) -> list[Publishe
 def comparable(column: Column, settings: GameSettings, human_starts: bool = False) -> str:
     """Return "yes" if a column's games were played like those under ``settings``, else why not.
 
-    What counts is what the emulator did. Not looked at: the number of games, how actions were
-    chosen, and what was learned with.
+    Only the emulator's settings matter. The number of games, the choice of actions and the
+    training are not compared.
     """
     if column.kind == "human starts" and not human_starts:
         return "no: human starts"
@@ -203,5 +204,5 @@ def comparable(column: Column, settings: GameSettings, human_starts: bool = Fals
     if settings.frame_skip != 4:
         return "no: frame skip 4"
     if human_starts:
-        return "but for the starts"
-    return "yes" if settings.max_frames == column.limit else "but for the limit"
+        return "except the starts"
+    return "yes" if settings.max_frames == column.limit else "except the limit"

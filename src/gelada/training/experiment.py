@@ -99,25 +99,25 @@ class Shape:
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """The replay buffer of algorithms that learn from each step more than once."""
+    """Settings of the replay buffers."""
 
     capacity: Annotated[int, Range(0)] = 0
-    """Steps that a replay buffer keeps, of all its games together (0: there is no buffer)."""
+    """Steps that a replay buffer holds, over all its games (0: no replay buffer)."""
     minimum: Annotated[int, Range(1)] = 10_000
     """Steps in a replay buffer before learning begins."""
     windows: Annotated[int, Range(1)] = 32
-    """Windows in a learner's batch. With n-step returns one step of each window is learned."""
+    """Windows in a learner's batch. N-step returns learn only the first step of a window."""
     samples_per_insert: Annotated[float, Range(0)] = 0.0
-    """Windows that are learned for each step that is played. Actors or learners wait to keep the
-    ratio (0: nobody waits)."""
+    """Windows sampled for each step played. Actors or learners wait to keep this ratio (0: they do
+    not wait)."""
     prioritized: bool = False
     """Sample windows by their errors (Schaul et al. 2016) instead of uniformly."""
     alpha: Annotated[float, Range(0), PRIORITIZED] = 0.6
     """Exponent of the priorities (0: uniform)."""
     beta: Annotated[float, SHARE, PRIORITIZED] = 0.4
-    """Exponent of the importance weights at the start …"""
+    """Exponent of the importance sampling weights at the start …"""
     beta_end: Annotated[float, SHARE, PRIORITIZED] = 1.0
-    """… and after beta_steps (1: the weights undo the bias of the draw)."""
+    """… and after beta_steps (1: the weights remove the bias of prioritized sampling)."""
     beta_steps: Annotated[int, Range(0), PRIORITIZED] = 1_000_000
     """Environment steps over which the exponent changes linearly (0: it is beta_end from the
     start)."""
@@ -139,7 +139,7 @@ class Sidecars:
 
 @dataclass(frozen=True)
 class Experiment:
-    """All settings of a run: what ``config.json`` holds."""
+    """All settings of a run, as saved in ``config.json``."""
 
     games: GameSettings = field(default_factory=GameSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
@@ -154,7 +154,7 @@ class Experiment:
     """Seed of all random numbers."""
     deterministic: bool = False
     """The same seed gives the same run, bit for bit: actors play with parameters exactly one
-    round old, and nothing timed touches training."""
+    round old, and nothing in training depends on time."""
 
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
@@ -163,10 +163,11 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "dqn": DQN,
     "pqn": PQN,
 }
-"""By the name that ``config.json`` has for them."""
+"""Algorithms by their names in ``config.json``."""
 
 MISTAKABLE = {"epsilon"}
-"""Names of settings that are taken for another: the optimizer's for that of exploration."""
+"""Names of settings that are easily mistaken: the optimizer's epsilon for that of exploration.
+Their flags begin with the group."""
 
 
 def groups_of(experiment: Experiment) -> dict[str, Any]:
@@ -176,7 +177,7 @@ def groups_of(experiment: Experiment) -> dict[str, Any]:
 
 @cache
 def shared_names() -> frozenset[str]:
-    """Return the names that settings of two groups have, with any algorithm."""
+    """Return the names of settings that occur in two groups with some algorithm."""
     shared = set(MISTAKABLE)
     for algorithm in ALGORITHMS.values():
         groups = groups_of(Experiment(algorithm=algorithm())).values()
@@ -186,6 +187,6 @@ def shared_names() -> frozenset[str]:
 
 
 def flag(name: str, group: str = "") -> str:
-    """Return the flag of a setting; the group stands before a name that is not its own."""
+    """Return the flag of a setting. It begins with the group if the name is not unique."""
     own = f"{group}-{name}" if group and name in shared_names() else name
     return "--" + own.replace("_", "-")

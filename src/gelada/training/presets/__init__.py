@@ -1,8 +1,8 @@
-"""Presets by name. A module of this package holds those of one family of algorithms.
+"""Presets by name. Each module of this package has the presets of one family of algorithms.
 
-A module has ``PRESETS`` (experiments by name), ``FAMILIES`` (settings for any game, by the first
-word of names such as ``dqn-seaquest``) and ``NOTES`` (what `gelada show` prints about presets that
-stand for a published system). A new module needs one line here.
+A module defines ``PRESETS`` (experiments by name), ``FAMILIES`` (settings for any game, by the
+first word of names such as ``dqn-seaquest``) and ``NOTES`` (lines that `gelada show` prints about
+presets of a published system). A new module is added to ``MODULES``.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ TARGETS = {"breakout": 300, "pong": 10, "riverraid": 4000, "seaquest": 1830, "sp
 
 
 def with_target(experiment: Experiment) -> Experiment:
-    """Return the experiment with ``--until-evaluated auto`` as the game's number.
+    """Return the experiment with the game's target score in place of ``--until-evaluated auto``.
 
     Raises:
-        GeladaError: if the game has none.
+        GeladaError: if the game has no target score.
     """
     if experiment.stop.until_evaluated != "auto":
         return experiment
     game = experiment.games.game
     if game not in TARGETS:
         raise GeladaError(
-            f"--until-evaluated auto: there is no target for {game} (there are: "
-            f"{', '.join(TARGETS)}); give a number"
+            f"--until-evaluated auto: {game} has no target score (only "
+            f"{', '.join(TARGETS)} have one); give a number"
         )
     stop = replace(experiment.stop, until_evaluated=float(TARGETS[game]))
     return replace(experiment, stop=stop)
@@ -58,7 +58,7 @@ def preset(name: str) -> tuple[Experiment, str]:
     A game may follow the name of a family: ``gorila-seaquest``.
 
     Raises:
-        GeladaError: if there is none; the message has the nearest known names.
+        GeladaError: if the name is unknown; the message lists the nearest known names.
     """
     if name in PRESETS:
         return PRESETS[name], ""

@@ -1,4 +1,4 @@
-"""APPO, the default: Pong, Catch, and one recipe for all other games."""
+"""Presets of APPO, the default algorithm: Pong, Catch, and one recipe for all other games."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ GENERAL = Experiment(
     ),
     stop=StopRule(steps=2_500_000),
 )
-"""The recipe of a game that has no preset of its own. It looks closer than that of Pong, and goes
-on learning for hours."""
+"""The recipe for games without a preset. Its frames are larger than those of the Pong preset, and
+its schedules are for runs of hours."""
 
 PRESETS: dict[str, Experiment] = {
     "pong": Experiment(stop=StopRule(steps=1_000_000, until_score=18.0)),
@@ -37,6 +37,6 @@ PRESETS: dict[str, Experiment] = {
 }
 
 FAMILIES: dict[str, Experiment] = {}
-"""A game without the name of a family is learned by APPO."""
+"""Empty: a game without a family's name is learned by APPO."""
 
 NOTES: dict[str, tuple[str, ...]] = {}

@@ -1,4 +1,4 @@
-"""DBA3C: A3C in workers around parameter servers, and the published system (docs/dba3c.md)."""
+"""Presets of DBA3C (docs/dba3c.md): A3C in workers, and the published system."""
 
 from __future__ import annotations
 
@@ -90,13 +90,14 @@ FAMILIES: dict[str, Experiment] = {
 
 NOTES: dict[str, tuple[str, ...]] = {
     "dba3c-breakout-paper": (
-        "after the best command of Distributed-BA3C (2018); it needs 64 workers' worth of cores",
-        "differs: a batch is cut from whole windows of 5 steps, so 30 datapoints instead of 32",
-        "differs: 4 emulator frames a step, the last two combined (there 2 to 4 at random)",
-        "differs: values are looked up again by the learner (there those of acting time)",
-        "differs: inputs are standardised pixel by pixel (there divided by 255)",
-        "differs: gradients are clipped to a global norm of 40 (there by tensor, never reached)",
-        "differs: no idle chief, and the 1600 x 128 hidden layer needs no splitting by hand: "
-        "all servers carry equal slices",
+        "settings of the best command of Distributed-BA3C (2018); needs the cores of 64 workers",
+        "differs: a batch has whole windows of 5 steps, so 30 steps instead of 32",
+        "differs: a step has 4 emulator frames, the last 2 combined (original: 2 to 4 at random)",
+        "differs: the learner computes the values again (original: values from acting)",
+        "differs: each pixel of the input is standardised (original: divided by 255)",
+        "differs: gradients are clipped to a global norm of 40 (original: the norm of each tensor "
+        "is clipped, at a limit that is never reached)",
+        "differs: all servers have equal slices (original: an idle chief, and a hidden layer of "
+        "1600 x 128 that is split by hand)",
     ),
 }

@@ -1,4 +1,4 @@
-"""DQN with replay buffers: alone, as Ape-X, and as Gorila with its published system."""
+"""Presets of DQN: with a single learner, as Ape-X, as Gorila, and Gorila's published system."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SMALL_DQN = DQN(
     lr_end=2e-4,
     anneal_steps=350_000,
 )
-"""Long returns over windows that are still young: with n-step returns and a large store the same
-network has learned nothing of Pong after 100,000 steps, with these it plays well after 300,000."""
+"""Long returns over recent experience. With n-step returns and a large replay buffer this network
+has learned nothing in Pong after 100,000 steps; with these settings it plays well after 300,000."""
 
 DQN_PONG = Experiment(
     algorithm=SMALL_DQN,
@@ -44,17 +44,17 @@ APEX_PONG = replace(
     replay=replace(DQN_PONG.replay, prioritized=True, beta_steps=350_000),
     stop=StopRule(steps=400_000),
 )
-"""No stop at a score: with a ladder some games explore to the end, and their scores count."""
+"""It does not stop at a score: some games of the ladder explore to the end and lower the mean."""
 
 
 def for_any_game(pong: Experiment) -> Experiment:
-    """Return a DQN preset of Pong with schedules for games that take longer to learn."""
+    """Return a DQN preset for Pong with longer schedules, for any game."""
     assert isinstance(pong.algorithm, DQN)
     algorithm = replace(pong.algorithm, epsilon_steps=100_000, anneal_steps=1_500_000)
-    memory = pong.replay
-    if memory.prioritized:
-        memory = replace(memory, beta_steps=1_500_000)
-    return replace(pong, algorithm=algorithm, replay=memory, stop=StopRule(steps=2_500_000))
+    buffer = pong.replay
+    if buffer.prioritized:
+        buffer = replace(buffer, beta_steps=1_500_000)
+    return replace(pong, algorithm=algorithm, replay=buffer, stop=StopRule(steps=2_500_000))
 
 
 PRESETS: dict[str, Experiment] = {
@@ -111,14 +111,14 @@ FAMILIES: dict[str, Experiment] = {
 
 NOTES: dict[str, tuple[str, ...]] = {
     "gorila-paper": (
-        "after Gorila (Nair et al. 2015); it needs the memory of 100 machines",
-        "published: 100 workers, 31 servers, 1 M frames a store, targets every 60,000 updates, "
-        "AdaGrad, epsilon 1 to 0.1, one setting for all games",
-        "chosen, not published: batches of 32, one update for 4 steps played, learning rate 0.001, "
-        "epsilon over 1 M steps, gradients at most 100 updates old, losses at most 3 deviations "
-        "above the mean, 50,000 steps before learning",
-        "differs: inputs are standardised pixel by pixel (there divided by 255)",
-        "differs: FIRE is pressed at the start of a game and after a lost life (there by the agent "
-        "alone)",
+        "settings of Gorila (Nair et al. 2015); they need the memory of 100 machines",
+        "published: 100 workers, 31 servers, replay buffers of 1 M frames, a new target network "
+        "every 60,000 updates, AdaGrad, epsilon 1 to 0.1, one setting for all games",
+        "not published, our choice: batches of 32, one update for 4 steps of play, learning rate "
+        "0.001, epsilon over 1 M steps, gradients at most 100 updates old, losses at most 3 "
+        "standard deviations above the mean, 50,000 steps before learning",
+        "differs: each pixel of the input is standardised (original: divided by 255)",
+        "differs: the environment presses FIRE at the start of a game and after a lost life "
+        "(original: the agent presses it)",
     ),
 }

@@ -1,4 +1,4 @@
-"""PQN: Q-learning without a replay buffer (Gallici et al. 2024)."""
+"""Presets of PQN: Q-learning without a replay buffer (Gallici et al. 2024)."""
 
 from __future__ import annotations
 
