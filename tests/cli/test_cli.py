@@ -146,8 +146,8 @@ MISTAKES = {
     "train pong --n 5": "unknown flag '--n'",
     "train pong --ratio-clip 10": "unknown flag '--ratio-clip'",
     "train dba3c-pong --n 0": "--n 0: must be at least 1 and at most 65,536",
-    "train dba3c-pong --until-evaluated 10": "--until-evaluated 10: nobody evaluates; add "
-    "--evaluator",
+    "train dba3c-pong --until-evaluated 10": "--until-evaluated 10: the run has no "
+    "evaluator; add --evaluator",
     "train boxing --until-evaluated auto --evaluator": "--until-evaluated auto: boxing has no "
     "target score (only breakout, pong, ",
     "train pong --faults link=10MB": "--faults link=10MB: needs a run with workers",

@@ -216,7 +216,7 @@ def shape_in_words(experiment: Experiment) -> str:
     """Return who learns as a phrase."""
     shape, memory = experiment.shape, experiment.replay
     players = f"{shape.actors} actors x {shape.games} games"
-    kept = f", store of {memory.capacity:,} steps" if memory.capacity else ""
+    kept = f", replay buffer of {memory.capacity:,} steps" if memory.capacity else ""
     if not shape.apart:
         return f"{players}, 1 learner{kept}"
     if shape.asynchronous:
@@ -225,8 +225,8 @@ def shape_in_words(experiment: Experiment) -> str:
         rule = f"{shape.gradients} gradients a step, {shape.learning - shape.gradients} backups"
     if shape.learners:
         return (
-            f"{players}, {shape.learners} learners, {shape.replays} stores of {memory.capacity:,} "
-            f"steps, {shape.servers} servers, {rule}"
+            f"{players}, {shape.learners} learners, {shape.replays} replay buffers of "
+            f"{memory.capacity:,} steps, {shape.servers} servers, {rule}"
         )
     return (
         f"{shape.workers} workers of {shape.actors} x {shape.games} games and a learner{kept}, "

@@ -13,7 +13,7 @@ class FrameStack:
     Frames from before the start of a game are black.
 
     Args:
-        count: games side by side.
+        count: number of games.
         depth: frames in a stack.
         frame_shape: height and width of a frame.
     """

@@ -58,7 +58,7 @@ class Agent:
 
     @property
     def policy(self) -> Policy:
-        """How it plays if nobody says: sampled, or epsilon where there are no probabilities."""
+        """Default policy: sampled, or epsilon for an agent without probabilities."""
         return self._algorithm.acting_policy
 
     @property

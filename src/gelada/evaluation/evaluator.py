@@ -26,7 +26,8 @@ THREADS = 2
 """Threads that share the games: one runs the network while the other emulates."""
 
 SIDE_BY_SIDE = 16
-"""Most games side by side: more are faster at first, but wait longer for the last game."""
+"""Upper limit of the games played at the same time. More are faster at first, but the wait for the
+last game is longer."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished games and of all games."""

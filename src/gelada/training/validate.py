@@ -62,7 +62,7 @@ def check(experiment: Experiment) -> None:
         read(hints_of(Experiment)[name], getattr(experiment, name), flag, name)
     if experiment.stop.until_evaluated is not None and not experiment.sidecars.evaluator:
         goal = shown(experiment.stop.until_evaluated)
-        raise GeladaError(f"--until-evaluated {goal}: nobody evaluates; add --evaluator")
+        raise GeladaError(f"--until-evaluated {goal}: the run has no evaluator; add --evaluator")
     _check_shape(experiment)
     shape = experiment.shape
     experiment.algorithm.check(shape.actors * shape.games * shape.length)
