@@ -148,11 +148,11 @@ def test_a_lost_replay_rolls_all_back_and_an_actor_or_learner_restarts_alone(beg
         assert lost["what"].startswith(whom)
         assert_named(run, lost)
     assert run.events("restored") == []
-    assert hit(run, "SIGKILL", "store")["kind"] == "store"
+    assert hit(run, "SIGKILL", "replay")["kind"] == "replay"
     (restored,) = run.events("restored")
     assert restored["lost_steps"] >= 0
     assert 0 < restored["lost_experience"] <= 2 * PRESETS["gorila-catch"].replay.capacity
-    kept = f"all stores begin empty: they kept {restored['lost_experience']:,} steps"
+    kept = f"all replay buffers begin empty: they kept {restored['lost_experience']:,} steps"
     assert run.log.count(kept) == 1
     stop_when_learned(run)
     assert_restored(run, 1)
