@@ -74,8 +74,8 @@ def test_catch_is_learned_in_workers(tmp_path: Path, way: str) -> None:
     assert status.games > 50
     assert status.steps < 300_000
     assert status.workers is not None
-    mask, dropped, partial, *_ = status.workers.traffic
-    assert status.workers.updates <= mask + dropped + partial + shape.workers
+    counted, dropped, partial, *_ = status.workers.traffic
+    assert status.workers.updates <= counted + dropped + partial + shape.workers
     if faults.straggler:  # whatever it computes comes too late
         assert dropped > 0
     if shape.gradients == shape.workers and not shape.asynchronous:

@@ -36,7 +36,7 @@ EVENTS = {
     (1, 8): "truncated",
     (0, 11): "terminated",
 }
-"""What happens in game b at its n-th step, mask from 1."""
+"""What happens in game b at its n-th step, counted from 1."""
 
 
 class Script:
