@@ -15,7 +15,7 @@ from ale_py import ALEInterface, ALEState, ALEVectorInterface, roms
 from gelada.algorithms.appo import APPO
 from gelada.algorithms.dqn import DQN
 from gelada.core.checkpoint import Checkpoint, write_checkpoint
-from gelada.core.types import Bytes, Ints, Version
+from gelada.core.types import Bytes, Floats, Ints, Version
 from gelada.envs.ale import AleGame, rom_of
 from gelada.envs.api import GameSettings
 from gelada.envs.make import action_names, frame_shape
@@ -107,7 +107,26 @@ def write_run(folder: Path, settings: GameSettings = CATCH) -> Experiment:
     return experiment
 
 
-class Catcher(Agent):
+class Ruled(Agent):
+    """An agent that acts by a rule. It has no recurrent state, and hands back what it is given."""
+
+    def rule(self, observations: Bytes) -> Ints:
+        """Return the actions for observations uint8[N, K, H, W], or for one without N."""
+        raise NotImplementedError
+
+    def act(
+        self,
+        observations: Bytes,
+        policy: Policy | None = None,
+        random: torch.Generator | None = None,
+        *,
+        state: Any = None,
+    ) -> Any:
+        actions = self.rule(observations)
+        return actions if state is None else (actions, state)
+
+
+class Catcher(Ruled):
     """Plays Catch by a rule: towards the ball, or away from it."""
 
     def __init__(self, towards: bool = True) -> None:
@@ -115,12 +134,7 @@ class Catcher(Agent):
         super().__init__(experiment, make_checkpoint(experiment, 3), 3)
         self.towards = towards
 
-    def act(
-        self,
-        observations: Bytes,
-        policy: Policy | None = None,
-        random: torch.Generator | None = None,
-    ) -> Ints:
+    def rule(self, observations: Bytes) -> Ints:
         single = observations.ndim == 3
         boards = observations[None, -1] if single else observations[:, -1]
         ball = boards[:, :-1].max(axis=1).argmax(axis=1)
@@ -131,7 +145,7 @@ class Catcher(Agent):
         return actions[0] if single else actions
 
 
-class Scripted(Agent):
+class Scripted(Ruled):
     """Acts by a rule on the whole stack, so that one wrong pixel changes the game; keeps stacks."""
 
     def __init__(self, settings: GameSettings) -> None:
@@ -141,12 +155,7 @@ class Scripted(Agent):
         self.seen: list[Bytes] = []
         self.done: list[Ints] = []
 
-    def act(
-        self,
-        observations: Bytes,
-        policy: Policy | None = None,
-        random: torch.Generator | None = None,
-    ) -> Ints:
+    def rule(self, observations: Bytes) -> Ints:
         self.seen.append(observations.copy())
         weights = np.arange(1, self.stack + 1)
         sums = observations.sum(axis=(-2, -1), dtype=np.int64) @ weights
@@ -155,13 +164,31 @@ class Scripted(Agent):
         return actions
 
 
-class Waiting(Scripted):
-    """Never presses a button."""
+class Clock(Scripted):
+    """Carries the number of the steps that it has taken in a game as its recurrent state."""
+
+    def __init__(self, settings: GameSettings) -> None:
+        super().__init__(settings)
+        self.states: list[list[int]] = []  # what it was given, call by call
+
+    def initial_state(self, count: int = 1) -> Floats:
+        return np.zeros((count, 1), dtype=np.float32)
 
     def act(
         self,
         observations: Bytes,
         policy: Policy | None = None,
         random: torch.Generator | None = None,
-    ) -> Ints:
+        *,
+        state: Any = None,
+    ) -> Any:
+        self.states.append(state[:, 0].astype(int).tolist())
+        actions, _ = super().act(observations, policy, random, state=state)
+        return actions, state + 1.0
+
+
+class Waiting(Scripted):
+    """Never presses a button."""
+
+    def rule(self, observations: Bytes) -> Ints:
         return np.zeros(observations.shape[:-3], dtype=np.int64)

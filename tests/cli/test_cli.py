@@ -143,6 +143,15 @@ MISTAKES = {
     "one trajectory of each actor there; use --batch 0",
     "train dba3c-pong --batch 19": "--batch 19: must be at least one window of --length 20 steps",
     "train dba3c-pong --clip 0.3": "unknown flag '--clip'",
+    "train dqn-pong --recurrent lstm": "--recurrent lstm with DQN: it does not learn from "
+    "sequences; leave it out, or take a preset with APPO, such as pong",
+    "train dba3c-pong --recurrent lstm": "--recurrent lstm with A3C: it does not learn from ",
+    "train pqn-pong --recurrent lstm": "--recurrent lstm with PQN: it does not learn from ",
+    "train pong --recurrent lstm --sequence 20": "--length 128 with --sequence 20: must be a "
+    "multiple of it; use --length 140 or --sequence 16",
+    "train pong --recurrent lstm --minibatch 15": "--minibatch 15: must not be below --sequence "
+    "16, as a minibatch has whole sequences; raise it or lower the other",
+    "train pong --recurrent gru": "--recurrent gru: must be one of 'none', 'lstm'",
     "train pong --n 5": "unknown flag '--n'",
     "train pong --ratio-clip 10": "unknown flag '--ratio-clip'",
     "train dba3c-pong --n 0": "--n 0: must be at least 1 and at most 65,536",

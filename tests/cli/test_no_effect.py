@@ -46,6 +46,7 @@ REFUSED = {
     "train catch --noop-max 5": "--noop-max 5: in Atari games",
     "train catch --no-fire-on-life-loss": "--no-fire-on-life-loss: in Atari games",
     "train catch --size 42": "--size 42: in Atari games",
+    "train catch --sequence 8": "--sequence 8: with --recurrent lstm",
     "train catch --conv-init normal": "--conv-init normal: with another --torso than tiny",
     "train pong --record-length 9": "--record-length 9: with --recorder",
     "train pong --silence 9": "--silence 9: with --on ray",
@@ -82,6 +83,8 @@ def test_no_preset_is_refused(name: str) -> None:
     "words",
     [
         "pong --advantage vtrace --rho-bar 2",
+        "pong --recurrent lstm --stack 1",
+        "catch --recurrent lstm --sequence 8",
         "pong --optimizer rmsprop --momentum 0.5 --decay 0.9",
         "dqn-pong --prioritized --alpha 0.5",
         "dqn-pong --returns n_step --n 3",

@@ -6,7 +6,7 @@ import numpy as np
 
 from gelada.core.types import Bytes, Ints
 from gelada.envs.api import GameSettings
-from gelada.envs.catch import COLUMNS, ROWS, CatchGames
+from gelada.envs.catch import COLUMNS, LIT, ROWS, CatchGames
 from gelada.envs.make import make_games, planes
 
 
@@ -80,3 +80,24 @@ def test_catch_is_grey_and_its_actions_have_names() -> None:
     assert (games.frame_shape, planes(settings)) == ((10, 5), 1)
     assert games.action_names == ("LEFT", "STAY", "RIGHT")
     assert [planes(GameSettings(colour=colour)) for colour in (False, True)] == [1, 3]
+
+
+def test_the_dark_catch_shows_the_ball_three_times_and_then_lets_the_paddle_move() -> None:
+    settings = GameSettings(game="catch-dark", size=10)
+    games, open_games = make_games(settings, np.arange(1, 65)), CatchGames(np.arange(1, 65))
+    frames, lit = games.reset(), open_games.reset()
+    rng = np.random.default_rng(0)
+    scores = []
+    for t in range(3 * (ROWS - 1)):
+        row = t % (ROWS - 1)
+        np.testing.assert_array_equal(frames[:, :-1], lit[:, :-1] if row < LIT else 0)
+        np.testing.assert_array_equal(frames[:, -1], lit[:, -1])
+        actions: Ints = rng.integers(3, size=64)
+        allowed = actions if row >= LIT else np.ones(64, dtype=np.int64)
+        step, other = games.step(actions), open_games.step(allowed)
+        for name in ("rewards", "over", "terminated"):
+            np.testing.assert_array_equal(getattr(step, name), getattr(other, name))
+        scores += step.rewards[step.over].tolist()
+        frames, lit = step.frames, other.frames
+    assert LIT == 3
+    assert set(scores) == {-1.0, 1.0}

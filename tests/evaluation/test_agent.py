@@ -199,3 +199,68 @@ def test_a_game_that_the_emulator_does_not_know_is_refused(tmp_path: Path) -> No
         GeladaError, match=r"config\.json: unknown game 'pnog': nearest known: pong"
     ):
         load(tmp_path)
+
+
+def recurrent_agent() -> Agent:
+    experiment = make_experiment(CATCH)
+    network = replace(experiment.network, recurrent="lstm")
+    experiment = replace(experiment, network=network)
+    return Agent(experiment, make_checkpoint(experiment, 3), 3)
+
+
+def test_a_recurrent_agent_takes_and_returns_its_state() -> None:
+    agent, net = recurrent_agent(), recurrent_agent().net
+    state, want = agent.initial_state(5), net.initial_state(5)
+    assert (state.shape, state.dtype) == ((5, 32), np.dtype(np.float32))
+    assert not state.any()
+    for t in range(6):
+        seen, before = stacks(5, seed=t), state.copy()
+        actions, after = agent.act(seen, "greedy", state=state)
+        with torch.no_grad():
+            hidden, want = net.step(net.preprocess(torch.from_numpy(seen)), want)
+            scores = net.outputs(hidden)["policy"]
+        np.testing.assert_array_equal(actions, scores.argmax(dim=1).numpy())
+        np.testing.assert_array_equal(state, before)  # it is the caller's
+        assert want is not None
+        np.testing.assert_array_equal(after, want.numpy())
+        assert not np.array_equal(after, before)
+        state = after
+        over = np.array([t == 2, False, t == 4, False, False])
+        state[over] = 0.0
+        want = want.masked_fill(torch.from_numpy(over).unsqueeze(1), 0.0)
+
+
+def test_the_state_of_one_observation_has_one_row() -> None:
+    agent, seen = recurrent_agent(), stacks(1)
+    action, after = agent.act(seen[0], "greedy", state=agent.initial_state())
+    actions, rows = agent.act(seen, "greedy", state=agent.initial_state())
+    assert action.shape == ()
+    assert action == actions[0]
+    np.testing.assert_array_equal(after, rows)
+
+
+def test_what_a_recurrent_agent_did_depends_on_what_it_saw_before() -> None:
+    agent, seen = recurrent_agent(), stacks(64)
+    fresh, _ = agent.act(seen, "greedy", state=agent.initial_state(64))
+    _, state = agent.act(stacks(64, seed=1), "greedy", state=agent.initial_state(64))
+    later, _ = agent.act(seen, "greedy", state=state)
+    assert (fresh != later).any()
+
+
+def test_a_recurrent_agent_without_its_state_is_refused() -> None:
+    agent = recurrent_agent()
+    with pytest.raises(GeladaError, match=r"this agent is recurrent: .*initial_state\(N\)"):
+        agent.act(stacks(2))
+    with pytest.raises(ValueError, match=r"the state is float32\[3, 32\], .* float32\[2, 32\]"):
+        agent.act(stacks(2), state=agent.initial_state(3))
+    with pytest.raises(ValueError, match=r"the state is float64\[2, 32\]"):
+        agent.act(stacks(2), state=agent.initial_state(2).astype(np.float64))
+
+
+def test_any_agent_may_be_given_a_state() -> None:
+    agent, seen = make_agent(), stacks(4)
+    state = agent.initial_state(4)
+    assert state.shape == (4, 0)
+    actions, after = agent.act(seen, "greedy", state=state)
+    np.testing.assert_array_equal(actions, agent.act(seen, "greedy"))
+    assert after is state

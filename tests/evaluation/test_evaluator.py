@@ -16,12 +16,25 @@ from gelada.core.seeding import game_seeds
 from gelada.core.types import Bytes, Ints
 from gelada.envs.ale import AleGame
 from gelada.envs.api import GameSettings, Step
+from gelada.envs.catch import CatchGames
 from gelada.envs.make import make_games
 from gelada.evaluation import evaluator
-from gelada.evaluation.agent import Policy
+from gelada.evaluation.agent import Agent, Policy
 from gelada.evaluation.evaluator import evaluate, share_out
 from gelada.evaluation.protocols import PROTOCOLS, GameResult
-from players import Catcher, Scripted, Waiting, make_agent, memory_reader, raw_step, raw_vector
+from players import (
+    CATCH,
+    Catcher,
+    Clock,
+    Scripted,
+    Waiting,
+    make_agent,
+    make_checkpoint,
+    make_experiment,
+    memory_reader,
+    raw_step,
+    raw_vector,
+)
 
 BREAKOUT = GameSettings(game="breakout")
 
@@ -157,10 +170,15 @@ def test_the_policy_is_the_callers_or_the_protocols_or_sampled(
 
     class Asked(Catcher):
         def act(
-            self, observations: Bytes, policy: Policy | None = None, random: Any = None
-        ) -> Ints:
+            self,
+            observations: Bytes,
+            policy: Policy | None = None,
+            random: Any = None,
+            *,
+            state: Any = None,
+        ) -> Any:
             asked.add(policy)
-            return super().act(observations, policy, random)
+            return super().act(observations, policy, random, state=state)
 
     def played(*args: Any) -> tuple[str, set[Policy | None]]:
         asked.clear()
@@ -183,7 +201,7 @@ def test_an_evaluation_says_what_it_evaluated() -> None:
 class Stubborn(Catcher):
     """Does the same for ever."""
 
-    def act(self, observations: Bytes, policy: Policy | None = None, random: Any = None) -> Ints:
+    def rule(self, observations: Bytes) -> Ints:
         return np.zeros(len(observations), dtype=np.int64)
 
 
@@ -267,7 +285,7 @@ def test_progress_ends_at_all_games() -> None:
 
 def test_an_error_in_one_thread_ends_the_evaluation() -> None:
     class Broken(Catcher):
-        def act(self, *_: Any, **__: Any) -> Ints:
+        def act(self, *_: Any, **__: Any) -> Any:
             raise RuntimeError("no action")
 
     with pytest.raises(RuntimeError, match="no action"):
@@ -376,3 +394,70 @@ def test_actions_stick_as_often_as_the_protocol_says(name: str, rate: float) -> 
             assert done == memory[before]
     assert len(stuck) > 600
     assert abs(np.mean(stuck) - rate) <= 3 * np.sqrt(rate * (1 - rate) / len(stuck))
+
+
+def test_the_state_of_a_game_goes_on_until_the_game_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two threads with four environments each; a game of Catch has nine steps."""
+    monkeypatch.setattr(evaluator, "SIDE_BY_SIDE", 8)
+    agent = Clock(CATCH)
+    evaluate(agent, episodes=24)
+    assert len(agent.states) == 2 * 3 * 9
+    for steps in agent.states:
+        assert len(steps) == 4
+        assert len(set(steps)) == 1
+    assert sorted(steps[0] for steps in agent.states) == sorted(6 * list(range(9)))
+
+
+def test_games_of_different_lengths_have_states_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Counting.played = {}
+    monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Counting(seeds))
+    monkeypatch.setattr(evaluator, "THREADS", 1)
+    agent = Clock(CATCH)
+    evaluate(agent, episodes=40)
+    for row, lengths in enumerate(Counting.played.values()):
+        found = [steps[row] for steps in agent.states]
+        assert found == [t for length in lengths for t in range(length)][: len(found)]
+    assert {steps[0] for steps in agent.states} != {0}
+
+
+class Noise(CatchGames):
+    """Games with frames of noise, whose rewards are the actions."""
+
+    def __init__(self, seeds: Ints) -> None:
+        super().__init__(seeds)
+        self._noise = np.random.default_rng(seeds)
+
+    def step(self, actions: Ints) -> Step:
+        step = super().step(actions)
+        frames = self._noise.integers(0, 256, step.frames.shape, dtype=np.uint8)
+        return step._replace(frames=frames, rewards=actions.astype(np.float32))
+
+
+def test_a_recurrent_agent_plays_as_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent with random parameters. By hand its state is carried, or dropped."""
+    monkeypatch.setattr(evaluator, "SIDE_BY_SIDE", 1)
+    monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Noise(seeds))
+    experiment = make_experiment(CATCH, stack=1)
+    experiment = replace(experiment, network=replace(experiment.network, recurrent="lstm"))
+    agent = Agent(experiment, make_checkpoint(experiment, 3), 3)
+    found = evaluate(agent, episodes=20, seed=2, policy="greedy")
+
+    def by_hand(carried: bool) -> list[float]:
+        games = Noise(game_seeds(2, "evaluation", 1))
+        frame, scores = games.reset(), list[float]()
+        while len(scores) < 20:
+            state, over, score = agent.initial_state(), False, 0.0
+            while not over:
+                action, after = agent.act(frame, "greedy", state=state)
+                state = after if carried else state
+                step = games.step(action[None])
+                frame, over, score = step.frames, bool(step.over[0]), score + float(action)
+            scores.append(score)
+        return scores
+
+    assert found.scores == by_hand(carried=True)
+    assert found.scores != by_hand(carried=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from gelada.evaluation.start_states import (
     summary_line,
     write_starts,
 )
-from players import CATCH, Scripted, Waiting, make_agent, write_run
+from players import CATCH, Clock, Scripted, Waiting, make_agent, write_run
 
 BREAKOUT = GameSettings(game="breakout")
 UNCHANGED = module.GAP
@@ -161,9 +162,9 @@ def test_the_first_stack_is_what_was_seen_before_the_start(
     seen: list[Any] = []
     chosen = agent.act
 
-    def act(stacks: Any, *args: Any) -> Any:
+    def act(stacks: Any, *args: Any, **state: Any) -> Any:
         seen.append(stacks.copy())
-        return chosen(stacks, *args)
+        return chosen(stacks, *args, **state)
 
     monkeypatch.setattr(agent, "act", act)
     evaluate(agent, "human", episodes=1, starts=seaquest)
@@ -340,3 +341,20 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         err = capsys.readouterr().err
         assert line in err
         assert err.count("\n") == 1
+
+
+def test_the_state_begins_with_the_agents_first_step(seaquest: StartStates) -> None:
+    """Games end one by one: as many steps with the state n as there are games longer than n."""
+    agent = Clock(SEAQUEST)
+    got = evaluate(agent, "human", episodes=8, starts=seaquest)
+    found = sorted(step for steps in agent.states for step in steps)
+    assert found == sorted(step for length in got.lengths for step in range(length))
+    assert max(map(len, agent.states)) > 1
+
+
+def test_starts_are_played_with_the_state_of_the_game() -> None:
+    agent = Clock(replace(SEAQUEST, game="seaquest"))
+    make_starts(agent, "run", count=2, seed=3)
+    steps = [state for (state,) in agent.states]
+    assert steps[:30] == list(range(30))
+    assert all(after in (before + 1, 0) for before, after in itertools.pairwise(steps))

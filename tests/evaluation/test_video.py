@@ -20,7 +20,7 @@ from gelada.envs.api import GameSettings
 from gelada.evaluation.agent import Agent
 from gelada.evaluation.video import record
 from gelada.nets.network import InputStatistics, Network
-from players import CATCH, Catcher, Scripted, Waiting, make_agent, make_experiment
+from players import CATCH, Catcher, Clock, Scripted, Waiting, make_agent, make_experiment
 
 BREAKOUT = GameSettings(game="breakout")
 
@@ -153,10 +153,11 @@ def test_a_colour_agent_is_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     chosen: list[Ints] = []
     act = agent.act
 
-    def remember(observations: Bytes, *rest: Any) -> Ints:
+    def remember(observations: Bytes, *rest: Any, state: Any) -> Any:
         assert observations.shape == (4, 126, 42)
-        chosen.append(act(observations, *rest))
-        return chosen[-1]
+        action, state = act(observations, *rest, state=state)
+        chosen.append(action)
+        return action, state
 
     monkeypatch.setattr(agent, "act", remember)
     film = record(agent, tmp_path / "a.gif", seconds=2.0)
@@ -245,3 +246,10 @@ def test_progress_counts_the_seconds_of_the_film(tmp_path: Path) -> None:
     seconds, of = zip(*told, strict=True)
     assert seconds == pytest.approx([min((2 + i) / 6, 1.0) for i in range(5)])
     assert set(of) == {1.0}
+
+
+def test_a_film_carries_the_state_of_each_game(tmp_path: Path) -> None:
+    agent = Clock(CATCH)
+    film = record(agent, tmp_path / "a.gif", seconds=6.5, several=True)
+    assert film.games == 5
+    assert agent.states == [[t] for t in (*range(9), *range(9), *range(9), *range(9), 0, 1)]

@@ -146,7 +146,8 @@ class SpyingPrepared:
     """A prepared batch that keeps the indices of its minibatches."""
 
     def __init__(self, prepared: Any, indices: list[torch.Tensor]) -> None:
-        self.size, self.indices, self.inner = prepared.size, indices, prepared
+        self.size, self.row = prepared.size, prepared.row
+        self.indices, self.inner = indices, prepared
 
     def select(self, index: torch.Tensor) -> Any:
         self.indices.append(index)

@@ -14,6 +14,7 @@ from conftest import catch, distributed_catch
 from gelada.runtime.groups import Cluster
 from gelada.runtime.inline import Inline
 from gelada.training.experiment import Experiment
+from gelada.training.presets import PRESETS
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
 from outcomes import Outcome, assert_same, outcome
@@ -68,10 +69,13 @@ def run_on_ray(experiment: Experiment) -> Outcome:
     return result
 
 
+RECURRENT = catch(3000, deterministic=True, network=PRESETS["catch-dark"].network)
+
+
 @pytest.mark.parametrize(
     "experiment",
-    [distributed_catch(20), catch(3000, deterministic=True)],
-    ids=["workers", "central"],
+    [distributed_catch(20), catch(3000, deterministic=True), RECURRENT],
+    ids=["workers", "central", "recurrent"],
 )
 def test_a_run_on_ray_is_the_same_run_bit_for_bit(experiment: Experiment) -> None:
     place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))

@@ -34,13 +34,15 @@ class Prepared(Protocol):
     """A batch that is ready for epochs of minibatches."""
 
     size: int
-    """Samples in it."""
+    """Rows in it."""
+    row: int
+    """Samples in a row: 1, or the steps of a sequence."""
     priorities: torch.Tensor | None
     """float32[N] ≥ 0, the new priority of each window for a prioritized replay buffer, known after
     the loss; None if experience is used once."""
 
     def select(self, index: torch.Tensor) -> Any:
-        """Return the minibatch with these sample indices int64[M]."""
+        """Return the minibatch of these rows, int64[M]."""
 
 
 class Algorithm(Protocol):
@@ -52,7 +54,7 @@ class Algorithm(Protocol):
 
     @property
     def minibatch(self) -> int:
-        """Samples for each gradient."""
+        """Samples for each gradient; whole rows of them."""
 
     @property
     def gradient_clip(self) -> float:

@@ -17,6 +17,7 @@ from gelada.algorithms.api import ActingPolicy, Source, Topology
 from gelada.algorithms.batches import Minibatch, Samples
 from gelada.algorithms.exploration import Player, Sampled
 from gelada.algorithms.schedules import linear
+from gelada.algorithms.sequences import SequenceSamples, evaluate, in_sequences
 from gelada.core.errors import GeladaError
 from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
 from gelada.core.types import Aux, Batch
@@ -64,6 +65,8 @@ class APPO:
     """Times each sample is used."""
     minibatch: Annotated[int, Range(1)] = 256
     """Samples per gradient."""
+    sequence: Annotated[int, Range(1)] = 16
+    """Steps of a sequence, through which the gradient of a recurrent network goes back."""
     normalise: bool = True
     """Standardise advantages in each minibatch."""
     value_coefficient: Annotated[float, Range(0)] = 1.0
@@ -149,8 +152,9 @@ class APPO:
     def act(
         self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the policy's logits float32[B, A]. The recurrent state is unchanged."""
-        return net.heads["policy"](net.features(observations)), state
+        """Return the policy's logits float32[B, A], and the next recurrent state."""
+        hidden, after = net.step(observations, state)
+        return net.heads["policy"](hidden), after
 
     @torch.no_grad()
     def prepare(
@@ -158,18 +162,18 @@ class APPO:
         net: Network,
         batch: Batch,
         aux: Aux,  # noqa: ARG002 - the protocol
-    ) -> Samples[Steps]:
+    ) -> Samples[Steps] | SequenceSamples[Steps]:
         """Evaluate all observations with the current network and compute the targets."""
         observations = Observations(net, batch.frames, batch.ages)
-        outputs = [net(stacks) for stacks in observations.chunks(self.minibatch)]
-        shape = observations.shape
-        values = torch.cat([out["value"] for out in outputs]).view(shape)
+        evaluated = evaluate(net, observations, batch, self.minibatch, self.sequence)
+        outputs, shape = evaluated.outputs, observations.shape
+        values = outputs["value"].view(shape)
         rewards = returns.clipped(batch.rewards, self.reward_clip)
         ends = (batch.terminated, batch.truncated)
         if self.advantage == "gae":
             computed = returns.gae(rewards, values, *ends, self.gamma, self.lam)
         else:
-            logits = torch.cat([out["policy"] for out in outputs]).view(*shape, -1)[:, :-1]
+            logits = outputs["policy"].view(*shape, -1)[:, :-1]
             now = losses.chosen(losses.log_softmax(logits).flatten(0, 1), batch.actions.flatten())
             ratios = now.view_as(batch.log_probs) - batch.log_probs
             computed = returns.vtrace(
@@ -183,7 +187,8 @@ class APPO:
             (batch.mask.float() * batch.weights.unsqueeze(1)).flatten(),
             batch.independent_steps(),
         )
-        return Samples(observations, batch.actions.shape[1], steps)
+        samples = Samples(observations, batch.actions.shape[1], steps)
+        return in_sequences(samples, evaluated, batch.ages, self.sequence)
 
     def loss(
         self, net: Network, minibatch: Minibatch[Steps], aux: Aux

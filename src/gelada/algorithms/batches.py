@@ -8,6 +8,7 @@ import torch
 
 from gelada.core.types import Batch
 from gelada.nets.observations import Observations
+from gelada.nets.recurrent import Sequences
 from gelada.ops import returns
 
 Columns = TypeVar("Columns", bound="tuple[torch.Tensor, ...]")
@@ -16,7 +17,7 @@ Columns = TypeVar("Columns", bound="tuple[torch.Tensor, ...]")
 class Minibatch(NamedTuple, Generic[Columns]):
     """``M`` samples, as a loss takes them."""
 
-    observations: torch.Tensor  # [M, K, H, W], preprocessed
+    observations: torch.Tensor | Sequences  # [M, K, H, W], preprocessed; what the network takes
     steps: Columns  # a NamedTuple of tensors [M]
 
 
@@ -29,6 +30,7 @@ class Samples(Generic[Columns]):
         columns: a NamedTuple of tensors [N * T], the data of the steps that the loss needs.
     """
 
+    row = 1
     priorities: torch.Tensor | None = None  # experience is used once
 
     def __init__(self, observations: Observations, length: int, columns: Columns) -> None:
@@ -53,6 +55,7 @@ class WholeBatch:
         partial: sums of rewards and discounts for the n-step returns of the windows' first steps.
     """
 
+    row = 1
     priorities: torch.Tensor | None = None  # float32[N], written by the loss if there are any
 
     def __init__(

@@ -92,7 +92,8 @@ def memory(experiment: Experiment, net: Network) -> dict[str, float]:
     each, length = batch_of(experiment)
     batch = shape.learning * each * (length + net.stack) * pixels  # one of each learner, uint8
     seen = 2 if net.precision == "bfloat16" else 4
-    sample = 4 * net.torso.outputs + seen * net.stack * pixels
+    outputs = net.torso.outputs + (net.recurrent.outputs if net.recurrent else 0)
+    sample = 4 * outputs + seen * net.stack * pixels
     observations = each * (length + 1)
     chunk = shape.learning * max(min(experiment.algorithm.minibatch, observations), shape.games)
     atari = is_atari(experiment.games.game)

@@ -20,7 +20,7 @@ class GameSettings:
     """How a game is played. Frames are emulator frames; a step is ``frame_skip`` of them."""
 
     game: str = "pong"
-    """Atari game, or catch."""
+    """Atari game, catch or catch-dark."""
     size: Annotated[int, Range(1, 210)] = 42
     """Side of the square frames, in pixels."""
     colour: bool = False

@@ -2,6 +2,9 @@
 
 It is the catch of bsuite (Osband et al. 2020). The actions are left, stay and right. The game ends
 when the ball reaches the last row, with a reward of +1 or -1. Frames are always grey.
+
+In the dark Catch (``catch-dark``) only the first frames show the ball, and the paddle moves only
+after them. An agent that sees one frame at a time has to remember the ball's column.
 """
 
 from __future__ import annotations
@@ -13,16 +16,25 @@ from gelada.envs.api import Step
 
 ROWS, COLUMNS = 10, 5
 
+LIT = 3
+"""Frames of a game of the dark Catch that show the ball."""
+
 
 class CatchGames:
-    """One game for each seed, stepped together in numpy."""
+    """One game for each seed, stepped together in numpy.
+
+    Args:
+        seeds: int64[B].
+        dark: whether only the first `LIT` frames of a game show the ball.
+    """
 
     actions = 3
     action_names: tuple[str, ...] = ("LEFT", "STAY", "RIGHT")
     frame_shape = (ROWS, COLUMNS)
 
-    def __init__(self, seeds: Ints) -> None:
+    def __init__(self, seeds: Ints, dark: bool = False) -> None:
         self.count = len(seeds)
+        self._dark = dark
         self._random = np.random.default_rng(seeds)
         self._row = np.zeros(self.count, dtype=np.int64)
         self._ball = np.zeros(self.count, dtype=np.int64)
@@ -35,7 +47,8 @@ class CatchGames:
 
     def step(self, actions: Ints) -> Step:
         """Play one step with ``actions`` int64[B] (0 left, 1 stay, 2 right)."""
-        self._paddle = np.clip(self._paddle + actions - 1, 0, COLUMNS - 1)
+        moves = np.where(self._row < LIT, 0, actions - 1) if self._dark else actions - 1
+        self._paddle = np.clip(self._paddle + moves, 0, COLUMNS - 1)
         self._row += 1
         over = self._row == ROWS - 1
         caught = np.where(self._ball == self._paddle, 1.0, -1.0)
@@ -52,6 +65,7 @@ class CatchGames:
     def _draw(self) -> Bytes:
         frames = np.zeros((self.count, ROWS, COLUMNS), dtype=np.uint8)
         games = np.arange(self.count)
-        frames[games, self._row, self._ball] = 255
+        lit = (self._row < LIT) | (not self._dark)
+        frames[games, self._row, self._ball] = np.where(lit, 255, 0)
         frames[games, ROWS - 1, self._paddle] = 255
         return frames

@@ -33,6 +33,11 @@ ENVIRONMENTS = {
         CatchGames.action_names,
         CatchGames.frame_shape,
     ),
+    "catch-dark": Environment(
+        lambda _settings, seeds: CatchGames(seeds, dark=True),
+        CatchGames.action_names,
+        CatchGames.frame_shape,
+    ),
 }
 """Environments by the name of the game (docs/extending.md)."""
 

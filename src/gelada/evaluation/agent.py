@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, overload
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ import torch
 from gelada.algorithms.exploration import epsilon_noise, gumbel
 from gelada.core.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
 from gelada.core.errors import GeladaError, nearest
-from gelada.core.types import Bytes, Ints
+from gelada.core.types import Bytes, Floats, Ints
 from gelada.envs.api import GameSettings
 from gelada.envs.make import action_names, planes
 from gelada.envs.names import known_games
@@ -33,7 +33,11 @@ class Agent:
 
     ``act`` takes what any Gymnasium Atari environment gives with the same preprocessing:
     ``AtariPreprocessing(env, screen_size=agent.games.size)`` and a frame stack of
-    ``agent.stack``.
+    ``agent.stack``. A recurrent agent also takes and returns its state:
+
+        state = agent.initial_state(games)
+        actions, state = agent.act(observations, state=state)
+        state[over] = 0.0  # where a game is over and the next one begins
     """
 
     def __init__(self, experiment: Experiment, checkpoint: Checkpoint, actions: int) -> None:
@@ -75,23 +79,61 @@ class Agent:
         """Make sampled actions repeatable."""
         self._random.manual_seed(seed)
 
+    def initial_state(self, count: int = 1) -> Floats:
+        """Return the state of ``count`` games at their beginning: zeros float32[count, S].
+
+        S is 0 for an agent that is not recurrent.
+        """
+        state = self.net.initial_state(count)
+        found: Floats = np.zeros((count, 0), dtype=np.float32) if state is None else state.numpy()
+        return found
+
+    @overload
     def act(
         self,
         observations: Bytes,
         policy: Policy | None = None,
         random: torch.Generator | None = None,
-    ) -> Ints:
+        *,
+        state: None = None,
+    ) -> Ints: ...
+
+    @overload
+    def act(
+        self,
+        observations: Bytes,
+        policy: Policy | None = None,
+        random: torch.Generator | None = None,
+        *,
+        state: Floats,
+    ) -> tuple[Ints, Floats]: ...
+
+    def act(
+        self,
+        observations: Bytes,
+        policy: Policy | None = None,
+        random: torch.Generator | None = None,
+        *,
+        state: Floats | None = None,
+    ) -> Ints | tuple[Ints, Floats]:
         """Return actions int64[N] for observations uint8[N, K, H, W] (or one, without N).
+
+        With ``state`` it returns the actions and the state after them, for any agent.
 
         Args:
             observations: stacks, the newest frame last; black frames before a game's start.
             policy: how the action is chosen; the agent's own by default.
             random: to draw with; the agent's own by default. Threads that share an agent need
                 one each.
+            state: float32[N, S], of each game before the observation (N is 1 for one observation):
+                `initial_state`, or what `act` returned for the game's observation before. It is
+                not changed. A recurrent agent needs it.
 
         Raises:
-            GeladaError: if actions are to be sampled and the algorithm has no probabilities.
-            ValueError: if the observations have another shape or type than in training.
+            GeladaError: if actions are to be sampled and the algorithm has no probabilities, or a
+                recurrent agent gets no state.
+            ValueError: if the observations or the state have another shape or type than in
+                training.
         """
         want = (self.stack, *self.net.mean.shape)
         single = observations.shape == want
@@ -101,13 +143,33 @@ class Agent:
                 f"observations are {observations.dtype}{list(observations.shape)}, the agent was "
                 f"trained on uint8[N, {', '.join(map(str, want))}]"
             )
+        before = self._recurrent_state(state, len(stacks))
         with torch.inference_mode():
             observed = self.net.preprocess(torch.from_numpy(np.ascontiguousarray(stacks)))
             noise = self._noise(len(stacks), policy or self.policy, random or self._random)
-            scores, _ = self._algorithm.act(self.net, observed, None)
+            scores, after = self._algorithm.act(self.net, observed, before)
             chosen = (scores + noise).argmax(dim=1)
         actions: Ints = chosen.numpy()
-        return actions[0] if single else actions
+        if single:
+            actions = actions[0]
+        if state is None:
+            return actions
+        return actions, state if after is None else after.numpy()
+
+    def _recurrent_state(self, state: Floats | None, count: int) -> torch.Tensor | None:
+        """Return a state of ``count`` games as the network takes it."""
+        want = self.initial_state(count)
+        if state is None and want.size:
+            raise GeladaError(
+                "this agent is recurrent: begin with state = agent.initial_state(N), then "
+                "actions, state = agent.act(observations, state=state)"
+            )
+        if state is not None and (state.shape != want.shape or state.dtype != want.dtype):
+            raise ValueError(
+                f"the state is {state.dtype}{list(state.shape)}, for these observations it must be "
+                f"float32{list(want.shape)}"
+            )
+        return torch.from_numpy(state) if state is not None and want.size else None
 
     def _noise(self, count: int, policy: Policy, random: torch.Generator) -> torch.Tensor:
         """Return what is added to the scores [count, A]: the best one then is the action."""

@@ -154,10 +154,14 @@ class _VectorPlayer:
         observed = FrameStack(games.count, self._agent.stack, games.frame_shape)
         observed.reset(games.reset())
         guard = StuckGuard(self._stuck, games.action_names, games.count) if self._stuck else None
+        state = self._agent.initial_state(games.count)
         while np.any(self._finished < self._quotas) and not stop.is_set():
-            actions = self._agent.act(observed.stacks, self._policy, self._random)
+            actions, state = self._agent.act(
+                observed.stacks, self._policy, self._random, state=state
+            )
             step = games.step(guard.let_through(actions) if guard else actions)
             observed.push(step.frames, step.over)
+            state[step.over] = 0.0
             self._scores += step.rewards
             self._lengths += 1
             if step.over.any():
@@ -183,9 +187,9 @@ class _VectorPlayer:
 class _StartStateGame:
     """One game from a start state at a time."""
 
-    def __init__(self, game: AleGame, starts: StartStates, depth: int) -> None:
-        self._game, self._starts = game, starts
-        self._observed = FrameStack(1, depth, game.frame_shape)
+    def __init__(self, game: AleGame, starts: StartStates, agent: Agent) -> None:
+        self._game, self._starts, self._agent = game, starts, agent
+        self._observed = FrameStack(1, agent.stack, game.frame_shape)
 
     @property
     def stack(self) -> Bytes:
@@ -194,7 +198,11 @@ class _StartStateGame:
         return stack
 
     def begin(self, number: int) -> None:
-        """Go to the start state of game ``number``; the stack holds the frames before it."""
+        """Go to the start state of game ``number``; the stack holds the frames before it.
+
+        The agent's recurrent state is the initial one: it has not played yet.
+        """
+        self.state = self._agent.initial_state()
         start = number % self._starts.count
         for frame in self._game.replay(self._starts.states[start], self._starts.actions[start]):
             self._observed.push(frame[None])
@@ -232,12 +240,15 @@ class _StartStatePlayer:
         playing = []
         for _ in range(min(-(-SIDE_BY_SIDE // THREADS), len(waiting))):
             emulator = AleGame(self._settings, seed=1)  # draws nothing: no no-ops, not sticky
-            playing.append(_StartStateGame(emulator, self._starts, self._agent.stack))
+            playing.append(_StartStateGame(emulator, self._starts, self._agent))
             playing[-1].begin(waiting.popleft())
         while playing and not stop.is_set():
             stacks = np.stack([game.stack for game in playing])
-            actions = self._agent.act(stacks, self._policy, self._random)
+            state = np.concatenate([game.state for game in playing])
+            actions, state = self._agent.act(stacks, self._policy, self._random, state=state)
             over = [game.step(int(a)) for game, a in zip(playing, actions, strict=True)]
+            for game, row in zip(playing, state, strict=True):
+                game.state = row[None]
             for game in (game for game, ended in zip(playing, over, strict=True) if ended):
                 result = GameResult(game.score, game.steps, game.truncated)
                 self.results.append((game.number, game.number % self._starts.count, result))

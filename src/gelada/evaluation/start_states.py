@@ -154,14 +154,22 @@ class _StartStateSampler:
         self._game = AleGame(settings, int(game_seeds(seed, "starts", 1)[0]))
         self._random = generator(seed, "actions before starts")
         self._observed = FrameStack(1, agent.stack, self._game.frame_shape)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin the next game."""
         self._observed.reset(self._game.reset()[None])
+        self._state = self._agent.initial_state()
 
     def step(self) -> int | None:
         """Play one step; return the code of the played action, None if it ended the game."""
-        action = int(self._agent.act(self._observed.stacks[0], None, self._random))
+        chosen, self._state = self._agent.act(
+            self._observed.stacks[0], None, self._random, state=self._state
+        )
+        action = int(chosen)
         step = self._game.step(action)
         if step.over:
-            self._observed.reset(self._game.reset()[None])
+            self._begin()
             return None
         self._observed.push(step.frame[None])
         return FIRE if step.forced else int(self._game.codes[action])

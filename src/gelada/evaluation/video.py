@@ -143,11 +143,15 @@ class _FilmPlayer:
         height, width = first.shape
         observed = FrameStack(1, self._agent.stack, (height, width))
         observed.reset(first[None])
+        state = self._agent.initial_state()
         self.over = False
         if self._guard:
             self._guard.begin(np.array([True]))
         while not self.over and writer.seen < seconds * screen.rate:
-            action = int(self._agent.act(observed.stacks[0], self._policy, self._random))
+            chosen, state = self._agent.act(
+                observed.stacks[0], self._policy, self._random, state=state
+            )
+            action = int(chosen)
             if self._guard:
                 action = int(self._guard.let_through(np.array([action]))[0])
             frame, reward, self.over = screen.step(action, writer.show)

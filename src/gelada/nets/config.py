@@ -35,6 +35,8 @@ class NetworkSettings:
     inputs)."""
     stack: Annotated[int, Range(1, 16)] = 4
     """Frames in an observation."""
+    recurrent: Literal["none", "lstm"] = "none"
+    """Memory of earlier steps: lstm puts an LSTM of width units between hidden layer and heads."""
     pad_channels: Annotated[int, Range(1, 64), CONVOLUTIONS] = 1
     """Pad the input with channels of zeros to a multiple of this (DBA3C: 16)."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"

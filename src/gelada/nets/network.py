@@ -1,8 +1,8 @@
-"""The network: it standardises the input, then applies a torso and heads.
+"""The network: it standardises the input, then applies a torso, an LSTM if asked, and heads.
 
-The torso may compute in bfloat16. The input statistics, the heads and the losses are float32. A
-learner keeps float32 weights and casts them in the forward pass (autocast). An actor holds a copy
-whose torso has bfloat16 weights (`Network.for_acting`).
+The torso may compute in bfloat16. The input statistics, the LSTM, the heads and the losses are
+float32. A learner keeps float32 weights and casts them in the forward pass (autocast). An actor
+holds a copy whose torso has bfloat16 weights (`Network.for_acting`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import nn
 from gelada.core.types import Bytes, Floats
 from gelada.nets.config import NetworkSettings as NetworkSettings  # part of the public API
 from gelada.nets.heads import MakeHeads
+from gelada.nets.recurrent import LSTM, Sequences
 from gelada.nets.scratch import Scratch
 from gelada.nets.torsos import Torso
 
@@ -47,7 +48,7 @@ def measure_input(frames: Bytes) -> InputStatistics:
 
 
 class Network(nn.Module):
-    """Torso and heads over stacks of standardised frames.
+    """Torso, LSTM if asked, and heads over stacks of standardised frames.
 
     Args:
         settings: settings of the network.
@@ -83,6 +84,9 @@ class Network(nn.Module):
         self.torso = Torso(settings, frame_shape, planes)
         self.block = self.torso.block
         self.scratch = Scratch()  # memory for the observations of a batch
+        self.recurrent: LSTM | None = None
+        if settings.recurrent == "lstm":
+            self.recurrent = LSTM(settings.width, settings.fc_init)
         made = heads(settings.width)
         for head in made.values():
             head.start(settings.fc_init)
@@ -109,14 +113,56 @@ class Network(nn.Module):
                 return self.torso.forward(stacks).float()
         return self.torso.forward(stacks).float()
 
-    def forward(self, stacks: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return every head's output float32[M, n] by name for preprocessed stacks [M, K, H, W]."""
-        hidden = self.features(stacks)
+    def forward(self, observations: torch.Tensor | Sequences) -> dict[str, torch.Tensor]:
+        """Return every head's output float32[M, n] by name.
+
+        Args:
+            observations: preprocessed stacks [M, K, H, W]; for a recurrent network sequences of
+                them, with M steps in all.
+        """
+        if self.recurrent is None:
+            assert isinstance(observations, torch.Tensor)
+            return self.outputs(self.features(observations))
+        assert isinstance(observations, Sequences)
+        stacks, state, begins = observations
+        inputs = self.features(stacks).view(*begins.shape, self.width)
+        hidden, _ = self.recurrent.unroll(inputs, state, begins)
+        return self.outputs(hidden.flatten(0, 1))
+
+    def outputs(self, hidden: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return every head's output float32[M, n] by name for the last hidden layer [M, width]."""
         return {name: head(hidden) for name, head in self.heads.items()}
 
-    def initial_state(self, count: int) -> torch.Tensor | None:  # noqa: ARG002 - recurrent nets
+    def step(
+        self, stacks: torch.Tensor, state: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the last hidden layer float32[B, width] of one step, and the next state.
+
+        Args:
+            stacks: preprocessed, [B, K, H, W].
+            state: recurrent state float32[B, S] before the step; None for a network without one.
+        """
+        hidden = self.features(stacks)
+        if self.recurrent is None:
+            return hidden, state
+        assert state is not None
+        return self.recurrent.step(hidden, state)
+
+    def initial_state(self, count: int) -> torch.Tensor | None:
         """Return the initial recurrent state of ``count`` games; None if there is no such state."""
-        return None
+        return None if self.recurrent is None else self.recurrent.initial_state(count)
+
+    def as_sequences(self, stacks: torch.Tensor, length: int) -> torch.Tensor | Sequences:
+        """Return stacks [M, K, H, W] as the network takes them, for measurements.
+
+        A recurrent network takes them as sequences of ``length`` steps, of which M is a multiple,
+        each from the initial state.
+        """
+        if self.recurrent is None:
+            return stacks
+        count = len(stacks) // length
+        begins = torch.zeros(count, length, dtype=torch.bool, device=stacks.device)
+        return Sequences(stacks, self.recurrent.initial_state(count), begins)
 
     def for_acting(self, heads: Collection[str]) -> Network:
         """Return a copy without gradients that has only the heads with these names.

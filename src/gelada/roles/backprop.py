@@ -57,7 +57,7 @@ class Backprop:
         assert isinstance(flat.module, Network)
         net = flat.module
         prepared = self.prepare(net, batch, aux)
-        epochs = self._minibatches(prepared.size, version)
+        epochs = self._minibatches(prepared, version)
         parts = sum(map(len, epochs))
         part = 0
         history: list[dict[str, torch.Tensor]] = []
@@ -69,7 +69,7 @@ class Backprop:
                 terms["gradient_norm"] = self.backward(flat, total)
                 seen.append(terms)
                 history.append(terms)
-                samples = len(index) if parts > 1 else int(batch.mask.sum())
+                samples = len(index) * prepared.row if parts > 1 else int(batch.mask.sum())
                 rate = algorithm.learning_rate(aux)
                 client.offer(part, parts, samples, float(total.detach()), rate)
                 part += 1
@@ -94,11 +94,12 @@ class Backprop:
         torch.autograd.backward(total)
         return flat.clip(self._algorithm.gradient_clip)
 
-    def _minibatches(self, size: int, version: Version) -> list[tuple[torch.Tensor, ...]]:
-        """Return the sample indices of each minibatch, by epoch."""
+    def _minibatches(self, prepared: Prepared, version: Version) -> list[tuple[torch.Tensor, ...]]:
+        """Return the rows of each minibatch, by epoch."""
+        rows = max(self._algorithm.minibatch // prepared.row, 1)
         random = generator(self._seed, "learner", self._index, version.epoch, version.number)
         return [
-            torch.split(torch.randperm(size, generator=random), self._algorithm.minibatch)
+            torch.split(torch.randperm(prepared.size, generator=random), rows)
             for _ in range(self._algorithm.epochs)
         ]
 

@@ -43,6 +43,12 @@ ACROSS = (
         "with A3C: the batch of DQN has --windows",
         lambda experiment: experiment.algorithm.source != "buffer",
     ),
+    Across(
+        "algorithm",
+        ("sequence",),
+        "with --recurrent lstm",
+        lambda experiment: experiment.network.recurrent != "none",
+    ),
 )
 
 
@@ -66,6 +72,7 @@ def check(experiment: Experiment) -> None:
     _check_shape(experiment)
     shape = experiment.shape
     experiment.algorithm.check(shape.actors * shape.games * shape.length)
+    _check_recurrent(experiment)
     _check_frames(experiment)
 
 
@@ -206,6 +213,31 @@ def _check_replay(experiment: Experiment) -> None:
         raise GeladaError(
             f"--minimum {memory.minimum}: must not be above --capacity {memory.capacity}: the "
             "buffer would never be full enough to learn from"
+        )
+
+
+def _check_recurrent(experiment: Experiment) -> None:
+    """Refuse a memory that the algorithm cannot train, and sequences that do not fit."""
+    kind, algorithm = experiment.network.recurrent, experiment.algorithm
+    length, minibatch = experiment.shape.length, algorithm.minibatch
+    if kind == "none":
+        return
+    sequence = getattr(algorithm, "sequence", 0)
+    if not sequence:
+        raise GeladaError(
+            f"--recurrent {kind} with {type(algorithm).__name__}: it does not learn from "
+            "sequences; leave it out, or take a preset with APPO, such as pong"
+        )
+    if length % sequence:
+        fits = max(n for n in range(1, sequence) if length % n == 0)
+        raise GeladaError(
+            f"--length {length} with --sequence {sequence}: must be a multiple of it; use --length "
+            f"{-(-length // sequence) * sequence} or --sequence {fits}"
+        )
+    if minibatch < sequence:
+        raise GeladaError(
+            f"--minibatch {minibatch}: must not be below --sequence {sequence}, as a minibatch has "
+            "whole sequences; raise it or lower the other"
         )
 
 

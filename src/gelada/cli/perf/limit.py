@@ -94,12 +94,14 @@ def act(experiment: Experiment, start: Start, _index: int) -> Work:
     count = experiment.shape.games
     frames = torch.randint(0, 255, (count, net.stack, *net.mean.shape), dtype=torch.uint8)
     policy = net.heads[next(iter(net.heads))]
-    seen = net.preprocess(frames)
+    seen, first = net.preprocess(frames), net.initial_state(count)
 
     def work() -> int:
+        state = first
         with torch.inference_mode():
             for _ in range(AT_ONCE):
-                policy(net.features(seen)).argmax(dim=1)
+                hidden, state = net.step(seen, state)
+                policy(hidden).argmax(dim=1)
         return AT_ONCE * count
 
     return work
@@ -120,6 +122,7 @@ def learn(experiment: Experiment, start: Start, _index: int) -> Work:
     frames = torch.randint(0, 255, size, dtype=torch.uint8)
     ages = torch.full((windows, length + 1), net.stack)
     samples = windows * length
+    sequence = getattr(algorithm, "sequence", 1) if net.recurrent else 1
     steps = samples
     if algorithm.source == "buffer":
         steps = round(windows / experiment.replay.samples_per_insert)
@@ -129,10 +132,12 @@ def learn(experiment: Experiment, start: Start, _index: int) -> Work:
         if algorithm.evaluates_first:  # all observations, for the targets
             with torch.no_grad():
                 for stacks in observations.chunks(algorithm.minibatch):
-                    net(stacks)
+                    net(net.as_sequences(stacks, 1))
         for _ in range(algorithm.epochs):
-            for index in torch.split(torch.randperm(samples), algorithm.minibatch):
-                outputs = net(observations.pick(index))
+            rows = torch.randperm(samples // sequence)
+            for row in torch.split(rows, max(algorithm.minibatch // sequence, 1)):
+                index = (row.unsqueeze(1) * sequence + torch.arange(sequence)).flatten()
+                outputs = net(net.as_sequences(observations.pick(index), sequence))
                 flat.zero_gradients()
                 torch.autograd.backward(sum(out.square().mean() for out in outputs.values()))
                 optimizer.step(flat.gradients, 1e-4)

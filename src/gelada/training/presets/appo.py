@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gelada.algorithms.appo import APPO
 from gelada.envs.api import GameSettings
 from gelada.nets.config import NetworkSettings
@@ -25,14 +27,21 @@ GENERAL = Experiment(
 """The recipe for games without a preset. Its frames are larger than those of the Pong preset, and
 its schedules are for runs of hours."""
 
+CATCH = Experiment(
+    games=GameSettings(game="catch", size=10),
+    network=NetworkSettings(torso="tiny", width=64, stack=1, precision="float32"),
+    algorithm=APPO(anneal_steps=50_000),
+    shape=Shape(actors=2, games=8, length=32, random_steps=512),
+    stop=StopRule(steps=150_000, until_score=0.95),
+)
+
 PRESETS: dict[str, Experiment] = {
     "pong": Experiment(stop=StopRule(steps=1_000_000, until_score=18.0)),
-    "catch": Experiment(
-        games=GameSettings(game="catch", size=10),
-        network=NetworkSettings(torso="tiny", width=64, stack=1, precision="float32"),
-        algorithm=APPO(anneal_steps=50_000),
-        shape=Shape(actors=2, games=8, length=32, random_steps=512),
-        stop=StopRule(steps=150_000, until_score=0.95),
+    "catch": CATCH,
+    "catch-dark": replace(
+        CATCH,
+        games=replace(CATCH.games, game="catch-dark"),
+        network=replace(CATCH.network, recurrent="lstm"),
     ),
 }
 

@@ -1,0 +1,211 @@
+"""Learning from sequences: the states before them, their minibatches, and actors' probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_net, random_trajectory
+from gelada.algorithms.appo import APPO
+from gelada.algorithms.sequences import SequenceSamples, evaluate
+from gelada.core.types import Batch, Episode, Trajectory, Version
+from gelada.envs.catch import CatchGames
+from gelada.nets.network import Network, NetworkSettings
+from gelada.nets.observations import Observations
+from gelada.nets.recurrent import Sequences
+from gelada.ops import returns
+from gelada.ops.flat import FlatParameters
+from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.actor import Actor, ActorSettings, Pace
+from gelada.roles.parameters.admission import Quorum
+from gelada.roles.parameters.server import ParameterServer, ServerSettings
+from gelada.roles.replay.queue import as_batch
+from gelada.roles.tracker import Begun
+from stacking import stack_at
+
+LENGTH, SEQUENCE, WIDTH = 12, 4, 16
+ALGORITHM = APPO(sequence=SEQUENCE, minibatch=3 * SEQUENCE)
+
+
+def recurrent_net(stack: int = 1) -> Network:
+    settings = NetworkSettings(torso="tiny", width=WIDTH, stack=stack, recurrent="lstm")
+    return make_net(settings)
+
+
+def make_batch(stack: int = 1, seed: int = 0) -> Batch:
+    """Return 3 windows with ends of games, and lives lost in the midst of them."""
+    rng = np.random.default_rng(seed)
+    played = random_trajectory(rng, games=3, length=LENGTH, stack=stack)
+    played.terminated[:] |= rng.random(played.terminated.shape) < 0.2  # with ages that run on
+    state = rng.normal(size=(3, 2 * WIDTH)).astype(np.float32)
+    return as_batch([played._replace(state=state)])
+
+
+@torch.no_grad()
+def by_steps(net: Network, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return logits and values of all observations, and the states before them, step by step."""
+    state: torch.Tensor | None = batch.state
+    logits, values, states = [], [], []
+    for t in range(LENGTH + 1):
+        begins = (batch.ages[:, t] == 0).unsqueeze(1)
+        assert state is not None
+        state = state.masked_fill(begins, 0.0)
+        states.append(state)
+        stacks = stack_at(batch.frames.numpy(), batch.ages.numpy(), t, net.stack)
+        hidden, state = net.step(net.preprocess(torch.from_numpy(stacks)), state)
+        outputs = net.outputs(hidden)
+        logits.append(outputs["policy"])
+        values.append(outputs["value"].squeeze(1))
+    return torch.stack(logits, 1), torch.stack(values, 1), torch.stack(states, 1)
+
+
+@pytest.mark.parametrize("stack", [1, 3])
+@pytest.mark.parametrize("size", [5, 1000])
+def test_a_batch_is_evaluated_as_step_by_step(stack: int, size: int) -> None:
+    net, batch = recurrent_net(stack), make_batch(stack)
+    observations = Observations(net, batch.frames, batch.ages)
+    found = evaluate(net, observations, batch, size, SEQUENCE)
+    logits, values, states = by_steps(net, batch)
+    assert found.states is not None
+    tight: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
+    torch.testing.assert_close(found.outputs["policy"], logits.flatten(0, 1), **tight)
+    torch.testing.assert_close(found.outputs["value"].squeeze(1), values.flatten(), **tight)
+    want = states[:, :-1:SEQUENCE].flatten(0, 1)
+    begins = (batch.ages[:, :-1:SEQUENCE] == 0).flatten().unsqueeze(1)
+    torch.testing.assert_close(found.states.masked_fill(begins, 0.0), want, **tight)
+
+
+def test_a_lost_life_resets_nothing() -> None:
+    net, batch = recurrent_net(), make_batch()
+    observations = Observations(net, batch.frames, batch.ages)
+    lives = batch._replace(terminated=torch.zeros_like(batch.terminated))
+    found, other = (evaluate(net, observations, b, 100, SEQUENCE) for b in (batch, lives))
+    assert (batch.terminated & (batch.ages[:, 1:] > 0)).any()
+    assert torch.equal(found.outputs["policy"], other.outputs["policy"])
+
+
+def test_every_minibatch_says_what_the_whole_batch_said() -> None:
+    """At equal parameters a sequence from its state gives what the window gave."""
+    net, batch = recurrent_net(), make_batch()
+    samples = ALGORITHM.prepare(net, batch, ALGORITHM.start())
+    logits, values, _ = by_steps(net, batch)
+    assert isinstance(samples, SequenceSamples)
+    assert (samples.size, samples.row) == (3 * LENGTH // SEQUENCE, SEQUENCE)
+    seen = []
+    for index in torch.split(torch.tensor([7, 2, 0, 8, 4, 1, 3, 6, 5]), 2):
+        minibatch = samples.select(index)
+        steps = (index.unsqueeze(1) * SEQUENCE + torch.arange(SEQUENCE)).flatten()
+        seen += steps.tolist()
+        with torch.no_grad():
+            outputs = net(minibatch.observations)
+        for name, want in (("policy", logits), ("value", values.unsqueeze(2))):
+            torch.testing.assert_close(
+                outputs[name], want[:, :-1].flatten(0, 1)[steps], rtol=1e-5, atol=1e-5
+            )
+        assert torch.equal(minibatch.steps.actions, batch.actions.flatten()[steps])
+        assert torch.equal(minibatch.steps.log_probs, batch.log_probs.flatten()[steps])
+    assert sorted(seen) == list(range(3 * LENGTH))
+
+
+@pytest.mark.parametrize("advantage", ["gae", "vtrace"])
+def test_targets_come_from_the_values_of_the_whole_window(advantage: Any) -> None:
+    algorithm = replace(ALGORITHM, advantage=advantage)
+    net, batch = recurrent_net(), make_batch()
+    logits, values, _ = by_steps(net, batch)
+    given = (batch.rewards.sign(), values, batch.terminated, batch.truncated)
+    now = logits[:, :-1].log_softmax(dim=2).gather(2, batch.actions.unsqueeze(2)).squeeze(2)
+    gamma, lam = algorithm.gamma, algorithm.lam
+    want = returns.gae(*given, gamma, lam)
+    if advantage == "vtrace":
+        want = returns.vtrace(*given, now - batch.log_probs, gamma, lam)
+    samples = algorithm.prepare(net, batch, algorithm.start())
+    steps = samples.select(torch.arange(samples.size)).steps
+    torch.testing.assert_close(steps.advantages, want.advantages.flatten(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(steps.targets, want.targets.flatten(), rtol=1e-4, atol=1e-4)
+
+
+def test_the_gradient_stays_within_a_sequence_and_within_a_game() -> None:
+    """The loss of one step has a gradient at the observations before it, back to both starts."""
+    net, batch = recurrent_net(), make_batch()
+    observations = Observations(net, batch.frames, batch.ages)
+    stacks = observations.chunks(1000)[0].clone()[: 2 * SEQUENCE].requires_grad_(True)
+    begins = torch.zeros(2, SEQUENCE, dtype=torch.bool)
+    begins[1, 2] = True
+    state = torch.randn(2, 2 * WIDTH)
+    net(Sequences(stacks, state, begins))["value"].view(2, SEQUENCE)[:, -1].sum().backward()
+    assert stacks.grad is not None
+    reached = stacks.grad.abs().sum(dim=(1, 2, 3)).view(2, SEQUENCE) > 0
+    assert reached.tolist() == [[True] * 4, [False, False, True, True]]
+
+
+class Sink:
+    """Replay and tracker of one actor."""
+
+    def __init__(self) -> None:
+        self.sent: list[Trajectory] = []
+
+    def wait_for_room(self) -> None:
+        pass
+
+    def add(self, trajectory: Trajectory) -> None:
+        self.sent.append(trajectory)
+
+    def episode(self, episode: Episode) -> None:
+        pass
+
+    def begin(self, name: str) -> Begun:
+        return Begun(0, 0)
+
+
+def play(net: Network, rounds: int) -> list[Trajectory]:
+    """Return what an actor with the network's parameters sends: 4 games of the dark Catch."""
+    flat = FlatParameters(net)
+    settings = ServerSettings(patience=0.0)
+    start = Version(0, 0)
+    server = ParameterServer(flat.values, OptimizerSettings(), Quorum(1), start, settings)
+    sink: Any = Sink()
+    actor = Actor(
+        ActorSettings(0, 1, 4, LENGTH, 1, Pace(None)),
+        lambda seeds: CatchGames(seeds, dark=True),
+        net,
+        ALGORITHM,
+        [server],
+        sink,
+        sink,
+    )
+    for _ in range(rounds):
+        actor.step()
+    sent: list[Trajectory] = sink.sent
+    return sent
+
+
+def test_the_probabilities_of_an_actor_are_those_of_the_learner() -> None:
+    """At equal parameters, over several trajectories that begin in the midst of games."""
+    net = recurrent_net()
+    with torch.no_grad():
+        net.heads["policy"].get_parameter("weight").mul_(100)  # far from uniform
+    sent = play(net, 4)
+    starts = [played.ages[:, 0].tolist() for played in sent]
+    assert starts[0] == [0] * 4
+    assert {age for ages in starts[1:] for age in ages} == {3, 6, 0}
+    for played, ages in zip(sent, starts, strict=True):
+        assert [bool(row.any()) for row in played.state] == [age > 0 for age in ages]
+        batch = as_batch([played])
+        torch.testing.assert_close(log_probs(net, batch), batch.log_probs, rtol=0.0, atol=1e-5)
+        if any(ages):
+            forgotten = batch._replace(state=torch.zeros_like(batch.state))
+            assert (log_probs(net, forgotten) - batch.log_probs).abs().max() > 1e-3
+
+
+@torch.no_grad()
+def log_probs(net: Network, batch: Batch) -> torch.Tensor:
+    """Return what the learner finds at the actions of a batch, in one minibatch: [N, T]."""
+    samples = ALGORITHM.prepare(net, batch, ALGORITHM.start())
+    minibatch = samples.select(torch.arange(samples.size))
+    log_policy = net(minibatch.observations)["policy"].log_softmax(dim=1)
+    chosen: torch.Tensor = log_policy.gather(1, minibatch.steps.actions.unsqueeze(1))
+    return chosen.view(batch.actions.shape)

@@ -1,0 +1,212 @@
+"""The LSTM against its equations in numpy, and whole sequences against single steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_net
+from gelada.nets.network import NetworkSettings
+from gelada.nets.recurrent import LSTM, Sequences
+
+W, N, S = 5, 3, 7
+Array = np.ndarray[Any, Any]
+
+ENDS: dict[str, list[tuple[int, int]]] = {
+    "none": [],
+    "at the first step": [(0, 0), (2, 0)],
+    "at the last step": [(1, S - 1)],
+    "in succession": [(0, 2), (0, 3), (0, 4), (1, 3)],
+    "at every step": [(n, t) for n in range(N) for t in range(S)],
+    "here and there": [(0, 0), (0, S - 1), (1, 2), (2, 5), (2, 6)],
+}
+"""Sequence and step before which the state is set to 0."""
+
+
+def begins_of(ends: str) -> torch.Tensor:
+    begins = torch.zeros(N, S, dtype=torch.bool)
+    for n, t in ENDS[ends]:
+        begins[n, t] = True
+    return begins
+
+
+def make_lstm(dtype: torch.dtype = torch.float64) -> LSTM:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        lstm = LSTM(W, "orthogonal").to(dtype)
+        with torch.no_grad():
+            lstm.inputs.bias.add_(torch.randn(4 * W))
+    return lstm
+
+
+def case(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return inputs [N, S, W] and a state [N, 2 W]."""
+    random = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(N, S, W, generator=random, dtype=torch.float64)
+    return inputs, torch.randn(N, 2 * W, generator=random, dtype=torch.float64)
+
+
+def slow(lstm: LSTM, inputs: Array, state: Array, begins: Array) -> tuple[Array, Array]:
+    """Gers et al. 2000, sequence by sequence and unit by unit."""
+
+    def sigmoid(x: float) -> float:
+        return float(1.0 / (1.0 + np.exp(-x)))
+
+    weight, bias = lstm.inputs.weight.detach().numpy(), lstm.inputs.bias.detach().numpy()
+    recurrent = lstm.memory.weight.detach().numpy()
+    outputs, last = np.zeros((N, S, W)), np.zeros((N, 2 * W))
+    for n in range(N):
+        hidden, cell = state[n, :W].copy(), state[n, W:].copy()
+        for t in range(S):
+            if begins[n, t]:
+                hidden, cell = np.zeros(W), np.zeros(W)
+            drive = weight @ inputs[n, t] + recurrent @ hidden + bias
+            new_hidden, new_cell = np.zeros(W), np.zeros(W)
+            for u in range(W):
+                candidate = np.tanh(drive[u])
+                admit, keep, show = (sigmoid(drive[k * W + u]) for k in (1, 2, 3))
+                new_cell[u] = keep * cell[u] + admit * candidate
+                new_hidden[u] = show * np.tanh(new_cell[u])
+            hidden, cell = new_hidden, new_cell
+            outputs[n, t] = hidden
+        last[n] = np.concatenate([hidden, cell])
+    return outputs, last
+
+
+def step_by_step(
+    lstm: LSTM, inputs: torch.Tensor, state: torch.Tensor, begins: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what `LSTM.unroll` should, by single steps."""
+    outputs = []
+    for t in range(inputs.shape[1]):
+        state = state.masked_fill(begins[:, t : t + 1], 0.0)
+        output, state = lstm.step(inputs[:, t], state)
+        outputs.append(output)
+    return torch.stack(outputs, dim=1), state
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_a_sequence_is_that_of_the_equations(ends: str) -> None:
+    lstm, (inputs, state), begins = make_lstm(), case(), begins_of(ends)
+    outputs, last = lstm.unroll(inputs, state, begins)
+    want, want_last = slow(lstm, inputs.numpy(), state.numpy(), begins.numpy())
+    np.testing.assert_allclose(outputs.detach(), want, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(last.detach(), want_last, rtol=1e-12, atol=1e-12)
+    assert not last.requires_grad
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_a_sequence_is_its_steps_one_by_one(ends: str) -> None:
+    """Outputs, last state and gradients of inputs and weights; those of steps by autograd."""
+    lstm, (inputs, state), begins = make_lstm(), case(1), begins_of(ends)
+    random = torch.Generator().manual_seed(9)
+    of_outputs = torch.randn(N, S, W, generator=random, dtype=torch.float64)
+    found = []
+    for go in (lstm.unroll, lambda *args: step_by_step(lstm, *args)):
+        lstm.zero_grad()
+        own = inputs.clone().requires_grad_(True)
+        outputs, last = go(own, state, begins)
+        outputs.backward(of_outputs)
+        gradients = [p.grad.clone() for p in (own, *lstm.parameters()) if p.grad is not None]
+        assert len(gradients) == 4
+        found.append([outputs.detach(), last.detach(), *gradients])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+def test_the_gradient_is_that_of_small_differences() -> None:
+    lstm, (inputs, state), begins = make_lstm(), case(2), begins_of("here and there")
+
+    def run(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        named = {"memory.weight": weight}
+        call = (x, state, begins)
+        outputs: torch.Tensor = torch.func.functional_call(_Unroll(lstm), named_in(named), call)
+        return outputs
+
+    weight = lstm.memory.weight.detach().clone().requires_grad_(True)
+    assert torch.autograd.gradcheck(run, (inputs.requires_grad_(True), weight))
+
+
+class _Unroll(torch.nn.Module):
+    """`LSTM.unroll` as a module's call, so that a test can give it other weights."""
+
+    def __init__(self, lstm: LSTM) -> None:
+        super().__init__()
+        self.lstm = lstm
+
+    def forward(self, *args: torch.Tensor) -> torch.Tensor:
+        outputs, _ = self.lstm.unroll(args[0], args[1], args[2])
+        return outputs
+
+
+def named_in(named: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {f"lstm.{name}": value for name, value in named.items()}
+
+
+def test_what_happened_before_an_end_changes_nothing_after_it() -> None:
+    lstm, (inputs, state), begins = make_lstm(), case(3), begins_of("none")
+    begins[0, 4] = True
+    first, _ = lstm.unroll(inputs, state, begins)
+    inputs[:, :4] += 1.0
+    second, _ = lstm.unroll(inputs, state + 1.0, begins)
+    assert torch.equal(first[0, 4:], second[0, 4:])
+    assert not torch.isclose(first[1:, 4:], second[1:, 4:]).any()
+
+
+def test_a_sequence_cut_in_two_goes_on_from_the_state_between() -> None:
+    lstm, (inputs, state), begins = make_lstm(), case(4), begins_of("here and there")
+    whole, last = lstm.unroll(inputs, state, begins)
+    first, between = lstm.unroll(inputs[:, :3], state, begins[:, :3])
+    second, end = lstm.unroll(inputs[:, 3:], between, begins[:, 3:])
+    torch.testing.assert_close(torch.cat([first, second], dim=1), whole)
+    torch.testing.assert_close(end, last)
+
+
+def test_the_forget_gate_is_open_at_first_and_weights_are_orthogonal() -> None:
+    lstm = LSTM(W, "orthogonal")
+    bias = lstm.inputs.bias.detach().view(4, W)
+    assert bias.sum(dim=1).tolist() == [0.0, 0.0, float(W), 0.0]
+    for layer in (lstm.inputs, lstm.memory):
+        weight = layer.weight.detach()
+        torch.testing.assert_close(weight.t() @ weight, torch.eye(W))
+    assert not lstm.initial_state(2).any()
+    assert lstm.initial_state(2).shape == (2, 2 * W)
+
+
+def recurrent_net(precision: Any = "float32") -> Any:
+    settings = NetworkSettings(torso="tiny", width=16, stack=1, recurrent="lstm")
+    return make_net(settings, precision=precision)
+
+
+def test_a_network_without_one_has_no_parameter_more_and_no_state() -> None:
+    plain = make_net(NetworkSettings(torso="tiny", width=16, stack=1))
+    names = [name for name, _ in plain.named_parameters()]
+    more = [name for name, _ in recurrent_net().named_parameters()]
+    own = ["recurrent.inputs.weight", "recurrent.inputs.bias", "recurrent.memory.weight"]
+    assert [name for name in more if name not in names] == own
+    assert [name for name in more if name not in own] == names
+    assert more.index("heads.policy.weight") > more.index(own[-1])  # actors pull up to the policy
+    assert plain.initial_state(3) is None
+    assert recurrent_net().initial_state(3).shape == (3, 32)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_copy_for_acting_steps_as_the_network_unrolls(precision: str) -> None:
+    net = recurrent_net(precision)
+    acting = net.for_acting(["policy"])
+    random = torch.Generator().manual_seed(1)
+    stacks = net.preprocess(torch.randint(0, 256, (6, 1, 10, 5), generator=random).byte())
+    begins = torch.tensor([[True, False, False], [False, True, False]])
+    state = torch.randn(2, 32, generator=random)
+    with torch.no_grad():
+        want = net(Sequences(stacks, state, begins))["policy"].view(2, 3, -1)
+        for t in range(3):
+            state = state.masked_fill(begins[:, t : t + 1], 0.0)
+            hidden, state = acting.step(stacks.view(2, 3, 1, 10, 5)[:, t], state)
+            tolerance = 1e-6 if precision == "float32" else 1e-3
+            torch.testing.assert_close(
+                acting.heads["policy"](hidden), want[:, t], rtol=0.0, atol=tolerance
+            )
