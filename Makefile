@@ -1,6 +1,7 @@
 # make train    install into .venv, then learn Pong
 # make test     install, tests, lint, strict type check
 # make test-cluster   install Ray too; tests that need root, or a cluster of several hosts
+# make test-browser   install Chromium too; tests of the live page in it
 # Needs Python 3.11 or newer and make; everything else is installed into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -10,7 +11,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-cluster bench
+.PHONY: help setup train test test-cluster test-browser bench
 
 help:
 	@sed -n '/^#/!q;s/^# //p' Makefile
@@ -25,10 +26,13 @@ test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not cluster"
+	$(BIN)/python -m pytest -m "not cluster and not browser"
 
 test-cluster: setup $(VENV)/.cluster
 	$(BIN)/python -m pytest -m cluster
+
+test-browser: setup $(VENV)/.browser
+	$(BIN)/python -m pytest -m browser
 
 bench: setup
 	$(BIN)/python benchmarks/run.py
@@ -39,7 +43,7 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into $(VENV) (a minute or two)"
 	$(PIP) --quiet --upgrade "pip>=25.1"
 	$(PIP) torch
-	$(PIP) --quiet -e . --group dev
+	$(PIP) --quiet -e ".[page]" --group dev
 	@touch $@
 
 $(VENV)/.cluster: $(STAMP)
@@ -47,6 +51,15 @@ $(VENV)/.cluster: $(STAMP)
 	$(PIP) --quiet -e ".[cluster]"
 	@if test "$$(id -u)" = 0 && ! command -v ip >/dev/null; then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq iproute2; fi
+	@touch $@
+
+$(VENV)/.browser: $(STAMP)
+	@echo "installing Chromium and its driver"
+	$(PIP) --quiet --group browser
+	@if test "$$(id -u)" = 0 && ! command -v chromedriver >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver; fi
+	@command -v chromedriver >/dev/null || { \
+	  echo "Chromium is missing. Debian: sudo apt-get install -y chromium chromium-driver"; exit 1; }
 	@touch $@
 
 $(BIN)/python:

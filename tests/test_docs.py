@@ -421,17 +421,22 @@ LICENCES = {
 """How packages spell them in their metadata."""
 
 
-def test_every_dependency_has_a_row_with_its_licence() -> None:
+def wanted_packages() -> list[str]:
+    """Return the requirements of the package, of its extras and of development."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    optional = project["project"]["optional-dependencies"]["cluster"]
-    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"], *optional]
-    names = {re.split(r"[<>=!~;\[ ]", requirement)[0] for requirement in wanted}
+    own, groups = project["project"], project["dependency-groups"]
+    more = [*own["optional-dependencies"].values(), *groups.values()]
+    return [*own["dependencies"], *(one for group in more for one in group)]
+
+
+def test_every_dependency_has_a_row_with_its_licence() -> None:
+    names = {re.split(r"[<>=!~;\[ ]", requirement)[0] for requirement in wanted_packages()}
     text = text_of(ROOT / "docs" / "dependencies.md")
     rows = dict(re.findall(r"^\| ([\w-]+) \| [^|]+ \| ([^|]+) \| [^|]+ \| [^|]+ \|$", text, re.M))
     assert set(rows) - {"package"} == names
     for name in sorted(names):
-        if name == "ray" and importlib.util.find_spec("ray") is None:
-            continue  # a part of the set-up for clusters only
+        if name in ("ray", "selenium") and importlib.util.find_spec(name) is None:
+            continue  # a part of the set-up for clusters, or for the tests in a browser
         about = metadata.metadata(name)
         stated = " ".join(
             [
@@ -445,10 +450,7 @@ def test_every_dependency_has_a_row_with_its_licence() -> None:
 
 
 def test_every_dependency_is_pinned_for_the_set_up() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    optional = project["project"]["optional-dependencies"]["cluster"]
-    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"], *optional]
-    names = {re.split(r"[<>=!~;\[ ]", requirement)[0].lower() for requirement in wanted}
+    names = {re.split(r"[<>=!~;\[ ]", one)[0].lower() for one in wanted_packages()}
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = {line.split("==")[0].lower() for line in pins if "==" in line}
     assert names - pinned == set()

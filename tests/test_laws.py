@@ -42,6 +42,8 @@ BREACHES = {
     "terminal": ("training/run.py", "import rich.table"),
     "reading": ("training/validate.py", "import pydantic"),
     "loggers": ("cli/train.py", "import tensorboardX"),
+    "web": ("page/view.py", "import starlette.responses"),
+    "light-page": ("page/folder.py", "import gelada.training.config"),
 }
 """For each contract: a file, and an import in a function of it that breaks the contract."""
 

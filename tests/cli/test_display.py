@@ -15,13 +15,13 @@ from gelada.cli.display import (
     Display,
     Printer,
     about_workers,
-    bounding_stage,
     clock,
     number,
     share_done,
     small_curve,
     time_left,
 )
+from gelada.core.timing import bounding_stage
 from gelada.core.types import Traffic
 from gelada.roles.tracker import Status, StopRule, Workers
 from gelada.runtime.api import Active

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from gelada.core.timing import WAIT
+from gelada.core.timing import bounding_stage
 from gelada.roles.tracker import WINDOW, Status, StopRule, Workers
 from gelada.runtime.api import Active
 
@@ -203,26 +203,6 @@ def about_workers(workers: Workers) -> list[str]:
         f"queue {workers.queue:.1f}",
         f"waiting {workers.waited:.2f} s",
     ]
-
-
-def bounding_stage(stages: dict[str, dict[str, float]]) -> str:
-    """Return what bounds the speed, from seconds by role and stage.
-
-    If the learners wait longer than they work, it is the stage that takes the actors most time;
-    otherwise "learn".
-    """
-    waiting = working = 0.0
-    acting: dict[str, float] = {}
-    for role, seconds in stages.items():
-        for stage, spent in seconds.items():
-            waits = stage.startswith(WAIT)
-            if role.startswith("learner"):
-                waiting, working = waiting + waits * spent, working + (not waits) * spent
-            elif not waits:
-                acting[stage] = acting.get(stage, 0.0) + spent
-    if acting and waiting > working:
-        return max(acting, key=lambda stage: acting[stage])
-    return "learn" if working else "starting"
 
 
 def share_done(status: Status, stop: StopRule) -> float:

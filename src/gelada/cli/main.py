@@ -1,4 +1,5 @@
-"""The command line: ``gelada train | eval | suite | starts | record | follow | show | bench``.
+"""The command line: ``gelada train | eval | suite | starts | record | follow | watch | report``,
+``gelada show | bench``.
 
 Nothing heavy is imported before it is needed: ``gelada --version`` and ``gelada --help`` answer
 at once. Exit codes: 0 done; 1 a role or a file failed; 2 a mistake in what was asked; 3 a role
@@ -30,6 +31,8 @@ Distributed deep reinforcement learning that learns Atari games from the screen.
   gelada starts RUN --out FILE   save start states for: gelada eval --protocol human
   gelada record RUN              film a game
   gelada follow RUN              evaluate and film a run while it learns
+  gelada watch                   show runs in the browser while they learn
+  gelada report RUN ... --out report.html    one file with curves, intervals, published scores
   gelada show pong               print the settings and roles of a run without starting it
   gelada bench pong              measure how fast this machine could learn, and how fast it does
   gelada --version
@@ -46,6 +49,8 @@ COMMANDS = {
     "show": "gelada.cli.show",
     "bench": "gelada.cli.bench",
     "follow": "gelada.cli.follow",
+    "watch": "gelada.cli.watch",
+    "report": "gelada.cli.report",
 }
 """Each module has ``main(args: Sequence[str]) -> int``, which returns the exit code."""
 

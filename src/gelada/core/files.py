@@ -63,7 +63,7 @@ def parse_lines(text: str) -> list[dict[str, Any]]:
     """Return the objects of a text of JSON lines, without the lines that cannot be read."""
     rows = []
     for line in text.splitlines():
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             row = json.loads(line)
             if isinstance(row, dict):
                 rows.append(row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 WAIT = "wait"
@@ -35,3 +35,23 @@ class Clock:
     def waiting(self) -> bool:
         """Whether the role is waiting for another role now."""
         return self.stage.startswith(WAIT)
+
+
+def bounding_stage(stages: Mapping[str, Mapping[str, float]]) -> str:
+    """Return what bounds the speed, from seconds (or shares of a role's time) by role and stage.
+
+    If the learners wait longer than they work, it is the stage that takes the actors most time;
+    otherwise "learn".
+    """
+    waiting = working = 0.0
+    acting: dict[str, float] = {}
+    for role, seconds in stages.items():
+        for stage, spent in seconds.items():
+            waits = stage.startswith(WAIT)
+            if role.startswith("learner"):
+                waiting, working = waiting + waits * spent, working + (not waits) * spent
+            elif not waits:
+                acting[stage] = acting.get(stage, 0.0) + spent
+    if acting and waiting > working:
+        return max(acting, key=lambda stage: acting[stage])
+    return "learn" if working else "starting"

@@ -93,7 +93,7 @@ def draw_curve(folder: Path) -> Path:
         by_time.errorbar(_minutes_at(points, mark.steps), mark.mean, mark.error, **style)
     by_steps.set_xlabel("environment steps")
     by_steps.set_ylabel("score (raw return)")
-    by_steps.xaxis.set_major_formatter(_steps_in_words)
+    by_steps.xaxis.set_major_formatter(steps_in_words)
     by_time.set_xlabel("minutes of training")
     for axes in (by_steps, by_time):
         axes.grid(alpha=0.3)
@@ -107,7 +107,7 @@ def draw_curve(folder: Path) -> Path:
     return folder / "curve.png"
 
 
-def _steps_in_words(steps: float, _position: int) -> str:
+def steps_in_words(steps: float, _position: int) -> str:
     """Return a tick label such as 250 k or 1.5 M."""
     if steps >= 1_000_000:
         return f"{steps / 1_000_000:g} M"

@@ -11,9 +11,10 @@ import csv
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from gelada.envs.api import GameSettings
+if TYPE_CHECKING:  # the live page reads scores without torch
+    from gelada.envs.api import GameSettings
 
 Kind = Literal["no-ops", "human starts", "training", "Gym -v0"]
 """Kind of the games: evaluation after up to 30 no-ops, evaluation from states of human games, games

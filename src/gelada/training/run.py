@@ -185,7 +185,7 @@ class Run:
                 while not runtime.wait(LOOK_SECONDS) and not self._good_enough.is_set():
                     runtime.check()
                     with suppress(Lost):  # the next wait replaces what is lost
-                        self._look(tracker, saver)
+                        self._look(tracker, saver, runtime)
                         self._shrink(graph, runtime)
                     if watch:
                         watch(self.status, runtime.active)
@@ -232,10 +232,11 @@ class Run:
             if news["kind"] == "evaluation" and tracker.evaluated(news["mean"]):
                 self._good_enough.set()
 
-    def _look(self, tracker: Tracker, saver: LearnerSaver | SliceSaver) -> None:
+    def _look(self, tracker: Tracker, saver: LearnerSaver | SliceSaver, runtime: Runtime) -> None:
         """Ask the tracker how the run is, and save a checkpoint if one is due."""
         if failure := tracker.failure():
             raise cannot_write(self.folder, failure)
+        tracker.spent({role.name: dict(role.clock.seconds) for role in runtime.active})
         self.status = tracker.status()
         saver.look()
 

@@ -22,6 +22,7 @@ from gelada.roles.tracker.metrics import Metrics, Writer
 from gelada.roles.tracker.reports import Reports, Workers
 from gelada.roles.tracker.score import Score
 from gelada.roles.tracker.settings import StopRule, TrackerSettings
+from gelada.roles.tracker.stages import Stages, StageShares
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class Tracker:
         self._lock = threading.Lock()
         self._score = Score(run.counters, run.version, by_round=bool(run.every))
         self._reports = Reports(run.learners)
+        self._stages = StageShares()
         self._round: dict[int, dict[int, Update]] = {}  # deterministic: by version and learner
         self._steps_at: dict[int, int] = {}
         self._lives: dict[str, int] = {}  # how often each role has begun, by name
@@ -160,6 +162,11 @@ class Tracker:
         with self._lock:
             self._status.evaluated = mean
             return self._stop.is_met_by(mean)
+
+    def spent(self, stages: Stages) -> None:
+        """Take the seconds that each active role has spent in each stage since it began."""
+        with self._lock:
+            self._stages.take(stages)
 
     def steps_at(self, version: int) -> int | None:
         """Return the environment steps behind a marked version; None if nobody reported it."""
@@ -268,6 +275,8 @@ class Tracker:
             "lag_max": status.lag[2],
             **status.values,
         }
+        if not every:  # these depend on time
+            line |= self._stages.values()
         if status.workers is not None:
             line |= status.workers.values(timed=not every)
         elif outliers := self._reports.outliers():

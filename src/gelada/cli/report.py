@@ -1,0 +1,63 @@
+"""``gelada report``: one file with what runs reached, how sure that is and how it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from gelada.cli.flags import parse
+from gelada.core.errors import GeladaError
+from gelada.core.files import write_whole
+
+SUFFIXES = (".html", ".md")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write a report of runs: scores with intervals, curves, published scores, how it was
+    measured."""
+
+    runs: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN|FOLDER ...")]]
+    """Runs, or folders with runs below them, such as a suite's."""
+    out: Path = Path("report.html")
+    """File to write: .html (one file with everything in it) or .md (without pictures)."""
+    csv: Path | None = None
+    """Write a line for each run into this file, too."""
+    protocol: str = ""
+    """Protocol of the evaluations that count (default: the one that most runs have)."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    flags = parse(Report, "report", args)
+    if not flags.runs:
+        raise GeladaError("which runs? such as: gelada report runs --out report.html")
+    if flags.out.suffix not in SUFFIXES:
+        raise GeladaError(f"--out {flags.out}: must end in {' or '.join(SUFFIXES)}")
+    for file in (flags.out, flags.csv):
+        if file and not file.parent.is_dir():
+            raise GeladaError(f"{file}: there is no folder {file.parent}; make it first")
+    from gelada.cli.display import Printer
+    from gelada.page.report.blocks import as_html, as_markdown
+    from gelada.page.report.compose import compose
+    from gelada.page.report.how import as_csv
+    from gelada.page.report.results import read_results
+
+    if flags.protocol:
+        from gelada.evaluation.protocols import find_protocol
+
+        find_protocol(flags.protocol)
+    results = read_results(flags.runs, flags.protocol)
+    title, blocks = compose(results)
+    write = as_html if flags.out.suffix == ".html" else as_markdown
+    write_whole(flags.out, write(title, blocks).encode())
+    printer = Printer()
+    printer.line(f"{flags.out}: {len(results.all)} runs of {len(results.games)} games")
+    if flags.csv:
+        write_whole(flags.csv, as_csv(results).encode())
+        printer.line(str(flags.csv))
+    return 0

@@ -1,0 +1,64 @@
+"""``gelada watch``: runs side by side in the browser, while they learn and afterwards."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from gelada.cli.flags import parse
+from gelada.core.errors import GeladaError
+from gelada.core.settings import Range
+
+LOWEST = 19
+"""What niceness is raised by: the runs that are watched go first."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Show runs in the browser: curves, speed, evaluations, films and settings, side by side.
+
+    The page is for this machine only: it is at 127.0.0.1, and the printed link has a token without
+    which nothing is shown. It changes nothing in the folders."""
+
+    runs: tyro.conf.Positional[
+        Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN|FOLDER ...")]
+    ] = (Path("runs"),)
+    """Runs, or folders with runs below them; new runs appear by themselves."""
+    port: Annotated[int, Range(0, 65535)] = 0
+    """Port to listen at (0: any that is free)."""
+    open: bool = False
+    """Open the page in the browser."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command until Ctrl-C; return its exit code."""
+    flags = parse(Watch, "watch", args)
+    from gelada.page.runs import Runs, check_places
+    from gelada.page.view import View
+
+    check_places(flags.runs)
+    try:
+        from gelada.page.server import HOST, listen, new_token, serve
+    except ImportError as error:
+        raise GeladaError(
+            f"gelada watch: {error}; install what it needs with: pip install 'gelada-rl[page]'"
+        ) from None
+    if hasattr(os, "nice"):
+        os.nice(LOWEST)
+    token = new_token()
+    with listen(flags.port) as listening:
+        link = f"http://{HOST}:{listening.getsockname()[1]}/?token={token}"
+        sys.stdout.write(f"{link}\nCtrl-C ends it\n")
+        sys.stdout.flush()
+        if flags.open:
+            import webbrowser
+
+            webbrowser.open(link)
+        serve(View(Runs(flags.runs)), token, listening)
+    return 0

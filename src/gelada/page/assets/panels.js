@@ -1,0 +1,247 @@
+// The parts of the page beside the charts: cards, films, stages, evaluations, events, settings.
+
+import { make, byId, show, number, scoreOf, steps, clock, ago, words, palette } from "./util.js";
+
+const CARDS = 6; // more runs are a table
+
+export function cards(runs, colourOf) {
+  const place = byId("cards");
+  place.className = runs.length > CARDS ? "card scroll" : "cards";
+  if (runs.length > CARDS) {
+    place.replaceChildren(table(runs, colourOf));
+    return;
+  }
+  place.replaceChildren(...runs.map((run) => card(run, colourOf(run))));
+}
+
+const of = (run, name) => run.newest[name];
+
+export function speedOf(run) {
+  const speeds = run.curve.steps_per_second.filter((value) => value !== null).slice(-5);
+  return speeds.length ? speeds.reduce((sum, value) => sum + value, 0) / speeds.length : null;
+}
+
+function status(run) {
+  return run.learning ? make("span", { class: "live" }, "learning") : make("span", { class: "quiet" }, ago(run.age));
+}
+
+function card(run, colour) {
+  const facts = [
+    ["best of 50 games", scoreOf(of(run, "best"))],
+    ["games", number(of(run, "games"))],
+    ["steps", steps(of(run, "steps"))],
+    ["time", clock(of(run, "seconds"))],
+    ["steps a second", number(speedOf(run))],
+    ["bounded by", run.bound || "–"],
+  ];
+  return make(
+    "article",
+    { class: "card run", colour },
+    make("div", { class: "title" }, make("h3", { title: run.name }, run.name), status(run)),
+    make("p", { class: "quiet" }, [run.game, run.algorithm, run.seed === null ? "" : `seed ${run.seed}`].filter(Boolean).join(" · ")),
+    make("p", { class: "big" }, scoreOf(of(run, "score")), make("small", {}, " mean of 50 games")),
+    make("dl", {}, ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
+  );
+}
+
+function table(runs, colourOf) {
+  const heads = ["run", "seed", "", "score", "best", "evaluated", "steps", "time", "steps/s", "lag", "bounded by"];
+  return make(
+    "table",
+    { class: "side" },
+    make("thead", {}, make("tr", {}, ...heads.map((head, i) => make("th", { class: i > 2 && i < 10 ? "right" : "" }, head)))),
+    make(
+      "tbody",
+      {},
+      ...runs.map((run) => {
+        const last = run.evaluations[run.evaluations.length - 1];
+        const numbers = [scoreOf(of(run, "score")), scoreOf(of(run, "best")), last ? scoreOf(last.mean) : "–", steps(of(run, "steps")), clock(of(run, "seconds")), number(speedOf(run)), number(of(run, "lag_mean"))];
+        return make(
+          "tr",
+          {},
+          make("th", { scope: "row" }, make("i", { class: "swatch", colour: colourOf(run) }), run.name),
+          make("td", {}, run.seed ?? ""),
+          make("td", {}, status(run)),
+          ...numbers.map((value) => make("td", { class: "right" }, value)),
+          make("td", {}, run.bound || "–"),
+        );
+      }),
+    ),
+  );
+}
+
+const kept = new Map(); // films by address, so that one that plays is not made again
+
+export function films(runs, colourOf) {
+  const having = runs.filter((run) => run.films.length);
+  if (!show("films-part", having.length)) {
+    byId("films").replaceChildren();
+    kept.clear();
+    return;
+  }
+  const signature = JSON.stringify(having.map((run) => [run.id, run.name, run.films, colourOf(run)]));
+  if (byId("films").dataset.shown === signature) return;
+  byId("films").dataset.shown = signature;
+  const used = new Set();
+  const rows = having.map((run) => {
+    const shown = run.films.map((film, i) => figure(run, film, i, used));
+    return make("div", { class: "film-row" }, make("h3", {}, make("i", { class: "swatch", colour: colourOf(run) }), run.name), make("div", { class: "strip" }, ...shown));
+  });
+  byId("films").replaceChildren(...rows);
+  for (const address of kept.keys()) if (!used.has(address)) kept.delete(address);
+}
+
+function figure(run, film, place, used) {
+  const address = `films/${run.id}/${film.name}`;
+  used.add(address);
+  if (!kept.has(address)) {
+    const moving = film.name.endsWith(".gif")
+      ? make("img", { src: address, alt: "" })
+      : make("video", { src: address, muted: true, playsinline: true, preload: "metadata", tabindex: 0, onclick: toggle, onmouseenter: controls, onmouseleave: controls });
+    moving.muted = true;
+    kept.set(address, moving);
+  }
+  const when = run.films.length === 3 ? ["before", "half way", "after"][place] : run.films.length === 2 ? ["before", "after"][place] : "after";
+  return make("figure", {}, kept.get(address), make("figcaption", {}, make("b", {}, when), ` ${steps(film.steps)} steps`, score(run, film)));
+}
+
+function score(run, film) {
+  const at = run.curve.steps.findLastIndex((value) => value <= film.steps);
+  const value = at < 0 ? null : run.curve.score[at];
+  return value === null || value === undefined ? null : make("span", { class: "quiet" }, `score ${scoreOf(value)}`);
+}
+
+export async function playTogether() {
+  const videos = [...byId("films").querySelectorAll("video")];
+  const playing = videos.some((video) => !video.paused && !video.ended);
+  for (const video of videos) video.pause();
+  if (!playing) {
+    await Promise.all(videos.map(begun));
+    await Promise.all(videos.map((video) => video.play().catch(() => {})));
+  }
+  nameButton();
+}
+
+function begun(video) {
+  return new Promise((ready) => {
+    const patience = setTimeout(ready, 3000);
+    const done = () => (clearTimeout(patience), ready());
+    video.addEventListener("seeked", done, { once: true });
+    video.addEventListener("error", done, { once: true });
+    if (video.currentTime === 0 && video.readyState >= 3) done();
+    else video.currentTime = 0;
+  });
+}
+
+export function nameButton() {
+  const playing = [...byId("films").querySelectorAll("video")].some((video) => !video.paused && !video.ended);
+  byId("play").textContent = playing ? "Stop" : "Play together";
+}
+
+export function stages(runs, colourOf) {
+  const having = runs.filter((run) => Object.keys(run.stages).length);
+  if (!show("stages-part", having.length)) return;
+  byId("stages").replaceChildren(
+    ...having.map((run) =>
+      make(
+        "div",
+        { class: "stages-of" },
+        make("h3", {}, make("i", { class: "swatch", colour: colourOf(run) }), run.name, make("span", { class: "quiet" }, ` bounded by ${run.bound}`)),
+        ...Object.entries(run.stages).map(([role, shares]) => bar(role, shares, run.bound)),
+      ),
+    ),
+  );
+}
+
+function bar(role, shares, bound) {
+  const order = Object.entries(shares).sort(([a], [b]) => a.startsWith("wait") - b.startsWith("wait") || a.localeCompare(b));
+  const parts = order
+    .filter(([, share]) => share > 0.004)
+    .map(([stage, share], i) => {
+      const waits = stage.startsWith("wait");
+      const said = `${stage} ${Math.round(100 * share)} %`;
+      const kind = `part${waits ? " waits" : ""}${stage === bound ? " bounds" : ""}`;
+      return make("span", { class: kind, share, colour: waits ? null : palette(i + 1), title: said }, make("em", {}, said));
+    });
+  return make("div", { class: "bar-row" }, make("span", { class: "role" }, role), make("div", { class: "bar" }, ...parts));
+}
+
+export function evaluations(runs, colourOf) {
+  const rows = runs.flatMap((run) => run.evaluations.map((one) => ({ run, one }))).reverse();
+  if (!show("evaluations-part", rows.length)) return;
+  const heads = ["run", "steps", "protocol", "mean", "95 % interval", "games", "actions"];
+  byId("evaluations").replaceChildren(
+    make(
+      "table",
+      {},
+      make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", {}, head)))),
+      make(
+        "tbody",
+        {},
+        ...rows.slice(0, 200).map(({ run, one }) => {
+          const wide = 1.96 * (one.error ?? NaN);
+          const interval = one.error === null ? "–" : `${scoreOf(one.mean - wide)} to ${scoreOf(one.mean + wide)}`;
+          const mean = `${scoreOf(one.mean)}${one.error === null ? "" : ` ± ${scoreOf(one.error)}`}`;
+          const cells = [steps(one.steps), one.protocol, mean, interval, one.games, one.policy];
+          return make("tr", {}, make("th", { scope: "row" }, make("i", { class: "swatch", colour: colourOf(run) }), run.name), ...cells.map((cell) => make("td", {}, cell)));
+        }),
+      ),
+    ),
+  );
+}
+
+export function events(runs, colourOf) {
+  const rows = runs.flatMap((run) => run.events.map((event) => ({ run, event })));
+  rows.sort((a, b) => (b.event.seconds ?? Infinity) - (a.event.seconds ?? Infinity));
+  if (!show("events-part", rows.length)) return;
+  byId("events").replaceChildren(
+    make(
+      "table",
+      {},
+      make(
+        "tbody",
+        {},
+        ...rows.slice(0, 200).map(({ run, event }) => {
+          const { event: kind, seconds, ...rest } = event;
+          const said = Object.entries(rest).map(([name, value]) => `${words(name).toLowerCase()} ${typeof value === "number" ? number(value) : value}`);
+          const when = typeof seconds === "number" ? clock(seconds) : "";
+          return make("tr", {}, make("th", { scope: "row" }, make("i", { class: "swatch", colour: colourOf(run) }), run.name), make("td", { class: "right" }, when), make("td", {}, make("b", {}, words(String(kind)))), make("td", { class: "quiet wide" }, said.join(" · ")));
+        }),
+      ),
+    ),
+  );
+}
+
+// Columns are groups of seeds where there are several groups, else runs.
+export function settings(runs, groups, all) {
+  const byGroup = new Map(runs.map((run) => [run.group, run]));
+  const several = byGroup.size > 1;
+  const columns = several ? [...byGroup.values()] : runs.slice(0, 1);
+  if (!show("settings-part", columns.length)) return;
+  const names = [...new Set(columns.flatMap((run) => Object.keys(run.settings)))];
+  const differs = (name) => columns.some((run) => run.settings[name] !== columns[0].settings[name]);
+  const rows = names.filter((name) => name !== "seed" && (all || !several || differs(name)));
+  const alone = !several && !all;
+  byId("all-settings").parentElement.hidden = false;
+  const heads = columns.map((run) => (several ? groups[run.group] : `${runs.length > 1 ? "all runs" : run.name}`));
+  byId("settings").replaceChildren(
+    alone
+      ? make("p", { class: "quiet" }, runs.length > 1 ? "All these runs have the same settings; only their seeds differ." : "There is one run, so nothing differs.")
+      : make(
+          "table",
+          {},
+          make("thead", {}, make("tr", {}, make("th", {}), ...heads.map((head) => make("th", {}, head)))),
+          make("tbody", {}, ...rows.map((name) => make("tr", { class: several && differs(name) ? "differs" : "" }, make("th", { scope: "row" }, name), ...columns.map((run) => make("td", {}, run.settings[name] ?? "–"))))),
+        ),
+  );
+}
+
+// A film has its controls while a mouse is over it; without a mouse, a touch plays or stops it.
+function controls(event) {
+  event.target.controls = event.type === "mouseenter";
+}
+
+function toggle(event) {
+  if (event.target.controls) return;
+  event.target.paused ? event.target.play() : event.target.pause();
+}

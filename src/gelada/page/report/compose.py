@@ -1,0 +1,210 @@
+"""Puts a report together: what was measured, how sure it is, what others published, and how."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+
+from gelada.page.curves import SPEED
+from gelada.page.report import plots
+from gelada.page.report.beside import beside_public, beside_published
+from gelada.page.report.blocks import Block, Figure, Heading, Table, Text
+from gelada.page.report.how import how_measured
+from gelada.page.report.results import FEW_GAMES, TRAINING_GAMES, Results
+from gelada.page.report.statistics import (
+    LEAST_GAMES,
+    LEAST_RUNS,
+    bootstrap,
+    enough,
+    improvement_interval,
+    interquartile_mean,
+    median_of_games,
+    performance_profile,
+    probability_of_improvement,
+    profile_band,
+    standard_error,
+)
+from gelada.page.report.words import count, plus_minus, with_interval
+
+LEVELS = tuple(np.linspace(0, 8, 81).tolist())
+"""Human-normalised scores at which a performance profile is drawn."""
+
+METRICS = (SPEED, "lag_mean", "policy_loss", "value_loss", "td_error", "entropy", "kl", "q")
+"""Metrics that are drawn beside the score, where a run has them."""
+
+SUMMARY = (
+    "game",
+    "group",
+    "runs>",
+    "score>",
+    "each run>",
+    "human-normalised>",
+    "frames>",
+    "minutes>",
+    "games a run>",
+)
+"""Columns of the first table; > means aligned to the right."""
+
+SEED = 1
+"""Of the bootstrap: the same runs give the same report."""
+
+
+def compose(results: Results, now: datetime | None = None) -> tuple[str, list[Block]]:
+    """Return a report's title and blocks."""
+    games = results.games
+    title = games[0] if len(games) == 1 else f"{len(games)} games"
+    when = (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M UTC")
+    blocks: list[Block] = [
+        Text(
+            f"{len(results.all)} runs in {count(len(games), 'game')}, "
+            f"{count(len(results.groups), 'group')} of settings; written {when}."
+        ),
+        Text(_which_scores(results)),
+        *_summary(results),
+        *_over_games(results),
+        *_curves(results),
+        *beside_public(results),
+        *beside_published(results),
+        *how_measured(results),
+    ]
+    return f"Report: {title}", blocks
+
+
+def _which_scores(results: Results) -> str:
+    if results.protocol == TRAINING_GAMES:
+        said = (
+            "No run was evaluated, so scores are means of the last 50 games while learning. Play "
+            "full games without learning with gelada eval."
+        )
+    else:
+        said = (
+            f"Scores are means of full games without learning, by protocol {results.protocol}, of "
+            "each run's newest evaluation."
+        )
+    if results.without:
+        said += f" Without such a score, and so not counted: {', '.join(results.without)}."
+    return said
+
+
+def _summary(results: Results) -> list[Block]:
+    rows = []
+    for game in results.games:
+        for one in results.of(game):
+            first = one.results[0]
+            shares = [share for r in one.results if (share := r.normalised) is not None]
+            seconds = [r.seconds for r in one.results if r.seconds is not None]
+            rows.append(
+                (
+                    game,
+                    one.group,
+                    str(len(one.results)),
+                    plus_minus(one.mean, one.error),
+                    ", ".join(f"{score:.4g}" for score in one.scores),
+                    f"{np.mean(shares):.1f} %" if shares else "",
+                    f"{np.mean([r.frames for r in one.results]) / 1e6:.3g} M",
+                    f"{np.mean(seconds) / 60:.1f}" if seconds else "",
+                    "" if first.games is None else str(first.games),
+                )
+            )
+    said = (
+        "Score: mean over runs ± standard error; of a single run, the standard error over its "
+        "games. Human-normalised: random play is 0 %, a human 100 %."
+    )
+    return [Heading("Scores"), Table(SUMMARY, tuple(rows)), Text(said)]
+
+
+def _over_games(results: Results) -> list[Block]:
+    """Return what is said over all games: intervals, profiles, who is better."""
+    groups = {name: scores for name in results.groups if (scores := results.normalised(name))}
+    if not groups or max(map(len, groups.values())) < 2:
+        return []
+    sure = all(enough(scores) for scores in groups.values())
+    blocks: list[Block] = [Heading("Over all games")]
+    if sure:
+        blocks += _intervals(groups)
+    else:
+        blocks += _plain_means(groups)
+    profiles = {name: performance_profile(scores, LEVELS) for name, scores in groups.items()}
+    random = np.random.default_rng(SEED)
+    bands = {n: profile_band(s, LEVELS, random) for n, s in groups.items()} if sure else {}
+    caption = (
+        "Performance profile: the share of runs whose human-normalised score is above a level, "
+        f"mean over games{'; bands are 95 % stratified bootstrap intervals' if sure else ''}."
+    )
+    blocks.append(Figure(plots.profile_picture(LEVELS, profiles, bands), caption))
+    return [*blocks, *_improvements(groups, sure)]
+
+
+def _intervals(groups: dict[str, dict[str, list[float]]]) -> list[Block]:
+    rows = []
+    for name, scores in groups.items():
+        random = np.random.default_rng(SEED)
+        games = np.repeat(np.arange(len(scores)), [len(v) for v in scores.values()])
+        iqm = bootstrap(interquartile_mean, scores, random)
+        mean = bootstrap(lambda values: float(values.mean()), scores, random)
+        middle = bootstrap(partial(median_of_games, games=games), scores, random)
+        rows.append((name, str(len(scores)), *map(with_interval, (iqm, middle, mean))))
+    said = (
+        "Human-normalised, 1 being a human's, with 95 % intervals of the stratified bootstrap: "
+        "runs drawn again within each game, 2,000 times (Agarwal et al. 2021). IQM is the mean of "
+        "the middle half of all runs."
+    )
+    columns = ("group", "games>", "IQM>", "median of games>", "mean>")
+    return [Table(columns, tuple(rows)), Text(said)]
+
+
+def _plain_means(groups: dict[str, dict[str, list[float]]]) -> list[Block]:
+    rows = []
+    for name, scores in groups.items():
+        means = [float(np.mean(values)) for values in scores.values()]
+        error = standard_error(means)
+        rows.append((name, str(len(scores)), plus_minus(float(np.mean(means)), error)))
+    least = min(len(v) for scores in groups.values() for v in scores.values())
+    fewest = min(map(len, groups.values()))
+    said = (
+        "Mean over games of the human-normalised score (1 is a human's) ± its standard error over "
+        f"games. There is no interquartile mean and no bootstrap interval here: with {fewest} "
+        f"games and {count(least, 'run')} a game they would look surer than they are. From "
+        f"{LEAST_GAMES} games with {LEAST_RUNS} runs each on, they are given."
+    )
+    return [Table(("group", "games>", "mean>"), tuple(rows)), Text(said)]
+
+
+def _improvements(groups: dict[str, dict[str, list[float]]], sure: bool) -> list[Block]:
+    rows = []
+    for (ours, x), (others, y) in combinations(groups.items(), 2):
+        both = [game for game in x if game in y]
+        if not both:
+            continue
+        if sure:
+            said = with_interval(improvement_interval(x, y, np.random.default_rng(SEED)))
+        else:
+            said = f"{probability_of_improvement(x, y):.2f}"
+        rows.append((ours, others, str(len(both)), said))
+    if not rows:
+        return []
+    said = (
+        "Probability of improvement: how likely a run of the first group scores higher than one of "
+        "the second in a game that both played; ties count half."
+    )
+    return [Table(("group", "against", "games>", "probability>"), tuple(rows)), Text(said)]
+
+
+def _curves(results: Results) -> list[Block]:
+    playing = {game: results.playing(game) for game in results.games}
+    many = any(len(runs) > 1 for groups in playing.values() for runs in groups.values())
+    said = "Mean score of the last 50 training games."
+    said += " Thin lines are seeds, thick ones the mean of a group." if many else ""
+    blocks: list[Block] = [Heading("Learning curves")]
+    if len(playing) > FEW_GAMES:
+        return [*blocks, Figure(plots.many_games_picture(playing, list(results.groups)), said)]
+    for game, groups in playing.items():
+        blocks.append(Figure(plots.score_picture(groups, game), f"{game}. {said}"))
+        there = {name for runs in groups.values() for run in runs for name in run.curve.names()}
+        names = [name for name in METRICS if name in there or name == SPEED]
+        picture = plots.metrics_picture(groups, names)
+        blocks.append(Figure(picture, f"{game}: speed and losses over steps."))
+    return blocks

@@ -1,0 +1,100 @@
+"""How the numbers of a report were measured: protocol and machine of each, and the same as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from gelada.page.folder import RunFolder
+from gelada.page.report.blocks import Block, Heading, Table, Text
+from gelada.page.report.results import TRAINING_GAMES, Result, Results, played
+from gelada.page.report.words import count, plus_minus
+from gelada.page.runs import differences, in_words
+
+COLUMNS = (
+    "run",
+    "group",
+    "game",
+    "seed",
+    "score",
+    "standard_error",
+    "games",
+    "human_normalised_percent",
+    "steps",
+    "frames",
+    "seconds",
+    "protocol",
+    "machine",
+)
+"""Of the table for computers."""
+
+
+def how_measured(results: Results) -> list[Block]:
+    """Return the protocol and the machine of every number."""
+    rows = [
+        (
+            result.run.name,
+            result.group,
+            "" if result.run.seed is None else str(result.run.seed),
+            plus_minus(result.score, result.error),
+            f"{result.steps:,}",
+            protocol_line(result),
+            machine_line(result.run),
+        )
+        for result in results.all
+    ]
+    columns = ("run", "group", "seed>", "score>", "steps>", "protocol", "machine")
+    blocks: list[Block] = [
+        Heading("How every number was measured"),
+        Table(columns, tuple(rows)),
+        Text("A score is ± the standard error over its games, where it is known."),
+    ]
+    firsts = [runs[0] for runs in results.groups.values()]
+    differing = differences(firsts)
+    if len(firsts) > 1 and differing:
+        table = tuple((k, *map(in_words, v)) for k, v in differing.items() if k != "seed")
+        blocks += [Heading("Settings that differ"), Table(("setting", *results.groups), table)]
+    return blocks
+
+
+def protocol_line(result: Result) -> str:
+    """Return how the games of a result were played, in one line."""
+    if result.evaluation is None:
+        return f"mean of the last 50 {TRAINING_GAMES}"
+    about, games = result.evaluation.about, played(result)
+    noops = about.get("most_noops")
+    parts = [
+        f"{result.protocol}: {result.games} games",
+        f"actions {result.evaluation.policy}",
+        f"sticky actions {games.sticky:g}",
+        "" if noops is None else f"at most {noops} no-ops",
+        f"at most {games.max_frames:,} frames",
+        f"frame skip {games.frame_skip}",
+        f"seed {about['seed']}" if "seed" in about else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def machine_line(run: RunFolder) -> str:
+    """Return what a run was made with, in one line."""
+    about = run.about
+    cores = f"{in_words(about['cores'])} cores" if "cores" in about else ""
+    parts = [str(about.get("processor", "")), cores]
+    names = ("gelada-rl", "torch", "commit", "precision")
+    parts += [f"{name} {in_words(about[name])}" for name in names if name in about]
+    if run.curve.resumed:
+        parts.append(f"resumed {count(len(run.curve.resumed), 'time')}")
+    return ", ".join(part for part in parts if part) or "unknown"
+
+
+def as_csv(results: Results) -> str:
+    """Return a line for each run with its score, protocol and machine."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for one in results.all:
+        numbers = (one.score, one.error, one.games, one.normalised, one.steps, one.frames)
+        about = (one.run.name, one.group, one.game, one.run.seed)
+        how = (protocol_line(one), machine_line(one.run))
+        writer.writerow([*about, *numbers, one.seconds, *how])
+    return text.getvalue()

@@ -1,0 +1,205 @@
+"""The server of the live page: read-only, for this machine alone, with a token in its address.
+
+Who may read:
+
+* It listens on 127.0.0.1, and answers only requests whose ``Host`` is that or localhost. So another
+  web site cannot reach it by a name that it lets point to 127.0.0.1 (DNS rebinding).
+* Every address needs the token, once in the address and from then on in a cookie that the browser
+  sends to this server only. Other users of the machine do not have it.
+* Only the page's own scripts run, and the page asks nobody else for anything
+  (``Content-Security-Policy``).
+* Files are never named by their paths: films and the page's own files are looked up in lists.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from importlib import resources
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gelada.core.errors import GeladaError
+from gelada.page.view import View
+
+HOST = "127.0.0.1"
+"""Where it listens: other machines cannot reach it. Elsewhere it is read through ssh -L."""
+
+NAMES = (HOST, "localhost")
+"""What a browser may call this machine."""
+
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+
+FILM_TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
+
+MOST_COLUMNS = 64
+"""Columns that one request may ask for."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "media-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+"""Of every answer."""
+
+
+def make_app(view: View, token: str, port: int) -> Starlette:
+    """Return the application.
+
+    Args:
+        view: what it shows.
+        token: that every request must bring.
+        port: at which it listens; cookies are the same for all ports, so it is in the cookie's
+            name.
+    """
+    files = assets()
+
+    async def home(request: Request) -> Response:
+        answer = Response(files["index.html"], media_type=TYPES[".html"])
+        if "token" in request.query_params:
+            answer.set_cookie(cookie_name(port), token, httponly=True, samesite="strict", path="/")
+        return answer
+
+    async def asset(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in files:
+            return PlainTextResponse("there is no such file", 404)
+        return Response(files[name], media_type=TYPES[f".{name.rpartition('.')[2]}"])
+
+    def look(request: Request) -> Response:  # no coroutine: reads files, on a thread
+        after = request.query_params.get("after", "0")
+        columns = request.query_params.get("columns", "").split(",")
+        if not (after.isascii() and after.isdecimal() and len(after) < 16):
+            return PlainTextResponse("after: must be a number", 400)
+        if len(columns) > MOST_COLUMNS:
+            return PlainTextResponse(f"columns: must be at most {MOST_COLUMNS}", 400)
+        return JSONResponse(view.look(int(after), [name for name in columns if name]))
+
+    def film(request: Request) -> Response:
+        path = view.film(request.path_params["run"], request.path_params["name"])
+        if path is None or not path.is_file() or path.is_symlink():
+            return PlainTextResponse("there is no such film", 404)
+        return FileResponse(path, media_type=FILM_TYPES[path.suffix])
+
+    return Starlette(
+        routes=[
+            Route("/", home),
+            Route("/assets/{name}", asset),
+            Route("/look", look),
+            Route("/films/{run}/{name}", film),
+        ],
+        middleware=[
+            Middleware(WithHeaders),
+            Middleware(TrustedHostMiddleware, allowed_hosts=[*NAMES], www_redirect=False),
+            Middleware(WithToken, token=token, cookie=cookie_name(port)),
+        ],
+    )
+
+
+class WithToken:
+    """Refuses every request without the token, before anything is looked up."""
+
+    def __init__(self, app: ASGIApp, token: str, cookie: str) -> None:
+        self._app, self._token, self._cookie = app, token.encode(), cookie
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 403, or pass the request on."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        given = request.query_params.get("token") or request.cookies.get(self._cookie, "")
+        if not secrets.compare_digest(given.encode(errors="replace"), self._token):
+            said = "403: open the link that gelada watch printed; it has the token of this page\n"
+            await PlainTextResponse(said, 403)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+class WithHeaders:
+    """Adds `HEADERS` to every answer, refusals included."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and the headers with the answer."""
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message["headers"], *extra]}
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
+
+
+def cookie_name(port: int) -> str:
+    """Return the name of the cookie of the server at a port."""
+    return f"gelada-{port}"
+
+
+def new_token() -> str:
+    """Return a token that cannot be guessed."""
+    return secrets.token_urlsafe(24)
+
+
+def assets() -> dict[str, bytes]:
+    """Return the page's own files by name, and those of the chart library."""
+    own = resources.files("gelada.page") / "assets"
+    return {
+        file.name: file.read_bytes()
+        for file in own.iterdir()
+        if f".{file.name.rpartition('.')[2]}" in TYPES
+    }
+
+
+def listen(port: int) -> socket.socket:
+    """Return a socket that listens at ``port`` (0: any that is free).
+
+    Raises:
+        GeladaError: if another program listens there, or the port may not be used.
+    """
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((HOST, port))
+        found.listen(64)
+    except OSError as error:
+        found.close()
+        raise GeladaError(
+            f"--port {port}: cannot listen there: {error.strerror}; leave it out for a free one"
+        ) from None
+    return found
+
+
+def serve(view: View, token: str, listening: socket.socket) -> None:
+    """Answer requests until SIGINT or SIGTERM."""
+    settings = uvicorn.Config(
+        make_app(view, token, listening.getsockname()[1]),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=1,
+    )
+    uvicorn.Server(settings).run(sockets=[listening])

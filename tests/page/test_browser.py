@@ -1,0 +1,320 @@
+"""The live page in a real Chromium: opened, updated, switched, and safe from what runs are called.
+
+With GELADA_SCREENSHOTS set to a folder, pictures of the page are left there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from urllib.request import ProxyHandler, build_opener
+
+import av
+import numpy as np
+import pytest
+
+from made_runs import append, evaluate, make_run, rising, row
+
+pytestmark = pytest.mark.browser
+
+NAME = "<img src=x onerror=document.title='broken'>"
+PATIENCE = 20.0  # seconds; no test is about how fast a machine is
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Run ``gelada watch``; give the link that it prints."""
+    command = [sys.executable, "-m", "gelada.cli.main", "watch", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+            process.stdout.read()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
+    for word in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--mute-audio"):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
+    driver = webdriver.Chrome(options=options, service=service)
+    yield driver
+    driver.quit()
+
+
+def open_page(browser: Any, link: str, width: int = 1600, theme: str = "light") -> None:
+    size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    browser.get("about:blank")
+    complaints(browser)  # those of the page before
+    browser.get(link)
+    wait(lambda: browser.execute_script("return document.body.dataset.ready") == "yes")
+
+
+def wait(holds: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, "the page does not show it"
+        time.sleep(0.05)
+
+
+def text_of(browser: Any, selector: str) -> str:
+    found: str = browser.execute_script(
+        "return document.querySelector(arguments[0])?.innerText ?? ''", selector
+    )
+    return found
+
+
+def picture_of(browser: Any, selector: str = "#score-chart canvas") -> str:
+    found: str = browser.execute_script(
+        "return document.querySelector(arguments[0])?.toDataURL() ?? ''", selector
+    )
+    return found
+
+
+def complaints(browser: Any) -> list[str]:
+    return [one["message"] for one in browser.get_log("browser") if one["level"] == "SEVERE"]
+
+
+def click(browser: Any, selector: str) -> None:
+    browser.execute_script("document.querySelector(arguments[0]).click()", selector)
+
+
+def screenshot(browser: Any, name: str) -> None:
+    if folder := os.environ.get("GELADA_SCREENSHOTS"):
+        height = browser.execute_script("return document.documentElement.scrollHeight")
+        width = browser.execute_script("return innerWidth")
+        size = {
+            "width": width,
+            "height": min(height, 6000),
+            "deviceScaleFactor": 1,
+            "mobile": False,
+        }
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        time.sleep(0.5)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        browser.save_screenshot(str(Path(folder) / f"{name}.png"))
+
+
+def film(path: Path, red: int, seconds: int = 3) -> None:
+    """Write a film whose square moves to the right."""
+    path.parent.mkdir(exist_ok=True)
+    with av.open(str(path), "w") as container:
+        stream: Any = container.add_stream("libx264", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 160, 210, "yuv420p"
+        for number in range(10 * seconds):
+            picture = np.zeros((210, 160, 3), dtype=np.uint8)
+            picture[90:120, 4 * number : 4 * number + 30] = (red, 200, 80)
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+            frame.pts, frame.time_base = number, Fraction(1, 10)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+
+
+def learning(seed: int, lr: float, count: int = 400) -> list[dict[str, Any]]:
+    """Return rows that look like those of a run of Pong."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for i in range(1, count + 1):
+        share = i / count
+        score = -20.5 + 39 / (1 + np.exp(-(share - 0.45 - 0.03 * seed) * 14 * (lr / 0.002) ** 0.5))
+        noise = random.normal(0, 0.35)
+        rows.append(
+            row(2000 * i, 0.55 * i, round(float(score + noise), 3))
+            | {"best": round(float(score), 2), "lag_mean": 1.0, "lag_min": 0.0, "lag_max": 1.0}
+            | {"policy_loss": float(random.normal(0, 0.02)), "entropy": 1.8 - 1.2 * share}
+            | {"value_loss": float(0.05 * np.exp(-2 * share) + abs(random.normal(0, 0.004)))}
+            | {"kl": float(abs(random.normal(0.02, 0.006))), "learning_rate": 0.002 * (1 - share)}
+            | {"explained_variance": 0.4 + 0.5 * share, "gradient_norm": 1.0 + noise / 4}
+            | {"time_actor_act": 0.34, "time_actor_emulate": 0.52}
+            | {"time_actor_wait_for_parameters": 0.14, "time_learner_learn": 0.41}
+            | {"time_learner_wait_for_experience": 0.55, "time_learner_report": 0.04}
+        )
+    return rows
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("runs")
+    for number, (seed, lr) in enumerate(((1, 0.002), (2, 0.002), (3, 0.002), (1, 0.0005))):
+        run = make_run(place / f"pong-{number + 1}", learning(seed, lr), seed=seed, lr=lr)
+        evaluate(run, 800_000, [17.0 - number, 19.0 - number, 18.5, 16.0])
+    for steps, red in ((20_000, 250), (400_000, 160), (800_000, 60)):
+        film(place / "pong-1" / "videos" / f"{steps}.mp4", red)
+        film(place / "pong-2" / "videos" / f"{steps}.mp4", red)
+    lost = [
+        {"seconds": 61.2, "event": "lost", "process": "worker-1", "host": "10.0.0.3"},
+        {"seconds": 68.9, "event": "replaced", "process": "worker-1", "host": "10.0.0.4"},
+    ]
+    events = "".join(json.dumps(one) + "\n" for one in lost)
+    (place / "pong-3" / "events.jsonl").write_text(events)
+    return place
+
+
+@pytest.fixture(scope="module")
+def link(folder: Path) -> Iterator[str]:
+    with served(folder) as found:
+        yield found
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1600])
+def test_the_page_opens_in_all_sizes_and_lights(
+    browser: Any, link: str, width: int, theme: str
+) -> None:
+    open_page(browser, link, width, theme)
+    wait(lambda: text_of(browser, "#learning").count("loss") == 2)
+    assert "18" in text_of(browser, "#cards")
+    for part in ("#evaluations", "#events", "#settings", "#stages", "#films"):
+        assert text_of(browser, part), part
+    wide = browser.execute_script("return document.documentElement.scrollWidth")
+    assert wide <= width
+    dark = browser.execute_script(
+        "return getComputedStyle(document.body).backgroundColor.match(/\\d+/g)[0] < 100"
+    )
+    assert dark == (theme == "dark")
+    assert complaints(browser) == []
+    screenshot(browser, f"page-{width}-{theme}")
+
+
+def test_the_token_leaves_the_address_and_the_page_can_be_opened_again(
+    browser: Any, link: str
+) -> None:
+    open_page(browser, link)
+    assert "token" not in browser.current_url
+    browser.refresh()
+    wait(lambda: text_of(browser, "#cards"))
+    from_elsewhere = browser.execute_script(
+        "return performance.getEntriesByType('resource').map(e => e.name)"
+        ".filter(name => !name.startsWith(location.origin) && !name.startsWith('data:'))"
+    )
+    assert from_elsewhere == []
+    assert complaints(browser) == []
+
+
+def test_a_new_line_is_shown_without_opening_the_page_again(browser: Any, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "pong-1", rising(30))
+    with served(tmp_path) as link:
+        open_page(browser, link)
+        browser.execute_script("window.opened = 'once'")
+        before = picture_of(browser)
+        append(run, row(31_000, 62.0, 1234.5, new_loss=3.25))
+        began = time.monotonic()
+        wait(lambda: "1,235" in text_of(browser, "#cards .big"))
+        print(f"shown after {time.monotonic() - began:.2f} s")
+        assert picture_of(browser) != before
+        append(run, row(32_000, 64.0, 1.0, new_loss=3.5), row(33_000, 66.0, 1.0, new_loss=3.0))
+        wait(lambda: "New loss" in text_of(browser, "#learning"))
+        make_run(tmp_path / "pong-2", rising(30), seed=2)
+        wait(lambda: "pong-2" in text_of(browser, "#cards"))
+        evaluate(run, 30_000, [5.0, 6.0])
+        wait(lambda: "5.5" in text_of(browser, "#evaluations"))
+        assert browser.execute_script("return window.opened") == "once"
+        assert complaints(browser) == []
+    wait(lambda: "has ended" in text_of(browser, "#problem"))
+
+
+def test_switches_change_the_chart(browser: Any, link: str) -> None:
+    open_page(browser, link)
+    wait(lambda: picture_of(browser))
+    seen = {picture_of(browser)}
+    for switch, value in (
+        ("axis", "seconds"),
+        ("lines", "seeds"),
+        ("axis", "steps"),
+        ("lines", "runs"),
+    ):
+        click(browser, f"#{switch} [data-value={value}]")
+        pressed = browser.execute_script(
+            "return [...document.querySelectorAll('[aria-pressed=true]')].map(b => b.dataset.value)"
+        )
+        assert value in pressed
+        seen.add(picture_of(browser))
+        if (switch, value) == ("lines", "seeds"):
+            screenshot(browser, "page-seeds")
+    assert len(seen) >= 4
+    click(browser, "nav .member input")
+    assert "3 of 4" in text_of(browser, "#picked")
+    assert picture_of(browser) not in seen
+    click(browser, "nav .member input")
+    assert complaints(browser) == []
+
+
+def test_a_name_is_only_ever_text(browser: Any, tmp_path: Path) -> None:
+    name = NAME.replace("/", "")
+    run = make_run(tmp_path / name, [*rising(30), row(20_500, 70.0, 1.0)], game=NAME, name=NAME)
+    make_run(tmp_path / "other", rising(30), game=NAME, lr=0.5, name=NAME)
+    evaluate(run, 30_000, [5.0, 6.0], protocol=NAME)
+    (run / "events.jsonl").write_text(json.dumps({"event": NAME, "why": NAME, NAME: NAME}) + "\n")
+    film(run / "videos" / "20000.mp4", 9)
+    with served(tmp_path) as link:
+        open_page(browser, link)
+        for part in ("#cards", "#list", "#evaluations", "#events", "#films", "#settings"):
+            wait(lambda part=part: "<img src=x" in text_of(browser, part))  # type: ignore[misc]
+        assert browser.execute_script("return document.images.length") == 0
+        assert browser.title == "Gelada"
+        assert complaints(browser) == []
+
+
+def test_films_play_together(browser: Any, link: str) -> None:
+    open_page(browser, link)
+    wait(lambda: browser.execute_script("return document.querySelectorAll('video').length") == 6)
+    assert "half way" in text_of(browser, "#films")
+    click(browser, "#play")
+    times = "return [...document.querySelectorAll('video')].map(v => v.currentTime)"
+    wait(lambda: min(browser.execute_script(times)) > 0.5)
+    found = browser.execute_script(times)
+    assert max(found) - min(found) < 0.5
+    assert text_of(browser, "#play") == "Stop"
+    click(browser, "#play")
+    playing = "return [...document.querySelectorAll('video')].filter(v => !v.paused).length"
+    wait(lambda: browser.execute_script(playing) == 0)
+    assert text_of(browser, "#play") == "Play together"
+
+
+def test_fifty_runs_of_ten_million_steps(browser: Any, tmp_path: Path) -> None:
+    for number in range(50):
+        rows = [
+            row(1000 * i, 0.27 * i, float(i % 37 + number), kl=0.1, entropy=1.0, value_loss=0.01)
+            for i in range(1, 10_001, 10)
+        ]
+        lr = 0.001 * (1 + number // 5)
+        make_run(tmp_path / f"pong-{number}", rows, seed=number % 5 + 1, lr=lr)
+    with served(tmp_path) as link:
+        began = time.monotonic()
+        open_page(browser, link)
+        wait(lambda: picture_of(browser))
+        print(f"first view after {time.monotonic() - began:.2f} s")
+        assert text_of(browser, "#cards").count("pong-") == 50
+        click(browser, "#lines [data-value=seeds]")
+        screenshot(browser, "page-fifty")
+        click(browser, "#more")
+        wait(lambda: "Entropy" in text_of(browser, "#learning"))
+        assert complaints(browser) == []
+
+
+def test_a_wrong_token_gets_nothing(browser: Any, link: str) -> None:
+    browser.delete_all_cookies()
+    browser.get(link[:-5] + "wrong")
+    assert "403" in text_of(browser, "body")
+    assert "pong" not in browser.page_source
+    opener = build_opener(ProxyHandler({}))
+    assert opener.open(link).status == 200

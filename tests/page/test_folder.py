@@ -1,0 +1,128 @@
+"""What a run's folder says: evaluations, films, events and stages, whatever else lies there."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from gelada.core.timing import bounding_stage
+from gelada.page.folder import Film, RunFolder, flat, milestones
+from made_runs import append, evaluate, make_run, rising, row
+
+VERSION_0_1 = Path(__file__).parent.parent / "data" / "version-0.1"
+
+
+def read(path: Path) -> RunFolder:
+    run = RunFolder(path, path.name)
+    run.refresh()
+    return run
+
+
+def test_a_run_says_what_it_is(tmp_path: Path) -> None:
+    run = read(make_run(tmp_path / "a", rising(5), game="breakout", seed=7))
+    assert (run.game, run.algorithm, run.seed, run.frame_skip) == ("breakout", "appo", 7, 4)
+    assert run.settings["algorithm.lr"] == 0.002
+    assert run.about["cores"] == 2
+    assert "about.cores" not in run.settings
+    assert run.learning
+
+
+@pytest.mark.parametrize("name", ["catch", "dba3c-catch", "gorila-catch", "pong"])
+def test_runs_of_version_0_1_are_read(name: str) -> None:
+    run = read(VERSION_0_1 / name)
+    assert run.game == name.rpartition("-")[2]
+    assert run.algorithm
+    assert run.seed is not None
+
+
+def test_a_run_that_wrote_nothing_of_late_is_not_learning(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "a", rising(5))
+    os.utime(path / "metrics.jsonl", (time.time() - 3600,) * 2)
+    run = read(path)
+    assert not run.learning
+    assert run.age is not None
+    assert 3590 < run.age < 3700
+
+
+def test_evaluations_are_read_when_they_come_and_interrupted_ones_left_out(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "a", rising(5))
+    run = read(path)
+    assert run.evaluations == []
+    evaluate(path, 5000, [1.0, 3.0])
+    evaluate(path, 900, [2.0], protocol="noop")
+    evaluate(path, 7000, [9.0], interrupted=True)
+    assert run.refresh()
+    assert not run.refresh()
+    assert [(e.steps, e.protocol, e.mean, e.error) for e in run.evaluations] == [
+        (900, "noop", 2.0, None),
+        (5000, "sticky", 2.0, 1.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"mean": 1}', '{"mean": NaN}', "[" * 10**5, "null"]
+)
+def test_strange_files_are_left_out(tmp_path: Path, text: str) -> None:
+    path = make_run(tmp_path / "a", rising(5))
+    (path / "eval").mkdir()
+    (path / "eval" / "5-x.json").write_text(text)
+    (path / "events.jsonl").write_text(text)
+    assert read(path).evaluations == []
+    assert read(path).events == []
+    (path / "config.json").write_text(text)
+    run = read(path)
+    assert (run.game, run.seed, run.frame_skip, run.algorithm) == ("", None, 4, "")
+
+
+def test_events_and_resumes_are_told(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "a", [*rising(5), row(2500, 20.0, 0.0)])
+    lost = {"seconds": 3.5, "event": "lost", "where": {"host": "b", "process": 7}}
+    (path / "events.jsonl").write_text(json.dumps(lost) + "\n[]\n" + '{"event": 3}\n')
+    assert read(path).events == [
+        {"seconds": 3.5, "event": "lost", "where.host": "b", "where.process": 7},
+        {"event": "resumed", "steps": 2500},
+    ]
+
+
+def test_films_are_plain_files_with_steps_in_their_names(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "a", rising(9))
+    videos = path / "videos"
+    videos.mkdir()
+    for name in ("100.mp4", "4000.gif", "notes.txt", "x.mp4", "-5.mp4", "9" * 40 + ".mp4"):
+        (videos / name).write_bytes(b"film")
+    (videos / "77.mp4").symlink_to(path / "config.json")
+    (path / "film.mp4").write_bytes(b"film")
+    run = read(path)
+    assert [(film.steps, film.path.name) for film in run.films] == [
+        (100, "100.mp4"),
+        (4000, "4000.gif"),
+        (9000, "film.mp4"),
+    ]
+
+
+def test_milestones_are_before_half_way_and_after() -> None:
+    films = [Film(steps, Path(f"{steps}.mp4"), 0) for steps in (1, 10, 40, 55, 90, 100)]
+    assert [film.steps for film in milestones(films)] == [1, 55, 100]
+    assert milestones(films[:2]) == films[:2]
+
+
+def test_stages_and_what_bounds_are_those_of_the_newest_line(tmp_path: Path) -> None:
+    shares = {"time_actor_act": 0.3, "time_actor_emulate": 0.6, "time_learner_learn": 0.2}
+    path = make_run(tmp_path / "a", rising(2))
+    run = read(path)
+    assert (run.stages(), run.bound()) == ({}, "")
+    append(path, row(3000, 9.0, 1.0, **shares, time_learner_wait_for_experience=0.8))
+    run.refresh()
+    assert run.stages() == {
+        "actor": {"act": 0.3, "emulate": 0.6},
+        "learner": {"learn": 0.2, "wait for experience": 0.8},
+    }
+    assert run.bound() == "emulate" == bounding_stage(run.stages())
+
+
+def test_settings_are_flat() -> None:
+    assert flat({"a": {"b": 1, "c": {"d": 2}}, "e": None}) == {"a.b": 1, "a.c.d": 2, "e": None}

@@ -1,0 +1,234 @@
+"""Reports: their numbers are those of the runs, nothing is claimed that few runs cannot show."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from gelada.core.errors import GeladaError
+from gelada.evaluation.scores import scores
+from gelada.page.report.blocks import Block, Figure, Heading, Table, Text, as_html, as_markdown
+from gelada.page.report.compose import compose
+from gelada.page.report.how import as_csv
+from gelada.page.report.public import SOURCES, public_curves, source_of
+from gelada.page.report.results import TRAINING_GAMES, Results, read_results, score_at
+from made_runs import evaluate, make_run, rising
+
+NAME = "<img src=x onerror=alert(1)>$x$"
+
+
+def report(results: Results) -> str:
+    return as_html(*compose(results))
+
+
+def tables(results: Results) -> dict[str, list[tuple[str, ...]]]:
+    """Return the rows of each table by the heading before it."""
+    found: dict[str, list[tuple[str, ...]]] = {}
+    heading = ""
+    for block in compose(results)[1]:
+        if isinstance(block, Heading):
+            heading = block.text
+        elif isinstance(block, Table):
+            found.setdefault(heading, []).extend(block.rows)
+    return found
+
+
+@pytest.fixture
+def two_seeds(tmp_path: Path) -> Path:
+    for seed, scores_of in ((1, [1.0, 3.0]), (2, [5.0, 7.0])):
+        run = make_run(tmp_path / f"pong-{seed}", rising(1200, kl=0.1), seed=seed)
+        evaluate(run, 500_000, [-20.0, -20.0])
+        evaluate(run, 1_000_000, scores_of)
+    return tmp_path
+
+
+def test_the_newest_evaluation_of_each_run_counts(two_seeds: Path) -> None:
+    results = read_results([two_seeds])
+    assert [result.score for result in results.all] == [2.0, 6.0]
+    assert [result.frames for result in results.all] == [4_000_000] * 2
+    (one,) = results.of("pong")
+    assert (one.mean, one.error, one.group) == (4.0, 2.0, "appo")
+    row = tables(results)["Scores"][0]
+    assert row == (
+        "pong",
+        "appo",
+        "2",
+        "4.00 ± 2.00",
+        "2, 6",
+        "70.0 %",  # (4 + 20.7) / (14.6 + 20.7)
+        "4 M",
+        "33.3",
+        "2",
+    )
+
+
+def test_without_evaluations_scores_of_training_count_and_that_is_said(tmp_path: Path) -> None:
+    make_run(tmp_path / "pong-1", rising(50))
+    results = read_results([tmp_path])
+    assert results.protocol == TRAINING_GAMES
+    assert results.all[0].score == 5.0
+    assert "while learning" in report(results)
+    assert {row[4] for row in tables(results)["pong"][1:] if row[1] == "no-ops, 30 min"} == {
+        "no: not evaluated"
+    }
+
+
+def test_one_kind_of_number_is_never_compared_with_another(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        run = make_run(tmp_path / f"pong-{seed}", rising(10), seed=seed)
+        if seed > 1:
+            evaluate(run, 10_000, [1.0, 2.0], protocol="noop")
+    evaluate(tmp_path / "pong-1", 10_000, [9.0, 9.0], protocol="training")
+    results = read_results([tmp_path])
+    assert results.protocol == "noop"
+    assert results.without == ("pong-1",)
+    assert "pong-1" in compose(results)[1][1].text  # type: ignore[union-attr]
+    assert read_results([tmp_path], "training").without == ("pong-2", "pong-3")
+    with pytest.raises(GeladaError, match="none has a score by protocol human"):
+        read_results([tmp_path], "human")
+
+
+def test_no_runs_and_no_scores_are_said(tmp_path: Path) -> None:
+    with pytest.raises(GeladaError, match="no run there"):
+        read_results([tmp_path])
+    make_run(tmp_path / "a")
+    with pytest.raises(GeladaError, match="none has a score yet"):
+        read_results([tmp_path])
+
+
+def many(tmp_path: Path, games: int, runs: int) -> Results:
+    """Return results of two groups, one of which is better in every game."""
+    for game in list(scores())[:games]:
+        for seed in range(1, runs + 1):
+            for lr, better in ((0.1, 2.0), (0.2, 1.0)):
+                run = make_run(tmp_path / f"{game}-{seed}-{lr}", game=game, seed=seed, lr=lr)
+                low, human = (scores()[game][name] for name in ("random", "human"))
+                score = low + (human - low) * (better + 0.01 * seed)
+                evaluate(run, 1000, [score, score])
+    return read_results([tmp_path])
+
+
+def test_few_games_get_standard_errors_and_the_reason(tmp_path: Path) -> None:
+    results = many(tmp_path, games=3, runs=3)
+    text = report(results)
+    assert "no bootstrap interval here: with 3 games and 3 runs a game" in text
+    assert "From 20 games with 5 runs each on" in text
+    rows = tables(results)["Over all games"]
+    assert ("appo, lr 0.1", "3", "2.02 ± 0.00") in rows
+    assert ("appo, lr 0.1", "appo, lr 0.2", "3", "1.00") in rows
+
+
+def test_20_games_of_5_runs_get_intervals(tmp_path: Path) -> None:
+    results = many(tmp_path, games=20, runs=5)
+    text = report(results)
+    assert "2.03 (2.03 to 2.03)" in text  # runs of 2.01 to 2.05 in every game
+    assert "stratified bootstrap" in text
+    assert "1.00 (1.00 to 1.00)" in text
+    assert "look surer" not in text
+
+
+def test_public_curves_stand_beside_the_score_at_the_same_frames(two_seeds: Path) -> None:
+    results = read_results([two_seeds])
+    run = results.runs[0]
+    assert score_at(run, 4_000_000) == pytest.approx(100.0)
+    assert score_at(run, 5_000_000) is None
+    rows = tables(results)["pong"]
+    ours = rows[0]
+    assert ours[0] == "this report: appo"
+    assert ours[2:] == ("25", "50", "100")  # 1 M, 2 M and 4 M frames
+    others = {row[0]: row for row in rows if len(row) == len(ours)}
+    assert len(others) == 1 + len(public_curves("pong"))
+    curve = next(c for c in public_curves("pong") if c.method == "MR.Q")
+    assert others["MR.Q"] == ("MR.Q", "10", *[f"{curve.points[f]:.4g}" for f in curve.points][:3])
+
+
+def test_public_curves_have_sources_and_games_that_are_known() -> None:
+    games = [game for game in scores() if public_curves(game)]
+    assert len(games) >= 55
+    methods = {curve.method for game in games for curve in public_curves(game)}
+    assert {source_of(method) for method in methods} == set(SOURCES.values())
+    assert len(methods) >= 15
+
+
+def test_every_number_has_its_protocol_and_machine(two_seeds: Path) -> None:
+    rows = tables(read_results([two_seeds]))["How every number was measured"]
+    assert len(rows) == 2
+    protocol, machine = rows[0][-2:]
+    assert protocol == (
+        "sticky: 2 games, actions sampled, sticky actions 0.25, at most 0 no-ops, at most 108,000 "
+        "frames, frame skip 4, seed 1"
+    )
+    assert machine == "A processor, 2 cores, gelada-rl 0.2, commit abc"
+
+
+def test_the_table_for_computers_has_a_line_for_each_run(two_seeds: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(as_csv(read_results([two_seeds])))))
+    assert [(row["run"], row["seed"], row["score"]) for row in rows] == [
+        ("pong-1", "1", "2.0"),
+        ("pong-2", "2", "6.0"),
+    ]
+    assert float(rows[0]["human_normalised_percent"]) == pytest.approx(100 * 22.7 / 35.3)
+    assert rows[0]["machine"].startswith("A processor")
+
+
+class Pieces(HTMLParser):
+    """Collects tags, what they refer to, and inline handlers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.handlers: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href", "data", "action"):
+                self.addresses.append(value or "")
+            if name.startswith("on"):
+                self.handlers.append(name)
+
+
+def test_the_file_stands_alone_and_runs_nothing(tmp_path: Path) -> None:
+    run = make_run(tmp_path / NAME.replace("/", "_"), rising(50), game=NAME, name=NAME)
+    make_run(tmp_path / "other", rising(50), game=NAME, name="b")
+    evaluate(run, 50_000, [1.0, 2.0], protocol=NAME)
+    text = report(read_results([tmp_path]))
+    found = Pieces()
+    found.feed(text)
+    assert "svg" in found.tags
+    assert not {"script", "img", "iframe", "object", "link", "image"} & set(found.tags)
+    assert [a for a in found.addresses if not a.startswith("#")] == []
+    assert found.handlers == []
+    assert not re.search(r"url\((?!#)", text)
+    assert "&lt;img src=x onerror=alert(1)&gt;" in text
+
+
+def test_pictures_have_a_line_for_each_seed(two_seeds: Path) -> None:
+    (picture, *_) = [b for b in compose(read_results([two_seeds]))[1] if isinstance(b, Figure)]
+    lines = re.findall(
+        r"stroke: #c2410c; (?:stroke-opacity: [\d.]+; )?stroke-width: [\d.]+", picture.svg
+    )
+    assert len(lines) >= 6  # two seeds and their mean, over steps and over minutes
+
+
+def test_markdown_has_the_same_words_and_escapes_them() -> None:
+    blocks: list[Block] = [
+        Heading("A <b>"),
+        Text("x_y | *z*"),
+        Table(("a", "b>"), (("1|2", "[3](x)"),)),
+    ]
+    assert as_markdown("T", blocks) == (
+        "# T\n\n## A \\<b\\>\n\nx\\_y | \\*z\\*\n\n"
+        "| a | b |\n| --- | ---: |\n| 1\\|2 | \\[3\\](x) |\n"
+    )
+
+
+def test_the_same_runs_give_the_same_report(two_seeds: Path) -> None:
+    first, second = (compose(read_results([two_seeds]))[1][1:] for _ in range(2))
+    assert first == second

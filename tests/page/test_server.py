@@ -1,0 +1,211 @@
+"""The server: what the page gets, and that nobody else gets anything."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from gelada.page.runs import Runs
+from gelada.page.server import HEADERS, assets, cookie_name, make_app, new_token
+from gelada.page.view import View
+from made_runs import append, evaluate, make_run, rising, row
+
+TOKEN = "a-token-of-a-test"
+PORT = 4711
+NAME = "<img src=x onerror=alert(1)>"
+
+
+def client(*places: Path, token: str = TOKEN, host: str = "127.0.0.1:4711") -> TestClient:
+    app = make_app(View(Runs(places)), TOKEN, PORT)
+    cookies = {cookie_name(PORT): token} if token else {}
+    return TestClient(app, base_url=f"http://{host}", cookies=cookies)
+
+
+def look(page: TestClient, after: int = 0, columns: str = "") -> Any:
+    answer = page.get(f"/look?after={after}&columns={columns}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    run = make_run(tmp_path / "runs" / "pong-1", rising(20, kl=0.25))
+    evaluate(run, 20_000, [1.0, 3.0])
+    (run / "videos").mkdir()
+    (run / "videos" / "20000.mp4").write_bytes(b"0123456789")
+    (tmp_path / "secret.json").write_text("a secret")
+    return tmp_path / "runs"
+
+
+ADDRESSES = ["/", "/look", "/assets/page.js", "/films/x/y", "/nothing", "/?token=", "/?token=wrong"]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN[:-1], "ü"])
+def test_nothing_is_shown_without_the_token(folder: Path, address: str, token: str) -> None:
+    page = client(folder, token="")
+    cookie = f"{cookie_name(PORT)}={token}".encode()
+    answer = page.get(address, headers=[(b"cookie", cookie)] if token else [])
+    assert answer.status_code == 403
+    assert "pong" not in answer.text
+    assert "set-cookie" not in answer.headers
+
+
+def test_the_link_gives_a_cookie_for_this_server_alone(folder: Path) -> None:
+    page = client(folder, token="")
+    answer = page.get(f"/?token={TOKEN}")
+    assert answer.status_code == 200
+    cookie = answer.headers["set-cookie"].lower()
+    assert cookie.startswith(f"gelada-4711={TOKEN}")
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert page.get("/look").status_code == 200
+    assert "set-cookie" not in page.get("/").headers
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:4711", "127.0.0.1.evil.example"])
+def test_other_names_of_this_machine_are_refused(folder: Path, host: str) -> None:
+    answer = client(folder, host=host).get(f"/look?token={TOKEN}")
+    assert answer.status_code == 400
+    assert "pong" not in answer.text
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_nothing_can_be_changed(folder: Path, method: str) -> None:
+    for address in ("/", "/look", "/assets/page.js"):
+        assert client(folder).request(method, address).status_code == 405
+
+
+def test_every_answer_forbids_other_sites_and_scripts(folder: Path) -> None:
+    for page in (client(folder), client(folder, token="")):
+        for address in ("/", "/look", "/assets/page.css", "/nothing"):
+            headers = page.get(address).headers
+            assert {name: headers[name] for name in HEADERS} == HEADERS
+    assert "access-control-allow-origin" not in headers
+
+
+TRAVERSALS = [
+    "/assets/../server.py",
+    "/assets/..%2fserver.py",
+    "/assets/%2e%2e/server.py",
+    "/assets/..%5cserver.py",
+    "/assets//etc/passwd",
+    "/assets/%2fetc%2fpasswd",
+    "/films/{run}/../config.json",
+    "/films/{run}/..%2fconfig.json",
+    "/films/{run}/%2e%2e%2f%2e%2e%2f%2e%2e%2fsecret.json",
+    "/films/../../secret.json",
+    "/films/..%2f..%2fsecret.json/x.mp4",
+    "/films/{run}/20000.mp4",
+    "/secret.json",
+    "/../secret.json",
+]
+
+
+@pytest.mark.parametrize("address", TRAVERSALS)
+def test_no_path_leads_out(folder: Path, address: str) -> None:
+    page = client(folder)
+    answer = page.get(address.format(run=look(page)["ids"][0]))
+    assert answer.status_code == 404
+    assert "secret" not in answer.text
+    assert "import" not in answer.text
+
+
+def test_a_film_is_sent_in_pieces_too(folder: Path) -> None:
+    page = client(folder)
+    run = look(page)["runs"][0]
+    address = f"/films/{run['id']}/{run['films'][0]['name']}"
+    whole = page.get(address)
+    assert (whole.status_code, whole.content) == (200, b"0123456789")
+    assert whole.headers["content-type"] == "video/mp4"
+    piece = page.get(address, headers={"range": "bytes=2-4"})
+    assert (piece.status_code, piece.content) == (206, b"234")
+    (folder / "pong-1" / "videos" / "20000.mp4").unlink()
+    assert page.get(address).status_code == 404
+
+
+def test_the_first_answer_has_everything_and_later_ones_what_changed(folder: Path) -> None:
+    make_run(folder / "pong-2", rising(3), seed=2)
+    page = client(folder)
+    first = look(page, columns="kl,nothing")
+    assert [run["name"] for run in first["runs"]] == ["pong-1", "pong-2"]
+    assert first["groups"] == ["pong · appo"]
+    run = first["runs"][0]
+    assert run["curve"]["steps"] == [1000 * i for i in range(1, 21)]
+    assert run["curve"]["kl"] == [0.25] * 20
+    assert run["curve"]["nothing"] == [None] * 20
+    assert run["evaluations"][0]["mean"] == 2.0
+    assert run["human"] == {"random": -20.7, "human": 14.6}
+    assert look(page, first["now"])["runs"] == []
+    append(folder / "pong-2", row(4000, 8.0, 5.0))
+    second = look(page, first["now"])
+    assert [run["name"] for run in second["runs"]] == ["pong-2"]
+    assert second["runs"][0]["newest"]["score"] == 5.0
+    assert second["now"] > first["now"]
+    make_run(folder / "pong-3", seed=3)
+    third = look(page, second["now"])
+    assert [run["name"] for run in third["runs"]] == ["pong-3"]
+    assert len(third["ids"]) == 3
+
+
+def test_two_pages_are_told_the_same(folder: Path) -> None:
+    app = make_app(View(Runs([folder])), TOKEN, PORT)
+    one, two = (
+        TestClient(app, base_url="http://localhost", cookies={cookie_name(PORT): TOKEN})
+        for _ in range(2)
+    )
+    now = [look(page)["now"] for page in (one, two)]
+    append(folder / "pong-1", row(30_000, 60.0, 5.0))
+    assert [len(look(page, n)["runs"]) for page, n in zip((one, two), now, strict=True)] == [1, 1]
+
+
+def test_fifty_long_runs_are_thinned(tmp_path: Path) -> None:
+    for seed in range(50):
+        make_run(tmp_path / f"pong-{seed}", rising(700), seed=seed)
+    found = look(client(tmp_path))
+    points = [len(run["curve"]["steps"]) for run in found["runs"]]
+    assert len(points) == 50
+    assert max(points) <= 480
+    assert min(points) >= 200
+    assert {run["curve"]["steps"][-1] for run in found["runs"]} == {700_000}
+
+
+@pytest.mark.parametrize(
+    "words", ["after=x", "after=-1", "after=" + "9" * 99, "columns=" + "a," * 99]
+)
+def test_wrong_questions_are_refused(folder: Path, words: str) -> None:
+    assert client(folder).get(f"/look?{words}").status_code == 400
+
+
+def test_hostile_names_and_numbers_are_only_data(tmp_path: Path) -> None:
+    strange: dict[str, Any] = {"kl": float("nan"), NAME: 1.0}
+    run = make_run(tmp_path / NAME.replace("/", "_"), rising(3, **strange), game=NAME, name=NAME)
+    evaluate(run, 5, [1.0], protocol=NAME)
+    answer = client(tmp_path).get("/look?columns=kl")
+    assert answer.headers["content-type"] == "application/json"
+    found = json.loads(answer.text, parse_constant=lambda name: pytest.fail(name))
+    assert found["runs"][0]["game"] == NAME
+
+
+def test_the_page_asks_nobody_else_and_has_no_inline_scripts() -> None:
+    files = assets()
+    assert {"index.html", "page.js", "page.css", "uPlot.iife.js", "uPlot.min.css"} <= set(files)
+    own = {name: data.decode() for name, data in files.items() if not name.startswith("uPlot")}
+    for name, text in own.items():
+        addresses = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+", text))
+        assert addresses <= {"http://www.w3.org"}, name  # of SVG, fetched by nobody
+        assert "innerHTML" not in text
+        assert "insertAdjacentHTML" not in text
+    page = own["index.html"]
+    assert not re.search(r"<script(?![^>]*src=)|\son\w+=|\sstyle=|<style", page)
+
+
+def test_tokens_differ_and_cannot_be_guessed() -> None:
+    tokens = {new_token() for _ in range(100)}
+    assert len(tokens) == 100
+    assert min(map(len, tokens)) >= 32
