@@ -18,15 +18,14 @@ SUFFIXES = (".html", ".md")
 
 @dataclass(frozen=True)
 class Report:
-    """Write a report of runs: scores with intervals, curves, published scores, how it was
-    measured."""
+    """Write scores, intervals, curves and how they were measured into one file."""
 
-    runs: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN|FOLDER ...")]]
+    runs: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")]]
     """Runs, or folders with runs below them, such as a suite's."""
     out: Path = Path("report.html")
     """File to write: .html (one file with everything in it) or .md (without pictures)."""
     csv: Path | None = None
-    """Write a line for each run into this file, too."""
+    """Write a line for each run into this file, too (default: no such file)."""
     protocol: str = ""
     """Protocol of the evaluations that count (default: the one that most runs have)."""
 

@@ -21,17 +21,14 @@ LOWEST = 19
 
 @dataclass(frozen=True)
 class Watch:
-    """Show runs in the browser: curves, speed, evaluations, films and settings, side by side.
+    """Show runs in the browser, side by side, while they learn and afterwards."""
 
-    The page is for this machine only: it is at 127.0.0.1, and the printed link has a token without
-    which nothing is shown. It changes nothing in the folders."""
-
-    runs: tyro.conf.Positional[
-        Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN|FOLDER ...")]
-    ] = (Path("runs"),)
+    runs: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")]] = (
+        Path("runs"),
+    )
     """Runs, or folders with runs below them; new runs appear by themselves."""
     port: Annotated[int, Range(0, 65535)] = 0
-    """Port to listen at (0: any that is free)."""
+    """Port to listen at, on this machine only (0: any that is free)."""
     open: bool = False
     """Open the page in the browser."""
 
