@@ -116,7 +116,7 @@ class Ruled(Agent):
 
     def act(
         self,
-        observations: Bytes,
+        observations: Any,
         policy: Policy | None = None,
         random: torch.Generator | None = None,
         *,
@@ -176,7 +176,7 @@ class Clock(Scripted):
 
     def act(
         self,
-        observations: Bytes,
+        observations: Any,
         policy: Policy | None = None,
         random: torch.Generator | None = None,
         *,

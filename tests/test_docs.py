@@ -214,6 +214,7 @@ def test_the_flags_that_pages_mention_exist(capsys: pytest.CaptureFixture[str]) 
     known |= {"--only", "--list", "--seeds", "--most"}  # of benchmarks/run.py
     known |= {"--peer", "--pairs", "--score"}  # of benchmarks/peers.py
     known |= {"--head", "--node-ip-address", "--port"}  # of ray start
+    known |= {"--logdir"}  # of tensorboard
     mentioned = {
         (page.name, flag)
         for page in PAGES

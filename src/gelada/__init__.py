@@ -1,25 +1,132 @@
-"""Gelada: distributed deep reinforcement learning that learns Atari games from the screen."""
+"""Gelada: distributed deep reinforcement learning that learns games from what an agent observes.
+
+``gelada.train("pong")`` trains an agent, ``gelada.load("runs/pong-1")`` loads it, and
+``gelada.evaluate`` and ``gelada.record`` play with it (docs/python.md).
+"""
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gelada.algorithms.a3c import A3C as A3C
+    from gelada.algorithms.appo import APPO as APPO
+    from gelada.algorithms.dqn import DQN as DQN
+    from gelada.algorithms.pqn import PQN as PQN
+    from gelada.core.errors import CannotWrite as CannotWrite
+    from gelada.core.errors import Diverged as Diverged
+    from gelada.core.errors import GeladaError as GeladaError
+    from gelada.core.errors import RoleFailed as RoleFailed
+    from gelada.core.errors import Stalled as Stalled
+    from gelada.core.types import Episode as Episode
+    from gelada.envs.api import GameSettings as GameSettings
+    from gelada.evaluation.agent import Agent as Agent
     from gelada.evaluation.agent import load as load
-    from gelada.training.run import train as train
+    from gelada.evaluation.evaluator import evaluate as evaluate
+    from gelada.evaluation.protocols import Evaluation as Evaluation
+    from gelada.evaluation.video import Film as Film
+    from gelada.evaluation.video import record as record
+    from gelada.nets.config import NetworkSettings as NetworkSettings
+    from gelada.ops.optimizers import OptimizerSettings as OptimizerSettings
+    from gelada.roles.tracker.settings import StopRule as StopRule
+    from gelada.roles.tracker.settings import TrackerSettings as TrackerSettings
+    from gelada.roles.tracker.tracker import Status as Status
+    from gelada.runtime.groups import Cluster as Cluster
+    from gelada.training.callbacks import StopTraining as StopTraining
+    from gelada.training.entry import preset as preset
+    from gelada.training.entry import settings as settings
+    from gelada.training.entry import train as train
+    from gelada.training.experiment import Experiment as Experiment
+    from gelada.training.experiment import ReplaySettings as ReplaySettings
+    from gelada.training.experiment import Shape as Shape
+    from gelada.training.experiment import Sidecars as Sidecars
+    from gelada.training.run import Result as Result
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load", "train"]
+
+_HOME = {
+    "A3C": "algorithms.a3c",
+    "APPO": "algorithms.appo",
+    "Agent": "evaluation.agent",
+    "CannotWrite": "core.errors",
+    "Cluster": "runtime.groups",
+    "DQN": "algorithms.dqn",
+    "Diverged": "core.errors",
+    "Episode": "core.types",
+    "Evaluation": "evaluation.protocols",
+    "Experiment": "training.experiment",
+    "Film": "evaluation.video",
+    "GameSettings": "envs.api",
+    "GeladaError": "core.errors",
+    "NetworkSettings": "nets.config",
+    "OptimizerSettings": "ops.optimizers",
+    "PQN": "algorithms.pqn",
+    "ReplaySettings": "training.experiment",
+    "Result": "training.run",
+    "RoleFailed": "core.errors",
+    "Shape": "training.experiment",
+    "Sidecars": "training.experiment",
+    "Stalled": "core.errors",
+    "Status": "roles.tracker.tracker",
+    "StopRule": "roles.tracker.settings",
+    "StopTraining": "training.callbacks",
+    "TrackerSettings": "roles.tracker.settings",
+    "evaluate": "evaluation.evaluator",
+    "load": "evaluation.agent",
+    "preset": "training.entry",
+    "record": "evaluation.video",
+    "settings": "training.entry",
+    "train": "training.entry",
+}
+"""Where the names are that this module offers. A test compares them with the imports above."""
+
+__all__ = [
+    "A3C",
+    "APPO",
+    "DQN",
+    "PQN",
+    "Agent",
+    "CannotWrite",
+    "Cluster",
+    "Diverged",
+    "Episode",
+    "Evaluation",
+    "Experiment",
+    "Film",
+    "GameSettings",
+    "GeladaError",
+    "NetworkSettings",
+    "OptimizerSettings",
+    "ReplaySettings",
+    "Result",
+    "RoleFailed",
+    "Shape",
+    "Sidecars",
+    "Stalled",
+    "Status",
+    "StopRule",
+    "StopTraining",
+    "TrackerSettings",
+    "__version__",
+    "evaluate",
+    "load",
+    "preset",
+    "record",
+    "settings",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for, and not before: ``gelada --help`` needs no torch."""
-    if name == "train":
-        from gelada.training.run import train
+    if name not in _HOME:
+        raise AttributeError(f"module 'gelada' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"gelada.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
 
-        return train
-    if name == "load":
-        from gelada.evaluation.agent import load
 
-        return load
-    raise AttributeError(f"module 'gelada' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    """Return the public names, so that an interactive shell completes them."""
+    return sorted(__all__)

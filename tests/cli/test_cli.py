@@ -26,7 +26,7 @@ from gelada.cli.evaluate import table_of as table_beside
 from gelada.cli.experiment_flags import ExperimentFlags as Settings
 from gelada.cli.experiment_flags import parse_onto, resolve
 from gelada.cli.main import COMMANDS, run
-from gelada.cli.train import Train, already_over, free_folder, stop_in_words
+from gelada.cli.train import Train, already_over, stop_in_words
 from gelada.core.errors import GeladaError
 from gelada.core.types import Version
 from gelada.envs.api import GameSettings
@@ -35,6 +35,7 @@ from gelada.evaluation.scores import compare
 from gelada.roles.tracker import StopRule
 from gelada.training.experiment import flag, groups_of
 from gelada.training.presets import FAMILIES, NOTES, PRESETS, TARGETS, preset
+from gelada.training.run_folder import free_folder
 from gelada.training.validate import check
 from launching import gelada
 

@@ -47,7 +47,7 @@ REFUSED = {
     "train catch --no-fire-on-life-loss": "--no-fire-on-life-loss: in Atari games",
     "train catch --size 42": "--size 42: in Atari games",
     "train catch --sequence 8": "--sequence 8: with --recurrent lstm",
-    "train catch --conv-init normal": "--conv-init normal: with another --torso than tiny",
+    "train catch --conv-init normal": "--conv-init normal: with a --torso of convolutions",
     "train pong --record-length 9": "--record-length 9: with --recorder",
     "train pong --silence 9": "--silence 9: with --on ray",
     "bench pong --per-process 2": "--per-process 2: with --on ray",

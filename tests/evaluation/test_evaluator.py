@@ -171,7 +171,7 @@ def test_the_policy_is_the_callers_or_the_protocols_or_sampled(
     class Asked(Catcher):
         def act(
             self,
-            observations: Bytes,
+            observations: Any,
             policy: Policy | None = None,
             random: Any = None,
             *,

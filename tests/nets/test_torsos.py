@@ -173,7 +173,7 @@ def test_the_smallest_frame_leaves_one_pixel_and_a_smaller_one_is_refused(torso:
     net = make_net(settings, (side, side))
     layers = TORSOS[torso]
     filters = layers[-1].filters if layers else 2
-    assert net.torso.hidden.in_features == (32 if torso == "resnet" else filters)
+    assert net.torso.hidden.in_features == {"resnet": 32, "mlp": 8}.get(torso, filters)
     with pytest.raises(ValueError, match=rf"\({side - 1}, {side}\) are too small for the torso"):
         make_net(settings, (side - 1, side))
     with pytest.raises(ValueError, match=rf"\({side}, {side - 1}\) are too small for the torso"):

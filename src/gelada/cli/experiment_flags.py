@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import tyro
 
 from gelada.algorithms.appo import APPO
-from gelada.cli.flags import parse
+from gelada.cli.flags import parse, value_of
 from gelada.core.errors import GeladaError
 from gelada.core.settings import Range, hints_of
 from gelada.envs.api import GameSettings
@@ -27,7 +27,7 @@ from gelada.training.experiment import (
     groups_of,
     shared_names,
 )
-from gelada.training.presets import preset, with_target
+from gelada.training.presets import in_environment, preset, with_target
 from gelada.training.validate import check, check_effect, differing, given
 
 HELP = {"-h", "--help"}
@@ -40,7 +40,11 @@ class ExperimentFlags:
     """The flags of an experiment, those that most people want first."""
 
     name: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="GAME_OR_PRESET")]] = ""
-    """Such as pong, breakout, ALE/Breakout-v5, dba3c-pong or catch. It comes first."""
+    """Such as pong, breakout, ALE/Breakout-v5, dba3c-pong, catch or CartPole-v1. It comes first."""
+    env: str = ""
+    """Environment to learn with the settings of the preset that is named first: a game, one of
+    Gymnasium (minigrid:MiniGrid-Empty-5x5-v0) or a function that makes one (module:function)
+    (default: the preset's own)."""
     seed: Annotated[int, Range(0, 2**31 - 1)] = 1
     """Seed of all random numbers."""
     deterministic: bool = False
@@ -66,12 +70,14 @@ class Wanted(NamedTuple):
     experiment: Experiment
     base: Experiment  # of the preset or the run, without the flags
     note: str  # what the game's name implies, or ""
+    name: str  # of the run: of the preset, the game, or both
 
 
 def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str = "") -> Wanted:
     """Return a command's flags on top of the preset that its first word names.
 
-    If any stop rule is given, the preset's own is dropped and only what was given counts.
+    Without a first word, ``--env`` names game and preset. If any stop rule is given, the preset's
+    own is dropped and only what was given counts.
 
     Raises:
         GeladaError: for an unknown name, flag or value, or a flag that would have no effect.
@@ -79,12 +85,15 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
     """
     asked = bool(HELP & set(args))
     first = args[0] if args and not args[0].startswith("-") else ""
-    name = first or default_game or ("pong" if asked else "")
+    env = value_of("--env", args)
+    name = first or env or default_game or ("pong" if asked else "")
     if not name:
         raise GeladaError(
             f"gelada {command}: which game or preset? name it first, such as: gelada {command} pong"
         )
     base, note = preset(name)
+    if first and env:
+        base, note = in_environment(base, env)
     flags = parse_onto(kind, command, args, base, stop=base.stop if asked else StopRule())
     if flags.name != first:
         raise GeladaError(
@@ -93,7 +102,7 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
     experiment = with_target(experiment_of(flags, base))
     check_effect(experiment, base)
     check(experiment)
-    return Wanted(flags, experiment, base, note)
+    return Wanted(flags, experiment, base, note, "-".join(filter(None, (first, env))) or name)
 
 
 def resolve_again(kind: type[F], command: str, args: Sequence[str], base: Experiment) -> Wanted:
@@ -103,9 +112,9 @@ def resolve_again(kind: type[F], command: str, args: Sequence[str], base: Experi
         GeladaError: if a setting differs from the run's that may not change any more.
     """
     flags = parse_onto(kind, command, args, base, stop=StopRule())
-    if flags.name:
+    if flags.name or flags.env:
         raise GeladaError(
-            f"{flags.name!r} with --resume: the run knows its game; leave the name out"
+            f"{flags.name or flags.env!r} with --resume: the run knows its game; leave the name out"
         )
     experiment = with_target(experiment_of(flags, base))
     kept = dataclasses.replace(
@@ -118,7 +127,7 @@ def resolve_again(kind: type[F], command: str, args: Sequence[str], base: Experi
         )
     check_effect(experiment, base)
     check(experiment)
-    return Wanted(flags, experiment, base, "")
+    return Wanted(flags, experiment, base, "", "")
 
 
 def parse_onto(

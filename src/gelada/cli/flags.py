@@ -68,6 +68,16 @@ def parse(
     return flags
 
 
+def value_of(flag_name: str, args: Sequence[str]) -> str:
+    """Return the value that follows a flag, or ""."""
+    for word, following in zip(args, [*args, ""][1:], strict=True):
+        if word == flag_name:
+            return following
+        if word.startswith(f"{flag_name}="):
+            return word.partition("=")[2]
+    return ""
+
+
 def flags_of(kind: Any, flag: Name = flag_of, group: str = "") -> list[str]:
     """Return the flags of a command's dataclass, those of its groups included."""
     found: list[str] = []

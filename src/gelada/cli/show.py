@@ -51,14 +51,14 @@ def main(args: Sequence[str]) -> int:
     net = make_network(experiment, start)
     graph = make_graph(experiment, start, None)
     data = {
-        "name": wanted.flags.name,
+        "name": wanted.name,
         "settings": dataclasses.asdict(experiment),
         "roles": dict(graph.counts()),
         "parameters": sum(p.numel() for p in net.parameters()),
         "memory_mib": memory(experiment, net),
         "bytes_per_update": bytes_per_update(experiment, net),
         "stop": stop_in_words(experiment.stop),
-        "notes": list(NOTES.get(wanted.flags.name, ())),
+        "notes": list(NOTES.get(wanted.name, ())),
     }
     if wanted.flags.json:
         print_json(data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,10 +18,11 @@ from gelada.cli.experiment_flags import (
     resolve,
     resolve_again,
 )
-from gelada.cli.flags import check_run, print_json
+from gelada.cli.flags import check_run, print_json, value_of
 from gelada.cli.interrupts import Interrupts
 from gelada.core.checkpoint import list_checkpoints, newest_checkpoint
 from gelada.core.errors import GeladaError, RoleFailed, Stalled
+from gelada.envs.own import NoPictures
 from gelada.roles.tracker import WINDOW, Status, StopRule
 from gelada.runtime.api import Active
 from gelada.runtime.groups import Cluster
@@ -30,7 +30,7 @@ from gelada.training.config import read_config
 from gelada.training.experiment import Experiment
 from gelada.training.faults import check_faults, parse_faults
 from gelada.training.run import Result, train
-from gelada.training.run_folder import make_folder
+from gelada.training.run_folder import free_folder, make_folder
 
 FINAL_GAMES = 50
 """Full games of the evaluation at the end."""
@@ -61,8 +61,7 @@ def main(args: Sequence[str]) -> int:
     resumed = resumed_run(args)
     if resumed is None:
         wanted = resolve(Train, "train", args)
-        folder = wanted.flags.out or free_folder(wanted.flags.name or "pong")
-        name = wanted.flags.name
+        folder, name = wanted.flags.out or free_folder(wanted.name), wanted.name
     else:
         check_run(resumed)
         config = read_config(resumed)
@@ -90,21 +89,8 @@ def main(args: Sequence[str]) -> int:
 
 def resumed_run(args: Sequence[str]) -> Path | None:
     """Return the folder after --resume, or None."""
-    for word, following in zip(args, [*args, ""][1:], strict=True):
-        if word == "--resume" and following:
-            return Path(following)
-        if word.startswith("--resume="):
-            return Path(word.partition("=")[2])
-    return None
-
-
-def free_folder(name: str) -> Path:
-    """Return runs/NAME-N with the first N that is not there."""
-    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.").lower()
-    number = 1
-    while (folder := Path("runs") / f"{slug}-{number}").exists():
-        number += 1
-    return folder
+    folder = value_of("--resume", args)
+    return Path(folder) if folder else None
 
 
 def already_over(folder: Path, rule: StopRule) -> str:
@@ -274,10 +260,15 @@ def finish(folder: Path, printer: Printer) -> dict[str, Any]:
     evaluation.save(folder)
     for line in evaluation.lines():
         printer.line(line)
-    with printer.progress("filming a game", "s") as progress:
-        film = record(agent, folder / "film.mp4", progress=progress)
+    film: Path | None = None
+    try:
+        with printer.progress("filming a game", "s") as progress:
+            film = record(agent, folder / "film.mp4", progress=progress).path
+    except NoPictures as error:
+        printer.line(str(error))
     curve = draw_curve(folder)
-    return {"evaluation": evaluation.as_dict(), "film": str(film.path), "curve": str(curve)}
+    said = {"evaluation": evaluation.as_dict(), "curve": str(curve)}
+    return said | ({"film": str(film)} if film else {})
 
 
 def where_everything_is(folder: Path, steps: int) -> list[str]:

@@ -20,6 +20,8 @@ Bools = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
+Frames = NDArray[Any]
+"""Frames of games: uint8 […, H, W], or float32 […, 1, D] of vectors."""
 
 
 class Version(NamedTuple):
@@ -45,7 +47,7 @@ class Trajectory(NamedTuple):
     actor: int  # index of the actor
     round: int  # number of trajectories that this actor had sent before
     version: Version  # of the parameters that chose the actions
-    frames: Bytes  # uint8[B, T + K, H, W]
+    frames: Frames  # uint8[B, T + K, H, W], or float32[B, T + K, 1, D]
     ages: Ints  # int64[B, T + 1]: steps since the game's first observation
     actions: Ints  # int64[B, T]
     rewards: Floats  # float32[B, T], raw
@@ -66,7 +68,7 @@ class Batch(NamedTuple):
     replay buffer returns a step several times or never.
     """
 
-    frames: torch.Tensor  # uint8[N, T + K, H, W]
+    frames: torch.Tensor  # uint8[N, T + K, H, W], or float32[N, T + K, 1, D]
     ages: torch.Tensor  # int64[N, T + 1]
     actions: torch.Tensor  # int64[N, T]
     rewards: torch.Tensor  # float32[N, T], raw

@@ -1,7 +1,8 @@
 """The interface of environments: a vector of games, one step of it, and the settings of games.
 
 A colour frame is three planes, one below the other: uint8[3 * H, W] holds the picture's red rows,
-then the green ones, then the blue ones. So a frame is a matrix of bytes in colour too.
+then the green ones, then the blue ones. So a frame is a matrix of bytes in colour too. A vector of
+D numbers is a frame float32[1, D].
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Annotated, NamedTuple, Protocol
 import numpy as np
 
 from gelada.core.settings import SHARE, Range
-from gelada.core.types import Bools, Bytes, Floats, Ints
+from gelada.core.types import Bools, Bytes, Floats, Frames, Ints
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class GameSettings:
     """How a game is played. Frames are emulator frames; a step is ``frame_skip`` of them."""
 
     game: str = "pong"
-    """Atari game, catch or catch-dark."""
+    """Atari game, catch, catch-dark, an environment of Gymnasium or a function that makes one."""
     size: Annotated[int, Range(1, 210)] = 42
     """Side of the square frames, in pixels."""
     colour: bool = False
@@ -48,12 +49,13 @@ class GameSettings:
 class Step(NamedTuple):
     """One step of ``B`` games. Where ``over``, ``frames`` already shows the next game."""
 
-    frames: Bytes  # uint8[B, H, W], the newest; H is that of all planes together
+    frames: Frames  # uint8[B, H, W], the newest; H is that of all planes together
     rewards: Floats  # float32[B], raw
     terminated: Bools  # bool[B]: no value after this step
     truncated: Bools  # bool[B]: cut off by a frame limit
     over: Bools  # bool[B]: the game is over and a new one begins with this frame
-    forced: Bools  # bool[B]: the environment replaced the action by FIRE
+    forced: Bools  # bool[B]: the environment replaced the action, as by FIRE
+    idle: Bools | None = None  # bool[B]: no step of a game, only the beginning of the next one
 
 
 class Games(Protocol):
@@ -64,8 +66,8 @@ class Games(Protocol):
     action_names: tuple[str, ...]
     frame_shape: tuple[int, int]  # H of all planes together, W
 
-    def reset(self) -> Bytes:
-        """Start all games; return the first frames, uint8[B, H, W]."""
+    def reset(self) -> Frames:
+        """Start all games; return the first frames, uint8[B, H, W] or float32[B, 1, D]."""
 
     def step(self, actions: Ints) -> Step:
         """Play one step with ``actions`` int64[B]."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from gelada.core.types import Bools, Bytes
+from gelada.core.types import Bools, Frames
 
 
 class FrameStack:
@@ -16,21 +18,24 @@ class FrameStack:
         count: number of games.
         depth: frames in a stack.
         frame_shape: height and width of a frame.
+        dtype: of the frames.
     """
 
-    def __init__(self, count: int, depth: int, frame_shape: tuple[int, int]) -> None:
-        self.stacks: Bytes = np.zeros((count, depth, *frame_shape), dtype=np.uint8)
+    def __init__(
+        self, count: int, depth: int, frame_shape: tuple[int, int], dtype: Any = np.uint8
+    ) -> None:
+        self.stacks: Frames = np.zeros((count, depth, *frame_shape), dtype=dtype)
 
-    def reset(self, frames: Bytes) -> None:
-        """Start all games with their first frames, uint8[B, H, W]."""
+    def reset(self, frames: Frames) -> None:
+        """Start all games with their first frames [B, H, W]."""
         self.stacks[:, :-1] = 0
         self.stacks[:, -1] = frames
 
-    def push(self, frames: Bytes, over: Bools | None = None) -> None:
+    def push(self, frames: Frames, over: Bools | None = None) -> None:
         """Add the newest frames.
 
         Args:
-            frames: uint8[B, H, W].
+            frames: [B, H, W].
             over: bool[B], the games whose new frame is the first one of the next game; none by
                 default.
         """

@@ -1,6 +1,7 @@
 """The table of environments, and vectors of games from settings and seeds.
 
-A game is an Atari game of ale-py or a line of `ENVIRONMENTS`.
+A game is an Atari game of ale-py, a line of `ENVIRONMENTS`, or an environment of Gymnasium or the
+user (`gelada.envs.own`).
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import numpy as np
 from gelada.core.types import Ints
 from gelada.envs.api import Games, GameSettings
 from gelada.envs.catch import CatchGames
+from gelada.envs.own import is_gymnasium
 
 MakeGames = Callable[[GameSettings, Ints], Games]
 """From settings and seeds to a vector of games, such as `make_games`."""
 
 
 class Environment(NamedTuple):
-    """An environment that is no Atari game. Its frames are grey."""
+    """An environment that is neither an Atari game nor one of Gymnasium. Its frames are grey."""
 
     make: MakeGames
     action_names: tuple[str, ...]
@@ -44,7 +46,17 @@ ENVIRONMENTS = {
 
 def is_atari(game: str) -> bool:
     """Return whether a known game runs on the Atari emulator."""
-    return game not in ENVIRONMENTS
+    return game not in ENVIRONMENTS and not is_gymnasium(game)
+
+
+def is_gym(game: str) -> bool:
+    """Return whether a known game is an environment of Gymnasium or of the user's function."""
+    return game not in ENVIRONMENTS and is_gymnasium(game)
+
+
+def is_vector(settings: GameSettings) -> bool:
+    """Return whether the agent observes a vector of numbers instead of pictures."""
+    return frame_shape(settings)[0] == 1
 
 
 def make_games(settings: GameSettings, seeds: Ints, threads: int = 1) -> Games:
@@ -54,9 +66,16 @@ def make_games(settings: GameSettings, seeds: Ints, threads: int = 1) -> Games:
         settings: how the games are played.
         seeds: int64[B], each in 1 … 2**31 - 2.
         threads: threads of the Atari emulator; other environments use none.
+
+    Raises:
+        GeladaError: if an environment of Gymnasium cannot be made or does not fit.
     """
-    if not is_atari(settings.game):
+    if settings.game in ENVIRONMENTS:
         return ENVIRONMENTS[settings.game].make(settings, seeds)
+    if is_gymnasium(settings.game):
+        from gelada.envs.gym import GymGames
+
+        return GymGames(settings.game, seeds)
     from gelada.envs.atari import AtariGames  # other environments start without the emulator
 
     return AtariGames(settings, seeds, threads)
@@ -64,20 +83,32 @@ def make_games(settings: GameSettings, seeds: Ints, threads: int = 1) -> Games:
 
 def frame_shape(settings: GameSettings) -> tuple[int, int]:
     """Return the height (of all planes together) and width of a game's frames."""
-    if not is_atari(settings.game):
+    if settings.game in ENVIRONMENTS:
         return ENVIRONMENTS[settings.game].frame_shape
+    if is_gymnasium(settings.game):
+        from gelada.envs.gym import fit
+
+        return fit(settings.game).frame_shape
     return planes(settings) * settings.size, settings.size
 
 
 def planes(settings: GameSettings) -> int:
-    """Return the planes of a game's frames: 3 for an Atari game in colour, else 1."""
+    """Return the planes of a game's frames, such as 3 for an Atari game in colour."""
+    if is_gym(settings.game):
+        from gelada.envs.gym import fit
+
+        return fit(settings.game).planes
     return 3 if settings.colour and is_atari(settings.game) else 1
 
 
 def action_names(settings: GameSettings) -> tuple[str, ...]:
     """Return the names of a game's actions, in the order of their indices."""
-    if not is_atari(settings.game):
+    if settings.game in ENVIRONMENTS:
         return ENVIRONMENTS[settings.game].action_names
+    if is_gymnasium(settings.game):
+        from gelada.envs.gym import fit
+
+        return tuple(map(str, range(fit(settings.game).actions)))
     return _atari_actions(settings.game, settings.full_actions)
 
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from gelada.algorithms.exploration import epsilon_noise, gumbel
 from gelada.core.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
 from gelada.core.errors import GeladaError, nearest
-from gelada.core.types import Bytes, Floats, Ints
+from gelada.core.types import Floats, Frames, Ints
 from gelada.envs.api import GameSettings
 from gelada.envs.make import action_names, planes
-from gelada.envs.names import known_games
+from gelada.envs.names import is_known, known_games
+from gelada.envs.own import MakeEnv, remember
 from gelada.nets.network import InputStatistics, Network
 from gelada.training.config import Config, read_config
 from gelada.training.experiment import Experiment
+
+if TYPE_CHECKING:
+    from gelada.envs.playing import Env, Envs
 
 Policy = Literal["sampled", "greedy", "epsilon"]
 """sampled draws from the policy's probabilities, greedy takes the best action, epsilon the best one
@@ -27,13 +34,16 @@ or, with probability `Agent.epsilon`, any: what is natural where an algorithm kn
 EPSILON = 0.05
 """Largest share of random actions under the policy epsilon (Mnih et al. 2015)."""
 
+SMALL = 64
+"""Up to so many observations are computed by one thread of torch: more threads only wait there."""
+
 
 class Agent:
     """Plays with the parameters of one checkpoint.
 
-    ``act`` takes what any Gymnasium Atari environment gives with the same preprocessing:
-    ``AtariPreprocessing(env, screen_size=agent.games.size)`` and a frame stack of
-    ``agent.stack``. A recurrent agent also takes and returns its state:
+    `make_env` makes an environment of Gymnasium whose observations `act` takes. So does any Atari
+    environment of Gymnasium with the same preprocessing (docs/python.md). A recurrent agent also
+    takes and returns its state:
 
         state = agent.initial_state(games)
         actions, state = agent.act(observations, state=state)
@@ -89,9 +99,34 @@ class Agent:
         return found
 
     @overload
+    def make_env(self, num_envs: None = None, render_mode: str | None = None) -> Env: ...
+
+    @overload
+    def make_env(self, num_envs: int, render_mode: str | None = None) -> Envs: ...
+
+    def make_env(self, num_envs: int | None = None, render_mode: str | None = None) -> Any:
+        """Return a `gymnasium.Env` that shows what the agent was trained on.
+
+        Rewards are raw, and a lost life does not end a game. With ``num_envs`` it is a
+        `gymnasium.vector.SyncVectorEnv` of so many, whose games begin again in the same step.
+
+        Args:
+            num_envs: None for a single environment.
+            render_mode: such as "human" or "rgb_array", if the environment has it.
+
+        Raises:
+            GeladaError: if the environment cannot be made or has no such render mode.
+        """
+        from gelada.envs.playing import make_env, make_vector
+
+        if num_envs is None:
+            return make_env(self.games, self.stack, render_mode)
+        return make_vector(self.games, self.stack, num_envs, render_mode)
+
+    @overload
     def act(
         self,
-        observations: Bytes,
+        observations: NDArray[Any],
         policy: Policy | None = None,
         random: torch.Generator | None = None,
         *,
@@ -101,27 +136,49 @@ class Agent:
     @overload
     def act(
         self,
-        observations: Bytes,
+        observations: NDArray[Any],
         policy: Policy | None = None,
         random: torch.Generator | None = None,
         *,
         state: Floats,
     ) -> tuple[Ints, Floats]: ...
 
+    @overload
     def act(
         self,
-        observations: Bytes,
+        observations: torch.Tensor,
         policy: Policy | None = None,
         random: torch.Generator | None = None,
         *,
-        state: Floats | None = None,
-    ) -> Ints | tuple[Ints, Floats]:
-        """Return actions int64[N] for observations uint8[N, K, H, W] (or one, without N).
+        state: None = None,
+    ) -> torch.Tensor: ...
 
-        With ``state`` it returns the actions and the state after them, for any agent.
+    @overload
+    def act(
+        self,
+        observations: torch.Tensor,
+        policy: Policy | None = None,
+        random: torch.Generator | None = None,
+        *,
+        state: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]: ...
+
+    def act(
+        self,
+        observations: Any,
+        policy: Policy | None = None,
+        random: torch.Generator | None = None,
+        *,
+        state: Any = None,
+    ) -> Any:
+        """Return actions int64[N] for observations [N, …], or one action for one observation.
+
+        Arrays give arrays, tensors give tensors on the same device. With ``state`` it returns the
+        actions and the state after them, for any agent.
 
         Args:
-            observations: stacks, the newest frame last; black frames before a game's start.
+            observations: pictures uint8[N, K, H, W], stacks with the newest frame last and black
+                frames before a game's start; or vectors float32[N, D].
             policy: how the action is chosen; the agent's own by default.
             random: to draw with; the agent's own by default. Threads that share an agent need
                 one each.
@@ -130,31 +187,49 @@ class Agent:
                 not changed. A recurrent agent needs it.
 
         Raises:
-            GeladaError: if actions are to be sampled and the algorithm has no probabilities, or a
-                recurrent agent gets no state.
+            GeladaError: if there is no such policy, actions are to be sampled and the algorithm
+                has no probabilities, or a recurrent agent gets no state.
             ValueError: if the observations or the state have another shape or type than in
                 training.
         """
-        want = (self.stack, *self.net.mean.shape)
-        single = observations.shape == want
-        stacks = observations[None] if single else observations
-        if stacks.shape[1:] != want or stacks.dtype != np.uint8:
-            raise ValueError(
-                f"observations are {observations.dtype}{list(observations.shape)}, the agent was "
-                f"trained on uint8[N, {', '.join(map(str, want))}]"
-            )
+        if isinstance(observations, torch.Tensor):
+            carried: Any = None if state is None else torch.as_tensor(state).cpu().numpy()
+            found: Any = self.act(observations.cpu().numpy(), policy, random, state=carried)
+            given = partial(torch.as_tensor, device=observations.device)
+            return given(found) if state is None else tuple(map(given, found))
+        stacks, single = self._stacks(np.asarray(observations))
         before = self._recurrent_state(state, len(stacks))
-        with torch.inference_mode():
-            observed = self.net.preprocess(torch.from_numpy(np.ascontiguousarray(stacks)))
+        with torch.inference_mode(), _few_threads(len(stacks)):
+            observed = self.net.preprocess(torch.from_numpy(stacks))
             noise = self._noise(len(stacks), policy or self.policy, random or self._random)
             scores, after = self._algorithm.act(self.net, observed, before)
-            chosen = (scores + noise).argmax(dim=1)
-        actions: Ints = chosen.numpy()
-        if single:
-            actions = actions[0]
+            chosen: Ints = (scores + noise).argmax(dim=1).numpy()
+        actions = chosen[0] if single else chosen
         if state is None:
             return actions
         return actions, state if after is None else after.numpy()
+
+    def _stacks(self, observations: Frames) -> tuple[Frames, bool]:
+        """Return observations [N, K, H, W], and whether there was only one, without N.
+
+        Raises:
+            ValueError: if they have another shape or type than in training.
+        """
+        height, width = self.net.mean.shape
+        whole = (self.stack, height, width)
+        vector, shape = height == 1, observations.shape
+        wanted = (width,) if vector and self.stack == 1 else whole
+        kind = observations.dtype.kind in "fiu" if vector else observations.dtype == np.uint8
+        for each in (wanted, whole):
+            if kind and shape[-len(each) :] == each and len(shape) - len(each) in (0, 1):
+                stacks = np.ascontiguousarray(observations, np.float32 if vector else np.uint8)
+                return stacks.reshape(-1, *whole), len(shape) == len(each)
+        numbers = ", ".join(map(str, wanted))
+        raise ValueError(
+            f"observations are {observations.dtype}{list(shape)}, the agent was trained on "
+            f"{'float32' if vector else 'uint8'}[N, {numbers}]; agent.make_env() makes an "
+            "environment that has them"
+        )
 
     def _recurrent_state(self, state: Floats | None, count: int) -> torch.Tensor | None:
         """Return a state of ``count`` games as the network takes it."""
@@ -173,6 +248,8 @@ class Agent:
 
     def _noise(self, count: int, policy: Policy, random: torch.Generator) -> torch.Tensor:
         """Return what is added to the scores [count, A]: the best one then is the action."""
+        if policy not in get_args(Policy):
+            raise GeladaError(f"policy {policy!r}: must be one of {', '.join(get_args(Policy))}")
         shape = (count, self.actions)
         if policy == "greedy":
             return torch.zeros(shape)
@@ -184,6 +261,20 @@ class Agent:
                 "epsilon or greedy"
             )
         return gumbel(shape, random)
+
+
+@contextmanager
+def _few_threads(samples: int) -> Iterator[None]:
+    """Let torch compute a few samples on one thread."""
+    before = torch.get_num_threads()
+    if before == 1 or samples > SMALL:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def describe(policy: Policy, epsilon: float) -> str:
@@ -222,7 +313,7 @@ def _check_game(config: Config, file: Path) -> None:
         GeladaError: if not.
     """
     games = config.experiment.games
-    if games.game not in known_games():
+    if not is_known(games.game):
         raise GeladaError(
             f"{file}: unknown game {games.game!r}: {nearest(games.game, known_games())}"
         )
@@ -235,8 +326,17 @@ def _check_game(config: Config, file: Path) -> None:
         )
 
 
-def load(run: str | Path) -> Agent:
+def as_agent(agent: Agent | str | Path) -> Agent:
+    """Return an agent; that of a run or checkpoint if a path is given (see `load`)."""
+    return agent if isinstance(agent, Agent) else load(agent)
+
+
+def load(run: str | Path, make_env: MakeEnv | None = None) -> Agent:
     """Return the agent of a run's newest complete checkpoint, or of one checkpoint file.
+
+    Args:
+        run: folder of the run, or a checkpoint's ``.safetensors`` file.
+        make_env: the function that made the environments of the run, if it is in no module.
 
     Raises:
         GeladaError: if there is no such run or no complete checkpoint, or the emulator does not
@@ -251,5 +351,7 @@ def load(run: str | Path) -> Agent:
             raise GeladaError(f"{str(run)!r} is no run: it has no config.json")
         _, checkpoint, _ = newest_checkpoint(folder / "checkpoints")
     config = read_config(folder)
+    if make_env is not None:
+        remember(config.experiment.games.game, make_env)
     _check_game(config, folder / "config.json")
     return Agent(config.experiment, checkpoint, config.actions)

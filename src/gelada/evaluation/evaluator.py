@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from gelada.envs.api import GameSettings
 from gelada.envs.frames import FrameStack
 from gelada.envs.make import action_names, make_games
 from gelada.envs.stuck_guard import StuckGuard
-from gelada.evaluation.agent import Agent, Policy
+from gelada.evaluation.agent import Agent, Policy, as_agent
 from gelada.evaluation.protocols import Evaluation, GameResult, Protocol, find_protocol
 from gelada.evaluation.start_states import StartStates
 
@@ -34,7 +35,7 @@ Progress = Callable[[int, int], None]
 
 
 def evaluate(
-    agent: Agent,
+    agent: Agent | str | Path,
     protocol: str = "training",
     episodes: int | None = None,
     policy: Policy | None = None,
@@ -49,7 +50,7 @@ def evaluate(
     and keeps the finished games.
 
     Args:
-        agent: the player.
+        agent: the player, or the run or checkpoint to load it from.
         protocol: name in `gelada.evaluation.protocols.PROTOCOLS`.
         episodes: number of games; by default that of the protocol, with ``starts`` one game from
             each start state (further games begin again at the first).
@@ -63,7 +64,7 @@ def evaluate(
             that are missing (or the reverse), if episodes < 1, or if the policy does not suit the
             agent.
     """
-    chosen = find_protocol(protocol)
+    agent, chosen = as_agent(agent), find_protocol(protocol)
     if chosen.starts != (starts is not None):
         need = "needs start states" if chosen.starts else "begins games at their beginning"
         raise GeladaError(f"protocol {protocol!r} {need}; only 'human' takes starts")
@@ -151,8 +152,9 @@ class _VectorPlayer:
         """Play until every environment has played its games, or until ``stop`` is set."""
         torch.set_num_threads(1)  # holds for this thread only
         games = make_games(self._settings, self._seeds)
-        observed = FrameStack(games.count, self._agent.stack, games.frame_shape)
-        observed.reset(games.reset())
+        first = games.reset()
+        observed = FrameStack(games.count, self._agent.stack, games.frame_shape, first.dtype)
+        observed.reset(first)
         guard = StuckGuard(self._stuck, games.action_names, games.count) if self._stuck else None
         state = self._agent.initial_state(games.count)
         while np.any(self._finished < self._quotas) and not stop.is_set():
@@ -163,7 +165,7 @@ class _VectorPlayer:
             observed.push(step.frames, step.over)
             state[step.over] = 0.0
             self._scores += step.rewards
-            self._lengths += 1
+            self._lengths += 1 if step.idle is None else ~step.idle
             if step.over.any():
                 self._finish(step.over, step.truncated, guard.pressed if guard else None)
                 if guard:

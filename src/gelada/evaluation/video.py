@@ -14,12 +14,12 @@ import torch
 from gelada.core.errors import GeladaError
 from gelada.core.files import whole_file
 from gelada.core.seeding import game_seeds, generator
-from gelada.core.types import Bytes, Ints
+from gelada.core.types import Bytes, Frames, Ints
 from gelada.envs.api import GameSettings
 from gelada.envs.frames import FrameStack
-from gelada.envs.make import is_atari, make_games
+from gelada.envs.make import is_atari, is_gym, make_games
 from gelada.envs.stuck_guard import StuckGuard
-from gelada.evaluation.agent import Agent, Policy
+from gelada.evaluation.agent import Agent, Policy, as_agent
 
 Show = Callable[[Bytes], None]
 """Takes a picture uint8[H, W, 3]."""
@@ -29,6 +29,9 @@ FRAME_RATE = 6
 
 FRAME_ZOOM = 8
 """Pixels of a picture for each pixel of such a frame, before the film is scaled up."""
+
+LEAST_SIDE = 240
+"""Smaller pictures of an environment of Gymnasium are enlarged to this height at least."""
 
 
 class Format(NamedTuple):
@@ -59,8 +62,8 @@ class Film(NamedTuple):
 
 
 def record(
-    agent: Agent,
-    out: Path,
+    agent: Agent | str | Path,
+    out: str | Path,
     seconds: float = 60.0,
     seed: int = 1,
     policy: Policy | None = None,
@@ -74,7 +77,7 @@ def record(
     fourth for .gif.
 
     Args:
-        agent: that plays, with its training's settings.
+        agent: that plays, with its training's settings; or the run or checkpoint to load it from.
         out: file to write; its suffix says which kind. An older one is replaced.
         seconds: of film, at most.
         seed: of the game and the sampled actions.
@@ -85,9 +88,10 @@ def record(
             no guard.
 
     Raises:
-        GeladaError: if the suffix is another, ``seconds`` is not positive, or ``out`` cannot be
-            written.
+        GeladaError: if the suffix is another, ``seconds`` is not positive, ``out`` cannot be
+            written, or the environment has no pictures.
     """
+    agent, out = as_agent(agent), Path(out)
     form = FORMATS.get(out.suffix.lower())
     if form is None:
         raise GeladaError(
@@ -102,7 +106,7 @@ def record(
         screen = _make_screen(agent.games, int(game_seeds(seed, "film", 1)[0]))
         with (
             whole_file(out) as temporary,
-            _Writer(temporary, out.suffix[1:].lower(), form, screen.rate) as writer,
+            _Writer(temporary, out.suffix[1:].lower(), form, screen) as writer,
         ):
             player = _FilmPlayer(agent, screen, generator(seed, "film actions"), policy, stuck)
             games = 0
@@ -141,7 +145,7 @@ class _FilmPlayer:
         screen = self._screen
         first = screen.start(writer.show)
         height, width = first.shape
-        observed = FrameStack(1, self._agent.stack, (height, width))
+        observed = FrameStack(1, self._agent.stack, (height, width), first.dtype)
         observed.reset(first[None])
         state = self._agent.initial_state()
         self.over = False
@@ -166,16 +170,21 @@ class _Screen(Protocol):
     """One game that shows its pictures."""
 
     rate: int  # pictures per second
+    zoom: (
+        tuple[int, int] | None
+    )  # times higher and wider in a film; None: as the film's format says
     action_names: tuple[str, ...]
 
-    def start(self, show: Show) -> Bytes:
-        """Begin, show the first picture, return the first frame uint8[H, W]."""
+    def start(self, show: Show) -> Frames:
+        """Begin, show the first picture, return the first frame [H, W]."""
 
-    def step(self, action: int, show: Show) -> tuple[Bytes, float, bool]:
+    def step(self, action: int, show: Show) -> tuple[Frames, float, bool]:
         """Play a step, show its pictures; return frame, raw reward, and if the game is over."""
 
 
 def _make_screen(settings: GameSettings, seed: int) -> _Screen:
+    if is_gym(settings.game):
+        return _GymScreen(settings, seed)
     return (_AtariScreen if is_atari(settings.game) else _FrameScreen)(settings, seed)
 
 
@@ -183,6 +192,7 @@ class _AtariScreen:
     """Shows every emulator frame."""
 
     rate = 60
+    zoom: tuple[int, int] | None = None
 
     def __init__(self, settings: GameSettings, seed: int) -> None:
         from gelada.envs.ale import AleGame  # other games need no emulator
@@ -202,6 +212,7 @@ class _FrameScreen:
     """Shows the frames of the agent; the frame after the last step belongs to the next game."""
 
     rate = FRAME_RATE
+    zoom: tuple[int, int] | None = None
 
     def __init__(self, settings: GameSettings, seed: int) -> None:
         self._games = make_games(settings, np.array([seed]))
@@ -220,6 +231,32 @@ class _FrameScreen:
         return step.frames[0], float(step.rewards[0]), over
 
 
+class _GymScreen:
+    """Shows the pictures that an environment of Gymnasium draws of itself."""
+
+    def __init__(self, settings: GameSettings, seed: int) -> None:
+        from gelada.envs.gym import GymGames
+
+        self._games = GymGames(settings.game, np.array([seed]), pictures=True)
+        self.action_names, self.rate = self._games.action_names, self._games.rate
+        self.zoom: tuple[int, int] | None = None
+
+    def start(self, show: Show) -> Frames:
+        frame: Frames = self._games.reset()[0]
+        picture = self._games.picture()
+        times = -(-LEAST_SIDE // len(picture))
+        self.zoom = (times, times)
+        show(picture)
+        return frame
+
+    def step(self, action: int, show: Show) -> tuple[Frames, float, bool]:
+        step = self._games.step(np.array([action]))
+        over = bool(step.over[0])
+        if not over:
+            show(self._games.picture())
+        return step.frames[0], float(step.rewards[0]), over
+
+
 def _enlarge(frame: Bytes) -> Bytes:
     """Return a picture uint8[8 * H, 8 * W, 3] of a frame uint8[H, W]."""
     large = frame.repeat(FRAME_ZOOM, axis=0).repeat(FRAME_ZOOM, axis=1)
@@ -229,11 +266,11 @@ def _enlarge(frame: Bytes) -> Bytes:
 class _Writer:
     """Encodes pictures as they come, leaving some out to keep the film's rate."""
 
-    def __init__(self, path: Path, kind: str, form: Format, rate: int) -> None:
+    def __init__(self, path: Path, kind: str, form: Format, screen: _Screen) -> None:
         self.seen = 0  # pictures shown to it
-        self._form = form
-        self._every = max(rate // form.rate, 1)
-        self._rate = rate // self._every
+        self._form, self._screen = form, screen
+        self._every = max(screen.rate // form.rate, 1)
+        self._rate = screen.rate // self._every
         self._container = av.open(str(path), "w", format=kind)
         stream = self._container.add_stream(form.codec, rate=self._rate, options=form.options)
         assert isinstance(stream, av.VideoStream)
@@ -258,7 +295,8 @@ class _Writer:
         if rest:
             return
         if self._form.pixels == "pal8":
-            numbers, palette = self._colours.of(picture)
+            few = picture if self._screen.zoom is None else _rounded(picture)
+            numbers, palette = self._colours.of(few)
             pair: Any = (self._zoom(numbers), palette)  # PyAV's types leave this form out
             frame = av.VideoFrame.from_ndarray(pair, format="pal8")
         else:
@@ -270,8 +308,16 @@ class _Writer:
         self._container.mux(self._stream.encode(frame))
 
     def _zoom(self, picture: Bytes) -> Bytes:
-        high, wide = self._form.zoom
-        return np.ascontiguousarray(picture.repeat(high, axis=0).repeat(wide, axis=1))
+        high, wide = self._screen.zoom or self._form.zoom
+        large = picture.repeat(high, axis=0).repeat(wide, axis=1)
+        rows, columns = (side - side % 2 for side in large.shape[:2])  # as the encoder wants
+        return np.ascontiguousarray(large[:rows, :columns])
+
+
+def _rounded(picture: Bytes) -> Bytes:
+    """Return a picture with at most six values of red, green and blue each: 216 colours."""
+    values: Ints = (picture.astype(np.int64) + 25) // 51 * 51
+    return values.astype(np.uint8)
 
 
 class _Colours:

@@ -8,10 +8,12 @@ from typing import Annotated, Literal
 from gelada.core.settings import OnlyWith, Range
 from gelada.nets.init import ConvInit, LinearInit
 
-TorsoName = Literal["small", "dqn2013", "nature", "resnet", "ba3c", "tiny"]
+TorsoName = Literal["small", "dqn2013", "nature", "resnet", "ba3c", "tiny", "mlp"]
 """The torsos that `NetworkSettings.torso` can name."""
 
-CONVOLUTIONS = OnlyWith("with another --torso than tiny", lambda network: network.torso != "tiny")
+CONVOLUTIONS = OnlyWith(
+    "with a --torso of convolutions", lambda network: network.torso not in ("tiny", "mlp")
+)
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class NetworkSettings:
 
     torso: TorsoName = "small"
     """Layers before the hidden layer: small (two convolutions for 42x42), dqn2013 and nature
-    (Mnih et al. 2013, 2015), resnet (IMPALA), ba3c (DBA3C), tiny (none, for Catch)."""
+    (Mnih et al. 2013, 2015), resnet (IMPALA), ba3c (DBA3C), tiny (none, for Catch), mlp (one dense
+    layer, for vectors)."""
     width: Annotated[int, Range(1, 8192)] = 256
     """Units of the hidden layer."""
     hidden: Literal["dense", "linear"] = "dense"

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from gelada.core.types import Bytes, Floats
+from gelada.core.types import Floats, Frames
 from gelada.nets.config import NetworkSettings as NetworkSettings  # part of the public API
 from gelada.nets.heads import MakeHeads
 from gelada.nets.recurrent import LSTM, Sequences
@@ -36,15 +36,39 @@ FLOOR = 4.0
 """Smallest standard deviation in grey levels. A pixel that was constant in the random games would
 otherwise become huge when it changes."""
 
+SYMBOL_FLOOR = 0.5
+"""The same for pictures whose values are symbols, such as those of MiniGrid."""
+
+MOST_SYMBOLS = 32
+"""Pictures without a value of this or more hold symbols instead of grey levels."""
+
+VECTOR_FLOOR = 0.1
+"""The same for vectors of numbers."""
+
 LIMIT = 5.0
 """Standardised pixels are clipped to -`LIMIT` … `LIMIT`."""
 
+VECTOR_LIMIT = 20.0
+"""The same for vectors: in the random games they may have stayed near their beginning."""
 
-def measure_input(frames: Bytes) -> InputStatistics:
-    """Return the statistics of frames uint8[N, H, W]."""
+
+def measure_input(frames: Frames, floor: float = FLOOR) -> InputStatistics:
+    """Return the statistics of frames [N, H, W].
+
+    Args:
+        frames: of random games.
+        floor: smallest standard deviation.
+    """
     values = frames.astype(np.float32)
-    deviation = np.maximum(values.std(axis=0), FLOOR)
+    deviation = np.maximum(values.std(axis=0), floor)
     return InputStatistics(values.mean(axis=0), deviation.astype(np.float32))
+
+
+def floor_of(frames: Frames) -> float:
+    """Return the smallest standard deviation for frames [N, H, W] of any environment."""
+    if frames.dtype != np.uint8:
+        return VECTOR_FLOOR
+    return SYMBOL_FLOOR if frames.max() < MOST_SYMBOLS else FLOOR
 
 
 class Network(nn.Module):
@@ -79,6 +103,7 @@ class Network(nn.Module):
         self.stack, self.width = settings.stack, settings.width
         self.precision = precision
         self._casts = precision == "bfloat16"
+        self.limit = VECTOR_LIMIT if frame_shape[0] == 1 else LIMIT
         self.register_buffer("mean", torch.from_numpy(statistics.mean))
         self.register_buffer("scale", 1.0 / torch.from_numpy(statistics.deviation))
         self.torso = Torso(settings, frame_shape, planes)
@@ -94,11 +119,11 @@ class Network(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch stub
 
     def standardise(self, frames: torch.Tensor) -> torch.Tensor:
-        """Return frames uint8[…, H, W] as float32 of the same shape, -`LIMIT` … `LIMIT`."""
-        return torch.sub(frames, self.mean).mul_(self.scale).clamp_(-LIMIT, LIMIT)
+        """Return frames […, H, W] as float32 of the same shape, -``limit`` … ``limit``."""
+        return torch.sub(frames, self.mean).mul_(self.scale).clamp_(-self.limit, self.limit)
 
     def preprocess(self, frames: torch.Tensor) -> torch.Tensor:
-        """Return frames uint8[…, H, W] standardised, of the same shape, in the torso's dtype."""
+        """Return frames […, H, W] standardised, of the same shape, in the torso's dtype."""
         values = self.standardise(frames)
         return values.to(torch.bfloat16) if self.precision == "bfloat16" else values
 

@@ -49,10 +49,12 @@ TORSOS: dict[str, tuple[Convolution, ...]] = {
     "dqn2013": DQN2013,
     "small": SMALL,
     "tiny": (),
+    "mlp": (),
     "ba3c": BA3C,
     "resnet": (),
 }
-"""Convolutions of each torso. Those of resnet are in `gelada.nets.residual`."""
+"""Convolutions of each torso. Those of resnet are in `gelada.nets.residual`. The torso mlp has a
+dense layer in their place."""
 
 
 def smallest_side(torso: str) -> int:
@@ -113,8 +115,15 @@ class Torso(nn.Module):
             channels, height, side = self.residual.shape
         self.strides = [layer.stride for layer in layers]
         self.pools = [layer.pool for layer in layers]
+        inputs = channels * height * side
+        self.first: nn.Linear | None = None
+        if settings.torso == "mlp":
+            self.first = nn.Linear(inputs, settings.width)
+            start_linear(self.first, settings.fc_init, RELU_GAIN)
+            inputs = settings.width
+            self.outputs += inputs
         dense = settings.hidden == "dense"
-        self.hidden = nn.Linear(channels * height * side, settings.width, bias=dense)
+        self.hidden = nn.Linear(inputs, settings.width, bias=dense)
         self.outputs += settings.width
         self.norm = nn.LayerNorm(settings.width) if settings.layer_norm else None
         self._rectifies = dense
@@ -139,7 +148,10 @@ class Torso(nn.Module):
             x = self.residual(x)
         if x.requires_grad:
             x.register_hook(in_channels_last)
-        x = functional.linear(x.flatten(1), self.hidden.weight, self.hidden.bias)
+        x = x.flatten(1)
+        if self.first is not None:
+            x = functional.linear(x, self.first.weight, self.first.bias).relu_()
+        x = functional.linear(x, self.hidden.weight, self.hidden.bias)
         if self.norm is not None:
             norm = self.norm
             x = functional.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias)

@@ -17,8 +17,8 @@ from gelada.algorithms.api import Algorithm
 from gelada.algorithms.exploration import Player
 from gelada.core.seeding import game_seeds, generator
 from gelada.core.timing import Clock
-from gelada.core.types import Bools, Bytes, Episode, Floats, Ints, Trajectory, Version
-from gelada.envs.api import Games
+from gelada.core.types import Bools, Episode, Floats, Frames, Ints, Trajectory, Version
+from gelada.envs.api import Games, Step
 from gelada.nets.network import Network
 from gelada.ops.flat import Layout
 from gelada.roles.parameters.published import ANY
@@ -158,7 +158,7 @@ class Actor:
         self._state = self._net.initial_state(count)
         depth = self._net.stack
         height, width = first.shape[1:]
-        self._frames: Bytes = np.zeros((count, depth, height, width), dtype=np.uint8)
+        self._frames: Frames = np.zeros((count, depth, height, width), dtype=first.dtype)
         self._frames[:, -1] = first
         self._ages: Ints = np.zeros(count, dtype=np.int64)
         self._scores = np.zeros(count)
@@ -177,7 +177,7 @@ class Actor:
         assert self._games is not None
         count, length, depth = self._settings.games, self._settings.length, self._net.stack
         games, clock, preprocessed = self._games, self.clock, self._preprocessed
-        frames: Bytes = np.empty((count, length + depth, *games.frame_shape), dtype=np.uint8)
+        frames: Frames = np.empty((count, length + depth, *games.frame_shape), self._frames.dtype)
         frames[:, :depth] = self._frames
         preprocessed[:, :depth] = preprocessed[:, -depth:].clone()
         ages: Ints = np.empty((count, length + 1), dtype=np.int64)
@@ -208,7 +208,7 @@ class Actor:
                         preprocessed[b, t + 1 : t + depth] = self._black
                     if state is not None:
                         state = state.masked_fill(torch.from_numpy(step.over).unsqueeze(1), 0.0)
-                finished += self._finish(step.rewards, step.over)
+                finished += self._finish(step)
         self._frames, self._ages, self._state = frames[:, length:], ages[:, length], state
         with clock("act"):
             explored = self._exploration.end(
@@ -244,10 +244,11 @@ class Actor:
         played = rounds * settings.length * settings.games * settings.actors
         self._exploration.begin(self._net, settings.length, begun.steps + played, random)
 
-    def _finish(self, rewards: Floats, over: Bools) -> list[Episode]:
+    def _finish(self, step: Step) -> list[Episode]:
         """Add up raw rewards and return the episodes that ended with this step."""
-        self._scores += rewards
-        self._lengths += 1
+        over = step.over
+        self._scores += step.rewards
+        self._lengths += 1 if step.idle is None else ~step.idle
         if not over.any():
             return []
         index = self._settings.index

@@ -34,6 +34,7 @@ from gelada.runtime.system import (
 )
 from gelada.runtime.threads import Threads
 from gelada.training.buffers import buffer_bytes
+from gelada.training.callbacks import NO_CALLBACKS, Callbacks, Caller, StopTraining
 from gelada.training.config import Config, read_config, write_config
 from gelada.training.experiment import Experiment, flag
 from gelada.training.faults import NONE, Faults, FaultSchedule
@@ -58,7 +59,18 @@ class Result:
 
     folder: Path
     status: Status
-    interrupted: bool
+    interrupted: bool  # by Ctrl-C
+    stopped: str = ""  # why a callback ended it, or ""
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of the run."""
+        return self.status.steps
+
+    @property
+    def score(self) -> float | None:
+        """Mean raw return of the last 50 full games; None if none ended."""
+        return self.status.score
 
 
 def train(
@@ -71,8 +83,9 @@ def train(
     began: float | None = None,
     faults: Faults = NONE,
     cluster: Cluster | None = None,
+    callbacks: Callbacks = NO_CALLBACKS,
 ) -> Result:
-    """Train until a stop rule holds, a role fails, or Ctrl-C.
+    """Train until a stop rule holds, a role fails, a callback asks for the end, or Ctrl-C.
 
     Args:
         experiment: all settings (with ``resume``: those of the run, or with another stop rule).
@@ -84,6 +97,7 @@ def train(
         began: `time.monotonic` when the process started, if seconds count from there.
         faults: what goes wrong on purpose, in experiments.
         cluster: run the roles in processes of this Ray cluster (None: on threads).
+        callbacks: called about twice a second with what is new.
 
     Raises:
         GeladaError: if a setting is out of range, the folder is not empty, a role failed or hung,
@@ -113,7 +127,7 @@ def train(
             log(f"the replay buffers take {needed / 2**20:,.0f} MiB")
             if cluster is None:
                 check_memory(needed, available_memory())
-        run = Run(experiment, folder, config, start, began, faults, log, cluster)
+        run = Run(experiment, folder, config, start, began, faults, log, cluster, callbacks)
         graph, runtime = run.place(games)
         stack.callback(runtime.close)
         if resume and experiment.replay.keep:
@@ -135,8 +149,11 @@ class Run:
     faults: Faults
     log: Callable[[str], None]
     cluster: Cluster | None
+    callbacks: Callbacks = NO_CALLBACKS
 
     def __post_init__(self) -> None:
+        self._caller = Caller(self.callbacks, self.folder, self.log)
+        self.stopped = ""  # why a callback ended the run
         self.status = Status()  # the last that the tracker told
         self._good_enough = threading.Event()  # an evaluation has reached its goal
 
@@ -196,6 +213,8 @@ class Run:
                 runtime.check()
         except KeyboardInterrupt:
             interrupted = True
+        except StopTraining as request:
+            self.stopped = str(request) or "a callback"
         except Stalled:
             stuck = True
             raise
@@ -208,7 +227,9 @@ class Run:
             raise cannot_write(self.folder, failure)
         if hung and not interrupted:
             raise Stalled(f"{', '.join(hung)} did not stop; everything learned is saved")
-        return Result(self.folder, self.status, interrupted)
+        with suppress(Lost, StopTraining):  # for what the last looks did not see
+            self._caller.look(tracker, self.status)
+        return Result(self.folder, self.status, interrupted, self.stopped)
 
     def _saver(self, graph: Graph, runtime: Runtime) -> LearnerSaver | SliceSaver:
         """Return what saves checkpoints: the learner itself, or slices of all servers."""
@@ -233,12 +254,13 @@ class Run:
                 self._good_enough.set()
 
     def _look(self, tracker: Tracker, saver: LearnerSaver | SliceSaver, runtime: Runtime) -> None:
-        """Ask the tracker how the run is, and save a checkpoint if one is due."""
+        """Ask the tracker how the run is, save a checkpoint if one is due, and call callbacks."""
         if failure := tracker.failure():
             raise cannot_write(self.folder, failure)
         tracker.spent({role.name: dict(role.clock.seconds) for role in runtime.active})
         self.status = tracker.status()
         saver.look()
+        self._caller.look(tracker, self.status)
 
     def _shrink(self, graph: Graph, runtime: Runtime) -> None:
         """Let steps take the gradients of the learners that are there, with ``--shrink``."""

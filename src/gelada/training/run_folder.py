@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from gelada.core.errors import CannotWrite, GeladaError
@@ -26,6 +27,15 @@ def make_folder(folder: Path) -> None:
         raise GeladaError(
             f"--out {folder}: cannot be made: {error.strerror}; name another folder"
         ) from None
+
+
+def free_folder(name: str) -> Path:
+    """Return runs/NAME-N with the first N that is not there."""
+    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.").lower()
+    number = 1
+    while (folder := Path("runs") / f"{slug}-{number}").exists():
+        number += 1
+    return folder
 
 
 def cannot_write(folder: Path, error: OSError) -> CannotWrite:

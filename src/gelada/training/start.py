@@ -13,10 +13,17 @@ import torch
 
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.core.seeding import game_seeds, sequence
-from gelada.core.types import Aux, Bytes, Ints, State, Version
+from gelada.core.types import Aux, Frames, Ints, State, Version
 from gelada.envs.api import Games
-from gelada.envs.make import MakeGames, make_games, planes
-from gelada.nets.network import InputStatistics, Network, Precision, measure_input
+from gelada.envs.make import MakeGames, is_gym, make_games, planes
+from gelada.nets.network import (
+    FLOOR,
+    InputStatistics,
+    Network,
+    Precision,
+    floor_of,
+    measure_input,
+)
 from gelada.nets.precision import faster_precision, native_precision
 from gelada.runtime.system import ACTORS, be_nicer
 from gelada.training.config import Config
@@ -86,11 +93,13 @@ def begin(experiment: Experiment, games: Sequence[Games] | None = None) -> Start
         frames = np.concatenate([future.result() for future in played])
     steps = rounds * sum(g.count for g in games)
     fresh = Version(0, 0)
-    return Start(measure_input(frames), first.actions, precision, fresh, steps, None, {}, None, {})
+    floor = floor_of(frames) if is_gym(experiment.games.game) else FLOOR
+    statistics = measure_input(frames, floor)
+    return Start(statistics, first.actions, precision, fresh, steps, None, {}, None, {})
 
 
-def _play_randomly(games: Games, rounds: int, seed: int, index: int) -> Bytes:
-    """Play ``rounds`` steps of random actions and return all frames, uint8[N, H, W]."""
+def _play_randomly(games: Games, rounds: int, seed: int, index: int) -> Frames:
+    """Play ``rounds`` steps of random actions and return all frames [N, H, W]."""
     random = np.random.default_rng(sequence(seed, "random actions", index))
     frames = [games.reset()]
     for _ in range(rounds):

@@ -13,7 +13,7 @@ from gelada.algorithms.api import Topology
 from gelada.core.errors import GeladaError
 from gelada.core.settings import check as check_fields
 from gelada.core.settings import hints_of, only_with, read, shown
-from gelada.envs.make import frame_shape, is_atari
+from gelada.envs.make import frame_shape, is_atari, is_vector, planes
 from gelada.nets.torsos import smallest_side
 from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.published import KEPT
@@ -181,6 +181,11 @@ def _check_topology(experiment: Experiment) -> None:
 def _check_replay(experiment: Experiment) -> None:
     """Refuse what a replay buffer, or learning from one, cannot do."""
     memory, shape, algorithm = experiment.replay, experiment.shape, experiment.algorithm
+    if is_vector(experiment.games):
+        raise GeladaError(
+            f"{type(algorithm).__name__} with {experiment.games.game}: a replay buffer keeps "
+            "pictures, and this environment shows vectors; take APPO, A3C or PQN"
+        )
     if not memory.capacity:
         raise GeladaError(
             f"--capacity 0 with {type(algorithm).__name__}: it learns from a replay buffer; use "
@@ -245,12 +250,14 @@ def _check_frames(experiment: Experiment) -> None:
     torso, settings = experiment.network.torso, experiment.games
     atari = is_atari(settings.game)
     height, width = frame_shape(settings)
+    height //= planes(settings)
     side = settings.size if atari else min(height, width)
     need = smallest_side(torso)
+    instead = "mlp" if is_vector(settings) else "tiny"
     if side < need and not atari:
         raise GeladaError(
             f"--torso {torso}: needs frames of at least {need}x{need}, those of "
-            f"{settings.game} are {height}x{width}; take --torso tiny"
+            f"{settings.game} are {height}x{width}; take --torso {instead}"
         )
     if side < need:
         raise GeladaError(f"--size {side}: the torso {torso!r} needs at least {need}")

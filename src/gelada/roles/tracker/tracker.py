@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +25,9 @@ from gelada.roles.tracker.reports import Reports, Workers
 from gelada.roles.tracker.score import Score
 from gelada.roles.tracker.settings import StopRule, TrackerSettings
 from gelada.roles.tracker.stages import Stages, StageShares
+
+KEPT_EPISODES = 65_536
+"""Newest episodes that `Tracker.episodes_since` can return."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,8 @@ class Tracker:
         self._earlier = float(run.counters.get("seconds", 0.0))
         self._lock = threading.Lock()
         self._score = Score(run.counters, run.version, by_round=bool(run.every))
+        self._episodes: deque[Episode] = deque(maxlen=KEPT_EPISODES)
+        self._heard = 0  # episodes in all
         self._reports = Reports(run.learners)
         self._stages = StageShares()
         self._round: dict[int, dict[int, Update]] = {}  # deterministic: by version and learner
@@ -135,6 +142,17 @@ class Tracker:
         """Take a finished full game."""
         with self._lock:
             self._score.add(episode)
+            self._episodes.append(episode)
+            self._heard += 1
+
+    def episodes_since(self, number: int) -> tuple[list[Episode], int]:
+        """Return the episodes after the first ``number`` of them, and how many there are now.
+
+        Only the newest `KEPT_EPISODES` are there.
+        """
+        with self._lock:
+            new = min(self._heard - number, len(self._episodes))
+            return list(islice(self._episodes, len(self._episodes) - new, None)), self._heard
 
     def report(self, update: Update) -> bool:
         """Take a learner's batch; return whether the run should end now.

@@ -11,11 +11,13 @@ from dataclasses import replace
 from types import ModuleType
 
 from gelada.core.errors import GeladaError, nearest
-from gelada.envs.names import known_games, parse_game
+from gelada.envs.api import GameSettings
+from gelada.envs.make import frame_shape, is_gym, planes
+from gelada.envs.names import UnknownGame, known_games, near_environments, parse_game
 from gelada.training.experiment import Experiment
-from gelada.training.presets import appo, dba3c, gorila, pqn
+from gelada.training.presets import appo, dba3c, general, gorila, pqn
 
-MODULES: tuple[ModuleType, ...] = (appo, dba3c, gorila, pqn)
+MODULES: tuple[ModuleType, ...] = (appo, dba3c, gorila, pqn, general)
 
 PRESETS: dict[str, Experiment] = {
     name: experiment for module in MODULES for name, experiment in module.PRESETS.items()
@@ -66,16 +68,39 @@ def preset(name: str) -> tuple[Experiment, str]:
     own = family in FAMILIES
     try:
         game, sticky, note = parse_game(rest if own else name)
-    except GeladaError:
+    except UnknownGame:
         known = [*PRESETS, *(f"{family}-{game}" for game in known_games() if own), *known_games()]
-        raise GeladaError(
-            f"unknown game or preset {name!r}: {nearest(name.lower(), known)}"
-        ) from None
-    if own:
+        near = near_environments(name)
+        phrase = nearest(name, near) if near else nearest(name.lower(), known)
+        raise GeladaError(f"unknown game or preset {name!r}: {phrase}") from None
+    if is_gym(game):
+        settings = GameSettings(game=game)
+        base = general.for_environment(game, frame_shape(settings), planes(settings))
+        if own:
+            base = replace(FAMILIES[family], network=base.network)
+    elif own:
         base = PRESETS.get(f"{family}-{game}", FAMILIES[family])
     else:
         base = PRESETS.get(game, appo.GENERAL)
-    base = replace(base, games=replace(base.games, game=game))
+    return _in_game(base, game, sticky), note
+
+
+def in_environment(experiment: Experiment, name: str) -> tuple[Experiment, str]:
+    """Return the experiment with another game or environment, and a sentence about its name.
+
+    A score at which the run would end is left out, as it is one of the other game.
+
+    Raises:
+        GeladaError: if there is no such game, or it is an environment that does not fit.
+    """
+    game, sticky, note = parse_game(name)
+    stop = replace(experiment.stop, until_score=None, until_evaluated=None)
+    return _in_game(replace(experiment, stop=stop), game, sticky), note
+
+
+def _in_game(experiment: Experiment, game: str, sticky: float | None) -> Experiment:
+    """Return the experiment with another game, and the sticky actions of its name if it has any."""
+    games = replace(experiment.games, game=game)
     if sticky is not None:
-        base = replace(base, games=replace(base.games, sticky=sticky))
-    return base, note
+        games = replace(games, sticky=sticky)
+    return replace(experiment, games=games)

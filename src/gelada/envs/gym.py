@@ -1,0 +1,246 @@
+"""Environments of Gymnasium as vectors of games.
+
+Gymnasium's vector environments begin the next game in one of three ways. Where it begins in the
+same step, the observation is already that of the next game, as in `gelada.envs.api.Step`. Where it
+does not begin by itself, `GymGames` begins it at once, with the same result. Where it begins in the
+next step, the last observation of a game comes first; the step after it ignores the action and
+shows the next game. `GymGames` marks such a step as idle: it is no step of a game, and it is
+neither counted in the game's length nor learned.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+from gelada.core.errors import GeladaError
+from gelada.core.types import Bools, Bytes, Floats, Frames, Ints
+from gelada.envs.api import Step
+from gelada.envs.own import MakeEnv, NoPictures, find_function, import_module
+from gelada.envs.spaces import Fit, fit_of
+
+RATE = 30
+"""Pictures per second of an environment that does not say how many it has."""
+
+_fits: dict[str, tuple[MakeEnv | None, Fit]] = {}  # with the function that they are of
+
+
+def fit(name: str) -> Fit:
+    """Return how an environment fits. The first call makes it once, to look at its spaces.
+
+    Raises:
+        GeladaError: if there is no such environment, it cannot be made, or it does not fit.
+    """
+    function = find_function(name)
+    known = _fits.get(name)
+    if known is None or known[0] is not function:
+        env = _make(name, 1, None)
+        if isinstance(env, VectorEnv):
+            found = fit_of(name, env.single_observation_space, env.single_action_space)
+        else:
+            found = fit_of(name, env.observation_space, env.action_space)
+        env.close()
+        known = _fits[name] = (function, found)
+    return known[1]
+
+
+def is_known(name: str) -> bool:
+    """Return whether Gymnasium has an environment of this name, or a module such a function.
+
+    Raises:
+        GeladaError: if the name has a module that cannot be imported or has no such function.
+    """
+    if find_function(name) is not None:
+        return True
+    module, _, own = name.rpartition(":")
+    if module:
+        import_module(module, name)
+    return own in gymnasium.registry
+
+
+def known_names() -> list[str]:
+    """Return the environments of Gymnasium's registry, without those of the Atari emulator."""
+    return [name for name, spec in gymnasium.registry.items() if "ale_py" not in str(spec)]
+
+
+def open_env(name: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+    """Return one environment whose observations are arrays.
+
+    Raises:
+        GeladaError: if it cannot be made, does not fit, or has no such render mode.
+    """
+    key = fit(name).key
+    if render_mode is not None:
+        _check_render_mode(name, render_mode)
+    env = _make(name, 1, render_mode)
+    if isinstance(env, VectorEnv):
+        raise GeladaError(f"environment {name!r}: its function makes vectors only")
+    return Shown(env, key) if key else env
+
+
+class Shown(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """An environment that shows one array of its dictionary of observations."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], key: str) -> None:
+        super().__init__(env)
+        self._key = key
+        space: Any = env.observation_space
+        self.observation_space = space[key]
+
+    def observation(self, observation: Any) -> Any:
+        """Return the array."""
+        return observation[self._key]
+
+
+class GymGames:
+    """A vector environment of Gymnasium as games, one for each seed.
+
+    Args:
+        name: of the environment.
+        seeds: int64[B], one for each game.
+        pictures: whether `picture` will be called; the environment is then made for it.
+
+    Raises:
+        GeladaError: if the environment does not fit, or has no pictures and they are wanted.
+    """
+
+    def __init__(self, name: str, seeds: Ints, pictures: bool = False) -> None:
+        self._name = name
+        self._fit, self.count = fit(name), len(seeds)
+        self.actions = self._fit.actions
+        self.action_names = tuple(map(str, range(self.actions)))
+        self.frame_shape = self._fit.frame_shape
+        mode = "rgb_array" if pictures else None
+        self._vector = "num_envs" in _arguments(name)
+        if pictures:
+            _check_render_mode(name, "rgb_array")
+        if self._vector:
+            self._envs: VectorEnv[Any, Any, Any] = _make(name, self.count, mode)
+        else:
+            make = [partial(open_env, name, mode)] * self.count
+            self._envs = SyncVectorEnv(make, autoreset_mode=AutoresetMode.SAME_STEP, copy=False)
+        if self._envs.num_envs != self.count:
+            raise GeladaError(
+                f"environment {name!r}: its function was asked for {self.count} games and made "
+                f"{self._envs.num_envs}"
+            )
+        own = self._envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self._mode = AutoresetMode(own)
+        self._seeds: list[int] | None = [int(seed) for seed in seeds]
+        self._terminated = np.zeros(self.count, dtype=np.bool_)  # in the step before, likewise:
+        self._truncated = np.zeros(self.count, dtype=np.bool_)
+        self.rate = int(self._envs.metadata.get("render_fps") or RATE)
+
+    def reset(self) -> Frames:
+        """Start all games; return the first frames [B, H, W].
+
+        The first call seeds the games. Later calls continue their random streams.
+        """
+        seeds: Any = self._seeds  # a list is allowed by every kind of vector, but not in the type
+        observations, _ = self._envs.reset(seed=seeds)
+        self._seeds = None
+        self._terminated = np.zeros(self.count, dtype=np.bool_)
+        self._truncated = np.zeros(self.count, dtype=np.bool_)
+        return self._frames(observations)
+
+    def step(self, actions: Ints) -> Step:
+        """Play one step with ``actions`` int64[B] (see `Step`)."""
+        observations, gained, ends, cuts, _ = self._envs.step(actions + self._fit.first_action)
+        terminated: Bools = np.array(ends, dtype=np.bool_)
+        truncated: Bools = np.array(cuts, dtype=np.bool_) & ~terminated
+        rewards: Floats = np.array(gained, dtype=np.float32)
+        if self._mode == AutoresetMode.NEXT_STEP:
+            return self._next_step(self._frames(observations), rewards, terminated, truncated)
+        over = terminated | truncated
+        if self._mode == AutoresetMode.DISABLED and over.any():
+            observations, _ = self._envs.reset(options={"reset_mask": over.copy()})
+        never = np.zeros(self.count, dtype=np.bool_)
+        return Step(self._frames(observations), rewards, terminated, truncated, over, never)
+
+    def picture(self) -> Bytes:
+        """Return a picture uint8[H, W, 3] of the first game as it is now."""
+        try:
+            rendered: Any = self._envs.render()
+        except gymnasium.error.Error as error:  # a package for drawing is missing
+            raise NoPictures(f"{self._name} cannot be shown: {error}") from None
+        picture: Bytes = np.asarray(rendered[0], dtype=np.uint8)
+        return picture
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._envs.close()
+
+    def _next_step(
+        self, frames: Frames, rewards: Floats, terminated: Bools, truncated: Bools
+    ) -> Step:
+        """Return a step of environments that begin the next game in the next step.
+
+        A game that is cut off goes on to its last observation, so the step before is learned with
+        the value of that one. The idle step is the one that is cut off.
+        """
+        ended, cut = self._terminated, self._truncated
+        idle = ended | cut
+        self._terminated, self._truncated = terminated & ~idle, truncated & ~idle
+        rewards[idle] = 0.0
+        return Step(frames, rewards, np.where(idle, ended, terminated), cut, idle, idle, idle)
+
+    def _frames(self, observations: Any) -> Frames:
+        """Return frames [B, H, W], copied."""
+        key = self._fit.key if self._vector else ""
+        return self._fit.frames(observations[key] if key else observations)
+
+
+def _arguments(name: str) -> frozenset[str]:
+    """Return the arguments that the user's function takes; none for a name of Gymnasium."""
+    function = find_function(name)
+    return frozenset() if function is None else frozenset(inspect.signature(function).parameters)
+
+
+def _make(name: str, count: int, render_mode: str | None) -> Any:
+    """Return an environment, or a vector of ``count`` if the user's function makes vectors.
+
+    Raises:
+        GeladaError: if it cannot be made.
+    """
+    function = find_function(name)
+    try:
+        if function is None:
+            module = name.rpartition(":")[0]
+            if module:
+                import_module(module, name)
+            shown: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+            return gymnasium.make(name, disable_env_checker=True, **shown)
+        given = {"num_envs": count, "render_mode": render_mode}
+        env = function(**{key: given[key] for key in given if key in _arguments(name)})
+    except gymnasium.error.Error as error:
+        raise GeladaError(f"environment {name!r}: {error}") from None
+    wanted = VectorEnv if "num_envs" in _arguments(name) else gymnasium.Env
+    if not isinstance(env, wanted):
+        raise GeladaError(
+            f"environment {name!r}: its function returned {type(env).__name__}, not a gymnasium "
+            f"{wanted.__name__}; one that takes num_envs returns a VectorEnv, any other an Env"
+        )
+    return env
+
+
+def _check_render_mode(name: str, mode: str) -> None:
+    """Raise GeladaError if an environment cannot be shown in this way."""
+    if find_function(name) is not None:
+        if "render_mode" in _arguments(name):
+            return
+        raise NoPictures(
+            f"{name} cannot be shown: let its function take render_mode and make the environment "
+            "with it"
+        )
+    env = _make(name, 1, None)
+    modes = env.metadata.get("render_modes", [])
+    env.close()
+    wanted = "rgb_array" if mode == "human" else mode  # Gymnasium shows pictures in a window
+    if mode not in modes and wanted not in modes:
+        has = f"only {', '.join(modes)}" if modes else "none"
+        raise NoPictures(f"{name} cannot be shown: it has no render mode {mode} ({has})")

@@ -1,0 +1,91 @@
+"""Functions of the user that a run calls as it goes on, and how one of them ends the run."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gelada.core.types import Episode
+from gelada.roles.tracker import Status, Tracker
+
+
+class StopTraining(Exception):
+    """Raise this in a callback to end the run: it is saved as after Ctrl-C.
+
+    Any other exception of a callback is reported once, and the run goes on.
+    """
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """Functions that are called about twice a second, between two looks at the run.
+
+    They run on the thread that called `train`, so a slow one delays the next look but not the
+    learning. Each is called at least once, at the end of the run, if there is anything to tell.
+    """
+
+    on_update: Callable[[Status], object] | None = None
+    """Called with the status of the run if it has learned since the call before."""
+    on_episode: Callable[[Episode], object] | None = None
+    """Called with every episode that has ended, in order. ``score`` is its raw return, ``steps``
+    its length in decisions."""
+    on_checkpoint: Callable[[Path], object] | None = None
+    """Called with the path of a new checkpoint, which `gelada.load` takes."""
+
+
+NO_CALLBACKS = Callbacks()
+
+
+class Caller:
+    """Calls the callbacks of a run for what is new.
+
+    Args:
+        callbacks: of the user.
+        folder: of the run.
+        log: takes a line about the first error of each callback.
+    """
+
+    def __init__(self, callbacks: Callbacks, folder: Path, log: Callable[[str], None]) -> None:
+        self._callbacks, self._folder, self._log = callbacks, folder, log
+        self._failed: set[str] = set()
+        self._version: int | None = None
+        self._episodes = 0
+        self._checkpoint = ""
+
+    def look(self, tracker: Tracker, status: Status) -> None:
+        """Call what there is something new for.
+
+        Raises:
+            StopTraining: if a callback asked for the end of the run.
+        """
+        if self._callbacks.on_episode is not None:
+            episodes, self._episodes = tracker.episodes_since(self._episodes)
+            for episode in episodes:
+                self._call("on_episode", episode)
+        if status.last_checkpoint and status.last_checkpoint != self._checkpoint:
+            self._checkpoint = status.last_checkpoint
+            self._call("on_checkpoint", self._folder / "checkpoints" / self._checkpoint)
+        if status.values and status.version != self._version:
+            self._version = status.version
+            self._call("on_update", status)
+
+    def _call(self, name: str, news: Any) -> None:
+        function = getattr(self._callbacks, name)
+        if function is None:
+            return
+        try:
+            function(news)
+        except StopTraining:
+            raise
+        except Exception as error:
+            if name in self._failed:
+                return
+            self._failed.add(name)
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            self._log(
+                f"{name} raised {type(error).__name__}: {error} ({place.filename}, line "
+                f"{place.lineno}); the run goes on, and further errors of {name} are not reported"
+            )

@@ -1,0 +1,193 @@
+"""Train from Python: presets with other settings, and runs with callbacks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gelada.core.errors import GeladaError, nearest
+from gelada.core.types import Episode
+from gelada.envs.own import MakeEnv, name_of, remember
+from gelada.roles.tracker import Status, StopRule
+from gelada.runtime.groups import Cluster
+from gelada.training import presets, run
+from gelada.training.callbacks import Callbacks
+from gelada.training.config import read_config
+from gelada.training.experiment import Experiment, flag, groups_of
+from gelada.training.run_folder import free_folder
+from gelada.training.validate import check_effect, differing
+
+STOPS = tuple(field.name for field in dataclasses.fields(StopRule))
+
+
+def preset(name: str, **settings: Any) -> Experiment:
+    """Return the settings of a game or preset, some of them replaced.
+
+    ``gelada.preset("pong", lr=1e-3, actors=4)`` has the names of the command line's flags, with
+    underscores. If any of ``steps``, ``minutes``, ``until_score`` and ``until_evaluated`` is given,
+    only the given ones end the run.
+
+    Args:
+        name: such as "pong", "breakout", "dba3c-pong" or "catch".
+        settings: by their names; a group such as ``algorithm`` may be replaced as a whole.
+
+    Raises:
+        GeladaError: if a name is unknown, or a setting has no effect.
+    """
+    experiment, _ = presets.preset(name)
+    return presets.with_target(with_settings(experiment, **settings))
+
+
+def train(
+    what: str | Experiment | None = None,
+    out: str | Path | None = None,
+    name: str = "",
+    *,
+    env: str | None = None,
+    make_env: MakeEnv | None = None,
+    steps: int | None = None,
+    minutes: float | None = None,
+    until_score: float | None = None,
+    seed: int | None = None,
+    resume: str | Path | None = None,
+    on_update: Callable[[Status], object] | None = None,
+    on_episode: Callable[[Episode], object] | None = None,
+    on_checkpoint: Callable[[Path], object] | None = None,
+    cluster: Cluster | None = None,
+    log: Callable[[str], None] = print,
+    **settings: Any,
+) -> run.Result:
+    """Train an agent; return how the run ended. ``gelada.load(result.folder)`` is the agent.
+
+    The run ends at the first of the stop rules ``steps``, ``minutes`` and ``until_score``, or
+    after Ctrl-C. Without any of them it ends by the rules of the experiment.
+
+    Args:
+        what: a game or preset by name, such as "pong", or an experiment.
+        out: folder of the run; must be new or empty (default: runs/NAME-1, or the next free
+            number).
+        name: of the run in its ``config.json``; by default that of the game or preset.
+        env: environment to learn instead of that of ``what``, or alone: a game, one of Gymnasium
+            such as "CartPole-v1", or a function in a module such as "my_module:make".
+        make_env: a function that returns a `gymnasium.Env`, instead of ``env``; or, if it takes
+            ``num_envs``, a `gymnasium.vector.VectorEnv` of so many. If it takes ``render_mode``,
+            the agent can be filmed. If it is in no module that can be imported, it has to be given
+            to `gelada.load` again.
+        steps: end after so many environment steps (decisions of the agent).
+        minutes: end after so many minutes.
+        until_score: end when the mean raw return of the last 50 full games reaches this.
+        seed: of all random numbers.
+        resume: folder of a run that goes on from its newest complete checkpoint, instead of
+            ``what`` and ``out``. Only the stop rule, checkpoints and sidecars may be changed.
+        on_update: called about twice a second with the status of the run.
+        on_episode: called with every episode that has ended.
+        on_checkpoint: called with the path of every new checkpoint.
+        cluster: run in processes of this Ray cluster; on threads of this process by default.
+        log: takes lines for the user.
+        settings: further settings by their names (see `preset`).
+
+    A callback that raises `StopTraining` ends the run. Another error in a callback is reported
+    once, and the run goes on.
+
+    Raises:
+        GeladaError: if something asked for cannot be; the message is one line. Its subclasses say
+            what else may happen: `Diverged`, `Stalled`, `RoleFailed`, `CannotWrite`.
+    """
+    stops = {"steps": steps, "minutes": minutes, "until_score": until_score, "seed": seed}
+    wanted = settings | {key: value for key, value in stops.items() if value is not None}
+    callbacks = Callbacks(on_update, on_episode, on_checkpoint)
+    if resume is not None:
+        if what is not None or out is not None or env is not None:
+            raise GeladaError("resume: the run has its own settings and folder; leave out the rest")
+        folder, config = Path(resume), read_config(Path(resume))
+        if make_env is not None:
+            remember(config.experiment.games.game, make_env)
+        name, base = config.name, config.experiment
+    else:
+        base, own = _experiment(what, env if make_env is None else name_of(make_env))
+        name = name or own
+        folder = free_folder(name) if out is None else Path(out)
+    experiment = presets.with_target(with_settings(base, **wanted))
+    if resume is not None:
+        _check_resumed(experiment, base)
+    return run.train(
+        experiment, folder, name, resume is not None, log=log, cluster=cluster, callbacks=callbacks
+    )
+
+
+def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
+    """Return an experiment with some settings replaced; see `preset`.
+
+    Raises:
+        GeladaError: if a name is unknown, or a setting has no effect in this experiment.
+    """
+    alone = {"seed", "deterministic"} | {*groups_of(experiment)}
+    changes: dict[str, Any] = {key: settings[key] for key in settings if key in alone}
+    base = dataclasses.replace(experiment, **changes)
+    places = {
+        _argument(field.name, group): (group, field.name)
+        for group, values in groups_of(base).items()
+        for field in dataclasses.fields(values)
+        if field.name != "game"
+    }
+    inner: dict[str, dict[str, Any]] = {}
+    for key in settings.keys() - changes.keys():
+        if key not in places:
+            raise GeladaError(f"{key}: unknown setting; {nearest(key, [*places, *alone])}")
+        group, own = places[key]
+        inner.setdefault(group, {})[own] = settings[key]
+    if "stop" in inner:
+        inner["stop"] = dict.fromkeys(STOPS) | inner["stop"]
+    groups = {
+        group: dataclasses.replace(getattr(base, group), **values)
+        for group, values in inner.items()
+    }
+    made = dataclasses.replace(base, **groups)
+    check_effect(made, base)
+    return made
+
+
+def _experiment(what: str | Experiment | None, env: str | None) -> tuple[Experiment, str]:
+    """Return the settings of a preset, environment or both, and a name for the run."""
+    if what is None and env is not None:
+        return presets.preset(env)[0], env
+    if isinstance(what, Experiment):
+        experiment, name = what, what.games.game
+    elif isinstance(what, str):
+        experiment, name = presets.preset(what)[0], what
+    else:
+        raise GeladaError(
+            f"train({what!r}): name a game or preset, such as 'pong', or give an Experiment"
+        )
+    if env is not None:
+        experiment, name = presets.in_environment(experiment, env)[0], f"{name}-{env}"
+    return experiment, name
+
+
+def _check_resumed(experiment: Experiment, base: Experiment) -> None:
+    """Raise GeladaError if a setting differs that is fixed by the run's config.json."""
+    kept = dataclasses.replace(
+        base, stop=experiment.stop, tracker=experiment.tracker, sidecars=experiment.sidecars
+    )
+    if fixed := differing(experiment, kept):
+        raise GeladaError(
+            f"{', '.join(fixed)} with resume: a run's settings are fixed by its config.json; only "
+            "the stop rule, checkpoints and sidecars may change"
+        )
+
+
+def settings(experiment: Experiment) -> dict[str, Any]:
+    """Return all settings of an experiment by the names that `preset` takes, for a tracker."""
+    found: dict[str, Any] = {}
+    for group, values in groups_of(experiment).items():
+        for name, value in vars(values).items():
+            found[_argument(name, group)] = value
+    found["algorithm"] = type(experiment.algorithm).__name__
+    return found | {"seed": experiment.seed, "deterministic": experiment.deterministic}
+
+
+def _argument(name: str, group: str) -> str:
+    """Return the name of a setting as an argument: that of its flag, with underscores."""
+    return flag(name, group).removeprefix("--").replace("-", "_")

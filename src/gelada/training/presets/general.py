@@ -1,0 +1,75 @@
+"""Presets for environments of Gymnasium: vectors of numbers, and pictures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gelada.algorithms.appo import APPO
+from gelada.envs.api import GameSettings
+from gelada.nets.config import NetworkSettings
+from gelada.roles.tracker import StopRule
+from gelada.training.experiment import Experiment, Shape
+
+VECTOR = Experiment(
+    games=GameSettings(game="CartPole-v1"),
+    network=NetworkSettings(torso="mlp", width=64, stack=1, precision="float32"),
+    algorithm=APPO(
+        reward_clip="none",
+        entropy=0.01,
+        entropy_end=0.001,
+        epochs=6,
+        minibatch=256,
+        lr=1e-3,
+        lr_max=4e-3,
+        kl=0.03,
+        kl_end=0.01,
+        anneal_steps=200_000,
+    ),
+    shape=Shape(actors=2, games=8, length=64, random_steps=2048),
+    stop=StopRule(steps=500_000),
+)
+"""For environments whose observations are vectors."""
+
+PIXELS = replace(
+    VECTOR,
+    games=GameSettings(game="minigrid:MiniGrid-Empty-5x5-v0"),
+    network=NetworkSettings(torso="mlp", width=128, stack=1, precision="float32"),
+    stop=StopRule(steps=500_000),
+)
+"""For environments whose observations are small pictures, such as those of MiniGrid."""
+
+PRESETS: dict[str, Experiment] = {
+    "vector": VECTOR,
+    "pixels": PIXELS,
+    "CartPole-v1": replace(VECTOR, stop=StopRule(steps=500_000, until_score=475.0)),
+}
+
+FAMILIES: dict[str, Experiment] = {}
+"""Empty: an environment is named alone, or by --env after a preset."""
+
+NOTES: dict[str, tuple[str, ...]] = {}
+
+SMALLEST = {"dqn2013": 84, "small": 42}
+"""Sides of pictures in pixels from which a torso of convolutions is taken."""
+
+
+def for_environment(game: str, shape: tuple[int, int], planes: int) -> Experiment:
+    """Return the settings for an environment of Gymnasium that has no preset.
+
+    Args:
+        game: name of the environment.
+        shape: (H of all planes together, W) of its frames.
+        planes: channels of a picture.
+    """
+    if game in PRESETS:
+        return PRESETS[game]
+    height, width = shape
+    base = VECTOR if height == 1 else PIXELS
+    base = replace(base, games=GameSettings(game=game))
+    side = min(height // planes, width)
+    torso = next((torso for torso, least in SMALLEST.items() if side >= least), None)
+    if torso == "dqn2013":
+        return replace(base, network=replace(base.network, torso="dqn2013", width=256, stack=4))
+    if torso == "small":
+        return replace(base, network=replace(base.network, torso="small", width=256, stack=4))
+    return base

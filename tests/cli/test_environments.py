@@ -1,0 +1,115 @@
+"""Environments of Gymnasium on the command line: from training to a film, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gelada.cli.experiment_flags import ExperimentFlags, resolve, resolve_again
+from gelada.cli.main import run
+from gelada.core.errors import GeladaError
+from gelada.training.config import read_config
+from gelada.training.presets import PRESETS
+from launching import gelada
+
+MODULE = """
+import gymnasium
+import gym_toys
+
+def make(num_envs):
+    return gym_toys.next_step(num_envs)
+"""
+
+
+def test_cart_pole_from_training_to_a_film(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    words = ("--steps", 4_000, "--no-tensorboard", "--json")
+    code, out, err = gelada("train", "CartPole-v1", "--out", folder, *words)
+    assert code == 0, err
+    summary = json.loads(out)
+    assert summary["steps"] >= 4_000
+    assert len(summary["evaluation"]["scores"]) == 50
+    assert max(summary["evaluation"]["lengths"]) <= 500
+    assert Path(summary["film"]).stat().st_size > 1_000
+    assert run(["train", "--resume", str(folder), "--steps", "6000", "--no-finish"]) == 0
+    config = read_config(folder)
+    assert (config.name, config.actions) == ("CartPole-v1", 2)
+    assert config.experiment.network.torso == "mlp"
+    assert run(["eval", str(folder), "--episodes", "3"]) == 0
+    film = tmp_path / "film.gif"
+    assert run(["record", str(folder), "--out", str(film), "--seconds", "1"]) == 0
+    assert film.stat().st_size > 1_000
+    assert run(["eval", str(folder), "--protocol", "noop"]) == 2
+
+
+def test_a_function_in_a_module_by_env(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "walks_of_mine.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    words = ["--steps", "3000", "--no-tensorboard", "--random-steps", "256"]
+    assert run(["train", "--env", "walks_of_mine:make", *words]) == 0
+    folder = Path("runs/walks_of_mine-make-1")
+    assert read_config(folder).name == "walks_of_mine:make"
+    printed = capsys.readouterr()
+    assert "walks_of_mine:make cannot be shown: let its function take render_mode" in printed.out
+    assert not (folder / "film.mp4").exists()
+    (result,) = (folder / "eval").glob("*.json")
+    lengths = json.loads(result.read_text(encoding="utf-8"))["lengths"]
+    assert set(lengths) <= {2, 3, 4, 5}  # the steps between two games are not counted
+
+
+def of(*words: str) -> tuple[str, str, str]:
+    wanted = resolve(ExperimentFlags, "train", words)
+    return wanted.experiment.games.game, wanted.experiment.network.torso, wanted.name
+
+
+def test_what_the_first_word_and_env_mean() -> None:
+    assert of("CartPole-v1") == of("--env", "CartPole-v1") == of("--env=CartPole-v1")
+    assert of("CartPole-v1") == ("CartPole-v1", "mlp", "CartPole-v1")
+    assert of("vector", "--env", "Acrobot-v1") == ("Acrobot-v1", "mlp", "vector-Acrobot-v1")
+    assert of("Acrobot-v1") == ("Acrobot-v1", "mlp", "Acrobot-v1")
+    assert of("pqn-CartPole-v1") == ("CartPole-v1", "mlp", "pqn-CartPole-v1")
+    assert of("--env", "breakout") == ("breakout", "dqn2013", "breakout")
+    assert of("pong", "--env", "breakout") == ("breakout", "small", "pong-breakout")
+    stop = resolve(ExperimentFlags, "train", ["pong", "--env", "breakout"]).experiment.stop
+    assert (stop.until_score, stop.steps) == (None, PRESETS["pong"].stop.steps)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("Pendulum-v1", "Pendulum-v1: its actions are continuous"),
+        ("FrozenLake-v1", "FrozenLake-v1: its observations are Discrete(16); Gelada takes arrays"),
+        ("CartPol-v1", "unknown game or preset 'CartPol-v1': nearest known: CartPole-v1"),
+        ("pong --env CartPole-v1", "--torso small: needs frames of at least 14x14"),
+        ("dqn-CartPole-v1", "DQN with CartPole-v1: a replay buffer keeps pictures"),
+        ("CartPole-v1 --sticky 0.25", "--sticky 0.25: has an effect only in Atari games"),
+        ("CartPole-v1 --conv-init normal", "--conv-init normal: has an effect only with a --torso"),
+        ("no_such_package:Maze-v0", "no module named 'no_such_package'"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", *words.split()]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
+
+
+def test_env_with_resume_is_refused() -> None:
+    with pytest.raises(GeladaError, match="'catch' with --resume"):
+        resolve_again(ExperimentFlags, "train", ["--env", "catch"], PRESETS["catch"])
+
+
+def test_show_knows_the_sizes_of_an_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "CartPole-v1", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["settings"]["games"]["game"] == "CartPole-v1"
+    layers = (4 * 64 + 64) + (64 * 64 + 64) + 2 * 64  # and a layer norm
+    assert data["parameters"] == layers + (2 * 64 + 2) + (64 + 1)

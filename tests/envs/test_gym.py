@@ -1,0 +1,295 @@
+"""Environments of Gymnasium as games: ends of games in all modes, spaces, names, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import gym_toys
+from gelada.core.errors import GeladaError
+from gelada.core.types import Floats, Ints
+from gelada.envs.api import GameSettings, Step
+from gelada.envs.gym import GymGames, fit
+from gelada.envs.make import action_names, frame_shape, is_atari, is_gym, is_vector, planes
+from gelada.envs.names import parse_game
+from gelada.envs.own import MakeEnv, NoPictures, name_of
+from gelada.envs.spaces import fit_of
+from gelada.ops import returns
+
+COUNT, STEPS = 3, 60
+SEEDS: Ints = np.array([11, 12, 13])
+
+
+def games_of(make_env: MakeEnv, count: int = COUNT) -> GymGames:
+    return GymGames(name_of(make_env), SEEDS[:count])
+
+
+def actions_of(t: int) -> Ints:
+    return np.random.default_rng(t).integers(2, size=COUNT)
+
+
+def played(make_env: MakeEnv) -> tuple[Floats, list[Step]]:
+    games = games_of(make_env)
+    first = games.reset()
+    return first, [games.step(actions_of(t)) for t in range(STEPS)]
+
+
+def by_hand(game: int, actions: list[int]) -> list[list[tuple[Any, float, bool, bool]]]:
+    """Return the games of one environment as Gymnasium's own interface gives them."""
+    env = gym_toys.walk()
+    env.reset(seed=int(SEEDS[game]))
+    found: list[list[tuple[Any, float, bool, bool]]] = [[]]
+    for action in actions:
+        seen, reward, terminated, truncated, _ = env.step(action)
+        found[-1].append((seen, float(reward), terminated, truncated))
+        if terminated or truncated:
+            env.reset()
+            found.append([])
+    return found
+
+
+def test_the_first_frames_are_those_of_the_seeds() -> None:
+    first, _ = played(gym_toys.walk)
+    assert first.dtype == np.float32
+    assert first.shape == (COUNT, 1, 2)
+    for game, seed in enumerate(SEEDS):
+        np.testing.assert_array_equal(first[game, 0], gym_toys.walk().reset(seed=int(seed))[0])
+
+
+@pytest.mark.parametrize("make", [gym_toys.walk, gym_toys.same_step, gym_toys.disabled])
+def test_games_that_begin_in_the_same_step(make: MakeEnv) -> None:
+    _, steps = played(make)
+    kinds = set()
+    for game in range(COUNT):
+        rows = by_hand(game, [int(actions_of(t)[game]) for t in range(STEPS)])
+        flat = [row for each in rows for row in each]
+        for step, (seen, reward, terminated, truncated) in zip(steps, flat, strict=True):
+            cut = truncated and not terminated
+            assert step.rewards[game] == reward
+            assert (step.terminated[game], step.truncated[game]) == (terminated, cut)
+            assert step.over[game] == (terminated or truncated)
+            assert not step.forced[game]
+            if step.over[game]:
+                assert step.frames[game, 0, 0] == 0.0  # already the next game
+            else:
+                np.testing.assert_array_equal(step.frames[game, 0], seen)
+            kinds.add((terminated, truncated))
+        assert steps[0].idle is None
+    assert kinds == {(False, False), (True, False), (False, True), (True, True)}
+
+
+def test_games_that_begin_in_the_next_step() -> None:
+    _, steps = played(gym_toys.next_step)
+    cuts = 0
+    for game in range(COUNT):
+        real = [t for t in range(STEPS) if not idle_of(steps[t])[game]]
+        rows = by_hand(game, [int(actions_of(t)[game]) for t in real])
+        flat = [row for each in rows for row in each]
+        assert len(real) < STEPS
+        for t, (seen, reward, terminated, truncated) in zip(real, flat, strict=True):
+            step = steps[t]
+            assert step.rewards[game] == reward
+            assert step.terminated[game] == terminated
+            assert not any(each[game] for each in (step.truncated, step.over, step.forced))
+            np.testing.assert_array_equal(step.frames[game, 0], seen)  # the last one too
+            if (terminated or truncated) and t + 1 < STEPS:
+                after = steps[t + 1]
+                assert idle_of(after)[game]
+                assert after.over[game]
+                assert after.forced[game]
+                assert after.rewards[game] == 0.0
+                assert after.terminated[game] == terminated
+                assert after.truncated[game] == (truncated and not terminated)
+                assert after.frames[game, 0, 0] == 0.0
+                cuts += truncated and not terminated
+    assert cuts > 3
+
+
+def idle_of(step: Step) -> Any:
+    assert step.idle is not None
+    return step.idle
+
+
+def test_a_cut_off_game_is_learned_with_the_value_of_its_last_observation() -> None:
+    """Advantages against those of each game alone, computed backwards with Gymnasium's flags."""
+    gamma, lam = 0.9, 0.8
+    first, steps = played(gym_toys.next_step)
+    frames = np.stack([first, *(step.frames for step in steps)], axis=1)[:, :, 0]  # [B, T + 1, 2]
+    values = (frames[..., 0] * 0.7 - frames[..., 1] * 0.3).astype(np.float32)
+    fields = [
+        torch.from_numpy(np.stack([getattr(step, name) for step in steps], axis=1))
+        for name in ("rewards", "terminated", "truncated")
+    ]
+    rewards, terminated, truncated = fields
+    computed = returns.gae(
+        rewards, torch.from_numpy(values), terminated, truncated, gamma, lam
+    ).advantages.numpy()
+    checked = 0
+    for game in range(COUNT):
+        real = [t for t in range(STEPS) if not idle_of(steps[t])[game]]
+        rows = by_hand(game, [int(actions_of(t)[game]) for t in real])
+        begin = 0
+        for each in rows[:-1]:
+            times = real[begin : begin + len(each)]
+            begin += len(each)
+            if times[-1] + 1 >= STEPS:
+                continue
+            ends = each[-1][2]
+            advantage = 0.0
+            for t, (_, reward, _, _) in zip(reversed(times), reversed(each), strict=True):
+                last = t == times[-1]
+                after = 0.0 if last and ends else values[game, t + 1]
+                delta = reward + gamma * after - values[game, t]
+                advantage = delta + (0.0 if last else gamma * lam * advantage)
+                assert computed[game, t] == pytest.approx(advantage, abs=1e-5)
+                checked += 1
+    assert checked > 80
+
+
+def test_actions_that_begin_at_another_number_than_zero() -> None:
+    games = games_of(gym_toys.shifted)
+    games.reset()
+    assert games.actions == 3
+    for action in range(3):
+        games.step(np.full(COUNT, action))  # the environment refuses others than 5, 6 and 7
+
+
+def test_of_a_dictionary_with_one_array_the_array_is_taken() -> None:
+    name = name_of(gym_toys.grid)
+    found = fit(name)
+    assert (found.key, found.planes, found.frame_shape, found.vector) == (
+        "image",
+        3,
+        (21, 6),
+        False,
+    )
+    assert found.note == f"{name}: the agent observes 'image', not 'direction'"
+    settings = GameSettings(game=name)
+    assert (is_gym(name), is_atari(name), is_vector(settings), planes(settings)) == (
+        True,
+        False,
+        False,
+        3,
+    )
+    assert (frame_shape(settings), action_names(settings)) == ((21, 6), ("0", "1", "2"))
+    games = games_of(gym_toys.grid)
+    env = gym_toys.grid()
+    for game, frames in enumerate(games.reset()):
+        picture = env.reset(seed=int(SEEDS[game]))[0]["image"]
+        np.testing.assert_array_equal(frames.reshape(3, 7, 6), picture.transpose(2, 0, 1))
+
+
+BOX = spaces.Box
+
+
+def picture(*shape: int) -> Any:
+    return spaces.Box(0, 255, shape, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("box", "planes", "shape", "vector"),
+    [
+        (BOX(-1, 1, (5,)), 1, (1, 5), True),
+        (picture(128), 1, (1, 128), True),
+        (BOX(-9, 9, (5,), np.int64), 1, (1, 5), True),
+        (picture(12, 9), 1, (12, 9), False),
+        (picture(12, 9, 1), 1, (12, 9), False),
+        (picture(12, 9, 3), 3, (36, 9), False),
+        (picture(4, 12, 9), 4, (48, 9), False),
+    ],
+)
+def test_spaces_that_fit(box: Any, planes: int, shape: tuple[int, int], vector: bool) -> None:
+    found = fit_of("it", box, spaces.Discrete(2))
+    assert (found.planes, found.frame_shape, found.vector) == (planes, shape, vector)
+    seen = np.stack([box.sample(), box.sample()])
+    frames = found.frames(seen)
+    assert frames.shape == (2, *shape)
+    if len(box.shape) == 3 and box.shape[0] != 4:
+        seen = np.moveaxis(seen, -1, 1)
+    np.testing.assert_array_equal(frames.ravel(), seen.astype(frames.dtype).ravel())
+    assert frames.dtype == (np.uint8 if box.dtype == np.uint8 else np.float32)
+
+
+VECTOR, TWO = BOX(-1, 1, (2,)), spaces.Discrete(2)
+
+
+@pytest.mark.parametrize(
+    ("observations", "actions", "said"),
+    [
+        (VECTOR, BOX(-1, 1, (1,)), r"it: its actions are continuous \(Box\(-1.*\); Gelada learns"),
+        (VECTOR, spaces.MultiDiscrete([2, 3]), r"it: its actions are MultiDiscrete \("),
+        (spaces.Discrete(16), TWO, r"its observations are Discrete\(16\); Gelada takes arrays"),
+        (spaces.Dict(a=VECTOR, b=VECTOR), TWO, r"a dictionary with 2 arrays \('a', 'b'\)"),
+        (spaces.Dict(a=TWO), TWO, "a dictionary with no array"),
+        (spaces.Tuple([VECTOR]), TWO, r"its observations are Tuple\("),
+        (BOX(0, 1, (8, 8, 3)), TWO, r"its observations are float32\[8, 8, 3\]; .*FlattenObserv"),
+        (picture(2, 8, 8, 3), TWO, r"are uint8\[2, 8, 8, 3\]"),
+    ],
+)
+def test_spaces_that_do_not_fit_are_one_line(observations: Any, actions: Any, said: str) -> None:
+    with pytest.raises(GeladaError, match=said) as error:
+        fit_of("it", observations, actions)
+    assert "\n" not in str(error.value)
+
+
+def test_names_of_environments() -> None:
+    assert parse_game("CartPole-v1").game == "CartPole-v1"
+    assert parse_game("gym_toys:grid") == ("gym_toys:grid", None, fit("gym_toys:grid").note)
+    for name, said in (
+        ("CartPol-v1", "unknown game 'CartPol-v1': nearest known: CartPole-v1"),
+        ("no_such_module:Maze-v0", "no module named 'no_such_module'; install the package"),
+        ("gym_toys:nothing", "module gym_toys has no function nothing"),
+        ("os:abort", "a function of Python's own makes no environment"),
+        ("__main__:lost", "is a function of the script that trained, unknown here"),
+        ("Pendulum-v1", "Pendulum-v1: its actions are continuous"),
+    ):
+        with pytest.raises(GeladaError, match=said) as error:
+            parse_game(name)
+        assert "\n" not in str(error.value)
+
+
+def test_what_a_function_of_the_user_returns_is_checked() -> None:
+    def three() -> int:
+        return 3
+
+    def vector() -> Any:
+        return gym_toys.same_step(2)
+
+    def too_many(num_envs: int) -> Any:
+        return gym_toys.same_step(num_envs + 1)
+
+    with pytest.raises(GeladaError, match="returned int, not a gymnasium Env"):
+        fit(name_of(three))
+    with pytest.raises(GeladaError, match="one that takes num_envs returns a VectorEnv"):
+        fit(name_of(vector))
+    with pytest.raises(GeladaError, match="was asked for 3 games and made 4"):
+        games_of(too_many)
+
+
+def test_an_environment_without_pictures_says_so() -> None:
+    with pytest.raises(NoPictures, match="let its function take render_mode"):
+        GymGames(name_of(gym_toys.silent_walk), SEEDS[:1], pictures=True)
+    blind: Any = lambda: gym_toys.Shaped(VECTOR)  # noqa: E731
+    gymnasium.register("Blind-v0", blind)
+    with pytest.raises(NoPictures, match=r"no render mode rgb_array \(none\)"):
+        GymGames("Blind-v0", SEEDS[:1], pictures=True)
+    games = GymGames(name_of(gym_toys.walk), SEEDS[:1], pictures=True)
+    games.reset()
+    games.step(np.array([1]))
+    assert (games.picture()[0, :3, 0].tolist(), games.rate) == ([200, 0, 0], 10)
+
+
+def test_modules_are_found_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "import gymnasium\ndef make():\n    return gymnasium.make('CartPole-v1')\n"
+    (tmp_path / "my_own_environment.py").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    assert fit("my_own_environment:make").actions == 2

@@ -1,0 +1,157 @@
+"""Environments in which an agent plays: they show what it was trained on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import gym_toys
+from gelada.core.errors import GeladaError
+from gelada.envs.api import GameSettings
+from gelada.envs.own import name_of
+from gelada.envs.playing import FireAfterLifeLoss, FireAtReset, make_env
+from gelada.nets.config import NetworkSettings
+from gelada.training.experiment import Experiment
+from players import CATCH, make_agent, make_checkpoint
+
+WALK = GameSettings(game=name_of(gym_toys.walk))
+
+
+def vector_agent(stack: int = 1) -> Any:
+    from gelada.evaluation.agent import Agent
+
+    network = NetworkSettings(torso="mlp", width=8, stack=stack, precision="float32")
+    experiment = Experiment(games=WALK, network=network)
+    return Agent(experiment, make_checkpoint(experiment, 2), 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "stack", "shape"),
+    [
+        (GameSettings(game="pong"), 4, (4, 42, 42)),
+        (GameSettings(game="breakout", size=84, colour=True), 2, (2, 252, 84)),
+        (CATCH, 3, (3, 10, 5)),
+        (GameSettings(game=name_of(gym_toys.grid)), 2, (2, 21, 6)),
+        (WALK, 1, (2,)),
+        (WALK, 3, (3, 1, 2)),
+    ],
+)
+def test_observations_are_those_of_training(
+    settings: GameSettings, stack: int, shape: tuple[int, ...]
+) -> None:
+    env = make_env(settings, stack)
+    observation, _ = env.reset(seed=3)
+    kind = np.float32 if settings == WALK else np.uint8
+    assert (observation.shape, observation.dtype) == (shape, kind)
+    assert env.observation_space.shape == shape
+    if stack > 1:
+        assert not observation[:-1].any()
+    again, _ = make_env(settings, stack).reset(seed=3)
+    np.testing.assert_array_equal(observation, again)
+    after = env.step(env.action_space.sample())[0]
+    if stack > 1:
+        np.testing.assert_array_equal(after[-2], observation[-1])
+    env.close()
+
+
+@pytest.mark.parametrize("number", [None, 2])
+@pytest.mark.parametrize("settings", [GameSettings(game="pong"), CATCH, WALK])
+def test_an_agent_plays_in_its_own_environment(settings: GameSettings, number: int | None) -> None:
+    agent = vector_agent() if settings == WALK else make_agent(settings)
+    env = agent.make_env(number)
+    observations, _ = env.reset(seed=1)
+    for _ in range(15):
+        actions = agent.act(observations)
+        assert env.action_space.contains(actions)
+        observations = env.step(actions)[0]
+    env.close()
+
+
+def test_a_game_ends_with_its_score() -> None:
+    env = make_agent(CATCH).make_env()
+    env.reset(seed=1)
+    total, over, steps = 0.0, False, 0
+    while not over:
+        _, reward, terminated, truncated, _ = env.step(1)
+        total, over, steps = total + float(reward), terminated or truncated, steps + 1
+    assert (abs(total), steps) == (1.0, 9)
+
+
+class Presses(gymnasium.Env[Any, Any]):
+    """Keeps the actions; a life is lost at the third step."""
+
+    def __init__(self) -> None:
+        self.actions: list[int] = []
+
+    def reset(self, **_: Any) -> Any:
+        self.actions.append(-1)
+        return 0, {"lives": 3}
+
+    def step(self, action: Any) -> Any:
+        self.actions.append(int(action))
+        return 0, 0.0, False, False, {"lives": 3 if len(self.actions) < 5 else 2}
+
+
+def test_fire_is_pressed_as_in_training() -> None:
+    inner = Presses()
+    env = FireAfterLifeLoss(FireAtReset(inner, 7), 7)
+    env.reset(seed=1)
+    for action in range(5):
+        env.step(action)
+    assert inner.actions == [-1, 7, 0, 1, 2, 7, 4]
+
+
+def test_vectors_may_have_any_type_of_number_and_a_batch_axis_or_none() -> None:
+    agent = vector_agent()
+    seen = np.array([[1.0, 5.0], [2.0, 8.0], [0.0, 2.0]])
+    wanted = agent.act(seen.astype(np.float32), "greedy")
+    assert (wanted.shape, wanted.dtype) == ((3,), np.int64)
+    for other in (seen, seen.astype(np.int64), seen[:, None, None].astype(np.float32)):
+        np.testing.assert_array_equal(agent.act(other, "greedy"), wanted)
+    assert agent.act(seen[1], "greedy") == wanted[1]
+    with pytest.raises(ValueError, match=r"float64\[3\], .* trained on float32\[N, 2\]"):
+        agent.act(np.zeros(3))
+
+
+def test_tensors_give_tensors() -> None:
+    agent = make_agent()
+    seen = np.random.default_rng(0).integers(0, 256, (6, 4, 10, 5), dtype=np.uint8)
+    wanted = agent.act(seen, "greedy")
+    actions = agent.act(torch.from_numpy(seen), "greedy")
+    assert isinstance(actions, torch.Tensor)
+    assert actions.dtype == torch.int64
+    np.testing.assert_array_equal(actions.numpy(), wanted)
+    assert agent.act(torch.from_numpy(seen[2]), "greedy") == wanted[2]
+
+
+def test_an_unknown_policy_is_refused() -> None:
+    agent = make_agent()
+    policy: Any = "argmax"
+    with pytest.raises(GeladaError, match=r"^policy 'argmax': must be one of sampled, "):
+        agent.act(np.zeros((4, 10, 5), dtype=np.uint8), policy)
+
+
+def test_few_observations_take_one_thread_of_torch_and_give_the_others_back() -> None:
+    agent = make_agent()
+    counts = []
+
+    preprocess = agent.net.preprocess
+
+    def counting(frames: torch.Tensor) -> torch.Tensor:
+        counts.append(torch.get_num_threads())
+        return preprocess(frames)
+
+    agent.net.preprocess = counting  # type: ignore[method-assign]
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        agent.act(np.zeros((4, 10, 5), dtype=np.uint8))
+        agent.act(np.zeros((65, 4, 10, 5), dtype=np.uint8))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert counts == [1, 2]

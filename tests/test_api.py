@@ -1,0 +1,40 @@
+"""The package as Python code sees it: names, completion, types."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import gelada
+
+SOURCE = ast.parse(Path(gelada.__file__).read_text(encoding="utf-8"))
+
+
+def typed_names() -> dict[str, str]:
+    """Return the names that type checkers see, with their modules."""
+    (block,) = (node for node in SOURCE.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
+
+
+def test_every_name_is_there_typed_and_completed() -> None:
+    typed = typed_names()
+    assert sorted(gelada.__all__) == sorted([*typed, "__version__"])
+    assert dir(gelada) == sorted(gelada.__all__)
+    for name, module in typed.items():
+        value = getattr(gelada, name)
+        assert value.__doc__, name
+        assert getattr(value, "__module__", module).startswith("gelada."), name
+        assert vars(gelada)[name] is value  # the second time it is found at once
+
+
+def test_functions_settings_and_errors_are_exported() -> None:
+    wanted = {"train", "load", "evaluate", "record", "preset", "Experiment", "APPO", "StopRule"}
+    errors = {"GeladaError", "Diverged", "Stalled", "RoleFailed", "CannotWrite", "StopTraining"}
+    assert wanted | errors < set(gelada.__all__)
+    for error in errors - {"GeladaError", "StopTraining"}:
+        assert issubclass(getattr(gelada, error), gelada.GeladaError)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    assert not hasattr(gelada, "trane")

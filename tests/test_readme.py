@@ -1,0 +1,44 @@
+"""The Python of README.md and docs/python.md runs as it stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gelada.envs.api import GameSettings
+from players import write_run
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def scripts(page: str) -> list[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_readme(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "pong-1").mkdir(parents=True)
+    write_run(tmp_path / "runs" / "pong-1", GameSettings(game="pong"))
+    blocks = scripts("README.md")
+    assert ["make_env" in blocks[0], "make_vec" in blocks[1]] == [True, True]
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    assert re.search(r"^score -?\d+$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_the_page_about_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = scripts("docs/python.md")
+    assert len(blocks) == 5
+    for block in blocks:
+        exec(block, {"__name__": "__main__"})
+    said = capsys.readouterr().out
+    assert re.search(r"^good enough after \d+ steps \d+$", said, re.MULTILINE)

@@ -1,0 +1,96 @@
+"""`gelada.train` and `gelada.preset`: names, settings, folders, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gelada
+from gelada.training.config import read_config
+from gelada.training.experiment import Experiment
+from gelada.training.presets import PRESETS
+from gelada.training.presets import preset as named
+
+QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
+
+
+def test_a_preset_is_that_of_the_command_line() -> None:
+    assert gelada.preset("pong") == PRESETS["pong"]
+    assert gelada.preset("ALE/Breakout-v5") == named("ALE/Breakout-v5")[0]
+
+
+def test_settings_have_the_names_of_the_flags() -> None:
+    pong = gelada.preset(
+        "pong", lr=1e-3, actors=4, optimizer_epsilon=1e-6, size=84, seed=9, deterministic=True
+    )
+    algorithm: Any = pong.algorithm
+    assert (algorithm.lr, pong.shape.actors, pong.optimizer.epsilon) == (1e-3, 4, 1e-6)
+    assert (pong.games.size, pong.seed, pong.deterministic) == (84, 9, True)
+    assert pong.stop == PRESETS["pong"].stop
+    whole = gelada.preset("pong", algorithm=gelada.APPO(lr=1e-3))
+    assert whole.algorithm == gelada.APPO(lr=1e-3)
+    other = gelada.preset("pong", algorithm=gelada.A3C(), n=3)
+    assert other.algorithm == gelada.A3C(n=3)
+
+
+def test_a_given_stop_rule_drops_the_presets() -> None:
+    assert gelada.preset("pong", steps=500).stop == gelada.StopRule(steps=500)
+    two = gelada.preset("pong", minutes=2.0, until_score=3.0)
+    assert two.stop == gelada.StopRule(minutes=2.0, until_score=3.0)
+    auto = gelada.preset("dba3c-pong", until_evaluated="auto", evaluator=True)
+    assert auto.stop.until_evaluated == 10.0
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: gelada.preset("pogn"), r"^unknown game or preset 'pogn': nearest known: pong"),
+        (lambda: gelada.preset("pong", lrr=1), r"^lrr: unknown setting; nearest known: lr"),
+        (lambda: gelada.preset("pong", game="breakout"), r"^game: unknown setting"),
+        (
+            lambda: gelada.preset("catch", sticky=0.5),
+            r"^--sticky 0\.5: has an effect only in Atari",
+        ),
+        (lambda: gelada.preset("pong", rho_bar=2.0), r"^--rho-bar 2: has an effect only with"),
+        (lambda: gelada.train(), r"^train\(None\): name a game or preset"),
+        (lambda: gelada.train(3), r"^train\(3\): name a game or preset"),  # type: ignore[arg-type]
+        (lambda: gelada.train("catch", resume="runs/x"), "^resume: the run has its own settings"),
+        (lambda: gelada.train("catch", steps=-5), r"^--steps -5: must be at least 1"),
+        (lambda: gelada.train("catch", lr=-1.0), r"^--lr -1: must be above 0"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_leaves_no_folder(
+    call: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(gelada.GeladaError, match=said) as error:
+        call()
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_by_name_resumed_and_one_by_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = gelada.train("catch", steps=4_000, seed=3, **QUIET)
+    assert first.folder == Path("runs/catch-1")
+    assert 4_000 <= first.steps < 6_000
+    config = read_config(first.folder)
+    assert (config.name, config.experiment.seed, config.experiment.stop.steps) == ("catch", 3, 4000)
+    on = gelada.train(resume=first.folder, steps=8_000, **QUIET)
+    assert on.folder == first.folder
+    assert 8_000 <= on.steps < 10_000
+    with pytest.raises(gelada.GeladaError, match=r"^--lr with resume: a run's settings"):
+        gelada.train(resume=first.folder, lr=1e-4, **QUIET)
+    experiment = gelada.preset("catch", steps=2_000)
+    assert isinstance(experiment, Experiment)
+    again = gelada.train(experiment, name="mine", **QUIET)
+    assert again.folder == Path("runs/mine-1")
+    assert again.score is not None
+    evaluation = gelada.evaluate(again.folder, episodes=20)
+    assert len(evaluation.scores) == 20
+    film = gelada.record("runs/mine-1", "film.gif", seconds=2)
+    assert film.path.is_file()
