@@ -234,8 +234,18 @@ def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-GROUPS = ("games", "network", "algorithm", "optimizer", "shape", "stop", "tracker", "sidecars")
-"""Of settings; those of an experience store are on the page of Gorila."""
+GROUPS = (
+    "games",
+    "network",
+    "algorithm",
+    "optimizer",
+    "shape",
+    "reuse",
+    "stop",
+    "tracker",
+    "sidecars",
+)
+"""Of settings; those of a replay buffer are on the page of Gorila."""
 
 
 def values_of(group: str, name: str, experiments: Sequence[Experiment]) -> list[str]:

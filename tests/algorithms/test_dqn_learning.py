@@ -47,7 +47,7 @@ class ReplaySettings:
         self.kept: list[Trajectory] = []
         self.scores: list[float] = []
 
-    def wait_for_room(self) -> None:
+    def wait_for_room(self, actor: int = 0) -> None:
         """There always is."""
 
     def add(self, trajectory: Trajectory) -> None:

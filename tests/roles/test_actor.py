@@ -88,7 +88,7 @@ class Sink:
         self.full = 1000
         self.lives = self.steps = 0
 
-    def wait_for_room(self) -> None:
+    def wait_for_room(self, actor: int = 0) -> None:
         if len(self.trajectories) >= self.full:
             raise Deadline("no room")
 

@@ -23,7 +23,9 @@ from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.client import LocalClient
 from gelada.roles.parameters.server import ParameterServer, ServerSettings
+from gelada.roles.replay.mix import Mix
 from gelada.roles.replay.queue import Fifo, TrajectoryQueue, as_batch
+from gelada.roles.replay.reuse import Reuse
 from gelada.roles.schedule import OwnSchedule
 from gelada.roles.tracker import Begun
 from stacking import stack_at
@@ -69,7 +71,14 @@ class Recording(ParameterServer):
 class Scene:
     """A learner with its servers, a replay that never waits and trajectories of noise."""
 
-    def __init__(self, algorithm: Any = ALGORITHM, servers: int = 1, rounds: int = 3) -> None:
+    def __init__(
+        self,
+        algorithm: Any = ALGORITHM,
+        servers: int = 1,
+        rounds: int = 3,
+        reuse: Reuse | None = None,
+        mix: Mix | None = None,
+    ) -> None:
         self.net = make_net()
         self.flat = FlatParameters(self.net)
         self.servers = [
@@ -82,7 +91,7 @@ class Scene:
             )
             for c in self.flat.layout.cut(servers)
         ]
-        self.replay = TrajectoryQueue(Fifo(2), capacity=9, patience=0.0)
+        self.replay = TrajectoryQueue(Fifo(2), capacity=9, patience=0.0, mix=mix)
         self.tracker = stand_in(Reports(rounds))
         self.aux = algorithm.start()
         self.learner = Learner(
@@ -94,6 +103,7 @@ class Scene:
             self.replay,
             self.tracker,
             saves=True,
+            reuse=reuse,
         )
 
     def feed(self, round: int = 0, number: int = 4) -> list[Trajectory]:
@@ -308,3 +318,75 @@ def test_two_runs_are_equal_bit_for_bit_and_another_seed_is_not() -> None:
         vectors.append(scene.flat.values.clone())
     assert torch.equal(vectors[0], vectors[1])
     assert not torch.equal(vectors[0], vectors[2])
+
+
+def test_a_round_of_older_batches_is_the_plain_loop_and_each_is_prepared_anew() -> None:
+    algorithm = replace(ALGORITHM, epochs=2)
+    scene = Scene(algorithm, reuse=Reuse(2, 2))
+    plain = copy.deepcopy(scene.net)
+    adam = torch.optim.Adam(plain.parameters(), lr=1e-2, eps=1e-5)
+    aux, batches = algorithm.start(), []
+    for number, due in enumerate([[0], [0, 1], [1, 2]]):  # the second use comes a round later
+        batches.append(as_batch(scene.feed(number)))
+        scene.learner.step()
+        random = generator(SEED, "learner", 0, START.epoch, START.number + number)
+        for use in due:
+            prepared = algorithm.prepare(plain, batches[use], aux)  # with the network of now
+            for index in torch.split(torch.randperm(20, generator=random), 7):
+                total, terms = algorithm.loss(plain, prepared.select(index), aux)
+                adam.zero_grad()
+                torch.autograd.backward(total)
+                nn.utils.clip_grad_norm_(plain.parameters(), 0.3)
+                for group in adam.param_groups:
+                    group["lr"] = float(aux["learning_rate"])
+                adam.step()
+        kl = scene.tracker.updates[-1].values["kl"]  # of the fresh batch, which comes last
+        assert kl == pytest.approx(terms["kl"].item(), rel=1.0)
+        algorithm.after(aux, {"kl": kl}, 100)
+    found = dict(scene.net.named_parameters())
+    for name, parameter in plain.named_parameters():
+        torch.testing.assert_close(found[name], parameter, rtol=1e-3, atol=1e-5)
+    (server,) = scene.servers
+    assert [g.part for g in server.pushed] == [0, 1, 2, *range(6), *range(6)]
+    closing = [g.part == g.parts - 1 for g in server.pushed]
+    assert closing == [False] * 2 + [True] + ([False] * 5 + [True]) * 2
+    assert server.pull().version == Version(1, 7)
+    assert [update.steps for update in scene.tracker.updates] == [20, 20, 20]
+
+
+@pytest.mark.parametrize("order", ["ring", "random"])
+def test_one_held_batch_is_no_buffer_bit_for_bit(order: Any) -> None:
+    vectors = []
+    for reuse in (None, Reuse(1, ALGORITHM.epochs, order=order)):
+        scene = Scene(reuse=reuse)
+        for round in range(3):
+            scene.feed(round)
+            scene.learner.step()
+        vectors.append(scene.flat.values.clone())
+    assert torch.equal(*vectors)
+
+
+def test_old_windows_count_neither_as_steps_nor_as_lag_nor_in_what_steers() -> None:
+    algorithm = APPO(minibatch=640, epochs=1)
+    scene = Scene(algorithm, rounds=9, mix=Mix(5, 4.0, 4, (1,)))
+    seen: list[Any] = []
+    sample = scene.replay.sample
+
+    def keep(patience: float | None = None) -> Any:
+        seen.append(sample(patience))
+        return seen[-1]
+
+    scene.replay.sample = keep  # type: ignore[method-assign]
+    for round in range(3):
+        scene.feed(round, number=4 + round)
+        before = copy.deepcopy(scene.net)
+        scene.learner.step()
+    update, batch = scene.tracker.updates[-1], seen[-1]
+    assert batch.replayed.sum() == 16
+    assert update.steps == 20
+    assert update.lag == (0.0, 0.5, 1.0)
+    fresh = type(batch)(*(t[:4] if t.dim() else t for t in batch))
+    aux = algorithm.start()
+    prepared = algorithm.prepare(before, fresh, aux)
+    _, terms = algorithm.loss(before, prepared.select(torch.arange(20)), aux)
+    assert update.values["kl"] == pytest.approx(float(terms["kl"]), rel=1e-4)

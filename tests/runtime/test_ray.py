@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from conftest import catch, distributed_catch
 from gelada.runtime.groups import Cluster
 from gelada.runtime.inline import Inline
-from gelada.training.experiment import Experiment
+from gelada.training.experiment import Experiment, ReuseSettings
 from gelada.training.presets import PRESETS
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
@@ -21,6 +22,9 @@ from outcomes import Outcome, assert_same, outcome
 from ray_runs import LONG
 
 pytestmark = pytest.mark.cluster
+
+CATCH = catch(512 + 8 * 512, deterministic=True)
+SEVERAL = replace(CATCH.shape, actors=4, games=4, replays=2)
 
 
 @pytest.fixture(autouse=True)
@@ -74,8 +78,14 @@ RECURRENT = catch(3000, deterministic=True, network=PRESETS["catch-dark"].networ
 
 @pytest.mark.parametrize(
     "experiment",
-    [distributed_catch(20), catch(3000, deterministic=True), RECURRENT],
-    ids=["workers", "central", "recurrent"],
+    [
+        distributed_catch(20),
+        catch(3000, deterministic=True),
+        RECURRENT,
+        replace(CATCH, reuse=ReuseSettings(0.5, 5, 3, "random", ramp_up=True)),
+        replace(CATCH, shape=SEVERAL, reuse=ReuseSettings(1.0, 3, 2)),
+    ],
+    ids=["workers", "central", "recurrent", "used again", "several queues"],
 )
 def test_a_run_on_ray_is_the_same_run_bit_for_bit(experiment: Experiment) -> None:
     place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))

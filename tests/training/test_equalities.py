@@ -84,7 +84,7 @@ def test_inline_and_threads_give_the_same_run_bit_for_bit(monkeypatch: pytest.Mo
     assert oracle.status.lag == (1.0, 1.0, 1.0)  # parameters exactly one round old
     assert_same(oracle, threads(experiment))
     monkeypatch.setattr(
-        "gelada.training.topology.make_games", lambda settings, seeds: Sleepy(seeds)
+        "gelada.training.topology.make_games", lambda settings, seeds, threads: Sleepy(seeds)
     )
     assert_same(oracle, threads(experiment))
 
@@ -149,8 +149,8 @@ def whole_batch(seed: int, learners: int) -> Any:
 
 
 def share(batch: Any, learner: int) -> Any:
-    whole = batch._replace(fresh=batch.fresh.expand(len(batch.actions)))
-    own = type(batch)(*(tensor[2 * learner : 2 * learner + 2] for tensor in whole))
+    windows = slice(2 * learner, 2 * learner + 2)
+    own = type(batch)(*(tensor[windows] if tensor.dim() else tensor for tensor in batch))
     return own._replace(fresh=torch.tensor(own.actions.numel()))
 
 
@@ -249,7 +249,7 @@ def test_inline_and_threads_give_the_same_run_with_workers_bit_for_bit(
     assert oracle.status.lag == (1.0, 1.0, 1.0)
     assert_same(oracle, threads(experiment))
     monkeypatch.setattr(
-        "gelada.training.topology.make_games", lambda settings, seeds: Sleepy(seeds)
+        "gelada.training.topology.make_games", lambda settings, seeds, threads: Sleepy(seeds)
     )
     assert_same(oracle, threads(experiment))
 

@@ -21,6 +21,7 @@ from gelada.runtime.groups import Cluster
 from gelada.training.experiment import (
     Experiment,
     ReplaySettings,
+    ReuseSettings,
     Shape,
     Sidecars,
     flag,
@@ -53,6 +54,7 @@ class ExperimentFlags:
     games: GameSettings = field(default_factory=GameSettings)
     shape: Shape = field(default_factory=Shape)
     replay: ReplaySettings = field(default_factory=ReplaySettings)
+    reuse: ReuseSettings = field(default_factory=ReuseSettings)
     algorithm: APPO = field(default_factory=APPO)
     network: NetworkSettings = field(default_factory=NetworkSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)

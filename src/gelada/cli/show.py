@@ -88,9 +88,11 @@ def memory(experiment: Experiment, net: Network) -> dict[str, float]:
     pixels = height * width
     vector = 4 * Layout(net).size
     frames = games * (shape.length + net.stack) * pixels  # one trajectory of each actor, uint8
-    trajectories = shape.ahead + 2  # of each actor, kept at most by the replays
+    # of each actor, kept at most by the replays
+    trajectories = (shape.in_flight if shape.batch and not shape.apart else shape.ahead) + 2
     each, length = batch_of(experiment)
-    batch = shape.learning * each * (length + net.stack) * pixels  # one of each learner, uint8
+    mixed = 1.0 + experiment.reuse.replay_proportion
+    batch = round(shape.learning * each * mixed) * (length + net.stack) * pixels  # uint8
     seen = 2 if net.precision == "bfloat16" else 4
     outputs = net.torso.outputs + (net.recurrent.outputs if net.recurrent else 0)
     sample = 4 * outputs + seen * net.stack * pixels

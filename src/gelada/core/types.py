@@ -64,8 +64,9 @@ class Batch(NamedTuple):
 
     The fields of a `Trajectory` as tensors, windows first, and what a replay adds: ``keys`` and
     ``generations`` (a key with another generation names another window), importance ``weights``,
-    and the number of ``fresh`` steps. A learner counts environment steps by ``fresh``, because a
-    replay buffer returns a step several times or never.
+    which windows were handed out before (``replayed``), and the number of ``fresh`` steps. A
+    learner counts environment steps by ``fresh``, because a replay may return a step several times
+    or never.
     """
 
     frames: torch.Tensor  # uint8[N, T + K, H, W], or float32[N, T + K, 1, D]
@@ -82,15 +83,22 @@ class Batch(NamedTuple):
     keys: torch.Tensor  # int64[N]
     generations: torch.Tensor  # int64[N]
     weights: torch.Tensor  # float32[N]
+    replayed: torch.Tensor  # bool[N]: an old window that was mixed in
     fresh: torch.Tensor  # int64 scalar: environment steps added since the sample before
+    uses: torch.Tensor  # int64 scalar: epochs over this batch in earlier rounds
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on ``device``; tensors that are there are not copied."""
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
     def independent_steps(self) -> torch.Tensor:
-        """Return float32[N * T], 1 for the steps of windows that are ``independent``."""
-        return self.independent.float().repeat_interleave(self.actions.shape[1])
+        """Return float32[N * T], 1 for steps of fresh windows that are ``independent``.
+
+        These steps measure how far the policy has moved: with old windows the learning rate would
+        follow their age.
+        """
+        measured = self.independent & ~self.replayed
+        return measured.float().repeat_interleave(self.actions.shape[1])
 
 
 class Gradient(NamedTuple):

@@ -103,7 +103,7 @@ class Actor:
     def step(self) -> None:
         """Pull parameters, play ``length`` steps and send the trajectory."""
         with self.clock("wait for room"):
-            self._replay.wait_for_room()
+            self._replay.wait_for_room(self._settings.index)
         with self.clock("wait for parameters"):
             pulled = self._pull()
         with self.clock("load parameters"):

@@ -1,8 +1,9 @@
-"""Backprop: turns a batch into gradients, minibatch by minibatch."""
+"""Backprop: turns the batches of a round into gradients, minibatch by minibatch."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -14,23 +15,24 @@ from gelada.core.types import Aux, Batch, Version
 from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
 from gelada.roles.parameters.client import ParameterClient
+from gelada.roles.replay.reuse import Use
 
 
 class Learned(NamedTuple):
-    """What was found in a batch."""
+    """What was found in the fresh batch of a round."""
 
     values: dict[str, float]  # losses and statistics by name
     priorities: torch.Tensor | None  # float32[N]: how much is left to learn from each window
 
 
 class Compute(Protocol):
-    """What a learner does with a batch."""
+    """What a learner does in a round."""
 
-    def run(self, batch: Batch, client: ParameterClient, aux: Aux) -> Learned:
-        """Offer the batch's gradients to the client and push all but the last.
+    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux) -> Learned:
+        """Offer the gradients of all batches to the client and push all but the last.
 
         Args:
-            batch: on the device of the client's parameters.
+            uses: of batches on the device of the client's parameters; the last is the fresh one.
             client: has the network, and takes the gradients.
             aux: the algorithm's own state.
 
@@ -51,30 +53,37 @@ class Backprop:
     def __init__(self, algorithm: Algorithm, index: int, seed: int) -> None:
         self._algorithm, self._index, self._seed = algorithm, index, seed
 
-    def run(self, batch: Batch, client: ParameterClient, aux: Aux) -> Learned:
-        """Run all epochs over a batch; the values are the means of the last epoch."""
+    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux) -> Learned:
+        """Run all epochs over the batches; the values are the means of the last epoch.
+
+        Each batch is prepared when its turn comes: its targets are those of the network of then.
+        """
         algorithm, flat, version = self._algorithm, client.flat, client.version
         assert isinstance(flat.module, Network)
         net = flat.module
-        prepared = self.prepare(net, batch, aux)
-        epochs = self._minibatches(prepared, version)
-        parts = sum(map(len, epochs))
+        random = generator(self._seed, "learner", self._index, version.epoch, version.number)
         part = 0
         history: list[dict[str, torch.Tensor]] = []
-        for minibatches in epochs:
-            seen: list[dict[str, torch.Tensor]] = []
-            for index in minibatches:
-                client.push()  # the gradient before; the round's last one is pushed by the learner
-                total, terms = self.forward(net, prepared, index, aux)
-                terms["gradient_norm"] = self.backward(flat, total)
-                seen.append(terms)
-                history.append(terms)
-                samples = len(index) * prepared.row if parts > 1 else int(batch.mask.sum())
-                rate = algorithm.learning_rate(aux)
-                client.offer(part, parts, samples, float(total.detach()), rate)
-                part += 1
-            values = _means(seen)
-            _check_finite(values, history, version)
+        for later, (batch, count) in zip(reversed(range(len(uses))), uses, strict=True):
+            client.push()  # the last gradient of the batch before, which changes the targets
+            prepared = self.prepare(net, batch, aux)
+            epochs = self._minibatches(prepared, count, random)
+            # exact for the last batch; before it, at least one minibatch of each later batch counts
+            parts = part + sum(map(len, epochs)) + later
+            for minibatches in epochs:
+                seen: list[dict[str, torch.Tensor]] = []
+                for index in minibatches:
+                    client.push()  # the gradient before; the learner pushes the round's last one
+                    total, terms = self.forward(net, prepared, index, aux)
+                    terms["gradient_norm"] = self.backward(flat, total)
+                    seen.append(terms)
+                    history.append(terms)
+                    samples = len(index) * prepared.row if parts > 1 else int(batch.mask.sum())
+                    rate = algorithm.learning_rate(aux)
+                    client.offer(part, parts, samples, float(total.detach()), rate)
+                    part += 1
+                values = _means(seen)
+                _check_finite(values, history, version)
         values["learning_rate"] = algorithm.learning_rate(aux)
         return Learned(values, prepared.priorities)
 
@@ -94,13 +103,14 @@ class Backprop:
         torch.autograd.backward(total)
         return flat.clip(self._algorithm.gradient_clip)
 
-    def _minibatches(self, prepared: Prepared, version: Version) -> list[tuple[torch.Tensor, ...]]:
+    def _minibatches(
+        self, prepared: Prepared, epochs: int, random: torch.Generator
+    ) -> list[tuple[torch.Tensor, ...]]:
         """Return the rows of each minibatch, by epoch."""
         rows = max(self._algorithm.minibatch // prepared.row, 1)
-        random = generator(self._seed, "learner", self._index, version.epoch, version.number)
         return [
             torch.split(torch.randperm(prepared.size, generator=random), rows)
-            for _ in range(self._algorithm.epochs)
+            for _ in range(epochs)
         ]
 
 

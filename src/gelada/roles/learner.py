@@ -2,7 +2,7 @@
 
 learner = Learner(...)
 while not learner.finished:
-    learner.step()    # one batch: pull, compute gradients, report, push
+    learner.step()    # one round: pull, sample a batch, compute gradients, report, push
 """
 
 from __future__ import annotations
@@ -13,22 +13,25 @@ from gelada.core.types import Batch, Update
 from gelada.roles.backprop import Compute
 from gelada.roles.parameters.client import ParameterClient
 from gelada.roles.replay.api import ReplayReader
+from gelada.roles.replay.reuse import Reuse
 from gelada.roles.schedule import Schedule
 from gelada.roles.tracker import Tracker
 
 
 class Learner:
-    """Learns from one batch after the other; active.
+    """Learns from one fresh batch after the other; active.
 
     Args:
         index: which learner this is.
         algorithm: says which gradients are outliers.
         client: of the parameter servers.
-        compute: turns a batch into gradients.
+        compute: turns batches into gradients.
         schedule: the algorithm's own state.
-        replay: where batches come from.
-        tracker: is told about every batch; says when to stop.
+        replay: where fresh batches come from.
+        tracker: is told about every round; says when to stop.
         saves: write checkpoints between rounds: for a learner that shares its servers with none.
+        reuse: which batches a round uses besides its fresh one (default: none). It counts rounds
+            that are begun, so it is not for a client whose rounds can be repeated.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class Learner:
         replay: ReplayReader,
         tracker: Tracker,
         saves: bool = False,
+        reuse: Reuse | None = None,
     ) -> None:
         self.name = f"learner-{index}"
         self.clock = Clock()
@@ -48,14 +52,15 @@ class Learner:
         self.client, self.compute, self.schedule = client, compute, schedule
         self._index, self._algorithm = index, algorithm
         self._replay, self._tracker, self._saves = replay, tracker, saves
+        self._reuse = reuse or Reuse(1, algorithm.epochs)
         self._begun = False
         self._in_round = False
-        self._batch: Batch | None = None  # being learned from
+        self._batch: Batch | None = None  # the fresh one of this round
         self._values: dict[str, float] = {}  # found in it
         self._waited = 0.0  # seconds, up to the last report
 
     def step(self) -> None:
-        """Learn from one batch. Sets ``finished`` when the run should end."""
+        """Learn from one fresh batch. Sets ``finished`` when the run should end."""
         if not self._begun:
             self.schedule.begin(self._tracker.begin(self.name))
             self._begun = True
@@ -114,12 +119,12 @@ class Learner:
         return all(bool(params.values.isfinite().all()) for params, _ in self.client.states())
 
     def _learn(self, batch: Batch) -> None:
-        """Compute the batch's gradients; the last one stays pending, unless it is an outlier."""
+        """Compute the round's gradients; the last one stays pending, unless it is an outlier."""
         self._in_round = True
         self.schedule.before(batch, self.client.version)
         aux = self.schedule.aux
-        batch = batch.to(self.client.flat.values.device)
-        self._values, priorities = self.compute.run(batch, self.client, aux)
+        uses = self._reuse.take(batch.to(self.client.flat.values.device))
+        self._values, priorities = self.compute.run(uses, self.client, aux)
         if self._algorithm.is_outlier(aux, self._values.get("value_loss", 0.0)):
             self.client.discard()
         if priorities is not None:
@@ -128,7 +133,7 @@ class Learner:
     def _update(self, batch: Batch) -> Update:
         """Return what the tracker is told, before the gradient that makes the version is pushed."""
         version = self.client.version
-        lag = version.number - batch.versions.float()
+        lag = version.number - batch.versions[~batch.replayed].float()
         waited = sum(s for stage, s in self.clock.seconds.items() if stage.startswith(WAIT))
         before, self._waited = self._waited, waited
         return Update(

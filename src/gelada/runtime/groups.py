@@ -9,9 +9,13 @@ from typing import Annotated, Literal, NamedTuple
 from gelada.core.settings import Range
 from gelada.runtime.graph import Graph, Kind
 
-ProcessKind = Literal["worker", "server", "replay", "learner", "tracker"]
+ProcessKind = Literal["worker", "server", "replay", "queue", "learner", "tracker"]
 """A worker can be replaced alone: its roles are a worker's, or actors, or a learner that stands
-alone. ``learner`` is the process of a central learner and the servers that step its memory."""
+alone. So can a queue, one of several. ``learner`` is the process of a central learner and the
+servers that step its memory."""
+
+ALONE: frozenset[ProcessKind] = frozenset({"worker", "queue"})
+"""Kinds of processes that can be replaced while the others go on."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,13 @@ class ProcessSpec(NamedTuple):
     def is_a(self, kind: str) -> bool:
         """Return whether the process is of a kind that faults can name.
 
-        Besides its own kind, a worker is a ``learner`` if it has one, and else an ``actor``.
+        Besides its own kind, a worker is a ``learner`` if it has one, and else an ``actor``. A
+        queue is a ``replay``, too.
         """
         if kind == "actor":
             return self.kind == "worker" and not self.learns
+        if kind == "replay":
+            return self.kind in ("replay", "queue")
         return kind == self.kind or (kind == "learner" and self.learns)
 
 
@@ -82,4 +89,4 @@ def kind_of(kinds: Set[Kind]) -> ProcessKind:
         return "learner" if "learner" in kinds else "server"
     if kinds & {"learner", "actor"}:
         return "worker"
-    return "replay"
+    return "queue" if "queue" in kinds else "replay"

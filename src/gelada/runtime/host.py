@@ -86,6 +86,7 @@ class RoleHost:
         self._changed = threading.Condition()
         self._asked = self._epoch = -1
         self._threads: Threads | None = None
+        self._elsewhere: dict[str, Call] = {}  # calls to each role of another process
         self._lines: list[str] = []
 
     def about(self) -> About:
@@ -113,11 +114,10 @@ class RoleHost:
             if epoch <= self._asked:  # a newer epoch has begun meanwhile
                 return self.about()
             before, self._asked, self._threads = self._threads, epoch, None
+            self._elsewhere = {name: self._dial(there) for name, there in elsewhere.items()}
         if before:
             before.stop(END_SECONDS)
-        roles = make_graph().build(
-            set(own), lambda name: Remote(self._dial(elsewhere[name]), epoch, name)
-        )
+        roles = make_graph().build(set(own), lambda name: Remote(self._call_there, epoch, name))
         with self._changed:
             if epoch == self._asked:
                 self._epoch = epoch
@@ -125,6 +125,23 @@ class RoleHost:
                 self._threads.start()
             self._changed.notify_all()
         return self.about()
+
+    def redial(self, epoch: int, elsewhere: Mapping[str, Any]) -> None:
+        """Call some roles in other processes from now on, because theirs was replaced.
+
+        Args:
+            epoch: of the run; of another epoch nothing is taken.
+            elsewhere: as for `begin`.
+        """
+        with self._changed:
+            if epoch == self._asked:
+                self._elsewhere |= {name: self._dial(there) for name, there in elsewhere.items()}
+
+    def _call_there(
+        self, epoch: int, role: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call a role in the process that has it now."""
+        return self._elsewhere[role](epoch, role, method, args, kwargs)
 
     def call(
         self, epoch: int, role: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]

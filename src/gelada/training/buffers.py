@@ -1,4 +1,4 @@
-"""The replay buffers of an experiment: their shapes, sampling, limits and memory."""
+"""The replay buffers of an experiment: their shapes, sampling, limits, and the memory of all."""
 
 from __future__ import annotations
 
@@ -64,9 +64,18 @@ def limiter_of(experiment: Experiment, actors: int) -> RateLimiter:
 
 
 def buffer_bytes(experiment: Experiment, frame_shape: tuple[int, int]) -> int:
-    """Return the bytes that all replay buffers take, for frames uint8[H, W]; 0 without any."""
+    """Return the bytes that experience takes that is used again, for frames uint8[H, W].
+
+    With trajectory queues these are the frames of the windows that they keep and of the batches
+    that the learner holds.
+    """
     if not experiment.replay.capacity:
-        return 0
+        shape, reuse = experiment.shape, experiment.reuse
+        height, width = frame_shape
+        kept = shape.queues * reuse.replay_slots * shape.games if reuse.replay_proportion else 0
+        batch = shape.windows * (1 + reuse.replay_proportion)
+        windows = kept + round((reuse.buffer_batches - 1) * batch)
+        return windows * (shape.length + experiment.network.stack) * height * width
     return sum(
         bytes_needed(shape_of(experiment, actors, frame_shape), experiment.replay.prioritized)
         for actors in actors_of(experiment)

@@ -17,12 +17,20 @@ from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
 from gelada.envs.api import GameSettings
 from gelada.nets.config import NetworkSettings
 from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.replay.reuse import Order
 from gelada.roles.tracker import StopRule, TrackerSettings
 
 APART = OnlyWith("with --workers or --learners", lambda shape: shape.apart)
-WORKERS = OnlyWith("with --workers", lambda shape: shape.workers > 0)
-LEARNERS = OnlyWith("with --learners", lambda shape: shape.learners > 0)
+PACED = OnlyWith(
+    "with --workers, or without --batch", lambda shape: shape.workers > 0 or not shape.batch
+)
+UNPACED = OnlyWith(
+    "with --batch and without --workers", lambda shape: bool(shape.batch) and not shape.workers
+)
+NOT_WORKERS = OnlyWith("without --workers", lambda shape: not shape.workers)
 ASYNCHRONOUS = OnlyWith("with --asynchronous", lambda shape: shape.asynchronous)
+MIXED = OnlyWith("with --replay-proportion above 0", lambda reuse: reuse.replay_proportion > 0)
+BUFFERED = OnlyWith("with --buffer-batches above 1", lambda reuse: reuse.buffer_batches > 1)
 PRIORITIZED = OnlyWith("with --prioritized", lambda replay: replay.prioritized)
 RECORDER = OnlyWith("with --recorder", lambda sidecars: sidecars.recorder)
 
@@ -40,21 +48,25 @@ class Shape:
     """Apply every gradient as soon as it arrives."""
     max_staleness: Annotated[int, Range(0), ASYNCHRONOUS] = 100
     """Drop a gradient that was computed more than this many steps ago."""
-    batch: Annotated[int, Range(0), WORKERS] = 0
-    """Steps in a worker's batch, rounded down to whole windows of ``length`` (0: one trajectory of
-    each actor)."""
+    batch: Annotated[int, Range(0)] = 0
+    """Steps in a learner's batch, rounded down to whole windows of ``length``; the oldest windows
+    come first, whichever actor sent them (0: one trajectory of each actor)."""
     keep_every: Annotated[int, Range(1), APART] = 50
     """Versions between the copies that the servers keep for checkpoints."""
     actors: Annotated[int, Range(1, 256)] = 2
-    """Actors, or with workers the actors of each; every actor has one emulator thread."""
+    """Actors, or with workers the actors of each."""
     games: Annotated[int, Range(1, 4096)] = 8
     """Games that each actor plays at the same time."""
     length: Annotated[int, Range(1, 65536)] = 128
     """Steps of a rollout."""
     servers: Annotated[int, Range(1, 32)] = 1
     """Parameter servers, each with a slice of the parameters."""
-    ahead: Annotated[int, Range(0, 64)] = 1
+    ahead: Annotated[int, Range(0, 64), PACED] = 1
     """Rollouts that an actor may be ahead of the learner (with --deterministic at most 1)."""
+    in_flight: Annotated[int, Range(1, 64), UNPACED] = 2
+    """Trajectories of an actor that no batch has taken yet, the one that it plays included."""
+    emulators: Annotated[int, Range(1, 256)] = 1
+    """Emulator threads of each actor. They share its games."""
     random_steps: Annotated[int, Range(0)] = 4096
     """Steps of random play that measure the mean and deviation of the frames. They count as steps
     of the run."""
@@ -63,8 +75,9 @@ class Shape:
     learners: Annotated[int, Range(0, 256)] = 0
     """Number of learners that run apart from actors, replay buffers and servers (0: learners are
     part of workers, or there is a single one)."""
-    replays: Annotated[int, Range(1, 256), LEARNERS] = 1
-    """Replay buffers between the actors and the learners."""
+    replays: Annotated[int, Range(1, 256), NOT_WORKERS] = 1
+    """Replay buffers between the actors and the learners; without --learners, trajectory queues
+    between the actors and the learner, each in a process of its own on Ray."""
 
     @property
     def apart(self) -> bool:
@@ -90,6 +103,11 @@ class Shape:
     def windows(self) -> int:
         """Windows of ``length`` steps in a learner's batch."""
         return self.batch // self.length if self.batch else self.actors * self.games
+
+    @property
+    def queues(self) -> int:
+        """Trajectory queues between the actors and the only learner, if it learns from queues."""
+        return 1 if self.apart else self.replays
 
     @property
     def datapoints(self) -> int:
@@ -126,6 +144,22 @@ class ReplaySettings:
 
 
 @dataclass(frozen=True)
+class ReuseSettings:
+    """How experience from a trajectory queue is used again."""
+
+    replay_proportion: Annotated[float, Range(0, 64)] = 0.0
+    """Old windows in a batch for each fresh one, drawn at random (0: none)."""
+    replay_slots: Annotated[int, Range(1), MIXED] = 100
+    """Newest trajectories from which each queue draws old windows."""
+    buffer_batches: Annotated[int, Range(1, 1024)] = 1
+    """Batches that the learner holds. The epochs over a batch are spread over as many rounds."""
+    buffer_order: Annotated[Order, BUFFERED] = "ring"
+    """Spread the epochs evenly (ring), or draw when a held batch is used again (random)."""
+    ramp_up: bool = False
+    """Use the first batch for one epoch, the second for two, up to all epochs."""
+
+
+@dataclass(frozen=True)
 class Sidecars:
     """Processes of low priority beside a run. They take some of the processors' time."""
 
@@ -147,6 +181,7 @@ class Experiment:
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     shape: Shape = field(default_factory=Shape)
     replay: ReplaySettings = field(default_factory=ReplaySettings)
+    reuse: ReuseSettings = field(default_factory=ReuseSettings)
     stop: StopRule = field(default_factory=StopRule)
     tracker: TrackerSettings = field(default_factory=TrackerSettings)
     sidecars: Sidecars = field(default_factory=Sidecars)

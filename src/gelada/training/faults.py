@@ -24,6 +24,7 @@ from gelada.roles.backprop import Compute, Learned
 from gelada.roles.parameters.client import ParameterClient
 from gelada.roles.parameters.published import ANY, PublishedParameters
 from gelada.roles.parameters.server import Counts, OptimizerState, ParameterServer
+from gelada.roles.replay.reuse import Use
 from gelada.training.experiment import Experiment
 
 FORM = "compute=50ms,straggler=500ms,delay=4,link=10MB,kill=worker:30s,stop=server:45s"
@@ -165,7 +166,7 @@ class FaultSchedule:
 
 
 class Straggler:
-    """Sleeps before each batch, then computes its gradients.
+    """Sleeps before each round, then computes its gradients.
 
     Args:
         seconds: time to sleep.
@@ -175,10 +176,10 @@ class Straggler:
     def __init__(self, seconds: float, compute: Compute) -> None:
         self._seconds, self._compute = seconds, compute
 
-    def run(self, batch: Batch, client: ParameterClient, aux: Aux) -> Learned:
+    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux) -> Learned:
         """Sleep, then compute."""
         time.sleep(self._seconds)
-        return self._compute.run(batch, client, aux)
+        return self._compute.run(uses, client, aux)
 
 
 class Sleeper:
@@ -192,11 +193,12 @@ class Sleeper:
     def __init__(self, seconds: float, algorithm: Algorithm) -> None:
         self._seconds, self._algorithm = seconds, algorithm
 
-    def run(self, batch: Batch, client: ParameterClient, aux: Aux) -> Learned:
+    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux) -> Learned:
         """Sleep, then push a gradient of 0."""
         time.sleep(self._seconds)
         rate = self._algorithm.learning_rate(aux)
-        client.offer(part=0, parts=1, samples=batch.actions.numel(), loss=0.0, rate=rate)
+        samples = uses[-1].batch.actions.numel()
+        client.offer(part=0, parts=1, samples=samples, loss=0.0, rate=rate)
         return Learned({}, None)
 
 
@@ -219,7 +221,9 @@ class NoExperience:
         steps = torch.zeros(1, self._datapoints)
         version = torch.tensor([self._cache.newest.version.number])
         fresh = torch.tensor(self._datapoints)
-        return Batch(**nothing | {"actions": steps, "versions": version, "fresh": fresh})
+        old = torch.zeros(1, dtype=torch.bool)
+        given = {"actions": steps, "versions": version, "replayed": old, "fresh": fresh}
+        return Batch(**nothing | given)
 
     def update(
         self, keys: torch.Tensor, generations: torch.Tensor, priorities: torch.Tensor

@@ -22,10 +22,12 @@ from gelada.roles.parameters.published import PublishedParameters
 from gelada.roles.parameters.server import ParameterServer, ServerSettings
 from gelada.roles.replay.api import ReplayReader, ReplayWriter
 from gelada.roles.replay.buffer import ReplayBuffer
+from gelada.roles.replay.mix import Mix
 from gelada.roles.replay.queue import Selector, TrajectoryQueue
+from gelada.roles.replay.reuse import Reuse
 from gelada.roles.schedule import OwnSchedule, SharedSchedule
 from gelada.roles.tracker import RunFacts, Tracker
-from gelada.runtime.graph import Graph, part
+from gelada.runtime.graph import Graph, Kind, part
 from gelada.training.buffers import limiter_of, sampling_of, shape_of
 from gelada.training.experiment import Experiment
 from gelada.training.faults import Faults, NoExperience, Sleeper, Straggler
@@ -60,19 +62,39 @@ class Nodes:
         return self.flat.module
 
     def queue(
-        self, name: str, process: str, selector: Selector, capacity: int, full: int | None
+        self,
+        name: str,
+        process: str,
+        selector: Selector,
+        capacity: int,
+        full: int | None,
+        kind: Kind = "replay",
+        index: int = 0,
+        in_flight: int = 0,
     ) -> TrajectoryQueue:
-        """Add a trajectory queue (see `TrajectoryQueue` for the arguments)."""
+        """Add a trajectory queue, the ``index``-th (see `TrajectoryQueue` for the arguments)."""
         return self.graph.add(
             name,
-            "replay",
+            kind,
             process,
             TrajectoryQueue,
             selector,
             capacity,
             self.patience,
             full=full,
+            in_flight=in_flight,
+            mix=self._mix(index),
         )
+
+    def _mix(self, index: int) -> Mix | None:
+        """Return what adds old windows to the batches of a queue; None if nothing does."""
+        reuse, shape = self.experiment.reuse, self.experiment.shape
+        if not reuse.replay_proportion:
+            return None
+        seeds = (self.experiment.seed, index, self.start.version.epoch)
+        batch = shape.windows // shape.queues
+        kept = reuse.replay_slots * shape.games
+        return part(Mix, kept, reuse.replay_proportion, batch, seeds)
 
     def buffer(self, name: str, process: str, actors: int, index: int = 0) -> ReplayBuffer:
         """Add a replay buffer for so many actors."""
@@ -149,7 +171,8 @@ class Nodes:
 
     def central_learner(self, servers: Sequence[ParameterServer], replay: ReplayReader) -> None:
         """Add the learner whose own memory the servers step."""
-        algorithm, start = self.experiment.algorithm, self.start
+        algorithm, start, reuse = self.experiment.algorithm, self.start, self.experiment.reuse
+        seeds = (self.experiment.seed, start.version.epoch)
         self.graph.add(
             "learner-0",
             "learner",
@@ -163,6 +186,14 @@ class Nodes:
             replay=replay,
             tracker=self.tracker,
             saves=True,
+            reuse=part(
+                Reuse,
+                reuse.buffer_batches,
+                algorithm.epochs,
+                reuse.ramp_up,
+                reuse.buffer_order,
+                seeds,
+            ),
         )
 
     def learner(

@@ -124,7 +124,7 @@ def train(
             about = {**describe_machine(), "precision": start.precision, "faults": str(faults)}
             config = Config(name, experiment, start.actions, about)
         if needed := buffer_bytes(experiment, start.statistics.mean.shape):
-            log(f"the replay buffers take {needed / 2**20:,.0f} MiB")
+            log(f"experience that is kept takes {needed / 2**20:,.0f} MiB")
             if cluster is None:
                 check_memory(needed, available_memory())
         run = Run(experiment, folder, config, start, began, faults, log, cluster, callbacks)

@@ -55,11 +55,11 @@ def open_games(
     Args:
         experiment: all settings.
         actors: number of actors (default: all).
-        make: makes the games of an actor (default: `make_games`).
+        make: makes the games of an actor (default: `make_games`, with ``--emulators``).
     """
     count, seed = experiment.shape.games, experiment.seed
     actors = experiment.shape.players if actors is None else actors
-    make = make or make_games
+    make = make or partial(make_games, threads=experiment.shape.emulators)
     with ThreadPoolExecutor(1, initializer=be_nicer, initargs=(ACTORS,)) as thread:
         seeds = [game_seeds(seed, "games", count, index, 0, 0) for index in range(actors)]
         return list(thread.map(partial(make, experiment.games), seeds))

@@ -13,6 +13,7 @@ Nothing is started here. `gelada.training.nodes` has the arguments of each role.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -23,8 +24,9 @@ from gelada.roles.actor import Pace
 from gelada.roles.parameters.admission import Admission, Async, Quorum
 from gelada.roles.parameters.published import KEPT
 from gelada.roles.parameters.server import ParameterServer
-from gelada.roles.replay.api import Replay
-from gelada.roles.replay.queue import Fifo, FifoWindows, Rounds, Selector
+from gelada.roles.replay.api import Replay, ReplayReader
+from gelada.roles.replay.joined import JoinedQueues
+from gelada.roles.replay.queue import Fifo, FifoWindows, Rounds, Selector, TrajectoryQueue
 from gelada.roles.replay.sharded import ShardedReplay
 from gelada.runtime.graph import Graph
 from gelada.training.buffers import actors_of
@@ -56,16 +58,15 @@ def make_graph(
         games: already loaded, one vector for each actor; actors load their own by default.
         faults: what goes wrong on purpose (workers only).
         spread: the roles run in several processes, of which some may be lost.
-        make: loads the games that are not given (default: `make_games`).
+        make: loads the games that are not given (default: `make_games`, with ``--emulators``).
     """
+    make = make or partial(make_games, threads=experiment.shape.emulators)
     flat = FlatParameters(make_network(experiment, start))
     if start.parameters:
         flat.layout.fill(flat.values, start.parameters)
     graph = Graph()
     tracker = add_tracker(graph, experiment, start, flat, folder, began)
-    nodes = Nodes(
-        graph, experiment, start, flat, tracker, patience, faults, games, make or make_games
-    )
+    nodes = Nodes(graph, experiment, start, flat, tracker, patience, faults, games, make)
     if experiment.shape.workers:
         add_workers(nodes)
     elif experiment.shape.learners:
@@ -79,21 +80,49 @@ def add_central(nodes: Nodes, spread: bool) -> None:
     """Add actors around a replay and a learner; the servers step the memory of the learner."""
     experiment, shape = nodes.experiment, nodes.experiment.shape
     deterministic = experiment.deterministic
-    replay: Replay
+    replays: Sequence[Replay]
     if experiment.replay.capacity:
-        replay, pace = nodes.buffer("replay", "main", shape.actors), Pace(None)
+        replays, pace = [nodes.buffer("replay", "main", shape.actors)], Pace(None)
     else:
         # an actor that counts its own rounds would wait for ever for those of a lost one
-        counting = deterministic or not spread
+        counting = deterministic or not (spread or shape.batch)
         pace = Pace(shape.ahead if counting else None, exactly=deterministic)
-        selector = Rounds(shape.actors) if deterministic else Fifo(shape.actors)
-        room = None if counting else shape.actors * max(shape.ahead, 1)
-        capacity = shape.actors * (shape.ahead + 2)
-        replay = nodes.queue("replay", "main", selector, capacity, room)
+        replays = [_central_queue(nodes, index, counting) for index in range(shape.queues)]
     servers = nodes.servers(Quorum(1), own_memory=False)
     for index in range(shape.actors):
-        nodes.actor(f"actor-{index}", index, servers, replay, pace)
-    nodes.central_learner(servers, replay)
+        own = replays[index * len(replays) // shape.actors]
+        nodes.actor(f"actor-{index}", index, servers, own, pace)
+    read: ReplayReader = replays[0]
+    if len(replays) > 1:
+        queues = cast("list[TrajectoryQueue]", replays)
+        read = nodes.graph.add("replay", "replay", "main", JoinedQueues, queues, nodes.patience)
+    nodes.central_learner(servers, read)
+
+
+def _central_queue(nodes: Nodes, index: int, counting: bool) -> Replay:
+    """Add one of the trajectory queues of a central run, for its part of the actors.
+
+    With several, each is in a process of its own. The run can go on without one of them, unless it
+    counts rounds.
+    """
+    shape, deterministic = nodes.experiment.shape, nodes.experiment.deterministic
+    actors, several = shape.actors // shape.queues, shape.queues > 1
+    selector: Selector = Fifo(actors)
+    if deterministic:
+        selector = Rounds(actors, first=index * actors)
+    elif shape.batch:
+        selector = FifoWindows(shape.windows // shape.queues)
+    in_flight = shape.in_flight if shape.batch else 0
+    return nodes.queue(
+        f"replay-{index}" if several else "replay",
+        f"replay-{index}" if several else "main",
+        selector,
+        capacity=actors * (max(shape.ahead, in_flight) + 2),
+        full=None if counting else actors * max(shape.ahead, 1),
+        kind="queue" if several and not deterministic else "replay",
+        index=index,
+        in_flight=in_flight,
+    )
 
 
 def add_workers(nodes: Nodes) -> None:

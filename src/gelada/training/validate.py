@@ -17,7 +17,13 @@ from gelada.envs.make import frame_shape, is_atari, is_vector, planes
 from gelada.nets.torsos import smallest_side
 from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.published import KEPT
-from gelada.training.experiment import Experiment, ReplaySettings, flag, groups_of
+from gelada.training.experiment import (
+    Experiment,
+    ReplaySettings,
+    ReuseSettings,
+    flag,
+    groups_of,
+)
 
 
 class Across(NamedTuple):
@@ -40,7 +46,7 @@ ACROSS = (
     Across(
         "shape",
         ("batch",),
-        "with A3C: the batch of DQN has --windows",
+        "with APPO, PQN or A3C: the batch of DQN has --windows",
         lambda experiment: experiment.algorithm.source != "buffer",
     ),
     Across(
@@ -48,6 +54,12 @@ ACROSS = (
         ("sequence",),
         "with --recurrent lstm",
         lambda experiment: experiment.network.recurrent != "none",
+    ),
+    Across(
+        "shape",
+        ("emulators",),
+        "in Atari games",
+        lambda experiment: is_atari(experiment.games.game),
     ),
 )
 
@@ -70,8 +82,8 @@ def check(experiment: Experiment) -> None:
         goal = shown(experiment.stop.until_evaluated)
         raise GeladaError(f"--until-evaluated {goal}: the run has no evaluator; add --evaluator")
     _check_shape(experiment)
-    shape = experiment.shape
-    experiment.algorithm.check(shape.actors * shape.games * shape.length)
+    _check_reuse(experiment)
+    experiment.algorithm.check(experiment.shape.datapoints)
     _check_recurrent(experiment)
     _check_frames(experiment)
 
@@ -134,12 +146,9 @@ def _check_shape(experiment: Experiment) -> None:
             "leave out --capacity and the like, or take a preset with DQN, such as apex-pong"
         )
     _check_topology(experiment)
+    _check_batch(experiment)
     if not shape.apart:
-        if experiment.deterministic and shape.ahead >= KEPT:
-            raise GeladaError(
-                f"--ahead {shape.ahead} with --deterministic: servers keep {KEPT} versions; "
-                f"use at most {KEPT - 1}"
-            )
+        _check_central(experiment)
         return
     Quorum(shape.gradients).check(shape.learning)
     if shape.asynchronous and shape.quorum:
@@ -153,6 +162,11 @@ def _check_shape(experiment: Experiment) -> None:
             f"{what} with --deterministic: which gradients count depends on who is faster; use a "
             f"quorum of all {shape.workers} workers"
         )
+
+
+def _check_batch(experiment: Experiment) -> None:
+    """Refuse batches that cannot be, and emulator threads without a game."""
+    shape = experiment.shape
     if experiment.deterministic and shape.batch:
         raise GeladaError(
             f"--batch {shape.batch} with --deterministic: a batch is one trajectory of each actor "
@@ -162,6 +176,72 @@ def _check_shape(experiment: Experiment) -> None:
         raise GeladaError(
             f"--batch {shape.batch}: must be at least one window of --length {shape.length} steps"
         )
+    if shape.emulators > shape.games:
+        raise GeladaError(
+            f"--emulators {shape.emulators} with --games {shape.games}: each thread needs a game; "
+            f"use at most {shape.games}"
+        )
+
+
+def _check_central(experiment: Experiment) -> None:
+    """Refuse queues of a central run that could not give their part of a batch."""
+    shape, queues = experiment.shape, experiment.shape.replays
+    if experiment.deterministic and shape.ahead >= KEPT:
+        raise GeladaError(
+            f"--ahead {shape.ahead} with --deterministic: servers keep {KEPT} versions; "
+            f"use at most {KEPT - 1}"
+        )
+    if queues > 1 and experiment.algorithm.source == "buffer":
+        raise GeladaError(
+            f"--replays {queues} with a single learner: it has one replay buffer; add --learners"
+        )
+    for what, count in (("actors", shape.actors), ("windows in a batch", shape.windows)):
+        if count % queues:
+            fits = [n for n in range(1, queues) if not (shape.actors % n or shape.windows % n)]
+            raise GeladaError(
+                f"--replays {queues}: {count} {what} cannot be shared equally by so many queues; "
+                f"use {fits[-1]}"
+            )
+    # one trajectory may be down to a last window while its actor waits for room
+    lacking = shape.games - 1 if shape.windows // queues % shape.games else 0
+    most = shape.actors // queues * shape.in_flight * shape.games - lacking
+    if shape.batch and shape.windows // queues > most:
+        raise GeladaError(
+            f"--in-flight {shape.in_flight}: the actors of a queue send at most "
+            f"{most * shape.length:,} steps ahead, fewer than its "
+            f"{shape.windows // queues * shape.length:,} of a batch; raise it or lower --batch"
+        )
+
+
+def _check_reuse(experiment: Experiment) -> None:
+    """Refuse to use experience again where it cannot be, or where nothing would be."""
+    reuse, shape, algorithm = experiment.reuse, experiment.shape, experiment.algorithm
+    changed = [name for name in vars(reuse) if getattr(reuse, name) != getattr(UNUSED, name)]
+    if not changed:
+        return
+    what = given(flag(changed[0], "reuse"), getattr(reuse, changed[0]))
+    name = type(algorithm).__name__
+    if algorithm.source == "buffer":
+        raise GeladaError(f"{what} with {name}: it has a replay buffer; leave it out")
+    if shape.apart:
+        raise GeladaError(f"{what} with {name}: it learns from each step once; leave it out")
+    if algorithm.epochs < 2 and (reuse.buffer_batches > 1 or reuse.ramp_up):
+        what = "--ramp-up" if reuse.ramp_up else f"--buffer-batches {reuse.buffer_batches}"
+        raise GeladaError(
+            f"{what} with --epochs {algorithm.epochs}: a batch is used once; raise --epochs or "
+            "leave it out"
+        )
+    kept = reuse.replay_slots * shape.games * shape.length
+    batch = shape.datapoints // shape.queues
+    if reuse.replay_proportion and kept <= batch:
+        raise GeladaError(
+            f"--replay-slots {reuse.replay_slots}: they hold {kept:,} steps, no more than the "
+            f"{batch:,} of a batch, so nothing would be replayed; raise it to at least "
+            f"{batch // (shape.games * shape.length) + 1}"
+        )
+
+
+UNUSED = ReuseSettings()
 
 
 def _check_topology(experiment: Experiment) -> None:

@@ -283,7 +283,9 @@ def test_every_field_of_a_batch_is_aligned() -> None:
             assert batch.weights[window] == 1.0
             window += 1
     assert batch.fresh == sum(t.actions.size for t in sent) == 4 * window
-    assert all(len(tensor) == window for tensor in batch[:-1])
+    assert not batch.replayed.any()
+    assert batch.uses == 0
+    assert all(len(tensor) == window for tensor in batch[:-2])
 
 
 def test_a_batch_of_one_trajectory_copies_nothing() -> None:

@@ -118,21 +118,25 @@ def learn(experiment: Experiment, start: Start, _index: int) -> Work:
     optimizer = make_optimizer(flat.values, experiment.optimizer)
     windows, length = batch_of(experiment)
     length = algorithm.learned(length)
+    steps = windows * length
+    windows = round(windows * (1.0 + experiment.reuse.replay_proportion))
     size = (windows, length + net.stack, *net.mean.shape)
     frames = torch.randint(0, 255, size, dtype=torch.uint8)
     ages = torch.full((windows, length + 1), net.stack)
     samples = windows * length
     sequence = getattr(algorithm, "sequence", 1) if net.recurrent else 1
-    steps = samples
     if algorithm.source == "buffer":
         steps = round(windows / experiment.replay.samples_per_insert)
 
+    prepared = min(experiment.reuse.buffer_batches, algorithm.epochs)  # batches of a round
+
     def work() -> int:
-        observations = Observations(net, frames, ages)
-        if algorithm.evaluates_first:  # all observations, for the targets
-            with torch.no_grad():
-                for stacks in observations.chunks(algorithm.minibatch):
-                    net(net.as_sequences(stacks, 1))
+        for _ in range(prepared):
+            observations = Observations(net, frames, ages)
+            if algorithm.evaluates_first:  # all observations, for the targets
+                with torch.no_grad():
+                    for stacks in observations.chunks(algorithm.minibatch):
+                        net(net.as_sequences(stacks, 1))
         for _ in range(algorithm.epochs):
             rows = torch.randperm(samples // sequence)
             for row in torch.split(rows, max(algorithm.minibatch // sequence, 1)):

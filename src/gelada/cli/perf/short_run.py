@@ -20,7 +20,7 @@ from gelada.cli.perf.profiler import Spans
 from gelada.cli.perf.stubs import EMULATOR, LEARNER, DummyGames, with_dummy_learners
 from gelada.cli.perf.throughput import SETTLED, steady_rate
 from gelada.core.errors import GeladaError, Stalled
-from gelada.envs.make import MakeGames, make_games
+from gelada.envs.make import MakeGames
 from gelada.roles.tracker import StopRule
 from gelada.runtime.system import describe_machine
 from gelada.runtime.threads import Threads
@@ -115,7 +115,7 @@ def train_once(
         stop=StopRule(minutes=seconds / 60),
         tracker=replace(experiment.tracker, tensorboard=False, checkpoint_seconds=1e9),
     )
-    make: MakeGames = DummyGames if EMULATOR in dummies else make_games
+    make: MakeGames | None = DummyGames if EMULATOR in dummies else None
     games = open_games(experiment, make=make)
     start = begin(experiment, games)
     with tempfile.TemporaryDirectory() as folder:

@@ -6,6 +6,7 @@ rate measured with a stub is one of training.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from gelada.envs.make import action_names, frame_shape, is_atari
 from gelada.roles.backprop import Learned
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.client import ParameterClient
+from gelada.roles.replay.reuse import Use
 from gelada.roles.schedule import Schedule
 from gelada.roles.tracker import Begun
 from gelada.runtime.graph import Graph, Node, part
@@ -88,9 +90,10 @@ class ZeroGradients:
     So versions are made and published as in a real run, and the parameters stay as they are.
     """
 
-    def run(self, batch: Batch, client: ParameterClient, aux: Aux) -> Learned:  # noqa: ARG002
+    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux) -> Learned:  # noqa: ARG002
         """Offer the gradient; no values were found."""
-        client.offer(part=0, parts=1, samples=batch.actions.numel(), loss=0.0, rate=0.0)
+        samples = uses[-1].batch.actions.numel()
+        client.offer(part=0, parts=1, samples=samples, loss=0.0, rate=0.0)
         return Learned({}, None)
 
 

@@ -2,9 +2,10 @@
 
     Actor ── add ──> Replay ── sample ──> Learner
 
-Three classes satisfy these protocols. A `TrajectoryQueue` hands each trajectory out once. A
-`ReplayBuffer` keeps steps and hands out windows of them again and again. A `ShardedReplay` lets a
-learner read from several buffers as if they were one.
+Four classes satisfy these protocols. A `TrajectoryQueue` hands each trajectory out once, and may
+mix old ones in. A `ReplayBuffer` keeps steps and hands out windows of them again and again. A
+`ShardedReplay` lets a learner read from several buffers as if they were one, and `JoinedQueues`
+from several queues.
 
 Replays are passive: they answer calls and call nobody. Their methods may be called from several
 threads at once. Only `ReplayWriter.wait_for_room` and `ReplayReader.sample` wait, at most for the
@@ -27,10 +28,13 @@ from gelada.core.types import Batch, Trajectory
 class ReplayWriter(Protocol):
     """The side of a replay that an actor uses: ``wait_for_room``, play, ``add``."""
 
-    def wait_for_room(self) -> None:
+    def wait_for_room(self, actor: int = 0) -> None:
         """Wait until the replay wants another trajectory, so that actors do not run ahead.
 
         It reserves nothing: several actors may pass at once and add one trajectory each.
+
+        Args:
+            actor: index of the actor that waits.
 
         Raises:
             Deadline: if there was no room within the patience.
@@ -72,6 +76,9 @@ class ReplayReader(Protocol):
         * ``weights``, float32[N]: importance weights, which undo the bias of prioritized sampling.
           The largest of the windows that have a step to learn from is 1; without priorities all
           are 1.
+        * ``replayed``, bool[N]: the window was in an earlier batch of this queue, too. ``fresh``
+          does not count it, and statistics that steer training leave it out.
+        * ``uses``, int64 scalar: 0; a learner that uses a batch in several rounds counts there.
 
         Raises:
             Deadline: if there was no batch within the patience.

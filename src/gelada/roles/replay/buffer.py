@@ -100,7 +100,7 @@ class ReplayBuffer:
         tree = 0 if self._priorities is None else self._priorities.tree.nbytes
         return self._rings.nbytes + tree
 
-    def wait_for_room(self) -> None:
+    def wait_for_room(self, actor: int = 0) -> None:  # noqa: ARG002 - the protocol
         """Wait until the limiter lets actors add."""
         with self._changed:
             if not self._changed.wait_for(self._wanted, self._patience):

@@ -1,6 +1,6 @@
 """TrajectoryQueue: keeps trajectories until a batch of them is complete, and hands each out once.
 
-A selector decides which trajectories make the next batch.
+A selector decides which trajectories make the next batch. A mix may add old windows to it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 
 from gelada.core.errors import Closed, Deadline
 from gelada.core.types import Batch, Trajectory
+from gelada.roles.replay.mix import Mix, games_of
 
 
 class Selector(Protocol):
@@ -55,8 +56,8 @@ class FifoWindows:
         while missing:
             first = stored.popleft()
             if len(first.actions) > missing:
-                stored.appendleft(_games(first, slice(missing, None)))
-                first = _games(first, slice(missing))
+                stored.appendleft(games_of(first, slice(missing, None)))
+                first = games_of(first, slice(missing))
             taken.append(first)
             missing -= len(first.actions)
         return taken
@@ -93,14 +94,23 @@ class TrajectoryQueue:
         patience: seconds that `sample` and `wait_for_room` wait before they raise `Deadline`
             (0: they never wait).
         full: trajectories at which `wait_for_room` makes actors wait (default: the capacity).
+        in_flight: instead, trajectories of one actor at which it waits (0: ``full`` counts).
+        mix: adds old windows to each batch.
     """
 
     def __init__(
-        self, selector: Selector, capacity: int, patience: float = 600.0, full: int | None = None
+        self,
+        selector: Selector,
+        capacity: int,
+        patience: float = 600.0,
+        full: int | None = None,
+        in_flight: int = 0,
+        mix: Mix | None = None,
     ) -> None:
-        self._selector = selector
+        self._selector, self._mix = selector, mix
         self._capacity = capacity
         self._full = capacity if full is None else full
+        self._in_flight = in_flight
         self._patience = patience
         self._stored: deque[Trajectory] = deque()
         self._changed = threading.Condition()
@@ -113,11 +123,15 @@ class TrajectoryQueue:
         """Trajectories kept now."""
         return len(self._stored)
 
-    def wait_for_room(self) -> None:
-        """Wait until fewer than ``full`` trajectories are kept, so that none gets old here."""
+    def wait_for_room(self, actor: int = 0) -> None:
+        """Wait until few enough trajectories are kept, so that none gets old here.
+
+        Args:
+            actor: who waits; counts with ``in_flight`` only.
+        """
         with self._changed:
             if not self._changed.wait_for(
-                lambda: self._closed or len(self._stored) < self._full, self._patience
+                lambda: self._closed or self._has_room(actor), self._patience
             ):
                 raise Deadline(f"no room for {self._patience:g} s: the learner takes nothing")
             if self._closed:
@@ -134,15 +148,20 @@ class TrajectoryQueue:
                 self.dropped += 1
             self._changed.notify_all()
 
-    def sample(self) -> Batch:
+    def sample(self, patience: float | None = None) -> Batch:
         """Return the next batch; wait until its trajectories have arrived.
 
-        All its steps are fresh, the weights are 1, and keys count the windows handed out.
+        Weights are 1, and keys count the windows handed out. All windows are fresh but those of
+        the mix, which come last.
+
+        Args:
+            patience: seconds to wait at most, instead of the queue's own.
 
         Raises:
             Deadline: if there was no batch within the patience.
             Closed: if the run stops.
         """
+        patience = self._patience if patience is None else patience
         with self._changed:
             chosen: list[Trajectory] | None = None
 
@@ -152,18 +171,21 @@ class TrajectoryQueue:
                     chosen = self._selector.take(self._stored)
                 return self._closed or chosen is not None
 
-            if not self._changed.wait_for(ready, self._patience):
-                raise Deadline(f"no batch for {self._patience:g} s: the actors send nothing")
+            if not self._changed.wait_for(ready, patience):
+                raise Deadline(f"no batch for {patience:g} s: the actors send nothing")
             if chosen is None:
                 raise Closed
+            old = self._mix.take(chosen) if self._mix else []
             first = self._handed_out
-            self._handed_out += sum(len(t.actions) for t in chosen)
+            self._handed_out += sum(len(t.actions) for t in (*chosen, *old))
             self._changed.notify_all()  # there may be room now
-        return self.assemble(chosen, first)
+        return self.assemble(chosen, first, old)
 
-    def assemble(self, chosen: Sequence[Trajectory], first: int) -> Batch:
+    def assemble(
+        self, chosen: Sequence[Trajectory], first: int, old: Sequence[Trajectory]
+    ) -> Batch:
         """Join trajectories into a batch, without the lock; see `as_batch`."""
-        return as_batch(chosen, first)
+        return as_batch(chosen, first, old)
 
     def update(
         self, keys: torch.Tensor, generations: torch.Tensor, priorities: torch.Tensor
@@ -176,22 +198,34 @@ class TrajectoryQueue:
             self._closed = True
             self._changed.notify_all()
 
+    def _has_room(self, actor: int) -> bool:
+        """Say whether an actor may add another trajectory; the one that it then plays counts."""
+        if self._in_flight:
+            return sum(t.actor == actor for t in self._stored) < self._in_flight
+        return len(self._stored) < self._full
 
-def as_batch(trajectories: Sequence[Trajectory], first_key: int = 0) -> Batch:
+
+def as_batch(
+    trajectories: Sequence[Trajectory], first_key: int = 0, old: Sequence[Trajectory] = ()
+) -> Batch:
     """Join trajectories into a batch: each game of a trajectory is one window.
 
     Args:
         trajectories: of the same number of steps.
         first_key: key of the first window; the others count on.
+        old: trajectories that were learned from before; they come last, and are not ``fresh``.
     """
+    both = [*trajectories, *old]
 
     def join(field: str) -> torch.Tensor:
-        parts = [getattr(t, field) for t in trajectories]
+        parts = [getattr(t, field) for t in both]
         return torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
-    sizes = [len(t.actions) for t in trajectories]
-    numbers = np.repeat([t.version.number for t in trajectories], sizes)
+    sizes = [len(t.actions) for t in both]
+    numbers = np.repeat([t.version.number for t in both], sizes)
     windows = sum(sizes)
+    replayed = np.zeros(windows, dtype=np.bool_)
+    replayed[windows - sum(len(t.actions) for t in old) :] = True
     return Batch(
         frames=join("frames"),
         ages=join("ages"),
@@ -207,23 +241,9 @@ def as_batch(trajectories: Sequence[Trajectory], first_key: int = 0) -> Batch:
         keys=torch.arange(first_key, first_key + windows),
         generations=torch.zeros(windows, dtype=torch.int64),
         weights=torch.ones(windows),
+        replayed=torch.from_numpy(replayed),
         fresh=torch.tensor(sum(t.actions.size for t in trajectories)),
-    )
-
-
-def _games(trajectory: Trajectory, part: slice) -> Trajectory:
-    """Return some games of a trajectory, as views."""
-    return trajectory._replace(
-        frames=trajectory.frames[part],
-        ages=trajectory.ages[part],
-        actions=trajectory.actions[part],
-        rewards=trajectory.rewards[part],
-        terminated=trajectory.terminated[part],
-        truncated=trajectory.truncated[part],
-        mask=trajectory.mask[part],
-        log_probs=trajectory.log_probs[part],
-        independent=trajectory.independent[part],
-        state=trajectory.state[part],
+        uses=torch.tensor(0),
     )
 
 

@@ -58,5 +58,7 @@ def batch_of_windows(windows: Windows, keys: Ints, weights: Floats, fresh: int) 
         keys=tensor(keys),
         generations=tensor(windows.generations),
         weights=tensor(weights),
+        replayed=tensor(np.zeros(len(keys), dtype=np.bool_)),
         fresh=tensor(np.array(fresh)),  # torch's own constructor takes many times as long
+        uses=tensor(np.array(0)),
     )

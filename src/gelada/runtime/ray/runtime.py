@@ -7,7 +7,7 @@ What happens when a process is lost:
 
 * A worker, that is a process whose roles are a worker, actors or a learner that stands alone, is
   replaced by a new process, on another host if its own is gone. The others go on as far as the
-  quorum lets them.
+  quorum lets them. So is a trajectory queue that is one of several.
 * When a process with a server, a replay, the tracker or the central learner is lost, all roles
   begin again from the newest complete checkpoint, in a new epoch. Processes that still run are
   kept, with new roles.
@@ -28,7 +28,7 @@ from ray.exceptions import RayError
 from gelada.core.errors import GeladaError, Lost, RoleFailed, Stalled
 from gelada.runtime.api import Active
 from gelada.runtime.graph import Graph
-from gelada.runtime.groups import Cluster, group_processes
+from gelada.runtime.groups import ALONE, Cluster, group_processes
 from gelada.runtime.host import Heartbeat, Remote
 from gelada.runtime.ray.checks import check_resources, check_versions
 from gelada.runtime.ray.process import answer_of, answered
@@ -234,6 +234,8 @@ class Ray:
             after = process.heard - process.lost
             self._log(f"{process} is back, {after:.1f} s after it was last heard")
             self._event("back", process, after=round(after, 3))
+            for other in self._processes:
+                other.redial(self._epoch, process)
         process.lost, process.new = 0.0, False
         if self._checked:
             self._check_versions()
@@ -295,15 +297,16 @@ class Ray:
         now = time.monotonic()
         process.lost = process.lost or process.heard or now
         self._log(f"{process} {why.removeprefix(f'{process.spec.name} ')}; begun again")
-        self._event("lost", process, why=why, silent=round(now - process.lost, 3))
-        process.tries += 1
+        process.tries, process.losses = process.tries + 1, process.losses + 1
+        silent, times = round(now - process.lost, 3), process.losses
+        self._event("lost", process, why=why, silent=silent, times=times)
         if process.tries > TRIES:
             self._fail(RoleFailed(f"{process.spec.name} was lost {TRIES} times: {why}"))
         process.kill()
 
     def _recover(self, lost: Sequence[WatchedProcess]) -> None:
-        """Replace lost workers; if any other process was lost, begin all from a checkpoint."""
-        if all(process.spec.kind == "worker" for process in lost):
+        """Replace what can be replaced alone; if more was lost, begin all from a checkpoint."""
+        if all(process.spec.kind in ALONE for process in lost):
             for process in lost:
                 self._fill(process)
                 self._begin(process)

@@ -43,6 +43,7 @@ class WatchedProcess:
     heard: float = 0.0  # when it last answered
     states: tuple[RoleState, ...] = ()
     ended: float = 0.0  # when a role ended before it had finished (0: none has)
+    losses: int = 0  # how often it was lost
     tries: int = 0  # Ray actors lost in a row before they did anything
     lost: float = 0.0  # when it was last heard before it was lost, until it is back
     new: bool = False  # it has another Ray actor since then
@@ -86,6 +87,11 @@ class WatchedProcess:
         )
         self.heartbeat, self.states, self.ended = None, (), 0.0
         self.asked = time.monotonic()
+
+    def redial(self, epoch: int, other: WatchedProcess) -> None:
+        """Tell its roles where those of a process are that was replaced."""
+        if self.running and other is not self:
+            self.handle.redial.remote(epoch, dict.fromkeys(other.spec.roles, other.handle))
 
     def ask_heartbeat(self) -> None:
         """Ask for a heartbeat, if one is due."""

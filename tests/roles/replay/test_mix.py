@@ -1,0 +1,163 @@
+"""Old windows in batches: against a plain list, by frequency, and as a queue hands them out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import random_trajectory
+from gelada.core.types import Batch, Trajectory, Version
+from gelada.roles.replay.mix import ARRAYS, Mix, games_of, with_own_memory
+from gelada.roles.replay.queue import Fifo, FifoWindows, TrajectoryQueue
+
+SEEDS = (3, 0, 0)
+TINY = random_trajectory(np.random.default_rng(0), games=1, length=1, stack=1, frame_shape=(1, 1))
+
+
+def numbered(first: int, games: int) -> Trajectory:
+    """Return a trajectory of one step whose actions are the windows' numbers."""
+    repeated: dict[str, Any] = {
+        name: np.repeat(getattr(TINY, name), games, axis=0) for name in ARRAYS
+    }
+    rows = TINY._replace(**repeated)
+    return rows._replace(actions=np.arange(first, first + games)[:, None])
+
+
+def numbers(trajectories: list[Trajectory]) -> list[int]:
+    return [int(row) for trajectory in trajectories for row in trajectory.actions[:, 0]]
+
+
+@given(
+    batch=st.integers(1, 6),
+    more=st.integers(1, 10),
+    proportion=st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.75, 3.0]),
+    sizes=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), max_size=12),
+)
+def test_against_a_plain_list(
+    batch: int, more: int, proportion: float, sizes: list[list[int]]
+) -> None:
+    mix = Mix(batch + more, proportion, batch, SEEDS)
+    kept: list[int] = []
+    played = 0
+    for games in sizes:
+        fresh = []
+        for count in games:
+            fresh.append(numbered(played, count))
+            played += count
+        old = mix.take(fresh)
+        count = sum(games)
+        if len(kept) > batch:
+            assert int(proportion) * count <= len(old) <= -int(-proportion // 1) * count
+        else:
+            assert old == []
+        assert set(numbers(old)) <= set(kept)  # of earlier batches, and among the newest
+        assert all(len(trajectory.actions) == 1 for trajectory in old)
+        kept = (kept + numbers(fresh))[-(batch + more) :]
+
+
+@pytest.mark.parametrize("proportion", [0.25, 0.5, 1.0, 2.3])
+def test_the_proportion_and_the_uniform_draw_by_frequency(proportion: float) -> None:
+    mix, games, kept = Mix(160, proportion, 64, SEEDS), 64, 160
+    old, ages = 0, Counter[int]()
+    for batch in range(1503):
+        drawn = numbers(mix.take([numbered(batch * games, games)]))
+        if batch < 3:  # the slots fill, and begin to be drawn from when they hold two batches
+            continue
+        old += len(drawn)
+        ages.update(batch * games - 1 - number for number in drawn)
+    fresh = 1500 * games
+    assert old / fresh == pytest.approx(proportion, rel=0.01)
+    assert set(ages) == set(range(kept))
+    expected = old / kept
+    chi_square = sum((ages[age] - expected) ** 2 / expected for age in range(kept))
+    assert chi_square < 230  # 159 degrees of freedom; above this 1 in 5,000
+
+
+def test_it_begins_when_more_than_a_batch_is_kept() -> None:
+    mix = Mix(9, 1.0, 4, SEEDS)
+    assert mix.take([numbered(0, 4)]) == []
+    assert mix.take([numbered(4, 4)]) == []  # 4 are kept: not more than a batch
+    assert len(mix.take([numbered(8, 4)])) == 4
+    with pytest.raises(ValueError, match="4 windows kept: must be more than the 4 of a batch"):
+        Mix(4, 1.0, 4, SEEDS)
+
+
+def draws(*seeds: int) -> list[int]:
+    mix = Mix(20, 0.5, 4, seeds)
+    return [n for batch in range(9) for n in numbers(mix.take([numbered(4 * batch, 4)]))]
+
+
+def test_the_seeds_decide() -> None:
+    assert draws(1, 2) == draws(1, 2)
+    assert len({tuple(draws(*seeds)) for seeds in [(1, 2), (1, 3), (2, 2)]}) == 3
+
+
+def test_what_is_kept_is_no_view_of_shared_memory() -> None:
+    own = random_trajectory(np.random.default_rng(1), games=2)
+    shared = own._replace(frames=np.frombuffer(own.frames.tobytes(), np.uint8))
+    shared = shared._replace(frames=shared.frames.reshape(own.frames.shape))
+    kept = with_own_memory(shared)
+    assert np.array_equal(kept.frames, own.frames)
+    assert not np.shares_memory(kept.frames, shared.frames)
+    assert kept.ages is own.ages  # nothing is copied twice
+
+
+def fill(queue: TrajectoryQueue, sent: list[Trajectory]) -> None:
+    for trajectory in sent:
+        queue.add(trajectory)
+
+
+def test_a_batch_says_which_windows_are_old() -> None:
+    rng = np.random.default_rng(2)
+    sent = [random_trajectory(rng, games=2, number=n) for n in range(6)]
+    queue = TrajectoryQueue(Fifo(1), 9, 0.0, mix=Mix(6, 1.5, 2, SEEDS))
+    fill(queue, sent)
+    batches = [queue.sample() for _ in sent]
+    keys = torch.cat([batch.keys for batch in batches]).tolist()
+    assert keys == list(range(len(keys)))
+    assert [int(batch.fresh) for batch in batches] == [sent[0].actions.size] * 6
+    assert [len(batch.actions) > 2 for batch in batches] == [False, False, True, True, True, True]
+    for number, batch in enumerate(batches):
+        assert batch.replayed.tolist() == [False] * 2 + [True] * (len(batch.actions) - 2)
+        assert batch.uses == 0
+        for window in range(len(batch.actions)):
+            source = sent[int(batch.versions[window])]
+            assert (source.version.number < number) == bool(batch.replayed[window])
+            equal = [
+                all(
+                    np.array_equal(getattr(batch, name)[window], getattr(source, name)[game])
+                    for name in ARRAYS
+                )
+                for game in range(2)
+            ]
+            assert any(equal)  # the fields of a window belong together
+        steps = batch.independent_steps().view(len(batch.actions), -1)
+        assert steps[~batch.replayed].all()
+        assert not steps[batch.replayed].any()  # they do not say how far the policy has moved
+
+
+def test_a_proportion_of_0_is_no_mix() -> None:
+    batches: list[list[Batch]] = []
+    for mix in (None, Mix(9, 0.0, 3, SEEDS)):
+        rng = np.random.default_rng(5)
+        queue = TrajectoryQueue(FifoWindows(3), 99, 0.0, mix=mix)
+        fill(queue, [random_trajectory(rng, games=4, number=n) for n in range(6)])
+        batches.append([queue.sample() for _ in range(8)])
+    for one, other in zip(*batches, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_games_of_a_trajectory_are_views() -> None:
+    trajectory = random_trajectory(np.random.default_rng(6), games=5, number=7)
+    part = games_of(trajectory, slice(1, 3))
+    assert part.version == Version(0, 7)
+    for name in ARRAYS:
+        assert len(getattr(part, name)) == 2
+        if name != "state":  # has no elements
+            assert np.shares_memory(getattr(part, name), getattr(trajectory, name)[1:3])

@@ -1,0 +1,109 @@
+"""Uses of batches over rounds: exact numbers in random cases, the ring's places, random draws."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import random_trajectory
+from gelada.core.types import Batch
+from gelada.roles.replay.queue import as_batch
+from gelada.roles.replay.reuse import Order, Reuse
+
+TINY = as_batch(
+    [random_trajectory(np.random.default_rng(0), games=1, length=2, stack=1, frame_shape=(1, 1))]
+)
+
+
+def numbered(number: int) -> Batch:
+    """Return a batch that is told by its versions."""
+    return TINY._replace(versions=torch.tensor([number]))
+
+
+def rounds_of(reuse: Reuse, rounds: int) -> list[dict[int, int]]:
+    """Return the epochs of each round by batch; check what holds in every round."""
+    before: Counter[int] = Counter()
+    table = []
+    for number in range(rounds):
+        uses = reuse.take(numbered(number))
+        found = {int(batch.versions): epochs for batch, epochs in uses}
+        assert list(found) == sorted(found)
+        assert list(found)[-1] == number  # the fresh batch comes last
+        assert all(epochs > 0 for epochs in found.values())
+        for batch, _ in uses:
+            of = int(batch.versions)
+            assert int(batch.uses) == before[of]
+            assert int(batch.fresh) == (2 if of == number else 0)
+        before.update(found)
+        table.append(found)
+    return table
+
+
+@given(
+    rounds=st.integers(1, 7),
+    uses=st.integers(1, 12),
+    ramp_up=st.booleans(),
+    order=st.sampled_from(["ring", "random"]),
+    seed=st.integers(0, 99),
+)
+def test_each_batch_has_exactly_its_uses_and_few_are_held(
+    rounds: int, uses: int, ramp_up: bool, order: Order, seed: int
+) -> None:
+    reuse = Reuse(rounds, uses, ramp_up, order, (seed, 1))
+    table = rounds_of(reuse, 30)
+    counts: Counter[int] = Counter()
+    for number, found in enumerate(table):
+        counts.update(found)
+        assert min(found) > number - rounds  # so at most `rounds` batches are held
+    for batch in range(30 - rounds + 1):
+        assert counts[batch] == (min(batch + 1, uses) if ramp_up else uses)
+    assert reuse.held <= rounds - 1
+    if order == "random" and not ramp_up:  # a round costs what it costs with the ring
+        ring = rounds_of(Reuse(rounds, uses), 30)
+        assert [sum(found.values()) for found in table] == [sum(found.values()) for found in ring]
+
+
+@given(rounds=st.integers(1, 7), uses=st.integers(1, 12), ramp_up=st.booleans())
+def test_the_ring_spreads_uses_evenly(rounds: int, uses: int, ramp_up: bool) -> None:
+    places: Counter[tuple[int, int]] = Counter()
+    for batch in range(20):
+        own = min(batch + 1, uses) if ramp_up else uses
+        for use in range(own):
+            places[batch + int(np.floor(use * rounds / own)), batch] += 1
+    table = rounds_of(Reuse(rounds, uses, ramp_up), 20)
+    for number, found in enumerate(table):
+        want = {batch: count for (of, batch), count in places.items() if of == number}
+        assert found == want
+
+
+def test_a_ring_of_four_batches_with_two_uses() -> None:
+    assert rounds_of(Reuse(4, 2), 5) == [{0: 1}, {1: 1}, {0: 1, 2: 1}, {1: 1, 3: 1}, {2: 1, 4: 1}]
+
+
+@pytest.mark.parametrize("order", ["ring", "random"])
+def test_one_round_hands_out_the_batch_itself(order: Order) -> None:
+    reuse = Reuse(1, 3, order=order)
+    for number in range(4):
+        batch = numbered(number)
+        ((again, epochs),) = reuse.take(batch)
+        assert again is batch
+        assert epochs == 3
+    assert reuse.held == 0
+
+
+def test_random_uses_fall_into_all_rounds_and_the_seeds_decide() -> None:
+    tables = [rounds_of(Reuse(4, 2, order="random", seeds=(seed, 0)), 400) for seed in (1, 1, 2)]
+    assert tables[0] == tables[1] != tables[2]
+    offsets = Counter(
+        number - batch
+        for number, found in enumerate(tables[0])
+        for batch, epochs in found.items()
+        for _ in range(epochs)
+    )
+    assert offsets[0] > 390  # one of two, and now and then both
+    assert all(offsets[offset] > 40 for offset in (1, 2, 3))

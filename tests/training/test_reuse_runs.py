@@ -1,0 +1,199 @@
+"""Runs that use experience again: equal where they must be, they learn, and mistakes are named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import catch, short_pong, tuned
+from gelada.cli.main import run
+from gelada.core.types import Version
+from gelada.roles.tracker import TrackerSettings
+from gelada.runtime.inline import Inline
+from gelada.training.experiment import Experiment, ReuseSettings, Shape
+from gelada.training.presets import PRESETS
+from gelada.training.run import train
+from gelada.training.start import begin
+from gelada.training.topology import make_graph
+from outcomes import assert_same, inline, threads
+
+CATCH = catch(512 + 10 * 512, deterministic=True)
+SEVERAL = replace(CATCH.shape, actors=4, games=4)
+
+REUSED = {
+    "old windows": ReuseSettings(replay_proportion=0.5, replay_slots=5),
+    "a ring": ReuseSettings(buffer_batches=3),
+    "random uses": ReuseSettings(buffer_batches=3, buffer_order="random"),
+    "all at once": ReuseSettings(1.5, 6, 4, "random", ramp_up=True),
+}
+
+
+@pytest.mark.parametrize("way", REUSED)
+def test_a_seed_gives_the_same_bits_inline_and_on_threads(way: str) -> None:
+    experiment = replace(CATCH, reuse=REUSED[way])
+    oracle = inline(experiment)
+    assert oracle.version == Version(0, 10)  # a version still is one fresh batch of each actor
+    assert oracle.status.steps == 512 + 10 * 512
+    assert oracle.status.lag == (1.0, 1.0, 1.0)
+    assert_same(oracle, threads(experiment))
+    assert not torch.equal(oracle.parameters, inline(CATCH).parameters)
+    other = inline(replace(experiment, seed=2))
+    assert not torch.equal(oracle.parameters, other.parameters)
+
+
+def test_nothing_is_used_again_by_default_bit_for_bit() -> None:
+    off = ReuseSettings(replay_slots=7, buffer_order="random")
+    assert_same(inline(CATCH), inline(replace(CATCH, reuse=off)))
+
+
+@pytest.mark.parametrize("queues", [2, 4])
+def test_several_queues_are_one_queue_bit_for_bit(queues: int) -> None:
+    one = replace(CATCH, shape=SEVERAL)
+    several = replace(CATCH, shape=replace(SEVERAL, replays=queues))
+    assert_same(inline(one), inline(several))
+    assert_same(inline(one), threads(several))
+
+
+def test_queues_draw_old_windows_of_their_own_actors() -> None:
+    experiment = replace(
+        CATCH, shape=replace(SEVERAL, replays=2), reuse=ReuseSettings(1.0, replay_slots=3)
+    )
+    assert_same(inline(experiment), threads(experiment))
+    place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))
+    batches, replay = [], place.roles["replay"]
+    sample = replay.sample
+
+    def keep() -> Any:
+        batches.append(sample())
+        return batches[-1]
+
+    replay.sample = keep
+    for _ in range(6):
+        place.wait(0.0)
+    assert [int(batch.fresh) for batch in batches] == [512] * 6
+    assert [int(batch.replayed.sum()) for batch in batches] == [0, 0, 16, 16, 16, 16]
+    frames = {queue: set[bytes]() for queue in (0, 1)}
+    for batch in batches:
+        queue = (batch.keys >> 48).tolist()
+        for row, (of, old) in enumerate(zip(queue, batch.replayed.tolist(), strict=True)):
+            window = batch.frames[row].numpy().tobytes()
+            if old:
+                assert window in frames[of]
+            else:
+                frames[of].add(window)
+    assert not frames[0] & frames[1]
+
+
+def test_emulator_threads_change_nothing_but_the_speed() -> None:
+    one = short_pong(2, deterministic=True)
+    two = replace(one, shape=replace(one.shape, emulators=2))
+    assert_same(inline(one), inline(two))
+
+
+LEARNED: dict[str, dict[str, Any]] = {
+    "old windows, with vtrace": {
+        "algorithm": tuned(PRESETS["catch"], advantage="vtrace"),
+        "reuse": ReuseSettings(replay_proportion=0.5, replay_slots=10),
+    },
+    "a ring": {"reuse": ReuseSettings(buffer_batches=3, ramp_up=True)},
+    "random uses": {"reuse": ReuseSettings(buffer_batches=4, buffer_order="random")},
+    "windows, first in first out": {
+        "shape": replace(PRESETS["catch"].shape, actors=3, batch=12 * 32, in_flight=1)
+    },
+    "two queues": {
+        "shape": replace(PRESETS["catch"].shape, replays=2),
+        "reuse": ReuseSettings(replay_proportion=0.5, replay_slots=10),
+    },
+}
+
+
+@pytest.mark.parametrize("way", LEARNED)
+def test_catch_is_learned(tmp_path: Path, way: str) -> None:
+    tracker = TrackerSettings(tensorboard=False)
+    experiment = replace(PRESETS["catch"], tracker=tracker, **LEARNED[way])
+    result = train(experiment, tmp_path / "run", log=lambda _: None)
+    assert result.status.score is not None
+    assert result.status.score >= 0.9
+    assert result.status.steps < 150_000
+
+
+def test_without_a_common_pace_no_actor_has_more_than_its_trajectories_in_flight() -> None:
+    shape = Shape(actors=2, games=2, length=8, batch=24, in_flight=2, random_steps=64)
+    experiment = replace(PRESETS["catch"], shape=shape, algorithm=tuned(CATCH, minibatch=24))
+    place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))
+    queue = place.roles["replay"]
+    first, second = (place.roles[f"actor-{i}"] for i in range(2))
+    for _ in range(2):
+        first.step()
+    queue.wait_for_room(1)  # the second has room, whatever the first has sent
+    with pytest.raises(Exception, match="no room for 0 s"):
+        first.step()
+    place.roles["learner-0"].step()  # takes three windows of the four
+    assert queue.depth == 1
+    first.step()
+    with pytest.raises(Exception, match="no room for 0 s"):
+        first.step()
+    second.step()
+    assert place.roles["learner-0"].client.version == Version(0, 1)
+    second.step()
+    assert queue.depth == 4
+
+
+MIX = "--replay-proportion 0.5"
+REFUSED = {
+    f"catch {MIX} --replay-slots 2": "--replay-slots 2: they hold 512 steps, no more than the 512 "
+    "of a batch, so nothing would be replayed; raise it to at least 3",
+    f"catch {MIX} --replay-slots 2 --batch 544": "--replay-slots 2: they hold 512 steps, no more "
+    "than the 544 of a batch",
+    f"gorila-catch {MIX}": "--replay-proportion 0.5 with DQN: it has a replay buffer; leave it out",
+    f"dba3c-catch {MIX}": "--replay-proportion 0.5 with A3C: it learns from each step once",
+    "gorila-catch --buffer-batches 2": "--buffer-batches 2 with DQN: it has a replay buffer",
+    "dba3c-catch --buffer-batches 2": "--buffer-batches 2 with A3C: it learns from each step once",
+    "catch --buffer-batches 4 --epochs 1": "--buffer-batches 4 with --epochs 1: a batch is used "
+    "once; raise --epochs or leave it out",
+    "catch --ramp-up --epochs 1": "--ramp-up with --epochs 1: a batch is used once",
+    "catch --replay-slots 9": "--replay-slots 9: has an effect only with --replay-proportion above",
+    "catch --buffer-order random": "--buffer-order random: has an effect only with "
+    "--buffer-batches above 1",
+    "catch --in-flight 3": "--in-flight 3: has an effect only with --batch and without --workers",
+    "catch --batch 512 --ahead 2": "--ahead 2: has an effect only with --workers, or without",
+    "catch --batch 512 --deterministic": "--batch 512 with --deterministic: a batch is one",
+    "catch --batch 31": "--batch 31: must be at least one window of --length 32 steps",
+    "catch --batch 544 --in-flight 1": "--in-flight 1: the actors of a queue send at most 288 "
+    "steps ahead, fewer than its 544 of a batch; raise it or lower --batch",
+    "catch --replays 2 --actors 3": "--replays 2: 3 actors cannot be shared equally by so many "
+    "queues; use 1",
+    "catch --replays 4 --actors 4 --batch 192": "--replays 4: 6 windows in a batch cannot be "
+    "shared equally by so many queues; use 2",
+    "dqn-pong --replays 2": "--replays 2 with a single learner: it has one replay buffer; add",
+    "dba3c-catch --replays 2": "--replays 2: has an effect only without --workers",
+    "catch --emulators 2": "--emulators 2: has an effect only in Atari games",
+    "pong --emulators 9": "--emulators 9 with --games 8: each thread needs a game; use at most 8",
+    "catch --replay-proportion -1": "--replay-proportion -1: must be at least 0 and at most 64",
+    "catch --buffer-batches 0": "--buffer-batches 0: must be at least 1 and at most 1,024",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_cannot_be_is_one_line(
+    words: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    assert run(["train", *words.split(), "--out", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"gelada: {REFUSED[words]}")
+    assert said.count("\n") == 1
+    assert not out.exists()
+
+
+def test_what_is_held_counts_as_memory() -> None:
+    from gelada.training.buffers import buffer_bytes
+
+    window = (32 + 1) * 10 * 5
+    experiment: Experiment = replace(CATCH, reuse=ReuseSettings(0.5, 20, buffer_batches=3))
+    assert buffer_bytes(CATCH, (10, 5)) == 0
+    assert buffer_bytes(experiment, (10, 5)) == window * (20 * 8 + 2 * 16 * 1.5)
