@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from gelada.cli.interrupts import Interrupts
+from gelada.core.files import read_lines
 from gelada.evaluation.agent import load
 from launching import CATCH, complete, finish, gelada, start, wait_until
 
@@ -181,6 +182,9 @@ def test_an_actor_that_raises_is_restarted_and_the_run_ends_well(tmp_path: Path)
     code, out, err = finish(start(*CATCH, "--out", run, "--steps", 30_000, script=script))
     assert (code, err) == (0, "")
     assert len(re.findall(r"actor-\d raised at \S+: ZeroDivisionError: .*; restarted", out)) == 2
+    events = read_lines(run / "events.jsonl")
+    assert [event["event"] for event in events] == ["restarted", "restarted"]
+    assert all(event["why"].startswith("ZeroDivisionError") for event in events)
     assert complete(run)[-1]["steps"] >= 30_000
 
 

@@ -119,11 +119,15 @@ def group_names(groups: Sequence[Sequence[RunFolder]]) -> list[str]:
 
 
 def differences(runs: Sequence[RunFolder]) -> dict[str, list[Any]]:
-    """Return the settings that differ between runs, with the value of each run."""
+    """Return the settings that differ between runs, with the value of each run (None: it has none).
+
+    Settings that all runs have come first: those that one lacks are often of another version.
+    """
     every = [run.settings for run in runs]
     names = dict.fromkeys(name for settings in every for name in settings)
     rows = {name: [settings.get(name) for settings in every] for name in names}
-    return {k: row for k, row in rows.items() if any(value != row[0] for value in row[1:])}
+    rows = {k: row for k, row in rows.items() if any(value != row[0] for value in row[1:])}
+    return dict(sorted(rows.items(), key=lambda one: one[1].count(None)))
 
 
 def in_words(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ POINTS = 24_000
 
 MOST_POINTS, FEWEST_POINTS = 600, 120
 """Points of a column of one run."""
+
+QUICK, REST = 0.02, 20
+"""Looking through folders for runs is repeated each time if it takes fewer seconds than the first
+number, else after so many times as long as it took."""
 
 MOST_EVENTS = 200
 """Newest events of a run that are shown."""
@@ -38,6 +43,7 @@ class View:
         self._now = 0  # rises with each look that finds a change
         self._changed: dict[str, int] = {}  # by run: when it changed last
         self._learning: dict[str, bool] = {}
+        self._look_again = 0.0  # when folders are looked through for runs again
         self._lock = threading.Lock()  # requests are answered on several threads
 
     def look(self, after: int, columns: Sequence[str]) -> dict[str, Any]:
@@ -74,9 +80,12 @@ class View:
 
     def _refresh(self) -> None:
         """Read what is new in all runs."""
-        others = self._runs.look()
-        if others:
-            self._now += 1
+        began = time.monotonic()
+        if began >= self._look_again:
+            if self._runs.look():
+                self._now += 1
+            took = time.monotonic() - began
+            self._look_again = began + (REST * took if took > QUICK else 0.0)
         changed = set()
         for run in self._runs.all:
             key = run_id(run)

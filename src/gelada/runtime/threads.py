@@ -45,6 +45,7 @@ class Threads:
         deadline: seconds after which a role that is stuck in one piece of work counts as hung;
             `SLOW_START` times that before its first finished step.
         log: takes lines for the user.
+        events: takes what a page or a program may want to know: a role that was restarted.
     """
 
     def __init__(
@@ -52,11 +53,12 @@ class Threads:
         roles: Mapping[str, Any],
         deadline: float = 120.0,
         log: Callable[[str], None] = print,
+        events: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self.roles = roles
         self.active: list[Active] = [role for role in roles.values() if hasattr(role, "step")]
         self._deadline = deadline
-        self._log = log
+        self._log, self._events = log, events
         self._stopping = threading.Event()
         self._woken = threading.Condition()
         self.failure: GeladaError | None = None  # what ended the run
@@ -161,6 +163,8 @@ class Threads:
             failure.details = "".join(traceback.format_exception(error))
             raise failure from error
         self._log(f"{role.name} raised at {place}: {what}; restarted ({restarts} of {RESTARTS})")
+        if self._events:
+            self._events({"event": "restarted", "role": role.name, "place": place, "why": what})
 
     def _fail(self, error: GeladaError) -> None:
         with self._woken:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from gelada.core.errors import GeladaError, Lost, Stalled
+from gelada.core.files import Events
 from gelada.core.settings import check as check_fields
 from gelada.envs.api import Games
 from gelada.roles.tracker import Status, Tracker
@@ -169,7 +170,8 @@ class Run:
                 games=games,
                 faults=self.faults,
             )
-            return graph, Threads(graph.build(), deadline, self.log)
+            events = Events(self.folder / "events.jsonl", self.began)
+            return graph, Threads(graph.build(), deadline, self.log, events)
         from gelada.runtime.ray.runtime import Ray
 
         epochs = EpochMaker(

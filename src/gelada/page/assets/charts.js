@@ -55,8 +55,11 @@ export class Chart {
     this.name = title;
     this.box.append(this.tip);
     parent.append(this.box);
-    this.observer = new ResizeObserver(() => this.plot?.setSize(this.size()));
-    this.observer.observe(this.box);
+    this.box.style.minHeight = `${height}px`;
+    this.resized = new ResizeObserver(() => this.plot?.setSize(this.size()));
+    this.resized.observe(this.box);
+    this.seen = new IntersectionObserver(([entry]) => this.appear(entry.isIntersecting), { rootMargin: "100px" });
+    this.seen.observe(this.box);
   }
 
   size() {
@@ -64,13 +67,26 @@ export class Chart {
   }
 
   remove() {
-    this.observer.disconnect();
+    this.resized.disconnect();
+    this.seen.disconnect();
     this.plot?.destroy();
     this.box.remove();
   }
 
   // groups: [{label, colour, lines: [{xs, ys}]}]; a group of several lines is drawn as a band.
-  update(groups, axis, { marks = [], levels = [] } = {}) {
+  // A chart that nobody sees is drawn when it is scrolled to.
+  update(groups, axis, more = {}) {
+    this.wanted = [groups, axis, more];
+    if (this.visible) this.paint(...this.wanted);
+  }
+
+  appear(visible) {
+    this.visible = visible;
+    if (visible && this.wanted) this.paint(...this.wanted);
+  }
+
+  paint(groups, axis, { marks = [], levels = [] }) {
+    this.wanted = null;
     const ends = groups.flatMap((group) => group.lines.map((line) => line.xs[line.xs.length - 1] ?? 0));
     const range = zoom.range ?? [0, 1.015 * Math.max(...ends, ...marks.map((mark) => mark.x), 1)];
     const count = this.height < 250 ? FEWER : POINTS;

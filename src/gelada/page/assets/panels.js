@@ -27,11 +27,11 @@ function status(run) {
 
 function card(run, colour) {
   const facts = [
-    ["best of 50 games", scoreOf(of(run, "best"))],
+    ["best", scoreOf(of(run, "best"))],
     ["games", number(of(run, "games"))],
     ["steps", steps(of(run, "steps"))],
     ["time", clock(of(run, "seconds"))],
-    ["steps a second", number(speedOf(run))],
+    ["steps per s", number(speedOf(run))],
     ["bounded by", run.bound || "–"],
   ];
   return make(
@@ -79,7 +79,7 @@ export function films(runs, colourOf) {
     kept.clear();
     return;
   }
-  const signature = JSON.stringify(having.map((run) => [run.id, run.name, run.films, colourOf(run)]));
+  const signature = JSON.stringify(having.map((run) => [run.id, run.name, run.learning, run.films, colourOf(run)]));
   if (byId("films").dataset.shown === signature) return;
   byId("films").dataset.shown = signature;
   const used = new Set();
@@ -101,7 +101,8 @@ function figure(run, film, place, used) {
     moving.muted = true;
     kept.set(address, moving);
   }
-  const when = run.films.length === 3 ? ["before", "half way", "after"][place] : run.films.length === 2 ? ["before", "after"][place] : "after";
+  const last = run.learning ? "now" : "after";
+  const when = place === run.films.length - 1 ? last : place ? "half way" : "before";
   return make("figure", {}, kept.get(address), make("figcaption", {}, make("b", {}, when), ` ${steps(film.steps)} steps`, score(run, film)));
 }
 
@@ -221,6 +222,8 @@ export function settings(runs, groups, all) {
   const names = [...new Set(columns.flatMap((run) => Object.keys(run.settings)))];
   const differs = (name) => columns.some((run) => run.settings[name] !== columns[0].settings[name]);
   const rows = names.filter((name) => name !== "seed" && (all || !several || differs(name)));
+  const missing = (name) => columns.filter((run) => run.settings[name] === undefined).length;
+  rows.sort((a, b) => missing(a) - missing(b)); // what one lacks is often of another version
   const alone = !several && !all;
   byId("all-settings").parentElement.hidden = false;
   const heads = columns.map((run) => (several ? groups[run.group] : `${runs.length > 1 ? "all runs" : run.name}`));

@@ -65,8 +65,8 @@ export function words(name) {
   return parts.join(" ").replace(/^[a-z]/, (letter) => letter.toUpperCase());
 }
 
-const LIGHT = ["#c2410c", "#2563eb", "#15803d", "#9333ea", "#b45309", "#0e7490", "#be185d", "#4d7c0f", "#4338ca", "#57534e"];
-const DARK = ["#fb923c", "#60a5fa", "#4ade80", "#c084fc", "#fbbf24", "#22d3ee", "#f472b6", "#a3e635", "#a5b4fc", "#d6d3d1"];
+const LIGHT = ["#c2410c", "#2563eb", "#15803d", "#9333ea", "#0891b2", "#be185d", "#a16207", "#4d7c0f", "#4338ca", "#57534e"];
+const DARK = ["#fb923c", "#60a5fa", "#4ade80", "#c084fc", "#22d3ee", "#f472b6", "#fde047", "#a3e635", "#a5b4fc", "#d6d3d1"];
 
 export function isDark() {
   const chosen = document.documentElement.dataset.theme;

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gelada.evaluation.scores import compare
+from gelada.evaluation.scores import Published, compare
 from gelada.page.folder import RunFolder
 from gelada.page.report import plots
 from gelada.page.report.blocks import Block, Figure, Heading, Table, Text
 from gelada.page.report.public import REMARK, public_curves, source_of
-from gelada.page.report.results import FEW_GAMES, TRAINING_GAMES, Results, played, score_at
+from gelada.page.report.results import FEW_GAMES, TRAINING_GAMES, Result, Results, played, score_at
 from gelada.page.report.words import plus_minus
 
 
@@ -56,7 +56,6 @@ def beside_published(results: Results) -> list[Block]:
     blocks: list[Block] = []
     for game in results.games:
         own = results.of(game)
-        first = own[0].results[0]
         rows = [
             (
                 f"this report: {one.group}",
@@ -68,20 +67,19 @@ def beside_published(results: Results) -> list[Block]:
             )
             for one in own
         ]
-        others = compare(played(first), human_starts=first.protocol == "human")
-        if not others:
+        others = [_published(one.results[0]) for one in own]
+        if not others[0]:
             continue
-        training = first.protocol == TRAINING_GAMES
         rows += [
             (
                 row.label,
                 row.protocol,
                 row.frames,
                 f"{row.score:,.1f}",
-                "no: not evaluated" if training else row.comparable,
+                "; ".join(dict.fromkeys(other[place].comparable for other in others)),
                 row.source,
             )
-            for row in others
+            for place, row in enumerate(others[0])
         ]
         columns = ("", "games", "learned>", "score>", "comparable", "source")
         blocks += [Heading(game, 3), Table(columns, tuple(rows))]
@@ -89,6 +87,15 @@ def beside_published(results: Results) -> list[Block]:
         return []
     said = (
         "Learned: frames of training of each game. Comparable: whether the games were played with "
-        "the same settings of the emulator; docs/evaluation.md explains the words."
+        "the same settings of the emulator (docs/evaluation.md explains the words); where groups "
+        "of this report differ in that, all answers."
     )
     return [Heading("Published scores"), Text(said), *blocks]
+
+
+def _published(result: Result) -> list[Published]:
+    """Return the scores of papers for a result, in the order of the papers, and if they compare."""
+    found = compare(played(result), human_starts=result.protocol == "human")
+    if result.protocol == TRAINING_GAMES:
+        found = [row._replace(comparable="no: not evaluated") for row in found]
+    return sorted(found, key=lambda row: (row.protocol, row.label, row.score))

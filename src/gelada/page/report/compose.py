@@ -166,9 +166,9 @@ def _plain_means(groups: dict[str, dict[str, list[float]]]) -> list[Block]:
     fewest = min(map(len, groups.values()))
     said = (
         "Mean over games of the human-normalised score (1 is a human's) ± its standard error over "
-        f"games. There is no interquartile mean and no bootstrap interval here: with {fewest} "
-        f"games and {count(least, 'run')} a game they would look surer than they are. From "
-        f"{LEAST_GAMES} games with {LEAST_RUNS} runs each on, they are given."
+        "games. There is no interquartile mean and no bootstrap interval here: with "
+        f"{count(fewest, 'game')} and {count(least, 'run')} a game they would look surer than they "
+        f"are. From {LEAST_GAMES} games with {LEAST_RUNS} runs each on, they are given."
     )
     return [Table(("group", "games>", "mean>"), tuple(rows)), Text(said)]
 

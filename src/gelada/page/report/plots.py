@@ -18,7 +18,7 @@ from gelada.page.report.public import public_curves
 POINTS = 300
 """Points of a line."""
 
-COLOURS = ("#c2410c", "#2563eb", "#15803d", "#9333ea", "#b45309", "#0e7490", "#be185d", "#57534e")
+COLOURS = ("#c2410c", "#2563eb", "#15803d", "#9333ea", "#0891b2", "#be185d", "#a16207", "#57534e")
 
 STYLE: Any = {  # matplotlib names each of its keys in its types
     "svg.fonttype": "none",
