@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
-from conftest import catch, distributed_catch
+from conftest import catch, distributed_catch, stand_in
 from gelada.core.errors import Closed, GeladaError, RoleFailed
 from gelada.core.settings import check
-from gelada.runtime.graph import Graph
+from gelada.runtime.graph import Graph, Handle
 from gelada.runtime.groups import Cluster, group_processes
 from gelada.runtime.host import Call, Remote, RoleHost
 from gelada.runtime.inline import Inline
@@ -138,6 +139,47 @@ def test_a_call_crosses_with_its_arguments_and_its_answer() -> None:
     host.begin(3, shops(10), ["shop"], {}, 60.0)
     shop: Any = Remote(dial(host), 3, "shop")
     assert [shop.sell(), shop.sell(count=4), shop.sell(2)] == [9, 5, 3]
+
+
+class Street:
+    """Passive: passes calls on to a shop in another process."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.shop = shop
+
+    def buy(self) -> int:
+        return self.shop.sell()
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_role_calls_the_process_that_took_the_place_of_a_lost_one() -> None:
+    def make() -> Graph:
+        graph = shops(10)()
+        graph.add("street", "server", "elsewhere", Street, stand_in(Handle("shop")))
+        return graph
+
+    old, new, host = RoleHost(dial), RoleHost(dial), RoleHost(dial)
+    old.begin(2, make, ["shop"], {}, 60.0)
+    new.begin(2, shops(50), ["shop"], {}, 60.0)
+    host.begin(2, make, ["street"], {"shop": old}, 60.0)
+    street: Any = Remote(dial(host), 2, "street")
+    assert street.buy() == 9
+    host.redial(1, {"shop": new})  # of an earlier epoch: came late
+    assert street.buy() == 8
+    host.redial(2, {"shop": new})
+    assert [street.buy(), street.buy()] == [49, 48]
+
+
+def test_queues_have_processes_of_their_own_and_are_hit_as_replays() -> None:
+    experiment = catch(1000)
+    experiment = replace(experiment, shape=replace(experiment.shape, replays=2))
+    for deterministic, kind in ((False, "queue"), (True, "replay")):
+        each = replace(experiment, deterministic=deterministic)
+        specs = group_processes(make_graph(each, begin(each), None, spread=True), 1)
+        found = {spec.name: (spec.kind, spec.roles) for spec in specs if spec.is_a("replay")}
+        assert found == {f"replay-{i}": (kind, (f"replay-{i}",)) for i in range(2)}
 
 
 def test_what_a_role_refuses_arrives_as_it_was_said_and_a_mistake_names_the_role() -> None:
