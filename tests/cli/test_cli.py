@@ -117,6 +117,14 @@ MISTAKES = {
     "train pong --size 5": "--size 5: the torso 'small' needs at least 14",
     "train pong --size 35 --torso nature": "--size 35: the torso 'nature' needs at least 36",
     "train catch --torso small": "those of catch are 10x5; take --torso tiny",
+    "train pong --autoencoder latent --torso nature": "--autoencoder latent: half of 42 pixels is "
+    "too small for the torso 'nature', which needs 36; use --size 72 or more, or another form",
+    "train dqn-pong --autoencoder auxiliary": "--autoencoder auxiliary with DQN: only APPO has a "
+    "loss for it; leave it out, or take a preset with APPO, such as pong",
+    "train dba3c-pong --autoencoder predict": "--autoencoder predict with A3C: only APPO has",
+    "train pqn-pong --autoencoder latent": "--autoencoder latent with PQN: only APPO has",
+    "train pong --autoencoder both": "--autoencoder both: must be one of 'off', 'latent'",
+    "train pong --autoencoder-weight 0": "--autoencoder-weight 0: must be above 0",
     "train pong --minibatch 2049": "--minibatch 2049: must not be above the batch of 2048 samples",
     "train --resume nowhere": "'nowhere' is no run: it has no config.json",
     "eval": "RUN is missing",

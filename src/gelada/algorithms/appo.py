@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 
+from gelada.algorithms import auxiliary
 from gelada.algorithms.api import ActingPolicy, Source, Topology
 from gelada.algorithms.batches import Minibatch, Samples
 from gelada.algorithms.exploration import Player, Sampled
@@ -22,7 +23,7 @@ from gelada.core.errors import GeladaError
 from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
 from gelada.core.types import Aux, Batch
 from gelada.nets.heads import Head, Linear
-from gelada.nets.network import Network
+from gelada.nets.network import CODE, Network
 from gelada.nets.observations import Observations
 from gelada.ops import losses, returns
 
@@ -187,14 +188,15 @@ class APPO:
             (batch.mask.float() * batch.weights.unsqueeze(1)).flatten(),
             batch.independent_steps(),
         )
-        samples = Samples(observations, batch.actions.shape[1], steps)
+        future = auxiliary.future(net, batch, outputs.get(CODE))
+        samples = Samples(observations, batch.actions.shape[1], steps, future)
         return in_sequences(samples, evaluated, batch.ages, self.sequence)
 
     def loss(
         self, net: Network, minibatch: Minibatch[Steps], aux: Aux
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return policy + value_coefficient * value - entropy weight * entropy, and scalars."""
-        observations, steps = minibatch
+        observations, steps, ahead = minibatch
         weights = steps.weights
         outputs = net(observations)
         log_policy = losses.log_softmax(outputs["policy"])
@@ -221,6 +223,9 @@ class APPO:
                 "clipped": losses.mean_of(outside, weights),
                 "explained_variance": losses.explained_variance(values.detach(), targets, weights),
             }
+        if CODE in outputs:
+            extra, found = auxiliary.loss(net, outputs[CODE], observations, ahead, weights)
+            total, terms = total + extra, terms | found
         return total, terms
 
     def is_outlier(self, aux: Aux, loss: float) -> bool:  # noqa: ARG002 - the protocol

@@ -6,6 +6,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import torch
 
+from gelada.algorithms.auxiliary import Ahead, Future
 from gelada.core.types import Batch
 from gelada.nets.observations import Observations
 from gelada.nets.recurrent import Sequences
@@ -19,6 +20,7 @@ class Minibatch(NamedTuple, Generic[Columns]):
 
     observations: torch.Tensor | Sequences  # [M, K, H, W], preprocessed; what the network takes
     steps: Columns  # a NamedTuple of tensors [M]
+    ahead: Ahead | None = None  # what followed each step, for a prediction
 
 
 class Samples(Generic[Columns]):
@@ -28,20 +30,29 @@ class Samples(Generic[Columns]):
         observations: the ``N * (T + 1)`` observations of the batch.
         length: steps of a window (T).
         columns: a NamedTuple of tensors [N * T], the data of the steps that the loss needs.
+        future: what follows each step, for a prediction.
     """
 
     row = 1
     priorities: torch.Tensor | None = None  # experience is used once
 
-    def __init__(self, observations: Observations, length: int, columns: Columns) -> None:
+    def __init__(
+        self,
+        observations: Observations,
+        length: int,
+        columns: Columns,
+        future: Future | None = None,
+    ) -> None:
         self.size = len(columns[0])
+        self._future = future
         self._observations, self._length, self._columns = observations, length, columns
 
     def select(self, index: torch.Tensor) -> Minibatch[Columns]:
         """Return the samples with indices int64[M]; ``n * T + t`` is step t of window n."""
         observation = index + index // self._length  # a window has one observation more than steps
         picked = type(self._columns)(*(column[index] for column in self._columns))
-        return Minibatch(self._observations.pick(observation), picked)
+        ahead = None if self._future is None else self._future.select(index)
+        return Minibatch(self._observations.pick(observation), picked, ahead)
 
 
 class WholeBatch:

@@ -94,8 +94,7 @@ def memory(experiment: Experiment, net: Network) -> dict[str, float]:
     mixed = 1.0 + experiment.reuse.replay_proportion
     batch = round(shape.learning * each * mixed) * (length + net.stack) * pixels  # uint8
     seen = 2 if net.precision == "bfloat16" else 4
-    outputs = net.torso.outputs + (net.recurrent.outputs if net.recurrent else 0)
-    sample = 4 * outputs + seen * net.stack * pixels
+    sample = 4 * net.memory + seen * net.stack * pixels
     observations = each * (length + 1)
     chunk = shape.learning * max(min(experiment.algorithm.minibatch, observations), shape.games)
     atari = is_atari(experiment.games.game)

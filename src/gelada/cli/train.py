@@ -35,6 +35,13 @@ from gelada.training.run_folder import free_folder, make_folder
 FINAL_GAMES = 50
 """Full games of the evaluation at the end."""
 
+PICTURES = {
+    "the learning curve": "curve.png",
+    "the film": "film.mp4",
+    "the reconstructions": "reconstruction.png",
+}
+"""Files of a run that people look at, by what the last lines call them."""
+
 
 @dataclass(frozen=True)
 class Train(ExperimentFlags):
@@ -275,9 +282,7 @@ def where_everything_is(folder: Path, steps: int) -> list[str]:
     """Return the last lines: what is where, and what to do next."""
     rows = [("everything is in", str(folder))]
     rows += [
-        (what, str(folder / file))
-        for what, file in (("the learning curve", "curve.png"), ("the film", "film.mp4"))
-        if (folder / file).is_file()
+        (what, str(folder / file)) for what, file in PICTURES.items() if (folder / file).is_file()
     ]
     rows += [
         ("watch it again", f"gelada record {folder}"),

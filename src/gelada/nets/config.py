@@ -5,14 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from gelada.core.settings import OnlyWith, Range
+from gelada.core.settings import POSITIVE, OnlyWith, Range
 from gelada.nets.init import ConvInit, LinearInit
 
 TorsoName = Literal["small", "dqn2013", "nature", "resnet", "ba3c", "tiny", "mlp"]
 """The torsos that `NetworkSettings.torso` can name."""
 
+Autoencoder = Literal["off", "latent", "auxiliary", "predict"]
+"""Forms of the autoencoder (`gelada.nets.autoencoder`, `gelada.nets.prediction`)."""
+
 CONVOLUTIONS = OnlyWith(
     "with a --torso of convolutions", lambda network: network.torso not in ("tiny", "mlp")
+)
+CODED = OnlyWith("with --autoencoder", lambda network: network.autoencoder != "off")
+PIXELS = ("latent", "auxiliary")
+"""Forms of the autoencoder that reconstruct pixels, by convolutions of their own."""
+FILTERED = OnlyWith(
+    "with a --torso of convolutions or an autoencoder of pixels",
+    lambda network: CONVOLUTIONS.holds(network) or network.autoencoder in PIXELS,
 )
 
 
@@ -30,7 +40,7 @@ class NetworkSettings:
     """Kind of the hidden layer: dense has a bias and a ReLU, linear has neither, as in DBA3C."""
     layer_norm: bool = True
     """Apply layer normalisation to the hidden layer (Ba et al. 2016), before its ReLU."""
-    conv_init: Annotated[ConvInit, CONVOLUTIONS] = "orthogonal"
+    conv_init: Annotated[ConvInit, FILTERED] = "orthogonal"
     """Initial weights of the convolutions (normal: standard deviation 0.03; uniform: -0.05 to
     0.05)."""
     fc_init: LinearInit = "orthogonal"
@@ -42,5 +52,12 @@ class NetworkSettings:
     """Memory of earlier steps: lstm puts an LSTM of width units between hidden layer and heads."""
     pad_channels: Annotated[int, Range(1, 64), CONVOLUTIONS] = 1
     """Pad the input with channels of zeros to a multiple of this (DBA3C: 16)."""
+    autoencoder: Autoencoder = "off"
+    """A second task for the layers before the heads, with APPO. latent: a convolution makes a
+    picture of half the size for the torso, from which the frames are reconstructed. auxiliary: the
+    frames are reconstructed from the hidden layer. predict: reward, end and hidden layer of the
+    next steps are predicted from it."""
+    autoencoder_weight: Annotated[float, POSITIVE, CODED] = 1.0
+    """Weight of the autoencoder's loss."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Number format in which the torso computes; auto measures both and takes the faster."""

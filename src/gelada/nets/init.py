@@ -19,8 +19,11 @@ RELU_GAIN = 2.0**0.5
 """Gain of orthogonal weights before a ReLU (Saxe et al. 2014)."""
 
 
-def start_convolution(layer: nn.Conv2d, init: ConvInit) -> None:
-    """Draw the weights [filters, channels, h, w]. Orthogonal weights have the gain sqrt(2)."""
+def start_convolution(layer: nn.Conv2d | nn.ConvTranspose2d, init: ConvInit) -> None:
+    """Draw the weights [filters, channels, h, w]. Orthogonal weights have the gain sqrt(2).
+
+    Those of a transposed convolution are [channels, filters, h, w].
+    """
     if init == "orthogonal":
         nn.init.orthogonal_(layer.weight, RELU_GAIN)
     elif init == "normal":

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,8 +18,10 @@ import torch
 from torch import nn
 
 from gelada.core.types import Floats, Frames
+from gelada.nets.autoencoder import FILTERS, Decoder, Encoder
 from gelada.nets.config import NetworkSettings as NetworkSettings  # part of the public API
 from gelada.nets.heads import MakeHeads
+from gelada.nets.prediction import Prediction
 from gelada.nets.recurrent import LSTM, Sequences
 from gelada.nets.scratch import Scratch
 from gelada.nets.torsos import Torso
@@ -50,6 +54,9 @@ LIMIT = 5.0
 
 VECTOR_LIMIT = 20.0
 """The same for vectors: in the random games they may have stayed near their beginning."""
+
+CODE = "code"
+"""Name among a network's outputs of what its decoder or its prediction takes."""
 
 
 def measure_input(frames: Frames, floor: float = FLOOR) -> InputStatistics:
@@ -106,8 +113,15 @@ class Network(nn.Module):
         self.limit = VECTOR_LIMIT if frame_shape[0] == 1 else LIMIT
         self.register_buffer("mean", torch.from_numpy(statistics.mean))
         self.register_buffer("scale", 1.0 / torch.from_numpy(statistics.deviation))
-        self.torso = Torso(settings, frame_shape, planes)
-        self.block = self.torso.block
+        self.planes = planes
+        self.encoder: Encoder | None = None
+        if settings.autoencoder == "latent":
+            self.encoder = Encoder(settings, frame_shape, planes)
+            latents = replace(settings, stack=FILTERS)
+            self.torso, self.block = Torso(latents, self.encoder.shape), 1
+        else:
+            self.torso = Torso(settings, frame_shape, planes)
+            self.block = self.torso.block
         self.scratch = Scratch()  # memory for the observations of a batch
         self.recurrent: LSTM | None = None
         if settings.recurrent == "lstm":
@@ -116,6 +130,13 @@ class Network(nn.Module):
         for head in made.values():
             head.start(settings.fc_init)
         self.heads = nn.ModuleDict(made)
+        self.auxiliary: Decoder | Prediction | None = None  # its parameters come last
+        self.auxiliary_weight = settings.autoencoder_weight
+        if settings.autoencoder == "predict":
+            actions = next(iter(made.values()))(torch.zeros(1, self.width)).shape[1]
+            self.auxiliary = Prediction(settings, actions)
+        elif settings.autoencoder != "off":
+            self.auxiliary = Decoder(settings, frame_shape, planes, self.block)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch stub
 
     def standardise(self, frames: torch.Tensor) -> torch.Tensor:
@@ -131,15 +152,18 @@ class Network(nn.Module):
         """Return a black frame after `preprocess`: [H, W]."""
         return self.preprocess(torch.zeros_like(self.mean, dtype=torch.uint8))
 
+    def casting(self) -> AbstractContextManager[object]:
+        """Return a context in which float32 weights compute in the network's precision."""
+        return torch.autocast(self.mean.device.type, torch.bfloat16, enabled=self._casts)
+
     def features(self, stacks: torch.Tensor) -> torch.Tensor:
         """Return the hidden layer float32[M, width] of preprocessed stacks [M, K, H, W]."""
-        if self._casts:
-            with torch.autocast(stacks.device.type, torch.bfloat16):
-                return self.torso.forward(stacks).float()
-        return self.torso.forward(stacks).float()
+        return self._encode(stacks)[1]
 
     def forward(self, observations: torch.Tensor | Sequences) -> dict[str, torch.Tensor]:
         """Return every head's output float32[M, n] by name.
+
+        With an autoencoder the output `CODE` is what its decoder or its prediction takes.
 
         Args:
             observations: preprocessed stacks [M, K, H, W]; for a recurrent network sequences of
@@ -147,16 +171,41 @@ class Network(nn.Module):
         """
         if self.recurrent is None:
             assert isinstance(observations, torch.Tensor)
-            return self.outputs(self.features(observations))
-        assert isinstance(observations, Sequences)
-        stacks, state, begins = observations
-        inputs = self.features(stacks).view(*begins.shape, self.width)
-        hidden, _ = self.recurrent.unroll(inputs, state, begins)
-        return self.outputs(hidden.flatten(0, 1))
+            seen, hidden = self._encode(observations)
+        else:
+            assert isinstance(observations, Sequences)
+            stacks, state, begins = observations
+            seen, inputs = self._encode(stacks)
+            unrolled, _ = self.recurrent.unroll(
+                inputs.view(*begins.shape, self.width), state, begins
+            )
+            hidden = unrolled.flatten(0, 1)
+        outputs = self.outputs(hidden)
+        return outputs if self.encoder is None else outputs | {CODE: seen}
 
     def outputs(self, hidden: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return every head's output float32[M, n] by name for the last hidden layer [M, width]."""
-        return {name: head(hidden) for name, head in self.heads.items()}
+        """Return every head's output float32[M, n] by name for the last hidden layer [M, width].
+
+        It is the output `CODE` itself if a decoder or a prediction takes it.
+        """
+        outputs = {name: head(hidden) for name, head in self.heads.items()}
+        takes = self.auxiliary is not None and self.encoder is None
+        return outputs | {CODE: hidden} if takes else outputs
+
+    def _encode(self, stacks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what the torso sees (latent pictures, or the stacks) and the hidden layer."""
+        if self._casts:
+            with self.casting():
+                seen = stacks if self.encoder is None else self.encoder(stacks)
+                return seen, self.torso.forward(seen).float()
+        seen = stacks if self.encoder is None else self.encoder(stacks)
+        return seen, self.torso.forward(seen).float()
+
+    @property
+    def memory(self) -> int:
+        """Memory for one observation in float32 values: outputs of all layers but the heads."""
+        parts = (self.torso, self.encoder, self.recurrent, self.auxiliary)
+        return sum(part.outputs for part in parts if part is not None)
 
     def step(
         self, stacks: torch.Tensor, state: torch.Tensor | None
@@ -196,7 +245,10 @@ class Network(nn.Module):
         """
         acting = copy.deepcopy(self).requires_grad_(False)
         acting.heads = nn.ModuleDict({k: head for k, head in acting.heads.items() if k in heads})
+        acting.auxiliary = None
         if self.precision == "bfloat16":
             acting.torso.to(torch.bfloat16)
+            if acting.encoder is not None:
+                acting.encoder.to(torch.bfloat16)
             acting._casts = False
         return acting

@@ -7,9 +7,14 @@ while not learner.finished:
 
 from __future__ import annotations
 
+import torch
+
 from gelada.algorithms.api import TARGET, Algorithm
 from gelada.core.timing import WAIT, Clock
 from gelada.core.types import Batch, Update
+from gelada.nets.autoencoder import Decoder
+from gelada.nets.network import Network
+from gelada.nets.pictures import reconstruct, some_stacks
 from gelada.roles.backprop import Compute
 from gelada.roles.parameters.client import ParameterClient
 from gelada.roles.replay.api import ReplayReader
@@ -56,6 +61,7 @@ class Learner:
         self._begun = False
         self._in_round = False
         self._batch: Batch | None = None  # the fresh one of this round
+        self._shown: torch.Tensor | None = None  # stacks of the last one, for a picture
         self._values: dict[str, float] = {}  # found in it
         self._waited = 0.0  # seconds, up to the last report
 
@@ -89,6 +95,8 @@ class Learner:
         self.client.end_round()
         self.schedule.after(batch, self._values)
         self._in_round = False
+        if self._saves:
+            self._keep_stacks(batch)
         if self._saves and self._tracker.wants_checkpoint():
             with self.clock("report"):
                 self.save()
@@ -106,6 +114,10 @@ class Learner:
             {k: v.clone() for k, v in self.schedule.aux.items() if not k.startswith(TARGET)},
             self.schedule.steps,
         )
+        if self._shown is not None:
+            net = self.client.flat.module
+            assert isinstance(net, Network)
+            self._tracker.picture(*reconstruct(net, self._shown), self.schedule.steps)
 
     def save_last(self) -> None:
         """Save at the end of a run, if something was learned and it can be saved."""
@@ -129,6 +141,12 @@ class Learner:
             self.client.discard()
         if priorities is not None:
             self._replay.update(batch.keys, batch.generations, priorities)
+
+    def _keep_stacks(self, batch: Batch) -> None:
+        """Keep what the picture beside the next checkpoint shows, if the network has a decoder."""
+        net = self.client.flat.module
+        if isinstance(net, Network) and isinstance(net.auxiliary, Decoder):
+            self._shown = some_stacks(batch.frames, batch.ages, net.stack)
 
     def _update(self, batch: Batch) -> Update:
         """Return what the tracker is told, before the gradient that makes the version is pushed."""

@@ -10,10 +10,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gelada.algorithms.api import Topology
+from gelada.algorithms.appo import APPO
 from gelada.core.errors import GeladaError
 from gelada.core.settings import check as check_fields
 from gelada.core.settings import hints_of, only_with, read, shown
 from gelada.envs.make import frame_shape, is_atari, is_vector, planes
+from gelada.nets.autoencoder import STRIDE
+from gelada.nets.config import PIXELS
 from gelada.nets.torsos import smallest_side
 from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.published import KEPT
@@ -85,6 +88,7 @@ def check(experiment: Experiment) -> None:
     _check_reuse(experiment)
     experiment.algorithm.check(experiment.shape.datapoints)
     _check_recurrent(experiment)
+    _check_autoencoder(experiment)
     _check_frames(experiment)
 
 
@@ -326,7 +330,23 @@ def _check_recurrent(experiment: Experiment) -> None:
         )
 
 
+def _check_autoencoder(experiment: Experiment) -> None:
+    """Refuse an autoencoder with an algorithm that has no loss for it, or without pixels."""
+    form, algorithm = experiment.network.autoencoder, experiment.algorithm
+    if form != "off" and not isinstance(algorithm, APPO):
+        raise GeladaError(
+            f"--autoencoder {form} with {type(algorithm).__name__}: only APPO has a loss for it; "
+            "leave it out, or take a preset with APPO, such as pong"
+        )
+    if form in PIXELS and is_vector(experiment.games):
+        raise GeladaError(
+            f"--autoencoder {form} with {experiment.games.game}: it gives vectors and no pixels; "
+            "use --autoencoder predict"
+        )
+
+
 def _check_frames(experiment: Experiment) -> None:
+    """Refuse frames, or the latent pictures of them, that are too small for the torso."""
     torso, settings = experiment.network.torso, experiment.games
     atari = is_atari(settings.game)
     height, width = frame_shape(settings)
@@ -341,3 +361,16 @@ def _check_frames(experiment: Experiment) -> None:
         )
     if side < need:
         raise GeladaError(f"--size {side}: the torso {torso!r} needs at least {need}")
+    form = experiment.network.autoencoder
+    if form in PIXELS:
+        _check_half(form, torso, side, need if form == "latent" else 1, atari)
+
+
+def _check_half(form: str, torso: str, side: int, need: int, atari: bool) -> None:
+    """Raise GeladaError if half of a frame's shorter side is less than what is needed."""
+    if side // STRIDE < need:
+        larger = f"use --size {STRIDE * need} or more" if atari else "take --torso tiny"
+        raise GeladaError(
+            f"--autoencoder {form}: half of {side} pixels is too small for the torso {torso!r}, "
+            f"which needs {need}; {larger}, or another form"
+        )

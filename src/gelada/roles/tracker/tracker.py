@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gelada.core.types import Aux, Episode, Params, Update
+from gelada.core.types import Aux, Bytes, Episode, Params, Update
 from gelada.ops.flat import Layout
 from gelada.roles.tracker.checkpoints import Checkpoints
 from gelada.roles.tracker.metrics import Metrics, Writer
+from gelada.roles.tracker.picture import Picture
 from gelada.roles.tracker.reports import Reports, Workers
 from gelada.roles.tracker.score import Score
 from gelada.roles.tracker.settings import StopRule, TrackerSettings
@@ -117,6 +118,7 @@ class Tracker:
         if folder:
             self._writer = Writer()
             self._metrics = Metrics(folder, settings.tensorboard)
+            self._picture = Picture(folder, self._writer)
             self._checkpoints = Checkpoints(folder, settings, layout, fixed, self._writer)
 
     def seconds(self) -> float:
@@ -221,6 +223,11 @@ class Tracker:
             counters = {"seconds": round(self.seconds(), 3), **self._score.counters()}
         self._checkpoints.write(slices, optimizers, aux, steps, counters, mixed)
 
+    def picture(self, frames: Bytes, reconstructions: Bytes, steps: int) -> None:
+        """Draw what an autoencoder makes of frames, beside them; see `Picture`."""
+        if self._writer is not None:
+            self._picture.show(frames, reconstructions, steps)
+
     def status(self) -> Status:
         """Return a copy of what a display shows."""
         with self._lock:
@@ -237,6 +244,7 @@ class Tracker:
         """
         if self._writer is None:
             return
+        self._picture.finish()
         self._writer.close()
         self._metrics.close()
         if self._writer.failure:

@@ -1,0 +1,343 @@
+"""The autoencoder's losses against slow numpy forms, and that each form learns Catch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_net, random_trajectory
+from gelada.algorithms import auxiliary
+from gelada.algorithms.appo import APPO
+from gelada.algorithms.auxiliary import HORIZON, PARTS, Ahead, Future
+from gelada.core.types import Batch
+from gelada.nets.autoencoder import Decoder
+from gelada.nets.network import CODE, Network, NetworkSettings
+from gelada.nets.observations import Observations
+from gelada.nets.pictures import reconstruct, some_stacks
+from gelada.nets.prediction import Prediction
+from gelada.roles.replay.queue import as_batch
+from gelada.roles.tracker import TrackerSettings
+from gelada.training.presets import PRESETS
+from gelada.training.run import train
+
+Array = np.ndarray[Any, Any]
+FORMS = ("latent", "auxiliary", "predict")
+
+
+def noise(length: int = 7, games: int = 3, seed: int = 0) -> Batch:
+    """Return a batch of noise with ends of games, lost steps and weights of windows."""
+    rng = np.random.default_rng(seed)
+    batch = as_batch(
+        [random_trajectory(rng, actor, games=games, length=length) for actor in (0, 1)]
+    )
+    return batch._replace(weights=torch.from_numpy(rng.uniform(0.5, 2.0, 2 * games)).float())
+
+
+def net_of(form: Any, seed: int = 0) -> Network:
+    return make_net(NetworkSettings(torso="tiny", width=16, stack=3, autoencoder=form), seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_reconstruction_loss_is_half_the_mean_square(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    found, wanted = rng.normal(size=(2, 5, 3, 6, 4)).astype(np.float32)
+    weights = np.array([1.0, 0.0, 2.0, 0.5, 0.0], dtype=np.float32)
+    total = 0.0
+    for m in range(5):
+        squares = [
+            (float(found[m, c, y, x]) - float(wanted[m, c, y, x])) ** 2
+            for c, y, x in np.ndindex(3, 6, 4)
+        ]
+        total += weights[m] * 0.5 * sum(squares) / len(squares)
+    arrays = (torch.from_numpy(x) for x in (found, wanted, weights))
+    loss = auxiliary.reconstruction_loss(*arrays)
+    assert loss.item() == pytest.approx(total / 3.5, rel=1e-5)
+
+
+def test_the_loss_is_that_of_the_first_part_of_a_minibatch() -> None:
+    net = net_of("latent")
+    stacks = torch.randn(10, 3, 10, 5, generator=torch.Generator().manual_seed(1))
+    weights = torch.tensor([1.0, 0.5, 2.0] + [1.0] * 7)
+    net.auxiliary_weight = 3.0
+    code = net(stacks)[CODE]
+    total, terms = auxiliary.loss(net, code, stacks, None, weights)
+    assert isinstance(net.auxiliary, Decoder)
+    want = auxiliary.reconstruction_loss(net.auxiliary(code[:3]), stacks[:3], weights[:3])
+    assert terms["reconstruction_loss"].item() == pytest.approx(want.item(), rel=1e-5)
+    assert total.item() == pytest.approx(3.0 * want.item(), rel=1e-5)
+
+
+def slow_ahead(batch: Batch, latents: Array, n: int, t: int) -> list[dict[str, Any]]:
+    """Walk on from step ``t`` of window ``n`` and note what is known of each step."""
+    steps: list[dict[str, Any]] = []
+    for at in range(t, t + HORIZON):
+        if at == batch.actions.shape[1] or not batch.mask[n, at]:
+            break
+        over = bool(batch.terminated[n, at] or batch.truncated[n, at])
+        steps.append(
+            {
+                "action": int(batch.actions[n, at]),
+                "sign": int(np.sign(float(batch.rewards[n, at]))),
+                "end": bool(batch.terminated[n, at]),
+                "weight": float(batch.weights[n]),
+                "latent": None if over else latents[n, at + 1],
+            }
+        )
+        if over:
+            break
+    return steps
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_follows_a_step_ends_with_the_game_the_window_and_a_step_without_loss(
+    seed: int,
+) -> None:
+    batch = noise(seed=seed)
+    windows, length = batch.actions.shape
+    latents = np.random.default_rng(seed).normal(size=(windows, length + 1, 4)).astype(np.float32)
+    future = Future(batch, torch.from_numpy(latents).flatten(0, 1))
+    index = torch.from_numpy(np.random.default_rng(seed).permutation(windows * length))
+    ahead = future.select(index)
+    ends = 0
+    for m, i in enumerate(index.tolist()):
+        steps = slow_ahead(batch, latents, *divmod(i, length))
+        for k in range(HORIZON):
+            if k >= len(steps):
+                assert ahead.weights[m, k] == ahead.follows[m, k] == 0.0
+                continue
+            step = steps[k]
+            assert ahead.weights[m, k] == step["weight"]
+            assert ahead.actions[m, k] == step["action"]
+            assert ahead.rewards[m, k] == step["sign"] + 1
+            assert ahead.ends[m, k] == step["end"]
+            if step["latent"] is None:
+                assert ahead.follows[m, k] == 0.0
+                ends += step["end"]
+            else:
+                assert ahead.follows[m, k] == step["weight"]
+                np.testing.assert_array_equal(ahead.latents[m, k], step["latent"])
+    assert ends > 3
+
+
+def slow_prediction(net: Network, hidden: Array, steps: list[dict[str, Any]]) -> list[Array]:
+    """Return (weight, reward's, end's, latent's weight, latent's loss) of each known step."""
+    assert net.auxiliary is not None
+    named = {k: v.detach().double().numpy() for k, v in net.auxiliary.named_parameters()}
+    rows = []
+    for step in steps:
+        joint = named["joint.weight"] @ hidden + named["joint.bias"]
+        joint = np.maximum(joint + named["action.weight"][:, step["action"]], 0.0)
+        hidden = named["latent.weight"] @ joint + named["latent.bias"]
+        logits = named["outcome.weight"] @ joint + named["outcome.bias"]
+        odds = np.exp(logits[:3]) / np.exp(logits[:3]).sum()
+        ends = 1.0 / (1.0 + np.exp(-logits[3]))
+        angle, known = 0.0, step["latent"] is not None
+        if known:
+            target = step["latent"].astype(np.float64)
+            angle = 1.0 - hidden @ target / np.linalg.norm(hidden) / np.linalg.norm(target)
+        row = (-np.log(odds[step["sign"] + 1]), -np.log(ends if step["end"] else 1.0 - ends))
+        rows.append(np.array([step["weight"], *row, step["weight"] * known, angle]))
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_prediction_loss_is_the_slow_one(seed: int) -> None:
+    batch, net = noise(length=20, seed=seed), net_of("predict", seed)
+    with torch.no_grad():
+        for name, parameter in net.named_parameters():
+            if name.startswith("auxiliary.outcome"):
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    windows, length = batch.actions.shape
+    algorithm = APPO(minibatch=5)
+    prepared = algorithm.prepare(net, batch, algorithm.start())
+    index = torch.randperm(windows * length, generator=torch.Generator().manual_seed(seed))
+    every = Observations(net, batch.frames, batch.ages).pick(torch.arange(windows * (length + 1)))
+    latents = net(every)[CODE]
+    hidden = latents.detach().numpy().reshape(windows, length + 1, -1)
+    first = index.tolist()[: len(index) // PARTS]
+    places = [divmod(i, length) for i in first]
+    rows = np.concatenate(
+        [
+            np.array(slow_prediction(net, hidden[n, t].astype(np.float64), steps)).reshape(-1, 5)
+            for n, t in places
+            for steps in [slow_ahead(batch, hidden, n, t)]
+        ]
+    )
+    weights, follows = rows[:, 0], rows[:, 3]
+    want = {
+        "reward_prediction_loss": (weights * rows[:, 1]).sum() / weights.sum(),
+        "end_prediction_loss": (weights * rows[:, 2]).sum() / weights.sum(),
+        "latent_prediction_loss": (follows * rows[:, 4]).sum() / follows.sum(),
+    }
+    minibatch = prepared.select(index)
+    net.auxiliary_weight = 0.3
+    code = net(minibatch.observations)[CODE]
+    total, terms = auxiliary.loss(
+        net, code, minibatch.observations, minibatch.ahead, minibatch.steps.weights
+    )
+    for name, value in want.items():
+        assert terms[name].item() == pytest.approx(value, rel=1e-4), name
+    assert terms["prediction_loss"].item() == pytest.approx(sum(want.values()), rel=1e-4)
+    assert total.item() == pytest.approx(0.3 * sum(want.values()), rel=1e-4)
+
+
+def test_the_targets_have_no_gradient_and_are_those_of_the_prepared_network() -> None:
+    batch, net, algorithm = noise(), net_of("predict"), APPO()
+    prepared = algorithm.prepare(net, batch, algorithm.start())
+    first = prepared.select(torch.arange(42)).ahead
+    assert first is not None
+    assert not first.latents.requires_grad
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.mul_(1.5)
+    again = prepared.select(torch.arange(42)).ahead
+    assert again is not None
+    assert torch.equal(first.latents, again.latents)
+
+
+def test_a_batch_in_which_nothing_is_known_has_the_loss_0() -> None:
+    batch, net = noise(), net_of("predict")
+    batch = batch._replace(mask=torch.zeros_like(batch.mask))
+    algorithm = APPO()
+    minibatch = algorithm.prepare(net, batch, algorithm.start()).select(torch.arange(42))
+    code = net(minibatch.observations)[CODE]
+    total, _ = auxiliary.loss(
+        net, code, minibatch.observations, minibatch.ahead, minibatch.steps.weights
+    )
+    torch.autograd.backward(total)
+    assert total.item() == 0.0
+
+
+@pytest.mark.parametrize("garbage", [np.nan, np.inf, -np.inf, 1e30])
+def test_rewards_of_steps_without_loss_move_nothing(garbage: float) -> None:
+    batch = noise(seed=2)
+    assert (~batch.mask).any()
+    spoilt = batch._replace(rewards=batch.rewards.masked_fill(~batch.mask, garbage))
+    latents = torch.zeros(len(batch.ages.flatten()), 16)
+    index = torch.arange(batch.actions.numel())
+    for plain, other in zip(
+        Future(batch, latents).select(index), Future(spoilt, latents).select(index), strict=True
+    ):
+        assert torch.equal(plain, other)
+
+
+def gradient(net: Network, total: torch.Tensor) -> torch.Tensor:
+    """Return the gradient of the first layer."""
+    found: torch.Tensor = torch.autograd.grad(total, next(net.parameters()), retain_graph=True)[0]
+    return found
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_first_layer_has_a_gradient_from_both_losses(form: str) -> None:
+    """The branches that the paper's autoencoder is known from may have used only one of them."""
+    batch, net, algorithm = noise(), net_of(form), APPO(minibatch=64)
+    aux = algorithm.start()
+    minibatch = algorithm.prepare(net, batch, aux).select(torch.arange(42))
+    first = next(iter(dict(net.named_parameters())))
+    assert first == ("encoder.convolution.weight" if form == "latent" else "torso.hidden.weight")
+    net.auxiliary_weight = 0.0
+    without, _ = algorithm.loss(net, minibatch, aux)
+    net.auxiliary_weight = 2.0
+    both, terms = algorithm.loss(net, minibatch, aux)
+    own, more = auxiliary.loss(
+        net,
+        net(minibatch.observations)[CODE],
+        minibatch.observations,
+        minibatch.ahead,
+        minibatch.steps.weights,
+    )
+    policy, decoder = gradient(net, without), gradient(net, own)
+    assert policy.abs().max() > 1e-4
+    assert decoder.abs().max() > 1e-4
+    torch.testing.assert_close(gradient(net, both), policy + decoder, rtol=1e-3, atol=1e-6)
+    name = "prediction_loss" if form == "predict" else "reconstruction_loss"
+    assert terms[name] == more[name]
+    assert (both - without).item() == pytest.approx(2.0 * terms[name].item(), rel=1e-4)
+
+
+def test_off_has_neither_a_loss_nor_what_follows() -> None:
+    batch, net, algorithm = noise(), net_of("off"), APPO(minibatch=64)
+    aux = algorithm.start()
+    minibatch = algorithm.prepare(net, batch, aux).select(torch.arange(42))
+    assert minibatch.ahead is None
+    _, terms = algorithm.loss(net, minibatch, aux)
+    assert not any("prediction" in name or "reconstruction" in name for name in terms)
+
+
+def test_the_unrolled_prediction_takes_its_own_predictions() -> None:
+    net = net_of("predict")
+    predict = net.auxiliary
+    assert isinstance(predict, Prediction)
+    latents = torch.randn(5, 16, generator=torch.Generator().manual_seed(1))
+    actions = torch.randint(3, (5, 4), generator=torch.Generator().manual_seed(2))
+    found, outcomes = auxiliary.unroll(predict, latents, actions)
+    for k in range(4):
+        latents, outcome = predict(latents, actions[:, k])
+        assert torch.equal(found[:, k], latents)
+        assert torch.equal(outcomes[:, k], outcome)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_goes_with_a_recurrent_network(form: Any) -> None:
+    """Sequences in the place of stacks; the picture shows each as the first of a game."""
+    settings = NetworkSettings(torso="tiny", width=16, stack=3, recurrent="lstm", autoencoder=form)
+    net, algorithm = make_net(settings), APPO(minibatch=32, sequence=4)
+    batch = noise(length=8)
+    batch = batch._replace(state=torch.zeros(6, 32))
+    aux = algorithm.start()
+    prepared = algorithm.prepare(net, batch, aux)
+    total, terms = algorithm.loss(net, prepared.select(torch.arange(8)), aux)
+    name = "prediction_loss" if form == "predict" else "reconstruction_loss"
+    assert terms[name] > 0.0
+    torch.autograd.backward(total)
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
+    if form != "predict":
+        stacks = some_stacks(batch.frames, batch.ages, 3)
+        assert reconstruct(net, stacks).reconstructions.shape == (8, 10, 5)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_learns_catch(form: Any, tmp_path: Path) -> None:
+    catch = PRESETS["catch"]
+    experiment = replace(
+        catch,
+        network=replace(catch.network, autoencoder=form),
+        tracker=TrackerSettings(tensorboard=False),
+        deterministic=True,
+    )
+    result = train(experiment, tmp_path / "run", log=pytest.fail)
+    assert result.status.score is not None
+    assert result.status.score >= 0.9
+    assert result.status.steps < 150_000
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    name = "prediction_loss" if form == "predict" else "reconstruction_loss"
+    assert rows[-1][name] < 0.95 * rows[0][name]
+    assert (tmp_path / "run" / "reconstruction.png").exists() == (form != "predict")
+
+
+def test_ahead_names_what_the_losses_take() -> None:
+    """A reward's class is an index of the logits."""
+    ahead = Ahead(
+        torch.zeros(1, 1, dtype=torch.int64),
+        torch.tensor([[2]]),
+        torch.ones(1, 1),
+        torch.ones(1, 1),
+        torch.ones(1, 1, 4),
+        torch.ones(1, 1),
+    )
+    sure = torch.tensor([[[-50.0, -50.0, 50.0, 50.0]]])
+    terms = auxiliary.prediction_losses(3.0 * torch.ones(1, 1, 4), sure, ahead)
+    assert all(term.item() == pytest.approx(0.0, abs=1e-6) for term in terms.values())
+    wrong = auxiliary.prediction_losses(-torch.ones(1, 1, 4), -sure, ahead)
+    assert [term.item() for term in wrong.values()] == [
+        pytest.approx(100.0, rel=0.01),
+        pytest.approx(50.0),
+        pytest.approx(2.0),
+    ]

@@ -1,0 +1,260 @@
+"""The autoencoder's layers: against slow numpy forms, in every torso, and none of it when off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import heads_of, make_net, random_trajectory
+from gelada.nets.autoencoder import Decoder
+from gelada.nets.network import CODE, InputStatistics, Network, NetworkSettings
+from gelada.nets.observations import Observations
+from gelada.nets.prediction import Prediction
+from gelada.ops.flat import FlatParameters, Layout
+from gelada.roles.replay.queue import as_batch
+
+Array = np.ndarray[Any, Any]
+
+FORMS = ("latent", "auxiliary", "predict")
+
+OWN = {
+    "off": [],
+    "latent": ["encoder.convolution", "auxiliary.convolution"],
+    "auxiliary": ["auxiliary.spread", "auxiliary.convolution"],
+    "predict": ["auxiliary.joint", "auxiliary.action", "auxiliary.latent", "auxiliary.outcome"],
+}
+"""Layers of each form."""
+
+
+def tiny(form: Any, **changes: Any) -> NetworkSettings:
+    return NetworkSettings(torso="tiny", width=16, stack=3, autoencoder=form, **changes)
+
+
+def as_array(tensor: torch.Tensor) -> Array:
+    array: Array = tensor.detach().double().numpy()
+    return array
+
+
+def slow_convolution(x: Array, weight: Array, bias: Array) -> Array:
+    """8x8, stride 2, with 3 zeros around: each output pixel by itself."""
+    padded = np.pad(x, [(0, 0), (0, 0), (3, 3), (3, 3)])
+    height, width = (padded.shape[2] - 8) // 2 + 1, (padded.shape[3] - 8) // 2 + 1
+    out = np.zeros((len(x), len(weight), height, width))
+    for m, f, i, j in np.ndindex(out.shape):
+        out[m, f, i, j] = (
+            padded[m, :, 2 * i : 2 * i + 8, 2 * j : 2 * j + 8] * weight[f]
+        ).sum() + bias[f]
+    return out
+
+
+def slow_transposed(x: Array, weight: Array, bias: Array, side: tuple[int, int]) -> Array:
+    """Each input pixel adds its 8x8 picture, 2 pixels further than the one before."""
+    count, _, height, width = x.shape
+    large = np.zeros((count, weight.shape[1], 2 * height + 8, 2 * width + 8))
+    for i, j in np.ndindex(height, width):
+        large[:, :, 2 * i : 2 * i + 8, 2 * j : 2 * j + 8] += np.einsum(
+            "mc,cfyx->mfyx", x[:, :, i, j], weight
+        )
+    return large[:, :, 3 : 3 + side[0], 3 : 3 + side[1]] + bias[:, None, None]
+
+
+def with_biases(net: Network) -> dict[str, Array]:
+    """Give the network biases other than 0; return its parameters as arrays."""
+    with torch.no_grad():
+        for name, parameter in net.named_parameters():
+            if name.endswith("bias"):
+                parameter.copy_(torch.linspace(-0.4, 0.5, parameter.numel()))
+    return {name: as_array(p) for name, p in net.named_parameters()}
+
+
+@pytest.mark.parametrize("frame_shape", [(10, 5), (8, 12)])
+def test_the_latent_form_is_the_slow_one(frame_shape: tuple[int, int]) -> None:
+    net = make_net(tiny("latent"), frame_shape)
+    weights = with_biases(net)
+    stacks = torch.randn(2, 3, *frame_shape, generator=torch.Generator().manual_seed(1))
+    latents = slow_convolution(
+        as_array(stacks),
+        weights["encoder.convolution.weight"],
+        weights["encoder.convolution.bias"],
+    ).clip(min=0.0)
+    assert latents.shape == (2, 4, frame_shape[0] // 2, frame_shape[1] // 2)
+    code = net(stacks)[CODE]
+    np.testing.assert_allclose(as_array(code), latents, rtol=1e-4, atol=1e-5)
+    want = slow_transposed(
+        latents,
+        weights["auxiliary.convolution.weight"],
+        weights["auxiliary.convolution.bias"],
+        frame_shape,
+    )
+    assert isinstance(net.auxiliary, Decoder)
+    np.testing.assert_allclose(as_array(net.auxiliary(code)), want, rtol=1e-4, atol=1e-5)
+
+
+def test_the_auxiliary_form_is_the_slow_one() -> None:
+    net = make_net(tiny("auxiliary"), (10, 5))
+    weights = with_biases(net)
+    hidden = torch.randn(3, 16, generator=torch.Generator().manual_seed(1))
+    spread = as_array(hidden) @ weights["auxiliary.spread.weight"].T
+    maps = (spread + weights["auxiliary.spread.bias"]).clip(min=0.0).reshape(3, 5, 2, 2)
+    want = slow_transposed(
+        maps.transpose(0, 3, 1, 2),
+        weights["auxiliary.convolution.weight"],
+        weights["auxiliary.convolution.bias"],
+        (10, 5),
+    )
+    assert isinstance(net.auxiliary, Decoder)
+    np.testing.assert_allclose(as_array(net.auxiliary(hidden)), want, rtol=1e-4, atol=1e-5)
+
+
+def test_the_prediction_of_a_step_is_the_slow_one() -> None:
+    net = make_net(tiny("predict"))
+    weights = {k.removeprefix("auxiliary."): v for k, v in with_biases(net).items()}
+    hidden = torch.randn(5, 16, generator=torch.Generator().manual_seed(1))
+    actions = torch.tensor([2, 0, 1, 1, 2])
+    assert isinstance(net.auxiliary, Prediction)
+    latents, outcomes = net.auxiliary(hidden, actions)
+    for m in range(5):
+        joint = weights["joint.weight"] @ as_array(hidden[m]) + weights["joint.bias"]
+        joint = (joint + weights["action.weight"][:, actions[m]]).clip(min=0.0)
+        want = weights["latent.weight"] @ joint + weights["latent.bias"]
+        np.testing.assert_allclose(as_array(latents[m]), want, rtol=1e-4, atol=1e-5)
+        want = weights["outcome.weight"] @ joint + weights["outcome.bias"]
+        np.testing.assert_allclose(as_array(outcomes[m]), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", OWN)
+def test_each_form_adds_its_layers_and_off_adds_none(form: str) -> None:
+    torso = ["torso.hidden", "torso.norm"]
+    heads = ["heads.policy", "heads.value"]
+    own = OWN[form]
+    want = [*own[:1], *torso, *heads, *own[1:]] if form == "latent" else [*torso, *heads, *own]
+    names = [name.rpartition(".")[0] for name, _ in make_net(tiny(form)).named_parameters()]
+    assert list(dict.fromkeys(names)) == want
+
+
+def test_off_draws_the_same_weights_and_gives_the_heads_outputs_only() -> None:
+    plain, off = make_net(NetworkSettings(), (42, 42)), make_net(tiny("off"))
+    assert off(torch.zeros(1, 3, 10, 5)).keys() == {"policy", "value"}
+    other = make_net(NetworkSettings(autoencoder="auxiliary"), (42, 42))
+    rest = dict(other.named_parameters())
+    for name, parameter in plain.named_parameters():
+        assert torch.equal(parameter, rest[name]), name
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_actors_hold_and_pull_no_decoder(form: Any) -> None:
+    net = make_net(NetworkSettings(autoencoder=form), (42, 42))
+    acting = net.for_acting(["policy"])
+    assert acting.auxiliary is None
+    names = [name for name, _ in acting.named_parameters()]
+    assert [name for name in names if name.startswith(("auxiliary", "heads.value"))] == []
+    assert any(name.startswith("encoder") for name in names) == (form == "latent")
+    stacks = torch.randn(4, 4, 42, 42, generator=torch.Generator().manual_seed(2))
+    assert torch.equal(acting.features(stacks), net.features(stacks))
+    parts = list(range(8))
+    held = Layout(net).owners(parts, names)
+    assert (len(held) < 8) == (form != "latent")  # the decoder of latents is tiny
+    last = max(e.offset for e in Layout(net).entries if e.name in names)
+    first = min(e.offset for e in Layout(net).entries if e.name.startswith("auxiliary"))
+    assert last < first
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_parameters_and_gradients_are_views_of_the_flat_vector(form: str) -> None:
+    net = make_net(tiny(form))
+    stacks = torch.randn(4, 3, 10, 5, generator=torch.Generator().manual_seed(3))
+    before = net(stacks)
+    flat = FlatParameters(net)
+    outputs = net(stacks)
+    assert all(torch.equal(before[name], outputs[name]) for name in before)
+    if isinstance(net.auxiliary, Decoder):
+        total = net.auxiliary(outputs[CODE]).square().sum()
+    else:
+        assert net.auxiliary is not None
+        latents, outcomes = net.auxiliary(outputs[CODE], torch.tensor([0, 1, 2, 0]))
+        total = latents.square().sum() + outcomes.square().sum()
+    torch.autograd.backward(total)
+    flat.check()
+    named = flat.layout.named(flat.gradients)
+    for layer in OWN[form]:
+        assert named[f"{layer}.weight"].abs().sum() > 0.0, layer
+
+
+SIDES = {"small": 42, "dqn2013": 84, "nature": 84, "resnet": 42, "ba3c": 104}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("torso", SIDES)
+def test_every_torso_has_every_form(torso: Any, form: Any) -> None:
+    """The reconstruction has the size of the pixels, whether the torso takes blocks or not."""
+    side = SIDES[torso]
+    settings = NetworkSettings(torso=torso, width=8, stack=2, autoencoder=form)
+    net = make_net(settings, (side, side))
+    sent = random_trajectory(
+        np.random.default_rng(0), games=1, length=1, stack=2, frame_shape=(side, side)
+    )
+    batch = as_batch([sent])
+    observations = Observations(net, batch.frames, batch.ages).pick(torch.tensor([0]))
+    code = net(observations)[CODE]
+    assert code.shape == ((1, 4, side // 2, side // 2) if form == "latent" else (1, 8))
+    if isinstance(net.auxiliary, Decoder):
+        wanted = net.auxiliary.wanted(observations)
+        frames = batch.frames[:, :2].clone()
+        frames[:, : max(1 - int(batch.ages[0, 0]), 0)] = 0
+        np.testing.assert_allclose(wanted, net.preprocess(frames), rtol=1e-5, atol=1e-5)
+        assert net.auxiliary(code).shape == wanted.shape == (1, 2, side, side)
+        total = net.auxiliary(code).sum()
+    else:
+        assert isinstance(net.auxiliary, Prediction)
+        total = net.auxiliary(code, torch.tensor([1]))[0].sum()
+    torch.autograd.backward(total)
+    first = next(net.parameters()).grad
+    assert first is not None
+    assert first.abs().sum() > 0.0
+
+
+@pytest.mark.parametrize("form", ["latent", "auxiliary"])
+def test_colour_frames_are_reconstructed_plane_by_plane(form: Any) -> None:
+    settings = NetworkSettings(torso="small", width=8, stack=2, autoencoder=form)
+    shape = (126, 42)
+    statistics = InputStatistics(np.zeros(shape, np.float32), np.ones(shape, np.float32))
+    heads = heads_of({"policy": 3, "value": 1})
+    net = Network(settings, shape, heads, statistics, "float32", planes=3)
+    stacks = torch.randn(2, 2, 126, 42, generator=torch.Generator().manual_seed(3))
+    assert isinstance(net.auxiliary, Decoder)
+    wanted = net.auxiliary.wanted(stacks)
+    assert wanted.shape == net.auxiliary(net(stacks)[CODE]).shape == (2, 6, 42, 42)
+    for frame, plane in np.ndindex(2, 3):
+        rows = stacks[:, frame, 42 * plane : 42 * (plane + 1)]
+        assert torch.equal(wanted[:, 3 * frame + plane], rows)
+    assert torch.equal(net.auxiliary.stacks(wanted), stacks)
+    with pytest.raises(ValueError, match="cannot be cut into 3 planes"):
+        Network(settings, (127, 42), heads, statistics, "float32", planes=3)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_in_bfloat16_it_is_almost_the_same(form: Any) -> None:
+    settings = NetworkSettings(width=32, autoencoder=form)
+    net = make_net(settings, (42, 42), precision="bfloat16")
+    exact = make_net(settings, (42, 42))
+    frames = np.random.default_rng(5).integers(0, 256, (8, 4, 42, 42), dtype=np.uint8)
+    seen = net.preprocess(torch.from_numpy(frames))
+    acting = net.for_acting(["policy", "value"])
+    assert {p.dtype for p in acting.torso.parameters()} == {torch.bfloat16}
+    if acting.encoder is not None:
+        assert {p.dtype for p in acting.encoder.parameters()} == {torch.bfloat16}
+    want = exact(exact.preprocess(torch.from_numpy(frames)))
+    for found in (net(seen), acting(seen)):
+        assert (found["value"] - want["value"]).abs().max() < 0.05 * want[
+            "value"
+        ].abs().max() + 0.05
+    with net.casting():
+        if isinstance(net.auxiliary, Decoder):
+            reconstructed = net.auxiliary(net(seen)[CODE])
+            assert isinstance(exact.auxiliary, Decoder)
+            wanted = exact.auxiliary(want[CODE])
+            assert reconstructed.dtype == torch.bfloat16
+            assert (reconstructed - wanted).abs().max() < 0.05 * wanted.abs().max()
