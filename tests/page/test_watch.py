@@ -82,7 +82,7 @@ def test_a_report_is_written(tmp_path: Path) -> None:
         "report", tmp_path, "--out", tmp_path / "r.html", "--csv", tmp_path / "r.csv"
     )
     assert code == 0, err
-    assert "2 runs of 1 games" in out
+    assert "2 runs of 1 game\n" in out
     assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
     assert (tmp_path / "r.csv").read_text().count("\n") == 3
     assert run(["report", str(tmp_path), "--out", str(tmp_path / "r.md")]) == 0

@@ -45,6 +45,7 @@ def main(args: Sequence[str]) -> int:
     from gelada.page.report.compose import compose
     from gelada.page.report.how import as_csv
     from gelada.page.report.results import read_results
+    from gelada.page.report.words import count
 
     if flags.protocol:
         from gelada.evaluation.protocols import find_protocol
@@ -55,7 +56,8 @@ def main(args: Sequence[str]) -> int:
     write = as_html if flags.out.suffix == ".html" else as_markdown
     write_whole(flags.out, write(title, blocks).encode())
     printer = Printer()
-    printer.line(f"{flags.out}: {len(results.all)} runs of {len(results.games)} games")
+    runs, games = count(len(results.all), "run"), count(len(results.games), "game")
+    printer.line(f"{flags.out}: {runs} of {games}")
     if flags.csv:
         write_whole(flags.csv, as_csv(results).encode())
         printer.line(str(flags.csv))

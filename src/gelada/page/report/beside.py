@@ -12,7 +12,7 @@ from gelada.page.report import plots
 from gelada.page.report.blocks import Block, Figure, Heading, Table, Text
 from gelada.page.report.public import REMARK, public_curves, source_of
 from gelada.page.report.results import FEW_GAMES, TRAINING_GAMES, Result, Results, played, score_at
-from gelada.page.report.words import plus_minus
+from gelada.page.report.words import count, plus_minus
 
 
 def beside_public(results: Results) -> list[Block]:
@@ -42,7 +42,11 @@ def beside_public(results: Results) -> list[Block]:
         return []
     methods = {curve.method for game in results.games for curve in public_curves(game)}
     sources = sorted({source_of(method) for method in methods})
-    said = f"{REMARK} Sources: {'; '.join(sources)}."
+    easier = sum(run.settings.get("games.sticky", 0) == 0 for run in results.runs)
+    said = (
+        f"{REMARK} {easier} of the {count(len(results.runs), 'run')} of this report learned "
+        f"without sticky actions. Sources: {'; '.join(sources)}."
+    )
     return [Heading("Public curves at the same frames"), Text(said), *blocks]
 
 
@@ -76,10 +80,10 @@ def beside_published(results: Results) -> list[Block]:
                 row.protocol,
                 row.frames,
                 f"{row.score:,.1f}",
-                "; ".join(dict.fromkeys(other[place].comparable for other in others)),
+                "; ".join(dict.fromkeys(other[key].comparable for other in others)),
                 row.source,
             )
-            for place, row in enumerate(others[0])
+            for key, row in others[0].items()
         ]
         columns = ("", "games", "learned>", "score>", "comparable", "source")
         blocks += [Heading(game, 3), Table(columns, tuple(rows))]
@@ -93,9 +97,12 @@ def beside_published(results: Results) -> list[Block]:
     return [Heading("Published scores"), Text(said), *blocks]
 
 
-def _published(result: Result) -> list[Published]:
-    """Return the scores of papers for a result, in the order of the papers, and if they compare."""
+def _published(result: Result) -> dict[tuple[str, str], Published]:
+    """Return the scores of papers for a result, by method and kind of games.
+
+    Those that can be compared come first.
+    """
     found = compare(played(result), human_starts=result.protocol == "human")
     if result.protocol == TRAINING_GAMES:
         found = [row._replace(comparable="no: not evaluated") for row in found]
-    return sorted(found, key=lambda row: (row.protocol, row.label, row.score))
+    return {(row.label, f"{row.protocol} {row.frames}"): row for row in found}

@@ -59,7 +59,7 @@ def compose(results: Results, now: datetime | None = None) -> tuple[str, list[Bl
     when = (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M UTC")
     blocks: list[Block] = [
         Text(
-            f"{len(results.all)} runs in {count(len(games), 'game')}, "
+            f"{count(len(results.all), 'run')} in {count(len(games), 'game')}, "
             f"{count(len(results.groups), 'group')} of settings; written {when}."
         ),
         Text(_which_scores(results)),

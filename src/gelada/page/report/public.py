@@ -19,8 +19,8 @@ SOURCES = {
 """Where curves come from, by the first word of a method's name."""
 
 REMARK = (
-    "These curves are means over runs, of games with sticky actions 0.25 in most cases. Compare "
-    "them with games that have sticky actions, too."
+    "These curves are means over runs, of games with sticky actions 0.25 in most cases, which make "
+    "games harder."
 )
 
 
