@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,5 +58,7 @@ def main(args: Sequence[str]) -> int:
             import webbrowser
 
             webbrowser.open(link)
-        serve(View(Runs(flags.runs)), token, listening)
+        view = View(Runs(flags.runs))
+        threading.Thread(target=view.look, args=(0, ())).start()  # read before the link is opened
+        serve(view, token, listening)
     return 0

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from gelada.core.files import parse_lines
 from gelada.core.timing import bounding_stage
-from gelada.page.curves import Curve
+from gelada.page.curves import KEPT, Curve
 
 T = TypeVar("T")
 
@@ -82,10 +82,9 @@ class RunFolder:
         kept: rows of metrics, see `gelada.page.curves.KEPT`.
     """
 
-    def __init__(self, path: Path, name: str, kept: int | None = None) -> None:
+    def __init__(self, path: Path, name: str, kept: int = KEPT) -> None:
         self.path, self.name = path, name
-        metrics = path / "metrics.jsonl"
-        self.curve = Curve(metrics, kept) if kept else Curve(metrics)
+        self.curve = Curve(path / "metrics.jsonl", kept)
         self._config = Watched(lambda: [path / "config.json"], _read_config)
         self._events = Watched(lambda: [path / "events.jsonl"], _read_events)
         self._evaluations = Watched(lambda: _files(path / "eval", (".json",)), read_evaluations)

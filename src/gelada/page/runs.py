@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from gelada.core.errors import GeladaError, nearest
+from gelada.page.curves import KEPT
 from gelada.page.folder import RunFolder
 
 DEPTH = 3
 """Folders below the one that was named in which runs are looked for: a suite's are in runs/."""
+
+ROWS, FEWEST = 12_000, 120
+"""Rows that are kept of all runs together at least, and of each."""
 
 SAME_AGENT = ("seed", "stop.", "tracker.", "sidecars.")
 """Settings in which the seeds of one group may differ: they do not change what is learned."""
@@ -23,7 +27,8 @@ class Runs:
 
     Args:
         places: folders of runs, or folders that have runs below them.
-        kept: rows of metrics of each run, see `gelada.page.curves.KEPT`.
+        kept: rows of metrics of each run, see `gelada.page.curves.KEPT`; by default fewer of each,
+            the more runs there are.
     """
 
     def __init__(self, places: Sequence[Path], kept: int | None = None) -> None:
@@ -41,8 +46,9 @@ class Runs:
         if paths == list(self._found):
             return False
         names = short_names(paths)
+        kept = self._kept or min(max(ROWS // max(len(paths), 1), FEWEST), KEPT)
         self._found = {
-            path: self._found.get(path) or RunFolder(path, name, self._kept)
+            path: self._found.get(path) or RunFolder(path, name, kept)
             for path, name in zip(paths, names, strict=True)
         }
         for path, name in zip(paths, names, strict=True):
