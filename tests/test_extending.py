@@ -43,9 +43,9 @@ def test_each_script_learns(number: int, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "checkpoints").is_dir()
 
 
-def test_there_are_scripts_for_an_algorithm_an_exploration_and_an_environment() -> None:
-    words = ("ALGORITHMS[", "Explored(", "ENVIRONMENTS[")
-    assert [word in script for word, script in zip(words, SCRIPTS, strict=True)] == [True] * 3
+def test_there_is_a_script_for_every_part() -> None:
+    words = ("ALGORITHMS[", "Explored(", "ENVIRONMENTS[", "own_torso=")
+    assert [word in script for word, script in zip(words, SCRIPTS, strict=True)] == [True] * 4
 
 
 def test_the_change_of_the_torso_makes_it_a_choice_that_trains(tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ from gymnasium import spaces
 
 import gym_toys
 from gelada.core.errors import GeladaError
+from gelada.core.functions import name_of
 from gelada.core.types import Floats, Ints
 from gelada.envs.api import GameSettings, Step
 from gelada.envs.gym import GymGames, fit
 from gelada.envs.make import action_names, frame_shape, is_atari, is_gym, is_vector, planes
 from gelada.envs.names import parse_game
-from gelada.envs.own import MakeEnv, NoPictures, name_of
+from gelada.envs.own import MakeEnv, NoPictures
 from gelada.envs.spaces import fit_of
 from gelada.ops import returns
 
@@ -245,7 +246,7 @@ def test_names_of_environments() -> None:
         ("CartPol-v1", "unknown game 'CartPol-v1': nearest known: CartPole-v1"),
         ("no_such_module:Maze-v0", "no module named 'no_such_module'; install the package"),
         ("gym_toys:nothing", "module gym_toys has no function nothing"),
-        ("os:abort", "a function of Python's own makes no environment"),
+        ("os:abort", "is a function of Python's own"),
         ("__main__:lost", "is a function of the script that trained, unknown here"),
         ("Pendulum-v1", "Pendulum-v1: its actions are continuous"),
     ):

@@ -11,8 +11,8 @@ import torch
 
 import gym_toys
 from gelada.core.errors import GeladaError
+from gelada.core.functions import name_of
 from gelada.envs.api import GameSettings
-from gelada.envs.own import name_of
 from gelada.envs.playing import FireAfterLifeLoss, FireAtReset, make_env
 from gelada.nets.config import NetworkSettings
 from gelada.training.experiment import Experiment

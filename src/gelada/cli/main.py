@@ -25,6 +25,7 @@ usage: gelada COMMAND ...
 Distributed deep reinforcement learning that learns Atari games from the screen.
 
   gelada train pong              learn a game and watch it being learned
+  gelada train CartPole-v1       learn an environment of Gymnasium
   gelada train --resume RUN      continue a run that was stopped
   gelada eval RUN                play full games without learning, with a printed protocol
   gelada suite pong,breakout     the same settings on many games, one table (atari49, atari57)

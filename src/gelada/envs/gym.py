@@ -19,9 +19,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from gelada.core.errors import GeladaError
+from gelada.core.functions import import_module
 from gelada.core.types import Bools, Bytes, Floats, Frames, Ints
 from gelada.envs.api import Step
-from gelada.envs.own import MakeEnv, NoPictures, find_function, import_module
+from gelada.envs.own import MakeEnv, NoPictures, find_function
 from gelada.envs.spaces import Fit, fit_of
 
 RATE = 30

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from gelada.algorithms.exploration import epsilon_noise, gumbel
 from gelada.core.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
 from gelada.core.errors import GeladaError, nearest
+from gelada.core.functions import Function, remember
 from gelada.core.types import Floats, Frames, Ints
 from gelada.envs.api import GameSettings
 from gelada.envs.make import action_names, planes
 from gelada.envs.names import is_known, known_games
-from gelada.envs.own import MakeEnv, remember
+from gelada.envs.own import MakeEnv
 from gelada.nets.network import InputStatistics, Network
 from gelada.training.config import Config, read_config
 from gelada.training.experiment import Experiment
@@ -331,12 +332,19 @@ def as_agent(agent: Agent | str | Path) -> Agent:
     return agent if isinstance(agent, Agent) else load(agent)
 
 
-def load(run: str | Path, make_env: MakeEnv | None = None) -> Agent:
+def load(
+    run: str | Path,
+    make_env: MakeEnv | None = None,
+    own_torso: Function | None = None,
+    own_heads: Function | None = None,
+) -> Agent:
     """Return the agent of a run's newest complete checkpoint, or of one checkpoint file.
 
     Args:
         run: folder of the run, or a checkpoint's ``.safetensors`` file.
         make_env: the function that made the environments of the run, if it is in no module.
+        own_torso: likewise, the function that made its torso.
+        own_heads: likewise, the function that made its heads.
 
     Raises:
         GeladaError: if there is no such run or no complete checkpoint, or the emulator does not
@@ -351,7 +359,10 @@ def load(run: str | Path, make_env: MakeEnv | None = None) -> Agent:
             raise GeladaError(f"{str(run)!r} is no run: it has no config.json")
         _, checkpoint, _ = newest_checkpoint(folder / "checkpoints")
     config = read_config(folder)
-    if make_env is not None:
-        remember(config.experiment.games.game, make_env)
+    network = config.experiment.network
+    names = (config.experiment.games.game, network.own_torso, network.own_heads)
+    for name, function in zip(names, (make_env, own_torso, own_heads), strict=True):
+        if function is not None:
+            remember(name, function)
     _check_game(config, folder / "config.json")
     return Agent(config.experiment, checkpoint, config.actions)

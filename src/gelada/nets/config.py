@@ -15,7 +15,8 @@ Autoencoder = Literal["off", "latent", "auxiliary", "predict"]
 """Forms of the autoencoder (`gelada.nets.autoencoder`, `gelada.nets.prediction`)."""
 
 CONVOLUTIONS = OnlyWith(
-    "with a --torso of convolutions", lambda network: network.torso not in ("tiny", "mlp")
+    "with a --torso of convolutions",
+    lambda network: network.torso not in ("tiny", "mlp") and not network.own_torso,
 )
 CODED = OnlyWith("with --autoencoder", lambda network: network.autoencoder != "off")
 PIXELS = ("latent", "auxiliary")
@@ -24,21 +25,22 @@ FILTERED = OnlyWith(
     "with a --torso of convolutions or an autoencoder of pixels",
     lambda network: CONVOLUTIONS.holds(network) or network.autoencoder in PIXELS,
 )
+NO_OWN = OnlyWith("without --own-torso", lambda network: not network.own_torso)
 
 
 @dataclass(frozen=True)
 class NetworkSettings:
     """Settings of the network."""
 
-    torso: TorsoName = "small"
+    torso: Annotated[TorsoName, NO_OWN] = "small"
     """Layers before the hidden layer: small (two convolutions for 42x42), dqn2013 and nature
     (Mnih et al. 2013, 2015), resnet (IMPALA), ba3c (DBA3C), tiny (none, for Catch), mlp (one dense
     layer, for vectors)."""
     width: Annotated[int, Range(1, 8192)] = 256
     """Units of the hidden layer."""
-    hidden: Literal["dense", "linear"] = "dense"
+    hidden: Annotated[Literal["dense", "linear"], NO_OWN] = "dense"
     """Kind of the hidden layer: dense has a bias and a ReLU, linear has neither, as in DBA3C."""
-    layer_norm: bool = True
+    layer_norm: Annotated[bool, NO_OWN] = True
     """Apply layer normalisation to the hidden layer (Ba et al. 2016), before its ReLU."""
     conv_init: Annotated[ConvInit, FILTERED] = "orthogonal"
     """Initial weights of the convolutions (normal: standard deviation 0.03; uniform: -0.05 to
@@ -61,3 +63,7 @@ class NetworkSettings:
     """Weight of the autoencoder's loss."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Number format in which the torso computes; auto measures both and takes the faster."""
+    own_torso: str = ""
+    """Function that makes the torso instead, module:function (docs/extending.md)."""
+    own_heads: str = ""
+    """Function that makes the heads of the algorithm's, module:function (docs/extending.md)."""

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from gelada.core.types import Floats, Frames
 from gelada.nets.autoencoder import FILTERS, Decoder, Encoder
 from gelada.nets.config import NetworkSettings as NetworkSettings  # part of the public API
 from gelada.nets.heads import MakeHeads
+from gelada.nets.own import OwnTorso, own_heads
 from gelada.nets.prediction import Prediction
 from gelada.nets.recurrent import LSTM, Sequences
 from gelada.nets.scratch import Scratch
@@ -91,6 +92,7 @@ class Network(nn.Module):
 
     Raises:
         ValueError: if a frame is too small for the torso, or H is no multiple of ``planes``.
+        GeladaError: if a function of the user makes no such torso or heads.
     """
 
     mean: torch.Tensor
@@ -115,18 +117,22 @@ class Network(nn.Module):
         self.register_buffer("scale", 1.0 / torch.from_numpy(statistics.deviation))
         self.planes = planes
         self.encoder: Encoder | None = None
+        kind: Any = OwnTorso if settings.own_torso else Torso  # they have the same interface
+        self.torso: Torso
         if settings.autoencoder == "latent":
             self.encoder = Encoder(settings, frame_shape, planes)
             latents = replace(settings, stack=FILTERS)
-            self.torso, self.block = Torso(latents, self.encoder.shape), 1
+            self.torso, self.block = kind(latents, self.encoder.shape, 1), 1
         else:
-            self.torso = Torso(settings, frame_shape, planes)
+            self.torso = kind(settings, frame_shape, planes)
             self.block = self.torso.block
         self.scratch = Scratch()  # memory for the observations of a batch
         self.recurrent: LSTM | None = None
         if settings.recurrent == "lstm":
             self.recurrent = LSTM(settings.width, settings.fc_init)
         made = heads(settings.width)
+        if settings.own_heads:
+            made = own_heads(settings.own_heads, made, settings.width)
         for head in made.values():
             head.start(settings.fc_init)
         self.heads = nn.ModuleDict(made)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from gelada.core.errors import GeladaError, nearest
+from gelada.core.functions import name_of, remember
 from gelada.core.types import Episode
-from gelada.envs.own import MakeEnv, name_of, remember
+from gelada.envs.own import MakeEnv
 from gelada.roles.tracker import Status, StopRule
 from gelada.runtime.groups import Cluster
 from gelada.training import presets, run
@@ -31,7 +32,8 @@ def preset(name: str, **settings: Any) -> Experiment:
 
     Args:
         name: such as "pong", "breakout", "dba3c-pong" or "catch".
-        settings: by their names; a group such as ``algorithm`` may be replaced as a whole.
+        settings: by their names; a group such as ``algorithm`` may be replaced as a whole. For a
+            setting that names a function, such as ``own_torso``, the function may be given.
 
     Raises:
         GeladaError: if a name is unknown, or a setting has no effect.
@@ -137,7 +139,8 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
         if key not in places:
             raise GeladaError(f"{key}: unknown setting; {nearest(key, [*places, *alone])}")
         group, own = places[key]
-        inner.setdefault(group, {})[own] = settings[key]
+        value = settings[key]
+        inner.setdefault(group, {})[own] = name_of(value) if callable(value) else value
     if "stop" in inner:
         inner["stop"] = dict.fromkeys(STOPS) | inner["stop"]
     groups = {

@@ -348,6 +348,8 @@ def _check_autoencoder(experiment: Experiment) -> None:
 def _check_frames(experiment: Experiment) -> None:
     """Refuse frames, or the latent pictures of them, that are too small for the torso."""
     torso, settings = experiment.network.torso, experiment.games
+    if experiment.network.own_torso:
+        return
     atari = is_atari(settings.game)
     height, width = frame_shape(settings)
     height //= planes(settings)

@@ -1,0 +1,120 @@
+"""Torsos and heads of the user: what they are called with, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import gelada
+from conftest import make_net
+from gelada.core.errors import GeladaError
+from gelada.core.functions import name_of
+from gelada.nets.config import NetworkSettings
+from gelada.nets.heads import Head, Linear
+
+BASE = NetworkSettings(torso="tiny", width=16, stack=3)
+
+
+class Scaled(Head):
+    """Outputs of two layers."""
+
+    def __init__(self, width: int, outputs: int) -> None:
+        super().__init__()
+        self.first, self.last = Linear(width, 8), Linear(8, outputs)
+
+    def start(self, init: Any) -> None:
+        self.first.start(init)
+        self.last.start(init)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.last(self.first(hidden))
+        return found
+
+
+def torso(settings: NetworkSettings, frame_shape: tuple[int, int], planes: int) -> nn.Module:
+    height, width = frame_shape
+    assert planes == 1
+    return nn.Sequential(nn.Flatten(), nn.Linear(settings.stack * height * width, settings.width))
+
+
+def heads(own: dict[str, Head], width: int) -> dict[str, Head]:
+    return own | {"policy": Scaled(width, 3)}
+
+
+def settings(**functions: Any) -> NetworkSettings:
+    names: dict[str, Any] = {name: name_of(made) for name, made in functions.items()}
+    return replace(BASE, **names)
+
+
+def test_a_torso_and_heads_of_the_user_are_the_networks() -> None:
+    net = make_net(settings(own_torso=torso, own_heads=heads))
+    names = dict(net.named_parameters())
+    assert names["torso.own.1.weight"].shape == (16, 150)
+    assert names["heads.policy.last.weight"].shape == (3, 8)
+    stacks = net.preprocess(torch.zeros(4, 3, 10, 5, dtype=torch.uint8))
+    outputs = net(stacks)
+    hidden = stacks.flatten(1) @ names["torso.own.1.weight"].T + names["torso.own.1.bias"]
+    first = hidden @ names["heads.policy.first.weight"].T
+    wanted = first @ names["heads.policy.last.weight"].T
+    torch.testing.assert_close(outputs["policy"], wanted)
+    assert outputs["value"].shape == (4, 1)
+
+
+def wide(settings: NetworkSettings, frame_shape: tuple[int, int], planes: int) -> nn.Module:
+    return torso(replace(settings, width=5), frame_shape, planes)
+
+
+def no_module(*_: Any) -> Any:
+    return 3
+
+
+def too_few(own: dict[str, Head], width: int) -> dict[str, Head]:
+    return {"policy": own["policy"]}
+
+
+def other_actions(own: dict[str, Head], width: int) -> dict[str, Head]:
+    return own | {"policy": Linear(width, 4)}
+
+
+@pytest.mark.parametrize(
+    ("functions", "said"),
+    [
+        (
+            {"own_torso": wide},
+            r"for 2 stacks of 3 frames \(10, 5\) is \[2, 5\], must be",
+        ),
+        ({"own_torso": no_module}, "returned int, no torch module"),
+        ({"own_heads": too_few}, r"returned \['policy'\], must be .* names \['policy', 'value'\]"),
+        ({"own_heads": no_module}, "returned int, must be a dictionary"),
+        (
+            {"own_heads": other_actions},
+            r"output of 'policy' is \[2, 4\] for 2 samples, must",
+        ),
+    ],
+)
+def test_what_is_no_torso_or_heads_is_one_line(functions: dict[str, Any], said: str) -> None:
+    with pytest.raises(GeladaError, match=said) as error:
+        make_net(settings(**functions))
+    assert "\n" not in str(error.value)
+
+
+def test_a_run_with_a_network_of_the_user_is_loaded_and_resumed(tmp_path: Path) -> None:
+    quiet: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
+    run = tmp_path / "run"
+    gelada.train("catch", run, steps=2_000, own_torso=torso_of_catch, own_heads=heads, **quiet)
+    agent = gelada.load(run)
+    assert dict(agent.net.named_parameters())["torso.own.1.weight"].shape == (64, 50)
+    assert gelada.train(resume=run, steps=4_000, **quiet).steps >= 4_000
+    with pytest.raises(GeladaError, match=r"^--torso dqn2013: has an effect only without --own"):
+        gelada.preset("catch", own_torso=torso, torso="dqn2013")
+
+
+def torso_of_catch(
+    settings: NetworkSettings, frame_shape: tuple[int, int], planes: int
+) -> nn.Module:
+    return torso(settings, frame_shape, planes)
