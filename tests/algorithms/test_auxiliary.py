@@ -102,8 +102,10 @@ def test_what_follows_a_step_ends_with_the_game_the_window_and_a_step_without_lo
     windows, length = batch.actions.shape
     latents = np.random.default_rng(seed).normal(size=(windows, length + 1, 4)).astype(np.float32)
     future = Future(batch, torch.from_numpy(latents).flatten(0, 1))
-    index = torch.from_numpy(np.random.default_rng(seed).permutation(windows * length))
-    ahead = future.select(index)
+    count = windows * length
+    index = torch.from_numpy(np.random.default_rng(seed).permutation(count))
+    ahead = future.select(index.repeat(PARTS))
+    assert len(ahead.actions) == count
     ends = 0
     for m, i in enumerate(index.tolist()):
         steps = slow_ahead(batch, latents, *divmod(i, length))

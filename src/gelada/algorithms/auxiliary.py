@@ -30,6 +30,11 @@ PARTS = 4
 torso works at few, so on all of them it would take longer than the rest of learning."""
 
 
+def first_part(count: int) -> int:
+    """Return how many of a minibatch's samples the loss takes."""
+    return -(-count // PARTS)
+
+
 class Ahead(NamedTuple):
     """What followed each of ``M`` steps, ``H`` steps ahead; the first is the step itself."""
 
@@ -77,7 +82,8 @@ class Future:
         self._follows = (weights * goes_on).flatten(0, 1)
 
     def select(self, index: torch.Tensor) -> Ahead:
-        """Return what followed the steps with indices int64[M], ``n * T + t``."""
+        """Return what followed the first part of the steps with indices int64[M], ``n * T + t``."""
+        index = index[: first_part(len(index))]
         return Ahead(
             self._actions[index],
             self._rewards[index],
@@ -116,11 +122,11 @@ def loss(
         net: has a decoder or a prediction.
         code: what the network computed from the observations for it.
         observations: [M, K, H, W], preprocessed; or in sequences.
-        ahead: what followed, for a prediction.
+        ahead: what followed the first part, for a prediction.
         weights: float32[M] of the samples, for a reconstruction.
     """
     stacks = observations.stacks if isinstance(observations, Sequences) else observations
-    count = -(-len(code) // PARTS)
+    count = first_part(len(code))
     code = code[:count]
     if isinstance(net.auxiliary, Decoder):
         with net.casting():
@@ -130,7 +136,6 @@ def loss(
         return net.auxiliary_weight * total, {"reconstruction_loss": total.detach()}
     assert isinstance(net.auxiliary, Prediction)
     assert ahead is not None
-    ahead = Ahead(*(tensor[:count] for tensor in ahead))
     with net.casting():
         predicted = unroll(net.auxiliary, code, ahead.actions)
     terms = prediction_losses(*predicted, ahead)

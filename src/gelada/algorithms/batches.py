@@ -20,7 +20,7 @@ class Minibatch(NamedTuple, Generic[Columns]):
 
     observations: torch.Tensor | Sequences  # [M, K, H, W], preprocessed; what the network takes
     steps: Columns  # a NamedTuple of tensors [M]
-    ahead: Ahead | None = None  # what followed each step, for a prediction
+    ahead: Ahead | None = None  # what followed the first of them, for a prediction
 
 
 class Samples(Generic[Columns]):
