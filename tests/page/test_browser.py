@@ -311,6 +311,23 @@ def test_fifty_runs_of_ten_million_steps(browser: Any, tmp_path: Path) -> None:
         assert complaints(browser) == []
 
 
+def test_several_games_have_a_chart_each(browser: Any, tmp_path: Path) -> None:
+    for game in ("pong", "breakout", "seaquest"):
+        make_run(tmp_path / game, rising(30), game=game)
+    with served(tmp_path) as link:
+        open_page(browser, link)
+        wait(lambda: text_of(browser, "#score-games").split() == ["breakout", "pong", "seaquest"])
+        charts = "return document.querySelectorAll(arguments[0]).length"
+        assert browser.execute_script(charts, "#score-games canvas") == 3
+        assert browser.execute_script(charts, "#score-chart canvas") == 0
+        screenshot(browser, "page-games")
+        for _ in range(2):
+            click(browser, "nav .member input:checked")
+        assert browser.execute_script(charts, "#score-games canvas") == 0
+        wait(lambda: picture_of(browser))
+        assert complaints(browser) == []
+
+
 def test_a_wrong_token_gets_nothing(browser: Any, link: str) -> None:
     browser.delete_all_cookies()
     browser.get(link[:-5] + "wrong")

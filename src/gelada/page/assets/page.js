@@ -152,8 +152,7 @@ function chart(key, parent, title, height) {
 }
 
 function drawCharts(runs) {
-  const drawn = new Set(["score"]);
-  chart("score", byId("score-chart"), "Score", innerWidth < 700 ? 280 : 380).update(linesOf(runs, "score"), state.axis, { marks: marksOf(runs), levels: levelsOf(runs) });
+  const drawn = drawScores(runs);
   byId("about-score").textContent = `training games, mean of the last 50${byGroup() ? "; line: mean of seeds, band: lowest to highest" : ""}${runs.some((run) => run.evaluations.length) ? "; circles: evaluations with 95 % intervals" : ""}`;
   const there = new Set(runs.flatMap((run) => run.columns));
   const wanted = [...there].filter((name) => !HIDDEN.test(name));
@@ -175,12 +174,28 @@ function drawCharts(runs) {
     charts.delete(key);
   }
   show("more", state.ids.length > FEW && !openLearning);
+  show("learning-part", !byId("more").hidden || byId("learning").childElementCount);
   if (asked.some((name) => !state.columns.includes(name))) {
     state.columns = asked;
     state.now = 0; // all runs again, with these columns
     clearTimeout(timer);
     timer = setTimeout(ask, 0);
   }
+}
+
+// One large chart, or with several games, whose scores have nothing in common, a small one for each.
+function drawScores(runs) {
+  const games = [...new Set(runs.map((run) => run.game))];
+  const several = games.length > 1;
+  const drawn = new Set(several ? games.map((game) => `score of ${game}`) : ["score"]);
+  for (const game of several ? games : [null]) {
+    const own = several ? runs.filter((run) => run.game === game) : runs;
+    const key = several ? `score of ${game}` : "score";
+    const place = byId(several ? "score-games" : "score-chart");
+    const height = several ? 190 : innerWidth < 700 ? 280 : 380;
+    chart(key, place, game ?? "", height).update(linesOf(own, "score"), state.axis, { marks: marksOf(own), levels: levelsOf(own) });
+  }
+  return drawn;
 }
 
 const TITLES = { steps_per_second: "Steps a second", lag_mean: "Policy lag, in versions (mean)", queue_depth: "Trajectories that wait for a learner", waited_seconds: "Seconds a learner waits before an update" };
