@@ -14,9 +14,8 @@ from gelada.algorithms.appo import APPO
 from gelada.algorithms.sequences import SequenceSamples, evaluate
 from gelada.core.types import Batch, Episode, Trajectory, Version
 from gelada.envs.catch import CatchGames
-from gelada.nets.network import Network, NetworkSettings
+from gelada.nets.network import Network, NetworkSettings, Observed
 from gelada.nets.observations import Observations
-from gelada.nets.recurrent import Sequences
 from gelada.ops import returns
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
@@ -79,6 +78,27 @@ def test_a_batch_is_evaluated_as_step_by_step(stack: int, size: int) -> None:
     torch.testing.assert_close(found.states.masked_fill(begins, 0.0), want, **tight)
 
 
+def test_a_batch_is_evaluated_with_other_parameters() -> None:
+    """As a network with those parameters does; the network's own stay as they are."""
+    net, other, batch = recurrent_net(), recurrent_net(), make_batch()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    before = {name: p.clone() for name, p in net.named_parameters()}
+    observations = Observations(net, batch.frames, batch.ages)
+    given = {name: p.detach() for name, p in other.named_parameters()}
+    found = evaluate(net, observations, batch, 7, SEQUENCE, given)
+    want = evaluate(other, observations, batch, 7, SEQUENCE)
+    own = evaluate(net, observations, batch, 7, SEQUENCE)
+    for name, output in want.outputs.items():
+        torch.testing.assert_close(found.outputs[name], output, rtol=1e-5, atol=1e-5)
+        assert (found.outputs[name] - own.outputs[name]).abs().max() > 1e-2
+    assert found.states is not None
+    assert want.states is not None
+    torch.testing.assert_close(found.states, want.states, rtol=1e-5, atol=1e-5)
+    assert all(torch.equal(p, before[name]) for name, p in net.named_parameters())
+
+
 def test_a_lost_life_resets_nothing() -> None:
     net, batch = recurrent_net(), make_batch()
     observations = Observations(net, batch.frames, batch.ages)
@@ -136,7 +156,7 @@ def test_the_gradient_stays_within_a_sequence_and_within_a_game() -> None:
     begins = torch.zeros(2, SEQUENCE, dtype=torch.bool)
     begins[1, 2] = True
     state = torch.randn(2, 2 * WIDTH)
-    net(Sequences(stacks, state, begins))["value"].view(2, SEQUENCE)[:, -1].sum().backward()
+    net(Observed(stacks, state, begins))["value"].view(2, SEQUENCE)[:, -1].sum().backward()
     assert stacks.grad is not None
     reached = stacks.grad.abs().sum(dim=(1, 2, 3)).view(2, SEQUENCE) > 0
     assert reached.tolist() == [[True] * 4, [False, False, True, True]]
@@ -148,7 +168,7 @@ class Sink:
     def __init__(self) -> None:
         self.sent: list[Trajectory] = []
 
-    def wait_for_room(self) -> None:
+    def wait_for_room(self, actor: int = 0) -> None:
         pass
 
     def add(self, trajectory: Trajectory) -> None:

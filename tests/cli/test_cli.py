@@ -160,6 +160,13 @@ MISTAKES = {
     "multiple of it; use --length 140 or --sequence 16",
     "train pong --recurrent lstm --minibatch 15": "--minibatch 15: must not be below --sequence "
     "16, as a minibatch has whole sequences; raise it or lower the other",
+    "train gorila-catch-pair": "catch-pair with DQN: a replay buffer keeps games of one agent; "
+    "take a preset with APPO",
+    "train dba3c-catch-pair": "catch-pair with A3C: it has several agents; take a preset with APPO",
+    "train catch-pair --policies separate --batch 512": "--policies separate with --batch 512: a "
+    "batch must have whole trajectories",
+    "train catch-pair --policies separate --replay-proportion 0.5": "--policies separate with "
+    "--replay-proportion 0.5: a batch must have whole trajectories",
     "train pong --recurrent gru": "--recurrent gru: must be one of 'none', 'lstm'",
     "train pong --n 5": "unknown flag '--n'",
     "train pong --ratio-clip 10": "unknown flag '--ratio-clip'",

@@ -52,7 +52,7 @@ def coin(monkeypatch: pytest.MonkeyPatch) -> Iterator[GameSettings]:
 
 
 def test_a_line_in_the_table_is_a_game(coin: GameSettings) -> None:
-    assert known_games()[:3] == ("catch", "catch-dark", "coin")
+    assert known_games()[:4] == ("catch", "catch-dark", "catch-pair", "coin")
     assert parse_game("coin").game == "coin"
     assert not is_atari("coin")
     assert is_atari("pong")

@@ -154,10 +154,10 @@ def test_a_colour_agent_is_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     act = agent.act
 
     def remember(observations: Bytes, *rest: Any, state: Any) -> Any:
-        assert observations.shape == (4, 126, 42)
-        action, state = act(observations, *rest, state=state)
-        chosen.append(action)
-        return action, state
+        assert observations.shape == (1, 4, 126, 42)
+        actions, state = act(observations, *rest, state=state)
+        chosen.append(actions[0])
+        return actions, state
 
     monkeypatch.setattr(agent, "act", remember)
     film = record(agent, tmp_path / "a.gif", seconds=2.0)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from conftest import make_net
-from gelada.nets.network import NetworkSettings
-from gelada.nets.recurrent import LSTM, Sequences
+from gelada.nets.network import NetworkSettings, Observed
+from gelada.nets.recurrent import LSTM
 
 W, N, S = 5, 3, 7
 Array = np.ndarray[Any, Any]
@@ -202,7 +202,7 @@ def test_a_copy_for_acting_steps_as_the_network_unrolls(precision: str) -> None:
     begins = torch.tensor([[True, False, False], [False, True, False]])
     state = torch.randn(2, 32, generator=random)
     with torch.no_grad():
-        want = net(Sequences(stacks, state, begins))["policy"].view(2, 3, -1)
+        want = net(Observed(stacks, state, begins))["policy"].view(2, 3, -1)
         for t in range(3):
             state = state.masked_fill(begins[:, t : t + 1], 0.0)
             hidden, state = acting.step(stacks.view(2, 3, 1, 10, 5)[:, t], state)

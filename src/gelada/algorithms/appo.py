@@ -155,7 +155,7 @@ class APPO:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the policy's logits float32[B, A], and the next recurrent state."""
         hidden, after = net.step(observations, state)
-        return net.heads["policy"](hidden), after
+        return net.outputs(hidden)["policy"], after
 
     @torch.no_grad()
     def prepare(
@@ -189,7 +189,7 @@ class APPO:
             batch.independent_steps(),
         )
         future = auxiliary.future(net, batch, outputs.get(CODE))
-        samples = Samples(observations, batch.actions.shape[1], steps, future)
+        samples = Samples(observations, batch.actions.shape[1], steps, future, net.policies)
         return in_sequences(samples, evaluated, batch.ages, self.sequence)
 
     def loss(

@@ -17,9 +17,8 @@ from torch.nn import functional
 
 from gelada.core.types import Batch
 from gelada.nets.autoencoder import Decoder
-from gelada.nets.network import Network
+from gelada.nets.network import Network, Observed
 from gelada.nets.prediction import REWARDS, Prediction
-from gelada.nets.recurrent import Sequences
 from gelada.ops.losses import mean_of
 
 HORIZON = 3
@@ -110,7 +109,7 @@ def future(net: Network, batch: Batch, codes: torch.Tensor | None) -> Future | N
 def loss(
     net: Network,
     code: torch.Tensor,
-    observations: torch.Tensor | Sequences,
+    observations: torch.Tensor | Observed,
     ahead: Ahead | None,
     weights: torch.Tensor,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -125,7 +124,7 @@ def loss(
         ahead: what followed the first part, for a prediction.
         weights: float32[M] of the samples, for a reconstruction.
     """
-    stacks = observations.stacks if isinstance(observations, Sequences) else observations
+    stacks = observations.stacks if isinstance(observations, Observed) else observations
     count = first_part(len(code))
     code = code[:count]
     if isinstance(net.auxiliary, Decoder):

@@ -8,8 +8,8 @@ import torch
 
 from gelada.algorithms.auxiliary import Ahead, Future
 from gelada.core.types import Batch
+from gelada.nets.network import Observed
 from gelada.nets.observations import Observations
-from gelada.nets.recurrent import Sequences
 from gelada.ops import returns
 
 Columns = TypeVar("Columns", bound="tuple[torch.Tensor, ...]")
@@ -18,7 +18,7 @@ Columns = TypeVar("Columns", bound="tuple[torch.Tensor, ...]")
 class Minibatch(NamedTuple, Generic[Columns]):
     """``M`` samples, as a loss takes them."""
 
-    observations: torch.Tensor | Sequences  # [M, K, H, W], preprocessed; what the network takes
+    observations: torch.Tensor | Observed  # [M, K, H, W], preprocessed; what the network takes
     steps: Columns  # a NamedTuple of tensors [M]
     ahead: Ahead | None = None  # what followed the first of them, for a prediction
 
@@ -31,6 +31,7 @@ class Samples(Generic[Columns]):
         length: steps of a window (T).
         columns: a NamedTuple of tensors [N * T], the data of the steps that the loss needs.
         future: what follows each step, for a prediction.
+        policies: separate ones of the network, for the agents whose windows are neighbours.
     """
 
     row = 1
@@ -42,17 +43,22 @@ class Samples(Generic[Columns]):
         length: int,
         columns: Columns,
         future: Future | None = None,
+        policies: int = 1,
     ) -> None:
+        self._policies = policies
         self.size = len(columns[0])
         self._future = future
         self._observations, self._length, self._columns = observations, length, columns
 
     def select(self, index: torch.Tensor) -> Minibatch[Columns]:
         """Return the samples with indices int64[M]; ``n * T + t`` is step t of window n."""
-        observation = index + index // self._length  # a window has one observation more than steps
+        window = index // self._length
         picked = type(self._columns)(*(column[index] for column in self._columns))
         ahead = None if self._future is None else self._future.select(index)
-        return Minibatch(self._observations.pick(observation), picked, ahead)
+        stacks = self._observations.pick(index + window)  # a window has one more than steps
+        if self._policies == 1:
+            return Minibatch(stacks, picked, ahead)
+        return Minibatch(Observed(stacks, agents=window % self._policies), picked, ahead)
 
 
 class WholeBatch:

@@ -21,7 +21,8 @@ class GameSettings:
     """How a game is played. Frames are emulator frames; a step is ``frame_skip`` of them."""
 
     game: str = "pong"
-    """Atari game, catch, catch-dark, an environment of Gymnasium or a function that makes one."""
+    """Atari game, catch, catch-dark, catch-pair, an environment of Gymnasium, or a function that
+    makes one."""
     size: Annotated[int, Range(1, 210)] = 42
     """Side of the square frames, in pixels."""
     colour: bool = False
@@ -47,7 +48,10 @@ class GameSettings:
 
 
 class Step(NamedTuple):
-    """One step of ``B`` games. Where ``over``, ``frames`` already shows the next game."""
+    """One step of ``B`` rows: of games, or of the agents of games.
+
+    Where ``over``, ``frames`` already shows the next game.
+    """
 
     frames: Frames  # uint8[B, H, W], the newest; H is that of all planes together
     rewards: Floats  # float32[B], raw
@@ -59,9 +63,12 @@ class Step(NamedTuple):
 
 
 class Games(Protocol):
-    """A vector of ``count`` games. A game that is over restarts in the same step."""
+    """A vector of games. A game that is over restarts in the same step.
 
-    count: int
+    Each row is a game. If several agents play a game, each has a row of its own beside the others'.
+    """
+
+    count: int  # rows (B)
     actions: int
     action_names: tuple[str, ...]
     frame_shape: tuple[int, int]  # H of all planes together, W

@@ -15,6 +15,7 @@ import numpy as np
 from gelada.core.types import Ints
 from gelada.envs.api import Games, GameSettings
 from gelada.envs.catch import CatchGames
+from gelada.envs.catch_pair import AGENTS, CatchPairGames
 from gelada.envs.own import is_gymnasium
 
 MakeGames = Callable[[GameSettings, Ints], Games]
@@ -27,6 +28,7 @@ class Environment(NamedTuple):
     make: MakeGames
     action_names: tuple[str, ...]
     frame_shape: tuple[int, int]  # H, W
+    agents: int = 1  # that play each game together; their rows are neighbours
 
 
 ENVIRONMENTS = {
@@ -39,6 +41,12 @@ ENVIRONMENTS = {
         lambda _settings, seeds: CatchGames(seeds, dark=True),
         CatchGames.action_names,
         CatchGames.frame_shape,
+    ),
+    "catch-pair": Environment(
+        lambda _settings, seeds: CatchPairGames(seeds),
+        CatchPairGames.action_names,
+        CatchPairGames.frame_shape,
+        AGENTS,
     ),
 }
 """Environments by the name of the game (docs/extending.md)."""
@@ -60,7 +68,7 @@ def is_vector(settings: GameSettings) -> bool:
 
 
 def make_games(settings: GameSettings, seeds: Ints, threads: int = 1) -> Games:
-    """Return a vector of games, one for each seed.
+    """Return a vector of games, one for each seed, with a row for each agent of each game.
 
     Args:
         settings: how the games are played.
@@ -90,6 +98,12 @@ def frame_shape(settings: GameSettings) -> tuple[int, int]:
 
         return fit(settings.game).frame_shape
     return planes(settings) * settings.size, settings.size
+
+
+def agents(settings: GameSettings) -> int:
+    """Return how many agents play each game: a vector has so many rows for each of its games."""
+    own = ENVIRONMENTS.get(settings.game)
+    return own.agents if own else 1
 
 
 def planes(settings: GameSettings) -> int:

@@ -15,7 +15,7 @@ from gelada.core.errors import GeladaError
 from gelada.core.seeding import game_seeds
 from gelada.core.types import Bytes
 from gelada.envs.api import GameSettings, in_planes
-from gelada.envs.make import ENVIRONMENTS, is_gym, make_games
+from gelada.envs.make import ENVIRONMENTS, agents, is_gym, make_games
 
 Env = gymnasium.Env[Any, Any]
 Envs = SyncVectorEnv
@@ -33,6 +33,8 @@ def make_env(settings: GameSettings, stack: int, render_mode: str | None = None)
     Raises:
         GeladaError: if the environment cannot be made or has no such render mode.
     """
+    if agents(settings) > 1:
+        raise GeladaError(f"{settings.game} is no environment of Gymnasium: it has several agents")
     if settings.game in ENVIRONMENTS:
         if render_mode is not None:
             raise GeladaError(f"{settings.game} cannot be shown: it has no render modes")

@@ -18,7 +18,7 @@ from gelada.core.errors import GeladaError, nearest
 from gelada.core.functions import Function, remember
 from gelada.core.types import Floats, Frames, Ints
 from gelada.envs.api import GameSettings
-from gelada.envs.make import action_names, planes
+from gelada.envs.make import action_names, agents, planes
 from gelada.envs.names import is_known, known_games
 from gelada.envs.own import MakeEnv
 from gelada.nets.network import InputStatistics, Network
@@ -65,6 +65,7 @@ class Agent:
             InputStatistics(statistics["mean"].numpy(), statistics["deviation"].numpy()),
             "float32",
             planes=planes(experiment.games),
+            agents=agents(experiment.games),
         )
         _fill(self.net, checkpoint.group("parameter"))
         self.net.requires_grad_(False)

@@ -17,7 +17,7 @@ from gelada.core.types import Bools, Bytes, Ints
 from gelada.envs.ale import AleGame
 from gelada.envs.api import GameSettings
 from gelada.envs.frames import FrameStack
-from gelada.envs.make import action_names, make_games
+from gelada.envs.make import action_names, agents, make_games
 from gelada.envs.stuck_guard import StuckGuard
 from gelada.evaluation.agent import Agent, Policy, as_agent
 from gelada.evaluation.protocols import Evaluation, GameResult, Protocol, find_protocol
@@ -52,7 +52,8 @@ def evaluate(
     Args:
         agent: the player, or the run or checkpoint to load it from.
         protocol: name in `gelada.evaluation.protocols.PROTOCOLS`.
-        episodes: number of games; by default that of the protocol, with ``starts`` one game from
+        episodes: number of games, where each agent of a game counts as one (rounded up to whole
+            games); by default that of the protocol, with ``starts`` one game from
             each start state (further games begin again at the first).
         policy: by default that of the protocol, or that of the agent if the protocol has none.
         seed: of the games and the sampled actions; they differ from all games of training.
@@ -74,6 +75,8 @@ def evaluate(
         raise GeladaError(f"episodes {episodes}: must be at least 1; leave it out for the default")
     policy = policy or chosen.policy or agent.policy
     settings = chosen.settings(agent.games)
+    several = agents(settings)
+    episodes = -(-episodes // several) * several
     players = _make_players(agent, chosen, settings, policy, episodes, seed, starts)
     _play(players, episodes, progress)
     results = sorted(result for player in players for result in player.results)
@@ -104,7 +107,7 @@ def _make_players(
     starts: StartStates | None,
 ) -> list[_VectorPlayer | _StartStatePlayer]:
     """Return a player for each thread."""
-    quotas = share_out(episodes, SIDE_BY_SIDE)
+    quotas = share_out(episodes // agents(settings), SIDE_BY_SIDE)
     seeds = game_seeds(seed, "evaluation", len(quotas))
     players: list[_VectorPlayer | _StartStatePlayer] = []
     threads = min(THREADS, len(quotas))
@@ -142,10 +145,11 @@ class _VectorPlayer:
         stuck: int | None,
     ) -> None:
         self._agent, self._policy, self._random, self._stuck = agent, policy, random, stuck
-        self._settings, self._seeds, self._quotas = settings, seeds, quotas
-        self._finished = np.zeros_like(quotas)
-        self._scores = np.zeros(len(quotas))
-        self._lengths = np.zeros_like(quotas)
+        self._settings, self._seeds = settings, seeds
+        self._quotas = quotas.repeat(agents(settings))  # of each row
+        self._finished = np.zeros_like(self._quotas)
+        self._scores = np.zeros(len(self._quotas))
+        self._lengths = np.zeros_like(self._quotas)
         self.results: list[tuple[int, int, GameResult]] = []  # number in its environment, seed
 
     def play(self, stop: threading.Event) -> None:
@@ -180,7 +184,8 @@ class _VectorPlayer:
                 bool(truncated[b]),
                 int(pressed[b]) if pressed is not None else 0,
             )
-            self.results.append((int(self._finished[b]), int(self._seeds[b]), result))
+            seed = self._seeds[b // agents(self._settings)]
+            self.results.append((int(self._finished[b]), int(seed), result))
         self._finished[over] += 1
         self._scores[over] = 0.0
         self._lengths[over] = 0

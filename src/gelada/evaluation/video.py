@@ -54,7 +54,7 @@ class Film(NamedTuple):
     """What was filmed."""
 
     path: Path
-    score: float  # raw return so far, of all games together
+    score: float  # raw return so far, of all games together; the mean of several agents
     steps: int  # agent decisions
     seconds: float  # of film
     over: bool  # whether the (last) game was over at the end, or the film's time was
@@ -135,7 +135,7 @@ class _FilmPlayer:
         stuck: int | None,
     ) -> None:
         self._agent, self._screen, self._random, self._policy = agent, screen, random, policy
-        self._guard = StuckGuard(stuck, screen.action_names, 1) if stuck else None
+        self._guard = StuckGuard(stuck, screen.action_names, screen.agents) if stuck else None
         self.score, self.steps, self.over = 0.0, 0, False
 
     def play(
@@ -144,22 +144,21 @@ class _FilmPlayer:
         """Play a game until it is over or ``seconds`` are filmed in all."""
         screen = self._screen
         first = screen.start(writer.show)
-        height, width = first.shape
-        observed = FrameStack(1, self._agent.stack, (height, width), first.dtype)
-        observed.reset(first[None])
-        state = self._agent.initial_state()
+        count, height, width = first.shape
+        observed = FrameStack(count, self._agent.stack, (height, width), first.dtype)
+        observed.reset(first)
+        state = self._agent.initial_state(count)
         self.over = False
         if self._guard:
-            self._guard.begin(np.array([True]))
+            self._guard.begin(np.ones(count, dtype=np.bool_))
         while not self.over and writer.seen < seconds * screen.rate:
-            chosen, state = self._agent.act(
-                observed.stacks[0], self._policy, self._random, state=state
+            actions, state = self._agent.act(
+                observed.stacks, self._policy, self._random, state=state
             )
-            action = int(chosen)
             if self._guard:
-                action = int(self._guard.let_through(np.array([action]))[0])
-            frame, reward, self.over = screen.step(action, writer.show)
-            observed.push(frame[None])
+                actions = self._guard.let_through(actions)
+            frames, reward, self.over = screen.step(actions, writer.show)
+            observed.push(frames)
             self.score += reward
             self.steps += 1
             if progress:
@@ -170,16 +169,18 @@ class _Screen(Protocol):
     """One game that shows its pictures."""
 
     rate: int  # pictures per second
-    zoom: (
-        tuple[int, int] | None
-    )  # times higher and wider in a film; None: as the film's format says
+    agents: int  # that play the game (B)
+    zoom: tuple[int, int] | None  # times higher and wider in a film; None: as the format says
     action_names: tuple[str, ...]
 
     def start(self, show: Show) -> Frames:
-        """Begin, show the first picture, return the first frame [H, W]."""
+        """Begin, show the first picture, return the first frames [B, H, W]."""
 
-    def step(self, action: int, show: Show) -> tuple[Frames, float, bool]:
-        """Play a step, show its pictures; return frame, raw reward, and if the game is over."""
+    def step(self, actions: Ints, show: Show) -> tuple[Frames, float, bool]:
+        """Play a step with actions int64[B] and show its pictures.
+
+        Return the frames, the mean raw reward of the agents, and whether the game is over.
+        """
 
 
 def _make_screen(settings: GameSettings, seed: int) -> _Screen:
@@ -191,7 +192,7 @@ def _make_screen(settings: GameSettings, seed: int) -> _Screen:
 class _AtariScreen:
     """Shows every emulator frame."""
 
-    rate = 60
+    rate, agents = 60, 1
     zoom: tuple[int, int] | None = None
 
     def __init__(self, settings: GameSettings, seed: int) -> None:
@@ -201,38 +202,40 @@ class _AtariScreen:
         self.action_names = self._game.action_names
 
     def start(self, show: Show) -> Bytes:
-        return self._game.reset(show)
+        return self._game.reset(show)[None]
 
-    def step(self, action: int, show: Show) -> tuple[Bytes, float, bool]:
-        step = self._game.step(action, show)
-        return step.frame, step.reward, step.over
+    def step(self, actions: Ints, show: Show) -> tuple[Bytes, float, bool]:
+        step = self._game.step(int(actions[0]), show)
+        return step.frame[None], step.reward, step.over
 
 
 class _FrameScreen:
-    """Shows the frames of the agent; the frame after the last step belongs to the next game."""
+    """Shows the frames of the first agent; those after the last step belong to the next game."""
 
     rate = FRAME_RATE
     zoom: tuple[int, int] | None = None
 
     def __init__(self, settings: GameSettings, seed: int) -> None:
         self._games = make_games(settings, np.array([seed]))
-        self.action_names = self._games.action_names
+        self.agents, self.action_names = self._games.count, self._games.action_names
 
     def start(self, show: Show) -> Bytes:
-        frame: Bytes = self._games.reset()[0]
-        show(_enlarge(frame))
-        return frame
+        frames = self._games.reset()
+        show(_enlarge(frames[0]))
+        return frames
 
-    def step(self, action: int, show: Show) -> tuple[Bytes, float, bool]:
-        step = self._games.step(np.array([action]))
+    def step(self, actions: Ints, show: Show) -> tuple[Bytes, float, bool]:
+        step = self._games.step(actions)
         over = bool(step.over[0])
         if not over:
             show(_enlarge(step.frames[0]))
-        return step.frames[0], float(step.rewards[0]), over
+        return step.frames, float(step.rewards.mean()), over
 
 
 class _GymScreen:
     """Shows the pictures that an environment of Gymnasium draws of itself."""
+
+    agents = 1
 
     def __init__(self, settings: GameSettings, seed: int) -> None:
         from gelada.envs.gym import GymGames
@@ -242,19 +245,19 @@ class _GymScreen:
         self.zoom: tuple[int, int] | None = None
 
     def start(self, show: Show) -> Frames:
-        frame: Frames = self._games.reset()[0]
+        frames = self._games.reset()
         picture = self._games.picture()
         times = -(-LEAST_SIDE // len(picture))
         self.zoom = (times, times)
         show(picture)
-        return frame
+        return frames
 
-    def step(self, action: int, show: Show) -> tuple[Frames, float, bool]:
-        step = self._games.step(np.array([action]))
+    def step(self, actions: Ints, show: Show) -> tuple[Frames, float, bool]:
+        step = self._games.step(actions)
         over = bool(step.over[0])
         if not over:
             show(self._games.picture())
-        return step.frames[0], float(step.rewards[0]), over
+        return step.frames, float(step.rewards[0]), over
 
 
 def _enlarge(frame: Bytes) -> Bytes:

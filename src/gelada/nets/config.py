@@ -52,6 +52,8 @@ class NetworkSettings:
     """Frames in an observation."""
     recurrent: Literal["none", "lstm"] = "none"
     """Memory of earlier steps: lstm puts an LSTM of width units between hidden layer and heads."""
+    policies: Literal["shared", "separate"] = "shared"
+    """In a game of several agents: one policy for all of them, or heads of its own for each."""
     pad_channels: Annotated[int, Range(1, 64), CONVOLUTIONS] = 1
     """Pad the input with channels of zeros to a multiple of this (DBA3C: 16)."""
     autoencoder: Autoencoder = "off"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -73,6 +73,23 @@ class Duelling(Head):
         values = self.value.forward(hidden)
         advantages = self.advantage.forward(hidden)
         return values + advantages - advantages.mean(dim=1, keepdim=True)
+
+
+class Separate(nn.Module):
+    """A head of its own for each agent of a game.
+
+    Args:
+        heads: of the agents, alike.
+    """
+
+    def __init__(self, heads: Sequence[Head]) -> None:
+        super().__init__()
+        self.of_agent = nn.ModuleList(heads)
+
+    def forward(self, hidden: torch.Tensor, agents: torch.Tensor) -> torch.Tensor:
+        """Return each row's output [M, n], for hidden [M, width] and its agent int64[M]."""
+        outputs = torch.stack([head(hidden) for head in self.of_agent])
+        return outputs[agents, torch.arange(len(hidden), device=hidden.device)]
 
 
 MakeHeads = Callable[[int], dict[str, Head]]

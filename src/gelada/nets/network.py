@@ -20,10 +20,10 @@ from torch import nn
 from gelada.core.types import Floats, Frames
 from gelada.nets.autoencoder import FILTERS, Decoder, Encoder
 from gelada.nets.config import NetworkSettings as NetworkSettings  # part of the public API
-from gelada.nets.heads import MakeHeads
+from gelada.nets.heads import MakeHeads, Separate
 from gelada.nets.own import OwnTorso, own_heads
 from gelada.nets.prediction import Prediction
-from gelada.nets.recurrent import LSTM, Sequences
+from gelada.nets.recurrent import LSTM
 from gelada.nets.scratch import Scratch
 from gelada.nets.torsos import Torso
 
@@ -79,6 +79,18 @@ def floor_of(frames: Frames) -> float:
     return SYMBOL_FLOOR if frames.max() < MOST_SYMBOLS else FLOOR
 
 
+class Observed(NamedTuple):
+    """``M`` observations, and what some networks need to know about them.
+
+    Those of a recurrent network are ``N`` sequences of ``S`` steps, one after the other.
+    """
+
+    stacks: torch.Tensor  # [M, K, H, W], preprocessed
+    state: torch.Tensor | None = None  # float32[N, 2 * width]: before each sequence
+    begins: torch.Tensor | None = None  # bool[N, S]: a game's first step, before which it is 0
+    agents: torch.Tensor | None = None  # int64[M]: which agent of its game sees it
+
+
 class Network(nn.Module):
     """Torso, LSTM if asked, and heads over stacks of standardised frames.
 
@@ -89,6 +101,7 @@ class Network(nn.Module):
         statistics: mean and standard deviation of the input.
         precision: number format in which the torso computes.
         planes: number of planes of a frame: 1 for grey, 3 for red, green and blue.
+        agents: that play each game; with separate policies each has heads of its own.
 
     Raises:
         ValueError: if a frame is too small for the torso, or H is no multiple of ``planes``.
@@ -107,6 +120,7 @@ class Network(nn.Module):
         precision: Precision,
         *,
         planes: int = 1,
+        agents: int = 1,
     ) -> None:
         super().__init__()
         self.stack, self.width = settings.stack, settings.width
@@ -130,16 +144,20 @@ class Network(nn.Module):
         self.recurrent: LSTM | None = None
         if settings.recurrent == "lstm":
             self.recurrent = LSTM(settings.width, settings.fc_init)
-        made = heads(settings.width)
+        self.policies = agents if settings.policies == "separate" else 1
+        made = [heads(settings.width) for _ in range(self.policies)]
         if settings.own_heads:
-            made = own_heads(settings.own_heads, made, settings.width)
-        for head in made.values():
+            made = [own_heads(settings.own_heads, one, settings.width) for one in made]
+        for head in (head for one in made for head in one.values()):
             head.start(settings.fc_init)
-        self.heads = nn.ModuleDict(made)
+        alike = {name: [one[name] for one in made] for name in made[0]}
+        self.heads = nn.ModuleDict(
+            {k: Separate(each) if self.policies > 1 else each[0] for k, each in alike.items()}
+        )
         self.auxiliary: Decoder | Prediction | None = None  # its parameters come last
         self.auxiliary_weight = settings.autoencoder_weight
         if settings.autoencoder == "predict":
-            actions = next(iter(made.values()))(torch.zeros(1, self.width)).shape[1]
+            actions = next(iter(made[0].values()))(torch.zeros(1, self.width)).shape[1]
             self.auxiliary = Prediction(settings, actions)
         elif settings.autoencoder != "off":
             self.auxiliary = Decoder(settings, frame_shape, planes, self.block)
@@ -166,35 +184,44 @@ class Network(nn.Module):
         """Return the hidden layer float32[M, width] of preprocessed stacks [M, K, H, W]."""
         return self._encode(stacks)[1]
 
-    def forward(self, observations: torch.Tensor | Sequences) -> dict[str, torch.Tensor]:
+    def forward(self, observations: torch.Tensor | Observed) -> dict[str, torch.Tensor]:
         """Return every head's output float32[M, n] by name.
 
         With an autoencoder the output `CODE` is what its decoder or its prediction takes.
 
         Args:
-            observations: preprocessed stacks [M, K, H, W]; for a recurrent network sequences of
-                them, with M steps in all.
+            observations: preprocessed stacks [M, K, H, W]; with what it needs to know about them
+                for a network that is recurrent or has separate policies.
         """
-        if self.recurrent is None:
-            assert isinstance(observations, torch.Tensor)
-            seen, hidden = self._encode(observations)
-        else:
-            assert isinstance(observations, Sequences)
-            stacks, state, begins = observations
-            seen, inputs = self._encode(stacks)
-            unrolled, _ = self.recurrent.unroll(
-                inputs.view(*begins.shape, self.width), state, begins
-            )
-            hidden = unrolled.flatten(0, 1)
-        outputs = self.outputs(hidden)
+        given = Observed(observations) if isinstance(observations, torch.Tensor) else observations
+        seen, hidden = self._encode(given.stacks)
+        if self.recurrent is not None:
+            assert given.state is not None
+            assert given.begins is not None
+            inputs = hidden.view(*given.begins.shape, self.width)
+            hidden = self.recurrent.unroll(inputs, given.state, given.begins)[0].flatten(0, 1)
+        assert self.policies == 1 or given.agents is not None
+        outputs = self.outputs(hidden, given.agents)
         return outputs if self.encoder is None else outputs | {CODE: seen}
 
-    def outputs(self, hidden: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return every head's output float32[M, n] by name for the last hidden layer [M, width].
+    def outputs(
+        self, hidden: torch.Tensor, agents: torch.Tensor | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Return every head's output float32[M, n] by name.
 
-        It is the output `CODE` itself if a decoder or a prediction takes it.
+        The hidden layer is the output `CODE` itself if a decoder or a prediction takes it.
+
+        Args:
+            hidden: the last hidden layer [M, width].
+            agents: int64[M], the agent of each row, for separate policies. By default the rows are
+                those of games, the agents of a game beside each other.
         """
-        outputs = {name: head(hidden) for name, head in self.heads.items()}
+        if self.policies == 1:
+            outputs = {name: head(hidden) for name, head in self.heads.items()}
+        else:
+            if agents is None:
+                agents = torch.arange(len(hidden), device=hidden.device) % self.policies
+            outputs = {name: head(hidden, agents) for name, head in self.heads.items()}
         takes = self.auxiliary is not None and self.encoder is None
         return outputs | {CODE: hidden} if takes else outputs
 
@@ -232,17 +259,18 @@ class Network(nn.Module):
         """Return the initial recurrent state of ``count`` games; None if there is no such state."""
         return None if self.recurrent is None else self.recurrent.initial_state(count)
 
-    def as_sequences(self, stacks: torch.Tensor, length: int) -> torch.Tensor | Sequences:
+    def as_sequences(self, stacks: torch.Tensor, length: int) -> Observed:
         """Return stacks [M, K, H, W] as the network takes them, for measurements.
 
         A recurrent network takes them as sequences of ``length`` steps, of which M is a multiple,
-        each from the initial state.
+        each from the initial state. With separate policies they are of each agent in turn.
         """
+        seen = Observed(stacks, agents=torch.arange(len(stacks)) % self.policies)
         if self.recurrent is None:
-            return stacks
+            return seen
         count = len(stacks) // length
-        begins = torch.zeros(count, length, dtype=torch.bool, device=stacks.device)
-        return Sequences(stacks, self.recurrent.initial_state(count), begins)
+        begins = torch.zeros(count, length, dtype=torch.bool)
+        return seen._replace(state=self.recurrent.initial_state(count), begins=begins)
 
     def for_acting(self, heads: Collection[str]) -> Network:
         """Return a copy without gradients that has only the heads with these names.

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 
 from gelada.nets.init import LinearInit, start_linear
-
-
-class Sequences(NamedTuple):
-    """``N`` sequences of ``S`` steps, as a recurrent network takes them."""
-
-    stacks: torch.Tensor  # [N * S, K, H, W], preprocessed, one sequence after the other
-    state: torch.Tensor  # float32[N, 2 * width]: before the first step of each sequence
-    begins: torch.Tensor  # bool[N, S]: the step is a game's first, so the state before it is 0
 
 
 class LSTM(nn.Module):

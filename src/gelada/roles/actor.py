@@ -49,7 +49,7 @@ class ActorSettings:
 
     index: int  # among all actors of the run
     actors: int  # number of actors of the run
-    games: int  # played at the same time (B)
+    games: int  # played at the same time; each has a row for each of its agents
     length: int  # steps of a rollout (T)
     seed: int  # of the run
     pace: Pace = Pace()
@@ -146,12 +146,12 @@ class Actor:
 
     def _start_games(self, version: Version) -> None:
         """Start the games, and the state that lasts from one rollout to the next."""
-        index, count, length = self._settings.index, self._settings.games, self._settings.length
+        index, length = self._settings.index, self._settings.length
         self._begun, self._first_round = self._tracker.begin(self.name), self._round
         numbers = (index, version.epoch, self._begun.life)
-        seeds = game_seeds(self._settings.seed, "games", count, *numbers)
+        seeds = game_seeds(self._settings.seed, "games", self._settings.games, *numbers)
         games, self._given = self._given or self._make_games(seeds), None
-        first = games.reset()
+        first, count = games.reset(), games.count
         self._games = games
         player = Player(index, self._settings.actors, count, games.actions)
         self._exploration = self._algorithm.exploration(player)
@@ -175,8 +175,8 @@ class Actor:
     def _play(self, version: Version) -> tuple[Trajectory, list[Episode]]:
         """Play ``length`` steps. Return the trajectory and the episodes that ended in it."""
         assert self._games is not None
-        count, length, depth = self._settings.games, self._settings.length, self._net.stack
-        games, clock, preprocessed = self._games, self.clock, self._preprocessed
+        length, depth, games = self._settings.length, self._net.stack, self._games
+        count, clock, preprocessed = games.count, self.clock, self._preprocessed
         frames: Frames = np.empty((count, length + depth, *games.frame_shape), self._frames.dtype)
         frames[:, :depth] = self._frames
         preprocessed[:, :depth] = preprocessed[:, -depth:].clone()
@@ -236,12 +236,13 @@ class Actor:
 
         It estimates the steps of the run as if all actors had played as many as this one.
         """
-        settings, begun = self._settings, self._begun
+        settings, begun, games = self._settings, self._begun, self._games
         assert begun is not None
+        assert games is not None
         numbers = (settings.index, version.epoch, begun.life, self._round)
         random = generator(settings.seed, "actor", *numbers)
         rounds = self._round - self._first_round
-        played = rounds * settings.length * settings.games * settings.actors
+        played = rounds * settings.length * games.count * settings.actors
         self._exploration.begin(self._net, settings.length, begun.steps + played, random)
 
     def _finish(self, step: Step) -> list[Episode]:

@@ -15,7 +15,7 @@ from gelada.core.checkpoint import newest_checkpoint
 from gelada.core.seeding import game_seeds, sequence
 from gelada.core.types import Aux, Frames, Ints, State, Version
 from gelada.envs.api import Games
-from gelada.envs.make import MakeGames, is_gym, make_games, planes
+from gelada.envs.make import MakeGames, agents, is_gym, make_games, planes
 from gelada.nets.network import (
     FLOOR,
     InputStatistics,
@@ -140,4 +140,5 @@ def make_network(experiment: Experiment, start: Start) -> Network:
             start.statistics,
             start.precision,
             planes=planes(experiment.games),
+            agents=agents(experiment.games),
         )

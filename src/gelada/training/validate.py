@@ -14,12 +14,13 @@ from gelada.algorithms.appo import APPO
 from gelada.core.errors import GeladaError
 from gelada.core.settings import check as check_fields
 from gelada.core.settings import hints_of, only_with, read, shown
-from gelada.envs.make import frame_shape, is_atari, is_vector, planes
+from gelada.envs.make import agents, frame_shape, is_atari, is_vector, planes
 from gelada.nets.autoencoder import STRIDE
 from gelada.nets.config import PIXELS
 from gelada.nets.torsos import smallest_side
 from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.published import KEPT
+from gelada.training.check_policies import check_agents, check_recurrent
 from gelada.training.experiment import (
     Experiment,
     ReplaySettings,
@@ -51,6 +52,12 @@ ACROSS = (
         ("batch",),
         "with APPO, PQN or A3C: the batch of DQN has --windows",
         lambda experiment: experiment.algorithm.source != "buffer",
+    ),
+    Across(
+        "network",
+        ("policies",),
+        "in a game of several agents, such as catch-pair",
+        lambda experiment: agents(experiment.games) > 1,
     ),
     Across(
         "algorithm",
@@ -86,8 +93,11 @@ def check(experiment: Experiment) -> None:
         raise GeladaError(f"--until-evaluated {goal}: the run has no evaluator; add --evaluator")
     _check_shape(experiment)
     _check_reuse(experiment)
-    experiment.algorithm.check(experiment.shape.datapoints)
-    _check_recurrent(experiment)
+    shape = experiment.shape
+    rows = 1 if shape.batch else agents(experiment.games)  # --batch counts each agent's steps
+    experiment.algorithm.check(shape.datapoints * rows)
+    check_recurrent(experiment)
+    check_agents(experiment)
     _check_autoencoder(experiment)
     _check_frames(experiment)
 
@@ -302,31 +312,6 @@ def _check_replay(experiment: Experiment) -> None:
         raise GeladaError(
             f"--minimum {memory.minimum}: must not be above --capacity {memory.capacity}: the "
             "buffer would never be full enough to learn from"
-        )
-
-
-def _check_recurrent(experiment: Experiment) -> None:
-    """Refuse a memory that the algorithm cannot train, and sequences that do not fit."""
-    kind, algorithm = experiment.network.recurrent, experiment.algorithm
-    length, minibatch = experiment.shape.length, algorithm.minibatch
-    if kind == "none":
-        return
-    sequence = getattr(algorithm, "sequence", 0)
-    if not sequence:
-        raise GeladaError(
-            f"--recurrent {kind} with {type(algorithm).__name__}: it does not learn from "
-            "sequences; leave it out, or take a preset with APPO, such as pong"
-        )
-    if length % sequence:
-        fits = max(n for n in range(1, sequence) if length % n == 0)
-        raise GeladaError(
-            f"--length {length} with --sequence {sequence}: must be a multiple of it; use --length "
-            f"{-(-length // sequence) * sequence} or --sequence {fits}"
-        )
-    if minibatch < sequence:
-        raise GeladaError(
-            f"--minibatch {minibatch}: must not be below --sequence {sequence}, as a minibatch has "
-            "whole sequences; raise it or lower the other"
         )
 
 

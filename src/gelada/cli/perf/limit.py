@@ -82,8 +82,8 @@ def emulate(experiment: Experiment, _start: Start, index: int) -> Work:
 
     def work() -> int:
         for _ in range(AT_ONCE):
-            games.step(random.integers(games.actions, size=count))
-        return AT_ONCE * count
+            games.step(random.integers(games.actions, size=games.count))
+        return AT_ONCE * games.count
 
     return work
 

@@ -14,7 +14,7 @@ import numpy as np
 from gelada.core.errors import GeladaError
 from gelada.core.types import Aux, Batch, Bytes, Ints, Version
 from gelada.envs.api import GameSettings, Step
-from gelada.envs.make import action_names, frame_shape, is_atari
+from gelada.envs.make import action_names, agents, frame_shape, is_atari
 from gelada.roles.backprop import Learned
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.client import ParameterClient
@@ -59,7 +59,7 @@ class DummyGames:
     """
 
     def __init__(self, settings: GameSettings, seeds: Ints) -> None:
-        self.count = len(seeds)
+        self.count = len(seeds) * agents(settings)
         self.actions = 18 if is_atari(settings.game) else len(action_names(settings))
         self.action_names = tuple(f"DUMMY {i}" for i in range(self.actions))
         self.frame_shape = frame_shape(settings)

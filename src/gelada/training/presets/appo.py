@@ -43,6 +43,7 @@ PRESETS: dict[str, Experiment] = {
         games=replace(CATCH.games, game="catch-dark"),
         network=replace(CATCH.network, recurrent="lstm"),
     ),
+    "catch-pair": replace(CATCH, games=replace(CATCH.games, game="catch-pair")),
 }
 
 FAMILIES: dict[str, Experiment] = {}

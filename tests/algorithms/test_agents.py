@@ -1,0 +1,126 @@
+"""Games of several agents: one policy for all, or heads of its own for each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import random_trajectory, tuned
+from gelada.algorithms.appo import APPO
+from gelada.evaluation.agent import load
+from gelada.evaluation.evaluator import evaluate
+from gelada.evaluation.video import record
+from gelada.nets.network import InputStatistics, Network, NetworkSettings
+from gelada.roles.replay.queue import as_batch
+from gelada.roles.tracker import TrackerSettings
+from gelada.training.presets import PRESETS
+from gelada.training.run import train
+from outcomes import assert_same, inline, threads
+
+WIDTH, LENGTH = 16, 6
+PAIR = replace(PRESETS["catch-pair"], tracker=TrackerSettings(tensorboard=False))
+SEPARATE = replace(PAIR, network=replace(PAIR.network, policies="separate"))
+
+
+def make_net(recurrent: Any = "none", policies: Any = "separate") -> Network:
+    settings = NetworkSettings(
+        torso="tiny", width=WIDTH, stack=1, recurrent=recurrent, policies=policies
+    )
+    flat = np.ones((10, 5), dtype=np.float32)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return Network(
+            settings,
+            (10, 5),
+            lambda width: APPO().heads(3, width),
+            InputStatistics(100 * flat, 50 * flat),
+            "float32",
+            agents=2,
+        )
+
+
+def by_hand(net: Network, hidden: torch.Tensor, name: str, agent: int) -> torch.Tensor:
+    """Return the output of one agent's own head, from its parameters by name."""
+    named = dict(net.named_parameters())
+    own = f"heads.{name}.of_agent.{agent}"
+    return hidden @ named[f"{own}.weight"].t() + named[f"{own}.bias"]
+
+
+@pytest.mark.parametrize("recurrent", ["none", "lstm"])
+def test_every_row_is_played_and_learned_by_the_heads_of_its_agent(recurrent: str) -> None:
+    net, algorithm = make_net(recurrent), APPO(sequence=3, minibatch=6)
+    with torch.no_grad():
+        net.heads["policy"].of_agent[1].weight.mul_(100)  # type: ignore[index, union-attr]
+    rng = np.random.default_rng(0)
+    played = random_trajectory(rng, games=4, length=LENGTH, stack=1)
+    state = np.zeros((4, 2 * WIDTH if recurrent == "lstm" else 0), dtype=np.float32)
+    batch = as_batch([played._replace(state=state)])
+    samples: Any = algorithm.prepare(net, batch, algorithm.start())
+    minibatch = samples.select(torch.arange(samples.size))
+    with torch.no_grad():
+        found = {k: out.view(4, LENGTH, -1) for k, out in net(minibatch.observations).items()}
+        memory = net.initial_state(4)
+        for t in range(LENGTH):
+            if memory is not None:
+                memory = memory.masked_fill((batch.ages[:, t] == 0).unsqueeze(1), 0.0)
+            stacks = net.preprocess(batch.frames[:, t : t + 1])
+            scores, _ = algorithm.act(net, stacks, memory)
+            hidden, memory = net.step(stacks, memory)
+            for row in range(4):
+                for name in ("policy", "value"):
+                    want = by_hand(net, hidden[row], name, row % 2)
+                    torch.testing.assert_close(found[name][row, t], want, rtol=1e-4, atol=1e-4)
+                want = by_hand(net, hidden[row], "policy", row % 2)
+                torch.testing.assert_close(scores[row], want, rtol=1e-4, atol=1e-4)
+
+
+def test_what_one_agent_did_teaches_its_own_heads_only() -> None:
+    net, algorithm = make_net(), APPO(minibatch=LENGTH)
+    rng = np.random.default_rng(1)
+    batch = as_batch([random_trajectory(rng, games=2, length=LENGTH, stack=1)])
+    samples = algorithm.prepare(net, batch, algorithm.start())
+    for agent in (0, 1):
+        net.zero_grad(set_to_none=True)
+        minibatch = samples.select(torch.arange(agent * LENGTH, (agent + 1) * LENGTH))
+        algorithm.loss(net, minibatch, algorithm.start())[0].backward()
+        for name, parameter in net.named_parameters():
+            if "of_agent" in name:
+                moved = parameter.grad is not None and bool(parameter.grad.any())
+                assert moved == (f"of_agent.{agent}." in name), name
+            else:
+                assert parameter.grad is not None, name
+
+
+def test_a_shared_policy_has_no_parameter_more() -> None:
+    shared, one = make_net(policies="shared"), make_net(policies="shared")
+    assert [n for n, _ in shared.named_parameters() if "of_agent" in n] == []
+    assert shared.policies == one.policies == 1
+
+
+@pytest.mark.parametrize("experiment", [PAIR, SEPARATE], ids=["shared", "separate"])
+def test_two_agents_learn_evaluate_and_are_filmed(experiment: Any, tmp_path: Path) -> None:
+    result = train(experiment, tmp_path / "run", log=lambda line: None)
+    assert result.status.score is not None
+    assert result.status.score >= 0.85  # the mean of both agents; at random -0.6
+    agent = load(tmp_path / "run")
+    found = evaluate(agent, episodes=101)
+    assert len(found.games) == found.episodes == 102  # 51 games of two agents
+    assert found.mean >= 0.75
+    assert set(found.lengths) == {9}
+    film = record(agent, tmp_path / "pair.gif", seconds=15.0, several=True)
+    assert film.games == 10
+    assert film.score >= 5.0
+
+
+def test_inline_and_threads_give_the_same_run_bit_for_bit() -> None:
+    rounds = 512 + 4 * 2 * 512  # a round has two agents' steps
+    experiment = replace(
+        SEPARATE, deterministic=True, stop=replace(SEPARATE.stop, steps=rounds, until_score=None)
+    )
+    experiment = replace(experiment, algorithm=tuned(experiment, advantage="vtrace"))
+    assert_same(inline(experiment), threads(experiment))
