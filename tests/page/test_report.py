@@ -93,6 +93,15 @@ def test_one_kind_of_number_is_never_compared_with_another(tmp_path: Path) -> No
         read_results([tmp_path], "human")
 
 
+def test_only_an_emulator_has_frames(tmp_path: Path) -> None:
+    make_run(tmp_path / "pong-1", rising(5))
+    make_run(tmp_path / "cart-1", rising(5), game="CartPole-v1")
+    assert [(r.game, r.steps, r.frames) for r in read_results([tmp_path]).all] == [
+        ("CartPole-v1", 5000, 5000),
+        ("pong", 5000, 20_000),
+    ]
+
+
 def test_no_runs_and_no_scores_are_said(tmp_path: Path) -> None:
     with pytest.raises(GeladaError, match="no run there"):
         read_results([tmp_path])

@@ -12,6 +12,7 @@ from typing import Any
 
 from gelada.core.errors import GeladaError
 from gelada.envs.api import GameSettings
+from gelada.envs.make import is_atari
 from gelada.evaluation.scores import normalised
 from gelada.page.curves import Row
 from gelada.page.folder import Evaluated, RunFolder
@@ -49,8 +50,8 @@ class Result:
 
     @property
     def frames(self) -> int:
-        """Emulator frames of training."""
-        return self.steps * self.run.frame_skip
+        """Emulator frames of training; steps where there is no emulator."""
+        return self.steps * (self.run.frame_skip if is_atari(self.game) else 1)
 
     @property
     def normalised(self) -> float | None:
