@@ -46,14 +46,14 @@ def test_a_role_that_begins_again_is_told_so_and_goes_on_at_the_steps_of_the_run
     tracker = make_tracker(steps=500, learners=2)
     assert tracker.begin("learner-0") == Begun(life=0, steps=500)
     tracker.report(update(0, 1))
-    assert tracker.begin("learner-1") == (
+    assert tracker.begin("learner-1")[:2] == (
         0,
         500,
     )  # late, but as if first
-    assert tracker.begin("learner-0") == (1, 510)
+    assert tracker.begin("learner-0")[:2] == (1, 510)
     tracker.report(update(1, 1))
-    assert tracker.begin("learner-0") == (2, 520)
-    assert tracker.begin("actor-0") == (0, 500)
+    assert tracker.begin("learner-0")[:2] == (2, 520)
+    assert tracker.begin("actor-0")[:2] == (0, 500)
 
 
 def test_what_is_shown_is_the_mean_of_each_learners_newest() -> None:
@@ -127,13 +127,13 @@ def test_games_of_rounds_that_were_not_learned_from_wait_in_deterministic_runs()
     assert (tracker.status().games, tracker.status().score) == (3, 5.0)
 
 
-def test_steps_behind_marked_versions_are_remembered() -> None:
+def test_steps_behind_marked_and_newest_versions_are_remembered() -> None:
     tracker = make_tracker(steps=7, every=10, learners=2, marked=3)
     for number in range(1, 8):
         for learner in range(2):
             tracker.report(update(learner, number))
     assert {n: tracker.steps_at(n) for n in range(9)} == {
-        **dict.fromkeys(range(9)), 3: 7 + 60, 6: 7 + 120,
+        **dict.fromkeys(range(9)), 3: 67, 4: 87, 5: 107, 6: 127, 7: 147,
     }  # fmt: skip
 
 

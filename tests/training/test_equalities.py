@@ -128,6 +128,7 @@ def test_a_seed_gives_the_same_pong_run_bit_for_bit(tmp_path: Path, precision: A
         "optimizer",
         "aux",
         "input",
+        "play",
     }
     assert [line["version"] for line in lines] == [10, 20]
     assert lines[-1]["games"] > 0

@@ -8,13 +8,13 @@ it, so they depend on the actor's seeds only.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
 from gelada.algorithms.schedules import linear
-from gelada.core.types import Bools, Floats
+from gelada.core.types import Bools, Floats, State
 from gelada.nets.network import Network
 from gelada.ops import losses
 
@@ -52,6 +52,17 @@ class Exploration(Protocol):
             actions: int64[B, T], the actions that it returned.
             rewards: float32[B, T], raw.
         """
+
+
+@runtime_checkable
+class Lasting(Protocol):
+    """An exploration that keeps a state from one rollout to the next."""
+
+    def save(self) -> State:
+        """Return the state between two rollouts."""
+
+    def restore(self, state: State) -> None:
+        """Go on from a result of `save`."""
 
 
 class Explored(NamedTuple):
@@ -112,6 +123,14 @@ class Sampled:
             log_probs[1::2] = self._held.log_probs()
             independent[1::2] = False
         return Explored(log_probs, independent)
+
+    def save(self) -> State:
+        """Return the steps since the last reward."""
+        return {"unrewarded": self._unrewarded}
+
+    def restore(self, state: State) -> None:
+        """Go on with so many steps since the last reward."""
+        self._unrewarded = int(state["unrewarded"])
 
 
 class _Held:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 Bools = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
+Doubles = NDArray[np.float64]
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Frames = NDArray[Any]

@@ -17,6 +17,7 @@ import numpy as np
 from ale_py import Action, ALEInterface, ALEState, LoggerMode, roms
 
 from gelada.core.types import Bytes, Ints
+from gelada.envs.ale_random import wind
 from gelada.envs.api import GameSettings, in_planes
 
 SCREEN = (210, 160)
@@ -97,13 +98,45 @@ class AleGame:
             self._ale.act(Action.NOOP)
             if self._ale.game_over():
                 self._ale.reset_game()
-        self._copy_screen(0)
-        self._screens[1] = 0
-        self._frames, self._lives = 0, self._ale.lives()
-        self._must_fire, self._over = False, False
+        self._begin_episode()
         if watch:
             watch(self._ale.getScreenRGB())
         return self._frame()
+
+    def play_again(self, resets: int, frames: int, opening: int, actions: Bytes) -> Bytes:
+        """Bring a game that was not played yet to where another one with its seed stands.
+
+        Only the newest episode is played. The random numbers of those before are passed over.
+
+        Args:
+            resets: how often the other one was reset, at least once.
+            frames: frames that it had played before the newest reset.
+            opening: frames between that reset and the first step: FIRE at reset, and no-ops.
+            actions: uint8[N] indices into ``action_names``, as they were sent to the emulator.
+
+        Returns:
+            Its newest frame, uint8[H, W].
+        """
+        wind(self._ale, resets - 1, frames)
+        for _ in range(resets):
+            self._draw_noops()
+        self._ale.reset_game()
+        fire = self._has_fire and self._settings.fire_at_reset
+        for count in range(opening):
+            self._ale.act(Action.FIRE if fire and count == 0 else Action.NOOP)
+        self._begin_episode()
+        if not len(actions):
+            return self._frame()
+        act, skip, names = self._ale.act, self._settings.frame_skip, self._names
+        for action in actions[:-1].tolist():
+            for _ in range(skip):
+                act(names[action])
+        self._frames, self._lives = skip * (len(actions) - 1), self._ale.lives()
+        return self._play(names[int(actions[-1])], False, None).frame
+
+    def counts(self) -> tuple[int, int]:
+        """Return the frames played since the game was loaded, and since its newest reset."""
+        return self._ale.getFrameNumber(), self._ale.getEpisodeFrameNumber()
 
     def step(self, action: int, watch: Callable[[Bytes], None] | None = None) -> AleStep:
         """Play one step with action 0 … actions - 1.
@@ -156,6 +189,13 @@ class AleGame:
     def codes(self) -> Ints:
         """Codes of the game's actions in `ale_py.Action`, int64[actions]."""
         return np.array([action.value for action in self._names], dtype=np.int64)
+
+    def _begin_episode(self) -> None:
+        """Take the first screen of an episode."""
+        self._copy_screen(0)
+        self._screens[1] = 0
+        self._frames, self._lives = 0, self._ale.lives()
+        self._must_fire, self._over = False, False
 
     def _play(self, name: Action, forced: bool, watch: Callable[[Bytes], None] | None) -> AleStep:
         """Play one step."""

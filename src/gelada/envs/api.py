@@ -8,12 +8,12 @@ D numbers is a frame float32[1, D].
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from gelada.core.settings import SHARE, Range
-from gelada.core.types import Bools, Bytes, Floats, Frames, Ints
+from gelada.core.types import Bools, Bytes, Floats, Frames, Ints, State
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,14 @@ class Games(Protocol):
 
     def step(self, actions: Ints) -> Step:
         """Play one step with ``actions`` int64[B]."""
+
+
+@runtime_checkable
+class Savable(Protocol):
+    """Games that can go on in another process; their line of the table says how (`envs.make`)."""
+
+    def save(self) -> State:
+        """Return everything that the games in progress depend on, as copies."""
 
 
 def in_planes(pictures: Bytes) -> Bytes:

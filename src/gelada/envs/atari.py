@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 from ale_py import Action, ALEVectorInterface, roms
 
-from gelada.core.types import Bytes, Ints
+from gelada.core.types import Bytes, Ints, State
 from gelada.envs.api import GameSettings, Step, in_planes
+from gelada.envs.past import Past
 
 UNSEEDED = -1
 """Value with which ale-py does not seed a game."""
@@ -25,6 +26,7 @@ class AtariGames:
         self.count = len(seeds)
         self.frame_shape = ((3 if settings.colour else 1) * settings.size, settings.size)
         self._seeds = seeds
+        self._past = Past(seeds)
         rom = roms.get_rom_path(settings.game)
         assert rom is not None, settings.game  # names are checked by `envs.names`
         self._ale = ALEVectorInterface(
@@ -69,29 +71,39 @@ class AtariGames:
         self._seeds = np.full(self.count, UNSEEDED)
         self._lives = info["lives"]
         self._must_fire[:] = False
-        return _newest(frames)
+        self._past.begin(np.ones(self.count, dtype=np.bool_), info)
+        self._newest = _newest(frames)
+        return self._newest
 
     def step(self, actions: Ints) -> Step:
         """Play one step with ``actions`` int64[B] (see `Step`)."""
         forced = self._must_fire
         if forced.any():
             actions = np.where(forced, self._fire, actions)
+        self._past.add(actions)
         self._ale.send(actions, self._strength)
         frames, rewards, terminated, truncated, info = self._ale.recv()
         over = terminated | truncated
+        if over.any():
+            self._past.begin(over, info)
         lives = info["lives"]
         lost = (lives < self._lives) & ~over  # at game over they are the next game's lives
         self._lives = lives
         self._must_fire = lost if self._fires else np.zeros_like(lost)
         ends = terminated | lost if self._life_loss_ends else terminated
+        self._newest = _newest(frames)
         return Step(
-            _newest(frames),
+            self._newest,
             rewards.astype(np.float32),
             ends,
             truncated & ~terminated,
             over,
             forced,
         )
+
+    def save(self) -> State:
+        """Return what `gelada.envs.continued.ContinuedGames` goes on from."""
+        return self._past.save(self._newest)
 
 
 def _newest(frames: Bytes) -> Bytes:

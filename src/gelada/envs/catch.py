@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gelada.core.types import Bytes, Ints
+from gelada.core.types import Bytes, Ints, State
 from gelada.envs.api import Step
 
 ROWS, COLUMNS = 10, 5
@@ -56,6 +56,21 @@ class CatchGames:
         self._start(over)
         never = np.zeros(self.count, dtype=np.bool_)
         return Step(self._draw(), rewards, over, never, over, never)
+
+    def save(self) -> State:
+        """Return the boards and the state of the random numbers."""
+        board = {"row": self._row, "ball": self._ball, "paddle": self._paddle}
+        rest = {"random": self._random.bit_generator.state, "dark": self._dark}
+        return {name: array.copy() for name, array in board.items()} | rest
+
+    @classmethod
+    def continued(cls, state: State) -> CatchGames:
+        """Return games that go on from a result of `save`."""
+        games = cls(np.ones(len(state["row"]), dtype=np.int64), state["dark"])
+        games._row, games._ball = state["row"].copy(), state["ball"].copy()
+        games._paddle = state["paddle"].copy()
+        games._random.bit_generator.state = state["random"]
+        return games
 
     def _start(self, which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
         self._row[which] = 0

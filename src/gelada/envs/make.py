@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gelada.core.types import Ints
+from gelada.core.errors import GeladaError
+from gelada.core.types import Ints, State
 from gelada.envs.api import Games, GameSettings
 from gelada.envs.catch import CatchGames
 from gelada.envs.catch_pair import AGENTS, CatchPairGames
@@ -29,6 +30,7 @@ class Environment(NamedTuple):
     action_names: tuple[str, ...]
     frame_shape: tuple[int, int]  # H, W
     agents: int = 1  # that play each game together; their rows are neighbours
+    go_on: Callable[[State], Games] | None = None  # from what `save` of the games returned
 
 
 ENVIRONMENTS = {
@@ -36,11 +38,13 @@ ENVIRONMENTS = {
         lambda _settings, seeds: CatchGames(seeds),
         CatchGames.action_names,
         CatchGames.frame_shape,
+        go_on=CatchGames.continued,
     ),
     "catch-dark": Environment(
         lambda _settings, seeds: CatchGames(seeds, dark=True),
         CatchGames.action_names,
         CatchGames.frame_shape,
+        go_on=CatchGames.continued,
     ),
     "catch-pair": Environment(
         lambda _settings, seeds: CatchPairGames(seeds),
@@ -87,6 +91,31 @@ def make_games(settings: GameSettings, seeds: Ints, threads: int = 1) -> Games:
     from gelada.envs.atari import AtariGames  # other environments start without the emulator
 
     return AtariGames(settings, seeds, threads)
+
+
+def can_go_on(game: str) -> bool:
+    """Return whether games of this name can go on in another process (`continue_games`)."""
+    line = ENVIRONMENTS.get(game)
+    return is_atari(game) if line is None else line.go_on is not None
+
+
+def continue_games(settings: GameSettings, state: State) -> Games:
+    """Return games that go on where others stood when they were saved.
+
+    Args:
+        settings: of those games.
+        state: what their ``save`` returned (`gelada.envs.api.Savable`).
+
+    Raises:
+        GeladaError: if the environment cannot do that, or a game does not come out as it was.
+    """
+    if is_atari(settings.game):
+        from gelada.envs.outside import OutsideGames
+
+        return OutsideGames(settings, state)
+    if (go_on := ENVIRONMENTS[settings.game].go_on) is None:
+        raise GeladaError(f"games of {settings.game} cannot go on: their environment has no go_on")
+    return go_on(state)
 
 
 def frame_shape(settings: GameSettings) -> tuple[int, int]:

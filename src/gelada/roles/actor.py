@@ -7,6 +7,7 @@ while True:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,18 +15,23 @@ import numpy as np
 import torch
 
 from gelada.algorithms.api import Algorithm
-from gelada.algorithms.exploration import Player
+from gelada.algorithms.exploration import Lasting, Player
 from gelada.core.seeding import game_seeds, generator
 from gelada.core.timing import Clock
-from gelada.core.types import Bools, Episode, Floats, Frames, Ints, Trajectory, Version
-from gelada.envs.api import Games, Step
+from gelada.core.types import Bools, Episode, Floats, Frames, Ints, State, Trajectory, Version
+from gelada.envs.api import Games, Savable, Step
 from gelada.nets.network import Network
 from gelada.ops.flat import Layout
 from gelada.roles.parameters.published import ANY
 from gelada.roles.parameters.pulling import Pulled, Source, pull_consistent
 from gelada.roles.replay.api import ReplayWriter
+from gelada.roles.rhythm import ONE_EACH, Rhythm
+from gelada.roles.snapshot import GoOn, continued, snapshot
 from gelada.roles.tracker import Begun, Tracker
 from gelada.runtime.system import ACTORS
+
+SAVE_SECONDS = 5.0
+"""Seconds between two states that an actor hands over (in a deterministic run: every round)."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +42,13 @@ class Pace:
     rollouts ahead of the learner. With ``exactly`` it plays with that version even if there is a
     newer one, so the result does not depend on the speed of the roles (``--deterministic``). With
     ``ahead`` None the actor takes the newest version and waits only for room in its replay. This
-    is for runs in which an actor's rounds and the versions are not in step.
+    is for runs in which an actor's rounds and the versions are not in step. With a ``rhythm``
+    that makes another number of versions of each round, that many are waited for.
     """
 
     ahead: int | None = 1
     exactly: bool = False
+    rhythm: Rhythm = ONE_EACH
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,8 @@ class ActorSettings:
     length: int  # steps of a rollout (T)
     seed: int  # of the run
     pace: Pace = Pace()
+    first: Version | None = None  # of round 0 of a deterministic run (None: the first one pulled)
+    streams: int | None = None  # epoch in the seeds (None: that of the parameters)
 
 
 class Actor:
@@ -69,6 +79,7 @@ class Actor:
         replay: takes the trajectories.
         tracker: takes finished episodes.
         games: loaded games to begin with, instead of games of ``make_games``.
+        go_on: makes games that go on from a saved state (None: games always begin anew).
     """
 
     niceness = ACTORS
@@ -83,6 +94,7 @@ class Actor:
         replay: ReplayWriter,
         tracker: Tracker,
         games: Games | None = None,
+        go_on: GoOn | None = None,
     ) -> None:
         self.name = f"actor-{settings.index}"
         self.clock = Clock()
@@ -95,13 +107,18 @@ class Actor:
         self._replay, self._tracker = replay, tracker
         self._round = self._first_round = 0
         self._begun: Begun | None = None
-        self._first: Version | None = None
+        self._saved: State | None = None  # what this actor goes on from
+        self._anew = False  # after an error it does not
+        self._first = settings.first
         self._loaded: Version | None = None
         self._games: Games | None = None
-        self._given = games
+        self._given, self._go_on = games, go_on
+        self._last_save = time.monotonic()
 
     def step(self) -> None:
         """Pull parameters, play ``length`` steps and send the trajectory."""
+        if self._begun is None:
+            self._begin()
         with self.clock("wait for room"):
             self._replay.wait_for_room(self._settings.index)
         with self.clock("wait for parameters"):
@@ -117,6 +134,7 @@ class Actor:
         for episode in episodes:
             self._tracker.episode(episode)
         self._round += 1
+        self._hand_over()
         self._replay.add(trajectory)
         self.clock.steps += 1
 
@@ -124,12 +142,26 @@ class Actor:
         """Begin with new games after an error. The current trajectory is lost."""
         self._games = None
         self._begun = None
+        self._anew = True
+
+    def _begin(self) -> None:
+        """Ask the tracker where the run is, and for a state to go on from.
+
+        In a deterministic run the rounds go on too, as if this actor had never stopped.
+        """
+        begun, self._first_round = self._tracker.begin(self.name), self._round
+        saved = self._saved = None if self._anew or self._go_on is None else begun.saved
+        if saved is not None and self._settings.first is not None:
+            begun = Begun(saved["life"], saved["steps"])
+            self._round, self._first_round = saved["round"], saved["first_round"]
+        self._begun = begun
 
     def _pull(self) -> Pulled:
         """Wait for the parameters of the next rollout and return them."""
         first, pace, wanted = self._first, self._settings.pace, ANY
         if first is not None and pace.ahead is not None:
-            wanted = first._replace(number=first.number + max(self._round - pace.ahead, 0))
+            versions = pace.rhythm.versions(max(self._round - pace.ahead, 0))
+            wanted = first._replace(number=first.number + versions)
         pulled = pull_consistent(self._sources, wanted, pace.exactly and first is not None)
         if self._first is None:
             self._first = pulled.version
@@ -147,30 +179,71 @@ class Actor:
     def _start_games(self, version: Version) -> None:
         """Start the games, and the state that lasts from one rollout to the next."""
         index, length = self._settings.index, self._settings.length
-        self._begun, self._first_round = self._tracker.begin(self.name), self._round
-        numbers = (index, version.epoch, self._begun.life)
-        seeds = game_seeds(self._settings.seed, "games", self._settings.games, *numbers)
-        games, self._given = self._given or self._make_games(seeds), None
-        first, count = games.reset(), games.count
-        self._games = games
+        depth, saved = self._net.stack, None
+        exactly = self._settings.first is not None
+        games = continued(self._saved, self._go_on, self.name, exactly)
+        if games is not None:
+            saved = self._saved
+        else:
+            assert self._begun is not None
+            numbers = (index, self._epoch(version), self._begun.life)
+            seeds = game_seeds(self._settings.seed, "games", self._settings.games, *numbers)
+            games, self._given = self._given or self._make_games(seeds), None
+            first = games.reset()
+            self._frames: Frames = np.zeros((len(first), depth, *first.shape[1:]), first.dtype)
+            self._frames[:, -1] = first
+        self._saved, self._games, count = None, games, games.count
         player = Player(index, self._settings.actors, count, games.actions)
         self._exploration = self._algorithm.exploration(player)
         self._state = self._net.initial_state(count)
-        depth = self._net.stack
-        height, width = first.shape[1:]
-        self._frames: Frames = np.zeros((count, depth, height, width), dtype=first.dtype)
-        self._frames[:, -1] = first
         self._ages: Ints = np.zeros(count, dtype=np.int64)
         self._scores = np.zeros(count)
         self._lengths: Ints = np.zeros(count, dtype=np.int64)
         self._preprocessed = self._net.preprocess(torch.zeros(1)).new_empty(
-            count, length + depth, height, width
+            count, length + depth, *games.frame_shape
         )
         steps = range(length)
         self._stacks = [self._preprocessed[:, t : t + depth] for t in steps]  # before each step
         self._next_frames = [self._preprocessed[:, t + depth] for t in steps]  # after each step
         self._black = self._net.black()
+        if saved is not None:
+            self._restore(saved)
         self._preprocessed[:, -depth:] = self._net.preprocess(torch.from_numpy(self._frames))
+        for b, age in enumerate(self._ages.tolist()):  # frames of the game before are black
+            self._preprocessed[b, length : length + max(depth - 1 - age, 0)] = self._black
+
+    def _epoch(self, version: Version) -> int:
+        """Return the epoch in the seeds of random numbers."""
+        streams = self._settings.streams
+        return version.epoch if streams is None else streams
+
+    def _restore(self, saved: State) -> None:
+        """Take over everything that lasts from one rollout to the next."""
+        self._frames = saved["frames"].copy()
+        self._ages, self._lengths = saved["ages"].copy(), saved["lengths"].copy()
+        self._scores = saved["scores"].copy()
+        if "state" in saved:
+            self._state = torch.from_numpy(saved["state"].copy())
+        if isinstance(self._exploration, Lasting):
+            self._exploration.restore(saved["exploration"])
+
+    def _hand_over(self) -> None:
+        """Hand the tracker what another actor needs to go on with the next rollout."""
+        now, begun = time.monotonic(), self._begun
+        due = self._settings.first is not None or now - self._last_save >= SAVE_SECONDS
+        if not due or self._go_on is None or not isinstance(self._games, Savable):
+            return
+        assert begun is not None
+        self._last_save = now
+        saved: State = {
+            "round": self._round,
+            "first_round": self._first_round,
+            "life": begun.life,
+            "steps": begun.steps,
+        }
+        lasting = (self._frames, self._ages, self._lengths, self._scores, self._state)
+        saved |= snapshot(self._games, *lasting, self._exploration)
+        self._tracker.keep(self.name, saved)
 
     def _play(self, version: Version) -> tuple[Trajectory, list[Episode]]:
         """Play ``length`` steps. Return the trajectory and the episodes that ended in it."""
@@ -239,7 +312,7 @@ class Actor:
         settings, begun, games = self._settings, self._begun, self._games
         assert begun is not None
         assert games is not None
-        numbers = (settings.index, version.epoch, begun.life, self._round)
+        numbers = (settings.index, self._epoch(version), begun.life, self._round)
         random = generator(settings.seed, "actor", *numbers)
         rounds = self._round - self._first_round
         played = rounds * settings.length * games.count * settings.actors

@@ -48,10 +48,14 @@ class Backprop:
         algorithm: what to minimise.
         index: of the learner.
         seed: of the run; with the index and the version it decides the order of the samples.
+        streams: epoch in the seeds (None: that of the version).
     """
 
-    def __init__(self, algorithm: Algorithm, index: int, seed: int) -> None:
+    def __init__(
+        self, algorithm: Algorithm, index: int, seed: int, streams: int | None = None
+    ) -> None:
         self._algorithm, self._index, self._seed = algorithm, index, seed
+        self._streams = streams
 
     def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux) -> Learned:
         """Run all epochs over the batches; the values are the means of the last epoch.
@@ -61,7 +65,8 @@ class Backprop:
         algorithm, flat, version = self._algorithm, client.flat, client.version
         assert isinstance(flat.module, Network)
         net = flat.module
-        random = generator(self._seed, "learner", self._index, version.epoch, version.number)
+        epoch = version.epoch if self._streams is None else self._streams
+        random = generator(self._seed, "learner", self._index, epoch, version.number)
         part = 0
         history: list[dict[str, torch.Tensor]] = []
         for later, (batch, count) in zip(reversed(range(len(uses))), uses, strict=True):

@@ -7,11 +7,13 @@ while not learner.finished:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from gelada.algorithms.api import TARGET, Algorithm
 from gelada.core.timing import WAIT, Clock
-from gelada.core.types import Batch, Update
+from gelada.core.types import Batch, Update, Version
 from gelada.nets.autoencoder import Decoder
 from gelada.nets.network import Network
 from gelada.nets.pictures import reconstruct, some_stacks
@@ -37,6 +39,7 @@ class Learner:
         saves: write checkpoints between rounds: for a learner that shares its servers with none.
         reuse: which batches a round uses besides its fresh one (default: none). It counts rounds
             that are begun, so it is not for a client whose rounds can be repeated.
+        before_save: called with the version before each checkpoint.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Learner:
         tracker: Tracker,
         saves: bool = False,
         reuse: Reuse | None = None,
+        before_save: Callable[[Version], None] | None = None,
     ) -> None:
         self.name = f"learner-{index}"
         self.clock = Clock()
@@ -58,6 +62,7 @@ class Learner:
         self._index, self._algorithm = index, algorithm
         self._replay, self._tracker, self._saves = replay, tracker, saves
         self._reuse = reuse or Reuse(1, algorithm.epochs)
+        self._before_save = before_save
         self._begun = False
         self._in_round = False
         self._batch: Batch | None = None  # the fresh one of this round
@@ -108,6 +113,8 @@ class Learner:
     def save(self) -> None:
         """Hand everything that a resumed run needs to the tracker, as copies."""
         states = self.client.states()
+        if self._before_save:
+            self._before_save(self.client.version)
         self._tracker.checkpoint(
             [params for params, _ in states],
             [optimizer for _, optimizer in states],

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from gelada.core.types import Params
+from gelada.core.types import Params, Version
 from gelada.envs.api import Games
-from gelada.envs.make import MakeGames
+from gelada.envs.make import MakeGames, can_go_on, continue_games
 from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
 from gelada.roles.actor import Actor, ActorSettings, Pace
@@ -19,22 +20,20 @@ from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Admission
 from gelada.roles.parameters.client import LocalClient, RemoteClient
 from gelada.roles.parameters.published import PublishedParameters
-from gelada.roles.parameters.server import ParameterServer, ServerSettings
+from gelada.roles.parameters.server import PREVIOUS, ParameterServer, ServerSettings
 from gelada.roles.replay.api import ReplayReader, ReplayWriter
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.mix import Mix
 from gelada.roles.replay.queue import Selector, TrajectoryQueue
 from gelada.roles.replay.reuse import Reuse
 from gelada.roles.schedule import OwnSchedule, SharedSchedule
-from gelada.roles.tracker import RunFacts, Tracker
+from gelada.roles.tracker import Exactly, GoingOn, RunFacts, Tracker
 from gelada.runtime.graph import Graph, Kind, part
 from gelada.training.buffers import limiter_of, sampling_of, shape_of
+from gelada.training.exact import DETERMINISTIC_EVERY, rhythm_of
 from gelada.training.experiment import Experiment
 from gelada.training.faults import Faults, NoExperience, Sleeper, Straggler
 from gelada.training.start import Start
-
-DETERMINISTIC_EVERY = 10
-"""Versions between lines of metrics in the deterministic mode."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +113,13 @@ class Nodes:
 
     def cache(self, name: str, process: str, kept: int) -> PublishedParameters:
         """Add what publishes the parameters that a learner has pulled; it keeps some versions."""
-        params = Params(self.start.version, self.flat.values.clone())
+        version, before = self.start.version, None
+        if previous := dict(_by_name(self.start.optimizer)).get(PREVIOUS):
+            values = _slice_of(self.flat, slice(None), previous)
+            before = Params(version._replace(number=version.number - 1), values)
+        params = Params(version, self.flat.values.clone())
         return self.graph.add(
-            name, "cache", process, PublishedParameters, params, kept=kept, patience=self.patience
+            name, "cache", process, PublishedParameters, params, kept, self.patience, before
         )
 
     def actor(
@@ -135,7 +138,16 @@ class Nodes:
             "actor",
             process,
             Actor,
-            ActorSettings(index, shape.players, shape.games, shape.length, experiment.seed, pace),
+            ActorSettings(
+                index,
+                shape.players,
+                shape.games,
+                shape.length,
+                experiment.seed,
+                pace,
+                self._first,
+                self._streams,
+            ),
             lambda seeds: make(experiment.games, seeds),
             self.net,
             experiment.algorithm,
@@ -143,7 +155,26 @@ class Nodes:
             replay,
             self.tracker,
             games[index] if games else None,
+            partial(continue_games, experiment.games) if can_go_on(experiment.games.game) else None,
         )
+
+    @property
+    def first_round(self) -> int:
+        """The round that the learner of a trajectory queue begins with in a deterministic run."""
+        return self.start.version.number - self.start.origin.version
+
+    @property
+    def _first(self) -> Version | None:
+        """The version of round 0 of a deterministic run."""
+        start = self.start
+        if not self.experiment.deterministic:
+            return None
+        return start.version._replace(number=start.origin.version)
+
+    @property
+    def _streams(self) -> int | None:
+        """The epoch in the seeds of a deterministic run."""
+        return self.start.origin.epoch if self.experiment.deterministic else None
 
     def servers(self, admission: Admission, own_memory: bool) -> list[ParameterServer]:
         """Add the parameter servers, over slices of the flat vector or over copies of them."""
@@ -163,13 +194,19 @@ class Nodes:
                     self.patience,
                     experiment.shape.keep_every if own_memory else 0,
                     experiment.algorithm.target_every,
+                    experiment.deterministic and not experiment.replay.capacity,
                 ),
                 {k: _slice_of(flat, cut, tensors) for k, tensors in _by_name(start.optimizer)},
             )
             for i, cut in enumerate(flat.layout.cut(experiment.shape.servers))
         ]
 
-    def central_learner(self, servers: Sequence[ParameterServer], replay: ReplayReader) -> None:
+    def central_learner(
+        self,
+        servers: Sequence[ParameterServer],
+        replay: ReplayReader,
+        before_save: Callable[[Version], None] | None = None,
+    ) -> None:
         """Add the learner whose own memory the servers step."""
         algorithm, start, reuse = self.experiment.algorithm, self.start, self.experiment.reuse
         seeds = (self.experiment.seed, start.version.epoch)
@@ -181,7 +218,7 @@ class Nodes:
             0,
             algorithm,
             client=part(LocalClient, self.flat, servers, start.version, algorithm.target_every),
-            compute=Backprop(algorithm, 0, self.experiment.seed),
+            compute=Backprop(algorithm, 0, self.experiment.seed, self._streams),
             schedule=part(OwnSchedule, algorithm, start.aux or algorithm.start(), start.steps),
             replay=replay,
             tracker=self.tracker,
@@ -194,6 +231,7 @@ class Nodes:
                 reuse.buffer_order,
                 seeds,
             ),
+            before_save=before_save,
         )
 
     def learner(
@@ -210,7 +248,7 @@ class Nodes:
         share = 1 if shape.asynchronous else shape.gradients
         if algorithm.source == "buffer":
             share = shape.learning
-        compute: Compute = Backprop(algorithm, index, self.experiment.seed)
+        compute: Compute = Backprop(algorithm, index, self.experiment.seed, self._streams)
         slow = faults.straggler if index == 0 else 0.0
         if faults.compute:
             compute = Sleeper(slow or faults.compute, algorithm)
@@ -272,6 +310,11 @@ def add_tracker(
             learners=experiment.shape.learning,
             every=DETERMINISTIC_EVERY if experiment.deterministic else None,
             marked=experiment.shape.keep_every if experiment.shape.apart else 0,
+            going_on=GoingOn(
+                experiment.shape.players,
+                start.saved or {},
+                Exactly(start.origin, rhythm_of(experiment)) if experiment.deterministic else None,
+            ),
         ),
     )
 

@@ -13,6 +13,7 @@ from gelada.core.errors import Closed, GeladaError, Lost
 from gelada.core.files import Events
 from gelada.roles.tracker import Status, Tracker
 from gelada.training.config import Config
+from gelada.training.exact import cut_metrics
 from gelada.training.experiment import Experiment
 from gelada.training.faults import Faults
 from gelada.training.start import Start, begin_again
@@ -48,6 +49,11 @@ class EpochMaker:
         faults: Faults,
         log: Callable[[str], None],
     ) -> None:
+        if experiment.deterministic and experiment.replay.capacity:
+            raise GeladaError(
+                "--deterministic with a replay buffer and --on ray: the buffer is saved with each "
+                "checkpoint, and lives on another host than the run's folder; leave one of them out"
+            )
         if experiment.replay.keep:
             raise GeladaError(
                 "--keep with --on ray: replay buffers live on other hosts than the run's folder; "
@@ -105,6 +111,8 @@ class EpochMaker:
         else:
             self._log("there is no checkpoint yet: beginning anew")
             start = self._start
+            if self._experiment.deterministic:
+                cut_metrics(self._folder, start.version.number)
         seconds = self._start.counters.get("seconds", 0.0)  # the time since then is in `began`
         version = start.version._replace(epoch=max(start.version.epoch, number + 1))
         return start._replace(version=version, counters=start.counters | {"seconds": seconds})

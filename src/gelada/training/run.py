@@ -41,7 +41,13 @@ from gelada.training.experiment import Experiment, flag
 from gelada.training.faults import NONE, Faults, FaultSchedule
 from gelada.training.on_ray import EpochMaker
 from gelada.training.run_folder import cannot_write, make_folder
-from gelada.training.saving import LearnerSaver, SliceSaver, load_buffers, save_buffers
+from gelada.training.saving import (
+    LearnerSaver,
+    SliceSaver,
+    load_buffers,
+    load_exactly,
+    save_buffers,
+)
 from gelada.training.sidecars import Followers
 from gelada.training.start import Start, begin, begin_again, open_games
 from gelada.training.topology import make_graph
@@ -131,7 +137,9 @@ def train(
         run = Run(experiment, folder, config, start, began, faults, log, cluster, callbacks)
         graph, runtime = run.place(games)
         stack.callback(runtime.close)
-        if resume and experiment.replay.keep:
+        if start.exact:
+            load_exactly(runtime.roles, folder, start.version)
+        elif resume and experiment.replay.keep:
             load_buffers(runtime.roles, folder, log)
         if not resume:  # not before, so that a cluster that is too small leaves the folder empty
             write_config(folder, config)
@@ -182,7 +190,8 @@ class Run:
             return epochs.restore(number, runtime.roles["tracker"], self.status)
 
         first, seed = epochs.first(), self.experiment.seed
-        runtime = Ray(first, restore, self.cluster, deadline, self.log, epochs.events, seed)
+        whole = self.experiment.deterministic
+        runtime = Ray(first, restore, self.cluster, deadline, self.log, epochs.events, seed, whole)
         return first.make_graph(), runtime
 
     def watch_over(self, graph: Graph, runtime: Runtime, watch: Watch | None) -> Result:

@@ -13,7 +13,9 @@ from gelada.core.types import Aux, Params, Version
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.server import OptimizerState, ParameterServer
 from gelada.roles.replay.buffer import ReplayBuffer
+from gelada.roles.replay.in_rounds import BufferInRounds
 from gelada.roles.tracker import Tracker
+from gelada.training.exact import BUFFERS, buffer_at
 
 Slice = tuple[Params, OptimizerState]
 
@@ -147,9 +149,16 @@ def load_buffers(roles: Mapping[str, Any], folder: Path, log: Callable[[str], No
             log(f"{name}: no experience was saved; it begins empty")
 
 
-BUFFERS = "stores"
-"""Folder of a run for its replay buffers, with ``--keep``. The name is that of version 0.1, whose
-runs can be resumed."""
+def load_exactly(roles: Mapping[str, Any], folder: Path, version: Version) -> None:
+    """Fill the replay buffer of a deterministic run with what it held at a checkpoint's version.
+
+    Raises:
+        GeladaError: if the file is missing or damaged.
+    """
+    for name, role in roles.items():
+        if isinstance(role, BufferInRounds):
+            assert name == "replay", name
+            role.load(buffer_at(folder, version))
 
 
 def _buffers(roles: Mapping[str, Any]) -> list[tuple[str, ReplayBuffer]]:

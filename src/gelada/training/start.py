@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from gelada.core.checkpoint import newest_checkpoint
+from gelada.core.origin import START, Origin
 from gelada.core.seeding import game_seeds, sequence
 from gelada.core.types import Aux, Frames, Ints, State, Version
 from gelada.envs.api import Games
@@ -27,6 +28,7 @@ from gelada.nets.network import (
 from gelada.nets.precision import faster_precision, native_precision
 from gelada.runtime.system import ACTORS, be_nicer
 from gelada.training.config import Config
+from gelada.training.exact import cut_metrics, origin_of, states_of
 from gelada.training.experiment import Experiment
 
 
@@ -42,6 +44,13 @@ class Start(NamedTuple):
     optimizer: dict[str, torch.Tensor]
     aux: Aux | None
     counters: State
+    origin: Origin = START  # where its counting began
+    saved: dict[str, State] | None = None  # states that actors go on from, by name
+
+    @property
+    def exact(self) -> bool:
+        """Whether a resumed deterministic run goes on as if it had never stopped."""
+        return bool(self.saved) and self.origin.epoch < self.version.epoch
 
 
 def open_games(
@@ -94,8 +103,8 @@ def begin(experiment: Experiment, games: Sequence[Games] | None = None) -> Start
     steps = rounds * sum(g.count for g in games)
     fresh = Version(0, 0)
     floor = floor_of(frames) if is_gym(experiment.games.game) else FLOOR
-    statistics = measure_input(frames, floor)
-    return Start(statistics, first.actions, precision, fresh, steps, None, {}, None, {})
+    statistics, origin = measure_input(frames, floor), Origin(0, 0, steps)
+    return Start(statistics, first.actions, precision, fresh, steps, None, {}, None, {}, origin)
 
 
 def _play_randomly(games: Games, rounds: int, seed: int, index: int) -> Frames:
@@ -109,23 +118,37 @@ def _play_randomly(games: Games, rounds: int, seed: int, index: int) -> Frames:
 
 
 def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Start:
-    """Resume a run from its newest complete checkpoint, with a new epoch and new games."""
+    """Resume a run from its newest complete checkpoint, with a new epoch.
+
+    Games go on where they stood, if the checkpoint has them. A deterministic run then goes on
+    exactly, and lines of metrics after the checkpoint are deleted, as it writes them again.
+    """
     path, checkpoint, passed_over = newest_checkpoint(folder / "checkpoints")
     for line in passed_over:
         log(line)
     log(f"going on from {path.name}: {checkpoint.steps:,} steps")
     statistics = checkpoint.group("input")
     precision = config.about["precision"]
+    version = Version(checkpoint.version.epoch + 1, checkpoint.version.number)
+    origin = origin_of(checkpoint, config.experiment, folder)
+    saved = states_of(checkpoint, config.experiment)
+    if origin is not None:
+        cut_metrics(folder, version.number)
+    elif config.experiment.deterministic:
+        log("the checkpoint does not hold all of the run's state: the run goes on with new games")
+        saved = {}
     return Start(
         InputStatistics(statistics["mean"].numpy(), statistics["deviation"].numpy()),
         config.actions,
         precision,
-        Version(checkpoint.version.epoch + 1, checkpoint.version.number),
+        version,
         checkpoint.steps,
         checkpoint.group("parameter"),
         checkpoint.group("optimizer"),
         checkpoint.group("aux"),
         checkpoint.counters,
+        origin or Origin(version.epoch, version.number, checkpoint.steps),
+        saved,
     )
 
 

@@ -12,11 +12,12 @@ Nothing is started here. `gelada.training.nodes` has the arguments of each role.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import cast
 
+from gelada.core.types import Version
 from gelada.envs.api import Games
 from gelada.envs.make import MakeGames, make_games
 from gelada.ops.flat import FlatParameters
@@ -30,8 +31,10 @@ from gelada.roles.replay.queue import Fifo, FifoWindows, Rounds, Selector, Traje
 from gelada.roles.replay.sharded import ShardedReplay
 from gelada.runtime.graph import Graph
 from gelada.training.buffers import actors_of
+from gelada.training.exact import rhythm_of
 from gelada.training.experiment import Experiment
 from gelada.training.faults import NONE, Faults, Link
+from gelada.training.in_rounds import add_buffer_in_rounds, saver_of
 from gelada.training.nodes import Nodes, add_tracker
 from gelada.training.start import Start, make_network
 
@@ -72,16 +75,22 @@ def make_graph(
     elif experiment.shape.learners:
         add_apart(nodes)
     else:
-        add_central(nodes, spread)
+        add_central(nodes, spread, folder)
     return graph
 
 
-def add_central(nodes: Nodes, spread: bool) -> None:
+def add_central(nodes: Nodes, spread: bool, folder: Path | None = None) -> None:
     """Add actors around a replay and a learner; the servers step the memory of the learner."""
     experiment, shape = nodes.experiment, nodes.experiment.shape
     deterministic = experiment.deterministic
     replays: Sequence[Replay]
-    if experiment.replay.capacity:
+    before_save: Callable[[Version], None] | None = None
+    if experiment.replay.capacity and deterministic:
+        # an actor plays with what was learned from all rounds before, and the learner waits for it
+        buffer = add_buffer_in_rounds(nodes)
+        replays, before_save = [buffer], saver_of(buffer, folder)
+        pace = Pace(0, exactly=True, rhythm=rhythm_of(experiment))
+    elif experiment.replay.capacity:
         replays, pace = [nodes.buffer("replay", "main", shape.actors)], Pace(None)
     else:
         # an actor that counts its own rounds would wait for ever for those of a lost one
@@ -96,7 +105,7 @@ def add_central(nodes: Nodes, spread: bool) -> None:
     if len(replays) > 1:
         queues = cast("list[TrajectoryQueue]", replays)
         read = nodes.graph.add("replay", "replay", "main", JoinedQueues, queues, nodes.patience)
-    nodes.central_learner(servers, read)
+    nodes.central_learner(servers, read, before_save)
 
 
 def _central_queue(nodes: Nodes, index: int, counting: bool) -> Replay:
@@ -109,7 +118,7 @@ def _central_queue(nodes: Nodes, index: int, counting: bool) -> Replay:
     actors, several = shape.actors // shape.queues, shape.queues > 1
     selector: Selector = Fifo(actors)
     if deterministic:
-        selector = Rounds(actors, first=index * actors)
+        selector = Rounds(actors, index * actors, nodes.first_round)
     elif shape.batch:
         selector = FifoWindows(shape.windows // shape.queues)
     in_flight = shape.in_flight if shape.batch else 0
@@ -163,7 +172,7 @@ def _queue_of_worker(nodes: Nodes, index: int, process: str, ahead: int) -> Repl
     room = max(shape.actors * max(shape.ahead, 1), enough)
     selector: Selector = FifoWindows(shape.windows)
     if deterministic:
-        selector = Rounds(shape.actors, first=index * shape.actors)
+        selector = Rounds(shape.actors, index * shape.actors, nodes.first_round)
     capacity = shape.actors * (ahead + 2) + room
     full = None if deterministic else room
     return nodes.queue(f"replay-{index}", process, selector, capacity, full)

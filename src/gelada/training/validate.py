@@ -21,6 +21,7 @@ from gelada.nets.torsos import smallest_side
 from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.published import KEPT
 from gelada.training.check_policies import check_agents, check_recurrent
+from gelada.training.exact import check_buffer
 from gelada.training.experiment import (
     Experiment,
     ReplaySettings,
@@ -286,10 +287,7 @@ def _check_replay(experiment: Experiment) -> None:
             "100000 or more"
         )
     if experiment.deterministic:
-        raise GeladaError(
-            "--deterministic with a replay buffer: what is sampled depends on who is faster; "
-            "leave it out"
-        )
+        check_buffer(experiment)
     if shape.learners and shape.replays > shape.actors:
         raise GeladaError(
             f"--replays {shape.replays} with {shape.actors} actors: each replay buffer needs an "

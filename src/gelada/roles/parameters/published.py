@@ -27,10 +27,17 @@ class PublishedParameters:
         first: the initial parameters.
         kept: number of versions that can be pulled.
         patience: seconds after which `pull` raises `Deadline` (0: it does not wait).
+        before: an older version, which can be pulled too.
     """
 
-    def __init__(self, first: Params, kept: int = KEPT, patience: float = 600.0) -> None:
-        self._versions: deque[Params] = deque([first], maxlen=kept)
+    def __init__(
+        self,
+        first: Params,
+        kept: int = KEPT,
+        patience: float = 600.0,
+        before: Params | None = None,
+    ) -> None:
+        self._versions: deque[Params] = deque([before, first] if before else [first], maxlen=kept)
         self._patience = patience
         self._changed = threading.Condition()
         self._closed = False

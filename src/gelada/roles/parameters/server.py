@@ -22,6 +22,9 @@ from gelada.roles.parameters.published import ANY, PublishedParameters
 REPEATED = "already there"
 """Reason for dropping a gradient that was sent twice. Its first copy was accepted."""
 
+PREVIOUS = "previous"
+"""Name of the slice of the version before, in the optimizer's state."""
+
 TARGET = "target"
 """Name of the target slice in the optimizer's state, with which it is saved and restored."""
 
@@ -49,6 +52,9 @@ class ServerSettings:
     target_every: int = 0
     """Copy the slice to the target slice at versions divisible by this (Nair et al. 2015: every N
     global updates; 0: no target slice)."""
+    previous: bool = False
+    """Save and restore the slice of the version before too: a run that goes on exactly plays its
+    first rollouts with it."""
 
 
 class ParameterServer:
@@ -63,6 +69,7 @@ class ParameterServer:
         settings: see `ServerSettings`.
         state: initial state of the optimizer, by name; a missing name gets a new state. ``target``
             is the target slice; if it is missing, ``values`` are the first target slice.
+            ``previous`` is the slice of the version before, which can then be pulled too.
     """
 
     def __init__(
@@ -84,8 +91,14 @@ class ParameterServer:
         self._part = 0
         self._waiting: dict[int, Gradient] = {}  # by learner, of the current version and part
         self._taken: dict[int, tuple[Version, int]] = {}  # newest that was accepted, by learner
+        params = Params(version, values.clone())
+        self._saves_previous = settings.previous
+        self._previous: Params | None = None
+        if settings.previous and PREVIOUS in state:
+            before = version._replace(number=version.number - 1)
+            self._previous = Params(before, state[PREVIOUS].clone())
         self._snapshots = PublishedParameters(
-            Params(version, values.clone()), patience=settings.patience
+            params, patience=settings.patience, before=self._previous
         )
         self._every, self._target_every = settings.keep_every, settings.target_every
         self._target = self._first_target(state)
@@ -190,7 +203,8 @@ class ParameterServer:
 
     def _copy(self) -> OptimizerState:
         copy = {name: tensor.clone() for name, tensor in self.optimizer.state().items()}
-        return copy | ({TARGET: self._target.values} if self._target else {})
+        copy |= {TARGET: self._target.values} if self._target else {}
+        return copy | ({PREVIOUS: self._previous.values} if self._previous else {})
 
     def _first_target(self, saved: OptimizerState) -> Params | None:
         """Return the first target slice: the saved one, or a copy of the parameters."""
@@ -215,6 +229,8 @@ class ParameterServer:
     def publish(self) -> None:
         """Publish the parameters of a new version, and copy them where the settings ask for it."""
         params = Params(self._version, self.values.clone())
+        if self._saves_previous:
+            self._previous = self._snapshots.newest
         if self._target_every and self._version.number % self._target_every == 0:
             self._target = params
         if self._every and self._version.number % self._every == 0:

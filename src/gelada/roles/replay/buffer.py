@@ -215,8 +215,16 @@ class ReplayBuffer:
             write_arrays(path, self._contents(), about)
         return path
 
-    def load(self, folder: Path) -> None:
+    def load(self, folder: Path, exactly: bool = False) -> tuple[int, int]:
         """Restore what `save` wrote, the state of the random numbers included.
+
+        Args:
+            folder: that `save` was given.
+            exactly: the run goes on as if it had never stopped, so what was added before counts as
+                added in this run.
+
+        Returns:
+            The steps that were added and the windows that were sampled until then.
 
         Raises:
             GeladaError: if the file is missing, damaged or of other settings; nothing changes.
@@ -236,12 +244,13 @@ class ReplayBuffer:
                 self._priorities.tree.weights[:] = 0.0
             read_arrays(path, self._contents())
             self._limiter.added, self._limiter.sampled = about["added"], about["sampled"]
-            self._fresh, self._loaded = about["fresh"], about["added"]
+            self._fresh, self._loaded = about["fresh"], 0 if exactly else about["added"]
             self._random.bit_generator.state = about["random"]
             if self._priorities is not None:
                 self._priorities.largest = about["largest"]
                 self._priorities.tree.sum_anew()
             self._changed.notify_all()
+            return self._limiter.added, self._limiter.sampled
 
     def _ready(self) -> bool:
         """Say whether a batch can be sampled."""

@@ -66,12 +66,13 @@ class FifoWindows:
 class Rounds:
     """One trajectory of every actor, of the same round, in the order of the actors.
 
-    Used in deterministic runs. The actors are ``first``, ``first + 1`` … ``first + actors - 1``.
+    Used in deterministic runs. The actors are ``first``, ``first + 1`` … ``first + actors - 1``,
+    the first batch is that of ``round``.
     """
 
-    def __init__(self, actors: int, first: int = 0) -> None:
+    def __init__(self, actors: int, first: int = 0, round: int = 0) -> None:
         self.actors = range(first, first + actors)
-        self._round = 0
+        self._round = round
 
     def take(self, stored: deque[Trajectory]) -> list[Trajectory] | None:
         """Remove and return the trajectories of a round, or None until all have arrived."""

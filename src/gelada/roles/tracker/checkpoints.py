@@ -52,8 +52,9 @@ class Checkpoints:
         steps: int,
         counters: dict[str, Any],
         mixed: bool,
+        more: dict[str, torch.Tensor] | None = None,
     ) -> None:
-        """Write one; see `Tracker.checkpoint`.
+        """Write one, with ``more`` tensors as they are; see `Tracker.checkpoint`.
 
         Raises:
             ValueError: if a slice is missing or of another version.
@@ -69,6 +70,7 @@ class Checkpoints:
         if mixed:
             counters["server_versions"] = [version.number for version in versions]
         tensors = {f"aux/{name}": tensor for name, tensor in aux.items()} | self._fixed
+        tensors |= more or {}
         tensors |= self._name("parameter", torch.cat([params.values for params in slices]))
         for name, first in optimizers[0].items():
             if first.dim() == 0:

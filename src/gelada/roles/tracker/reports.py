@@ -46,10 +46,11 @@ class Reports:
 
     Args:
         learners: that report.
+        before: `totals` of the run that this one goes on with exactly.
     """
 
-    def __init__(self, learners: int) -> None:
-        self._learners = learners
+    def __init__(self, learners: int, before: dict[str, int] | None = None) -> None:
+        self._learners, self._before = learners, before or {}
         self._newest: dict[int, Update] = {}  # by learner
         self._heard: dict[int, float] = {}  # when, by learner
         self._updates = 0
@@ -76,7 +77,19 @@ class Reports:
 
     def outliers(self) -> int:
         """Return how many gradients learners dropped for their loss."""
-        return sum(update.outliers for update in self._newest.values())
+        before = self._before.get("outliers", 0)
+        return before + sum(update.outliers for update in self._newest.values())
+
+    def totals(self) -> dict[str, int]:
+        """Return what a run that goes on exactly from the newest version has to add.
+
+        There the gradients of that version count too, which learners push after they report.
+        """
+        totals = {"outliers": self.outliers()}
+        if workers := self.workers():
+            totals |= workers.traffic._replace(moved=0)._asdict()
+            totals["counted"] += self._learners
+        return totals
 
     def workers(self) -> Workers | None:
         """Return how several learners are doing; None if the servers step a learner's memory."""
@@ -88,12 +101,16 @@ class Reports:
         return Workers(
             active=sum(now - heard < ACTIVE_SECONDS for heard in self._heard.values()),
             all=self._learners,
-            traffic=Traffic(*(sum(counts) for counts in zip(*traffics, strict=True))),
+            traffic=self._traffic(traffics),
             updates=self._updates,
             queue=sum(update.queue for update in newest) / len(newest),
             waited=sum(update.waited for update in newest) / len(newest),
             outliers=self.outliers(),
         )
+
+    def _traffic(self, traffics: list[Traffic]) -> Traffic:
+        before = Traffic(*(self._before.get(name, 0) for name in Traffic._fields))
+        return Traffic(*(sum(counts) for counts in zip(before, *traffics, strict=True)))
 
     def _in_order(self) -> list[Update]:
         return [self._newest[i] for i in sorted(self._newest)]

@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from gelada.core.origin import Origin
 from gelada.core.types import Episode
+from gelada.roles.tracker.going_on import Exactly
 
 WINDOW = 50
 """Full episodes in the running mean score."""
@@ -20,15 +22,22 @@ class Score:
         first_version: number of the version that this process began with.
         by_round: take an episode in only when the round it ended in was learned from, and order
             episodes by actor. The score at a version does not depend on who is faster then.
+        exactly: how a deterministic run counts (None: a version of each round, from the first).
     """
 
-    def __init__(self, counters: Mapping[str, Any], first_version: int, by_round: bool) -> None:
+    def __init__(
+        self,
+        counters: Mapping[str, Any],
+        first_version: int,
+        by_round: bool,
+        exactly: Exactly | None = None,
+    ) -> None:
         self.episodes = int(counters.get("games", 0))
         self.best: float | None = counters.get("best")
         self.best_episode: float | None = counters.get("best_game")
         self._recent: deque[float] = deque(counters.get("recent_scores", []), maxlen=WINDOW)
         self._pending: list[Episode] = []
-        self._first_version, self._by_round = first_version, by_round
+        self._by_round, self._exactly = by_round, exactly or Exactly(Origin(0, first_version))
 
     @property
     def mean(self) -> float | None:
@@ -48,7 +57,8 @@ class Score:
         """Take in the episodes that belong to the versions up to this one."""
         taken, self._pending = self._pending, []
         if self._by_round:
-            rounds = version - self._first_version
+            exactly = self._exactly
+            rounds = exactly.rhythm.rounds(version - exactly.origin.version)
             self._pending = [episode for episode in taken if episode.round >= rounds]
             taken = sorted(episode for episode in taken if episode.round < rounds)
         for episode in taken:

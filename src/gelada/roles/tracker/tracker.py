@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gelada.core.types import Aux, Bytes, Episode, Params, Update
+from gelada.core.types import Aux, Bytes, Episode, Params, State, Update
 from gelada.ops.flat import Layout
 from gelada.roles.tracker.checkpoints import Checkpoints
+from gelada.roles.tracker.going_on import GoingOn, Keeper, Moment
 from gelada.roles.tracker.metrics import Metrics, Writer
 from gelada.roles.tracker.picture import Picture
 from gelada.roles.tracker.reports import Reports, Workers
@@ -49,6 +50,8 @@ class RunFacts:
     """Write a line of metrics every so many versions (deterministic runs); None: once a second."""
     marked: int = 0
     """Remember the steps behind versions divisible by this, for checkpoints of them (0: none)."""
+    going_on: GoingOn = field(default_factory=GoingOn)
+    """What actors go on with, and how a deterministic run counts."""
 
 
 class Begun(NamedTuple):
@@ -56,6 +59,7 @@ class Begun(NamedTuple):
 
     life: int  # how many times this role had begun before; 0 the first time
     steps: int  # environment steps of the run behind it
+    saved: State | None = None  # an actor goes on from this, if it can
 
 
 @dataclass
@@ -102,10 +106,12 @@ class Tracker:
         self._began = time.monotonic() if run.began is None else run.began
         self._earlier = float(run.counters.get("seconds", 0.0))
         self._lock = threading.Lock()
-        self._score = Score(run.counters, run.version, by_round=bool(run.every))
         self._episodes: deque[Episode] = deque(maxlen=KEPT_EPISODES)
         self._heard = 0  # episodes in all
-        self._reports = Reports(run.learners)
+        self._keeper, exactly = Keeper(run.going_on, run.marked), run.going_on.exactly
+        self._score = Score(run.counters, run.version, bool(run.every), exactly)
+        goes_on = exactly is not None and bool(run.going_on.saved)
+        self._reports = Reports(run.learners, run.counters.get("reports") if goes_on else None)
         self._stages = StageShares()
         self._round: dict[int, dict[int, Update]] = {}  # deterministic: by version and learner
         self._steps_at: dict[int, int] = {}
@@ -138,7 +144,20 @@ class Tracker:
         with self._lock:
             life = self._lives.get(name, 0)
             self._lives[name] = life + 1
-            return Begun(life, self._status.steps if life else self._run.steps)
+            steps = self._status.steps if life else self._run.steps
+            return Begun(life, steps, self._keeper.newest(name))
+
+    def keep(self, name: str, state: State) -> None:
+        """Keep the state of an actor between two rollouts, for checkpoints and for its successor.
+
+        An actor calls this before the trajectory that ends there can be sampled.
+
+        Args:
+            name: of the actor.
+            state: ``round``, the number of its next rollout, and what it wants to be given again.
+        """
+        with self._lock:
+            self._keeper.keep(name, state)
 
     def episode(self, episode: Episode) -> None:
         """Take a finished full game."""
@@ -191,7 +210,8 @@ class Tracker:
     def steps_at(self, version: int) -> int | None:
         """Return the environment steps behind a marked version; None if nobody reported it."""
         with self._lock:
-            return self._steps_at.get(version)
+            moment = self._keeper.at(version)
+            return moment.steps if moment else self._steps_at.get(version)
 
     def wants_checkpoint(self) -> bool:
         """Return whether a checkpoint is due."""
@@ -221,7 +241,11 @@ class Tracker:
             return
         with self._lock:
             counters = {"seconds": round(self.seconds(), 3), **self._score.counters()}
-        self._checkpoints.write(slices, optimizers, aux, steps, counters, mixed)
+            newest = max(params.version for params in slices)
+            tensors, more = self._keeper.saved(newest.number)
+        self._checkpoints.write(
+            slices, optimizers, aux, steps, counters | more, mixed, more=tensors
+        )
 
     def picture(self, frames: Bytes, reconstructions: Bytes, steps: int) -> None:
         """Draw what an autoencoder makes of frames, beside them; see `Picture`."""
@@ -271,6 +295,9 @@ class Tracker:
         status.workers = self._reports.workers()
         if status.score is not None and grown:
             status.curve.append((status.steps, status.seconds, status.score))
+        if self._run.every:
+            counters = {**self._score.counters(), "reports": self._reports.totals()}
+            self._keeper.add(number, Moment(status.steps, counters))
         over = self._stop.holds(status.steps, status.seconds, self._score.full_mean)
         self._write_line(last=over)
         return over

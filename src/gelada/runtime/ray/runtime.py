@@ -67,6 +67,8 @@ class Ray:
         log: takes lines for the user.
         tell: takes events.
         seed: of the choice of the process that a fault hits.
+        whole: begin all roles again after any loss, also of a worker, so that a deterministic run
+            goes on as if nothing had been lost.
 
     Raises:
         GeladaError: if the cluster has not enough free CPUs.
@@ -81,10 +83,11 @@ class Ray:
         log: Callable[[str], None],
         tell: Tell,
         seed: int = 0,
+        whole: bool = False,
     ) -> None:
         self._cluster, self._deadline = cluster, deadline
         self._restore, self._log, self._tell = restore, log, tell
-        self._random = random.Random(seed)
+        self._random, self._whole = random.Random(seed), whole
         graph = first.make_graph()
         specs = group_processes(graph, cluster.per_process)
         check_resources(specs, cluster)
@@ -306,7 +309,7 @@ class Ray:
 
     def _recover(self, lost: Sequence[WatchedProcess]) -> None:
         """Replace what can be replaced alone; if more was lost, begin all from a checkpoint."""
-        if all(process.spec.kind in ALONE for process in lost):
+        if not self._whole and all(process.spec.kind in ALONE for process in lost):
             for process in lost:
                 self._fill(process)
                 self._begin(process)

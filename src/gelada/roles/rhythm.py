@@ -1,0 +1,62 @@
+"""How many versions are made of how many rounds, in deterministic runs.
+
+A *round* is one trajectory of every actor. The learner of a trajectory queue makes one version of
+each round. The learner of a replay buffer makes none until the buffer has its minimum, and then as
+many as the number of samples for each step asks for. Actors and the replay count alike, so nobody
+has to tell anybody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Rhythm(Protocol):
+    """Versions and rounds, both counted from where the run's counting began."""
+
+    def versions(self, rounds: int) -> int:
+        """Return how many versions are made of the first ``rounds`` rounds."""
+
+    def rounds(self, versions: int) -> int:
+        """Return how many rounds the first ``versions`` versions are made of."""
+
+
+class OneEach:
+    """One version of each round."""
+
+    def versions(self, rounds: int) -> int:
+        """Return the number of rounds."""
+        return rounds
+
+    def rounds(self, versions: int) -> int:
+        """Return the number of versions."""
+        return versions
+
+
+ONE_EACH = OneEach()
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Versions of batches that are sampled from a replay buffer."""
+
+    steps: int  # of a round
+    minimum: int  # steps before the first batch; nothing is sampled for them
+    ratio: float  # windows sampled for each step
+    windows: int  # of a batch
+
+    def versions(self, rounds: int) -> int:
+        """Return the batches that may be sampled once so many rounds were played."""
+        return max(int((rounds * self.steps - self.minimum) * self.ratio // self.windows), 0)
+
+    def rounds(self, versions: int) -> int:
+        """Return the least rounds of which so many batches may be sampled."""
+        if not versions:
+            return 0
+        rounds = int((versions * self.windows / self.ratio + self.minimum) // self.steps)
+        while self.versions(rounds) < versions:
+            rounds += 1
+        while rounds and self.versions(rounds - 1) >= versions:
+            rounds -= 1
+        return rounds

@@ -1,0 +1,125 @@
+"""Exact resume: whether a checkpoint has all that a run needs to go on as if it had not stopped.
+
+In a deterministic run a checkpoint holds the states of all actors at its version, the parameters of
+the version before, and what was counted until then; with a replay buffer a copy of that lies
+beside it. Then every number that the resumed run computes is that of the unbroken run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+from gelada.core.checkpoint import Checkpoint
+from gelada.core.errors import GeladaError
+from gelada.core.files import parse_lines, write_whole
+from gelada.core.nested import join
+from gelada.core.origin import Origin
+from gelada.core.types import State, Version
+from gelada.envs.make import agents
+from gelada.roles.replay.in_rounds import folder_of
+from gelada.roles.rhythm import OneEach, Rhythm, Sampled
+from gelada.training.buffers import batch_of
+from gelada.training.experiment import Experiment, ReuseSettings
+
+DETERMINISTIC_EVERY = 10
+"""Versions between lines of metrics in the deterministic mode."""
+
+BUFFERS = "stores"
+"""Folder of a run for its replay buffers. The name is that of version 0.1, whose runs can be
+resumed."""
+
+
+def rhythm_of(experiment: Experiment) -> Rhythm:
+    """Return how many versions a deterministic run makes of how many rounds."""
+    shape, replay = experiment.shape, experiment.replay
+    if not replay.capacity:
+        return OneEach()
+    steps = shape.actors * shape.games * agents(experiment.games) * shape.length
+    windows, _ = batch_of(experiment)
+    return Sampled(steps, replay.minimum, replay.samples_per_insert, windows)
+
+
+def check_buffer(experiment: Experiment) -> None:
+    """Check the replay buffer of a deterministic run.
+
+    Raises:
+        GeladaError: if what is sampled would depend on who is faster, or a flag would do nothing.
+    """
+    if experiment.shape.apart:
+        raise GeladaError(
+            "--deterministic with a replay buffer and several learners: what is sampled depends on "
+            "who is faster; leave it out, or use a single learner"
+        )
+    if not experiment.replay.samples_per_insert:
+        raise GeladaError(
+            "--deterministic with a replay buffer: how much is sampled depends on who is faster; "
+            "give --samples-per-insert"
+        )
+    if experiment.replay.keep:
+        raise GeladaError(
+            "--keep with --deterministic: the replay buffer is saved with every checkpoint there; "
+            "leave it out"
+        )
+    if getattr(experiment.algorithm, "outlier", 0.0):
+        raise GeladaError(
+            "--outlier with --deterministic: actors count versions, and a dropped gradient makes "
+            "none; use --outlier 0"
+        )
+
+
+def states_of(checkpoint: Checkpoint, experiment: Experiment) -> dict[str, State]:
+    """Return the states of all actors in a checkpoint, by name; {} if it does not have them."""
+    values = checkpoint.counters.get("play", {})
+    states = join(checkpoint.tensors, values, "play")
+    wanted = {f"actor-{index}" for index in range(experiment.shape.players)}
+    return states if states.keys() == wanted else {}
+
+
+def origin_of(checkpoint: Checkpoint, experiment: Experiment, folder: Path) -> Origin | None:
+    """Return the origin of a run that goes on exactly; None if it cannot.
+
+    Args:
+        checkpoint: that the run resumes from.
+        experiment: all settings.
+        folder: of the run.
+    """
+    if not experiment.deterministic or "origin" not in checkpoint.counters:
+        return None
+    if experiment.shape.ahead > 1 or experiment.reuse != ReuseSettings():
+        return None  # older parameters, or trajectories and batches that are used again
+    epoch, version, steps = checkpoint.counters["origin"]
+    origin = Origin(int(epoch), int(version), int(steps))
+    states, rhythm = states_of(checkpoint, experiment), rhythm_of(experiment)
+    round = rhythm.rounds(checkpoint.version.number - origin.version)
+    if not states or any(state.get("round") != round for state in states.values()):
+        return None
+    if experiment.replay.capacity and not buffer_at(folder, checkpoint.version).exists():
+        return None
+    return origin
+
+
+def buffer_at(folder: Path, version: Version) -> Path:
+    """Return the folder of the central replay buffer that was saved at a version."""
+    return folder_of(folder / BUFFERS / "replay", version)
+
+
+def cut_metrics(folder: Path, version: int) -> None:
+    """Delete the lines of metrics after a version; the run writes the same lines again.
+
+    Lines that only the end of the earlier run made go too.
+    """
+    path = folder / "metrics.jsonl"
+    with contextlib.suppress(FileNotFoundError):
+        lines = parse_lines(path.read_text(encoding="utf-8", errors="replace"))
+        kept = [
+            line
+            for line in lines
+            if isinstance(number := line.get("version"), int)
+            and number <= version
+            and number % DETERMINISTIC_EVERY == 0
+        ]
+        if kept != lines:
+            text = "".join(json.dumps(line) + "\n" for line in kept)
+            write_whole(path, text.encode())

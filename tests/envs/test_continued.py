@@ -1,0 +1,130 @@
+"""Atari games that go on in another emulator, and Catch: equal to games that were never stopped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gelada.core.errors import GeladaError
+from gelada.core.nested import join, split
+from gelada.core.seeding import game_seeds
+from gelada.core.types import Ints, State
+from gelada.envs.ale_random import distance, moved
+from gelada.envs.api import Games, GameSettings, Savable
+from gelada.envs.continued import ContinuedGames
+from gelada.envs.make import continue_games, is_atari, make_games
+
+PONG = GameSettings(game="pong", sticky=0.25, max_frames=400)
+
+
+def actions_of(games: Games, steps: int, seed: int) -> list[Ints]:
+    random = np.random.default_rng(seed)
+    return [random.integers(games.actions, size=games.count) for _ in range(steps)]
+
+
+def assert_equal_from_here(one: Games, other: Games, steps: int, seed: int) -> int:
+    """Play the same actions in both; return how many games ended."""
+    over = 0
+    for actions in actions_of(one, steps, seed):
+        mine, theirs = one.step(actions), other.step(actions)
+        for name in mine._fields:
+            np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name), err_msg=name)
+        over += int(mine.over.sum())
+    return over
+
+
+def through_a_file(games: Games) -> State:
+    """Return the state as a checkpoint gives it back."""
+    assert isinstance(games, Savable)
+    tensors, values = split(games.save(), "games")
+    return join(tensors, values, "games")
+
+
+def in_this_process(settings: GameSettings, state: State) -> Games:
+    """Return games that go on, without a helper."""
+    atari = is_atari(settings.game)
+    return ContinuedGames(settings, state) if atari else continue_games(settings, state)
+
+
+@pytest.mark.parametrize(
+    ("settings", "before", "ended"),
+    [
+        (PONG, 0, True),
+        (PONG, 130, True),
+        (PONG, 400, True),
+        (GameSettings(game="breakout", sticky=0.25), 350, True),
+        (GameSettings(game="breakout", life_loss_ends=True), 333, True),
+        (GameSettings(game="seaquest", sticky=0.25, colour=True), 150, True),
+        (GameSettings(game="qbert", sticky=0.25, fire_at_reset=False, noop_max=1), 301, True),
+        (GameSettings(game="freeway", frame_skip=1, max_frames=70), 150, True),
+        (GameSettings(game="catch"), 25, True),
+    ],
+)
+def test_games_go_on_where_they_stood(settings: GameSettings, before: int, ended: bool) -> None:
+    games = make_games(settings, game_seeds(3, "go on", 2))
+    games.reset()
+    for actions in actions_of(games, 20, 1):  # as before a run, to measure its input
+        games.step(actions)
+    games.reset()
+    for actions in actions_of(games, before, 2):
+        games.step(actions)
+    again = in_this_process(settings, through_a_file(games))
+    over = assert_equal_from_here(games, again, 160, 3)
+    third = in_this_process(settings, through_a_file(again))
+    over += assert_equal_from_here(games, third, 160, 4)
+    assert bool(over) == ended
+    np.testing.assert_array_equal(games.reset(), third.reset())
+
+
+def test_a_helper_plays_the_games_that_go_on() -> None:
+    games = make_games(PONG, game_seeds(3, "go on", 2))
+    games.reset()
+    for actions in actions_of(games, 30, 2):
+        games.step(actions)
+    again = continue_games(PONG, through_a_file(games))
+    assert (again.count, again.actions) == (games.count, games.actions)
+    assert (again.action_names, again.frame_shape) == (games.action_names, games.frame_shape)
+    assert assert_equal_from_here(games, again, 160, 3)
+    saved, expected = through_a_file(again), through_a_file(games)
+    assert saved.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(saved[name], value, err_msg=name)
+    np.testing.assert_array_equal(games.reset(), again.reset())
+
+
+def test_a_game_that_comes_out_otherwise_is_refused() -> None:
+    games = make_games(PONG, game_seeds(3, "go on", 2))
+    games.reset()
+    for actions in actions_of(games, 60, 2):
+        games.step(actions)
+    assert isinstance(games, Savable)
+    saved = games.save()
+    spoilt = saved | {"frames": saved["frames"] + 1}  # other random numbers for sticky actions
+    with pytest.raises(GeladaError, match="of 2 games of pong did not come out as they were"):
+        continue_games(PONG, spoilt)
+    with pytest.raises(GeladaError, match="did not come out"):
+        ContinuedGames(replace(PONG, sticky=0.0), saved)
+
+
+def test_an_environment_that_cannot_go_on_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gelada.envs import make
+
+    plain = make.ENVIRONMENTS["catch"]._replace(go_on=None)
+    monkeypatch.setitem(make.ENVIRONMENTS, "catch", plain)
+    with pytest.raises(GeladaError, match="games of catch cannot go on"):
+        continue_games(GameSettings(game="catch"), {})
+
+
+def test_a_mersenne_twister_is_moved_as_by_drawing() -> None:
+    random = np.random.RandomState(7)
+
+    def text() -> bytes:
+        state = random.get_state(legacy=False)["state"]
+        return " ".join(map(str, [*state["key"], state["pos"]])).encode()
+
+    first = text()
+    random.randint(2**32, size=1500, dtype=np.uint32)
+    assert moved(first, 1500) == text()
+    assert distance(first, text()) == 1500

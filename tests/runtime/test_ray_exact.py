@@ -1,0 +1,38 @@
+"""A deterministic run on Ray whose processes are killed is the run without a loss."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from launching import complete
+from ray_runs import train
+from unbroken import assert_same_run, finished
+
+pytestmark = pytest.mark.cluster
+
+
+def test_killed_processes_change_nothing(tmp_path: Path) -> None:
+    run = train(tmp_path / "broken", "dba3c-catch", "--deterministic", "--steps", 10_000_000)
+    try:
+        for losses, whom in enumerate(("worker", "server"), 1):
+            newest = run.version()
+            run.wait(lambda newest=newest: run.version() > newest)  # type: ignore[misc]
+            run.order("SIGKILL", whom)
+            run.wait(lambda losses=losses: len(run.events("restored")) == losses)  # type: ignore[misc]
+        newest = run.version()
+        run.wait(lambda: run.version() > newest)
+        run.process.send_signal(signal.SIGINT)
+        assert run.end()[0] == 130
+    finally:
+        run.kill()
+    steps = complete(run.path)[-1]["steps"]
+    whole = train(tmp_path / "whole", "dba3c-catch", "--deterministic", "--steps", steps)
+    try:
+        assert whole.end()[0] == 0
+    finally:
+        whole.kill()
+    assert finished(run.path)[0].version.epoch == 2
+    assert_same_run(run.path, whole.path)

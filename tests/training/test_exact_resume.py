@@ -1,0 +1,174 @@
+"""A deterministic run that was broken off anywhere goes on as the run without the break."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+import shutil
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import catch, distributed_catch, distributed_pong, short_pong
+from gelada.algorithms.dqn import DQN
+from gelada.algorithms.pqn import PQN
+from gelada.core.checkpoint import list_checkpoints, newest_checkpoint
+from gelada.core.types import State
+from gelada.envs.api import Games, GameSettings
+from gelada.envs.catch import CatchGames
+from gelada.envs.continued import ContinuedGames
+from gelada.envs.make import ENVIRONMENTS
+from gelada.roles.tracker import StopRule
+from gelada.training.experiment import Experiment, ReplaySettings
+from gelada.training.presets import PRESETS
+from gelada.training.run import train
+from launching import complete, finish, start, wait_until
+from unbroken import assert_same_run, finished
+
+STICKY = GameSettings(game="pong", sticky=0.25, max_frames=200)
+"""Games of at most 50 steps, so that some end."""
+
+
+def often(experiment: Experiment) -> Experiment:
+    """Return it deterministic, with a checkpoint as often as there can be one."""
+    tracker = replace(
+        experiment.tracker, checkpoint_seconds=1e-9, keep_checkpoints=0, tensorboard=False
+    )
+    return replace(experiment, tracker=tracker, deterministic=True)
+
+
+def dqn(experiment: Experiment, **replay: Any) -> Experiment:
+    settings = ReplaySettings(capacity=900, minimum=200, windows=8, samples_per_insert=0.25)
+    return replace(
+        experiment,
+        algorithm=DQN(n=3, target_every=7, epsilon_steps=2_000, anneal_steps=3_000),
+        replay=replace(settings, **replay),
+    )
+
+
+EXPERIMENTS = {
+    "appo catch": catch(512 + 30 * 512),
+    "pqn catch": replace(PRESETS["pqn-catch"], stop=StopRule(steps=512 + 24 * 512)),
+    "a3c catch": distributed_catch(200, keep_every=2),
+    "dqn catch": dqn(catch(512 + 8 * 512), prioritized=True, capacity=3_000),
+    "lstm catch": replace(PRESETS["catch-dark"], stop=StopRule(steps=512 + 10 * 1024)),
+    "appo pong": short_pong(16, servers=2, games=STICKY),
+    "pqn pong": short_pong(16, games=STICKY, algorithm=PQN(minibatch=32)),
+    "a3c pong": replace(distributed_pong(60, workers=2, servers=2, keep_every=2), games=STICKY),
+    "dqn pong": dqn(short_pong(16, games=STICKY)),
+}
+
+
+def broken_off(whole: Path, at: int, folder: Path) -> Path:
+    """Return a run that was killed after the checkpoint of a version, while it wrote more."""
+    shutil.copytree(whole, folder)
+    for path in list_checkpoints(folder / "checkpoints"):
+        if int(path.stem) > at:
+            path.unlink()
+            path.with_suffix(".json").unlink()
+    return folder
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_run_goes_on_exactly_from_any_checkpoint(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gelada.training.run.LOOK_SECONDS", 0.005)  # checkpoints of workers
+    if name != "appo pong":  # the others do without helpers, which take long to start
+        monkeypatch.setattr("gelada.envs.outside.OutsideGames", ContinuedGames)
+    experiment, lines = often(EXPERIMENTS[name]), list[str]()
+    train(experiment, tmp_path / "whole", log=lines.append)
+    versions = [about["version"] for about in complete(tmp_path / "whole")]
+    assert finished(tmp_path / "whole")[0].counters["games"] > 0
+    stops = random.Random(name).sample(versions[:-1], 2)
+    if experiment.replay.capacity:
+        stops = [versions[-2]]  # older replay buffers are not kept
+    for at in stops:
+        folder = broken_off(tmp_path / "whole", at, tmp_path / str(at))
+        train(experiment, folder, resume=True, log=lines.append)
+        assert_same_run(folder, tmp_path / "whole")
+    assert not any("new games" in line for line in lines)
+
+
+def test_a_run_that_was_stopped_twice_goes_on_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second resume begins in games that already went on once."""
+    monkeypatch.setattr("gelada.envs.outside.OutsideGames", ContinuedGames)
+    experiment = often(EXPERIMENTS["appo pong"])
+    train(experiment, tmp_path / "whole", log=lambda _: None)
+    for rounds in (5, 11, 16):
+        part = replace(experiment, stop=StopRule(steps=64 + 64 * rounds))
+        train(part, tmp_path / "parts", resume=rounds > 5, log=lambda _: None)
+    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("name", ["appo catch", "dqn catch"])
+def test_a_stopped_process_is_resumed_exactly(
+    name: str, how: signal.Signals, tmp_path: Path
+) -> None:
+    experiment = often(EXPERIMENTS[name])
+    experiment = replace(experiment, tracker=replace(experiment.tracker, checkpoint_seconds=0.05))
+    long = replace(experiment, stop=StopRule(steps=10**9))
+    run = tmp_path / "run"
+    run.mkdir()
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import pickle, sys\nfrom pathlib import Path\nfrom gelada.training.run import train\n"
+        "from gelada.cli.interrupts import Interrupts\n"
+        f"experiment = pickle.loads({pickle.dumps(long)!r})\n"
+        "with Interrupts():\n    train(experiment, Path(sys.argv[1]))\n"
+    )
+    process = start(run, script=script)
+    wait_until(lambda: len(complete(run)) >= 2, process)
+    process.send_signal(how)
+    finish(process)
+    at = complete(run)[-1]["version"]
+    stop = StopRule(steps=complete(run)[-1]["steps"] + 4 * 512)
+    train(replace(experiment, stop=stop), run, resume=True, log=lambda _: None)
+    train(replace(experiment, stop=stop), tmp_path / "whole", log=lambda _: None)
+    assert finished(run)[0].version.number > at
+    assert_same_run(run, tmp_path / "whole")
+
+
+def test_a_checkpoint_without_the_actors_states_begins_new_games(tmp_path: Path) -> None:
+    experiment, lines = often(EXPERIMENTS["appo catch"]), list[str]()
+    train(experiment, tmp_path / "run", log=lines.append)
+    path, checkpoint, _ = newest_checkpoint(tmp_path / "run" / "checkpoints")
+    about = json.loads(path.with_suffix(".json").read_text())
+    assert about["counters"].pop("origin")
+    about.pop("checksum", None)
+    about["format"] = 1
+    path.with_suffix(".json").write_text(json.dumps(about))
+    more = replace(experiment, stop=StopRule(steps=checkpoint.steps + 5 * 512))
+    train(more, tmp_path / "run", resume=True, log=lines.append)
+    assert any("goes on with new games" in line for line in lines)
+    after = newest_checkpoint(tmp_path / "run" / "checkpoints")[1]
+    assert after.counters["origin"][:2] == [1, checkpoint.version.number]
+    assert after.version.number == checkpoint.version.number + 5
+
+
+def test_games_of_a_free_run_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a resume does not favour short games in the training score."""
+    monkeypatch.setattr("gelada.roles.actor.SAVE_SECONDS", 0.0)
+    experiment = replace(catch(512 + 5 * 512), tracker=often(catch(1)).tracker)
+    train(experiment, tmp_path / "run", log=lambda _: None)
+    saved = newest_checkpoint(tmp_path / "run" / "checkpoints")[1]
+    begun: list[State] = []
+
+    def go_on(state: State) -> Games:
+        begun.append(state)
+        return CatchGames.continued(state)
+
+    line = ENVIRONMENTS["catch"]._replace(go_on=go_on)
+    monkeypatch.setitem(ENVIRONMENTS, "catch", line)
+    more = replace(experiment, stop=StopRule(steps=512 + 10 * 512))
+    train(more, tmp_path / "run", resume=True, log=lambda _: None)
+    assert len(begun) == 2
+    rows = {tuple(state["row"]) for state in begun}
+    assert rows == {tuple(saved.tensors[f"play/actor-{i}/games/row"].tolist()) for i in range(2)}
