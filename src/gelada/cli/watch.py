@@ -16,8 +16,9 @@ from gelada.cli.flags import parse
 from gelada.core.errors import GeladaError
 from gelada.core.settings import Range
 
-LOWEST = 19
-"""What niceness is raised by: the runs that are watched go first."""
+NICER = 5
+"""What niceness is raised by: the runs that are watched go first. With the lowest priority the
+first view of many runs would take seconds beside a training that has all cores busy."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def main(args: Sequence[str]) -> int:
             f"gelada watch: {error}; install what it needs with: pip install 'gelada-rl[page]'"
         ) from None
     if hasattr(os, "nice"):
-        os.nice(LOWEST)
+        os.nice(NICER)
     token = new_token()
     with listen(flags.port) as listening:
         link = f"http://{HOST}:{listening.getsockname()[1]}/?token={token}"
