@@ -1,5 +1,6 @@
 # make train    install into .venv, then learn Pong
 # make test     install, tests, lint, strict type check
+# make fuzz     damaged and hostile files: all kinds, then random ones for some minutes
 # make test-cluster   install Ray too; tests that need root, or a cluster of several hosts
 # make test-browser   install Chromium too; tests of the live page in it
 # Needs Python 3.11 or newer and make; everything else is installed into .venv.
@@ -11,7 +12,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-cluster test-browser bench
+.PHONY: help setup train test fuzz test-cluster test-browser bench
 
 help:
 	@sed -n '/^#/!q;s/^# //p' Makefile
@@ -27,6 +28,10 @@ test: setup
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -m "not cluster and not browser"
+
+fuzz: setup
+	$(BIN)/python tests/hostile.py
+	$(BIN)/python -m pytest tests/test_hostile.py -k fuzz --hypothesis-profile fuzz
 
 test-cluster: setup $(VENV)/.cluster
 	$(BIN)/python -m pytest -m cluster

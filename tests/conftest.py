@@ -25,6 +25,7 @@ from gelada.training.presets import PRESETS
 hypothesis.settings.register_profile(
     "gelada", deadline=None, derandomize=True, database=None, max_examples=50
 )
+hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=3000)
 hypothesis.settings.load_profile("gelada")
 
 

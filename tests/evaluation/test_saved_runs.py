@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from gelada.core.checkpoint import (
 from gelada.core.errors import GeladaError
 from gelada.core.types import Version
 from gelada.ops.flat import FlatParameters
-from gelada.roles.tracker import StopRule
+from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.tracker import StopRule, Tracker
 from gelada.runtime.inline import Inline
 from gelada.training.experiment import Experiment
 from gelada.training.run import train
@@ -49,6 +51,7 @@ def test_checkpoints_of_a_run_are_what_its_servers_published(tmp_path: Path) -> 
         for role in place.active:
             role.step()
             saver.look()
+            wait_for_writer(tracker, servers)
         published[servers[0].pull().version.number] = torch.cat([s.pull().values for s in servers])
     saver.last([])
     tracker.finish()
@@ -65,6 +68,14 @@ def test_checkpoints_of_a_run_are_what_its_servers_published(tmp_path: Path) -> 
         rate = aux_at(experiment.algorithm, checkpoint.steps)["learning_rate"]
         assert torch.equal(checkpoint.group("aux")["learning_rate"], rate)
     assert log == []
+
+
+def wait_for_writer(tracker: Tracker, servers: Sequence[ParameterServer]) -> None:
+    """Wait until what all servers have put aside is written: only the newest waits for the disk."""
+    kept = [part[0].version.number for server in servers if (part := server.kept())]
+    if len(kept) == len(servers) and len(set(kept)) == 1:
+        while tracker.status().last_checkpoint != f"{kept[0]:08d}.safetensors":
+            pass
 
 
 def newest(folder: Path) -> Checkpoint:

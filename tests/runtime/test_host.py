@@ -253,8 +253,8 @@ def test_a_heartbeat_tells_who_failed_and_has_the_traceback() -> None:
     [
         ({"per_process": 0}, "--per-process 0: must be at least 1"),
         ({"cpus": -1.0}, "--cpus -1: must be at least 0"),
-        ({"silence": 0.5}, "--silence 0.5: must be at least 1"),
-        ({"silence": float("nan")}, "--silence nan: must be at least 1"),
+        ({"silence": 0.5}, "--silence 0.5: must be at least 1 and at most 86,400"),
+        ({"silence": float("nan")}, "--silence nan: must be at least 1 and at most 86,400"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:

@@ -17,7 +17,7 @@ from gelada.core.types import Ints
 from gelada.envs.api import Step
 from gelada.envs.catch import CatchGames
 from gelada.runtime.graph import Graph
-from gelada.runtime.threads import RESTARTS, Threads
+from gelada.runtime.threads import RESTARTS, SOUND_SECONDS, Threads
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
 
@@ -264,3 +264,66 @@ def test_an_environment_that_hangs_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     released.set()
     assert place.stop() == []
     assert place.roles["learner-0"].is_sound()
+
+
+def test_a_process_that_was_stopped_is_not_called_hung(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGSTOP, a laptop's lid, a paused machine: nobody looked and nobody worked."""
+    now, goes_on = [1000.0], threading.Event()
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+
+    def work(_: Role) -> None:
+        goes_on.wait(30)
+
+    place, _ = place_of((Role, "actor-0", work), deadline=20.0)
+    role = place.active[0]
+    role.clock.steps = 1  # the first step has more time
+    place.start()
+    while role.clock.stage != "work":
+        pass
+    for _ in range(4):
+        now[0] += 4.0
+        place.check()
+    now[0] += 3600.0  # nobody looks
+    place.check()
+    now[0] += 4.0
+    place.check()
+    now[0] += 4.0
+    with pytest.raises(Stalled, match="actor-0 has hung in 'work' for 24 s"):
+        place.check()
+    goes_on.set()
+    place.stop()
+
+
+def test_restarts_long_ago_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("gelada.runtime.threads.PAUSES", (0.0,) * RESTARTS)
+
+    def work(role: Role) -> None:
+        now[0] += SOUND_SECONDS + 1
+        if role.restarts < 3 * RESTARTS:
+            raise OSError("now and then")
+        role.finished = True
+
+    place, lines = place_of((Restartable, "actor-0", work))
+    place.start()
+    while not place.wait(1.0):
+        pass
+    assert place.failure is None
+    assert len(lines) == 3 * RESTARTS
+    assert all("(1 of 5)" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")]
+)
+def test_a_lack_of_memory_is_no_reason_to_try_again(error: Exception) -> None:
+    def work(_: Role) -> None:
+        raise error
+
+    place, lines = place_of((Restartable, "actor-0", work))
+    place.start()
+    assert place.wait(60)
+    with pytest.raises(RoleFailed, match=r"^actor-0 needs more memory than there is, at .*--games"):
+        place.check()
+    assert lines == []

@@ -5,18 +5,27 @@ from __future__ import annotations
 import re
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from gelada.cli.interrupts import Interrupts
+from gelada.cli.interrupts import GIVE_UP_SECONDS, NAMES, Interrupts
 from gelada.core.files import read_lines
 from gelada.evaluation.agent import load
 from launching import CATCH, complete, finish, gelada, start, wait_until
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGINT, 130),
+        (signal.SIGTERM, 143),
+        (signal.SIGHUP, 129),
+        (signal.SIGQUIT, 131),
+    ],
+)
 def test_a_signal_saves_and_says_how_to_go_on(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
@@ -30,7 +39,8 @@ def test_a_signal_saves_and_says_how_to_go_on(
     assert err == ""
     said = re.search(r"stopped by (\S+) at ([\d,]+) steps, .*--resume (\S+)", out)
     assert said is not None, out
-    assert said[1] == ("Ctrl-C" if number == signal.SIGINT else "SIGTERM")
+    assert said[1] == NAMES[number]
+    assert "all saved" in out
     last = complete(run)[-1]
     assert last["steps"] == int(said[2].replace(",", ""))
     assert last["version"] >= before
@@ -68,7 +78,16 @@ def test_pressing_ctrl_c_again_and_again_loses_nothing(tmp_path: Path) -> None:
     assert load(run).checkpoint.steps == int(said[1].replace(",", ""))
 
 
-def test_only_the_first_signal_counts_and_a_gentle_one_waits() -> None:
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Give all handlers back."""
+    before = {number: signal.getsignal(number) for number in NAMES}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_only_the_first_signal_counts_and_a_gentle_one_waits(handlers: None) -> None:
     with Interrupts() as interrupts:
         interrupts.gentle = True
         signal.raise_signal(signal.SIGTERM)
@@ -79,12 +98,30 @@ def test_only_the_first_signal_counts_and_a_gentle_one_waits() -> None:
         interrupts.gentle = False
         signal.raise_signal(signal.SIGINT)  # nothing: the process is on its way out
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
     assert interrupts.exit_code == 130
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def test_a_later_signal_ends_a_process_that_waits_for_its_disk(handlers: None) -> None:
+    now, codes = [50.0], list[int]()
+    with Interrupts(now=lambda: now[0], end=codes.append) as interrupts:
+        interrupts.gentle = True
+        signal.raise_signal(signal.SIGHUP)
+        for _ in range(5):  # held down
+            now[0] += GIVE_UP_SECONDS / 6
+            signal.raise_signal(signal.SIGINT)
+        assert codes == []
+        now[0] += GIVE_UP_SECONDS
+        signal.raise_signal(signal.SIGINT)
+        assert codes == [129]
+
+
+def test_a_hangup_that_is_ignored_stays_so(handlers: None) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    with Interrupts() as interrupts:
+        signal.raise_signal(signal.SIGHUP)
+        assert interrupts.signal == 0
 
 
 def test_a_signal_during_the_start_ends_the_run_too(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def main(args: Sequence[str]) -> int:
     elif only_train:
         show_short_run(printer, rates)
     else:
-        printer.console.print(table_of(rates))
+        printer.table(table_of(rates))
     return 0
 
 
@@ -120,7 +120,7 @@ def show_short_run(printer: Printer, rates: dict[str, Any]) -> None:
     else:
         printer.line(f"training reaches {rates['achieved_steps_per_s']:,.0f} steps/s")
     if "threads" in rates:
-        printer.console.print(shares_table(rates["threads"]))
+        printer.table(shares_table(rates["threads"]))
         printer.line(f"trace: {rates['trace']} (open it in https://ui.perfetto.dev)")
 
 

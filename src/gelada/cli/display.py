@@ -5,10 +5,11 @@ It shares the machine with training, so it redraws twice a second and draws litt
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,9 +21,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from gelada.core.errors import printable
 from gelada.core.timing import bounding_stage
 from gelada.roles.tracker import WINDOW, Status, StopRule, Workers
 from gelada.runtime.api import Active
+
+LEAST_SIZE = (40, 12)
+"""Columns and rows of a terminal for a live panel; a smaller one gets plain lines."""
 
 LINE_SECONDS = 10.0
 """Between lines where output is no terminal."""
@@ -37,16 +42,38 @@ Report = Callable[[float, float], None]
 """Told how much is done, and of how much."""
 
 
+class Unbroken(Console):
+    """A console that is quiet after its pipe was closed; rich would end the process."""
+
+    def on_broken_pipe(self) -> None:
+        """Let what is written from now on go nowhere."""
+        self.quiet = True
+        with survived():
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
 class Printer:
-    """Writes lines for the user: to stdout, or to stderr where stdout is for JSON."""
+    """Writes lines for the user: to stdout, or to stderr where stdout is for JSON.
+
+    It never fails. What cannot be written, as the terminal is closed or the disk behind it full, is
+    lost, and the command goes on.
+    """
 
     def __init__(self, to_stderr: bool = False, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=to_stderr, highlight=False, soft_wrap=True)
+        self.console = console or Unbroken(stderr=to_stderr, highlight=False, soft_wrap=True)
         self.live = self.console.is_terminal and not self.console.is_dumb_terminal
+        width, height = self.console.size
+        self.live = self.live and width >= LEAST_SIZE[0] and height >= LEAST_SIZE[1]
 
     def line(self, text: str) -> None:
         """Write one line (above a live panel, if there is one)."""
-        self.console.print(text, markup=False, soft_wrap=True)
+        with survived():
+            self.console.print(printable(text), markup=False, soft_wrap=True)
+
+    def table(self, table: Table, soft_wrap: bool | None = None) -> None:
+        """Write a table; with ``soft_wrap`` False it is made to fit the width."""
+        with survived():
+            self.console.print(table, soft_wrap=soft_wrap)
 
     @contextmanager
     def progress(self, what: str, unit: str) -> Iterator[Report]:
@@ -56,13 +83,13 @@ class Printer:
             yield lambda _done, _total: None
             return
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.completed:.0f} of {task.total:.0f} " + unit),
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=self.console, transient=True) as bar:
-            task = bar.add_task(what, total=1)
+            task = bar.add_task(printable(what), total=1)
             yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
@@ -87,26 +114,39 @@ class Display:
         self._title, self._stop, self._printer = title, stop, printer
         self._loads: deque[Load] = deque()
         self._live: Live | None = None
+        self._broken = False
         self._last_line = time.monotonic()
 
     def __enter__(self) -> Display:
         if self._printer.live:
-            self._live = Live(console=self._printer.console, auto_refresh=False)
-            self._live.start()
+            with survived():
+                self._live = Live(console=self._printer.console, auto_refresh=False)
+                self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._live:
-            self._live.stop()
+            with survived():
+                self._live.stop()
 
     def watch(self, status: Status, active: Sequence[Active]) -> None:
-        """Show the status (cheap; called about twice a second)."""
+        """Show the status (cheap; called about twice a second). An error costs the picture only."""
+        try:
+            self._show(status, active)
+        except Exception as error:
+            if not self._broken:
+                self._broken = True
+                self._printer.line(f"the display failed: {type(error).__name__}: {error}")
+
+    def _show(self, status: Status, active: Sequence[Active]) -> None:
         stages = {role.name: dict(role.clock.seconds) for role in active}
         self._loads.append(Load(status.seconds, status.steps, stages))
         while len(self._loads) > 2 and status.seconds - self._loads[1].seconds > RECENT:
             self._loads.popleft()
         if self._live:
-            self._live.update(self._panel(status), refresh=True)
+            panel = self._panel(status)
+            with survived():
+                self._live.update(panel, refresh=True)
         elif time.monotonic() - self._last_line >= LINE_SECONDS:
             self._last_line = time.monotonic()
             self._printer.line(self.plain(status))
@@ -173,14 +213,27 @@ class Display:
             Text(f"{status.steps:,}{limit} steps · {clock(status.seconds)} · {speed}"),
             score,
             *([Text(" · ".join(about_workers(status.workers)))] if status.workers else []),
-            *(Text(row, "cyan") for row in small_curve(status.curve, width)),
+            *(Text(row, "cyan") for row in self._curve(status, width)),
             Text(
                 f"bounded by {self.bound()} · policy lag {status.lag[1]:.1f} "
                 f"(at most {status.lag[2]:.0f}) · checkpoint {saved}",
                 "dim",
             ),
         ]
-        return Panel(Group(*rows), title=self._title, title_align="left", width=width + 6)
+        title = Text(printable(self._title))
+        return Panel(Group(*rows), title=title, title_align="left", width=width + 6)
+
+    def _curve(self, status: Status, width: int) -> list[str]:
+        """Return the drawing of the curve, for which a terminal needs more than ASCII."""
+        ascii_only = self._printer.console.options.ascii_only
+        return [] if ascii_only else small_curve(status.curve, width)
+
+
+@contextmanager
+def survived() -> Iterator[None]:
+    """Go on after an error of the terminal or file that is written to."""
+    with suppress(OSError, ValueError):  # ValueError: the file is closed
+        yield
 
 
 def unit(status: Status) -> str:

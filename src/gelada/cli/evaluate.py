@@ -79,7 +79,7 @@ def _evaluate(args: Sequence[str], interrupts: Interrupts) -> int:
     began_later = evaluation.starts is not None
     rows = compare(evaluation.settings, began_later) if flags.compare else []
     if rows and evaluation.games:
-        printer.console.print(table_of(evaluation, rows), soft_wrap=False)
+        printer.table(table_of(evaluation, rows), soft_wrap=False)
     elif flags.compare and not rows:
         printer.line(f"no published scores for {evaluation.settings.game}")
     if flags.json:
@@ -141,6 +141,8 @@ def find_checkpoint(run: Path, name: str) -> Path:
     folder = run / "checkpoints"
     for path in (Path(name), folder / name, folder / f"{name}.safetensors"):
         if path.suffix == ".safetensors" and path.is_file():
+            if path.resolve().parent != folder.resolve():
+                raise GeladaError(f"--checkpoint {name}: is not in {folder}; name its own run")
             return path
     known = [path.name for path in sorted(folder.glob("*.safetensors"))]
     raise GeladaError(f"--checkpoint {name}: not in {folder}; there are: {', '.join(known)}")

@@ -1,44 +1,71 @@
-"""Ctrl-C and SIGTERM: the run is saved first, whatever is pressed meanwhile."""
+"""Ctrl-C, SIGTERM, SIGHUP and SIGQUIT: the run is saved first, whatever is pressed meanwhile."""
 
 from __future__ import annotations
 
+import os
 import signal
+import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+NAMES = {
+    signal.SIGINT: "Ctrl-C",
+    signal.SIGTERM: "SIGTERM",
+    signal.SIGHUP: "SIGHUP",
+    signal.SIGQUIT: "SIGQUIT",
+}
+"""The signals that end a command in good order, in words. A closed terminal sends SIGHUP."""
+
+GIVE_UP_SECONDS = 10.0
+"""A signal this long after the first one ends the process: the disk may hang."""
+
 
 class Interrupts:
-    """Catches SIGINT and SIGTERM while it is entered (main thread only).
+    """Catches `NAMES` while it is entered (main thread only).
 
     While ``gentle``, a signal is only remembered, and `raise_if_any` turns it into a
     KeyboardInterrupt where the caller can take one: a second Ctrl-C during the last checkpoint
-    changes nothing. Otherwise a signal raises KeyboardInterrupt at once. Only the first one counts;
-    once there was one, later ones are ignored until the process ends.
+    changes nothing. Otherwise a signal raises KeyboardInterrupt at once. Only the first one counts.
+    Later ones are ignored for `GIVE_UP_SECONDS`; after that one ends the process at once. A SIGHUP
+    that is ignored already, as under ``nohup``, stays so.
+
+    Args:
+        now: returns the time in seconds.
+        end: ends the process with an exit code.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float] = time.monotonic,
+        end: Callable[[int], object] = os._exit,
+    ) -> None:
         self.signal = 0
         self.gentle = False
+        self._now, self._end = now, end
+        self._first = 0.0  # when the first one came
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in NAMES:
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                continue
             self._before[number] = signal.signal(number, self._catch)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._before.items():  # after a signal the process is about to end
             signal.signal(number, signal.SIG_IGN if self.signal else handler)
 
     @property
     def exit_code(self) -> int:
-        """What a process stopped by this signal returns: 130 or 143."""
+        """What a process stopped by this signal returns, such as 130 or 143."""
         return 128 + (self.signal or signal.SIGINT)
 
     @property
     def name(self) -> str:
         """The signal in words."""
-        return "SIGTERM" if self.signal == signal.SIGTERM else "Ctrl-C"
+        return NAMES[signal.Signals(self.signal or signal.SIGINT)]
 
     def raise_if_any(self) -> None:
         """Raise KeyboardInterrupt if a signal has come."""
@@ -47,7 +74,9 @@ class Interrupts:
 
     def _catch(self, number: int, _: FrameType | None) -> None:
         if self.signal:  # the process is on its way out already
+            if self._now() - self._first >= GIVE_UP_SECONDS:
+                self._end(self.exit_code)
             return
-        self.signal = number
+        self.signal, self._first = number, self._now()
         if not self.gentle:
             raise KeyboardInterrupt

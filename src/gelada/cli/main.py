@@ -3,13 +3,16 @@
 
 Nothing heavy is imported before it is needed: ``gelada --version`` and ``gelada --help`` answer
 at once. Exit codes: 0 done; 1 a role or a file failed; 2 a mistake in what was asked; 3 a role
-hung; 4 training diverged; 5 the run's folder cannot be written; 130 and 143 stopped by Ctrl-C and
-SIGTERM. Whatever ends a command is one line on stderr, never a traceback.
+hung; 4 training diverged; 5 the run's folder cannot be written; 129, 130, 131 and 143 stopped by
+SIGHUP, Ctrl-C, SIGQUIT and SIGTERM. Whatever ends a command is one line on stderr, never a
+traceback.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import os
 import sys
 import threading
@@ -17,7 +20,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from gelada import __version__
-from gelada.core.errors import GeladaError, nearest
+from gelada.core.errors import GeladaError, nearest, printable
 
 HELP = """\
 usage: gelada COMMAND ...
@@ -65,10 +68,12 @@ def run(args: Sequence[str]) -> int:
     except GeladaError as error:
         return _complain(str(error), error.exit_code)
     except BrokenPipeError:  # as in: gelada show pong | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 141
     except OSError as error:
         return _complain(f"{error.filename or 'a file'}: {error.strerror or error}", 1)
+    except MemoryError:
+        return _complain("not enough memory", 1)
     except KeyboardInterrupt:
         return _complain("stopped", 130)
 
@@ -79,10 +84,12 @@ def main() -> NoReturn:
     A role that hangs cannot be joined, and the interpreter would wait for it or crash in it, so
     with such a thread alive the process leaves at once.
     """
+    _open_output()
     code = run(sys.argv[1:])
     if any(t.daemon and t is not threading.current_thread() for t in threading.enumerate()):
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
 
@@ -105,9 +112,30 @@ def _dispatch(args: Sequence[str]) -> int:
 
 
 def _complain(line: str, code: int) -> int:
-    sys.stdout.flush()
-    sys.stderr.write(f"gelada: {' '.join(line.split())}\n")
+    try:
+        sys.stdout.flush()
+    except OSError:  # a full disk, or a terminal that is closed
+        _drop_output()
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"gelada: {printable(' '.join(line.split()))}\n")
+        sys.stderr.flush()
     return code
+
+
+def _open_output() -> None:
+    """Make stdout and stderr take any character, and be there."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed, as by >&-
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _drop_output() -> None:
+    """Let what is still to be written to stdout go nowhere."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

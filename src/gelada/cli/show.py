@@ -17,22 +17,17 @@ from gelada.cli.experiment_flags import ExperimentFlags, resolve
 from gelada.cli.flags import print_json
 from gelada.cli.train import stop_in_words
 from gelada.core.types import Version
-from gelada.envs.make import is_atari, make_games
+from gelada.envs.make import make_games
 from gelada.nets.network import InputStatistics, Network
 from gelada.ops.flat import Layout
-from gelada.ops.optimizers import SLOTS
-from gelada.roles.parameters.published import KEPT
 from gelada.runtime.graph import Graph, Node
-from gelada.training.buffers import batch_of, buffer_bytes
 from gelada.training.experiment import Experiment
+from gelada.training.limits import memory as estimate
 from gelada.training.presets import NOTES
 from gelada.training.start import Start, make_network
 from gelada.training.topology import make_graph
 
 MIB = 2**20
-
-EMULATOR_MIB = 2.0
-"""One Atari game of ale-py, measured: its state, screens and thread."""
 
 
 @dataclass(frozen=True)
@@ -80,51 +75,14 @@ def imagined_start(experiment: Experiment) -> Start:
 def memory(experiment: Experiment, net: Network) -> dict[str, float]:
     """Return an estimate in MiB by part, and the total; with workers, of all in one process.
 
-    Counted from the shapes in the code; "libraries" is what this process holds now.
+    "libraries" is what this process holds now.
     """
-    shape = experiment.shape
-    height, width = net.mean.shape
-    games = shape.players * shape.games
-    pixels = height * width
-    vector = 4 * Layout(net).size
-    frames = games * (shape.length + net.stack) * pixels  # one trajectory of each actor, uint8
-    # of each actor, kept at most by the replays
-    trajectories = (shape.in_flight if shape.batch and not shape.apart else shape.ahead) + 2
-    each, length = batch_of(experiment)
-    mixed = 1.0 + experiment.reuse.replay_proportion
-    batch = round(shape.learning * each * mixed) * (length + net.stack) * pixels  # uint8
-    seen = 2 if net.precision == "bfloat16" else 4
-    sample = 4 * net.memory + seen * net.stack * pixels
-    observations = each * (length + 1)
-    chunk = shape.learning * max(min(experiment.algorithm.minibatch, observations), shape.games)
-    atari = is_atari(experiment.games.game)
-    start = 10 * shape.random_steps * pixels / MIB  # uint8 twice, float32 twice, then freed
-    parts = {
-        "libraries": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT / MIB,
-        "emulators": games * EMULATOR_MIB if atari else 0.0,
-        "parameters": copies(experiment) * vector / MIB,
-        "stores": buffer_bytes(experiment, (height, width)) / MIB,
-        "trajectories": ((trajectories + 1) * frames + batch) / MIB,  # one is being played
-        "standardised frames": seen * batch / MIB,
-        "stacks": shape.learning * observations * seen * net.stack * pixels / MIB,
-        "minibatch with gradients": 2 * chunk * sample / MIB,
-    }
-    held = parts["libraries"] + parts["emulators"]
-    total = max(sum(parts.values()), held + start)
+    parts = estimate(experiment, net)
+    start = parts.pop("input statistics")
+    parts = {"libraries": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT, **parts}
+    total = max(sum(parts.values()), parts["libraries"] + parts["emulators"] + start)
     parts |= {"input statistics, at the start only": start, "most at once": total}
-    return {name: round(value, 1) for name, value in parts.items()}
-
-
-def copies(experiment: Experiment) -> int:
-    """Return how many vectors of all parameters a run holds, the servers' slices added up."""
-    shape, slots = experiment.shape, SLOTS[experiment.optimizer.optimizer]
-    target = bool(experiment.algorithm.target_every)
-    if not shape.apart:
-        return 2 + slots + KEPT + shape.actors + 2 * target
-    waiting = 0 if shape.asynchronous else shape.gradients - 1
-    servers = (1 + slots) + KEPT + (1 + slots) + waiting + target  # own, published, put aside
-    cache = max(KEPT, shape.ahead + 1)
-    return 2 + servers + shape.learning * (2 + cache + target) + shape.players
+    return {name: round(value / MIB, 1) for name, value in parts.items()}
 
 
 def bytes_per_update(experiment: Experiment, net: Network) -> int:
@@ -148,7 +106,7 @@ def _print(data: dict[str, Any], graph: Graph, note: str, printer: Printer) -> N
             settings.add_row(group, shown or "none")
         else:
             settings.add_row(group, str(values))
-    printer.console.print(settings)
+    printer.table(settings)
     roles = Table(title="plan", title_justify="left")
     for column in ("role", "class", "worker", "thread of its own"):
         roles.add_column(column)
@@ -160,7 +118,7 @@ def _print(data: dict[str, Any], graph: Graph, note: str, printer: Printer) -> N
             _from_to(first.process, last.process),
             "yes" if first.active else "",
         )
-    printer.console.print(roles)
+    printer.table(roles)
     printer.line("roles: " + ", ".join(f"{n} {kind}" for kind, n in data["roles"].items()))
     printer.line(f"parameters: {data['parameters']:,}")
     shape = data["settings"]["shape"]

@@ -6,7 +6,8 @@ import csv
 import dataclasses
 import io
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,7 +16,7 @@ import tyro
 
 from gelada.cli.flags import parse, print_json
 from gelada.core.errors import GeladaError
-from gelada.core.settings import POSITIVE, Range
+from gelada.core.settings import Range
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,11 +43,11 @@ class Flags:
     published scores."""
     preset: str = ""
     """Preset whose settings all games get (default: the general recipe)."""
-    seeds: Annotated[int, Range(1)] = 1
+    seeds: Annotated[int, Range(1, 1000)] = 1
     """Runs of each game, with seeds 1, 2 and so on."""
-    minutes: Annotated[float, POSITIVE] | None = None
+    minutes: Annotated[float, Range(above=0, high=10_000_000)] | None = None
     """Stop each run after this many minutes (default: after the steps of the preset)."""
-    steps: Annotated[int, Range(1)] | None = None
+    steps: Annotated[int, Range(1, 10**15)] | None = None
     """Stop each run after this many environment steps."""
     out: Path | None = None
     """Folder of the ledger and all runs (default: runs/suite-PRESET)."""
@@ -67,9 +68,10 @@ def main(args: Sequence[str]) -> int:
 
     suite = suite_of(flags)
     suite.check()
-    done = {(entry.game, entry.seed) for entry in read_ledger(suite)}
+    read_ledger(suite)  # nothing is made if it is of other settings
     printer = Printer(to_stderr=flags.json)
-    with Interrupts() as interrupts:
+    with Interrupts() as interrupts, held_suite(suite, printer):
+        done = {(entry.game, entry.seed) for entry in read_ledger(suite)}
         whole = play(suite, [pair for pair in suite.pairs if pair not in done], printer, interrupts)
         entries = read_ledger(suite)
         found = summarize(suite, entries)
@@ -79,6 +81,20 @@ def main(args: Sequence[str]) -> int:
             return 0
         printer.line(f"stopped by {interrupts.name}, all is kept; go on with the same command")
         return interrupts.exit_code
+
+
+@contextmanager
+def held_suite(suite: Suite, printer: Printer) -> Iterator[None]:
+    """Be the only process that writes the ledger and the runs of a suite.
+
+    Raises:
+        GeladaError: if another process is.
+    """
+    from gelada.core.lock import locked
+
+    suite.folder.mkdir(parents=True, exist_ok=True)
+    with locked(suite.folder, f"the suite {suite.folder}", printer.line):
+        yield
 
 
 def suite_of(flags: Flags) -> Suite:
@@ -164,6 +180,7 @@ def _learn(suite: Suite, game: str, seed: int, printer: Printer, interrupts: Int
     from gelada.cli.display import Display
     from gelada.cli.train import already_over
     from gelada.core.checkpoint import list_checkpoints
+    from gelada.core.lock import locked
     from gelada.training.run import train
 
     folder, experiment = suite.run(game, seed), suite.experiment(game, seed)
@@ -171,7 +188,8 @@ def _learn(suite: Suite, game: str, seed: int, printer: Printer, interrupts: Int
     if resume and already_over(folder, experiment.stop):
         return
     if not resume and (folder / "config.json").exists():
-        shutil.rmtree(folder)  # begun, but nothing was learned
+        with locked(folder, f"the run {folder}", printer.line):
+            shutil.rmtree(folder)  # begun, but nothing was learned
     display = Display(f"{game}, seed {seed} · {folder}", experiment.stop, printer)
 
     def watch(*seen: Any) -> None:
@@ -207,7 +225,7 @@ def _show(
 
     if not printer.console.is_terminal:
         printer.console.width = max(printer.console.width, WIDTH)
-    printer.console.print(table_of(suite, found), soft_wrap=False)
+    printer.table(table_of(suite, found), soft_wrap=False)
     write_whole(suite.folder / "suite.csv", csv_of(found).encode())
     if json:
         both = human_normalised(found) or (None, None)

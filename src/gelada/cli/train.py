@@ -20,15 +20,16 @@ from gelada.cli.experiment_flags import (
 )
 from gelada.cli.flags import check_run, print_json, value_of
 from gelada.cli.interrupts import Interrupts
-from gelada.core.checkpoint import list_checkpoints, newest_checkpoint
+from gelada.core.checkpoint import Check, Checkpoint, list_checkpoints, newest_checkpoint
 from gelada.core.errors import GeladaError, RoleFailed, Stalled
 from gelada.envs.own import NoPictures
 from gelada.roles.tracker import WINDOW, Status, StopRule
 from gelada.runtime.api import Active
 from gelada.runtime.groups import Cluster
-from gelada.training.config import read_config
+from gelada.training.config import check_of, read_config
 from gelada.training.experiment import Experiment
 from gelada.training.faults import check_faults, parse_faults
+from gelada.training.limits import check_limits
 from gelada.training.run import Result, train
 from gelada.training.run_folder import free_folder, make_folder
 
@@ -85,7 +86,7 @@ def main(args: Sequence[str]) -> int:
     printer = Printer(to_stderr=wanted.flags.json)
     if wanted.note:
         printer.line(wanted.note)
-    if resumed and (over := already_over(folder, wanted.experiment.stop)):
+    if resumed and (over := _over(folder, wanted.experiment.stop)):
         printer.line(f"{folder} is past its stop rule: {over}; to go on, give {STOP_FLAGS}")
         if wanted.flags.json:
             print_json({"folder": str(folder), "stopped": "before"})
@@ -100,9 +101,9 @@ def resumed_run(args: Sequence[str]) -> Path | None:
     return Path(folder) if folder else None
 
 
-def already_over(folder: Path, rule: StopRule) -> str:
+def already_over(folder: Path, rule: StopRule, check: Check | None = None) -> str:
     """Return which part of the stop rule the newest checkpoint fulfils, or ""."""
-    _, checkpoint, _ = newest_checkpoint(folder / "checkpoints")
+    _, checkpoint, _ = newest_checkpoint(folder / "checkpoints", check)
     minutes = float(checkpoint.counters.get("seconds", 0.0)) / 60
     recent = checkpoint.counters.get("recent_scores", [])
     score = float(checkpoint.counters.get("score") or 0.0)
@@ -133,7 +134,7 @@ def _train(
     result = _learn(wanted, folder, name, printer, interrupts)
     status, stopped = result.status, bool(interrupts.signal)
     if stopped and _has_checkpoint(folder):  # half an update counts already, but cannot be kept
-        status.steps = newest_checkpoint(folder / "checkpoints")[1].steps
+        status.steps = _newest(folder).steps
     summary: dict[str, Any] = {
         "folder": str(folder),
         "stopped": interrupts.name if stopped else "by its rule",
@@ -144,7 +145,7 @@ def _train(
         "best": status.best,
     }
     if stopped:
-        printer.line(how_to_resume(folder, status.steps, interrupts.name))
+        printer.line(how_to_resume(folder, status.steps, interrupts.name, result.saved))
     else:
         printer.line(
             f"{status.steps:,} steps in {clock(status.seconds)}; mean score of the last "
@@ -176,6 +177,7 @@ def _learn(
         interrupts.raise_if_any()
 
     if not resume:
+        check_limits(experiment, here=wanted.flags.on == "threads")
         make_folder(folder)
     interrupts.gentle = True
     with display:
@@ -242,13 +244,13 @@ def stop_in_words(rule: StopRule) -> str:
     return f"until {' or '.join(parts)}" if parts else "until Ctrl-C"
 
 
-def how_to_resume(folder: Path, steps: int, why: str) -> str:
-    """Return the line after an interruption."""
+def how_to_resume(folder: Path, steps: int, why: str, saved: bool = True) -> str:
+    """Return the line after an interruption; ``saved``: nothing that was learned is lost."""
     if not _has_checkpoint(folder):
         return f"stopped by {why} before anything was learned: there is nothing to go on with"
+    what = "all saved" if saved else "what was learned after that could not be saved"
     return (
-        f"stopped by {why} at {steps:,} steps, all saved; go on with: "
-        f"gelada train --resume {folder}"
+        f"stopped by {why} at {steps:,} steps, {what}; go on with: gelada train --resume {folder}"
     )
 
 
@@ -290,6 +292,15 @@ def where_everything_is(folder: Path, steps: int) -> list[str]:
         ("learn on", f"gelada train --resume {folder} --steps {2 * steps}"),
     ]
     return [f"{what:<20}{how}" for what, how in rows]
+
+
+def _over(folder: Path, rule: StopRule) -> str:
+    return already_over(folder, rule, check_of(read_config(folder)))
+
+
+def _newest(folder: Path) -> Checkpoint:
+    """Return the newest checkpoint of a run."""
+    return newest_checkpoint(folder / "checkpoints", check_of(read_config(folder)))[1]
 
 
 def _has_checkpoint(folder: Path) -> bool:

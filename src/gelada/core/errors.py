@@ -59,3 +59,11 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
     if near:
         return f"nearest known: {', '.join(near)}"
     return f"known: {', '.join(names[:8])}{', …' if len(names) > 8 else ''}"
+
+
+def printable(text: str) -> str:
+    """Return a text in which nothing can steer a terminal: such characters become question marks.
+
+    Names and messages may come from files that somebody else has made.
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)

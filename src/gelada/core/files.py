@@ -1,14 +1,25 @@
-"""Atomic writes of whole files, and files of events with one JSON object a line."""
+"""Atomic writes of whole files, reading of files that may be anything, and lines of JSON."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
+
+from gelada.core.errors import GeladaError
+
+LONGEST = 2**26
+"""Bytes of a file of JSON at most."""
+
+MOST_LINES = 2**31
+"""Bytes of a file of JSON lines at most."""
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -34,7 +45,8 @@ def whole_file(path: Path) -> Iterator[Path]:
         flush_to_disk(temporary)
         temporary.replace(path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what went wrong first is what matters
+            temporary.unlink(missing_ok=True)
         raise
     flush_to_disk(path.parent)
 
@@ -48,6 +60,55 @@ def flush_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
+def remove_temporary(folder: Path, older: float = 0.0) -> None:
+    """Delete the temporary files that a killed process has left in a folder.
+
+    Args:
+        folder: that nobody else writes to, if ``older`` is 0. It need not exist.
+        older: delete only what was not written to for so many seconds.
+    """
+    for path in folder.glob(".*.tmp"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime >= older:
+                path.unlink()
+
+
+@contextlib.contextmanager
+def open_regular(path: Path) -> Iterator[BufferedReader]:
+    """Open a file for reading. A folder, a pipe or a device is an OSError and no endless wait."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the object of a file of JSON.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        GeladaError: if it cannot be read, or is something else than JSON with one object; says why,
+            without the file's name.
+    """
+    try:
+        with open_regular(path) as file:
+            data = file.read(LONGEST + 1)
+        if len(data) > LONGEST:
+            raise GeladaError(f"longer than {LONGEST:,} bytes")
+        value = json.loads(data)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise GeladaError(error.strerror or str(error)) from None
+    except (ValueError, RecursionError, MemoryError):
+        raise GeladaError("its JSON cannot be read") from None
+    if not isinstance(value, dict):
+        raise GeladaError("its JSON is no object with names and values")
+    return value
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Return the objects of a file of JSON lines, such as ``metrics.jsonl``.
 
@@ -56,7 +117,11 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     Raises:
         OSError: if the file cannot be read.
     """
-    return parse_lines(path.read_text(encoding="utf-8", errors="replace"))
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > MOST_LINES:
+            raise OSError(errno.EFBIG, f"longer than {MOST_LINES:,} bytes", str(path))
+        data = file.read()
+    return parse_lines(data.decode(errors="replace"))
 
 
 def parse_lines(text: str) -> list[dict[str, Any]]:
@@ -73,19 +138,39 @@ def parse_lines(text: str) -> list[dict[str, Any]]:
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """Return the lines of a run's ``metrics.jsonl``, steps rising.
 
-    A resumed run goes back to a checkpoint. The lines that it lost by that are left out.
+    A resumed run goes back to a checkpoint. The lines that it lost by that are left out, and lines
+    whose steps, seconds, games or score are no numbers.
 
     Raises:
         OSError: if the file cannot be read.
     """
     rows: list[dict[str, Any]] = []
     for row in read_lines(folder / "metrics.jsonl"):
-        if not isinstance(row.get("steps"), int):
+        if not all(_fits(row.get(name), kinds) for name, kinds in METRICS.items()):
             continue
         while rows and rows[-1]["steps"] >= row["steps"]:
             rows.pop()
         rows.append(row)
     return rows
+
+
+LARGEST = 1e30
+"""A number above this is no step, second or score."""
+
+METRICS: dict[str, tuple[type, ...]] = {
+    "steps": (int,),
+    "seconds": (int, float, type(None)),
+    "games": (int, type(None)),
+    "score": (int, float, type(None)),
+}
+"""Types of the values in a line of metrics that are read again. None stands for a missing one."""
+
+
+def _fits(value: Any, kinds: tuple[type, ...]) -> bool:
+    """Return whether a value is of one of these types, and finite if it is a number."""
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        return False
+    return not isinstance(value, int | float) or abs(value) < LARGEST
 
 
 class Events:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import annotated_types
@@ -42,10 +43,8 @@ class Range(annotated_types.GroupedMetadata):
         self.low, self.high, self.above, self.below = low, high, above, below
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the constraints that pydantic knows."""
-        from pydantic import AllowInfNan
-
-        yield AllowInfNan(False)
+        """Yield the constraints that pydantic knows; that of all numbers comes first."""
+        yield annotated_types.Predicate(is_number)
         if self.low is not None:
             yield annotated_types.Ge(self.low)
         if self.high is not None:
@@ -60,6 +59,11 @@ class Range(annotated_types.GroupedMetadata):
         words["below"] = self.below
         said = [f"{word} {limit:,g}" for word, limit in words.items() if limit is not None]
         return " and ".join(said) or "any finite number"
+
+
+def is_number(value: float) -> bool:
+    """Return whether a number is finite, and has at most 18 digits if it is a whole one."""
+    return math.isfinite(value) if isinstance(value, float) else abs(value) < 10**18
 
 
 class OnlyWith(NamedTuple):
@@ -111,13 +115,22 @@ def read(kind: Any, data: Any, name: Name, own: str = "") -> Any:
     Raises:
         GeladaError: if a type or range does not fit, or a name is unknown.
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
         text = json.dumps(data, default=str)
-        return TypeAdapter(kind).validate_json(text, strict=True, extra="forbid")
+        return _adapter(kind).validate_json(text, strict=True, extra="forbid")
     except ValidationError as error:
         raise GeladaError(_in_words(error.errors(), kind, name, own)) from None
+    except RecursionError:
+        raise GeladaError(f"{name(own)}: is nested too deeply") from None
+
+
+@lru_cache(maxsize=256)
+def _adapter(kind: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 def check(settings: Any, name: Name) -> None:
@@ -156,7 +169,15 @@ def _in_words(errors: list[Any], kind: Any, name: Name, own: str) -> str:
     rules = [_rule(error, hint) for error in same]
     out_of_range = [rule for rule in rules if rule == str(range_of(hint))]
     rule = " or ".join(dict.fromkeys(out_of_range or rules))
-    return f"{name('.'.join(path) or own)} {shown(errors[0]['input'])}: must be {rule}"
+    setting = name(".".join(path) or own)
+    if errors[0]["type"] in ("missing", "missing_argument"):
+        return f"{setting}: is missing"
+    return f"{setting} {_cut(shown(errors[0]['input']))}: must be {rule}"
+
+
+def _cut(text: str, most: int = 60) -> str:
+    """Return a text with its middle left out if it is long."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[-most // 2 :]}"
 
 
 def _rule(error: Mapping[str, Any], hint: Any) -> str:
@@ -165,6 +186,8 @@ def _rule(error: Mapping[str, Any], hint: Any) -> str:
         return _KINDS[kind]
     if kind == "literal_error":
         return f"one of {error['ctx']['expected'].replace(' or ', ', ')}"
+    if kind == "predicate_failed" and isinstance(error["input"], int):
+        return "a number of at most 18 digits"
     limits = range_of(hint)
     return str(limits) if limits else str(error["msg"])
 
@@ -175,4 +198,6 @@ _KINDS = {
     "bool_type": "true or false",
     "string_type": "a text",
     "dataclass_type": "a group of settings",
+    "dict_type": "an object with names and values",
+    "list_type": "a list",
 }

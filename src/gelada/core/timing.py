@@ -1,9 +1,11 @@
-"""The stage that a role is in, since when, and the seconds spent in each stage."""
+"""Time: the stage that a role is in and since when, waiting, and gaps in which nothing ran."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 WAIT = "wait"
@@ -55,3 +57,49 @@ def bounding_stage(stages: Mapping[str, Mapping[str, float]]) -> str:
     if acting and waiting > working:
         return max(acting, key=lambda stage: acting[stage])
     return "learn" if working else "starting"
+
+
+PIECE_SECONDS = 5.0
+"""Longest wait at once, and longest gap between two looks that counts as time that passed."""
+
+
+def wait_for(changed: threading.Condition, holds: Callable[[], bool], patience: float) -> bool:
+    """Wait until ``holds`` returns true, at most ``patience`` seconds in which this process ran.
+
+    A process that was stopped (SIGSTOP, a virtual machine that is paused) does not find its
+    patience used up when it goes on.
+
+    Args:
+        changed: condition that the caller has, notified when ``holds`` may have changed.
+        holds: says whether the wait is over.
+        patience: seconds.
+
+    Returns:
+        What ``holds`` returned last.
+    """
+    while True:
+        piece = min(patience, PIECE_SECONDS)
+        if changed.wait_for(holds, piece):
+            return True
+        patience -= piece
+        if patience <= 0:
+            return False
+
+
+class Gaps:
+    """Times in which this process did not run, found by looking at the clock again and again."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self._gaps: deque[tuple[float, float]] = deque(maxlen=100)  # begin, seconds
+
+    def look(self) -> None:
+        """Compare with the look before; to be called more often than every `PIECE_SECONDS`."""
+        now = time.monotonic()
+        if now - self._last > PIECE_SECONDS:
+            self._gaps.append((self._last, now - self._last))
+        self._last = now
+
+    def since(self, moment: float) -> float:
+        """Return the seconds of all gaps that began after a moment."""
+        return sum(seconds for begin, seconds in self._gaps if begin >= moment)

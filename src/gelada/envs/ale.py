@@ -27,6 +27,9 @@ SCREEN = (210, 160)
 FIRE = int(Action.FIRE.value)
 """Code of the action FIRE in ale-py."""
 
+LAST_CODE = 17
+"""Largest code of an action; the smallest is 0."""
+
 
 def rom_of(game: str) -> Path:
     """Return the path of a game's ROM."""

@@ -13,17 +13,17 @@ import torch
 from numpy.typing import NDArray
 
 from gelada.algorithms.exploration import epsilon_noise, gumbel
-from gelada.core.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
-from gelada.core.errors import GeladaError, nearest
+from gelada.core.checkpoint import Checkpoint, newest_checkpoint, read_one
+from gelada.core.errors import GeladaError
 from gelada.core.functions import Function, remember
 from gelada.core.types import Floats, Frames, Ints
 from gelada.envs.api import GameSettings
-from gelada.envs.make import action_names, agents, planes
-from gelada.envs.names import is_known, known_games
+from gelada.envs.make import agents, planes
 from gelada.envs.own import MakeEnv
-from gelada.nets.network import InputStatistics, Network
-from gelada.training.config import Config, read_config
+from gelada.nets.network import Network
+from gelada.training.config import check_of, read_config
 from gelada.training.experiment import Experiment
+from gelada.training.start import check_frames, check_game, statistics_of
 
 if TYPE_CHECKING:
     from gelada.envs.playing import Env, Envs
@@ -56,13 +56,13 @@ class Agent:
         self.stack = experiment.network.stack
         self.actions = actions
         self.checkpoint = checkpoint
-        statistics = checkpoint.group("input")
-        height, width = statistics["mean"].shape
+        statistics = statistics_of(checkpoint)
+        height, width = statistics.mean.shape
         self.net = Network(
             experiment.network,
             (height, width),
             partial(experiment.algorithm.heads, actions),
-            InputStatistics(statistics["mean"].numpy(), statistics["deviation"].numpy()),
+            statistics,
             "float32",
             planes=planes(experiment.games),
             agents=agents(experiment.games),
@@ -294,38 +294,17 @@ def _fill(net: Network, parameters: dict[str, torch.Tensor]) -> None:
     for name in sorted(own.keys() | parameters.keys()):
         wanted = list(own[name].shape) if name in own else None
         found = list(parameters[name].shape) if name in parameters else None
+        if found is not None and parameters[name].dtype != torch.float32:
+            raise GeladaError(f"has {name} in {parameters[name].dtype}, want float32")
         if wanted != found:
             raise GeladaError(
-                f"the checkpoint does not fit the network of its config.json: {name} is "
+                f"does not fit the network of its config.json: {name} is "
                 f"{found or 'missing'}, want {wanted or 'none'}; play it with the version of "
                 "Gelada that trained it"
             )
     with torch.no_grad():
         for name, parameter in own.items():
             parameter.copy_(parameters[name])
-
-
-def _check_game(config: Config, file: Path) -> None:
-    """Check that the game is known and has the run's actions.
-
-    An action is an index into the game's action set, so with another set the agent would play
-    other actions than it learned, or the emulator would wait for ever.
-
-    Raises:
-        GeladaError: if not.
-    """
-    games = config.experiment.games
-    if not is_known(games.game):
-        raise GeladaError(
-            f"{file}: unknown game {games.game!r}: {nearest(games.game, known_games())}"
-        )
-    actions = len(action_names(games))
-    if actions != config.actions:
-        kind = "full" if games.full_actions else "minimal"
-        raise GeladaError(
-            f"{file}: the run has {config.actions} actions, the {kind} action set of {games.game} "
-            f"has {actions}; play it with the version of ale-py that trained it"
-        )
 
 
 def as_agent(agent: Agent | str | Path) -> Agent:
@@ -352,18 +331,21 @@ def load(
             know the run's game or has another number of actions for it.
     """
     path = Path(run)
-    if path.suffix == ".safetensors":
-        folder, checkpoint = path.parent.parent, read_checkpoint(path)
-    else:
-        folder = path
-        if not (folder / "config.json").is_file():
-            raise GeladaError(f"{str(run)!r} is no run: it has no config.json")
-        _, checkpoint, _ = newest_checkpoint(folder / "checkpoints")
+    one = path.suffix == ".safetensors"
+    folder = path.parent.parent if one else path
     config = read_config(folder)
     network = config.experiment.network
     names = (config.experiment.games.game, network.own_torso, network.own_heads)
     for name, function in zip(names, (make_env, own_torso, own_heads), strict=True):
         if function is not None:
             remember(name, function)
-    _check_game(config, folder / "config.json")
-    return Agent(config.experiment, checkpoint, config.actions)
+    check_game(config, folder / "config.json")
+    if one:
+        checkpoint = read_one(path, check_of(config))
+    else:
+        path, checkpoint, _ = newest_checkpoint(folder / "checkpoints", check_of(config))
+    try:
+        check_frames(checkpoint, config.experiment)
+        return Agent(config.experiment, checkpoint, config.actions)
+    except (GeladaError, ValueError) as error:
+        raise GeladaError(f"checkpoint {path.name} {error}") from None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gelada.core.errors import GeladaError
-from gelada.core.files import read_metrics, write_whole
+from gelada.core.errors import GeladaError, printable
+from gelada.core.files import LARGEST, read_metrics, read_object, write_whole
 from gelada.roles.tracker import WINDOW
 
 
@@ -43,6 +42,8 @@ def read_points(folder: Path) -> list[Point]:
         rows = read_metrics(folder)
     except FileNotFoundError:
         raise GeladaError(f"{folder}: no metrics.jsonl, so there is no curve to draw") from None
+    except OSError as error:
+        raise GeladaError(f"{folder}/metrics.jsonl cannot be read: {error.strerror}") from None
     points = []
     for row in rows:
         with contextlib.suppress(KeyError, TypeError, ValueError):
@@ -60,13 +61,16 @@ def read_marks(folder: Path) -> list[Mark]:
     marks = []
     for path in (folder / "eval").glob("*.json"):
         try:
-            row = json.loads(path.read_text(encoding="utf-8"))
+            row = read_object(path)
             if row.get("interrupted"):
                 continue
-            label = f"{row['protocol']}: {row['mean']:.2f} (mean of {row['episodes']} games)"
+            label = f"{_plain(row['protocol'])}: {row['mean']:.2f} (mean of "
+            label += f"{int(row['episodes'])} games)"
             error = float(row.get("standard_error") or 0.0)
-            marks.append(Mark(int(row["steps"]), float(row["mean"]), error, label))
-        except (AttributeError, KeyError, TypeError, ValueError):
+            mark = Mark(int(row["steps"]), float(row["mean"]), error, label)
+            if abs(mark.steps) + abs(mark.mean) + abs(mark.error) < LARGEST:
+                marks.append(mark)
+        except (GeladaError, OSError, LookupError, TypeError, ValueError, OverflowError):
             continue
     return sorted(marks)
 
@@ -114,6 +118,11 @@ def steps_in_words(steps: float, _position: int) -> str:
     return f"{steps / 1000:g} k" if steps >= 1000 else f"{steps:g}"
 
 
+def _plain(text: object) -> str:
+    """Return a text of a file as the plot shows it; a dollar would begin a formula."""
+    return printable(str(text)).replace("$", r"\$")
+
+
 def _minutes_at(points: list[Point], steps: int) -> float:
     """Return the minutes of the last point with at most ``steps``."""
     return max((p.minutes for p in points if p.steps <= steps), default=0.0)
@@ -122,7 +131,7 @@ def _minutes_at(points: list[Point], steps: int) -> float:
 def _name(folder: Path) -> str:
     """Return the game's name for the title."""
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return str(config["games"]["game"]).replace("_", " ").capitalize()
-    except (OSError, ValueError, KeyError, TypeError):
+        config = read_object(folder / "config.json")
+        return _plain(config["games"]["game"]).replace("_", " ").capitalize()
+    except (GeladaError, OSError, KeyError, TypeError):
         return folder.name

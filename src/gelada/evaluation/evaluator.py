@@ -208,10 +208,20 @@ class _StartStateGame:
         """Go to the start state of game ``number``; the stack holds the frames before it.
 
         The agent's recurrent state is the initial one: it has not played yet.
+
+        Raises:
+            GeladaError: if the emulator cannot take the state.
         """
         self.state = self._agent.initial_state()
         start = number % self._starts.count
-        for frame in self._game.replay(self._starts.states[start], self._starts.actions[start]):
+        try:
+            frames = self._game.replay(self._starts.states[start], self._starts.actions[start])
+        except (ValueError, RuntimeError, SystemError, MemoryError) as error:
+            raise GeladaError(
+                f"--starts {self._starts.file}: start state {start} cannot be played: {error}; "
+                "make a file with: gelada starts RUN --out FILE"
+            ) from None
+        for frame in frames:
             self._observed.push(frame[None])
         self.number, self.score, self.steps, self.truncated = number, 0.0, 0, False
 

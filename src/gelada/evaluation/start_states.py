@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,10 +22,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from gelada.core.errors import GeladaError
-from gelada.core.files import write_whole
+from gelada.core.files import open_regular, write_whole
 from gelada.core.seeding import game_seeds, generator, sequence
+from gelada.core.settings import Range, read
 from gelada.core.types import Ints
-from gelada.envs.ale import FIRE, AleGame, frames_behind, rom_of
+from gelada.envs.ale import FIRE, LAST_CODE, AleGame, frames_behind, rom_of
 from gelada.envs.api import GameSettings
 from gelada.envs.frames import FrameStack
 from gelada.envs.make import is_atari
@@ -217,32 +218,83 @@ def read_starts(path: Path, settings: GameSettings) -> StartStates:
     """
     again = "make one with: gelada starts RUN --out FILE"
     try:
-        data = path.read_bytes()
+        with open_regular(path) as file:
+            data = file.read()
         tensors = load(data)
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         about = json.loads(header["__metadata__"]["about"])
         checksum = about.pop("checksum")
         if checksum != _checksum(tensors, about):
             raise GeladaError(f"--starts {path}: is damaged (checksum differs); {again}")
-        ends = np.cumsum(tensors["lengths"])
-        states = tuple(part.tobytes() for part in np.split(tensors["states"], ends[:-1]))
-        starts = StartStates(
-            states,
-            tensors["actions"],
-            tensors["frames"],
-            about,
-            path.name,
-            hashlib.sha256(data).hexdigest(),
-        )
+        _check(path, about, settings)
+        starts = _taken_apart(tensors, about)
     except OSError as error:
         why = error.strerror or error
         raise GeladaError(f"--starts {path}: cannot be read: {why}; {again}") from None
-    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError):
+    except WrongField as error:
+        raise GeladaError(f"--starts {path}: {error}; {again}") from None
+    except (SafetensorError, LookupError, ValueError, TypeError, AttributeError, MemoryError):
         raise GeladaError(
             f"--starts {path}: is no file of start states, or damaged; {again}"
         ) from None
-    _check(path, about, settings)
-    return starts
+    return replace(starts, file=path.name, sha256=hashlib.sha256(data).hexdigest())
+
+
+class WrongField(Exception):
+    """A value of a file of start states cannot be; names it."""
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Who played the games of start states."""
+
+    run: str
+    steps: Annotated[int, Range(0)]
+    policy: str
+    seed: Annotated[int, Range(0)]
+
+
+def _taken_apart(tensors: dict[str, np.ndarray[Any, Any]], about: dict[str, Any]) -> StartStates:
+    """Return the start states of a file whose checksum holds.
+
+    Raises:
+        WrongField: if a value is not what `write_starts` can have written.
+    """
+    states, lengths, actions, frames = (
+        _tensor(tensors, name, dtype, dimensions)
+        for name, dtype, dimensions in (
+            ("states", np.uint8, 1),
+            ("lengths", np.int64, 1),
+            ("actions", np.int64, 2),
+            ("frames", np.int64, 1),
+        )
+    )
+    count = len(lengths)
+    size = len(states)
+    if not count or lengths.min() < 1 or lengths.max() > size or lengths.sum() != size:
+        raise WrongField("lengths: must be those of the parts of states")
+    known = (actions >= 0) & (actions <= LAST_CODE)
+    if actions.shape != (count, HISTORY) or not known.all():
+        raise WrongField(f"actions: must be int64[{count}, {HISTORY}], codes of actions")
+    if frames.shape != (count,) or frames.min() < 0 or frames.max() > 10**9:
+        raise WrongField(f"frames: must be int64[{count}], numbers of frames")
+    try:
+        read(Maker, about.get("made_by"), lambda name: f"made_by.{name}", "made_by")
+    except GeladaError as error:
+        raise WrongField(str(error)) from None
+    parts = np.split(states, np.cumsum(lengths)[:-1])
+    return StartStates(tuple(part.tobytes() for part in parts), actions, frames, about)
+
+
+def _tensor(
+    tensors: dict[str, np.ndarray[Any, Any]], name: str, dtype: Any, dimensions: int
+) -> np.ndarray[Any, Any]:
+    found = tensors.get(name)
+    if found is None or found.dtype != dtype or found.ndim != dimensions:
+        what = "missing" if found is None else f"{found.dtype}{list(found.shape)}"
+        wanted = f"{np.dtype(dtype)} with {dimensions} dimension{'s' * (dimensions > 1)}"
+        raise WrongField(f"{name} is {what}, want {wanted}")
+    return found
 
 
 def _check(path: Path, about: dict[str, Any], settings: GameSettings) -> None:
@@ -258,8 +310,8 @@ def _check(path: Path, about: dict[str, Any], settings: GameSettings) -> None:
     ):
         if theirs.get(name) != own[name]:
             raise GeladaError(
-                f"--starts {path}: {what} is {theirs.get(name)}, want {own[name]}; make a file "
-                f"for {settings.game} here with: gelada starts RUN --out FILE"
+                f"--starts {path}: {what} is {str(theirs.get(name))[:80]}, want {own[name]}; make "
+                f"a file for {settings.game} here with: gelada starts RUN --out FILE"
             )
 
 

@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median, stdev
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from gelada.core.errors import GeladaError, nearest
-from gelada.core.files import read_metrics
+from gelada.core.files import read_lines, read_metrics
+from gelada.core.settings import NUMBER, Range, hints_of, read
 from gelada.envs.names import known_games, parse_game
 from gelada.evaluation.protocols import Evaluation, find_protocol
 from gelada.evaluation.scores import normalised, published, scores
@@ -92,18 +93,18 @@ class Entry:
     """One line of the ledger: a finished (game, seed)."""
 
     game: str
-    seed: int
+    seed: Annotated[int, Range(0)]
     settings: str  # `Suite.settings`
     preset: str
     protocol: str
-    episodes: int
-    score: float  # mean of the evaluation
-    standard_error: float | None  # None: of one game
-    human_normalised: float | None  # per cent; None: there is no published human
-    steps: int  # learned from
-    frames: int  # the same in emulator frames
-    seconds: float | None  # of training
-    passed: dict[str, float]  # seconds of training until a published score was passed
+    episodes: Annotated[int, Range(0)]
+    score: Annotated[float, NUMBER]  # mean of the evaluation
+    standard_error: Annotated[float, NUMBER] | None  # None: of one game
+    human_normalised: Annotated[float, NUMBER] | None  # per cent; None: no published human
+    steps: Annotated[int, Range(0)]  # learned from
+    frames: Annotated[int, Range(0)]  # the same in emulator frames
+    seconds: Annotated[float, NUMBER] | None  # of training
+    passed: dict[str, Annotated[float, NUMBER]]  # seconds until a published score was passed
     run: str
 
 
@@ -158,24 +159,32 @@ def published_games(name: str) -> list[str]:
 def read_ledger(suite: Suite) -> list[Entry]:
     """Return the results so far.
 
-    A line that cannot be read was cut off when the machine stopped: its pair is evaluated again.
+    A line that is no JSON or lacks a value was cut off when the machine stopped: its pair is
+    evaluated again.
 
     Raises:
-        GeladaError: if the ledger has results with other settings.
+        GeladaError: if the ledger has results with other settings, cannot be read, or has a value
+            that cannot be; names the line and the value.
     """
-    if not suite.ledger.exists():
-        return []
     entries = []
-    for line in suite.ledger.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            entry = Entry(**json.loads(line))
-        except (ValueError, TypeError):
+    try:
+        rows = read_lines(suite.ledger)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise GeladaError(f"{suite.ledger}: cannot be read: {error.strerror}") from None
+    for number, row in enumerate(rows, 1):
+        if not hints_of(Entry).keys() <= row.keys():
             continue
+        try:
+            entry: Entry = read(Entry, row, str)
+        except GeladaError as error:
+            raise GeladaError(f"{suite.ledger}, result {number}: {error}; delete it") from None
         if entry.settings != suite.settings:
             raise GeladaError(
-                f"{suite.ledger} has results with other settings (preset {entry.preset}, protocol "
-                f"{entry.protocol}, {entry.episodes} games, settings {entry.settings}, now "
-                f"{suite.settings}); give those, or another --out"
+                f"{suite.ledger} has results with other settings (preset {entry.preset[:40]}, "
+                f"protocol {entry.protocol[:40]}, {entry.episodes} games, settings "
+                f"{entry.settings[:40]}, now {suite.settings}); give those, or another --out"
             )
         entries.append(entry)
     return entries
@@ -224,16 +233,21 @@ def passing_times(folder: Path, game: str) -> dict[str, float]:
     passes nothing. What a resumed run lost when it went back to a checkpoint does not count.
     """
     rows = []
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):
         rows = read_metrics(folder)
-    rows = [row for row in rows if row.get("score") is not None and row["games"] >= WINDOW]
+    rows = [row for row in rows if row.get("score") is not None and _games(row) >= WINDOW]
     times = {}
     for column in REFERENCES:
         goal = published(game, column)
-        first = next((r["seconds"] for r in rows if goal is not None and r["score"] > goal), None)
+        past = [row.get("seconds") for row in rows if goal is not None and row["score"] > goal]
+        first = past[0] if past else None
         if first is not None:
             times[column] = float(first)
     return times
+
+
+def _games(row: dict[str, Any]) -> int:
+    return int(row.get("games") or 0)
 
 
 def summarize(suite: Suite, entries: Sequence[Entry]) -> list[GameSummary]:

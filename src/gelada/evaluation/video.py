@@ -274,7 +274,8 @@ class _Writer:
         self._form, self._screen = form, screen
         self._every = max(screen.rate // form.rate, 1)
         self._rate = screen.rate // self._every
-        self._container = av.open(str(path), "w", format=kind)
+        # absolute and with a protocol: FFmpeg takes 12:30/film.mp4 and tcp://x for addresses
+        self._container = av.open(f"file:{path.absolute()}", "w", format=kind)
         stream = self._container.add_stream(form.codec, rate=self._rate, options=form.options)
         assert isinstance(stream, av.VideoStream)
         self._stream = stream

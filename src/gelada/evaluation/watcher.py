@@ -8,13 +8,12 @@ these processes.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from gelada.core.checkpoint import list_checkpoints
+from gelada.core.checkpoint import by_age, list_checkpoints, read_about
 from gelada.core.errors import GeladaError
 from gelada.evaluation.agent import Agent, load
 from gelada.evaluation.evaluator import evaluate as play_games
@@ -115,7 +114,8 @@ class Follower:
         Raises:
             RunEnded: if the run ends meanwhile.
         """
-        for path in reversed(self._list_checkpoints()):
+        self._list_checkpoints()
+        for path in by_age(self._folder):
             stamp = _completed_at(path)
             if stamp is None or (path.name, stamp) in self._damaged:
                 continue
@@ -150,10 +150,7 @@ class Follower:
         Raises:
             GeladaError: if the checkpoint's JSON is gone or cannot be read.
         """
-        try:
-            steps = int(json.loads(path.with_suffix(".json").read_bytes())["steps"])
-        except (FileNotFoundError, KeyError, TypeError, ValueError):
-            raise GeladaError(f"checkpoint {path.name}: its JSON cannot be read") from None
+        steps = read_about(path).steps
         return [job for job in self._jobs if not job.file(steps).exists()]
 
     def _is_done(self, path: Path) -> bool:

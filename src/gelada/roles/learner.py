@@ -126,10 +126,13 @@ class Learner:
             assert isinstance(net, Network)
             self._tracker.picture(*reconstruct(net, self._shown), self.schedule.steps)
 
-    def save_last(self) -> None:
-        """Save at the end of a run, if something was learned and it can be saved."""
-        if self.clock.steps and self.is_sound():
+    def save_last(self) -> bool:
+        """Save at the end of a run; return False if something was learned that cannot be saved."""
+        if not self.is_sound():
+            return False
+        if self.clock.steps:
             self.save()
+        return True
 
     def is_sound(self) -> bool:
         """Return whether it can be saved: between two rounds, with finite parameters."""

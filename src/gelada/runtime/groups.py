@@ -28,7 +28,7 @@ class Cluster:
     """Workers, or remote actors, in one process."""
     cpus: Annotated[float, Range(0)] = 1.0
     """CPUs that a process with workers, actors or the learner asks for; others ask for none."""
-    silence: Annotated[float, Range(1)] = 4.0
+    silence: Annotated[float, Range(1, 86_400)] = 4.0
     """Seconds without an answer after which a process counts as frozen and is replaced (twice
     that before its first finished step)."""
     shrink: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import resource
 import subprocess
 import sys
 import threading
@@ -44,14 +45,27 @@ def keep_freed_memory() -> None:
 def available_memory(root: Path = Path("/")) -> int | None:
     """Return the bytes of memory that are free now, or None where that is unknown (not Linux).
 
-    It is the least of what the machine has and what the control groups of this process leave.
+    It is the least of what the machine has and what the control groups and limits (ulimit) of this
+    process leave.
     """
     try:
         lines = (root / "proc/meminfo").read_text().splitlines()
         free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     except (OSError, ValueError, IndexError):
         return None
-    return min(free + _left_by_groups(root)) if free else None
+    return min(free + _left_by_groups(root) + _left_by_limits(root)) if free else None
+
+
+def available_threads(root: Path = Path("/")) -> int | None:
+    """Return how many more threads the control groups allow, or None where nothing limits them."""
+    left = []
+    for group in _groups(root, "0::", "") + _groups(root, ":pids:", "pids"):
+        try:
+            most, now = (int((group / f"pids.{name}").read_text()) for name in ("max", "current"))
+        except (OSError, ValueError):  # not there, or "max"
+            continue
+        left.append(max(most - now, 0))
+    return min(left, default=None)
 
 
 def check_memory(needed: int, available: int | None) -> None:
@@ -63,22 +77,47 @@ def check_memory(needed: int, available: int | None) -> None:
         )
 
 
+def _left_by_limits(root: Path) -> list[int]:
+    """Return the bytes that the limits of this process leave."""
+    try:
+        size, _, _, _, _, data, _ = (root / "proc/self/statm").read_text().split()
+    except (OSError, ValueError):
+        return []
+    page, left = os.sysconf("SC_PAGE_SIZE"), []
+    for kind, used in ((resource.RLIMIT_AS, size), (resource.RLIMIT_DATA, data)):
+        most, _ = resource.getrlimit(kind)
+        if most != resource.RLIM_INFINITY:
+            left.append(max(most - int(used) * page, 0))
+    return left
+
+
 def _left_by_groups(root: Path) -> list[int]:
     """Return the bytes that each limited control group leaves, from this process's to the root."""
+    left = []
+    for mark, below, limit, use, cache in GROUPS:
+        for folder in _groups(root, mark, below):
+            left += _left(folder / limit, folder / use, folder / "memory.stat", cache)
+    return left
+
+
+def _groups(root: Path, mark: str, below: str) -> list[Path]:
+    """Return the folders of the control groups of this process, its own first.
+
+    Args:
+        root: of the file system.
+        mark: of their line in /proc/self/cgroup.
+        below: their folder below /sys/fs/cgroup.
+    """
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return []
-    left = []
-    for mark, below, limit, use, cache in GROUPS:
-        top = root / "sys/fs/cgroup" / below
-        for line in lines:
-            if mark in line:
-                group = top / line.partition(mark)[2].strip("/")
-                for folder in (group, *group.parents):
-                    if folder.is_relative_to(top):
-                        left += _left(folder / limit, folder / use, folder / "memory.stat", cache)
-    return left
+    top, found = root / "sys/fs/cgroup" / below, []
+    for line in lines:
+        if mark in line:
+            group = top / line.partition(mark)[2].strip("/")
+            found += [folder for folder in (group, *group.parents) if folder.is_relative_to(top)]
+    return found
 
 
 def _left(limit: Path, use: Path, stat: Path, cache: str) -> list[int]:

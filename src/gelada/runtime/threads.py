@@ -11,11 +11,18 @@ from typing import Any, NamedTuple
 import torch
 
 from gelada.core.errors import Closed, Deadline, GeladaError, Lost, RoleFailed, Stalled
+from gelada.core.timing import Gaps
 from gelada.runtime.api import Active, Passive
 from gelada.runtime.system import be_nicer
 
 RESTARTS = 5
-"""How often one role may be restarted before the run gives up."""
+"""How often one role may be restarted in a row before the run gives up."""
+
+PAUSES = (0.0, 0.1, 0.3, 1.0, 3.0)
+"""Seconds before each restart in a row: what is wrong may pass."""
+
+SOUND_SECONDS = 600.0
+"""After so long without an error a restart is the first in a row again."""
 
 SLOW_START = 5
 """Multiple of the deadline for the first step of a role: loading and first kernels are slow."""
@@ -27,7 +34,7 @@ class RoleState(NamedTuple):
     name: str
     stage: str
     waiting: bool  # for another role
-    stuck: float  # seconds in this stage
+    stuck: float  # seconds in this stage, without those in which the process was stopped
     steps: int  # finished calls of step()
     seconds: dict[str, float]  # by stage, since it began
     finished: bool
@@ -38,7 +45,7 @@ class Threads:
     """Runs roles on threads of this process (a `gelada.runtime.api.Runtime`).
 
     Each active role has a thread of its own, with one torch thread. A role that raises is
-    restarted up to `RESTARTS` times, if it can be. Else it ends the run.
+    restarted up to `RESTARTS` times in a row, if it can be. Else it ends the run.
 
     Args:
         roles: by name, built.
@@ -60,6 +67,7 @@ class Threads:
         self._deadline = deadline
         self._log, self._events = log, events
         self._stopping = threading.Event()
+        self._gaps = Gaps()
         self._woken = threading.Condition()
         self.failure: GeladaError | None = None  # what ended the run
         self._ended: set[str] = set()
@@ -88,15 +96,17 @@ class Threads:
 
     def states(self) -> tuple[RoleState, ...]:
         """Return what every active role does now."""
+        self._gaps.look()
         now, states = time.monotonic(), []
         for role in self.active:
             clock, name = role.clock, role.name
+            since = clock.since
             states.append(
                 RoleState(
                     name,
                     clock.stage,
                     clock.waiting,
-                    now - clock.since,
+                    now - since - self._gaps.since(since),
                     clock.steps,
                     dict(clock.seconds),
                     role.finished,
@@ -131,7 +141,7 @@ class Threads:
     def _run(self, role: Active) -> None:
         torch.set_num_threads(1)  # holds for the calling thread only
         be_nicer(getattr(role, "niceness", 0))
-        restarts = 0
+        restarts, raised = 0, 0.0
         try:
             while not (role.finished or self._stopping.is_set()):
                 try:
@@ -139,7 +149,9 @@ class Threads:
                 except (Closed, Lost, Deadline, GeladaError):
                     raise
                 except Exception as error:
-                    restarts += 1
+                    now = time.monotonic()
+                    restarts = 1 if now - raised > SOUND_SECONDS else restarts + 1
+                    raised = now
                     self._restart(role, error, restarts)
         except (Closed, Lost):
             pass
@@ -156,12 +168,19 @@ class Threads:
         what = f"{type(error).__name__}: {error}"
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
+        if isinstance(error, MemoryError) or "allocate memory" in str(error):
+            raise RoleFailed(
+                f"{role.name} needs more memory than there is, at {place}: {what}; use fewer "
+                "--actors or --games, or a lower --capacity"
+            ) from error
         restart: Any = getattr(role, "restart", None)
         if restart is None or restarts > RESTARTS or restart() is False:
             count = f" {restarts} times" if restarts > 1 else ""
             failure = RoleFailed(f"{role.name} failed{count} at {place}: {what}")
             failure.details = "".join(traceback.format_exception(error))
             raise failure from error
+        with role.clock("wait after an error"):
+            self._stopping.wait(PAUSES[restarts - 1])
         self._log(f"{role.name} raised at {place}: {what}; restarted ({restarts} of {RESTARTS})")
         if self._events:
             self._events({"event": "restarted", "role": role.name, "place": place, "why": what})

@@ -67,10 +67,10 @@ class Shape:
     """Trajectories of an actor that no batch has taken yet, the one that it plays included."""
     emulators: Annotated[int, Range(1, 256)] = 1
     """Emulator threads of each actor. They share its games."""
-    random_steps: Annotated[int, Range(0)] = 4096
+    random_steps: Annotated[int, Range(0, 10**12)] = 4096
     """Steps of random play that measure the mean and deviation of the frames. They count as steps
     of the run."""
-    deadline: Annotated[float, POSITIVE] = 120.0
+    deadline: Annotated[float, Range(above=0, high=10_000_000)] = 120.0
     """Seconds without progress of a role after which the run stops and names the role."""
     learners: Annotated[int, Range(0, 256)] = 0
     """Number of learners that run apart from actors, replay buffers and servers (0: learners are

@@ -83,6 +83,10 @@ UNITS = {
 }
 
 
+MOST = 1e12
+"""No fault lasts as many seconds, or carries as many bytes a second."""
+
+
 def parse_faults(text: str) -> Faults:
     """Return the faults that the text after ``--faults`` asks for.
 
@@ -104,6 +108,8 @@ def parse_faults(text: str) -> Faults:
             units = " or ".join(unit or "a plain number" for unit in UNITS[name])
             raise GeladaError(f"--faults {word}: want a number with {units}; such as {FORM}")
         found[name] = float(match[1]) * UNITS[name][match[2]]
+        if not 0 < found[name] < MOST:
+            raise GeladaError(f"--faults {word[:60]}: must be above 0 and below {MOST:g}")
     delay = found.pop("delay", 0.0)
     if delay != int(delay):
         raise GeladaError(f"--faults delay={delay:g}: must be a whole number of versions")

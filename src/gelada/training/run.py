@@ -28,19 +28,19 @@ from gelada.runtime.api import Active, Runtime
 from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import (
-    available_memory,
-    check_memory,
     describe_machine,
     keep_freed_memory,
 )
 from gelada.runtime.threads import Threads
+from gelada.training.alarms import Alarms
 from gelada.training.buffers import buffer_bytes
 from gelada.training.callbacks import NO_CALLBACKS, Callbacks, Caller, StopTraining
-from gelada.training.config import Config, read_config, write_config
+from gelada.training.config import Config, identity, new_run, read_config, write_config
 from gelada.training.experiment import Experiment, flag
 from gelada.training.faults import NONE, Faults, FaultSchedule
+from gelada.training.limits import check_limits
 from gelada.training.on_ray import EpochMaker
-from gelada.training.run_folder import cannot_write, make_folder
+from gelada.training.run_folder import cannot_write, held, make_folder
 from gelada.training.saving import (
     LearnerSaver,
     SliceSaver,
@@ -68,6 +68,7 @@ class Result:
     status: Status
     interrupted: bool  # by Ctrl-C
     stopped: str = ""  # why a callback ended it, or ""
+    saved: bool = True  # whether everything that was learned is in the newest checkpoint
 
     @property
     def steps(self) -> int:
@@ -99,7 +100,8 @@ def train(
         folder: of the run; must be new or empty unless ``resume``.
         name: game or preset as the user gave it.
         resume: go on from the newest complete checkpoint in ``folder``.
-        watch: called about twice a second with the status and the active roles.
+        watch: called about twice a second with the status and the active roles. GeladaError and
+            KeyboardInterrupt end the run; after any other error it is not called again.
         log: takes lines for the user.
         began: `time.monotonic` when the process started, if seconds count from there.
         faults: what goes wrong on purpose, in experiments.
@@ -107,13 +109,15 @@ def train(
         callbacks: called about twice a second with what is new.
 
     Raises:
-        GeladaError: if a setting is out of range, the folder is not empty, a role failed or hung,
-            or a disk is full. What was learned until then is in the newest checkpoint.
+        GeladaError: if a setting is out of range, the folder is not empty or in use by another
+            process, a role failed or hung, or a disk is full for longer than the patience. What
+            was learned until then is in the newest checkpoint.
     """
     began = time.monotonic() if began is None else began
     check(experiment)
     if cluster is not None:
         check_fields(cluster, flag)
+    check_limits(experiment, here=cluster is None)
     keep_freed_memory()
     torch.set_num_threads(1)
     with ExitStack() as stack:
@@ -122,18 +126,20 @@ def train(
         games: list[Games] | None = None
         if resume:
             config = read_config(folder)
+            stack.enter_context(held(folder, resume, log))
             start = begin_again(folder, config, log)
         else:
             make_folder(folder)
+            stack.enter_context(held(folder, resume, log))
             elsewhere = faults.compute or cluster is not None  # those who play open games there
             games = open_games(experiment, 1 if elsewhere else None)
             start = begin(experiment, games)
-            about = {**describe_machine(), "precision": start.precision, "faults": str(faults)}
+            about = {"run": new_run(), **describe_machine(), "precision": start.precision}
+            about["faults"] = str(faults)
             config = Config(name, experiment, start.actions, about)
+            start = start._replace(run=identity(config))
         if needed := buffer_bytes(experiment, start.statistics.mean.shape):
             log(f"experience that is kept takes {needed / 2**20:,.0f} MiB")
-            if cluster is None:
-                check_memory(needed, available_memory())
         run = Run(experiment, folder, config, start, began, faults, log, cluster, callbacks)
         graph, runtime = run.place(games)
         stack.callback(runtime.close)
@@ -165,6 +171,7 @@ class Run:
         self.stopped = ""  # why a callback ended the run
         self.status = Status()  # the last that the tracker told
         self._good_enough = threading.Event()  # an evaluation has reached its goal
+        self._alarms = Alarms(self.experiment.tracker, self.log)
 
     def place(self, games: Sequence[Games] | None) -> tuple[Graph, Runtime]:
         """Make the graph of the roles, and the runtime that will run them."""
@@ -215,8 +222,7 @@ class Run:
                     with suppress(Lost):  # the next wait replaces what is lost
                         self._look(tracker, saver, runtime)
                         self._shrink(graph, runtime)
-                    if watch:
-                        watch(self.status, runtime.active)
+                    watch = self._show(watch, runtime.active)
                     if line := followers.dead():
                         self.log(line)
                     for kind, number in schedule.due():
@@ -233,14 +239,15 @@ class Run:
             hung = runtime.stop(patience=5.0)
             if saver.needs(hung) and not stuck:  # a round of a large network takes longer
                 hung = runtime.stop(patience=60.0)
-            failure = self._save(saver, tracker, runtime, hung)
+            failure, saved = self._save(saver, tracker, runtime, hung)
         if failure:
             raise cannot_write(self.folder, failure)
         if hung and not interrupted:
-            raise Stalled(f"{', '.join(hung)} did not stop; everything learned is saved")
+            rest = "; everything learned is saved" if saved else ""
+            raise Stalled(f"{', '.join(hung)} did not stop{rest}")
         with suppress(Lost, StopTraining):  # for what the last looks did not see
             self._caller.look(tracker, self.status)
-        return Result(self.folder, self.status, interrupted, self.stopped)
+        return Result(self.folder, self.status, interrupted, self.stopped, saved)
 
     def _saver(self, graph: Graph, runtime: Runtime) -> LearnerSaver | SliceSaver:
         """Return what saves checkpoints: the learner itself, or slices of all servers."""
@@ -270,8 +277,22 @@ class Run:
             raise cannot_write(self.folder, failure)
         tracker.spent({role.name: dict(role.clock.seconds) for role in runtime.active})
         self.status = tracker.status()
+        self._alarms.look(self.status)
         saver.look()
         self._caller.look(tracker, self.status)
+
+    def _show(self, watch: Watch | None, active: Sequence[Active]) -> Watch | None:
+        """Call the display or callback; return it, or None after an error in it."""
+        try:
+            if watch:
+                watch(self.status, active)
+        except (GeladaError, StopTraining):
+            raise
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            self.log(f"the display or callback raised {what}; it is called no more")
+            return None
+        return watch
 
     def _shrink(self, graph: Graph, runtime: Runtime) -> None:
         """Let steps take the gradients of the learners that are there, with ``--shrink``."""
@@ -288,11 +309,22 @@ class Run:
         tracker: Tracker,
         runtime: Runtime,
         hung: Sequence[str],
-    ) -> OSError | None:
-        """Save the newest version, and the replay buffers if asked; return a failure to write."""
+    ) -> tuple[OSError | None, bool]:
+        """Save the newest version, and the replay buffers if asked.
+
+        Returns:
+            A failure to write, and whether all that was learned is saved.
+        """
         failure: OSError | None = None
+        saved = False
         try:
-            saver.last(hung)
+            saved = saver.last(hung)
+            if trouble := tracker.status().trouble:
+                patience = self.experiment.tracker.disk_patience
+                self.log(
+                    f"waiting at most {patience:g} s to save into {self.folder}: {trouble}; "
+                    "Ctrl-C again ends the run without it"
+                )
             try:
                 tracker.finish()
             except OSError as error:
@@ -302,7 +334,7 @@ class Run:
                 save_buffers(runtime.roles, self.folder, self.log)
         except Lost as error:
             self.log(f"the newest version could not be saved: {error}")
-        return failure
+        return failure, saved and failure is None
 
 
 def _join(cluster: Cluster, stack: ExitStack) -> None:

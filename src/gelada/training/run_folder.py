@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gelada.core.errors import CannotWrite, GeladaError
+from gelada.core.files import remove_temporary
+from gelada.core.lock import LOCK, locked
+
+UNTOUCHED_SECONDS = 600.0
+"""Age of a temporary file of an evaluation or a video that nobody is writing any more. Those may be
+made by another process than the run's, such as ``gelada record``."""
 
 
 def make_folder(folder: Path) -> None:
@@ -16,11 +24,7 @@ def make_folder(folder: Path) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise GeladaError(
-                f"--out {folder}: the folder is not empty; name a new one, or go on with "
-                f"--resume {folder}"
-            )
+        check_empty(folder)
     except (NotADirectoryError, FileExistsError):
         raise GeladaError(f"--out {folder}: is a file; name a folder") from None
     except OSError as error:
@@ -38,9 +42,53 @@ def free_folder(name: str) -> Path:
     return folder
 
 
+def check_empty(folder: Path) -> None:
+    """Raise GeladaError if there is anything in the folder of a new run but its lock."""
+    if any(path.name != LOCK for path in folder.iterdir()):
+        raise GeladaError(
+            f"--out {folder}: the folder is not empty; name a new one, or go on with "
+            f"--resume {folder}"
+        )
+
+
+@contextlib.contextmanager
+def held(folder: Path, resume: bool, log: Callable[[str], None]) -> Iterator[None]:
+    """Be the only process that writes into the folder of a run.
+
+    A folder in which a new run leaves nothing, because it could not be started, is removed.
+
+    Raises:
+        GeladaError: if another process has it, or it is not empty for a new run.
+        CannotWrite: if it cannot be written to.
+    """
+    try:
+        with locked(folder, f"the run {folder}", log):
+            if resume:
+                remove_leftovers(folder)
+            else:
+                check_empty(folder)
+            yield
+    except OSError as error:
+        if Path(str(error.filename)) != folder / LOCK:
+            raise
+        raise CannotWrite(f"cannot write to {folder}: {error.strerror}") from None
+    finally:
+        if not resume:
+            with contextlib.suppress(OSError):  # there is something in it
+                folder.rmdir()
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete the temporary files of a killed process in the folder of a run."""
+    for own in (folder, folder / "checkpoints", folder / "stores"):
+        remove_temporary(own)
+    for shared in (folder / "eval", folder / "videos"):
+        remove_temporary(shared, UNTOUCHED_SECONDS)
+
+
 def cannot_write(folder: Path, error: OSError) -> CannotWrite:
     """Return what a run raises when its folder cannot be written any more."""
     return CannotWrite(
-        f"cannot write to {folder}: {error.strerror}; the newest complete checkpoint is kept: make "
-        f"room and go on with --resume {folder}"
+        f"cannot write to {folder}: {error.strerror or error}; the newest complete checkpoint is "
+        f"kept: make room and go on with --resume {folder}"
     )

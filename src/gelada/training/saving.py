@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from gelada.algorithms.api import Algorithm
+from gelada.core.errors import GeladaError
 from gelada.core.types import Aux, Params, Version
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.server import OptimizerState, ParameterServer
@@ -36,10 +37,9 @@ class LearnerSaver:
         """Say whether the last save has to wait for roles that have not ended yet."""
         return self._name in hung
 
-    def last(self, hung: Sequence[str]) -> None:
-        """Save the newest version, unless the learner may be in the middle of a round."""
-        if self._name not in hung:
-            self._learner.save_last()
+    def last(self, hung: Sequence[str]) -> bool:
+        """Save the newest version; return False if the learner is in the middle of a round."""
+        return self._name not in hung and self._learner.save_last()
 
 
 class SliceSaver:
@@ -82,19 +82,20 @@ class SliceSaver:
         """Say whether the last save has to wait for roles that have not ended yet."""
         return bool(self._learners.intersection(hung))
 
-    def last(self, hung: Sequence[str]) -> None:  # noqa: ARG002 - a hung learner leaves the servers intact
-        """Save the newest version after the learners have ended."""
+    def last(self, hung: Sequence[str]) -> bool:  # noqa: ARG002 - a hung learner leaves the servers intact
+        """Save the newest version after the learners have ended; return whether that worked."""
         slices = [server.state() for server in self._servers]
         versions = [params.version for params, _ in slices]
         if not all(bool(params.values.isfinite().all()) for params, _ in slices):
-            return
+            return False
         if len(set(versions)) == 1 or self._mixed:
             if max(versions) > self._saved:
                 self._save(slices)
-            return
+            return True
         numbers = ", ".join(f"server-{i} at {v.number}" for i, v in enumerate(versions))
         self._log(f"the newest parameters have different versions ({numbers}): not saved")
         self._save_kept()
+        return False
 
     def _save_kept(self) -> None:
         slices = [server.kept() for server in self._servers]
@@ -135,6 +136,10 @@ def save_buffers(roles: Mapping[str, Any], folder: Path, log: Callable[[str], No
         buffer.save(folder / BUFFERS / name)
 
 
+WRONG = (OSError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
+"""What a saved replay buffer with other values than its settings allow may raise."""
+
+
 def load_buffers(roles: Mapping[str, Any], folder: Path, log: Callable[[str], None]) -> None:
     """Fill the replay buffers with the experience that the run saved before.
 
@@ -143,7 +148,11 @@ def load_buffers(roles: Mapping[str, Any], folder: Path, log: Callable[[str], No
     """
     for name, buffer in _buffers(roles):
         if (folder / BUFFERS / name).exists():
-            buffer.load(folder / BUFFERS / name)
+            try:
+                buffer.load(folder / BUFFERS / name)
+            except WRONG as error:
+                where = folder / BUFFERS / name
+                raise GeladaError(f"{where} has a value that cannot be: {error}") from None
             log(f"{name}: {buffer.depth:,} steps of experience loaded")
         else:
             log(f"{name}: no experience was saved; it begins empty")

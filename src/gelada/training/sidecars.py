@@ -48,7 +48,7 @@ class Followers:
         heard: Heard,
     ) -> None:
         length = ["--record-length", str(record_seconds)]
-        self._run, self._heard = run, heard
+        self._run, self._heard = run.absolute(), heard  # its name may begin with a dash
         self._wanted: list[tuple[str, list[str], Path]] = []
         if evaluate:
             self._wanted.append(("evaluator", ["--no-record"], run / "eval"))
@@ -59,7 +59,13 @@ class Followers:
     def __enter__(self) -> Followers:
         try:
             for name, words, folder in self._wanted:
-                command = [str(self._run), *words, "--json", "--parent", str(os.getpid())]
+                command = [
+                    str(self._run),
+                    *words,
+                    "--json",
+                    "--parent",
+                    str(os.getpid()),
+                ]
                 self._children.append(_Child(name, command, folder / "follow.log", self._heard))
         except BaseException:
             self.__exit__()

@@ -11,12 +11,22 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from gelada.core.checkpoint import newest_checkpoint
+from gelada.core.checkpoint import Check, Checkpoint, newest_checkpoint
+from gelada.core.errors import GeladaError, nearest
 from gelada.core.origin import START, Origin
 from gelada.core.seeding import game_seeds, sequence
 from gelada.core.types import Aux, Frames, Ints, State, Version
 from gelada.envs.api import Games
-from gelada.envs.make import MakeGames, agents, is_gym, make_games, planes
+from gelada.envs.make import (
+    MakeGames,
+    action_names,
+    agents,
+    frame_shape,
+    is_gym,
+    make_games,
+    planes,
+)
+from gelada.envs.names import is_known, known_games
 from gelada.nets.network import (
     FLOOR,
     InputStatistics,
@@ -26,8 +36,10 @@ from gelada.nets.network import (
     measure_input,
 )
 from gelada.nets.precision import faster_precision, native_precision
+from gelada.ops.optimizers import make_optimizer
+from gelada.roles.parameters.server import TARGET
 from gelada.runtime.system import ACTORS, be_nicer
-from gelada.training.config import Config
+from gelada.training.config import Config, check_of, identity
 from gelada.training.exact import cut_metrics, origin_of, states_of
 from gelada.training.experiment import Experiment
 
@@ -46,6 +58,7 @@ class Start(NamedTuple):
     counters: State
     origin: Origin = START  # where its counting began
     saved: dict[str, State] | None = None  # states that actors go on from, by name
+    run: State | None = None  # what checkpoints say about the run
 
     @property
     def exact(self) -> bool:
@@ -122,34 +135,150 @@ def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Sta
 
     Games go on where they stood, if the checkpoint has them. A deterministic run then goes on
     exactly, and lines of metrics after the checkpoint are deleted, as it writes them again.
+
+    Raises:
+        GeladaError: if there is none that fits the run, or the game is not the one it was.
     """
-    path, checkpoint, passed_over = newest_checkpoint(folder / "checkpoints")
+    check_game(config, folder / "config.json")
+    if "precision" not in config.about:
+        raise GeladaError(f"{folder / 'config.json'} cannot be read: about.precision is missing")
+    path, checkpoint, passed_over = newest_checkpoint(folder / "checkpoints", fits(config))
     for line in passed_over:
         log(line)
     log(f"going on from {path.name}: {checkpoint.steps:,} steps")
-    statistics = checkpoint.group("input")
-    precision = config.about["precision"]
+    aux = config.experiment.algorithm.start()
+    if new := sorted(aux.keys() - checkpoint.group("aux")):
+        log(f"{path.name} has no {', '.join(new)}, which begin anew: an older version wrote it")
     version = Version(checkpoint.version.epoch + 1, checkpoint.version.number)
-    origin = origin_of(checkpoint, config.experiment, folder)
-    saved = states_of(checkpoint, config.experiment)
+    try:
+        origin = origin_of(checkpoint, config.experiment, folder)
+        saved = states_of(checkpoint, config.experiment)
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise GeladaError(f"checkpoint {path.name} has games that cannot be: {error}") from None
     if origin is not None:
         cut_metrics(folder, version.number)
     elif config.experiment.deterministic:
         log("the checkpoint does not hold all of the run's state: the run goes on with new games")
         saved = {}
     return Start(
-        InputStatistics(statistics["mean"].numpy(), statistics["deviation"].numpy()),
+        statistics_of(checkpoint),
         config.actions,
-        precision,
+        config.about["precision"],
         version,
         checkpoint.steps,
         checkpoint.group("parameter"),
         checkpoint.group("optimizer"),
-        checkpoint.group("aux"),
+        aux | checkpoint.group("aux"),
         checkpoint.counters,
         origin or Origin(version.epoch, version.number, checkpoint.steps),
         saved,
+        identity(config),
     )
+
+
+def statistics_of(checkpoint: Checkpoint) -> InputStatistics:
+    """Return the input statistics of a checkpoint.
+
+    Raises:
+        GeladaError: if they are missing or have another shape; without the checkpoint's name.
+    """
+    found = checkpoint.group("input")
+    for name in ("mean", "deviation"):
+        if name not in found or found[name].dim() != 2 or found[name].dtype != torch.float32:
+            raise GeladaError(f"has no input/{name}, float32[H, W]")
+    mean, deviation = found["mean"], found["deviation"]
+    if mean.shape != deviation.shape or not bool((deviation > 0).all()):
+        raise GeladaError("has an input/deviation that does not fit its input/mean")
+    return InputStatistics(mean.numpy(), deviation.numpy())
+
+
+def check_frames(checkpoint: Checkpoint, experiment: Experiment) -> InputStatistics:
+    """Return the input statistics of a checkpoint; they must have the size of the frames.
+
+    Raises:
+        GeladaError: if they have another size, or there are none; without the checkpoint's name.
+    """
+    statistics = statistics_of(checkpoint)
+    found, wanted = statistics.mean.shape, frame_shape(experiment.games)
+    if found != wanted:
+        raise GeladaError(
+            f"is of frames of {found[0]}x{found[1]}, those of config.json are "
+            f"{wanted[0]}x{wanted[1]}"
+        )
+    return statistics
+
+
+def fits(config: Config) -> Check:
+    """Return what refuses checkpoints that a run cannot go on from.
+
+    Those are the checkpoints of other runs, and those in which a tensor is missing or has another
+    shape than the run's network, optimizer and algorithm have.
+    """
+    experiment, is_ours = config.experiment, check_of(config)
+
+    def check(checkpoint: Checkpoint) -> None:
+        is_ours(checkpoint)
+        statistics = check_frames(checkpoint, experiment)
+        start = begin_at(config, statistics)
+        wanted = {k: tuple(p.shape) for k, p in make_network(experiment, start).named_parameters()}
+        _compare("parameter", wanted, checkpoint)
+        state = make_optimizer(torch.zeros(1), experiment.optimizer).state()
+        scalars: dict[str, tuple[int, ...]] = {k: () for k, t in state.items() if not t.dim()}
+        kinds = state.keys() - scalars
+        if any(name.startswith(f"{TARGET}/") for name in checkpoint.group("optimizer")):
+            kinds |= {TARGET}  # version 0.1 saved none
+        vectors = {f"{k}/{name}": shape for k in kinds for name, shape in wanted.items()}
+        _compare("optimizer", scalars | vectors, checkpoint)
+        aux, saved = experiment.algorithm.start(), checkpoint.group("aux")
+        known = {k: tuple(tensor.shape) for k, tensor in aux.items() if k in saved}
+        _compare("aux", known, checkpoint)
+
+    return check
+
+
+def _compare(group: str, wanted: dict[str, tuple[int, ...]], checkpoint: Checkpoint) -> None:
+    """Raise GeladaError if the tensors of a group have not these names and shapes."""
+    tensors = checkpoint.group(group)
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    for name in sorted(wanted.keys() | found.keys()):
+        if wanted.get(name) != found.get(name):
+            want, have = wanted.get(name, "none"), found.get(name, "missing")
+            raise GeladaError(f"does not fit config.json: {group}/{name} is {have}, want {want}")
+        if found[name] and tensors[name].dtype != torch.float32:
+            raise GeladaError(f"has {group}/{name} in {tensors[name].dtype}, want float32")
+
+
+def begin_at(config: Config, statistics: InputStatistics) -> Start:
+    """Return the start of a new network for a run, to compare shapes with."""
+    zero = Version(0, 0)
+    return Start(statistics, config.actions, "float32", zero, 0, None, {}, None, {})
+
+
+def check_game(config: Config, file: Path) -> None:
+    """Check that the game is known and has the run's actions.
+
+    An action is an index into the game's action set, so with another set the agent would play
+    other actions than it learned, or the emulator would wait for ever.
+
+    Args:
+        config: of the run.
+        file: that the messages name.
+
+    Raises:
+        GeladaError: if not.
+    """
+    games = config.experiment.games
+    if not is_known(games.game):
+        raise GeladaError(
+            f"{file}: unknown game {games.game[:40]!r}: {nearest(games.game, known_games())}"
+        )
+    actions = len(action_names(games))
+    if actions != config.actions:
+        kind = "full" if games.full_actions else "minimal"
+        raise GeladaError(
+            f"{file}: the run has {config.actions} actions, the {kind} action set of {games.game} "
+            f"has {actions}; play it with the version of ale-py that trained it"
+        )
 
 
 def make_network(experiment: Experiment, start: Start) -> Network:

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 
 from gelada.core.errors import Closed, Deadline
+from gelada.core.timing import wait_for
 from gelada.core.types import Params, Version
 
 KEPT = 2
@@ -64,8 +65,10 @@ class PublishedParameters:
             Closed: if the run stops.
         """
         with self._changed:
-            there = self._changed.wait_for(
-                lambda: self._closed or self.newest.version >= at_least, self._patience
+            there = wait_for(
+                self._changed,
+                lambda: self._closed or self.newest.version >= at_least,
+                self._patience,
             )
             if self._closed:
                 raise Closed

@@ -15,6 +15,7 @@ import torch
 
 from gelada.core.errors import Closed, Deadline, GeladaError
 from gelada.core.seeding import sequence
+from gelada.core.timing import wait_for
 from gelada.core.types import Batch, Bools, Floats, Ints, State, Trajectory
 from gelada.roles.replay.file import (
     Contents,
@@ -103,7 +104,7 @@ class ReplayBuffer:
     def wait_for_room(self, actor: int = 0) -> None:  # noqa: ARG002 - the protocol
         """Wait until the limiter lets actors add."""
         with self._changed:
-            if not self._changed.wait_for(self._wanted, self._patience):
+            if not wait_for(self._changed, self._wanted, self._patience):
                 raise Deadline(
                     f"no room for {self._patience:g} s: the learners take no batches "
                     f"({self._limiter.added:,} steps added, {self._limiter.sampled:,} windows "
@@ -144,7 +145,7 @@ class ReplayBuffer:
         """
         patience = self._patience if patience is None else patience
         with self._changed:
-            if not self._changed.wait_for(lambda: self._closed or self._ready(), patience):
+            if not wait_for(self._changed, lambda: self._closed or self._ready(), patience):
                 raise Deadline(
                     f"no batch for {patience:g} s: the actors send too little "
                     f"({self._limiter.added:,} steps added, {self._limiter.minimum:,} are the "

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gelada.core.errors import CannotWrite, GeladaError
+from gelada.core.files import open_regular
 from gelada.core.types import State
 from gelada.roles.replay.ring import Stream
 
@@ -81,9 +82,13 @@ def read_about(path: Path) -> State:
         GeladaError: if the file is missing or damaged.
     """
     try:
-        with path.open("rb") as file:
-            metadata = _read_header(file)["__metadata__"]
+        with open_regular(path) as file:
+            header = _read_header(file)
+            metadata = header.pop("__metadata__")
             wanted, size = metadata["sha256"], file.tell()
+            end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
+            if os.fstat(file.fileno()).st_size != size + end:
+                raise GeladaError(f"the saved replay buffer {path} is truncated or damaged")
             file.seek(0)
             total = hashlib.sha256(file.read(size).replace(wanted.encode(), NO_SUM.encode()))
             while chunk := file.read(CHUNK):
@@ -91,7 +96,7 @@ def read_about(path: Path) -> State:
         about: State = json.loads(metadata["about"])
     except FileNotFoundError:
         raise GeladaError(f"no saved replay buffer in {path.parent}") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise GeladaError(f"the saved replay buffer {path} cannot be read: {error}") from None
     if total.hexdigest() != wanted:
         raise GeladaError(
@@ -106,7 +111,7 @@ def read_arrays(path: Path, into: Contents) -> None:
     Raises:
         GeladaError: if one is missing or has another shape.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         header = _read_header(file)
         begin = file.tell()
         for name, array in into.items():

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from gelada.core.errors import Closed, Deadline
+from gelada.core.timing import wait_for
 from gelada.core.types import Batch, Trajectory
 from gelada.roles.replay.mix import Mix, games_of
 
@@ -131,8 +132,8 @@ class TrajectoryQueue:
             actor: who waits; counts with ``in_flight`` only.
         """
         with self._changed:
-            if not self._changed.wait_for(
-                lambda: self._closed or self._has_room(actor), self._patience
+            if not wait_for(
+                self._changed, lambda: self._closed or self._has_room(actor), self._patience
             ):
                 raise Deadline(f"no room for {self._patience:g} s: the learner takes nothing")
             if self._closed:
@@ -172,7 +173,7 @@ class TrajectoryQueue:
                     chosen = self._selector.take(self._stored)
                 return self._closed or chosen is not None
 
-            if not self._changed.wait_for(ready, patience):
+            if not wait_for(self._changed, ready, patience):
                 raise Deadline(f"no batch for {patience:g} s: the actors send nothing")
             if chosen is None:
                 raise Closed

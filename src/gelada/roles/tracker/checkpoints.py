@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,21 +12,20 @@ from typing import Any
 import torch
 
 from gelada.core.checkpoint import Checkpoint, forget_old, write_checkpoint
-from gelada.core.types import Aux, Params
+from gelada.core.types import Aux, Params, State
 from gelada.ops.flat import Layout
-from gelada.roles.tracker.metrics import Writer
 from gelada.roles.tracker.settings import TrackerSettings
 
 
 class Checkpoints:
-    """Writes the checkpoints of a run.
+    """Collects and writes the checkpoints of a run. Only the newest waits to be written.
 
     Args:
         folder: of the run.
         settings: how often, and how many are kept.
         layout: names the parameters.
         fixed: tensors that every checkpoint holds as they are (the input statistics).
-        writer: the thread that writes.
+        run: what every checkpoint says about the run (`Checkpoint.run`).
     """
 
     def __init__(
@@ -33,18 +34,22 @@ class Checkpoints:
         settings: TrackerSettings,
         layout: Layout,
         fixed: dict[str, torch.Tensor],
-        writer: Writer,
+        run: State | None = None,
     ) -> None:
         self._folder, self._settings = folder / "checkpoints", settings
-        self._layout, self._fixed, self._writer = layout, fixed, writer
-        self._last = time.monotonic()
+        self._layout, self._fixed, self._run = layout, fixed, run
+        self._last = time.monotonic()  # when one was asked for
+        self._lock = threading.Lock()
+        self._waiting: Checkpoint | None = None
+        self._sound: set[str] = set()  # names of those that are known to be complete
         self.newest = ""  # name of the file that was written last
+        self.number, self.written = -1, time.monotonic()  # its version, and when it was written
 
     def is_due(self) -> bool:
         """Return whether the last one is old enough."""
         return time.monotonic() - self._last >= self._settings.checkpoint_seconds
 
-    def write(
+    def put(
         self,
         slices: Sequence[Params],
         optimizers: Sequence[dict[str, torch.Tensor]],
@@ -54,7 +59,7 @@ class Checkpoints:
         mixed: bool,
         more: dict[str, torch.Tensor] | None = None,
     ) -> None:
-        """Write one, with ``more`` tensors as they are; see `Tracker.checkpoint`.
+        """Let `write` write one, with ``more`` tensors as they are; see `Tracker.checkpoint`.
 
         Raises:
             ValueError: if a slice is missing or of another version.
@@ -78,13 +83,27 @@ class Checkpoints:
             else:
                 vector = torch.cat([state[name] for state in optimizers])
                 tensors |= self._name(f"optimizer/{name}", vector)
-        checkpoint = Checkpoint(max(versions), steps, tensors, counters)
-        self._writer.put(lambda: self._save(checkpoint))
+        with self._lock:
+            self._waiting = Checkpoint(max(versions), steps, tensors, counters, self._run)
+
+    def write(self) -> None:
+        """Write the newest that waits, and delete old ones.
+
+        Raises:
+            OSError: if the disk is full or the run's folder is gone; it goes on waiting.
+        """
+        checkpoint = self._waiting
+        if checkpoint is None:
+            return
+        path = write_checkpoint(self._folder, checkpoint)
+        with self._lock:
+            if self._waiting is checkpoint:
+                self._waiting = None
+        self.newest, self.number = path.name, checkpoint.version.number
+        self.written = time.monotonic()
+        self._sound.add(path.name)
+        with contextlib.suppress(OSError):  # the next time
+            forget_old(self._folder, self._settings.keep_checkpoints, path, self._sound, self._run)
 
     def _name(self, prefix: str, vector: torch.Tensor) -> dict[str, torch.Tensor]:
         return {f"{prefix}/{k}": v for k, v in self._layout.named(vector.cpu()).items()}
-
-    def _save(self, checkpoint: Checkpoint) -> None:
-        path = write_checkpoint(self._folder, checkpoint)
-        forget_old(self._folder, self._settings.keep_checkpoints)
-        self.newest = path.name

@@ -1,87 +1,69 @@
-"""``metrics.jsonl``, TensorBoard events, and the thread that writes the files of a run."""
+"""``metrics.jsonl``: one line of JSON at a time, none of them lost or cut by a full disk."""
 
 from __future__ import annotations
 
 import json
-import queue
+import os
 import threading
-from collections.abc import Callable
+from collections import deque
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-import torch
-
-
-class Writer:
-    """A thread that writes files, so that nobody who reports waits for a disk.
-
-    An error is kept in ``failure``, and the thread goes on with the next call.
-    """
-
-    def __init__(self) -> None:
-        self.failure: OSError | None = None
-        self._todo: queue.Queue[Callable[[], None] | None] = queue.Queue()
-        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
-        self._thread.start()
-
-    def put(self, write: Callable[[], None]) -> None:
-        """Let the thread call ``write`` after everything that was put before."""
-        self._todo.put(write)
-
-    def close(self) -> None:
-        """Wait until everything is written."""
-        self._todo.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        torch.set_num_threads(1)
-        while (write := self._todo.get()) is not None:
-            try:
-                write()
-            except OSError as error:
-                self.failure = error
+MOST = 100_000
+"""Lines that wait for the disk at most; beyond that the oldest are lost."""
 
 
 class Metrics:
-    """Appends lines to ``metrics.jsonl`` and to TensorBoard's events.
+    """Appends lines to ``metrics.jsonl``.
 
     Args:
         folder: of the run. Nothing is opened before the first line.
-        tensorboard: write events too.
     """
 
-    def __init__(self, folder: Path, tensorboard: bool) -> None:
-        self._folder, self._tensorboard = folder, tensorboard
-        self._lines: TextIO | None = None
-        self._events: Any = None
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "metrics.jsonl"
+        self._lock = threading.Lock()
+        self._waiting: deque[bytes] = deque(maxlen=MOST)
+        self._begun = b""  # what is being written; a full disk may take a part of it
+        self._file: int | None = None
 
-    def write(self, line: dict[str, Any]) -> None:
-        """Write a line; ``steps`` is its time axis in TensorBoard."""
-        if self._lines is None:
-            self._lines = self._open()
-        self._lines.write(json.dumps(line) + "\n")
-        self._lines.flush()
-        if not self._tensorboard:
-            return
-        if self._events is None:
-            from tensorboardX import SummaryWriter
+    def put(self, line: dict[str, Any]) -> None:
+        """Let `write` append a line."""
+        data = json.dumps(line).encode() + b"\n"
+        with self._lock:
+            self._waiting.append(data)
 
-            self._events = SummaryWriter(str(self._folder / "tensorboard"))
-        for name, value in line.items():
-            if name not in ("steps", "version") and value is not None:
-                self._events.add_scalar(name, value, line["steps"])
+    def write(self) -> None:
+        """Write all lines that wait.
+
+        Raises:
+            OSError: if the disk is full or the folder is gone; the lines go on waiting.
+        """
+        while self._collect():
+            if self._file is not None and os.fstat(self._file).st_nlink == 0:
+                self.close()  # somebody has deleted it
+            if self._file is None:
+                self._file = self._open()
+            self._begun = self._begun[os.write(self._file, self._begun) :]
 
     def close(self) -> None:
-        """Close the files."""
-        if self._lines:
-            self._lines.close()
-        if self._events:
-            self._events.close()
+        """Close the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
-    def _open(self) -> TextIO:
-        path = self._folder / "metrics.jsonl"
-        unfinished = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
-        file = path.open("a", encoding="utf-8")
-        if unfinished:  # the last line of a killed run must not swallow the first of this one
-            file.write("\n")
+    def _collect(self) -> bool:
+        """Return whether there is anything to write."""
+        if not self._begun:
+            with self._lock:
+                self._begun = b"".join(self._waiting)
+                self._waiting.clear()
+        return bool(self._begun)
+
+    def _open(self) -> int:
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        size = os.fstat(file).st_size
+        if size and os.pread(file, 1, size - 1) != b"\n":
+            # the last line of a killed run must not swallow the first of this one
+            self._begun = b"\n" + self._begun
         return file

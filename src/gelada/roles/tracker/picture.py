@@ -10,7 +10,7 @@ import numpy as np
 
 from gelada.core.files import write_whole
 from gelada.core.types import Bytes
-from gelada.roles.tracker.metrics import Writer
+from gelada.roles.tracker.writer import Writer
 
 NAME = "reconstruction.png"
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from gelada.core.settings import NUMBER, POSITIVE, Range
+from gelada.core.settings import NUMBER, Range
 
 
 @dataclass(frozen=True)
 class StopRule:
     """When a run ends: at the first of these that holds."""
 
-    steps: Annotated[int, Range(1)] | None = None
+    steps: Annotated[int, Range(1, 10**15)] | None = None
     """Stop after this many environment steps."""
-    minutes: Annotated[float, POSITIVE] | None = None
+    minutes: Annotated[float, Range(above=0, high=10_000_000)] | None = None
     """Stop after this many minutes."""
     until_score: Annotated[float, NUMBER] | None = None
     """Stop when the mean raw return of the last 50 full games reaches this."""
@@ -46,9 +46,12 @@ class StopRule:
 class TrackerSettings:
     """What is written, and how often."""
 
-    checkpoint_seconds: Annotated[float, POSITIVE] = 60.0
+    checkpoint_seconds: Annotated[float, Range(above=0, high=10**12)] = 60.0
     """Write a checkpoint this often; the newest complete one is always loadable."""
     keep_checkpoints: Annotated[int, Range(0)] = 5
     """Keep the newest checkpoints (0: all of them)."""
+    disk_patience: Annotated[float, Range(0, 86_400)] = 600.0
+    """Seconds for which a run goes on when its folder cannot be written to; it tries again every
+    second, and ends after that."""
     tensorboard: bool = True
     """Write TensorBoard events."""

@@ -19,14 +19,16 @@ import torch
 
 from gelada.core.types import Aux, Bytes, Episode, Params, State, Update
 from gelada.ops.flat import Layout
+from gelada.roles.tracker.board import Board
 from gelada.roles.tracker.checkpoints import Checkpoints
 from gelada.roles.tracker.going_on import GoingOn, Keeper, Moment
-from gelada.roles.tracker.metrics import Metrics, Writer
+from gelada.roles.tracker.metrics import Metrics
 from gelada.roles.tracker.picture import Picture
 from gelada.roles.tracker.reports import Reports, Workers
 from gelada.roles.tracker.score import Score
 from gelada.roles.tracker.settings import StopRule, TrackerSettings
 from gelada.roles.tracker.stages import Stages, StageShares
+from gelada.roles.tracker.writer import Writer
 
 KEPT_EPISODES = 65_536
 """Newest episodes that `Tracker.episodes_since` can return."""
@@ -52,6 +54,8 @@ class RunFacts:
     """Remember the steps behind versions divisible by this, for checkpoints of them (0: none)."""
     going_on: GoingOn = field(default_factory=GoingOn)
     """What actors go on with, and how a deterministic run counts."""
+    about: State | None = None
+    """What checkpoints say about the run (`gelada.core.checkpoint.Checkpoint.run`)."""
 
 
 class Begun(NamedTuple):
@@ -74,6 +78,9 @@ class Status:
     best: float | None = None  # best such mean of 50
     best_game: float | None = None
     last_checkpoint: str = ""
+    unsaved: float = 0.0  # seconds since the newest checkpoint; 0 if nothing was learned since
+    trouble: str = ""  # why nothing is written at the moment
+    no_events: str = ""  # why there are no TensorBoard events any more
     values: dict[str, float] = field(default_factory=dict)
     lag: tuple[float, float, float] = (0.0, 0.0, 0.0)
     workers: Workers | None = None
@@ -118,14 +125,16 @@ class Tracker:
         self._lives: dict[str, int] = {}  # how often each role has begun, by name
         self._last_line = 0.0
         self._over = False  # the stop rule holds
+        self._learned: float | None = None  # when the first batch was reported
         self._status = Status(steps=run.steps, seconds=self.seconds())
         self._show_score()
         self._writer: Writer | None = None
+        self._board = Board(folder) if folder and settings.tensorboard else None
         if folder:
-            self._writer = Writer()
-            self._metrics = Metrics(folder, settings.tensorboard)
+            self._metrics = Metrics(folder)
+            self._checkpoints = Checkpoints(folder, settings, layout, fixed, run.about)
+            self._writer = Writer([self._metrics, self._checkpoints], settings.disk_patience)
             self._picture = Picture(folder, self._writer)
-            self._checkpoints = Checkpoints(folder, settings, layout, fixed, self._writer)
 
     def seconds(self) -> float:
         """Return the seconds of training so far, with those before a resumed run was stopped."""
@@ -182,6 +191,8 @@ class Tracker:
         batch of each learner, all of them have reported before the next version can be pulled.
         Their updates are then taken in together, in the order of the learners.
         """
+        if self._learned is None:
+            self._learned = time.monotonic()
         with self._lock:
             if self._over:  # what others learned until they heard of it does not count
                 return True
@@ -243,9 +254,8 @@ class Tracker:
             counters = {"seconds": round(self.seconds(), 3), **self._score.counters()}
             newest = max(params.version for params in slices)
             tensors, more = self._keeper.saved(newest.number)
-        self._checkpoints.write(
-            slices, optimizers, aux, steps, counters | more, mixed, more=tensors
-        )
+        self._checkpoints.put(slices, optimizers, aux, steps, counters | more, mixed, more=tensors)
+        self._writer.wake()
 
     def picture(self, frames: Bytes, reconstructions: Bytes, steps: int) -> None:
         """Draw what an autoencoder makes of frames, beside them; see `Picture`."""
@@ -257,25 +267,31 @@ class Tracker:
         with self._lock:
             copy = Status(**vars(self._status))
             copy.curve = list(self._status.curve)
-            copy.last_checkpoint = self._checkpoints.newest if self._writer else ""
+            if self._writer is None:
+                return copy
+            written = self._checkpoints
+            copy.last_checkpoint, copy.trouble = written.newest, self._writer.trouble()
+            if self._learned is not None and copy.version > written.number:
+                copy.unsaved = time.monotonic() - max(written.written, self._learned)
+            copy.no_events = self._board.trouble if self._board else ""
             return copy
 
     def finish(self) -> None:
         """Wait until everything is written. (Not `close`: nobody ever waits for a tracker.)
 
         Raises:
-            OSError: what went wrong with the last write, such as a full disk.
+            OSError: if that is not possible within the patience, such as on a full disk.
         """
         if self._writer is None:
             return
         self._picture.finish()
+        if self._board:
+            self._board.close()
         self._writer.close()
         self._metrics.close()
-        if self._writer.failure:
-            raise self._writer.failure
 
     def failure(self) -> OSError | None:
-        """Return what went wrong with writing, if anything did."""
+        """Return why nothing can be written any more, if so."""
         return self._writer.failure if self._writer else None
 
     def _take(self, number: int, updates: list[Update]) -> bool:
@@ -334,5 +350,7 @@ class Tracker:
             line |= status.workers.values(timed=not every)
         elif outliers := self._reports.outliers():
             line["gradients_outliers"] = outliers
-        metrics = self._metrics
-        self._writer.put(lambda: metrics.write(line))
+        self._metrics.put(line)
+        self._writer.wake()
+        if self._board:
+            self._board.put(line)

@@ -1,0 +1,66 @@
+"""TensorBoard events: a convenience that must never hold up a run or its checkpoints."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from pathlib import Path
+from typing import Any
+
+MOST = 1000
+"""Lines that wait to be written; further ones are left out."""
+
+END_SECONDS = 5.0
+"""How long the end of a run waits for the last events."""
+
+
+class Board:
+    """Writes lines of metrics as TensorBoard events, on a thread of its own.
+
+    The library has a thread and a short queue of its own, and whoever adds an event while that
+    thread is dead or its disk hangs, waits for ever. Here only this class's own thread does.
+
+    Args:
+        folder: of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "tensorboard"
+        self.trouble = ""  # why there are no events any more
+        self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue(MOST)
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self._thread.start()
+
+    def put(self, line: dict[str, Any]) -> None:
+        """Let the thread write a line; ``steps`` is its time axis. Never waits."""
+        if self.trouble:
+            return
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self.trouble = "they cannot be written as fast as they come"
+
+    def close(self) -> None:
+        """Write the rest, for at most `END_SECONDS`."""
+        try:
+            self._lines.put_nowait(None)
+        except queue.Full:
+            return
+        self._thread.join(END_SECONDS)
+
+    def _run(self) -> None:
+        events: Any = None
+        try:
+            while (line := self._lines.get()) is not None:
+                if events is None:
+                    from tensorboardX import SummaryWriter
+
+                    # absolute, as the library takes names such as s3://x for addresses
+                    events = SummaryWriter(str(self._folder.absolute()))
+                for name, value in line.items():
+                    if name not in ("steps", "version") and value is not None:
+                        events.add_scalar(name, value, line["steps"])
+            if events is not None:
+                events.close()
+        except Exception as error:
+            self.trouble = f"{type(error).__name__}: {error}"

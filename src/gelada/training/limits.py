@@ -1,0 +1,151 @@
+"""What a run takes of its machine, estimated before anything is started."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+
+from gelada.core.errors import GeladaError
+from gelada.envs.make import agents, frame_shape, is_atari, planes
+from gelada.nets.network import InputStatistics, Network
+from gelada.ops.flat import ALIGN, Layout
+from gelada.ops.optimizers import SLOTS
+from gelada.roles.parameters.published import KEPT
+from gelada.runtime.system import available_memory, available_threads, check_memory
+from gelada.training.buffers import batch_of, buffer_bytes
+from gelada.training.experiment import Experiment
+
+EMULATOR_BYTES = 2 * 2**20
+"""One Atari game of ale-py, measured: its state, screens and thread."""
+
+MOST_ACTIONS = 18
+"""Actions of an Atari game at most: a few parameters more or less make no difference here."""
+
+LEAST_FILES = 64
+"""Open files that any run may need: libraries, the run's files, pipes to sidecars."""
+
+FLAGS = {
+    "emulators": "--actors or --games",
+    "parameters": "--width or --actors",
+    "stores": "--capacity",
+    "trajectories": "--actors, --games or --length",
+    "standardised frames": "--actors, --games or --length",
+    "stacks": "--actors, --games or --length",
+    "minibatch with gradients": "--minibatch or --games",
+    "input statistics": "--random-steps",
+}
+"""What lowers each part of the memory."""
+
+
+def check_limits(experiment: Experiment, here: bool) -> None:
+    """Refuse a run that could not be held; see `memory`.
+
+    Args:
+        experiment: all settings.
+        here: whether all roles run in this process; else only the number of servers is checked.
+
+    Raises:
+        GeladaError: if there are more servers than parts of the network, or the run needs more
+            memory or threads than are left, or more open files than the process may have.
+    """
+    if experiment.network.own_torso or experiment.network.own_heads:
+        return  # a function of the user may take real tensors only
+    net, servers = imagined_network(experiment), experiment.shape.servers
+    most = Layout(net).size // ALIGN
+    if servers > most:
+        raise GeladaError(
+            f"--servers {servers}: the network has only {Layout(net).count:,} parameters, enough "
+            f"for {most}; use fewer servers or a larger --width"
+        )
+    if not here:
+        return
+    available = available_memory()
+    if available is not None:
+        check_memory(buffer_bytes(experiment, frame_shape(experiment.games)), available)
+        parts = memory(experiment, net)
+        start = parts["input statistics"]
+        needed = max(sum(parts.values()) - start, parts["emulators"] + start)
+        if needed > available:
+            first = max(parts, key=lambda name: parts[name])
+            raise GeladaError(
+                f"this run needs about {needed / 2**30:,.1f} GiB of memory, most of it for "
+                f"{first}, and {available / 2**30:,.1f} GiB are available; lower {FLAGS[first]}"
+            )
+    shape = experiment.shape
+    threads = (1 + shape.emulators) * shape.players + shape.learning + 16
+    left = available_threads()
+    if left is not None and threads > left:
+        raise GeladaError(
+            f"--actors {shape.actors}: the run needs about {threads} threads, and {left} are left "
+            "to this process; use fewer actors"
+        )
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files != resource.RLIM_INFINITY and files < LEAST_FILES:
+        raise GeladaError(
+            f"this process may open {files} files, and a run needs {LEAST_FILES}; raise the limit "
+            "with ulimit -n"
+        )
+
+
+def imagined_network(experiment: Experiment) -> Network:
+    """Return the network without memory for its parameters, to ask for shapes."""
+    shape = frame_shape(experiment.games)
+    flat = np.ones(shape, dtype=np.float32)
+    wanted = experiment.network.precision
+    with torch.device("meta"):
+        return Network(
+            replace(experiment.network, conv_init="uniform", fc_init="uniform"),
+            shape,
+            partial(experiment.algorithm.heads, MOST_ACTIONS),
+            InputStatistics(flat, flat),
+            "float32" if wanted == "auto" else wanted,
+            planes=planes(experiment.games),
+            agents=agents(experiment.games),
+        )
+
+
+def memory(experiment: Experiment, net: Network) -> dict[str, int]:
+    """Return an estimate in bytes by part; with workers, of all in one process.
+
+    Counted from the shapes in the code. "input statistics" are needed at the start only.
+    """
+    shape = experiment.shape
+    height, width = net.mean.shape
+    games = shape.players * shape.games
+    pixels = height * width
+    frames = games * (shape.length + net.stack) * pixels  # one trajectory of each actor, uint8
+    # of each actor, kept at most by the replays
+    trajectories = (shape.in_flight if shape.batch and not shape.apart else shape.ahead) + 2
+    each, length = batch_of(experiment)
+    mixed = 1.0 + experiment.reuse.replay_proportion
+    batch = round(shape.learning * each * mixed) * (length + net.stack) * pixels  # uint8
+    seen = 2 if net.precision == "bfloat16" else 4
+    sample = 4 * net.memory + seen * net.stack * pixels
+    observations = each * (length + 1)
+    chunk = shape.learning * max(min(experiment.algorithm.minibatch, observations), shape.games)
+    return {
+        "emulators": games * EMULATOR_BYTES if is_atari(experiment.games.game) else 0,
+        "parameters": copies(experiment) * 4 * Layout(net).size,
+        "stores": buffer_bytes(experiment, (height, width)),
+        "trajectories": (trajectories + 1) * frames + batch,  # one is being played
+        "standardised frames": seen * batch,
+        "stacks": shape.learning * observations * seen * net.stack * pixels,
+        "minibatch with gradients": 2 * chunk * sample,
+        "input statistics": 10 * shape.random_steps * pixels,  # uint8 twice, float32 twice
+    }
+
+
+def copies(experiment: Experiment) -> int:
+    """Return how many vectors of all parameters a run holds, the servers' slices added up."""
+    shape, slots = experiment.shape, SLOTS[experiment.optimizer.optimizer]
+    target = bool(experiment.algorithm.target_every)
+    if not shape.apart:
+        return 2 + slots + KEPT + shape.actors + 2 * target
+    waiting = 0 if shape.asynchronous else shape.gradients - 1
+    servers = (1 + slots) + KEPT + (1 + slots) + waiting + target  # own, published, put aside
+    cache = max(KEPT, shape.ahead + 1)
+    return 2 + servers + shape.learning * (2 + cache + target) + shape.players

@@ -1,0 +1,180 @@
+"""Which checkpoints are the newest, and which are deleted."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from gelada.core.checkpoint import (
+    Checkpoint,
+    by_age,
+    forget_old,
+    newest_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from gelada.core.errors import GeladaError
+from gelada.core.types import Version
+
+RUN = {"id": "ours", "game": "pong"}
+
+
+def write(folder: Path, number: int, epoch: int = 0, run: str = "ours") -> Path:
+    tensors = {"parameter/layer": torch.full((10,), float(number))}
+    about = {"id": run, "game": "pong"}
+    checkpoint = Checkpoint(Version(epoch, number), 100 * number, tensors, {}, about)
+    return write_checkpoint(folder, checkpoint)
+
+
+def stems(folder: Path) -> list[str]:
+    return sorted({path.name.split(".")[0].lstrip("0") for path in folder.iterdir()})
+
+
+def lose_json(path: Path) -> None:
+    path.with_suffix(".json").unlink()
+
+
+def lose_tensors(path: Path) -> None:
+    path.unlink()
+
+
+def damage_tensors(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+
+
+def damage_json(path: Path) -> None:
+    text = path.with_suffix(".json").read_text()
+    path.with_suffix(".json").write_text(text.replace('"steps": 9', '"steps": 19'))
+
+
+DAMAGES = [lose_json, lose_tensors, damage_tensors, damage_json]
+
+
+def test_the_newest_is_of_the_highest_epoch_and_version(tmp_path: Path) -> None:
+    write(tmp_path, 100, epoch=0)
+    write(tmp_path, 90, epoch=1)
+    write(tmp_path, 95, epoch=1)
+    assert [path.stem[-3:] for path in by_age(tmp_path)] == ["095", "090", "100"]
+    assert newest_checkpoint(tmp_path)[1].version == Version(1, 95)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("keep", [1, 2, 5])
+def test_incomplete_ones_never_take_the_place_of_complete_ones(
+    tmp_path: Path, damage: object, keep: int
+) -> None:
+    """As after a kill between the two renames, or five damaged newer files."""
+    assert callable(damage)
+    good = write(tmp_path, 90)
+    for number in range(95, 100):
+        damage(write(tmp_path, number))
+    assert newest_checkpoint(tmp_path)[0] == good
+    just = write(tmp_path, 93, epoch=1)  # a resume of 90 goes on
+    forget_old(tmp_path, keep, just, {just.name}, RUN)
+    assert stems(tmp_path) == (["93"] if keep == 1 else ["90", "93"])
+    assert newest_checkpoint(tmp_path)[1].version == Version(1, 93)
+
+
+def test_nothing_is_deleted_if_all_are_kept(tmp_path: Path) -> None:
+    paths = [write(tmp_path, number) for number in range(4)]
+    lose_json(paths[1])
+    forget_old(tmp_path, 0, paths[0], set(), RUN)
+    assert len(stems(tmp_path)) == 4
+
+
+def test_the_one_just_written_stays_even_if_others_look_newer(tmp_path: Path) -> None:
+    write(tmp_path, 500, epoch=9)
+    just = write(tmp_path, 3)
+    forget_old(tmp_path, 1, just, set(), RUN)
+    assert stems(tmp_path) == ["3"]
+
+
+def test_those_of_other_runs_and_later_formats_are_left_alone(tmp_path: Path) -> None:
+    write(tmp_path, 1, run="theirs")
+    later = write(tmp_path, 2).with_suffix(".json")
+    later.write_text(later.read_text().replace('"format": 2', '"format": 3'))
+    ours = [write(tmp_path, number) for number in (3, 4, 5)]
+    forget_old(tmp_path, 1, ours[-1], set(), RUN)
+    assert stems(tmp_path) == ["1", "2", "5"]
+
+
+def test_a_disk_that_cannot_be_read_costs_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [write(tmp_path, number) for number in (1, 2, 3)]
+
+    def broken(*_: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(hashlib, "file_digest", broken)
+    forget_old(tmp_path, 1, paths[2], set(), RUN)
+    assert len(stems(tmp_path)) == 3
+
+
+def test_what_is_known_to_be_complete_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound: set[str] = set()
+    for number in range(1, 5):
+        just = write(tmp_path, number)
+        sound.add(just.name)
+        monkeypatch.setattr(hashlib, "file_digest", lambda *_: pytest.fail("read"))
+        forget_old(tmp_path, 2, just, sound, RUN)
+    assert stems(tmp_path) == ["3", "4"]
+    assert len(sound) == 2
+
+
+def test_a_kill_at_any_moment_leaves_a_complete_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every call to the system of writing one and forgetting the others fails once, for good."""
+
+    class Killed(BaseException):
+        pass
+
+    names = ["fsync", "replace", "unlink", "rename"]
+    for last in itertools.count():
+        folder = tmp_path / str(last)
+        folder.mkdir()
+        sound = {write(folder, 1).name}
+        left = [last]
+
+        def counted(real: object, left: list[int] = left) -> object:
+            assert callable(real)
+
+            def call(*args: object, **more: object) -> object:
+                if left[0] == 0:
+                    raise Killed
+                left[0] -= 1
+                return real(*args, **more)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for name in names:
+                patch.setattr(os, name, counted(getattr(os, name)))
+            try:
+                just = write(folder, 2)
+                forget_old(folder, 1, just, sound, RUN)
+                break
+            except Killed:
+                pass
+        assert newest_checkpoint(folder)[1].version.number in (1, 2)
+    assert last > 5
+    assert stems(folder) == ["2"]
+
+
+def test_a_checkpoint_says_which_run_it_is_of(tmp_path: Path) -> None:
+    path = write(tmp_path, 1)
+    assert read_checkpoint(path).run == RUN
+    said = json.loads(path.with_suffix(".json").read_text())
+    said["run"]["game"] = "breakout"
+    path.with_suffix(".json").write_text(json.dumps(said))
+    with pytest.raises(GeladaError, match=r"00000001\.json: is damaged \(checksum differs\)"):
+        read_checkpoint(path)

@@ -1,0 +1,86 @@
+"""The lock of a folder: one holder at a time, whatever becomes of the one before."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gelada.core.errors import GeladaError
+from gelada.core.lock import LOCK, locked
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from gelada.core.lock import locked
+with locked(Path(sys.argv[1]), "it"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def hold(folder: Path) -> subprocess.Popen[str]:
+    """Return a process that holds the lock."""
+    command = [sys.executable, "-c", HOLDER, str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_second_holder_is_refused_with_the_number_of_the_first(tmp_path: Path) -> None:
+    process = hold(tmp_path)
+    message = rf"^the run x is in use by process {process.pid} on \S+; wait until it has ended"
+    with pytest.raises(GeladaError, match=message) as raised, locked(tmp_path, "the run x"):
+        pytest.fail("it was held twice")
+    assert raised.value.exit_code == 2
+    process.send_signal(signal.SIGKILL)  # leaves the file behind, without a lock
+    process.communicate()
+    assert (tmp_path / LOCK).exists()
+    with locked(tmp_path, "the run x"):
+        assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()} on ")
+        with pytest.raises(GeladaError, match="in use"), locked(tmp_path, "the run x"):
+            pytest.fail("it was held twice by one process")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_was_deleted_under_a_waiting_process_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, first = fcntl.flock, [True]
+
+    def flock(descriptor: int, operation: int) -> None:
+        real(descriptor, operation)
+        if first.pop() if first else False:  # the holder before deletes it just now
+            (tmp_path / LOCK).unlink()
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with locked(tmp_path, "it"):
+        assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()}")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
+def test_a_file_system_without_locks_is_named_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def flock(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    lines: list[str] = []
+    with locked(tmp_path, "the run x", lines.append):
+        pass
+    assert len(lines) == 1
+    assert lines[0].startswith("the run x: its file system has no locks")
+
+
+def test_a_folder_that_cannot_be_written_to_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"), locked(tmp_path / "gone", "it"):
+        pass

@@ -1,0 +1,618 @@
+"""Files that mean no good: every kind of damage to every file of a run that is read again.
+
+``python tests/hostile.py`` tries all of them and prints how many there are.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import shutil
+import struct
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors.torch import load, save
+
+from gelada.algorithms.appo import APPO
+from gelada.core.checkpoint import Checkpoint, checksum_of, write_checkpoint
+from gelada.core.errors import GeladaError
+from gelada.core.files import read_metrics
+from gelada.core.types import Version
+from gelada.evaluation.agent import load as load_agent
+from gelada.evaluation.curve import read_marks, read_points
+from gelada.evaluation.start_states import StartStates, read_starts, write_starts
+from gelada.evaluation.suite import Entry, Suite, read_ledger, summarize
+from gelada.nets.config import NetworkSettings
+from gelada.nets.network import InputStatistics
+from gelada.ops.flat import FlatParameters
+from gelada.ops.optimizers import make_optimizer
+from gelada.training.config import Config, identity, read_config, write_config
+from gelada.training.experiment import Experiment
+from gelada.training.presets import PRESETS
+from gelada.training.start import Start, begin_again, make_network
+
+GONE = object()
+"""Stands for a value that is missing."""
+
+VALUES: dict[str, Any] = {
+    "missing": GONE,
+    "null": None,
+    "true": True,
+    "a text": "x",
+    "a number as text": "1",
+    "an empty text": "",
+    "an empty list": [],
+    "a list": [1],
+    "an object": {},
+    "negative": -1,
+    "zero": 0,
+    "a fraction": 0.5,
+    "huge": 10**17,
+    "more than 64 bits": 2**65,
+    "400 digits": 10**400,
+    "a huge float": 1e308,
+    "infinity": float("inf"),
+    "minus infinity": float("-inf"),
+    "nan": float("nan"),
+    "escape sequences": "\x1b[2J\x1b[31mred\n",
+    "a long text": "a" * 100_000,
+    "markup": "[red]$x_{$",
+    "deep": json.loads("[" * 150 + "]" * 150),
+}
+
+
+class Kind(NamedTuple):
+    """One way to spoil one place of one file."""
+
+    file: str
+    place: str  # field or position; "" is the file as a whole
+    how: str
+    spoil: Callable[[Path], None]  # takes the folder
+    names: str = ""  # what a refusal has to name
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, [self.file, self.place, self.how]))
+
+
+# what is spoiled: a run of Catch with two checkpoints and everything else that is read again
+
+
+def experiment() -> Experiment:
+    base = PRESETS["catch"]
+    network = NetworkSettings(torso="tiny", width=8, stack=2, layer_norm=False)
+    return replace(base, network=network, algorithm=APPO(minibatch=32))
+
+
+def make_run(folder: Path, run: str = "ours") -> Config:
+    """Write a run's folder: settings, two checkpoints, metrics, an evaluation."""
+    folder.mkdir(parents=True)
+    config = Config("catch", experiment(), 3, {"run": run, "precision": "float32"})
+    write_config(folder, config)
+    statistics = InputStatistics(
+        np.full((10, 5), 9.0, dtype=np.float32), np.full((10, 5), 40.0, dtype=np.float32)
+    )
+    nothing = Version(0, 0)
+    start = Start(statistics, 3, "float32", nothing, 0, None, {}, None, {})
+    flat = FlatParameters(make_network(config.experiment, start))
+    named = flat.layout.named(flat.values)
+    tensors = {f"parameter/{k}": t for k, t in named.items()}
+    state = make_optimizer(flat.values.clone(), config.experiment.optimizer).state()
+    for name, tensor in state.items():
+        if tensor.dim():
+            parts = flat.layout.named(tensor)
+            tensors |= {f"optimizer/{name}/{k}": t for k, t in parts.items()}
+        else:
+            tensors[f"optimizer/{name}"] = tensor
+    tensors |= {f"aux/{k}": t for k, t in config.experiment.algorithm.start().items()}
+    tensors |= {f"input/{k}": torch.from_numpy(v) for k, v in statistics._asdict().items()}
+    for number in (7, 9):
+        scores = {"score": 0.5, "best": None, "best_game": 1.0, "recent_scores": [0.0, 1.0]}
+        counters = {"games": 2, "seconds": 1.5, **scores, "parameters": flat.layout.count}
+        write_checkpoint(
+            folder / "checkpoints",
+            Checkpoint(Version(0, number), 100 * number, tensors, counters, identity(config)),
+        )
+    row = {"steps": 100, "seconds": 1.0, "version": 1, "games": 60, "score": 0.5, "best": None}
+    rows = [row, row | {"steps": 200, "seconds": 2.0}]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    (folder / "eval").mkdir()
+    marks = {"protocol": "noop", "mean": 1.0, "episodes": 5, "steps": 100, "standard_error": 0.1}
+    (folder / "eval" / "100-noop.json").write_text(json.dumps(marks | {"interrupted": False}))
+    return config
+
+
+# places in JSON
+
+
+def paths_of(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of every value in an object; lists count as one value."""
+    for name, inner in value.items():
+        yield (*path, name)
+        if isinstance(inner, dict):
+            yield from paths_of(inner, (*path, name))
+
+
+def with_value(data: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """Return a copy of an object in which one value is another, or missing."""
+    changed = copy.deepcopy(data)
+    place = changed
+    for name in path[:-1]:
+        place = place[name]
+    if value is GONE:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return changed
+
+
+def with_name(data: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    """Return a copy of an object in which one name is spelled wrongly."""
+    changed = copy.deepcopy(data)
+    place = changed
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1] + "x"] = place.pop(path[-1])
+    return changed
+
+
+def json_kinds(
+    file: str, data: dict[str, Any], finish: Callable[[dict[str, Any]], dict[str, Any]], note: str
+) -> Iterator[Kind]:
+    """Yield all changes of one value of a file of JSON; ``finish`` makes its checksum right."""
+
+    def writes(changed: dict[str, Any]) -> Callable[[Path], None]:
+        return lambda folder: void((folder / file).write_text(json.dumps(finish(changed))))
+
+    for path in paths_of(data):
+        place = ".".join(path)
+        for how, value in VALUES.items():
+            yield Kind(file, place, how + note, writes(with_value(data, path, value)), path[-1])
+        yield Kind(file, place, "renamed" + note, writes(with_name(data, path)), path[-1])
+
+
+def void(_: object) -> None:
+    """Return nothing."""
+
+
+# whole files
+
+
+def _replace(make: Callable[[Path], None]) -> Callable[[Path], None]:
+    def replaced(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return replaced
+
+
+def _sparse(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 42)
+
+
+def _cut(share: float) -> Callable[[Path], None]:
+    def cut(path: Path) -> None:
+        data = path.read_bytes()
+        path.write_bytes(data[: int(len(data) * share)])
+
+    return cut
+
+
+def _flip(share: float) -> Callable[[Path], None]:
+    def flip(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        data[int((len(data) - 1) * share)] ^= 0x41
+        path.write_bytes(bytes(data))
+
+    return flip
+
+
+WHOLE: dict[str, Callable[[Path], None]] = {
+    "deleted": Path.unlink,
+    "a folder": _replace(Path.mkdir),
+    "a pipe": _replace(lambda path: os.mkfifo(path)),
+    "a link to itself": _replace(lambda path: path.symlink_to(path.name)),
+    "a link to nothing": _replace(lambda path: path.symlink_to("nowhere")),
+    "an endless device": _replace(lambda path: path.symlink_to("/dev/zero")),
+    "empty": lambda path: void(path.write_bytes(b"")),
+    "zeros": lambda path: void(path.write_bytes(bytes(4096))),
+    "four terabytes": _sparse,
+    "noise": lambda path: void(path.write_bytes(np.random.default_rng(1).bytes(3000))),
+    "UTF-16": lambda path: void(path.write_bytes("{}".encode("utf-16"))),
+    "a list": lambda path: void(path.write_text("[1, 2]")),
+    "a number": lambda path: void(path.write_text("1")),
+    "null": lambda path: void(path.write_text("null")),
+    "an empty object": lambda path: void(path.write_text("{}")),
+    "nested 100,000 deep": lambda path: void(path.write_text("[" * 10**5)),
+    "nested in objects": lambda path: void(path.write_text('{"a":' * 5000 + "1" + "}" * 5000)),
+    **{f"cut at {share:.0%}": _cut(share) for share in (0.001, 0.1, 0.5, 0.9, 0.999)},
+    **{f"a bit wrong at {share:.0%}": _flip(share) for share in (0.0, 0.05, 0.3, 0.6, 0.95, 1.0)},
+    "with more at its end": lambda path: void(path.write_bytes(path.read_bytes() + b"more")),
+    "twice": lambda path: void(path.write_bytes(path.read_bytes() * 2)),
+}
+
+
+def whole_kinds(file: str) -> Iterator[Kind]:
+    """Yield what can be wrong with a file as a whole."""
+    for how, spoil in WHOLE.items():
+        yield Kind(file, "", how, lambda folder, s=spoil: s(folder / file))  # type: ignore[misc]
+
+
+# checkpoints
+
+NEWEST = "checkpoints/00000009"
+
+
+def signed(about: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON of a checkpoint with the right checksum."""
+    return about | {"checksum": checksum_of(about)} if "checksum" in about else about
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    """Change tensors of the newest checkpoint and make all checksums right."""
+    path = folder / f"{NEWEST}.safetensors"
+    tensors = load(path.read_bytes())
+    change(tensors)
+    reseal(folder, save(tensors))
+
+
+def reseal(folder: Path, data: bytes) -> None:
+    """Write the tensors' file of the newest checkpoint and make all checksums right."""
+    (folder / f"{NEWEST}.safetensors").write_bytes(data)
+    about = json.loads((folder / f"{NEWEST}.json").read_text())
+    about["sha256"] = hashlib.sha256(data).hexdigest()
+    (folder / f"{NEWEST}.json").write_text(json.dumps(signed(about)))
+
+
+def _value(number: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda tensor: torch.full_like(tensor, number) if tensor.is_floating_point() else tensor
+
+
+TENSORS: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
+    "missing": lambda _: None,
+    "empty": lambda tensor: tensor.new_zeros((0, *tensor.shape[1:]) if tensor.dim() else (0,)),
+    "of one number": lambda tensor: tensor.new_zeros(()) if tensor.dim() else tensor.new_zeros(1),
+    "with a dimension more": lambda tensor: tensor[None].clone(),
+    "longer": lambda tensor: torch.cat([tensor.reshape(-1)] * 2),
+    "in float16": lambda tensor: tensor.to(torch.float16),
+    "in int32": lambda tensor: tensor.to(torch.int32),
+    "in complex64": lambda tensor: tensor.to(torch.complex64),
+    "with nan": _value(float("nan")),
+    "with infinity": _value(float("inf")),
+}
+
+
+def tensor_kinds(tensors: dict[str, torch.Tensor]) -> Iterator[Kind]:
+    """Yield all changes of one tensor, with right checksums."""
+    file = f"{NEWEST}.safetensors"
+    for name in tensors:
+        for how, change in TENSORS.items():
+
+            def put(found: dict[str, torch.Tensor], name: str = name, change: Any = change) -> None:
+                value = change(found.pop(name))
+                if value is not None:
+                    found[name] = value.contiguous()
+
+            yield Kind(file, name, how, lambda folder, put=put: rewrite(folder, put))  # type: ignore[misc]
+        yield Kind(
+            file,
+            name,
+            "renamed",
+            lambda folder, name=name: rewrite(
+                folder, lambda t: t.update({f"{name}x": t.pop(name)})
+            ),  # type: ignore[misc]
+        )
+
+
+def header(entries: Any, size: int = 8) -> bytes:
+    """Return a tensors' file with this header."""
+    text = entries if isinstance(entries, bytes) else json.dumps(entries).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(size)
+
+
+def entry(dtype: str = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict[str, Any]:
+    return {"parameter/x": {"dtype": dtype, "shape": shape, "data_offsets": offsets}}
+
+
+HEADERS = {
+    "a header of 2^63 bytes": struct.pack("<Q", 2**63) + b"{}",
+    "a header longer than the file": struct.pack("<Q", 10**6) + b"{}",
+    "an unknown type": header(entry("F99")),
+    "a negative shape": header(entry(shape=(-2,))),
+    "a shape of 2^62": header(entry(shape=(2**62, 2**62))),
+    "a shape of text": header(entry(shape="xy")),
+    "offsets beyond the file": header(entry(offsets=(0, 10**12))),
+    "offsets backwards": header(entry(offsets=(8, 0))),
+    "overlapping offsets": header(entry() | {"parameter/y": entry()["parameter/x"]}),
+    "offsets of text": header(entry(offsets="ab")),
+    "one offset": header(entry(offsets=(0,))),
+    "entries that are numbers": header({"parameter/x": 5}),
+    "metadata that is a number": header({"__metadata__": 5} | entry()),
+    "a list as header": header([1]),
+    "deep nesting": header(b"[" * 50_000),
+    "no tensors": header({}, 0),
+    "a hole": header(entry(), 16),
+}
+
+
+def checkpoint_kinds(folder: Path) -> Iterator[Kind]:
+    """Yield what can be wrong with the newest checkpoint of a run."""
+    about = json.loads((folder / f"{NEWEST}.json").read_text())
+    names = f"{NEWEST}.json"
+    yield from json_kinds(names, about, lambda changed: changed, "")
+    yield from json_kinds(names, about, signed, ", checksum right")
+    first = {k: v for k, v in about.items() if k not in ("checksum", "run")} | {"format": 1}
+    yield from json_kinds(names, first, lambda changed: changed, ", format 1")
+    yield from tensor_kinds(load((folder / f"{NEWEST}.safetensors").read_bytes()))
+    for how, data in HEADERS.items():
+        yield Kind(f"{NEWEST}.safetensors", "header", how, lambda f, d=data: reseal(f, d))  # type: ignore[misc]
+
+
+def swapped_kinds() -> Iterator[Kind]:
+    """Yield files that are good, but another run's or another checkpoint's."""
+
+    def other(change: Callable[[Config], Config], what: str) -> Callable[[Path], None]:
+        def swap(folder: Path) -> None:
+            theirs = folder.parent / f"theirs-{folder.name}"
+            config = change(make_run(theirs, run="theirs"))
+            for path in (theirs / "checkpoints").iterdir():
+                if path.stem == "00000009":
+                    about = json.loads(path.read_text()) if path.suffix == ".json" else {}
+                    target = folder / "checkpoints" / path.name
+                    shutil.copy(path, target)
+                    if about and what == "id":
+                        continue
+                    if about:
+                        about["run"] = identity(config)
+                        target.write_text(json.dumps(signed(about)))
+            shutil.rmtree(theirs)
+
+        return swap
+
+    def game(config: Config) -> Config:
+        games = replace(config.experiment.games, game="pong")
+        about = config.about | {"run": "ours"}
+        return config._replace(experiment=replace(config.experiment, games=games), about=about)
+
+    def network(config: Config) -> Config:
+        net = replace(config.experiment.network, width=9)
+        about = config.about | {"run": "ours"}
+        return config._replace(experiment=replace(config.experiment, network=net), about=about)
+
+    yield Kind("checkpoints", "", "of another run", other(lambda config: config, "id"))
+    yield Kind("checkpoints", "", "of another game", other(game, "game"))
+    yield Kind("checkpoints", "", "of another network", other(network, "network"))
+
+    def exchange(suffix: str) -> Callable[[Path], None]:
+        def swap(folder: Path) -> None:
+            one, two = (folder / "checkpoints" / f"0000000{n}{suffix}" for n in (7, 9))
+            held = one.read_bytes()
+            one.write_bytes(two.read_bytes()[:-1] + b" ")
+            two.write_bytes(held + b" ")
+
+        return swap
+
+    for suffix in (".json", ".safetensors"):
+        yield Kind("checkpoints", suffix, "exchanged with each other", exchange(suffix))
+
+    def config_of(change: Callable[[Config], Config]) -> Callable[[Path], None]:
+        return lambda folder: write_config(folder, change(read_config(folder)))
+
+    def plays(name: str) -> Callable[[Config], Config]:
+        return lambda config: Config(name, PRESETS[name], 6, config.about)
+
+    for name in ("pong", "dba3c-catch", "apex-pong", "dba3c-breakout-paper"):
+        yield Kind("config.json", "", f"of {name}", config_of(plays(name)))
+    for actions in (1, 2, 4, 18):
+        yield Kind(
+            "config.json",
+            "actions",
+            f"of {actions}",
+            config_of(lambda config, n=actions: config._replace(actions=n)),  # type: ignore[misc]
+        )
+
+
+# start states, ledgers, metrics
+
+LEDGER, STARTS = "suite.jsonl", "pong.starts"
+
+
+def make_suite(folder: Path) -> Suite:
+    base = replace(experiment(), stop=PRESETS["catch"].stop)
+    return Suite(folder, ("catch",), 2, base, "catch", "training", 2)
+
+
+def entry_of(suite: Suite, seed: int) -> Entry:
+    return Entry(
+        game="catch", seed=seed, settings=suite.settings, preset="catch", protocol="training",
+        episodes=2, score=0.5, standard_error=0.1, human_normalised=None, steps=100, frames=400,
+        seconds=1.0, passed={"random": 0.5}, run=f"runs/catch-{seed}",
+    )  # fmt: skip
+
+
+def make_ledger(folder: Path) -> None:
+    suite = make_suite(folder)
+    lines = [json.dumps(asdict(entry_of(suite, seed))) + "\n" for seed in (1, 2)]
+    (folder / LEDGER).write_text("".join(lines))
+
+
+def ledger_kinds(folder: Path) -> Iterator[Kind]:
+    """Yield what can be wrong with a suite's ledger."""
+    first, second = (folder / LEDGER).read_text().splitlines()
+
+    def writes(changed: dict[str, Any]) -> Callable[[Path], None]:
+        return lambda f: void((f / LEDGER).write_text(f"{json.dumps(changed)}\n{second}\n"))
+
+    data = json.loads(first)
+    for path in paths_of(data):
+        for how, value in VALUES.items():
+            changed = writes(with_value(data, path, value))
+            yield Kind(LEDGER, ".".join(path), how, changed, path[-1])
+        yield Kind(LEDGER, ".".join(path), "renamed", writes(with_name(data, path)), path[-1])
+    yield from whole_kinds(LEDGER)
+
+
+def metrics_kinds(folder: Path) -> Iterator[Kind]:
+    """Yield what can be wrong with a run's metrics and evaluations."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    data = json.loads(lines[-1])
+
+    def writes(changed: dict[str, Any]) -> Callable[[Path], None]:
+        text = f"{lines[0]}\n{json.dumps(changed)}\n"
+        return lambda f: void((f / "metrics.jsonl").write_text(text))
+
+    for path in paths_of(data):
+        for how, value in VALUES.items():
+            yield Kind("metrics.jsonl", path[-1], how, writes(with_value(data, path, value)))
+    yield from whole_kinds("metrics.jsonl")
+    file = "eval/100-noop.json"
+    yield from json_kinds(file, json.loads((folder / file).read_text()), lambda d: d, "")
+    yield from whole_kinds(file)
+
+
+def starts_kinds(starts: StartStates) -> Iterator[Kind]:
+    """Yield what can be wrong with a file of start states, its checksum being right."""
+
+    def writes(changed: StartStates) -> Callable[[Path], None]:
+        def write(folder: Path) -> None:
+            (folder / STARTS).unlink()
+            write_starts(folder / STARTS, changed)
+
+        return write
+
+    for path in paths_of(starts.about):
+        for how, value in VALUES.items():
+            changed = replace(starts, about=with_value(starts.about, path, value))
+            yield Kind(STARTS, ".".join(path), how, writes(changed))
+    arrays: dict[str, Any] = {
+        "none": np.zeros(0, dtype=np.int64),
+        "too few": np.zeros(1, dtype=np.int64),
+        "negative": np.full((starts.count, 16), -1, dtype=np.int64),
+        "huge": np.full((starts.count, 16), 2**62, dtype=np.int64),
+        "fractions": np.zeros((starts.count, 16), dtype=np.float64),
+    }
+    for how, array in arrays.items():
+        yield Kind(STARTS, "actions", how, writes(replace(starts, actions=array)))
+        frames = array[:, 0] if array.ndim == 2 else array
+        if how != "too few" or starts.count != 1:
+            yield Kind(STARTS, "frames", how, writes(replace(starts, frames=frames)))
+    for how, states in {"none": (), "fewer": starts.states[:-1], "empty": (b"",) * 2}.items():
+        yield Kind(STARTS, "states", how, writes(replace(starts, states=states)))
+    yield from whole_kinds(STARTS)
+
+
+# trying them
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """Return what is in a folder, to compare with."""
+    return {
+        str(path.relative_to(folder)): (path.lstat().st_mtime_ns, path.lstat().st_size)
+        for path in sorted(folder.rglob("*"))
+        if not path.is_dir()
+    }
+
+
+def read_run(folder: Path) -> str:
+    """Read all that a resume and an evaluation of a run read; return the lines that they log."""
+    lines: list[str] = []
+    config = read_config(folder)
+    start = begin_again(folder, config, lines.append)
+    assert start.steps >= 0
+    assert start.parameters
+    assert all(bool(tensor.isfinite().all()) for tensor in start.parameters.values())
+    load_agent(folder)
+    return "; ".join(line for line in lines if "using the one before" in line)
+
+
+def read_all_metrics(folder: Path) -> str:
+    rows = read_metrics(folder)
+    assert all(isinstance(row["steps"], int) for row in rows)
+    read_points(folder), read_marks(folder)
+    return "" if len(rows) == 2 else "a line is left out"
+
+
+def read_suite(folder: Path) -> str:
+    suite = make_suite(folder)
+    entries = read_ledger(suite)
+    summarize(suite, entries)
+    return "" if len(entries) == 2 else "a line is left out"
+
+
+def read_of(file: str, starts: StartStates | None) -> Callable[[Path], str]:
+    """Return what reads a file of a folder."""
+    if file == LEDGER:
+        return read_suite
+    if file == STARTS:
+        assert starts is not None
+        settings = PRESETS["pong"].games
+        return lambda folder: str(read_starts(folder / STARTS, settings).count)[:0]
+    return read_all_metrics if file.startswith(("metrics", "eval")) else read_run
+
+
+def outcome(kind: Kind, folder: Path, starts: StartStates | None = None) -> str:
+    """Spoil a file of a folder and read it; return what came of it.
+
+    Raises:
+        AssertionError: if a refusal is not one line with the file's name and the field, or
+            anything was changed.
+    """
+    kind.spoil(folder)
+    before = contents(folder)
+    try:
+        said = read_of(kind.file, starts)(folder)
+        how = "passed over" if said else "accepted"
+    except (GeladaError, OSError) as error:  # `gelada.cli.main` makes one line of an OSError
+        said, how = str(error), "refused"
+    assert len(said) < 1500, said[:300]
+    assert contents(folder) == before
+    return how
+
+
+def all_kinds(folder: Path, starts: StartStates | None) -> list[Kind]:
+    """Return all kinds for what `make_run`, `make_ledger` and `make_starts` wrote."""
+    config = json.loads((folder / "config.json").read_text())
+    found = [*json_kinds("config.json", config, lambda data: data, "")]
+    found += whole_kinds("config.json")
+    for suffix in (".json", ".safetensors"):
+        found += whole_kinds(NEWEST + suffix)
+    found += [*checkpoint_kinds(folder), *swapped_kinds()]
+    found += [*ledger_kinds(folder), *metrics_kinds(folder)]
+    return found + (list(starts_kinds(starts)) if starts else [])
+
+
+def main() -> None:
+    """Try all kinds and print how many there are and what came of them."""
+    counts: Counter[tuple[str, str]] = Counter()
+    with tempfile.TemporaryDirectory() as there:
+        base = Path(there) / "base"
+        make_run(base)
+        make_ledger(base)
+        for number, kind in enumerate(all_kinds(base, None)):
+            folder = Path(there) / str(number)
+            shutil.copytree(base, folder)
+            try:
+                how = outcome(kind, folder)
+            except Exception as error:
+                how = f"wrong: {type(error).__name__}: {str(error)[:200]}"
+                sys.stdout.write(f"{kind}: {how}\n")
+                how = "wrong"
+            counts[kind.file, how] += 1
+            shutil.rmtree(folder, ignore_errors=True)
+    for (file, how), count in sorted(counts.items()):
+        sys.stdout.write(f"{file:<36}{how:<14}{count:>6}\n")
+    sys.stdout.write(f"{'kinds in all':<50}{sum(counts.values()):>6}\n")
+
+
+if __name__ == "__main__":
+    main()

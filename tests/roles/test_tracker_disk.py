@@ -1,0 +1,314 @@
+"""The tracker when writing fails: nothing ends in silence, nothing waits for ever."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import make_net
+from gelada.core import checkpoint as checkpoint_module
+from gelada.core.checkpoint import list_checkpoints, newest_checkpoint
+from gelada.core.types import Params, Update, Version
+from gelada.ops.flat import Layout
+from gelada.roles.tracker import RunFacts, StopRule, Tracker, TrackerSettings
+from gelada.roles.tracker.writer import END_SECONDS, Writer
+
+LAYOUT = Layout(make_net())
+
+
+def make_tracker(
+    folder: Path, patience: float = 60.0, every: int | None = None, **settings: Any
+) -> Tracker:
+    fields = {"tensorboard": False, "disk_patience": patience} | settings
+    facts = RunFacts(every=every)
+    return Tracker(folder, TrackerSettings(**fields), StopRule(), LAYOUT, {}, facts)
+
+
+def save(tracker: Tracker, number: int) -> None:
+    values = torch.full((LAYOUT.size,), float(number))
+    params = Params(Version(0, number), values)
+    tracker.checkpoint([params], [{"count": torch.tensor(1.0)}], {}, 10 * number)
+
+
+def report(tracker: Tracker, number: int) -> None:
+    tracker.report(Update(0, Version(0, number), 10, (1.0, 1.0, 1.0), {"loss": 1.0}))
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    until = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+class Disk:
+    """Stands for the disk below `write_checkpoint`: it fails as it is told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.error: Exception | None = None
+        self.calls = 0
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        self._real = os.fsync
+        monkeypatch.setattr(os, "fsync", self.fsync)
+
+    def fsync(self, descriptor: int) -> None:
+        self.calls += 1
+        self.goes_on.wait(30)
+        if self.error:
+            raise self.error
+        self._real(descriptor)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    monkeypatch.setattr("gelada.roles.tracker.writer.RETRY_SECONDS", 0.01)
+    return Disk(monkeypatch)
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (FULL, "No space left on device"),
+        (OSError(errno.ESTALE, "Stale file handle"), "Stale file handle"),
+        (MemoryError(), "not enough memory to write"),
+    ],
+)
+def test_what_may_pass_is_told_at_once_and_tried_again(
+    tmp_path: Path, disk: Disk, error: Exception, said: str
+) -> None:
+    tracker = make_tracker(tmp_path)
+    disk.error = error
+    save(tracker, 1)
+    wait_until(lambda: tracker.status().trouble)
+    assert tracker.status().trouble == said
+    assert tracker.failure() is None  # within the patience
+    for number in range(2, 20):
+        save(tracker, number)
+        report(tracker, number)
+    disk.error = None
+    tracker.finish()
+    assert tracker.status().trouble == ""
+    found = [read.version.number for read in map(checkpoint_module.read_checkpoint,
+             list_checkpoints(tmp_path / "checkpoints"))]  # fmt: skip
+    assert found[-1] == 19  # the newest; of those that waited no other
+    assert len(found) <= 2
+    assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("a bug"), ImportError("no module"), ValueError("odd"), RecursionError()]
+)
+def test_other_errors_of_the_writer_end_the_run_at_once_by_name(
+    tmp_path: Path, disk: Disk, error: Exception
+) -> None:
+    tracker = make_tracker(tmp_path)
+    save(tracker, 1)
+    wait_until(lambda: tracker.status().last_checkpoint)
+    disk.error = error
+    save(tracker, 2)
+    wait_until(tracker.failure)
+    assert type(error).__name__ in str(tracker.failure())
+    disk.error = None  # the last save of the run still works
+    save(tracker, 3)
+    tracker.finish()
+    assert newest_checkpoint(tmp_path / "checkpoints")[1].version.number == 3
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_writer_whose_thread_is_gone_is_seen_at_once(tmp_path: Path, disk: Disk) -> None:
+    tracker = make_tracker(tmp_path)
+    end: Any = SystemExit()  # ends a thread without a word
+    disk.error = end
+    save(tracker, 1)
+    wait_until(tracker.failure)
+    assert "the writing thread has ended" in str(tracker.failure())
+    with pytest.raises(OSError, match="the writing thread has ended"):
+        tracker.finish()
+
+
+def test_after_the_patience_a_full_disk_ends_the_run(tmp_path: Path, disk: Disk) -> None:
+    tracker = make_tracker(tmp_path, patience=0.0)
+    disk.error = FULL
+    save(tracker, 1)
+    wait_until(tracker.failure)
+    with pytest.raises(OSError, match="No space left"):
+        tracker.finish()
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
+def test_a_run_folder_that_was_deleted_is_named_and_not_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    tracker = make_tracker(folder, patience=0.0)
+    report(tracker, 1)
+    wait_until((folder / "metrics.jsonl").exists)
+    (folder / "metrics.jsonl").unlink()
+    folder.rmdir()
+    save(tracker, 2)
+    wait_until(tracker.failure)
+    with pytest.raises(FileNotFoundError):
+        tracker.finish()
+    assert not folder.exists()
+
+
+class Slow:
+    """Work that waits until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.goes_on, self.done = threading.Event(), 0
+
+    def write(self) -> None:
+        self.goes_on.wait(30)
+        self.done += 1
+
+
+def test_a_disk_that_hangs_is_told_and_ends_the_run_after_the_patience() -> None:
+    now = [100.0]
+    work = Slow()
+    writer = Writer([work], patience=50.0, retry=0.01, now=lambda: now[0])
+    writer.wake()
+    time.sleep(0.01)
+    assert (writer.trouble(), writer.failure) == ("", None)
+    now[0] += 25
+    wait_until(writer.trouble)
+    assert (writer.trouble(), writer.failure) == ("the disk gives no answer", None)
+    now[0] += 26
+    assert str(writer.failure) == "[Errno 110] the disk gives no answer for 50 s"
+    work.goes_on.set()
+    writer.close()
+
+
+def test_the_end_waits_for_a_disk_that_hangs_no_longer_than_its_patience(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited: list[float | None] = []
+    real = threading.Thread.join
+
+    def join(self: threading.Thread, timeout: float | None = None) -> None:
+        waited.append(timeout)
+        real(self, 0.05)
+
+    for patience in (0.0, 100.0):
+        work = Slow()
+        writer = Writer([work], patience=patience, retry=0.01)
+        writer.wake()
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "join", join)
+            with pytest.raises(OSError, match="the last write did not end"):
+                writer.close()
+        work.goes_on.set()
+    assert waited == [END_SECONDS, 100.0]
+
+
+def test_only_the_newest_checkpoint_waits_for_the_disk(tmp_path: Path, disk: Disk) -> None:
+    tracker = make_tracker(tmp_path, keep_checkpoints=0)
+    disk.goes_on.clear()
+    save(tracker, 1)
+    wait_until(lambda: disk.calls)  # the first is being written
+    for number in range(2, 30):
+        save(tracker, number)
+    disk.goes_on.set()
+    tracker.finish()
+    assert [path.stem for path in list_checkpoints(tmp_path / "checkpoints")] == [
+        "00000001",
+        "00000029",
+    ]
+
+
+def test_lines_of_metrics_survive_a_disk_that_takes_a_part_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = os.write, [0]
+
+    def write(descriptor: int, data: bytes) -> int:
+        calls[0] += 1
+        if calls[0] % 2:
+            return real(descriptor, data[:7])
+        raise FULL if calls[0] < 12 else OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("gelada.roles.tracker.writer.RETRY_SECONDS", 0.001)
+    tracker = make_tracker(tmp_path, every=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", write)
+        for number in range(1, 4):
+            report(tracker, number)
+        wait_until(lambda: calls[0] > 12)
+    tracker.finish()
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["version"] for line in lines] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("what", ["raises", "hangs", "import"])
+def test_tensorboard_can_neither_stop_nor_hold_up_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    import tensorboardX
+
+    hang = threading.Event()
+
+    class Writer:
+        def __init__(self, folder: str) -> None:
+            assert folder.startswith("/")  # never an address such as s3://x
+            if what == "import":
+                raise ImportError("no boto3")
+
+        def add_scalar(self, *_: Any) -> None:
+            if what == "raises":
+                raise RuntimeError("the thread is dead")
+            hang.wait(30)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(tensorboardX, "SummaryWriter", Writer)
+    monkeypatch.setattr("gelada.roles.tracker.board.END_SECONDS", 0.05)
+    monkeypatch.setattr("gelada.roles.tracker.board.MOST", 3 if what == "hangs" else 100)
+    tracker = make_tracker(tmp_path, every=1, tensorboard=True)
+    for number in range(1, 9):
+        tracker.report(Update(0, Version(0, number), 10, (1.0, 1.0, 1.0), {"loss": 1.0}))
+        save(tracker, number)
+    if what != "hangs":
+        wait_until(lambda: tracker.status().no_events)
+        wanted = {"raises": "RuntimeError: the thread is dead", "import": "ImportError: no boto3"}
+        assert tracker.status().no_events == wanted[what]
+    assert tracker.status().trouble == ""
+    assert tracker.failure() is None
+    tracker.finish()
+    hang.set()
+    assert newest_checkpoint(tmp_path / "checkpoints")[1].version.number == 8
+
+
+def test_the_age_of_the_newest_checkpoint_counts_from_what_was_learned_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    tracker = make_tracker(tmp_path)
+    now[0] += 500
+    assert tracker.status().unsaved == 0.0  # nothing was learned: a replay buffer may be filling
+    report(tracker, 1)
+    now[0] += 30
+    assert tracker.status().unsaved == 30.0
+    save(tracker, 1)
+    while not tracker.status().last_checkpoint:
+        pass
+    now[0] += 400
+    assert tracker.status().unsaved == 0.0
+    report(tracker, 2)
+    assert tracker.status().unsaved == 400.0
+    now[0] += 5
+    assert tracker.status().unsaved == 405.0
+    tracker.finish()

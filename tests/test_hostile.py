@@ -1,0 +1,226 @@
+"""Damaged and hostile files: each is refused in one line, passed over, or harmless.
+
+`hostile` has thousands of kinds; a part of them is tried here, another one of each place, and
+``python tests/hostile.py`` tries them all.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gelada.cli.main import run as command
+from gelada.core.errors import GeladaError
+from gelada.evaluation.start_states import StartStates, make_starts, write_starts
+from gelada.training.presets import PRESETS
+from hostile import (
+    LEDGER,
+    NEWEST,
+    STARTS,
+    Kind,
+    all_kinds,
+    make_ledger,
+    make_run,
+    outcome,
+    paths_of,
+    read_run,
+    signed,
+    with_value,
+)
+from players import make_agent
+
+STEP = 7
+"""Every so many of the kinds are tried. It is prime, so all values meet all files."""
+
+
+@pytest.fixture(scope="module")
+def starts() -> StartStates:
+    return make_starts(make_agent(PRESETS["pong"].games), "runs/some", count=2)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory, starts: StartStates) -> Path:
+    folder = tmp_path_factory.mktemp("hostile") / "base"
+    make_run(folder)
+    make_ledger(folder)
+    write_starts(folder / STARTS, starts)
+    return folder
+
+
+def tried(base: Path, starts: StartStates) -> list[Kind]:
+    kinds = all_kinds(base, starts)
+    whole = [kind for kind in kinds if not kind.place]
+    return whole + [kind for kind in kinds if kind.place][::STEP]
+
+
+def test_no_kind_is_a_traceback_a_hang_or_a_loss(
+    base: Path, starts: StartStates, tmp_path: Path
+) -> None:
+    kinds = tried(base, starts)
+    wrong: list[str] = []
+    for number, kind in enumerate(kinds):
+        folder = Path(shutil.copytree(base, tmp_path / str(number)))
+        try:
+            outcome(kind, folder, starts)
+        except Exception as error:
+            wrong.append(f"{kind}: {type(error).__name__}: {str(error)[:200]}")
+        shutil.rmtree(folder)
+    assert wrong == []
+    assert len(kinds) > 700
+
+
+def test_a_refusal_names_the_file_and_the_setting(base: Path, tmp_path: Path) -> None:
+    """All that was refused or passed over in config.json and a checkpoint's JSON."""
+    unnamed: list[str] = []
+    for number, kind in enumerate(k for k in all_kinds(base, None)[3::31] if k.names):
+        if kind.file not in ("config.json", f"{NEWEST}.json"):
+            continue
+        folder = Path(shutil.copytree(base, tmp_path / str(number)))
+        said = refusal(kind, folder)
+        field = kind.place.split(".")
+        if said and not any(name in said for name in (*field, "damaged", "another run", "actions")):
+            unnamed.append(f"{kind}: {said[:200]}")
+        if said and Path(kind.file).stem not in said:
+            unnamed.append(f"{kind}: {said[:200]}")
+    assert unnamed == []
+
+
+def refusal(kind: Kind, folder: Path) -> str:
+    """Return why a spoiled run is refused or a checkpoint of it passed over, or ""."""
+    kind.spoil(folder)
+    try:
+        return read_run(folder)
+    except GeladaError as error:
+        return str(error)
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(["pong", "appo", "float32", "auto", "noop", "tiny"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(data=st.data())
+def test_fuzz_values_of_json(base: Path, data: st.DataObject, tmp_path_factory: Any) -> None:
+    """Any values at up to three places of a file of JSON, with a right checksum."""
+    file = data.draw(st.sampled_from(["config.json", f"{NEWEST}.json", "eval/100-noop.json"]))
+    values = json.loads((base / file).read_text())
+    paths = list(paths_of(values))
+    for _ in range(data.draw(st.integers(1, 3))):
+        path = data.draw(st.sampled_from(paths))
+        try:
+            values = with_value(copy.deepcopy(values), path, data.draw(VALUES))
+        except (KeyError, TypeError):  # a place that is no more
+            continue
+    folder = Path(shutil.copytree(base, tmp_path_factory.mktemp("fuzz") / "run"))
+
+    def spoil(there: Path) -> None:
+        (there / file).write_text(json.dumps(signed(values)))
+
+    outcome(Kind(file, "", "fuzz", spoil), folder)
+    shutil.rmtree(folder)
+
+
+@given(data=st.data())
+def test_fuzz_bytes_of_files(
+    base: Path, starts: StartStates, data: st.DataObject, tmp_path_factory: Any
+) -> None:
+    """Bytes of any file are changed, cut out or put in at any place."""
+    files = ["config.json", f"{NEWEST}.json", f"{NEWEST}.safetensors", "metrics.jsonl"]
+    file = data.draw(st.sampled_from([*files, LEDGER, STARTS]))
+    whole = (base / file).read_bytes()
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(whole)))
+        cut = data.draw(st.integers(0, 12))
+        whole = whole[:place] + data.draw(st.binary(max_size=12)) + whole[place + cut :]
+    folder = Path(shutil.copytree(base, tmp_path_factory.mktemp("fuzz") / "run"))
+
+    def spoil(there: Path) -> None:
+        (there / file).write_bytes(whole)
+
+    outcome(Kind(file, "", "fuzz", spoil), folder, starts)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("words", ["train --resume", "eval", "record", "follow --once"])
+def test_commands_say_one_line_and_end_with_2(
+    base: Path, tmp_path: Path, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path(shutil.copytree(base, tmp_path / "a[red]\x1b[31mrun"))
+    for path in (run / "checkpoints").glob("*.json"):
+        path.write_text('{"format": 2, "epoch": "\x1b[2J"}')
+    before = sorted(path.name for path in run.rglob("*"))
+    assert command([*words.split(), str(run)]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("gelada: no complete checkpoint in ")
+    assert said.err.count("\n") == 1
+    assert "\x1b" not in said.err + said.out
+    assert sorted(path.name for path in run.rglob("*")) == before
+
+
+NUMBERS = ("1" * 400, "1e308", "inf", "-inf", "nan", "-1", "", "1e400", "0x10", "\x1b[31m")
+
+FLAGS = ("--steps", "--minutes", "--games", "--actors", "--servers", "--width", "--lr", "--seed",
+         "--checkpoint-seconds", "--disk-patience", "--deadline", "--random-steps")  # fmt: skip
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_absurd_numbers_are_one_line(
+    flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in NUMBERS[FLAGS.index(flag) % 3 :: 3]:
+        code = command(["train", "catch", "--out", str(tmp_path / "run"), f"{flag}={number}"])
+        said = capsys.readouterr()
+        accepted = (flag, number) in {("--checkpoint-seconds", "")}
+        assert code == 2 or accepted, (flag, number)
+        assert said.err.count("\n") == 1
+        assert len(said.err) < 1000
+        assert "\x1b" not in said.err
+        assert not (tmp_path / "run").exists()
+
+
+WORDS = {
+    "train pong --actors 256 --games 4096": "this run needs about [0-9,.]+ GiB of memory, most of "
+    "it for stacks, and .* are available; lower --actors, --games or --length",
+    "train pong --random-steps 1000000000000": "most of it for input statistics, .*--random-steps",
+    "train pong --servers 32 --width 1 --torso tiny --stack 1 --size 14": "--servers 32: the "
+    "network has only [0-9,]+ parameters, enough for [0-9]+; use fewer servers",
+    "suite pong --seeds 1000000000": "--seeds 1000000000: must be at least 1 and at most 1,000",
+    "train dba3c-pong --on ray --silence inf": "--silence inf: must be at least 1 and at most",
+    "train dba3c-pong --faults link=0MB": "--faults link=0MB: ",
+    "train --resume RUN --out elsewhere": "--out elsewhere: has an effect only in a new run",
+    "eval RUN --checkpoint OTHER/checkpoints/00000009.safetensors": "is not in RUN/checkpoints; "
+    "name its own run",
+}
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_what_cannot_be_is_said_before_anything_starts(
+    words: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    for name in ("RUN", "OTHER"):
+        shutil.copytree(base, tmp_path / name)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert command(words.split()) == 2
+    err = capsys.readouterr().err
+    assert re.search(WORDS[words], err), err
+    assert err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == before

@@ -1,0 +1,108 @@
+"""One process writes into a run's folder at a time; nothing of a failed start stays there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import catch
+from gelada.cli.flags import parse
+from gelada.cli.main import run as command
+from gelada.cli.suite import Flags, suite_of
+from gelada.core.errors import GeladaError
+from gelada.core.lock import locked
+from gelada.training.config import Config, write_config
+from gelada.training.run import train
+from launching import CATCH, complete, finish, gelada, start, wait_until
+
+
+def test_a_run_that_is_alive_is_not_resumed_nor_begun_again(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start(*CATCH, "--out", run, "--minutes", 5, "--checkpoint-seconds", 0.3)
+    wait_until(lambda: bool(complete(run)), process)
+    for words in (("train", "--resume", run), (*CATCH, "--out", run)):
+        code, _, err = gelada(*words)
+        assert code == 2
+        assert err.count("\n") == 1
+    code, _, err = gelada("train", "--resume", run)
+    assert re.match(rf"gelada: the run {run} is in use by process {process.pid} on ", err), err
+    process.send_signal(signal.SIGINT)
+    assert finish(process)[0] == 130
+    assert not (run / "lock").exists()
+    steps = complete(run)[-1]["steps"] + 1000
+    assert gelada("train", "--resume", run, "--no-finish", "--steps", steps)[0] == 0
+
+
+def test_two_runs_that_begin_at_once_in_one_folder_are_one(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    both = [start(*CATCH, "--out", run, "--steps", 3000) for _ in range(2)]
+    ends = [finish(process) for process in both]
+    assert sorted(code for code, _, _ in ends) == [0, 2]
+    (err,) = (err for code, _, err in ends if code == 2)
+    assert re.match(r"gelada: (the run \S+ is in use by|--out \S+: the folder is not empty)", err)
+    assert complete(run)[-1]["steps"] >= 3000
+
+
+def test_a_start_that_fails_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise GeladaError("no games today")
+
+    monkeypatch.setattr("gelada.training.run.open_games", broken)
+    with pytest.raises(GeladaError, match="no games today"):
+        train(catch(1000), tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_resume_removes_what_killed_processes_have_left(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(catch(3000), run)
+    checkpoints, videos = run / "checkpoints", run / "videos"
+    videos.mkdir()
+    strays = [checkpoints / ".00000009.json.tmp", run / ".config.json.tmp", videos / ".5.mp4.tmp"]
+    for stray in strays:
+        stray.write_bytes(b"half")
+    os.utime(strays[2], (time.time() - 3600,) * 2)
+    (videos / ".6.mp4.tmp").write_bytes(b"somebody films")
+    (checkpoints / "00009999.safetensors").write_bytes(b"killed before its JSON was there")
+    (checkpoints / "00009998.json").write_text("{}")
+    train(catch(6000), run, resume=True)
+    assert not any(stray.exists() for stray in strays)
+    assert (videos / ".6.mp4.tmp").exists()
+    assert "00009999" not in {path.stem for path in checkpoints.iterdir()}
+    assert {path.suffix for path in checkpoints.iterdir()} == {".safetensors", ".json"}
+
+
+def test_a_suite_is_not_begun_twice_and_leaves_the_others_run_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "suite"
+    words = ["suite", "catch", "--preset", "catch", "--protocol", "training", "--episodes", "2"]
+    words += ["--steps", "3000", "--out", str(out)]
+    young = out / "runs" / "catch-1"  # of the other suite; no checkpoint in its first minute
+    young.mkdir(parents=True)
+    with locked(out, "it"):
+        assert command(words) == 2
+        assert f"the suite {out} is in use by process {os.getpid()} on" in capsys.readouterr().err
+    with locked(young, "it"):  # somebody resumes that run by itself
+        experiment = suite_of(parse(Flags, "suite", words[1:])).experiment("catch", 1)
+        write_config(young, Config("catch", experiment, 3, {"precision": "float32"}))
+        assert command(words) == 2
+        assert "the run " in capsys.readouterr().err
+        assert (young / "config.json").exists()
+
+
+def test_the_ledger_is_read_again_once_it_is_ours(tmp_path: Path) -> None:
+    out = tmp_path / "suite"
+    words = ("suite", "catch", "--preset", "catch", "--protocol", "training", "--episodes", 2)
+    both = [start(*words, "--steps", 3000, "--out", out) for _ in range(2)]
+    assert sorted(finish(process)[0] for process in both) in ([0, 2], [0, 0])
+    lines = (out / "suite.jsonl").read_text().splitlines()
+    assert [json.loads(line)["game"] for line in lines] == ["catch"]
