@@ -306,7 +306,7 @@ def test_the_table_of_gorilas_presets_has_all_that_differs_from_pong() -> None:
     assert have == want
 
 
-PAGES_OF_ROWS = [("dba3c.md", "D", 45, 40), ("gorila.md", "G", 20, 20)]
+PAGES_OF_ROWS = [("dba3c.md", "D", 45, 40), ("gorila.md", "G", 20, 20), ("appo.md", "R", 24, 20)]
 """Page, letter and number of its rows, and of tests named on it at least."""
 
 
@@ -326,7 +326,7 @@ def test_every_row_is_there_once_with_its_test(
         cells = [cell.strip() for cell in rest.split("|")]
         assert len(cells) == 4, row
         assert all(cells), row
-        refused = "refused" in cells[3].lower()
+        refused = "refused" in cells[3].lower() or cells[3].startswith("Not yet")
         assert NAMED.search(cells[1]) or refused, row
         assert TEST.search(cells[2]) or refused, row
 

@@ -51,7 +51,8 @@ class Case:
             torch.from_numpy(x.astype(np.float32)) for x in floats
         )
         actions = torch.from_numpy(self.actions)
-        steps = Steps(actions, log_probs, advantages, targets, weights, torch.ones(M))
+        none = torch.zeros(M, 0)  # no target policy
+        steps = Steps(actions, log_probs, advantages, targets, weights, torch.ones(M), none)
         return Minibatch(torch.zeros(M, 1, 1, 1), steps)
 
     def run(self, algorithm: APPO) -> tuple[torch.Tensor, dict[str, torch.Tensor], Given]:
@@ -72,12 +73,13 @@ def slow_terms(case: Case, logits: Array, values: Array, algorithm: APPO) -> dic
     if algorithm.normalise:
         centred = advantages - mean(advantages)
         advantages = centred / mean(centred**2) ** 0.5
-    surrogate, entropy, kl, clipped = np.zeros((4, M))
+    surrogate, entropy, kl, clipped, ratios = np.zeros((5, M))
     for i in range(M):
         policy = np.exp(logits[i]) / np.exp(logits[i]).sum()
         ratio = policy[case.actions[i]] / np.exp(case.log_probs[i])
         low, high = 1 - algorithm.clip, 1 + algorithm.clip
         a = advantages[i]
+        ratios[i] = ratio
         surrogate[i] = min(ratio * a, min(max(ratio, low), high) * a)
         entropy[i] = -(policy * np.log(policy)).sum()
         kl[i] = ratio - 1 - np.log(ratio)
@@ -89,6 +91,10 @@ def slow_terms(case: Case, logits: Array, values: Array, algorithm: APPO) -> dic
         "value_loss": mean((values - case.targets) ** 2) / 2,
         "entropy": mean(entropy),
         "kl": mean(kl),
+        "kl_median": float(np.sort(kl[case.weights > 0])[4]),  # of ten, the lower one in the middle
+        "kl_max": float(kl[case.weights > 0].max()),
+        "ratio_mean": mean(ratios),
+        "ratio_variance": mean((ratios - mean(ratios)) ** 2),
         "clipped": mean(clipped),
         "explained_variance": 1 - mean((errors - mean(errors)) ** 2) / spread,
     }
@@ -225,6 +231,7 @@ def test_a_huge_ratio_gives_a_finite_loss_and_gradient(advantage: float) -> None
         targets=torch.zeros(4),
         weights=torch.ones(4),
         independent=torch.ones(4),
+        old=torch.zeros(4, 0),
     )
     total, terms = algorithm.loss(
         net, Minibatch(torch.zeros(4, 3, 10, 5), steps), algorithm.start()
@@ -245,6 +252,7 @@ def test_the_kl_divergence_leaves_out_actions_that_were_no_independent_draws() -
         targets=torch.zeros(6),
         weights=torch.ones(6),
         independent=torch.ones(6),
+        old=torch.zeros(6, 0),
     )
     held = steps._replace(
         log_probs=torch.where(torch.arange(6) < 3, 0.0, log_probs),

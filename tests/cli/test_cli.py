@@ -126,6 +126,12 @@ MISTAKES = {
     "train pong --autoencoder both": "--autoencoder both: must be one of 'off', 'latent'",
     "train pong --autoencoder-weight 0": "--autoencoder-weight 0: must be above 0",
     "train pong --minibatch 2049": "--minibatch 2049: must not be above the batch of 2048 samples",
+    "train pong --kl-coeff 1": "--kl-coeff 1 with --kl-adjust 1.1: a KL term and the learning rate "
+    "would follow the same divergence; use --kl-adjust 1",
+    "train pong --lr-end 0": "--lr-end 0 with --kl-adjust 1.1: the learning rate follows the KL "
+    "divergence; use --kl-adjust 1",
+    "train pong --target-every 2": "--target-every 2 with --advantage gae: a target policy needs "
+    "the ratios of V-trace; use --advantage vtrace",
     "train --resume nowhere": "'nowhere' is no run: it has no config.json",
     "eval": "RUN is missing",
     "eval nowhere": "'nowhere' is no run: it has no config.json",
@@ -355,7 +361,7 @@ def test_an_algorithms_own_flags_are_known_for_its_presets(
     shown = [set(re.findall(r"--[a-z][\w-]*", text)) for text in (help_of_a3c, help_of_appo)]
     assert own <= shown[0]
     assert others <= shown[1]
-    assert {"--n", "--ratio-clip", "--lr-end"} & shown[1] == set()
+    assert {"--n", "--ratio-clip"} & shown[1] == set()
     assert {"--clip", "--epochs", "--kl"} & shown[0] == set()
     assert "--faults" in shown[0]
 

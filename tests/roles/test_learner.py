@@ -136,14 +136,18 @@ def test_a_round_is_the_plain_loop_with_torchs_own_optimizer() -> None:
         torch.testing.assert_close(found[name], parameter, rtol=1e-4, atol=1e-6)
 
 
-def test_gradients_are_numbered_and_carry_their_samples() -> None:
+def test_gradients_are_numbered_and_carry_the_weights_of_their_samples() -> None:
     scene = Scene(servers=2)
-    scene.feed()
+    weights = as_batch(scene.feed()).mask.flatten()
     scene.learner.step()
+    random = generator(SEED, "learner", 0, *START)
+    orders = [torch.randperm(20, generator=random) for _ in range(3)]
+    counts = [int(weights[index].sum()) for order in orders for index in order.split(7)]
+    assert 9 < sum(counts) / 3 < 20  # some steps do not count
     for server in scene.servers:
         assert [g.part for g in server.pushed] == list(range(9))
         assert {(g.learner, g.version, g.parts) for g in server.pushed} == {(0, START, 9)}
-        assert [g.samples for g in server.pushed] == [7, 7, 6] * 3
+        assert [g.samples for g in server.pushed] == counts
         assert {g.learning_rate for g in server.pushed} == {1e-2}
         assert server.counts() == (9, 0)
         assert server.pull().version == Version(1, 5)
@@ -231,9 +235,10 @@ def test_the_values_are_the_means_of_the_last_pass() -> None:
     scene.learner.step()
     (update,) = scene.tracker.updates
     assert len(seen) == 9
-    assert update.values.keys() == {*seen[0], "learning_rate"}
+    assert update.values.keys() == {*seen[0], "learning_rate", "parameter_norm"}
     for name in seen[0]:
-        want = np.mean([terms[name].item() for terms in seen[-3:]])
+        last = [terms[name].item() for terms in seen[-3:]]
+        want = max(last) if name == "kl_max" else np.mean(last)
         assert update.values[name] == pytest.approx(want, rel=1e-5, abs=1e-7), name
 
 
@@ -390,3 +395,34 @@ def test_old_windows_count_neither_as_steps_nor_as_lag_nor_in_what_steers() -> N
     prepared = algorithm.prepare(before, fresh, aux)
     _, terms = algorithm.loss(before, prepared.select(torch.arange(20)), aux)
     assert update.values["kl"] == pytest.approx(float(terms["kl"]), rel=1e-4)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.25])
+def test_learners_with_unequal_weights_are_one_learner_with_the_joined_batch(weight: float) -> None:
+    """The mean over learners divides by what their losses were divided by."""
+    rng = np.random.default_rng(1)
+    batch = as_batch([random_trajectory(rng, actor) for actor in range(2)])
+    batch = batch._replace(weights=torch.tensor([1.0, 1.0, weight, weight]))
+    batch.mask[:2] = False
+    batch.mask[0, 0] = batch.mask[2:, :] = True  # 1 step of the first learner, 10 of the second
+    algorithm = APPO(minibatch=20, normalise=False, gradient_clip=1e9)
+    halves = [type(batch)(*(x[2 * i : 2 * i + 2] if x.dim() else x for x in batch)) for i in (0, 1)]
+    results = []
+    for parts in ([batch], halves):
+        flat = FlatParameters(make_net())
+        settings = ServerSettings(patience=0.0)
+        server = Recording(
+            flat.values, OptimizerSettings(epsilon=1e-3), Quorum(len(parts)), START, settings
+        )
+        first = flat.values.clone()
+        for learner, own in enumerate(parts):
+            aux, index = algorithm.start(), torch.arange(own.actions.numel())
+            prepared = algorithm.prepare(make_net(), own, aux)
+            total, _ = algorithm.loss(flat.module, prepared.select(index), aux)  # type: ignore[arg-type]
+            flat.zero_gradients()
+            torch.autograd.backward(total)
+            values = flat.gradients.clone()
+            server.push(Gradient(learner, START, 0, 1, prepared.weight(index), 0.0, 1e-2, values))
+        results.append(flat.values - first)
+    assert results[0].abs().max() > 1e-3
+    torch.testing.assert_close(results[0], results[1], rtol=1e-3, atol=1e-6)

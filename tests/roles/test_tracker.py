@@ -214,3 +214,19 @@ def test_metrics_of_workers_hold_nothing_timed_in_deterministic_runs(tmp_path: P
     assert exact.items() >= gradients.items()
     assert free.items() >= (gradients | timed | {"updates": 1}).items()
     assert not timed.keys() & exact.keys()
+
+
+@pytest.mark.parametrize("every", [1, None])
+def test_the_throughput_is_that_since_the_line_before_unless_the_run_is_deterministic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int | None
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    tracker = make_tracker(tmp_path, every=every, steps=500)
+    for number, seconds in ((1, 10.0), (2, 0.5), (3, 3.5)):  # no line is due after half a second
+        now[0] += seconds
+        tracker.report(update(0, number, steps=200))
+    tracker.finish()
+    lines = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    found = [line.get("throughput") for line in lines]
+    assert found == ([20.0, 100.0] if every is None else [None, None, None])

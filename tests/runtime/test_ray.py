@@ -74,18 +74,21 @@ def run_on_ray(experiment: Experiment) -> Outcome:
 
 
 RECURRENT = catch(3000, deterministic=True, network=PRESETS["catch-dark"].network)
+CENTRAL = catch(3000, deterministic=True)
+EVERY_THIRD = replace(CENTRAL, shape=replace(CENTRAL.shape, broadcast_every=3))
 
 
 @pytest.mark.parametrize(
     "experiment",
     [
         distributed_catch(20),
-        catch(3000, deterministic=True),
+        CENTRAL,
+        EVERY_THIRD,
         RECURRENT,
         replace(CATCH, reuse=ReuseSettings(0.5, 5, 3, "random", ramp_up=True)),
         replace(CATCH, shape=SEVERAL, reuse=ReuseSettings(1.0, 3, 2)),
     ],
-    ids=["workers", "central", "recurrent", "used again", "several queues"],
+    ids=["workers", "central", "every third", "recurrent", "used again", "several queues"],
 )
 def test_a_run_on_ray_is_the_same_run_bit_for_bit(experiment: Experiment) -> None:
     place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))

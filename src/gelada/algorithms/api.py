@@ -30,6 +30,11 @@ ActingPolicy = Literal["sampled", "epsilon"]
 action with the highest value or, with probability epsilon, a random one."""
 
 
+def target_parameters(aux: Aux) -> dict[str, torch.Tensor]:
+    """Return the target parameters in an algorithm's state by name; {} if there are none."""
+    return {k.removeprefix(TARGET): v for k, v in aux.items() if k.startswith(TARGET)}
+
+
 class Prepared(Protocol):
     """A batch that is ready for epochs of minibatches."""
 
@@ -43,6 +48,12 @@ class Prepared(Protocol):
 
     def select(self, index: torch.Tensor) -> Any:
         """Return the minibatch of these rows, int64[M]."""
+
+    def weight(self, index: torch.Tensor) -> float:
+        """Return what the mean loss of these samples is divided by, such as their weights' sum.
+
+        The gradients of several learners are averaged in proportion to it.
+        """
 
 
 class Algorithm(Protocol):

@@ -1,31 +1,34 @@
 """APPO: PPO's clipped loss on V-trace or GAE advantages, with actors one round behind the learner.
 
 IMPALA (Espeholt et al. 2018) with the surrogate of PPO (Schulman et al. 2017), after "Accelerating
-Distributed Deep Reinforcement Learning" (RLDM 2019) and IMPACT (Luo et al. 2020). The ratio is
-taken against the behaviour policy. The learning rate adapts to the measured KL divergence, so it
-needs no schedule (docs/recipe.md).
+Distributed Deep Reinforcement Learning" (RLDM 2019) and IMPACT (Luo et al. 2020). Three policies
+may differ: mu has acted (the behaviour policy), pi learns, and pi_old is the target policy, a copy
+of pi that is renewed now and then. Without a target policy the ratio is taken against mu. By
+default the learning rate adapts to the measured KL divergence, so it needs no schedule
+(docs/recipe.md). docs/appo.md lists all parts.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 
 from gelada.algorithms import auxiliary
-from gelada.algorithms.api import ActingPolicy, Source, Topology
+from gelada.algorithms.api import ActingPolicy, Source, Topology, target_parameters
+from gelada.algorithms.appo_settings import APPOSettings
 from gelada.algorithms.batches import Minibatch, Samples
 from gelada.algorithms.exploration import Player, Sampled
-from gelada.algorithms.schedules import linear
+from gelada.algorithms.schedules import followed, staircase
 from gelada.algorithms.sequences import SequenceSamples, evaluate, in_sequences
-from gelada.core.errors import GeladaError
-from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
 from gelada.core.types import Aux, Batch
 from gelada.nets.heads import Head, Linear
 from gelada.nets.network import CODE, Network
 from gelada.nets.observations import Observations
 from gelada.ops import losses, returns
+
+Terms = dict[str, torch.Tensor]
 
 
 class Steps(NamedTuple):
@@ -36,91 +39,20 @@ class Steps(NamedTuple):
     advantages: torch.Tensor  # float32[M]
     targets: torch.Tensor  # float32[M]
     weights: torch.Tensor  # float32[M], 0 where the loss mask is 0
-    independent: torch.Tensor  # float32[M], 1 where the action was an independent draw
-
-
-VTRACE = OnlyWith("with --advantage vtrace", lambda appo: appo.advantage == "vtrace")
-ADJUSTED = OnlyWith("with --kl-adjust above 1", lambda appo: appo.kl_adjust > 1.0)
+    independent: torch.Tensor  # float32[M], 1 for independent draws of fresh windows: what steers
+    old: torch.Tensor  # float32[M, A], log pi_old(.|x); [M, 0] without a target policy
 
 
 @dataclass(frozen=True)
-class APPO:
+class APPO(APPOSettings):
     """Hyper-parameters and methods of APPO."""
-
-    gamma: Annotated[float, SHARE] = 0.99
-    """Discount per step."""
-    advantage: Literal["gae", "vtrace"] = "gae"
-    """How advantages are estimated. Even on-policy vtrace differs from gae, as its lambda
-    scales only the traces (Espeholt et al. 2018, section 4.2)."""
-    lam: Annotated[float, SHARE] = 0.95
-    """Lambda of GAE or of V-trace's traces."""
-    rho_bar: Annotated[float, POSITIVE, VTRACE] = 1.0
-    """V-trace: upper limit of the importance ratio in the temporal differences."""
-    c_bar: Annotated[float, POSITIVE, VTRACE] = 1.0
-    """V-trace: upper limit of the importance ratio in the traces."""
-    reward_clip: returns.RewardClip = "sign"
-    """Rewards in the loss: their sign, or raw (none). Scores are always raw."""
-    clip: Annotated[float, POSITIVE] = 0.2
-    """PPO: the ratio of target to behaviour policy is clipped to 1 - clip … 1 + clip."""
-    epochs: Annotated[int, Range(1, 100)] = 3
-    """Times each sample is used."""
-    minibatch: Annotated[int, Range(1)] = 256
-    """Samples per gradient."""
-    sequence: Annotated[int, Range(1)] = 16
-    """Steps of a sequence, through which the gradient of a recurrent network goes back."""
-    normalise: bool = True
-    """Standardise advantages in each minibatch."""
-    value_coefficient: Annotated[float, Range(0)] = 1.0
-    """Weight of the value loss (half the squared error)."""
-    entropy: Annotated[float, Range(0)] = 0.005
-    """Weight of the policy's entropy at the start …"""
-    entropy_end: Annotated[float, Range(0)] = 0.002
-    """… and after anneal_steps."""
-    gradient_clip: Annotated[float, POSITIVE] = 1.0
-    """Limit of the gradient's global norm."""
-    lr: Annotated[float, POSITIVE] = 2e-3
-    """Learning rate at the start. Later it adapts to the KL divergence."""
-    lr_min: Annotated[float, Range(0)] = 5e-5
-    """Lower limit of the learning rate."""
-    lr_max: Annotated[float, POSITIVE] = 4e-3
-    """Upper limit of the learning rate."""
-    kl: Annotated[float, POSITIVE, ADJUSTED] = 0.06
-    """Target of the KL divergence per round at the start …"""
-    kl_end: Annotated[float, POSITIVE, ADJUSTED] = 0.01
-    """… and after anneal_steps."""
-    kl_slack: Annotated[float, Range(1), ADJUSTED] = 1.3
-    """The learning rate changes if the KL divergence is off target by more than this factor …"""
-    kl_adjust: Annotated[float, Range(1)] = 1.1
-    """… and then by this factor (1: the learning rate is constant)."""
-    anneal_steps: Annotated[int, Range(0)] = 300_000
-    """Environment steps over which entropy weight and KL target change linearly."""
-    hold_after: Annotated[int, Range(0)] = 0
-    """Steps without a reward after which half of an actor's games draw one random number per
-    rollout instead of one per step (0: never)."""
 
     source: ClassVar[Source] = "queue"
     topologies: ClassVar[tuple[Topology, ...]] = ("central",)
     evaluates_first: ClassVar[bool] = True
-    target_every: ClassVar[int] = 0
     acting_heads: ClassVar[tuple[str, ...]] = ("policy",)
     acting_policy: ClassVar[ActingPolicy] = "sampled"
     last_epsilon: ClassVar[float] = 0.0
-
-    def check(self, batch: int) -> None:
-        """Raise GeladaError if --lr is outside its limits or --minibatch is above the batch."""
-        if self.lr > self.lr_max:
-            raise GeladaError(
-                f"--lr {self.lr:g}: must not be above --lr-max {self.lr_max:g}; raise that too"
-            )
-        if self.lr < self.lr_min:
-            raise GeladaError(
-                f"--lr {self.lr:g}: must not be below --lr-min {self.lr_min:g}; lower that too"
-            )
-        if self.minibatch > batch:
-            raise GeladaError(
-                f"--minibatch {self.minibatch}: must not be above the batch of {batch} samples "
-                "(actors x games x steps of a rollout); lower it or raise --length"
-            )
 
     def window(self, length: int) -> int:
         """Return ``length``: it learns from whole rollouts."""
@@ -135,12 +67,15 @@ class APPO:
         return {"policy": Linear(width, actions, gain=0.01), "value": Linear(width, 1)}
 
     def start(self) -> Aux:
-        """Return the initial learning rate, entropy weight and KL target."""
-        return {
-            "learning_rate": torch.tensor(self.lr, dtype=torch.float64),
-            "entropy": torch.tensor(self.entropy, dtype=torch.float64),
-            "kl_target": torch.tensor(self.kl, dtype=torch.float64),
-        }
+        """Return the initial learning rate, entropy weight and KL target.
+
+        ``kl_target`` is what the learning rate follows; with a KL term, ``kl_coefficient`` is the
+        term's weight.
+        """
+        state = {"learning_rate": self.lr, "entropy": self.entropy, "kl_target": self.kl}
+        if self.kl_coeff:
+            state["kl_coefficient"] = self.kl_coeff
+        return {name: torch.tensor(value, dtype=torch.float64) for name, value in state.items()}
 
     def learning_rate(self, aux: Aux) -> float:
         """Return the current learning rate."""
@@ -159,88 +94,146 @@ class APPO:
 
     @torch.no_grad()
     def prepare(
-        self,
-        net: Network,
-        batch: Batch,
-        aux: Aux,  # noqa: ARG002 - the protocol
+        self, net: Network, batch: Batch, aux: Aux
     ) -> Samples[Steps] | SequenceSamples[Steps]:
-        """Evaluate all observations with the current network and compute the targets."""
+        """Evaluate all observations with the current network and compute the targets.
+
+        The values are the current network's. With a target policy, that is V-trace's target
+        policy; it stays the same for all epochs.
+        """
         observations = Observations(net, batch.frames, batch.ages)
-        evaluated = evaluate(net, observations, batch, self.minibatch, self.sequence)
-        outputs, shape = evaluated.outputs, observations.shape
+        given = (observations, batch, self.minibatch, self.sequence)
+        evaluated = evaluate(net, *given)
+        outputs, shape, actions = evaluated.outputs, observations.shape, batch.actions.flatten()
         values = outputs["value"].view(shape)
         rewards = returns.clipped(batch.rewards, self.reward_clip)
         ends = (batch.terminated, batch.truncated)
+        old = batch.log_probs.new_empty(len(actions), 0)
         if self.advantage == "gae":
             computed = returns.gae(rewards, values, *ends, self.gamma, self.lam)
         else:
-            logits = outputs["policy"].view(*shape, -1)[:, :-1]
-            now = losses.chosen(losses.log_softmax(logits).flatten(0, 1), batch.actions.flatten())
-            ratios = now.view_as(batch.log_probs) - batch.log_probs
-            computed = returns.vtrace(
-                rewards, values, *ends, ratios, self.gamma, self.lam, self.rho_bar, self.c_bar
-            )
+            if self.target_every:
+                outputs = evaluate(net, *given, target_parameters(aux)).outputs
+            logits = outputs["policy"].view(*shape, -1)[:, :-1].flatten(0, 1)
+            log_policy = losses.log_softmax(logits)
+            old = log_policy if self.target_every else old
+            ratios = losses.chosen(log_policy, actions).view_as(batch.log_probs) - batch.log_probs
+            clips = (self.rho_bar, self.c_bar, self.pg_rho_bar)
+            computed = returns.vtrace(rewards, values, *ends, ratios, self.gamma, self.lam, *clips)
         steps = Steps(
-            batch.actions.flatten(),
+            actions,
             batch.log_probs.flatten(),
             computed.advantages.flatten(),
             computed.targets.flatten(),
             (batch.mask.float() * batch.weights.unsqueeze(1)).flatten(),
             batch.independent_steps(),
+            old,
         )
-        future = auxiliary.future(net, batch, outputs.get(CODE))
-        samples = Samples(observations, batch.actions.shape[1], steps, future, net.policies)
+        future = auxiliary.future(net, batch, evaluated.outputs.get(CODE))
+        samples = Samples(
+            observations, batch.actions.shape[1], steps, steps.weights, future, net.policies
+        )
         return in_sequences(samples, evaluated, batch.ages, self.sequence)
 
     def loss(
         self, net: Network, minibatch: Minibatch[Steps], aux: Aux
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return policy + value_coefficient * value - entropy weight * entropy, and scalars."""
+    ) -> tuple[torch.Tensor, Terms]:
+        """Return policy + value_coefficient * value - entropy weight * entropy, and scalars.
+
+        With ``kl_coeff``, the KL term times its weight is added.
+        """
         observations, steps, ahead = minibatch
         weights = steps.weights
         outputs = net(observations)
-        log_policy = losses.log_softmax(outputs["policy"])
+        log_policy, values = losses.log_softmax(outputs["policy"]), outputs["value"].squeeze(1)
         ignored = weights == 0.0  # they may be infinite, and 0 times infinity is not 0
-        now = losses.chosen(log_policy, steps.actions)
-        log_ratios = losses.log_ratios(now, steps.log_probs, ignored)
         advantages = steps.advantages.masked_fill(ignored, 0.0)
         targets = steps.targets.masked_fill(ignored, 0.0)
         if self.normalise:
             advantages = losses.standardise(advantages, weights)
-        ratios = log_ratios.exp()
-        policy_loss = losses.clipped_surrogate(ratios, advantages, self.clip, weights)
-        values = outputs["value"].squeeze(1)
+        now = losses.chosen(log_policy, steps.actions)
+        log_ratios = losses.log_ratios(now, steps.log_probs, ignored)  # to the behaviour policy
+        ratios = self._capped(log_ratios, now, steps, ignored).exp()
+        if self.policy_loss == "clip":
+            policy_loss = losses.clipped_surrogate(ratios, advantages, self.clip, weights)
+        else:
+            policy_loss = losses.policy_gradient(now, advantages, weights)
         value = losses.value_loss(values, targets, weights)
         entropy = losses.entropy(log_policy, weights)
         total = policy_loss + self.value_coefficient * value - float(aux["entropy"]) * entropy
-        with torch.no_grad():
-            outside = ((ratios - 1.0).abs() > self.clip).float()
-            terms = {
-                "policy_loss": policy_loss.detach(),
-                "value_loss": value.detach(),
-                "entropy": entropy.detach(),
-                "kl": losses.approximate_kl(log_ratios.detach(), weights * steps.independent),
-                "clipped": losses.mean_of(outside, weights),
-                "explained_variance": losses.explained_variance(values.detach(), targets, weights),
-            }
+        terms = {"policy_loss": policy_loss, "value_loss": value, "entropy": entropy}
+        if self.kl_coeff:
+            weight = float(aux["kl_coefficient"])
+            kl_term, measured = self._kl_term(log_policy, log_ratios, steps)
+            total = total + weight * kl_term
+            terms |= {"kl_term": measured, "kl_coefficient": value.new_tensor(weight)}
         if CODE in outputs:
             extra, found = auxiliary.loss(net, outputs[CODE], observations, ahead, weights)
             total, terms = total + extra, terms | found
-        return total, terms
+        with torch.no_grad():
+            terms |= self._statistics(log_ratios, ratios, steps)
+            explained = losses.explained_variance(values, targets, weights)
+        terms["explained_variance"] = explained
+        return total, {name: term.detach() for name, term in terms.items()}
 
     def is_outlier(self, aux: Aux, loss: float) -> bool:  # noqa: ARG002 - the protocol
         """Return False: no gradient is dropped for its loss."""
         return False
 
     def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:
-        """Adapt the learning rate to the KL divergence, and set what depends on the steps."""
-        kl, target = values["kl"], float(aux["kl_target"])
+        """Let learning rate and KL term follow the KL divergence; set what depends on the steps.
+
+        Nothing follows a divergence that is not in ``values``.
+        """
+        kl, target = values.get("kl"), float(aux["kl_target"])
         rate = aux["learning_rate"]
-        if kl < target / self.kl_slack:
-            rate.mul_(self.kl_adjust)
-        elif kl > target * self.kl_slack:
-            rate.div_(self.kl_adjust)
-        rate.clamp_(self.lr_min, self.lr_max)
-        over = self.anneal_steps
-        aux["entropy"].fill_(linear(self.entropy, self.entropy_end, steps, over))
-        aux["kl_target"].fill_(linear(self.kl, self.kl_end, steps, over))
+        if self.kl_adjust > 1.0 and kl is not None:
+            if kl < target / self.kl_slack:
+                rate.mul_(self.kl_adjust)
+            elif kl > target * self.kl_slack:
+                rate.div_(self.kl_adjust)
+            rate.clamp_(self.lr_min, self.lr_max)
+        if self.lr_end is not None:
+            rate.fill_(self._annealed(self.lr, self.lr_end, steps))
+        if self.kl_coeff and "kl_term" in values:
+            weight = aux["kl_coefficient"]
+            weight.fill_(followed(float(weight), values["kl_term"], self.kl_target))
+        aux["entropy"].fill_(self._annealed(self.entropy, self.entropy_end, steps))
+        aux["kl_target"].fill_(self._annealed(self.kl, self.kl_end, steps))
+
+    def _annealed(self, start: float, end: float, steps: int) -> float:
+        return staircase(start, end, steps, self.anneal_steps, self.anneal_stages)
+
+    def _capped(
+        self, log_ratios: torch.Tensor, now: torch.Tensor, steps: Steps, ignored: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the log-ratios of the policy's loss: to the target policy if there is one."""
+        if not self.target_every:
+            return log_ratios
+        old = losses.chosen(steps.old, steps.actions)
+        return losses.capped_log_ratios(now, steps.log_probs, old, self.ratio_cap, ignored)
+
+    def _kl_term(
+        self, log_policy: torch.Tensor, log_ratios: torch.Tensor, steps: Steps
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return KL(pi_old, pi), or without a target policy an estimate of KL(mu, pi).
+
+        Only the actions' own probabilities travel with a trajectory, so KL(mu, pi) is estimated.
+        The first number is that of all steps, the second that of fresh ones, which steers.
+        """
+        measured = steps.weights * steps.independent
+        if not self.target_every:
+            estimate = losses.approximate_kl(log_ratios, measured)
+            return estimate, estimate
+        each = losses.exact_kl(steps.old, log_policy)
+        return losses.mean_of(each, steps.weights), losses.mean_of(each, measured)
+
+    def _statistics(self, log_ratios: torch.Tensor, ratios: torch.Tensor, steps: Steps) -> Terms:
+        """Return scalars about the ratios; ``kl`` moves the learning rate."""
+        weights = steps.weights
+        terms = losses.kl_statistics(log_ratios, weights * steps.independent)
+        terms |= losses.ratio_statistics(ratios, weights)
+        if self.policy_loss == "clip":
+            outside = ((ratios - 1.0).abs() > self.clip).float()
+            terms["clipped"] = losses.mean_of(outside, weights)
+        return terms

@@ -30,6 +30,7 @@ class Samples(Generic[Columns]):
         observations: the ``N * (T + 1)`` observations of the batch.
         length: steps of a window (T).
         columns: a NamedTuple of tensors [N * T], the data of the steps that the loss needs.
+        weights: float32[N * T] of the steps in the loss.
         future: what follows each step, for a prediction.
         policies: separate ones of the network, for the agents whose windows are neighbours.
     """
@@ -42,13 +43,15 @@ class Samples(Generic[Columns]):
         observations: Observations,
         length: int,
         columns: Columns,
+        weights: torch.Tensor,
         future: Future | None = None,
         policies: int = 1,
     ) -> None:
         self._policies = policies
-        self.size = len(columns[0])
+        self.size = len(weights)
         self._future = future
         self._observations, self._length, self._columns = observations, length, columns
+        self._weights = weights
 
     def select(self, index: torch.Tensor) -> Minibatch[Columns]:
         """Return the samples with indices int64[M]; ``n * T + t`` is step t of window n."""
@@ -59,6 +62,10 @@ class Samples(Generic[Columns]):
         if self._policies == 1:
             return Minibatch(stacks, picked, ahead)
         return Minibatch(Observed(stacks, agents=window % self._policies), picked, ahead)
+
+    def weight(self, index: torch.Tensor) -> float:
+        """Return the sum of the weights of these samples."""
+        return float(self._weights[index].sum())
 
 
 class WholeBatch:
@@ -85,3 +92,9 @@ class WholeBatch:
         """Return the whole batch, as the order of its samples does not matter."""
         assert len(index) == self.size
         return self
+
+    def weight(self, index: torch.Tensor) -> float:
+        """Return the number of its steps in the loss mask, of n-step returns the first ones."""
+        assert len(index) == self.size
+        mask = self.batch.mask if self.partial is None else self.batch.mask[:, :1]
+        return float(mask.sum())

@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch.func import functional_call
 
-from gelada.algorithms.api import TARGET, ActingPolicy, Source, Topology
+from gelada.algorithms.api import ActingPolicy, Source, Topology, target_parameters
 from gelada.algorithms.batches import WholeBatch
 from gelada.algorithms.exploration import EpsilonGreedy, Player, falling, ladder
 from gelada.algorithms.schedules import linear
@@ -268,7 +268,7 @@ class DQN:
 
         ``scores`` are the action values [M, A] of the current network, if they are known.
         """
-        target = {k.removeprefix(TARGET): v for k, v in aux.items() if k.startswith(TARGET)}
+        target = target_parameters(aux)
         if scores is None and (self.double or not target):
             scores = net(stacks)["q"]
         if target:

@@ -136,7 +136,7 @@ class PQN:
         targets = returns.q_lambda(rewards, best, *ends, self.gamma, self.lam)
         weights = batch.mask.float() * batch.weights.unsqueeze(1)
         steps = Steps(batch.actions.flatten(), targets.flatten(), weights.flatten())
-        return Samples(observations, batch.actions.shape[1], steps)
+        return Samples(observations, batch.actions.shape[1], steps, steps.weights)
 
     def loss(
         self,

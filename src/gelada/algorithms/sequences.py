@@ -122,12 +122,19 @@ class SequenceSamples(Generic[Columns]):
 
     def select(self, index: torch.Tensor) -> Minibatch[Columns]:
         """Return the sequences with indices int64[M], one after the other."""
-        steps = index.unsqueeze(1) * self.row + torch.arange(self.row, device=index.device)
-        found = self._samples.select(steps.flatten())
+        found = self._samples.select(self._steps(index))
         seen = found.observations
         seen = Observed(seen) if isinstance(seen, torch.Tensor) else seen
         seen = seen._replace(state=self._states[index], begins=self._begins[index])
         return found._replace(observations=seen)
+
+    def weight(self, index: torch.Tensor) -> float:
+        """Return the sum of the weights of the steps of these sequences."""
+        return self._samples.weight(self._steps(index))
+
+    def _steps(self, index: torch.Tensor) -> torch.Tensor:
+        steps = index.unsqueeze(1) * self.row + torch.arange(self.row, device=index.device)
+        return steps.flatten()
 
 
 def in_sequences(

@@ -15,6 +15,7 @@ from rich.table import Table
 from gelada.cli.display import Printer
 from gelada.cli.experiment_flags import ExperimentFlags, resolve
 from gelada.cli.flags import print_json
+from gelada.cli.parts import Part, in_words, parts_of
 from gelada.cli.train import stop_in_words
 from gelada.core.types import Version
 from gelada.envs.make import make_games
@@ -45,6 +46,7 @@ def main(args: Sequence[str]) -> int:
     start = imagined_start(experiment)
     net = make_network(experiment, start)
     graph = make_graph(experiment, start, None)
+    parts = parts_of(experiment)
     data = {
         "name": wanted.name,
         "settings": dataclasses.asdict(experiment),
@@ -52,13 +54,14 @@ def main(args: Sequence[str]) -> int:
         "parameters": sum(p.numel() for p in net.parameters()),
         "memory_mib": memory(experiment, net),
         "bytes_per_update": bytes_per_update(experiment, net),
+        "parts": [part._asdict() for part in parts],
         "stop": stop_in_words(experiment.stop),
         "notes": list(NOTES.get(wanted.name, ())),
     }
     if wanted.flags.json:
         print_json(data)
     else:
-        _print(data, graph, wanted.note, Printer())
+        _print(data, graph, parts, wanted.note, Printer())
     return 0
 
 
@@ -96,7 +99,9 @@ def bytes_per_update(experiment: Experiment, net: Network) -> int:
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
-def _print(data: dict[str, Any], graph: Graph, note: str, printer: Printer) -> None:
+def _print(
+    data: dict[str, Any], graph: Graph, parts: list[Part], note: str, printer: Printer
+) -> None:
     if note:
         printer.line(note)
     settings = Table(title=f"settings of {data['name']}", title_justify="left", show_header=False)
@@ -120,6 +125,8 @@ def _print(data: dict[str, Any], graph: Graph, note: str, printer: Printer) -> N
         )
     printer.table(roles)
     printer.line("roles: " + ", ".join(f"{n} {kind}" for kind, n in data["roles"].items()))
+    if parts:
+        printer.line(in_words(parts))
     printer.line(f"parameters: {data['parameters']:,}")
     shape = data["settings"]["shape"]
     distributed = bool(shape["workers"] or shape["learners"])

@@ -113,7 +113,7 @@ class Gradient(NamedTuple):
     version: Version  # of the parameters that it was computed from
     part: int
     parts: int
-    samples: int  # number of transitions in its minibatch
+    samples: float  # transitions in its minibatch: the sum of their weights
     loss: float  # their mean loss
     learning_rate: float  # chosen by the learner; the server takes the step
     values: torch.Tensor  # float32[P]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch.nn import functional
 
@@ -74,12 +76,66 @@ def log_ratios(
     return ratios.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
 
 
-def approximate_kl(log_ratios: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Return a non-negative estimate of KL(mu, pi), the mean of ``r - 1 - log r``.
+def capped_log_ratios(
+    log_probs: torch.Tensor,
+    behaviour: torch.Tensor,
+    target: torch.Tensor,
+    cap: float,
+    ignored: torch.Tensor,
+) -> torch.Tensor:
+    """Return the log of ``min(mu / pi_old, cap) pi / mu`` float32[M], a ratio to a target policy.
 
-    ``log_ratios`` is log pi(a|x) - log mu(a|x) at actions drawn from mu.
+    It is pi / pi_old, unless the behaviour policy gave the action more than ``cap`` times the
+    probability that the target policy gives it (IMPACT, Luo et al. 2020). If the target policy is
+    the behaviour policy, it is exactly what `log_ratios` returns.
+
+    Args:
+        log_probs: log pi(a|x) [M], of the policy that learns.
+        behaviour: log mu(a|x) [M], of the policy that acted.
+        target: log pi_old(a|x) [M], of the target policy.
+        cap: upper limit of mu / pi_old, at least 1.
+        ignored: bool[M], where the result is 0 whatever is there.
     """
-    return mean_of(torch.expm1(log_ratios) - log_ratios, weights)
+    to_target = log_ratios(behaviour, target, ignored).clamp(max=math.log(cap))
+    ratios = to_target + log_ratios(log_probs, behaviour, ignored)
+    return ratios.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+
+
+def estimated_kl(log_ratios: torch.Tensor) -> torch.Tensor:
+    """Return ``r - 1 - log r`` [M], whose mean over actions drawn from mu is KL(mu, pi).
+
+    It is never negative. ``log_ratios`` [M] is log r = log pi(a|x) - log mu(a|x).
+    """
+    return torch.expm1(log_ratios) - log_ratios
+
+
+def approximate_kl(log_ratios: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return a non-negative estimate of KL(mu, pi), the mean of `estimated_kl`."""
+    return mean_of(estimated_kl(log_ratios), weights)
+
+
+def exact_kl(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Return KL(first, second) of each observation [M] from log-probabilities [M, A]."""
+    return (first.exp() * (first - second)).sum(dim=1)
+
+
+def kl_statistics(log_ratios: torch.Tensor, weights: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return mean, median and largest value of `estimated_kl` over samples of weight above 0.
+
+    The median is not weighted. All are 0 if all weights are 0.
+    """
+    each, ignored = estimated_kl(log_ratios), weights == 0.0
+    return {
+        "kl": mean_of(each, weights),
+        "kl_median": each.masked_fill(ignored, math.nan).nanmedian().nan_to_num(0.0),
+        "kl_max": each.masked_fill(ignored, 0.0).amax(),
+    }
+
+
+def ratio_statistics(ratios: torch.Tensor, weights: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the weighted mean and variance of importance ratios [M]."""
+    mean = mean_of(ratios, weights)
+    return {"ratio_mean": mean, "ratio_variance": mean_of((ratios - mean).square(), weights)}
 
 
 def explained_variance(

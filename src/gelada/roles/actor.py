@@ -43,12 +43,14 @@ class Pace:
     newer one, so the result does not depend on the speed of the roles (``--deterministic``). With
     ``ahead`` None the actor takes the newest version and waits only for room in its replay. This
     is for runs in which an actor's rounds and the versions are not in step. With a ``rhythm``
-    that makes another number of versions of each round, that many are waited for.
+    that makes another number of versions of each round, that many are waited for. If only versions
+    divisible by ``every`` are published, the version is rounded down to one of them.
     """
 
     ahead: int | None = 1
     exactly: bool = False
     rhythm: Rhythm = ONE_EACH
+    every: int = 1
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,8 @@ class Actor:
         first, pace, wanted = self._first, self._settings.pace, ANY
         if first is not None and pace.ahead is not None:
             versions = pace.rhythm.versions(max(self._round - pace.ahead, 0))
-            wanted = first._replace(number=first.number + versions)
+            number = first.number + versions
+            wanted = first._replace(number=max(number - number % pace.every, first.number))
         pulled = pull_consistent(self._sources, wanted, pace.exactly and first is not None)
         if self._first is None:
             self._first = pulled.version

@@ -83,13 +83,13 @@ class Backprop:
                     terms["gradient_norm"] = self.backward(flat, total)
                     seen.append(terms)
                     history.append(terms)
-                    samples = len(index) * prepared.row if parts > 1 else int(batch.mask.sum())
-                    rate = algorithm.learning_rate(aux)
+                    rate, samples = algorithm.learning_rate(aux), prepared.weight(index)
                     client.offer(part, parts, samples, float(total.detach()), rate)
                     part += 1
                 values = _means(seen)
                 _check_finite(values, history, version)
         values["learning_rate"] = algorithm.learning_rate(aux)
+        values["parameter_norm"] = float(torch.linalg.vector_norm(flat.values))
         return Learned(values, prepared.priorities)
 
     def prepare(self, net: Network, batch: Batch, aux: Aux) -> Prepared:
@@ -120,10 +120,14 @@ class Backprop:
 
 
 def _means(seen: list[dict[str, torch.Tensor]]) -> dict[str, float]:
-    """Return the mean of each named scalar over the minibatches."""
+    """Return the mean of each named scalar over the minibatches; of ``…_max`` the largest."""
     names = list(seen[0])
     table = torch.stack([torch.stack([terms[name].float() for name in names]) for terms in seen])
-    return dict(zip(names, table.mean(dim=0).tolist(), strict=True))
+    means, most = table.mean(dim=0).tolist(), table.amax(dim=0).tolist()
+    return {
+        name: largest if name.endswith("_max") else mean
+        for name, mean, largest in zip(names, means, most, strict=True)
+    }
 
 
 def _check_finite(

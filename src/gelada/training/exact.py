@@ -87,7 +87,8 @@ def origin_of(checkpoint: Checkpoint, experiment: Experiment, folder: Path) -> O
     """
     if not experiment.deterministic or "origin" not in checkpoint.counters:
         return None
-    if experiment.shape.ahead > 1 or experiment.reuse != ReuseSettings():
+    shape = experiment.shape
+    if max(shape.ahead, shape.broadcast_every) > 1 or experiment.reuse != ReuseSettings():
         return None  # older parameters, or trajectories and batches that are used again
     epoch, version, steps = checkpoint.counters["origin"]
     origin = Origin(int(epoch), int(version), int(steps))

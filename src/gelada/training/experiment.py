@@ -28,6 +28,7 @@ UNPACED = OnlyWith(
     "with --batch and without --workers", lambda shape: bool(shape.batch) and not shape.workers
 )
 NOT_WORKERS = OnlyWith("without --workers", lambda shape: not shape.workers)
+TOGETHER = OnlyWith("without --learners", lambda shape: not shape.learners)
 ASYNCHRONOUS = OnlyWith("with --asynchronous", lambda shape: shape.asynchronous)
 MIXED = OnlyWith("with --replay-proportion above 0", lambda reuse: reuse.replay_proportion > 0)
 BUFFERED = OnlyWith("with --buffer-batches above 1", lambda reuse: reuse.buffer_batches > 1)
@@ -67,6 +68,8 @@ class Shape:
     """Trajectories of an actor that no batch has taken yet, the one that it plays included."""
     emulators: Annotated[int, Range(1, 256)] = 1
     """Emulator threads of each actor. They share its games."""
+    broadcast_every: Annotated[int, Range(1, 1000), TOGETHER] = 1
+    """Versions between those that the actors get; they play with the newest of these."""
     random_steps: Annotated[int, Range(0, 10**12)] = 4096
     """Steps of random play that measure the mean and deviation of the frames. They count as steps
     of the run."""

@@ -119,7 +119,8 @@ def memory(experiment: Experiment, net: Network) -> dict[str, int]:
     pixels = height * width
     frames = games * (shape.length + net.stack) * pixels  # one trajectory of each actor, uint8
     # of each actor, kept at most by the replays
-    trajectories = (shape.in_flight if shape.batch and not shape.apart else shape.ahead) + 2
+    paced = shape.ahead + shape.broadcast_every - 1
+    trajectories = (shape.in_flight if shape.batch and not shape.apart else paced) + 2
     each, length = batch_of(experiment)
     mixed = 1.0 + experiment.reuse.replay_proportion
     batch = round(shape.learning * each * mixed) * (length + net.stack) * pixels  # uint8

@@ -194,7 +194,10 @@ class Nodes:
                     self.patience,
                     experiment.shape.keep_every if own_memory else 0,
                     experiment.algorithm.target_every,
-                    experiment.deterministic and not experiment.replay.capacity,
+                    previous=experiment.deterministic
+                    and not experiment.replay.capacity
+                    and experiment.shape.broadcast_every == 1,
+                    broadcast_every=1 if own_memory else experiment.shape.broadcast_every,
                 ),
                 {k: _slice_of(flat, cut, tensors) for k, tensors in _by_name(start.optimizer)},
             )
@@ -271,6 +274,7 @@ class Nodes:
                 cache,
                 shape.asynchronous,
                 algorithm.target_every,
+                shape.broadcast_every,
             ),
             compute=compute,
             schedule=part(SharedSchedule, algorithm, start.steps, start.version, share),

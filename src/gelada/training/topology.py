@@ -95,7 +95,8 @@ def add_central(nodes: Nodes, spread: bool, folder: Path | None = None) -> None:
     else:
         # an actor that counts its own rounds would wait for ever for those of a lost one
         counting = deterministic or not (spread or shape.batch)
-        pace = Pace(shape.ahead if counting else None, exactly=deterministic)
+        ahead, every = shape.ahead if counting else None, shape.broadcast_every
+        pace = Pace(ahead, exactly=deterministic, every=every)
         replays = [_central_queue(nodes, index, counting) for index in range(shape.queues)]
     servers = nodes.servers(Quorum(1), own_memory=False)
     for index in range(shape.actors):
@@ -126,7 +127,7 @@ def _central_queue(nodes: Nodes, index: int, counting: bool) -> Replay:
         f"replay-{index}" if several else "replay",
         f"replay-{index}" if several else "main",
         selector,
-        capacity=actors * (max(shape.ahead, in_flight) + 2),
+        capacity=actors * (max(shape.ahead + shape.broadcast_every - 1, in_flight) + 2),
         full=None if counting else actors * max(shape.ahead, 1),
         kind="queue" if several and not deterministic else "replay",
         index=index,
@@ -157,7 +158,9 @@ def add_worker(nodes: Nodes, index: int, servers: Sequence[ParameterServer]) -> 
     else:
         replay = _queue_of_worker(nodes, index, name, ahead)
     cache = nodes.cache(f"cache-{index}", name, max(KEPT, ahead + 1))
-    pace = Pace(ahead, exactly=True) if nodes.experiment.deterministic else Pace(None)
+    pace = Pace(None)
+    if nodes.experiment.deterministic:
+        pace = Pace(ahead, exactly=True, every=shape.broadcast_every)
     if not nodes.faults.compute:
         for actor in range(index * shape.actors, (index + 1) * shape.actors):
             nodes.actor(name, actor, [cache], replay, pace)
@@ -173,7 +176,7 @@ def _queue_of_worker(nodes: Nodes, index: int, process: str, ahead: int) -> Repl
     selector: Selector = FifoWindows(shape.windows)
     if deterministic:
         selector = Rounds(shape.actors, index * shape.actors, nodes.first_round)
-    capacity = shape.actors * (ahead + 2) + room
+    capacity = shape.actors * (ahead + shape.broadcast_every + 1) + room
     full = None if deterministic else room
     return nodes.queue(f"replay-{index}", process, selector, capacity, full)
 

@@ -72,13 +72,13 @@ class ParameterClient(Protocol):
     def pull_targets(self) -> dict[str, torch.Tensor]:
         """Return the target parameters by name, if they changed since the last call; else {}."""
 
-    def offer(self, part: int, parts: int, samples: int, loss: float, rate: float) -> None:
+    def offer(self, part: int, parts: int, samples: float, loss: float, rate: float) -> None:
         """Make the gradient in ``flat.gradients`` pending.
 
         Args:
             part: number of the minibatch within the round, from 0.
             parts: minibatches of the round.
-            samples: transitions behind the gradient.
+            samples: transitions behind the gradient, the sum of their weights.
             loss: their mean loss.
             rate: learning rate of the step.
         """
@@ -162,7 +162,7 @@ class LocalClient:
         """See `ParameterClient`."""
         return self._targets.pull(self._versions)
 
-    def offer(self, part: int, parts: int, samples: int, loss: float, rate: float) -> None:
+    def offer(self, part: int, parts: int, samples: float, loss: float, rate: float) -> None:
         """See `ParameterClient`."""
         self._outbox.put(self._versions, part, parts, samples, loss, rate)
 
@@ -201,6 +201,7 @@ class RemoteClient:
         cache: where the worker's actors pull from.
         asynchronous: every gradient makes a step, so the slices may be of different versions.
         target_every: versions between changes of the target parameters (0: none).
+        broadcast_every: the cache gets the parameters when a version divisible by this is reached.
     """
 
     repeatable = True
@@ -214,11 +215,13 @@ class RemoteClient:
         cache: PublishedParameters,
         asynchronous: bool = False,
         target_every: int = 0,
+        broadcast_every: int = 1,
     ) -> None:
         self.flat = FlatParameters(copy.deepcopy(flat.module))
         self.version, self.outliers = version, 0
         self.traffic: Traffic | None = Traffic()
         self._servers, self._cache, self._asynchronous = servers, cache, asynchronous
+        self._broadcast_every = broadcast_every
         self._outbox = Outbox(learner, servers, self.flat)
         self._targets = Targets(servers, self.flat.layout, target_every)
         self._versions = (version,) * len(servers)
@@ -235,7 +238,7 @@ class RemoteClient:
         self._count(moved=pulled.moved)
         self.version, self._versions = pulled.version, pulled.versions
         self.flat.values.copy_(pulled.vector)
-        if pulled.version > self._cache.newest.version:
+        if self._is_due(pulled.version):
             self._cache.publish(Params(pulled.version, pulled.vector))
 
     def pull_targets(self) -> dict[str, torch.Tensor]:
@@ -245,7 +248,7 @@ class RemoteClient:
             self._count(moved=self.flat.values.nbytes)
         return targets
 
-    def offer(self, part: int, parts: int, samples: int, loss: float, rate: float) -> None:
+    def offer(self, part: int, parts: int, samples: float, loss: float, rate: float) -> None:
         """See `ParameterClient`."""
         self._outbox.put(self._versions, part, parts, samples, loss, rate)
 
@@ -285,3 +288,8 @@ class RemoteClient:
         assert self.traffic is not None
         sums = {name: getattr(self.traffic, name) + count for name, count in more.items()}
         self.traffic = self.traffic._replace(**sums)
+
+    def _is_due(self, version: Version) -> bool:
+        """Return whether the actors get this version."""
+        last, every = self._cache.newest.version, self._broadcast_every
+        return (version.epoch, version.number // every) > (last.epoch, last.number // every)

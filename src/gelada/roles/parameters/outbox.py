@@ -50,7 +50,7 @@ class Outbox:
         versions: Sequence[Version],
         part: int,
         parts: int,
-        samples: int,
+        samples: float,
         loss: float,
         rate: float,
     ) -> None:

@@ -55,6 +55,8 @@ class ServerSettings:
     previous: bool = False
     """Save and restore the slice of the version before too: a run that goes on exactly plays its
     first rollouts with it."""
+    broadcast_every: int = 1
+    """Publish the parameters at versions divisible by this; other versions cannot be pulled."""
 
 
 class ParameterServer:
@@ -100,7 +102,7 @@ class ParameterServer:
         self._snapshots = PublishedParameters(
             params, patience=settings.patience, before=self._previous
         )
-        self._every, self._target_every = settings.keep_every, settings.target_every
+        self._settings = settings
         self._target = self._first_target(state)
         self._kept: tuple[Params, OptimizerState] | None = None
         self._lock = threading.Lock()
@@ -160,12 +162,15 @@ class ParameterServer:
         return self._target
 
     def state(self) -> tuple[Params, OptimizerState]:
-        """Return the newest snapshot and copies of the optimizer's state.
+        """Return the parameters as `Params` and copies of the optimizer's state.
 
-        Between two rounds both are of the same version.
+        Between two rounds both are of the newest version, also if that was not published.
         """
         with self._lock:
-            return self._snapshots.newest, self._copy()
+            params = self._snapshots.newest
+            if params.version != self._version:
+                params = Params(self._version, self.values.clone())
+            return params, self._copy()
 
     def kept(self) -> tuple[Params, OptimizerState] | None:
         """Return the newest kept copy (`ServerSettings.keep_every`); None if there is none."""
@@ -208,11 +213,11 @@ class ParameterServer:
 
     def _first_target(self, saved: OptimizerState) -> Params | None:
         """Return the first target slice: the saved one, or a copy of the parameters."""
-        if not self._target_every:
+        every, number = self._settings.target_every, self._version.number
+        if not every:
             return None
-        number = self._version.number - self._version.number % self._target_every
         values = saved.get(TARGET, self.values)
-        return Params(self._version._replace(number=number), values.clone())
+        return Params(self._version._replace(number=number - number % every), values.clone())
 
     def _step(self, gradients: list[Gradient]) -> None:
         """Step with the mean of the gradients over all samples, summed in the order of learners."""
@@ -227,15 +232,21 @@ class ParameterServer:
             self.publish()
 
     def publish(self) -> None:
-        """Publish the parameters of a new version, and copy them where the settings ask for it."""
+        """Publish the parameters of a new version, or copy them, where the settings ask for it."""
+        number, settings = self._version.number, self._settings
+        rhythms = (settings.target_every, settings.keep_every, settings.broadcast_every)
+        copied, kept, told = (every > 0 and number % every == 0 for every in rhythms)
+        if not (copied or kept or told):
+            return
         params = Params(self._version, self.values.clone())
         if self._saves_previous:
             self._previous = self._snapshots.newest
-        if self._target_every and self._version.number % self._target_every == 0:
+        if copied:
             self._target = params
-        if self._every and self._version.number % self._every == 0:
+        if kept:
             self._kept = (params, self._copy())
-        self._snapshots.publish(params)
+        if told:
+            self._snapshots.publish(params)
 
 
 def _mean(gradients: list[Gradient]) -> torch.Tensor:

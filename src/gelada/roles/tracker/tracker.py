@@ -123,7 +123,7 @@ class Tracker:
         self._round: dict[int, dict[int, Update]] = {}  # deterministic: by version and learner
         self._steps_at: dict[int, int] = {}
         self._lives: dict[str, int] = {}  # how often each role has begun, by name
-        self._last_line = 0.0
+        self._last_line, self._last_steps = 0.0, run.steps
         self._over = False  # the stop rule holds
         self._learned: float | None = None  # when the first batch was reported
         self._status = Status(steps=run.steps, seconds=self.seconds())
@@ -331,7 +331,9 @@ class Tracker:
         due = status.version % every == 0 if every else now - self._last_line >= 1
         if not (due or last):
             return
-        self._last_line = now
+        since = self._last_line or self._began
+        throughput = (status.steps - self._last_steps) / max(now - since, 1e-9)
+        self._last_line, self._last_steps = now, status.steps
         line = {
             "steps": status.steps,
             "seconds": round(status.seconds, 3),
@@ -345,7 +347,7 @@ class Tracker:
             **status.values,
         }
         if not every:  # these depend on time
-            line |= self._stages.values()
+            line |= {"throughput": round(throughput, 1), **self._stages.values()}
         if status.workers is not None:
             line |= status.workers.values(timed=not every)
         elif outliers := self._reports.outliers():

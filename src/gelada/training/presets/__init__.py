@@ -15,9 +15,9 @@ from gelada.envs.api import GameSettings
 from gelada.envs.make import frame_shape, is_gym, planes
 from gelada.envs.names import UnknownGame, known_games, near_environments, parse_game
 from gelada.training.experiment import Experiment
-from gelada.training.presets import appo, dba3c, general, gorila, pqn
+from gelada.training.presets import appo, dba3c, general, gorila, impala, pqn
 
-MODULES: tuple[ModuleType, ...] = (appo, dba3c, gorila, pqn, general)
+MODULES: tuple[ModuleType, ...] = (appo, impala, dba3c, gorila, pqn, general)
 
 PRESETS: dict[str, Experiment] = {
     name: experiment for module in MODULES for name, experiment in module.PRESETS.items()

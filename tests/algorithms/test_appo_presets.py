@@ -1,0 +1,55 @@
+"""The families of IMPALA, APPO and IMPACT learn Catch, and so does a target without a lag."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from conftest import catch, tuned
+from gelada.core.checkpoint import newest_checkpoint
+from gelada.roles.tracker import TrackerSettings
+from gelada.training.experiment import Experiment
+from gelada.training.presets import PRESETS
+from gelada.training.run import train
+from outcomes import inline
+
+
+@pytest.mark.parametrize("name", ["impala-catch", "appo-catch", "impact-catch"])
+def test_the_preset_learns_catch(tmp_path: Path, name: str) -> None:
+    experiment = replace(PRESETS[name], tracker=TrackerSettings(tensorboard=False))
+    result = train(experiment, tmp_path / "run", log=lambda line: None)
+    assert result.status.score is not None
+    assert result.status.score >= 0.9  # the mean of the last 50 games; at random -0.6
+    assert result.status.steps < 150_000
+    _, checkpoint, _ = newest_checkpoint(result.folder / "checkpoints")
+    target = experiment.algorithm.target_every > 0  # the servers keep it
+    saved = any(name.startswith("optimizer/target/") for name in checkpoint.tensors)
+    assert saved == target
+
+
+def at_lag_0(steps: int, target_every: int) -> Experiment:
+    base = catch(steps, deterministic=True)
+    algorithm = tuned(base, advantage="vtrace", target_every=target_every)
+    return replace(base, algorithm=algorithm, shape=replace(base.shape, ahead=0))
+
+
+def test_a_target_that_is_copied_at_every_version_is_vtrace_ppo_at_lag_0() -> None:
+    """Actors have then played with the target policy itself, up to the rounding of a batch."""
+    plain, target = (inline(at_lag_0(512 + 5 * 512, every)) for every in (0, 1))
+    moved = (plain.parameters - inline(at_lag_0(512, 0)).parameters).abs().max()
+    torch.testing.assert_close(
+        target.parameters, plain.parameters, rtol=0, atol=0.02 * moved.item()
+    )
+    older = inline(at_lag_0(512 + 5 * 512, 4))  # a target that lags behind is something else
+    assert (older.parameters - plain.parameters).abs().max() > 0.1 * moved
+
+
+def test_it_learns_catch_as_plain_vtrace_ppo_does() -> None:
+    plain, target = (inline(at_lag_0(40_000, every)).status for every in (0, 1))
+    assert plain.best is not None
+    assert target.best is not None
+    assert plain.best >= 0.9
+    assert target.best >= 0.9

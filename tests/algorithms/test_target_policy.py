@@ -1,0 +1,259 @@
+"""APPO's target policy, its KL term and IMPALA's loss, by themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_net, random_trajectory
+from gelada.algorithms.api import TARGET
+from gelada.algorithms.appo import APPO, Steps
+from gelada.algorithms.batches import Minibatch
+from gelada.core.errors import GeladaError
+from gelada.core.types import Aux, Batch
+from gelada.nets.network import Network, NetworkSettings
+from gelada.nets.observations import Observations
+from gelada.ops import losses, returns
+from gelada.roles.replay.queue import as_batch
+
+PLAIN = APPO(advantage="vtrace", minibatch=7, sequence=5, kl_adjust=1.0)
+TARGET_POLICY = replace(PLAIN, target_every=1)
+SETTINGS = NetworkSettings(torso="tiny", width=8, stack=3)
+
+
+def some_net(seed: int, recurrent: Literal["none", "lstm"] = "none") -> Network:
+    """Return a network whose policy is far from uniform; the input statistics are always equal."""
+    net = make_net(replace(SETTINGS, recurrent=recurrent))
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=random), alpha=0.3)
+    return net
+
+
+def log_probs_of(net: Network, batch: Batch, size: int = 7) -> torch.Tensor:
+    """Return log pi(a|x) of the batch's actions float32[N, T], computed in chunks of ``size``."""
+    free = replace(PLAIN, minibatch=size, target_every=1)
+    prepared = free.prepare(net, batch, free.start())
+    steps = prepared.select(torch.arange(prepared.size)).steps
+    return losses.chosen(steps.old, steps.actions).view_as(batch.log_probs)
+
+
+def some_batch(net: Network) -> Batch:
+    """Return a batch of noise that this network has acted in, with a step that does not count."""
+    sent = [random_trajectory(np.random.default_rng(5), actor) for actor in range(2)]
+    batch = as_batch(sent)
+    if net.recurrent is not None:
+        batch = batch._replace(state=net.recurrent.initial_state(4) + 0.1)
+    return batch._replace(log_probs=log_probs_of(net, batch))
+
+
+def with_target(algorithm: APPO, net: Network) -> Aux:
+    """Return the algorithm's state with this network as its target policy."""
+    target = {TARGET + name: p.detach().clone() for name, p in net.named_parameters()}
+    return algorithm.start() | target
+
+
+def learned(
+    algorithm: APPO, net: Network, batch: Batch, aux: Aux
+) -> tuple[Steps, torch.Tensor, dict[str, torch.Tensor], list[torch.Tensor]]:
+    """Return samples, loss, terms and gradients of a whole batch."""
+    prepared = algorithm.prepare(net, batch, aux)
+    minibatch = prepared.select(torch.arange(prepared.size))
+    net.zero_grad()
+    total, terms = algorithm.loss(net, minibatch, aux)
+    torch.autograd.backward(total)
+    gradients = [p.grad.clone() for p in net.parameters() if p.grad is not None]
+    return minibatch.steps, total.detach(), terms, gradients
+
+
+@pytest.mark.parametrize("recurrent", ["none", "lstm"])
+def test_if_the_target_policy_has_acted_all_is_plain_appo_bit_for_bit(recurrent: Any) -> None:
+    net = some_net(1, recurrent)
+    batch = some_batch(net)
+    one = learned(PLAIN, net, batch, PLAIN.start())
+    two = learned(TARGET_POLICY, net, batch, with_target(TARGET_POLICY, net))
+    assert one[0].old.shape == (20, 0)
+    assert two[0].old.shape == (20, 3)
+    for name in Steps._fields[:-1]:
+        assert torch.equal(getattr(one[0], name), getattr(two[0], name)), name
+    assert torch.equal(one[1], two[1])
+    assert one[2].keys() == two[2].keys()
+    for name in one[2]:
+        assert torch.equal(one[2][name], two[2][name]), name
+    assert all(torch.equal(a, b) for a, b in zip(one[3], two[3], strict=True))
+    assert any(g.any() for g in one[3])
+
+
+def test_also_after_the_policy_has_moved_on_the_loss_is_plain_ppos_bit_for_bit() -> None:
+    acted, now = some_net(1), some_net(2)
+    batch = some_batch(acted)
+    aux = with_target(TARGET_POLICY, acted)
+    samples = TARGET_POLICY.prepare(now, batch, aux)
+    minibatch = samples.select(torch.arange(20))
+    results = []
+    for algorithm in (PLAIN, TARGET_POLICY):
+        now.zero_grad()
+        total, terms = algorithm.loss(now, minibatch, aux)
+        torch.autograd.backward(total)
+        results.append((total, terms, [p.grad.clone() for p in now.parameters()]))  # type: ignore[union-attr]
+    (one, one_terms, one_slopes), (two, two_terms, two_slopes) = results
+    assert torch.equal(one, two)
+    assert {k: v.item() for k, v in one_terms.items()} == {
+        k: v.item() for k, v in two_terms.items()
+    }
+    assert all(torch.equal(a, b) for a, b in zip(one_slopes, two_slopes, strict=True))
+    assert two_terms["kl"] > 0.01  # it has moved
+
+
+def test_vtraces_target_policy_is_the_old_one_and_the_values_are_todays() -> None:
+    acted, old, now = some_net(1), some_net(2), some_net(3)
+    batch = some_batch(acted)
+    algorithm = replace(TARGET_POLICY, rho_bar=1.5, c_bar=1.2, pg_rho_bar=3.0, lam=0.9)
+    steps = learned(algorithm, now, batch, with_target(algorithm, old))[0]
+    plain = learned(replace(algorithm, target_every=0), now, batch, algorithm.start())[0]
+    ratios = log_probs_of(old, batch) - batch.log_probs
+    rewards = batch.rewards.sign()
+    want = returns.vtrace(
+        rewards, bootstrapped(now, batch), batch.terminated, batch.truncated, ratios,
+        0.99, 0.9, 1.5, 1.2, 3.0,
+    )  # fmt: skip
+    torch.testing.assert_close(steps.advantages.view_as(rewards), want.advantages)
+    torch.testing.assert_close(steps.targets.view_as(rewards), want.targets)
+    assert not torch.allclose(steps.advantages, plain.advantages)
+
+
+def test_a_recurrent_target_policy_is_evaluated_with_its_own_memory() -> None:
+    acted, old, now = (some_net(seed, "lstm") for seed in (1, 2, 3))
+    batch = some_batch(acted)
+    steps = learned(TARGET_POLICY, now, batch, with_target(TARGET_POLICY, old))[0]
+    found = losses.chosen(steps.old, steps.actions).view_as(batch.log_probs)
+    assert torch.equal(found, log_probs_of(old, batch))
+    assert not torch.allclose(found, log_probs_of(now, batch))
+
+
+def bootstrapped(net: Network, batch: Batch) -> torch.Tensor:
+    """Return the values float32[N, T + 1] of all observations."""
+    observations = Observations(net, batch.frames, batch.ages)
+    with torch.no_grad():
+        values = [net(stacks)["value"] for stacks in observations.chunks(7)]
+    return torch.cat(values).view(observations.shape)
+
+
+@pytest.mark.parametrize("limit", [0.5, 2.0])
+def test_the_limit_of_the_ratio_in_the_advantages_is_a_setting(limit: float) -> None:
+    net = some_net(1)
+    batch = some_batch(some_net(2))
+    steps = learned(replace(PLAIN, pg_rho_bar=limit), net, batch, PLAIN.start())[0]
+    free = learned(replace(PLAIN, pg_rho_bar=1e9), net, batch, PLAIN.start())[0]
+    ratios = (log_probs_of(net, batch) - batch.log_probs).flatten().exp()
+    assert (ratios > limit).any()
+    assert (ratios < limit).any()
+    torch.testing.assert_close(
+        steps.advantages, free.advantages * (ratios.clamp(max=limit) / ratios)
+    )
+
+
+def test_the_policy_gradient_of_impala_and_its_gradient() -> None:
+    """-mean log pi(a|x) A, where A has V-trace's ratio; no ratio and no clip in the loss."""
+    algorithm = replace(
+        PLAIN, policy_loss="gradient", normalise=False, value_coefficient=0.0, entropy=0.0
+    )
+    net, batch = some_net(1), some_batch(some_net(2))
+    steps, total, terms, _ = learned(algorithm, net, batch, algorithm.start())
+    log_pi = log_probs_of(net, batch).flatten().double().numpy()
+    weights, advantages = steps.weights.numpy(), steps.advantages.double().numpy()
+    want = -sum(w * p * a for w, p, a in zip(weights, log_pi, advantages, strict=True))
+    assert total.item() == pytest.approx(want / weights.sum(), rel=1e-4)
+    assert "clipped" not in terms
+    logits = torch.randn(20, 3, generator=torch.Generator().manual_seed(1)).requires_grad_(True)
+    given: Any = lambda stacks: {"policy": logits, "value": torch.zeros(20, 1)}  # noqa: E731
+    total, _ = algorithm.loss(given, Minibatch(torch.zeros(20, 1, 1, 1), steps), algorithm.start())
+    torch.autograd.backward(total)
+    policy = logits.detach().softmax(1)
+    one_hot = torch.nn.functional.one_hot(steps.actions, 3).float()
+    want_slope = -(one_hot - policy) * (steps.advantages * steps.weights).unsqueeze(1)
+    assert logits.grad is not None
+    torch.testing.assert_close(logits.grad, want_slope / steps.weights.sum())
+
+
+@pytest.mark.parametrize("target_every", [0, 3])
+def test_the_kl_term_is_added_with_the_weight_of_the_state(target_every: int) -> None:
+    algorithm = replace(PLAIN, target_every=target_every, kl_coeff=0.3)
+    acted, old, now = some_net(1), some_net(2), some_net(3)
+    batch = some_batch(acted)
+    batch = batch._replace(independent=torch.tensor([True, False, True, True]))
+    aux = with_target(algorithm, old)
+    assert float(aux["kl_coefficient"]) == pytest.approx(0.3)
+    aux["kl_coefficient"].fill_(0.7)
+    steps, total, terms, _ = learned(algorithm, now, batch, aux)
+    _, without, others, _ = learned(replace(algorithm, kl_coeff=0.0), now, batch, aux)
+    measured = steps.weights * batch.independent_steps()
+    if target_every:  # the exact KL(pi_old, pi) of every step in the loss mask
+        todays = learned(TARGET_POLICY, now, batch, with_target(TARGET_POLICY, now))[0].old
+        each, weights = losses.exact_kl(steps.old, todays), steps.weights
+    else:  # the estimate of KL(mu, pi), of independent draws only
+        ratios = (log_probs_of(now, batch) - batch.log_probs).flatten()
+        each, weights = ratios.exp() - 1 - ratios, measured
+    want = (each * weights).sum() / weights.sum()
+    steering = (each * measured).sum() / measured.sum()
+    assert total.item() == pytest.approx((without + 0.7 * want).item(), rel=1e-4)
+    assert terms["kl_term"].item() == pytest.approx(steering.item(), rel=1e-4)
+    assert terms["kl_term"].item() > 0.01
+    assert terms["kl_coefficient"].item() == pytest.approx(0.7)
+    assert terms.keys() - others.keys() == {"kl_term", "kl_coefficient"}
+
+
+def test_the_weight_of_the_kl_term_follows_the_divergence_and_is_part_of_the_state() -> None:
+    algorithm = replace(PLAIN, kl_coeff=1.0, kl_target=0.01)
+    aux = algorithm.start()
+    weights = []
+    for kl in (0.05, 0.021, 0.019, 0.006, 0.004, 0.0):
+        algorithm.after(aux, {"kl": 9.0, "kl_term": kl}, steps=0)
+        weights.append(float(aux["kl_coefficient"]))
+    assert weights == [1.5, 2.25, 2.25, 2.25, 1.125, 0.5625]
+    algorithm.after(aux, {}, steps=0)  # nothing was measured
+    assert float(aux["kl_coefficient"]) == 0.5625
+    assert "kl_coefficient" not in PLAIN.start()
+
+
+@pytest.mark.parametrize(("stages", "rates"), [(0, [1e-3, 7.5e-4, 0.0]), (1, [1e-3, 1e-3, 0.0])])
+def test_without_adapting_the_rate_is_constant_or_on_its_way(
+    stages: int, rates: list[float]
+) -> None:
+    still = APPO(lr=1e-3, kl_adjust=1.0, anneal_steps=400)
+    moving = replace(still, lr_end=0.0, anneal_stages=stages)
+    found = []
+    for steps in (0, 100, 400):
+        aux = moving.start()
+        moving.after(aux, {"kl": 9.0}, steps)
+        found.append(moving.learning_rate(aux))
+        aux = still.start()
+        still.after(aux, {"kl": 9.0}, steps)
+        assert still.learning_rate(aux) == 1e-3
+    assert found == pytest.approx(rates)
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "two rules for one divergence": ({"kl_coeff": 1.0}, "--kl-coeff 1 with --kl-adjust 1.1: "),
+    "two rules for one rate": ({"lr_end": 0.0}, "--lr-end 0 with --kl-adjust 1.1: "),
+    "a target without ratios": ({"target_every": 2}, "--target-every 2 with --advantage gae: "),
+    "a target without a clip": (
+        {"target_every": 2, "advantage": "vtrace", "policy_loss": "gradient"},
+        "--target-every 2 with --policy-loss gradient: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_settings_that_contradict_each_other_are_refused(case: str) -> None:
+    changes, message = WRONG[case]
+    with pytest.raises(GeladaError) as error:
+        APPO(**changes).check(2048)
+    assert str(error.value).startswith(message)
+    assert "; use " in str(error.value)
+    APPO(**(changes | {"kl_adjust": 1.0, "advantage": "vtrace", "policy_loss": "clip"})).check(2048)

@@ -1,0 +1,93 @@
+"""The broadcast interval: actors get the parameters of every K-th version only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import catch, distributed_catch
+from gelada.runtime.inline import Inline
+from gelada.training.experiment import Experiment
+from gelada.training.start import begin, open_games
+from gelada.training.topology import make_graph
+from outcomes import Outcome, assert_same, equal, inline, outcome, threads
+
+CATCH = catch(512 + 14 * 512, deterministic=True)  # 14 rounds
+
+
+def every(count: int, base: Experiment = CATCH, **shape: Any) -> Experiment:
+    return replace(base, shape=replace(base.shape, broadcast_every=count, **shape))
+
+
+def played(experiment: Experiment, first: int = 0) -> tuple[Outcome, list[list[int]]]:
+    """Run inline from version ``first``; return the versions of each batch of the first replay."""
+    games = open_games(experiment)
+    start = begin(experiment, games)
+    version = start.version._replace(number=first)
+    start = start._replace(version=version, origin=start.origin._replace(version=first))
+    place = Inline(make_graph(experiment, start, None, patience=0.0, games=games))
+    name = "replay" if "replay" in place.roles else "replay-0"
+    replay, versions = place.roles[name], list[list[int]]()
+    sample = replay.sample
+
+    def keep() -> Any:
+        batch = sample()
+        versions.append(sorted(set(batch.versions.tolist())))
+        return batch
+
+    replay.sample = keep
+    place.run()
+    return outcome(place.roles), versions
+
+
+@pytest.mark.parametrize(
+    ("interval", "ahead", "first", "versions"),
+    [
+        (1, 1, 0, [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]),
+        (3, 1, 0, [0, 0, 0, 0, 3, 3, 3, 6, 6, 6, 9, 9, 9, 12]),
+        (3, 0, 0, [0, 0, 0, 3, 3, 3, 6, 6, 6, 9, 9, 9, 12, 12]),
+        (4, 1, 6, [6, 6, 6, 8, 8, 8, 8, 12, 12, 12, 12, 16, 16, 16]),  # as after a resume
+    ],
+)
+def test_the_pace_is_rounded_down_to_what_is_published(
+    interval: int, ahead: int, first: int, versions: list[int]
+) -> None:
+    result, found = played(every(interval, ahead=ahead), first)
+    assert found == [[number] for number in versions]
+    assert result.version.number == first + 14
+
+
+def test_every_version_is_the_run_without_an_interval_bit_for_bit() -> None:
+    assert_same(inline(CATCH), inline(every(1)))
+    assert not torch.equal(inline(CATCH).parameters, inline(every(3)).parameters)
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_inline_and_threads_give_the_same_run_bit_for_bit(servers: int) -> None:
+    assert_same(inline(every(3)), threads(every(3, servers=servers)))
+
+
+def test_in_workers_the_learners_learn_with_every_version_and_the_actors_play_with_a_few() -> None:
+    base = distributed_catch(14)
+    result, versions = played(every(3, base))
+    assert versions == [[n] for n in [0, 0, 0, 0, 3, 3, 3, 6, 6, 6, 9, 9, 9, 12]]
+    assert result.version.number == 14
+    assert_same(result, threads(every(3, base)))
+    assert_same(inline(base), inline(every(1, base)))
+
+
+def test_free_runs_are_not_much_further_behind_than_the_interval() -> None:
+    result = threads(replace(every(5), deterministic=False))
+    assert result.status.lag[2] <= 12.0  # whatever the order in which two actors come
+    assert result.version.number >= 14
+
+
+def test_a_saved_run_holds_the_newest_version_with_its_optimizer() -> None:
+    """Version 14 was never published: what is left is that of a run with the same rounds."""
+    one, two = inline(every(9)), inline(every(9, servers=3))
+    assert one.version.number == 14
+    assert torch.equal(one.parameters, two.parameters)
+    assert equal(one.optimizer, two.optimizer)
