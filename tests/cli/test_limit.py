@@ -14,7 +14,8 @@ import torch
 from conftest import short_pong
 from gelada.algorithms.dqn import DQN
 from gelada.cli.perf.limit import act, emulate, learn, limit_of, stage_rates
-from gelada.nets.network import Network, NetworkSettings
+from gelada.nets.network import NetworkSettings
+from gelada.nets.torsos import Torso
 from gelada.training.presets import PRESETS
 from gelada.training.start import begin
 
@@ -27,13 +28,13 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[tuple[int, bool]] = []
-        features = Network.features
+        forward = Torso.forward
 
-        def noted(net: Network, stacks: torch.Tensor) -> torch.Tensor:
+        def noted(torso: Torso, stacks: torch.Tensor) -> torch.Tensor:
             self.seen.append((len(stacks), torch.is_grad_enabled()))
-            return features(net, stacks)
+            return forward(torso, stacks)
 
-        monkeypatch.setattr(Network, "features", noted)
+        monkeypatch.setattr(Torso, "forward", noted)
 
     def during(self, work: Callable[[], int]) -> tuple[int, list[tuple[int, bool]]]:
         """Return what a work counts, and the looks that it took."""

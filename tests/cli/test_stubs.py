@@ -70,6 +70,9 @@ def test_made_up_steps_look_like_real_ones(settings: GameSettings) -> None:
     actions = np.zeros(3, dtype=np.int64)
     for name, value in real.step(actions)._asdict().items():
         other = getattr(dummy.step(actions), name)
+        if value is None:  # such as idle steps, which only some environments have
+            assert other is None
+            continue
         assert (other.shape, other.dtype) == (value.shape, value.dtype), name
 
 
