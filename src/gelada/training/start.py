@@ -37,7 +37,6 @@ from gelada.nets.network import (
 )
 from gelada.nets.precision import faster_precision, native_precision
 from gelada.ops.optimizers import make_optimizer
-from gelada.roles.parameters.server import TARGET
 from gelada.runtime.system import ACTORS, be_nicer
 from gelada.training.config import Config, check_of, identity
 from gelada.training.exact import cut_metrics, origin_of, states_of
@@ -224,9 +223,9 @@ def fits(config: Config) -> Check:
         _compare("parameter", wanted, checkpoint)
         state = make_optimizer(torch.zeros(1), experiment.optimizer).state()
         scalars: dict[str, tuple[int, ...]] = {k: () for k, t in state.items() if not t.dim()}
-        kinds = state.keys() - scalars
-        if any(name.startswith(f"{TARGET}/") for name in checkpoint.group("optimizer")):
-            kinds |= {TARGET}  # version 0.1 saved none
+        # servers add vectors of their own, such as the target parameters
+        own = {name.partition("/")[0] for name in checkpoint.group("optimizer") if "/" in name}
+        kinds = (state.keys() - scalars) | own
         vectors = {f"{k}/{name}": shape for k in kinds for name, shape in wanted.items()}
         _compare("optimizer", scalars | vectors, checkpoint)
         aux, saved = experiment.algorithm.start(), checkpoint.group("aux")
