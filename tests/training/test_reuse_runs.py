@@ -58,13 +58,10 @@ def test_several_queues_are_one_queue_bit_for_bit(queues: int) -> None:
     assert_same(inline(one), threads(several))
 
 
-def test_queues_draw_old_windows_of_their_own_actors() -> None:
-    experiment = replace(
-        CATCH, shape=replace(SEVERAL, replays=2), reuse=ReuseSettings(1.0, replay_slots=3)
-    )
-    assert_same(inline(experiment), threads(experiment))
-    place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))
-    batches, replay = [], place.roles["replay"]
+def kept_batches(place: Inline) -> list[Any]:
+    """Return the list into which the batches of a run go from now on."""
+    batches: list[Any] = []
+    replay = place.roles["replay"]
     sample = replay.sample
 
     def keep() -> Any:
@@ -72,6 +69,16 @@ def test_queues_draw_old_windows_of_their_own_actors() -> None:
         return batches[-1]
 
     replay.sample = keep
+    return batches
+
+
+def test_queues_draw_old_windows_of_their_own_actors() -> None:
+    experiment = replace(
+        CATCH, shape=replace(SEVERAL, replays=2), reuse=ReuseSettings(1.0, replay_slots=3)
+    )
+    assert_same(inline(experiment), threads(experiment))
+    place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))
+    batches = kept_batches(place)
     for _ in range(6):
         place.wait(0.0)
     assert [int(batch.fresh) for batch in batches] == [512] * 6
@@ -188,6 +195,17 @@ def test_what_cannot_be_is_one_line(
     assert said.startswith(f"gelada: {REFUSED[words]}")
     assert said.count("\n") == 1
     assert not out.exists()
+
+
+def test_each_agent_of_a_game_has_windows() -> None:
+    pair = replace(PRESETS["catch-pair"], deterministic=True, reuse=ReuseSettings(1.0, 3))
+    place = Inline(make_graph(pair, begin(pair), None, patience=0.0))
+    batches = kept_batches(place)
+    for _ in range(4):
+        place.wait(0.0)
+    rows = pair.shape.actors * pair.shape.games * 2
+    assert [int((~batch.replayed).sum()) for batch in batches] == [rows] * 4
+    assert [int(batch.replayed.sum()) for batch in batches] == [0, 0, rows, rows]
 
 
 def test_what_is_held_counts_as_memory() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gelada.envs.make import agents
 from gelada.roles.replay.rate_limiter import MinimumSize, RateLimiter, SamplesPerInsert
 from gelada.roles.replay.ring import bytes_needed
 from gelada.roles.replay.sampling import Prioritized, Sampling, Uniform
@@ -75,6 +76,7 @@ def buffer_bytes(experiment: Experiment, frame_shape: tuple[int, int]) -> int:
         kept = shape.queues * reuse.replay_slots * shape.games if reuse.replay_proportion else 0
         batch = shape.windows * (1 + reuse.replay_proportion)
         windows = kept + round((reuse.buffer_batches - 1) * batch)
+        windows *= agents(experiment.games)
         return windows * (shape.length + experiment.network.stack) * height * width
     return sum(
         bytes_needed(shape_of(experiment, actors, frame_shape), experiment.replay.prioritized)

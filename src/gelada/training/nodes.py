@@ -11,7 +11,7 @@ import torch
 
 from gelada.core.types import Params, Version
 from gelada.envs.api import Games
-from gelada.envs.make import MakeGames, can_go_on, continue_games
+from gelada.envs.make import MakeGames, agents, can_go_on, continue_games
 from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
 from gelada.roles.actor import Actor, ActorSettings, Pace
@@ -91,8 +91,9 @@ class Nodes:
         if not reuse.replay_proportion:
             return None
         seeds = (self.experiment.seed, index, self.start.version.epoch)
-        batch = shape.windows // shape.queues
-        kept = reuse.replay_slots * shape.games
+        rows = agents(self.experiment.games)  # of a game; --batch counts each
+        batch = shape.windows // shape.queues * (1 if shape.batch else rows)
+        kept = reuse.replay_slots * shape.games * rows
         return part(Mix, kept, reuse.replay_proportion, batch, seeds)
 
     def buffer(self, name: str, process: str, actors: int, index: int = 0) -> ReplayBuffer:

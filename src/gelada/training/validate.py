@@ -218,8 +218,9 @@ def _check_central(experiment: Experiment) -> None:
                 f"use {fits[-1]}"
             )
     # one trajectory may be down to a last window while its actor waits for room
-    lacking = shape.games - 1 if shape.windows // queues % shape.games else 0
-    most = shape.actors // queues * shape.in_flight * shape.games - lacking
+    rows = shape.games * agents(experiment.games)
+    lacking = rows - 1 if shape.windows // queues % rows else 0
+    most = shape.actors // queues * shape.in_flight * rows - lacking
     if shape.batch and shape.windows // queues > most:
         raise GeladaError(
             f"--in-flight {shape.in_flight}: the actors of a queue send at most "
@@ -246,13 +247,15 @@ def _check_reuse(experiment: Experiment) -> None:
             f"{what} with --epochs {algorithm.epochs}: a batch is used once; raise --epochs or "
             "leave it out"
         )
-    kept = reuse.replay_slots * shape.games * shape.length
-    batch = shape.datapoints // shape.queues
+    rows = agents(experiment.games)
+    trajectory = shape.games * shape.length * rows
+    kept = reuse.replay_slots * trajectory
+    batch = shape.datapoints // shape.queues * (1 if shape.batch else rows)
     if reuse.replay_proportion and kept <= batch:
         raise GeladaError(
             f"--replay-slots {reuse.replay_slots}: they hold {kept:,} steps, no more than the "
             f"{batch:,} of a batch, so nothing would be replayed; raise it to at least "
-            f"{batch // (shape.games * shape.length) + 1}"
+            f"{batch // trajectory + 1}"
         )
 
 
