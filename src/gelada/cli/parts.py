@@ -41,6 +41,7 @@ def parts_of(experiment: Experiment) -> list[Part]:
             f"--buffer-batches {reuse.buffer_batches} --buffer-order {reuse.buffer_order}",
         ),
         Part("recurrent policy", network.recurrent != "none", f"--recurrent {network.recurrent}"),
+        Part("autoencoder", network.autoencoder != "off", f"--autoencoder {network.autoencoder}"),
         Part(
             "broadcast interval",
             shape.broadcast_every > 1,

@@ -107,7 +107,7 @@ PRESETS: dict[str, Experiment] = {
         tracker=TrackerSettings(keep_checkpoints=0),
     ),
     "rldm-paper": Experiment(
-        network=NetworkSettings(layer_norm=False),
+        network=NetworkSettings(layer_norm=False, autoencoder="latent"),
         algorithm=APPO(
             advantage="vtrace",
             lam=1.0,
@@ -163,6 +163,7 @@ NOTES: dict[str, tuple[str, ...]] = {
         "differs: losses are means (original: sums), so the limit of the gradient's norm is "
         "40 / 1,000",
         "not known: how much was replayed; our choice: one old rollout for two fresh ones",
+        "not known: which form its autoencoder had; our choice: latent, with mean squares",
         "differs: one learner on the CPU (original: 2 GPUs, with threads that load batches)",
         "differs: the torso 'small' on standardised pixels (original: filters 16 of 4x4 and 32 of "
         "4x4, stride 2, pixels divided by 255)",
