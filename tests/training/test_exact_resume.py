@@ -16,13 +16,15 @@ import pytest
 from conftest import catch, distributed_catch, distributed_pong, short_pong
 from gelada.algorithms.dqn import DQN
 from gelada.algorithms.pqn import PQN
-from gelada.core.checkpoint import list_checkpoints, newest_checkpoint
-from gelada.core.types import State
+from gelada.core.checkpoint import Checkpoint, list_checkpoints, newest_checkpoint
+from gelada.core.errors import GeladaError
+from gelada.core.types import State, Version
 from gelada.envs.api import Games, GameSettings
 from gelada.envs.catch import CatchGames
 from gelada.envs.continued import ContinuedGames
 from gelada.envs.make import ENVIRONMENTS
 from gelada.roles.tracker import StopRule
+from gelada.training.exact import origin_of, states_of
 from gelada.training.experiment import Experiment, ReplaySettings
 from gelada.training.presets import PRESETS
 from gelada.training.run import train
@@ -172,3 +174,17 @@ def test_games_of_a_free_run_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(begun) == 2
     rows = {tuple(state["row"]) for state in begun}
     assert rows == {tuple(saved.tensors[f"play/actor-{i}/games/row"].tolist()) for i in range(2)}
+
+
+@pytest.mark.parametrize("origin", [None, 3, "abc", [0, 1], [0, 1, 2, 3], [0, 1, None]])
+def test_a_spoilt_origin_is_named(origin: object, tmp_path: Path) -> None:
+    experiment = often(EXPERIMENTS["appo catch"])
+    checkpoint = Checkpoint(Version(0, 3), 700, {}, {"origin": origin})
+    with pytest.raises(GeladaError, match=r"version 3: counters\.origin is .*want three numbers"):
+        origin_of(checkpoint, experiment, tmp_path)
+
+
+@pytest.mark.parametrize("play", [None, [1], {"actor-0": 3}, {"actor-0": {}}])
+def test_spoilt_states_of_actors_are_none(play: object) -> None:
+    checkpoint = Checkpoint(Version(0, 3), 700, {}, {"play": play})
+    assert states_of(checkpoint, EXPERIMENTS["appo catch"]) == {}

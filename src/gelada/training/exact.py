@@ -72,6 +72,8 @@ def check_buffer(experiment: Experiment) -> None:
 def states_of(checkpoint: Checkpoint, experiment: Experiment) -> dict[str, State]:
     """Return the states of all actors in a checkpoint, by name; {} if it does not have them."""
     values = checkpoint.counters.get("play", {})
+    if not isinstance(values, dict) or not all(isinstance(v, dict) for v in values.values()):
+        return {}
     states = join(checkpoint.tensors, values, "play")
     wanted = {f"actor-{index}" for index in range(experiment.shape.players)}
     return states if states.keys() == wanted else {}
@@ -90,8 +92,14 @@ def origin_of(checkpoint: Checkpoint, experiment: Experiment, folder: Path) -> O
     shape = experiment.shape
     if max(shape.ahead, shape.broadcast_every) > 1 or experiment.reuse != ReuseSettings():
         return None  # older parameters, or trajectories and batches that are used again
-    epoch, version, steps = checkpoint.counters["origin"]
-    origin = Origin(int(epoch), int(version), int(steps))
+    try:
+        epoch, version, steps = map(int, checkpoint.counters["origin"])
+    except (TypeError, ValueError):
+        raise GeladaError(
+            f"the checkpoint of version {checkpoint.version.number}: counters.origin is "
+            f"{checkpoint.counters['origin']!r}, want three numbers"
+        ) from None
+    origin = Origin(epoch, version, steps)
     states, rhythm = states_of(checkpoint, experiment), rhythm_of(experiment)
     round = rhythm.rounds(checkpoint.version.number - origin.version)
     if not states or any(state.get("round") != round for state in states.values()):

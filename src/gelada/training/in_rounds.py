@@ -36,4 +36,6 @@ def add_buffer_in_rounds(nodes: Nodes) -> BufferInRounds:
 
 def saver_of(replay: BufferInRounds, folder: Path | None) -> Callable[[Version], None] | None:
     """Return what saves the buffer in a run's folder before each checkpoint, if there is one."""
-    return part(SaveWithCheckpoints, replay, folder / BUFFERS / "replay") if folder else None
+    if folder is None:
+        return None
+    return part(SaveWithCheckpoints, replay, folder / BUFFERS / "replay", folder / "checkpoints")

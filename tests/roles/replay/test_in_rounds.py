@@ -78,7 +78,7 @@ def test_a_saved_buffer_goes_on_as_if_it_had_never_been_away(tmp_path: Path, at:
             broken.add(trajectory)
     batches = learn(whole, RHYTHM.versions(12))
     assert_same(learn(broken, at), batches[:at])
-    save = SaveWithCheckpoints(broken, tmp_path)
+    save = SaveWithCheckpoints(broken, tmp_path, tmp_path)
     save(Version(0, at))
     again.load(folder_of(tmp_path, Version(9, at)))
     for trajectory in sent:
@@ -87,14 +87,21 @@ def test_a_saved_buffer_goes_on_as_if_it_had_never_been_away(tmp_path: Path, at:
     assert_same(learn(again, len(batches) - at), batches[at:])
 
 
-def test_the_newest_two_saved_buffers_stay(tmp_path: Path) -> None:
+def test_buffers_of_the_newest_two_checkpoints_stay(tmp_path: Path) -> None:
     replay = make()
     for trajectory in play(4):
         replay.add(trajectory)
-    save = SaveWithCheckpoints(replay, tmp_path)
-    for number in (30, 7, 8, 9):  # 30: of a run that was killed later than it was resumed from
+    folder, checkpoints = tmp_path / "stores", tmp_path / "checkpoints"
+    checkpoints.mkdir()
+    save = SaveWithCheckpoints(replay, folder, checkpoints)
+    for number in (30, 5, 6, 7, 8, 9):  # 30: of a run that was killed later than it was resumed
         save(Version(0, number))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["00000008", "00000009", "00000030"]
+        if number not in (7, 9):  # their checkpoints are not written yet
+            (checkpoints / f"{number:08d}.json").touch()
+    kept = sorted(int(path.name) for path in folder.iterdir())
+    assert kept == [6, 7, 8, 9, 30]
+    save(Version(0, 10))
+    assert sorted(int(path.name) for path in folder.iterdir()) == [6, 7, 8, 9, 10, 30]
 
 
 def test_a_learner_that_waits_is_woken_by_a_round_and_by_the_end() -> None:

@@ -15,7 +15,7 @@ from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.rhythm import Sampled
 
 KEPT = 2
-"""Saved buffers that are kept: that of the newest checkpoint, and the one before."""
+"""Newest complete checkpoints whose saved buffers are kept."""
 
 
 class BufferInRounds:
@@ -146,18 +146,21 @@ class SaveWithCheckpoints:
     Args:
         replay: what is saved.
         folder: of all saved buffers.
+        checkpoints: folder of the checkpoints, which another thread writes later.
     """
 
-    def __init__(self, replay: BufferInRounds, folder: Path) -> None:
-        self._replay, self._folder = replay, folder
+    def __init__(self, replay: BufferInRounds, folder: Path, checkpoints: Path) -> None:
+        self._replay, self._folder, self._checkpoints = replay, folder, checkpoints
 
     def __call__(self, version: Version) -> None:
-        """Save the buffer at a version; forget all but the newest `KEPT`."""
+        """Save the buffer at a version; forget those before the newest `KEPT` checkpoints."""
         folder = folder_of(self._folder, version)
         self._replay.save(folder)
-        saved = sorted(path for path in self._folder.glob("[0-9]*") if path.name <= folder.name)
-        for path in saved[:-KEPT]:
-            shutil.rmtree(path, ignore_errors=True)
+        written = sorted(path.stem for path in self._checkpoints.glob("[0-9]*.json"))
+        needed = [stem for stem in written if stem < folder.name][-KEPT:]
+        for path in self._folder.glob("[0-9]*"):
+            if len(needed) == KEPT and path.name < needed[0]:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def folder_of(folder: Path, version: Version) -> Path:
