@@ -16,6 +16,7 @@ import dba3c
 import general
 import gorila
 import process
+import resume
 from gelada.core.checkpoint import newest_checkpoint, read_checkpoint
 from gelada.training.presets import preset
 from ledger import Cell, differences, steady_rate
@@ -59,7 +60,7 @@ PONG = Timed(GAME, "pong", TIMED)
 
 def all_cells() -> list[Cell]:
     """Return every cell, in the order in which they are measured."""
-    others = (dba3c, cluster, gorila, general)
+    others = (dba3c, cluster, gorila, general, resume)
     return [*pong_cells(), *(cell for module in others for cell in module.all_cells())]
 
 

@@ -54,7 +54,7 @@ import gelada.envs.outside as outside
 import gelada.roles.actor as actor
 import gelada.roles.learner as learner
 import gelada.roles.tracker.tracker as tracker
-from gelada.cli.main import main
+from gelada.cli.main import run
 
 began, spent, first = time.monotonic(), {}, []
 
@@ -86,7 +86,7 @@ outside.OutsideGames.step = step
 timed(actor.Actor, "_hand_over")
 timed(learner.Learner, "save")
 timed(tracker.Checkpoints, WRITE)
-code = main(sys.argv[2:])
+code = run(sys.argv[2:])
 seconds = time.monotonic() - began
 Path(sys.argv[1]).write_text(json.dumps({"spent": spent, "first": first, "seconds": seconds}))
 sys.exit(code)
