@@ -451,8 +451,8 @@ def test_every_dependency_has_a_row_with_its_licence() -> None:
         about = metadata.metadata(name)
         stated = " ".join(
             [
-                about["License-Expression"] or "",
-                (about["License"] or "")[:80],
+                *(about.get_all("License-Expression") or []),
+                "".join(about.get_all("License") or [])[:80],
                 *(about.get_all("Classifier") or []),
             ]
         )

@@ -265,6 +265,9 @@ def test_tensorboard_can_neither_stop_nor_hold_up_anything(
             if what == "import":
                 raise ImportError("no boto3")
 
+        def add_text(self, *_: Any) -> None:
+            pass
+
         def add_scalar(self, *_: Any) -> None:
             if what == "raises":
                 raise RuntimeError("the thread is dead")

@@ -16,7 +16,7 @@ from gelada.runtime.groups import Cluster
 from gelada.training import presets, run
 from gelada.training.callbacks import Callbacks
 from gelada.training.config import read_config
-from gelada.training.experiment import Experiment, flag, groups_of
+from gelada.training.experiment import Experiment, argument, groups_of, settings_of
 from gelada.training.run_folder import free_folder
 from gelada.training.validate import check_effect, differing
 
@@ -129,7 +129,7 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
     changes: dict[str, Any] = {key: settings[key] for key in settings if key in alone}
     base = dataclasses.replace(experiment, **changes)
     places = {
-        _argument(field.name, group): (group, field.name)
+        argument(field.name, group): (group, field.name)
         for group, values in groups_of(base).items()
         for field in dataclasses.fields(values)
         if field.name != "game"
@@ -183,14 +183,4 @@ def _check_resumed(experiment: Experiment, base: Experiment) -> None:
 
 def settings(experiment: Experiment) -> dict[str, Any]:
     """Return all settings of an experiment by the names that `preset` takes, for a tracker."""
-    found: dict[str, Any] = {}
-    for group, values in groups_of(experiment).items():
-        for name, value in vars(values).items():
-            found[_argument(name, group)] = value
-    found["algorithm"] = type(experiment.algorithm).__name__
-    return found | {"seed": experiment.seed, "deterministic": experiment.deterministic}
-
-
-def _argument(name: str, group: str) -> str:
-    """Return the name of a setting as an argument: that of its flag, with underscores."""
-    return flag(name, group).removeprefix("--").replace("-", "_")
+    return settings_of(experiment)

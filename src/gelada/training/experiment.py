@@ -228,3 +228,16 @@ def flag(name: str, group: str = "") -> str:
     """Return the flag of a setting. It begins with the group if the name is not unique."""
     own = f"{group}-{name}" if group and name in shared_names() else name
     return "--" + own.replace("_", "-")
+
+
+def argument(name: str, group: str = "") -> str:
+    """Return the name of a setting as an argument in Python: that of its flag, with underscores."""
+    return flag(name, group).removeprefix("--").replace("-", "_")
+
+
+def settings_of(experiment: Experiment) -> dict[str, Any]:
+    """Return all settings of an experiment by their names in Python, for a tracker."""
+    found: dict[str, Any] = {"algorithm": type(experiment.algorithm).__name__}
+    for group, values in groups_of(experiment).items():
+        found |= {argument(name, group): value for name, value in vars(values).items()}
+    return found | {"seed": experiment.seed, "deterministic": experiment.deterministic}

@@ -31,7 +31,7 @@ from gelada.roles.tracker import Exactly, GoingOn, RunFacts, Tracker
 from gelada.runtime.graph import Graph, Kind, part
 from gelada.training.buffers import limiter_of, sampling_of, shape_of
 from gelada.training.exact import DETERMINISTIC_EVERY, rhythm_of
-from gelada.training.experiment import Experiment
+from gelada.training.experiment import Experiment, settings_of
 from gelada.training.faults import Faults, NoExperience, Sleeper, Straggler
 from gelada.training.start import Start
 
@@ -320,6 +320,7 @@ def add_tracker(
                 start.saved or {},
                 Exactly(start.origin, rhythm_of(experiment)) if experiment.deterministic else None,
             ),
+            settings=settings_of(experiment),
         ),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ class Board:
 
     Args:
         folder: of the run.
+        settings: of the run by name, written once as a table.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / "tensorboard"
+    def __init__(self, folder: Path, settings: Mapping[str, Any] | None = None) -> None:
+        self._folder, self._settings = folder / "tensorboard", settings or {}
         self.trouble = ""  # why there are no events any more
         self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue(MOST)
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
@@ -57,6 +59,7 @@ class Board:
 
                     # absolute, as the library takes names such as s3://x for addresses
                     events = SummaryWriter(str(self._folder.absolute()))
+                    events.add_text("hyperparameters", table(self._settings), 0)
                 for name, value in line.items():
                     if name not in ("steps", "version") and value is not None:
                         events.add_scalar(name, value, line["steps"])
@@ -64,3 +67,8 @@ class Board:
                 events.close()
         except Exception as error:
             self.trouble = f"{type(error).__name__}: {error}"
+
+
+def table(settings: Mapping[str, Any]) -> str:
+    """Return settings as a table in Markdown."""
+    return "\n".join(["|name|value|", "|-|-|", *(f"|{k}|{v}|" for k, v in settings.items())])

@@ -1,4 +1,4 @@
-"""``metrics.jsonl``: one line of JSON at a time, none of them lost or cut by a full disk."""
+"""Files of JSON lines: one line at a time, none of them lost or cut by a full disk."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ MOST = 100_000
 
 
 class Metrics:
-    """Appends lines to ``metrics.jsonl``.
+    """Appends lines to a file, such as ``metrics.jsonl``.
 
     Args:
         folder: of the run. Nothing is opened before the first line.
+        name: of the file.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "metrics.jsonl"
+    def __init__(self, folder: Path, name: str = "metrics.jsonl") -> None:
+        self._path = folder / name
         self._lock = threading.Lock()
         self._waiting: deque[bytes] = deque(maxlen=MOST)
         self._begun = b""  # what is being written; a full disk may take a part of it

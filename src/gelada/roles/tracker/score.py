@@ -53,8 +53,8 @@ class Score:
         """Keep an episode until `take`."""
         self._pending.append(episode)
 
-    def take(self, version: int) -> None:
-        """Take in the episodes that belong to the versions up to this one."""
+    def take(self, version: int) -> list[Episode]:
+        """Take in the episodes that belong to the versions up to this one; return them."""
         taken, self._pending = self._pending, []
         if self._by_round:
             exactly = self._exactly
@@ -67,6 +67,7 @@ class Score:
             self.best_episode = _larger(self.best_episode, episode.score)
             if len(self._recent) == WINDOW:
                 self.best = _larger(self.best, sum(self._recent) / WINDOW)
+        return taken
 
     def counters(self) -> dict[str, Any]:
         """Return what a checkpoint keeps of it."""

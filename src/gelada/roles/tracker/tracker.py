@@ -28,7 +28,8 @@ from gelada.roles.tracker.reports import Reports, Workers
 from gelada.roles.tracker.score import Score
 from gelada.roles.tracker.settings import StopRule, TrackerSettings
 from gelada.roles.tracker.stages import Stages, StageShares
-from gelada.roles.tracker.writer import Writer
+from gelada.roles.tracker.tags import EVALUATED, Lately, episode_line
+from gelada.roles.tracker.writer import Work, Writer
 
 KEPT_EPISODES = 65_536
 """Newest episodes that `Tracker.episodes_since` can return."""
@@ -54,6 +55,8 @@ class RunFacts:
     """Remember the steps behind versions divisible by this, for checkpoints of them (0: none)."""
     going_on: GoingOn = field(default_factory=GoingOn)
     """What actors go on with, and how a deterministic run counts."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """All settings by name, for TensorBoard."""
     about: State | None = None
     """What checkpoints say about the run (`gelada.core.checkpoint.Checkpoint.run`)."""
 
@@ -129,11 +132,14 @@ class Tracker:
         self._status = Status(steps=run.steps, seconds=self.seconds())
         self._show_score()
         self._writer: Writer | None = None
-        self._board = Board(folder) if folder and settings.tensorboard else None
+        self._board = Board(folder, run.settings) if folder and settings.tensorboard else None
+        self._lately = Lately(run.steps, self._status.seconds)
         if folder:
             self._metrics = Metrics(folder)
+            self._episode_log = Metrics(folder, "episodes.jsonl")
             self._checkpoints = Checkpoints(folder, settings, layout, fixed, run.about)
-            self._writer = Writer([self._metrics, self._checkpoints], settings.disk_patience)
+            work: list[Work] = [self._metrics, self._episode_log, self._checkpoints]
+            self._writer = Writer(work, settings.disk_patience)
             self._picture = Picture(folder, self._writer)
 
     def seconds(self) -> float:
@@ -211,6 +217,8 @@ class Tracker:
         """Take the mean score of an evaluation beside the run; return whether it ends the run."""
         with self._lock:
             self._status.evaluated = mean
+            if self._board:
+                self._board.put({"steps": self._status.steps, EVALUATED: mean})
             return self._stop.is_met_by(mean)
 
     def spent(self, stages: Stages) -> None:
@@ -289,6 +297,7 @@ class Tracker:
             self._board.close()
         self._writer.close()
         self._metrics.close()
+        self._episode_log.close()
 
     def failure(self) -> OSError | None:
         """Return why nothing can be written any more, if so."""
@@ -297,7 +306,7 @@ class Tracker:
     def _take(self, number: int, updates: list[Update]) -> bool:
         """Take in what was learned for version ``number``; return whether the run is over."""
         status = self._status
-        self._score.take(number)
+        ended = self._score.take(number)
         self._show_score()
         grown = number > status.version
         for update in updates:
@@ -307,6 +316,7 @@ class Tracker:
         if self._run.marked and number % self._run.marked == 0:
             self._steps_at[number] = status.steps
         status.seconds = self.seconds()
+        self._log(ended)
         status.values, status.lag = self._reports.values(), self._reports.lag()
         status.workers = self._reports.workers()
         if status.score is not None and grown:
@@ -354,5 +364,14 @@ class Tracker:
             line["gradients_outliers"] = outliers
         self._metrics.put(line)
         self._writer.wake()
+        tagged = self._lately.tagged(line, status.values)
         if self._board:
-            self._board.put(line)
+            self._board.put(line | tagged)
+
+    def _log(self, episodes: list[Episode]) -> None:
+        """Write a line about each episode that has ended."""
+        if self._writer is None:
+            return
+        self._lately.add(episodes)
+        for each in episodes:
+            self._episode_log.put(episode_line(each, self._status.steps, self._status.seconds))
