@@ -18,7 +18,7 @@ from gelada.algorithms.appo import APPO
 from gelada.algorithms.exploration import Player
 from gelada.core.seeding import game_seeds
 from gelada.core.types import Trajectory, Version
-from gelada.envs.api import GameSettings, Step
+from gelada.envs.api import GameSettings
 from gelada.envs.make import make_games
 from gelada.nets.config import TorsoName
 from gelada.nets.network import Network, NetworkSettings, measure_input
@@ -84,9 +84,11 @@ for round_ in range(STEPS // (B * T)):
         running[step.over] = 0.0
 
     # Learn: compute targets once, then take several epochs of minibatches.
-    played = Step(*(np.stack(field, axis=1) for field in zip(*steps, strict=True)))  # [B, T]
-    taken = np.stack(chosen, axis=1)
-    logits, rewards = torch.stack(all_logits, dim=1), played.rewards
+    fields = ("rewards", "terminated", "truncated", "forced")
+    rewards, terminated, truncated, forced = (  # each [B, T]
+        np.stack([getattr(step, field) for step in steps], axis=1) for field in fields
+    )
+    taken, logits = np.stack(chosen, axis=1), torch.stack(all_logits, dim=1)
     explored = exploration.end(logits, torch.from_numpy(taken), rewards)
     trajectory = Trajectory(
         actor=0,
@@ -96,9 +98,9 @@ for round_ in range(STEPS // (B * T)):
         ages=ages,
         actions=taken,
         rewards=rewards,
-        terminated=played.terminated,
-        truncated=played.truncated,
-        mask=~(played.forced | played.truncated),
+        terminated=terminated,
+        truncated=truncated,
+        mask=~(forced | truncated),
         log_probs=explored.log_probs.numpy(),
         independent=explored.independent,
         state=np.zeros((B, 0), dtype=np.float32),
