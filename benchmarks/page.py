@@ -125,7 +125,7 @@ def headline(line: Line) -> str:
     if "shares" in result:
         named = (f"{name} {median(own):.2f}" for name, own in result["shares"].items())
         return "; ".join(named)
-    if "score" in result:
+    if "standard_error" in result:
         return f"{result['score']:,.1f} ± {result['standard_error']:.1f}"
     if "achieved_steps_per_s" in result:
         return f"share {share:.2f} of {result['limit_steps_per_s']:,.0f} steps/s"

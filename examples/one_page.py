@@ -84,10 +84,8 @@ for round_ in range(STEPS // (B * T)):
         running[step.over] = 0.0
 
     # Learn: compute targets once, then take several epochs of minibatches.
-    fields = ("rewards", "terminated", "truncated", "forced")
-    rewards, terminated, truncated, forced = (  # each [B, T]
-        np.stack([getattr(step, field) for step in steps], axis=1) for field in fields
-    )
+    fields = zip(*(step[1:6] for step in steps), strict=True)  # without the frames
+    rewards, terminated, truncated, _, forced = (np.stack(x, axis=1) for x in fields)  # [B, T]
     taken, logits = np.stack(chosen, axis=1), torch.stack(all_logits, dim=1)
     explored = exploration.end(logits, torch.from_numpy(taken), rewards)
     trajectory = Trajectory(
