@@ -85,7 +85,7 @@ for round_ in range(STEPS // (B * T)):
 
     # Learn: compute targets once, then take several epochs of minibatches.
     fields = zip(*(step[1:6] for step in steps), strict=True)  # without the frames
-    rewards, terminated, truncated, _, forced = (np.stack(x, axis=1) for x in fields)  # [B, T]
+    rewards, terminated, truncated, _over, forced = (np.stack(x, axis=1) for x in fields)  # [B, T]
     taken, logits = np.stack(chosen, axis=1), torch.stack(all_logits, dim=1)
     explored = exploration.end(logits, torch.from_numpy(taken), rewards)
     trajectory = Trajectory(
