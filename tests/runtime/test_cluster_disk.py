@@ -36,7 +36,7 @@ def test_a_full_disk_stops_the_run_with_a_line_and_keeps_a_checkpoint(
 ) -> None:
     run = disk / "run"
     args = ("--minutes", 2, "--checkpoint-seconds", 0.05, "--keep-checkpoints", 0, events)
-    code, _, err = gelada("train", "catch", "--out", run, *args)
+    code, _, err = gelada("train", "catch", "--out", run, *args, "--disk-patience", 1)
     assert code == 5
     assert err.count("\n") == 1
     assert re.match(

@@ -30,6 +30,9 @@ class Board:
         self._folder, self._settings = folder / "tensorboard", settings or {}
         self.trouble = ""  # why there are no events any more
         self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue(MOST)
+        self._hook_before = threading.excepthook
+        self._hook = self._note_library_error  # one object, as each access makes a new one
+        threading.excepthook = self._hook
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
         self._thread.start()
 
@@ -46,9 +49,18 @@ class Board:
         """Write the rest, for at most `END_SECONDS`."""
         try:
             self._lines.put_nowait(None)
+            self._thread.join(END_SECONDS)
         except queue.Full:
-            return
-        self._thread.join(END_SECONDS)
+            pass
+        if threading.excepthook is self._hook:
+            threading.excepthook = self._hook_before
+
+    def _note_library_error(self, args: threading.ExceptHookArgs) -> None:
+        """Keep the error that ended the library's own thread, instead of printing its traceback."""
+        if type(args.thread).__module__.startswith("tensorboardX"):
+            self.trouble = f"{args.exc_type.__name__}: {args.exc_value}"
+        else:
+            self._hook_before(args)
 
     def _run(self) -> None:
         events: Any = None
