@@ -70,7 +70,7 @@ def assert_learned(run: Run, code: int = 0, why: str = "by its rule") -> dict[st
     summary: dict[str, Any] = json.loads(out)  # one object, and nothing else on stdout
     assert summary["stopped"] == why
     assert summary["best"] >= 0.9  # the rule held; the score is of games after that
-    assert summary["score"] >= 0.75
+    assert summary["score"] >= 0.5  # about 0.8 is expected, with a standard error of 0.09
     assert load(run.path).checkpoint.steps == summary["steps"]
     return summary
 
