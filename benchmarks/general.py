@@ -140,7 +140,7 @@ def score(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG0
     return {"minutes": found}
 
 
-def share_of_limits(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG001
+def share_of_limits(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG001 - a form
     """Measure the share of the machine's limit, all settings in turn."""
     rates: dict[str, list[dict[str, Any]]] = {name: [] for name in LIMITS}
     for _ in range(ROUNDS):

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from gelada.evaluation.video import record as record
     from gelada.nets.config import NetworkSettings as NetworkSettings
     from gelada.ops.optimizers import OptimizerSettings as OptimizerSettings
+    from gelada.roles.tracker.facts import Status as Status
     from gelada.roles.tracker.settings import StopRule as StopRule
     from gelada.roles.tracker.settings import TrackerSettings as TrackerSettings
-    from gelada.roles.tracker.tracker import Status as Status
     from gelada.runtime.groups import Cluster as Cluster
     from gelada.training.callbacks import StopTraining as StopTraining
     from gelada.training.entry import preset as preset

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from gelada.evaluation.agent import load
+from gelada.evaluation.evaluator import evaluate
 from gelada.training.presets import PRESETS
 from launching import complete
 from ray_runs import SMALL, Run, running, train
@@ -70,8 +71,9 @@ def assert_learned(run: Run, code: int = 0, why: str = "by its rule") -> dict[st
     summary: dict[str, Any] = json.loads(out)  # one object, and nothing else on stdout
     assert summary["stopped"] == why
     assert summary["best"] >= 0.9  # the rule held; the score is of games after that
-    assert summary["score"] >= 0.5  # about 0.8 is expected, with a standard error of 0.09
-    assert load(run.path).checkpoint.steps == summary["steps"]
+    agent = load(run.path)
+    assert agent.checkpoint.steps == summary["steps"]
+    assert evaluate(agent, episodes=200).mean >= 0.75  # 50 games are too few
     return summary
 
 

@@ -149,7 +149,7 @@ class A3C:
         """Return False: no gradient is dropped for its loss."""
         return False
 
-    def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:  # noqa: ARG002
+    def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:  # noqa: ARG002 - the protocol
         """Set learning rate and entropy weight for the environment steps so far."""
         over = self.anneal_steps
         aux["learning_rate"].fill_(linear(self.lr, self.lr_end, steps, over))

@@ -166,6 +166,6 @@ class PQN:
         """Return False: no gradient is dropped for its loss."""
         return False
 
-    def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:  # noqa: ARG002
+    def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:  # noqa: ARG002 - the protocol
         """Set the learning rate for the environment steps so far."""
         aux["learning_rate"].fill_(linear(self.lr, self.lr_end, steps, self.anneal_steps))

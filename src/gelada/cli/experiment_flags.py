@@ -25,11 +25,12 @@ from gelada.training.experiment import (
     Shape,
     Sidecars,
     flag,
+    given,
     groups_of,
     shared_names,
 )
 from gelada.training.presets import in_environment, preset, with_target
-from gelada.training.validate import check, check_effect, differing, given
+from gelada.training.validate import check, check_effect, differing
 
 HELP = {"-h", "--help"}
 

@@ -13,7 +13,7 @@ from gelada.algorithms.api import Algorithm
 from gelada.algorithms.appo import APPO
 from gelada.algorithms.dqn import DQN
 from gelada.algorithms.pqn import PQN
-from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
+from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range, shown
 from gelada.envs.api import GameSettings
 from gelada.nets.config import NetworkSettings
 from gelada.ops.optimizers import OptimizerSettings
@@ -241,3 +241,10 @@ def settings_of(experiment: Experiment) -> dict[str, Any]:
     for group, values in groups_of(experiment).items():
         found |= {argument(name, group): value for name, value in vars(values).items()}
     return found | {"seed": experiment.seed, "deterministic": experiment.deterministic}
+
+
+def given(flag_name: str, value: Any) -> str:
+    """Return a flag as it is given: ``--lr 0.1``, ``--colour`` or ``--no-colour``."""
+    if isinstance(value, bool):
+        return flag_name if value else f"--no-{flag_name.removeprefix('--')}"
+    return f"{flag_name} {shown(value)}"

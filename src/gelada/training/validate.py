@@ -19,14 +19,14 @@ from gelada.nets.autoencoder import STRIDE
 from gelada.nets.config import PIXELS
 from gelada.nets.torsos import smallest_side
 from gelada.roles.parameters.admission import Quorum
-from gelada.roles.parameters.published import KEPT
+from gelada.training.check_batches import check_batch, check_central, check_reuse
 from gelada.training.check_policies import check_agents, check_recurrent
 from gelada.training.exact import check_buffer
 from gelada.training.experiment import (
     Experiment,
     ReplaySettings,
-    ReuseSettings,
     flag,
+    given,
     groups_of,
 )
 
@@ -93,7 +93,7 @@ def check(experiment: Experiment) -> None:
         goal = shown(experiment.stop.until_evaluated)
         raise GeladaError(f"--until-evaluated {goal}: the run has no evaluator; add --evaluator")
     _check_shape(experiment)
-    _check_reuse(experiment)
+    check_reuse(experiment)
     shape = experiment.shape
     rows = 1 if shape.batch else agents(experiment.games)  # --batch counts each agent's steps
     experiment.algorithm.check(shape.datapoints * rows)
@@ -143,13 +143,6 @@ def _changed(experiment: Experiment, base: Experiment) -> list[tuple[str, str]]:
     ]
 
 
-def given(flag_name: str, value: Any) -> str:
-    """Return a flag as it is given: ``--lr 0.1``, ``--colour`` or ``--no-colour``."""
-    if isinstance(value, bool):
-        return flag_name if value else f"--no-{flag_name.removeprefix('--')}"
-    return f"{flag_name} {shown(value)}"
-
-
 def _check_shape(experiment: Experiment) -> None:
     """Refuse topologies that could never make a step, or that are not tested."""
     shape, algorithm = experiment.shape, experiment.algorithm
@@ -161,9 +154,9 @@ def _check_shape(experiment: Experiment) -> None:
             "leave out --capacity and the like, or take a preset with DQN, such as apex-pong"
         )
     _check_topology(experiment)
-    _check_batch(experiment)
+    check_batch(experiment)
     if not shape.apart:
-        _check_central(experiment)
+        check_central(experiment)
         return
     Quorum(shape.gradients).check(shape.learning)
     if shape.asynchronous and shape.quorum:
@@ -177,89 +170,6 @@ def _check_shape(experiment: Experiment) -> None:
             f"{what} with --deterministic: which gradients count depends on who is faster; use a "
             f"quorum of all {shape.workers} workers"
         )
-
-
-def _check_batch(experiment: Experiment) -> None:
-    """Refuse batches that cannot be, and emulator threads without a game."""
-    shape = experiment.shape
-    if experiment.deterministic and shape.batch:
-        raise GeladaError(
-            f"--batch {shape.batch} with --deterministic: a batch is one trajectory of each actor "
-            "there; use --batch 0"
-        )
-    if shape.batch and shape.windows < 1:
-        raise GeladaError(
-            f"--batch {shape.batch}: must be at least one window of --length {shape.length} steps"
-        )
-    if shape.emulators > shape.games:
-        raise GeladaError(
-            f"--emulators {shape.emulators} with --games {shape.games}: each thread needs a game; "
-            f"use at most {shape.games}"
-        )
-
-
-def _check_central(experiment: Experiment) -> None:
-    """Refuse queues of a central run that could not give their part of a batch."""
-    shape, queues = experiment.shape, experiment.shape.replays
-    if experiment.deterministic and shape.ahead >= KEPT:
-        raise GeladaError(
-            f"--ahead {shape.ahead} with --deterministic: servers keep {KEPT} versions; "
-            f"use at most {KEPT - 1}"
-        )
-    if queues > 1 and experiment.algorithm.source == "buffer":
-        raise GeladaError(
-            f"--replays {queues} with a single learner: it has one replay buffer; add --learners"
-        )
-    for what, count in (("actors", shape.actors), ("windows in a batch", shape.windows)):
-        if count % queues:
-            fits = [n for n in range(1, queues) if not (shape.actors % n or shape.windows % n)]
-            raise GeladaError(
-                f"--replays {queues}: {count} {what} cannot be shared equally by so many queues; "
-                f"use {fits[-1]}"
-            )
-    # one trajectory may be down to a last window while its actor waits for room
-    rows = shape.games * agents(experiment.games)
-    lacking = rows - 1 if shape.windows // queues % rows else 0
-    most = shape.actors // queues * shape.in_flight * rows - lacking
-    if shape.batch and shape.windows // queues > most:
-        raise GeladaError(
-            f"--in-flight {shape.in_flight}: the actors of a queue send at most "
-            f"{most * shape.length:,} steps ahead, fewer than its "
-            f"{shape.windows // queues * shape.length:,} of a batch; raise it or lower --batch"
-        )
-
-
-def _check_reuse(experiment: Experiment) -> None:
-    """Refuse to use experience again where it cannot be, or where nothing would be."""
-    reuse, shape, algorithm = experiment.reuse, experiment.shape, experiment.algorithm
-    changed = [name for name in vars(reuse) if getattr(reuse, name) != getattr(UNUSED, name)]
-    if not changed:
-        return
-    what = given(flag(changed[0], "reuse"), getattr(reuse, changed[0]))
-    name = type(algorithm).__name__
-    if algorithm.source == "buffer":
-        raise GeladaError(f"{what} with {name}: it has a replay buffer; leave it out")
-    if shape.apart:
-        raise GeladaError(f"{what} with {name}: it learns from each step once; leave it out")
-    if algorithm.epochs < 2 and (reuse.buffer_batches > 1 or reuse.ramp_up):
-        what = "--ramp-up" if reuse.ramp_up else f"--buffer-batches {reuse.buffer_batches}"
-        raise GeladaError(
-            f"{what} with --epochs {algorithm.epochs}: a batch is used once; raise --epochs or "
-            "leave it out"
-        )
-    rows = agents(experiment.games)
-    trajectory = shape.games * shape.length * rows
-    kept = reuse.replay_slots * trajectory
-    batch = shape.datapoints // shape.queues * (1 if shape.batch else rows)
-    if reuse.replay_proportion and kept <= batch:
-        raise GeladaError(
-            f"--replay-slots {reuse.replay_slots}: they hold {kept:,} steps, no more than the "
-            f"{batch:,} of a batch, so nothing would be replayed; raise it to at least "
-            f"{batch // trajectory + 1}"
-        )
-
-
-UNUSED = ReuseSettings()
 
 
 def _check_topology(experiment: Experiment) -> None:

@@ -90,7 +90,7 @@ class ZeroGradients:
     So versions are made and published as in a real run, and the parameters stay as they are.
     """
 
-    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux) -> Learned:  # noqa: ARG002
+    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux) -> Learned:  # noqa: ARG002 - the protocol
         """Offer the gradient; no values were found."""
         samples = uses[-1].batch.actions.numel()
         client.offer(part=0, parts=1, samples=samples, loss=0.0, rate=0.0)
@@ -109,7 +109,7 @@ class StepCounter:
     def before(self, batch: Batch, version: Version) -> None:
         """Do nothing."""
 
-    def after(self, batch: Batch, values: dict[str, float]) -> None:  # noqa: ARG002
+    def after(self, batch: Batch, values: dict[str, float]) -> None:  # noqa: ARG002 - the protocol
         """Count the batch's steps."""
         self.steps += int(batch.fresh)
 

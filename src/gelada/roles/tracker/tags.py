@@ -37,25 +37,31 @@ class Lately:
         """Count episodes that have ended."""
         self._episodes += episodes
 
-    def tagged(self, line: Mapping[str, Any], reported: Collection[str]) -> dict[str, float]:
+    def rate(self, steps: int, seconds: float) -> float:
+        """Return the environment steps per second since the line before, and begin anew."""
+        rate = (steps - self._steps) / max(seconds - self._seconds, 1e-9)
+        self._steps, self._seconds = steps, seconds
+        return rate
+
+    def tagged(
+        self, line: Mapping[str, Any], reported: Collection[str], rate: float
+    ) -> dict[str, float]:
         """Return what TensorBoard shows for a new line of metrics, by the names there.
 
         Args:
             line: of ``metrics.jsonl``.
             reported: names in it that the algorithm reports.
+            rate: environment steps per second since the line before.
         """
         found: dict[str, float] = {
             OTHER.get(name) or f"{'losses' if name in reported else 'charts'}/{name}": value
             for name, value in line.items()
             if name not in NO_METRICS and value is not None
         }
-        if line["seconds"] > self._seconds:
-            steps, seconds = line["steps"] - self._steps, line["seconds"] - self._seconds
-            found["charts/SPS"] = steps / seconds
+        found["charts/SPS"] = rate
         if count := len(self._episodes):
             found["charts/episodic_return"] = sum(e.score for e in self._episodes) / count
             found["charts/episodic_length"] = sum(e.steps for e in self._episodes) / count
-        self._steps, self._seconds = line["steps"], line["seconds"]
         self._episodes.clear()
         return found
 

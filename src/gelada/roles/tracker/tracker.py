@@ -10,10 +10,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
 
@@ -21,10 +19,11 @@ from gelada.core.types import Aux, Bytes, Episode, Params, State, Update
 from gelada.ops.flat import Layout
 from gelada.roles.tracker.board import Board
 from gelada.roles.tracker.checkpoints import Checkpoints
-from gelada.roles.tracker.going_on import GoingOn, Keeper, Moment
+from gelada.roles.tracker.facts import NEW_RUN, Begun, RunFacts, Status
+from gelada.roles.tracker.going_on import Keeper, Moment
 from gelada.roles.tracker.metrics import Metrics
 from gelada.roles.tracker.picture import Picture
-from gelada.roles.tracker.reports import Reports, Workers
+from gelada.roles.tracker.reports import Reports
 from gelada.roles.tracker.score import Score
 from gelada.roles.tracker.settings import StopRule, TrackerSettings
 from gelada.roles.tracker.stages import Stages, StageShares
@@ -33,62 +32,6 @@ from gelada.roles.tracker.writer import Work, Writer
 
 KEPT_EPISODES = 65_536
 """Newest episodes that `Tracker.episodes_since` can return."""
-
-
-@dataclass(frozen=True)
-class RunFacts:
-    """What the tracker has to know about a run."""
-
-    began: float | None = None
-    """`time.monotonic` at the run's beginning (None: now)."""
-    counters: dict[str, Any] = field(default_factory=dict)
-    """Counters of the checkpoint that a resumed run starts from."""
-    version: int = 0
-    """Number of the version that this process begins with."""
-    steps: int = 0
-    """Environment steps behind that version."""
-    learners: int = 1
-    """Learners that report."""
-    every: int | None = None
-    """Write a line of metrics every so many versions (deterministic runs); None: once a second."""
-    marked: int = 0
-    """Remember the steps behind versions divisible by this, for checkpoints of them (0: none)."""
-    going_on: GoingOn = field(default_factory=GoingOn)
-    """What actors go on with, and how a deterministic run counts."""
-    settings: dict[str, Any] = field(default_factory=dict)
-    """All settings by name, for TensorBoard."""
-    about: State | None = None
-    """What checkpoints say about the run (`gelada.core.checkpoint.Checkpoint.run`)."""
-
-
-class Begun(NamedTuple):
-    """What the tracker tells a role that begins in a process."""
-
-    life: int  # how many times this role had begun before; 0 the first time
-    steps: int  # environment steps of the run behind it
-    saved: State | None = None  # an actor goes on from this, if it can
-
-
-@dataclass
-class Status:
-    """What a display shows. Steps are agent decisions, scores raw returns of full games."""
-
-    steps: int = 0
-    seconds: float = 0.0
-    version: int = 0
-    games: int = 0
-    score: float | None = None  # mean of the last 50 games
-    best: float | None = None  # best such mean of 50
-    best_game: float | None = None
-    last_checkpoint: str = ""
-    unsaved: float = 0.0  # seconds since the newest checkpoint; 0 if nothing was learned since
-    trouble: str = ""  # why nothing is written at the moment
-    no_events: str = ""  # why there are no TensorBoard events any more
-    values: dict[str, float] = field(default_factory=dict)
-    lag: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    workers: Workers | None = None
-    evaluated: float | None = None  # mean of the evaluator's last 50 full games
-    curve: list[tuple[int, float, float]] = field(default_factory=list)  # steps, seconds, score
 
 
 class Tracker:
@@ -110,7 +53,7 @@ class Tracker:
         stop: StopRule,
         layout: Layout,
         fixed: dict[str, torch.Tensor],
-        run: RunFacts = RunFacts(),
+        run: RunFacts = NEW_RUN,
     ) -> None:
         self._stop, self._run = stop, run
         self._began = time.monotonic() if run.began is None else run.began
@@ -126,7 +69,7 @@ class Tracker:
         self._round: dict[int, dict[int, Update]] = {}  # deterministic: by version and learner
         self._steps_at: dict[int, int] = {}
         self._lives: dict[str, int] = {}  # how often each role has begun, by name
-        self._last_line, self._last_steps = 0.0, run.steps
+        self._last_line = 0.0
         self._over = False  # the stop rule holds
         self._learned: float | None = None  # when the first batch was reported
         self._status = Status(steps=run.steps, seconds=self.seconds())
@@ -341,9 +284,8 @@ class Tracker:
         due = status.version % every == 0 if every else now - self._last_line >= 1
         if not (due or last):
             return
-        since = self._last_line or self._began
-        throughput = (status.steps - self._last_steps) / max(now - since, 1e-9)
-        self._last_line, self._last_steps = now, status.steps
+        self._last_line = now
+        rate = self._lately.rate(status.steps, status.seconds)
         line = {
             "steps": status.steps,
             "seconds": round(status.seconds, 3),
@@ -357,14 +299,14 @@ class Tracker:
             **status.values,
         }
         if not every:  # these depend on time
-            line |= {"throughput": round(throughput, 1), **self._stages.values()}
+            line |= {"throughput": round(rate, 1), **self._stages.values()}
         if status.workers is not None:
             line |= status.workers.values(timed=not every)
         elif outliers := self._reports.outliers():
             line["gradients_outliers"] = outliers
         self._metrics.put(line)
         self._writer.wake()
-        tagged = self._lately.tagged(line, status.values)
+        tagged = self._lately.tagged(line, status.values, rate)
         if self._board:
             self._board.put(line | tagged)
 
