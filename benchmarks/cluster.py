@@ -88,7 +88,7 @@ def all_cells() -> list[Cell]:
 
 def share_of_limit(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG001 - a form
     """Measure the machine's limit and what training in processes reaches, threads beside it."""
-    preset = DBA3C if cell.settings["experiment"]["shape"].get("workers") else APPO
+    preset = DBA3C if "workers" in cell.settings["experiment"]["shape"] else APPO
     found = {}
     for name, words in (("ray", ON_RAY), ("threads", ())):
         rates = process.bench(preset, SECONDS, *words)

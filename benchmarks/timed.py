@@ -200,9 +200,24 @@ def evaluation_seed(seed: int, index: int, confirm: bool, part: int) -> int:
 
 def settings(what: str, name: str, **procedure: Any) -> dict[str, Any]:
     """Return everything a result may depend on: the preset, and how it is measured."""
-    experiment = dataclasses.asdict(preset(name)[0])
-    del experiment["seed"]
+    experiment = chosen(preset(name)[0])
+    experiment.pop("seed", None)
     return {"what": what, "round": ROUND, "experiment": experiment, "procedure": procedure}
+
+
+def chosen(settings: Any) -> dict[str, Any]:
+    """Return a dataclass's values that are not its defaults, so that a new switch changes no cell.
+
+    A changed default is a change of the code: raise `ROUND` for it.
+    """
+    found: dict[str, Any] = {"type": type(settings).__name__}
+    for field in dataclasses.fields(settings):
+        value, default = getattr(settings, field.name), field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        if value != default:
+            found[field.name] = chosen(value) if dataclasses.is_dataclass(value) else value
+    return found
 
 
 def share(rate: float, before: float | None, after: float | None) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,30 @@ def test_a_hash_does_not_change_from_one_process_to_the_next() -> None:
 
 
 def test_the_seed_is_no_part_of_the_hash_and_the_settings_are() -> None:
-    timed = [cell for cell in cells.all_cells() if cell.what == "pong-time"]
-    assert [cell.seed for cell in timed] == [1, 2, 3, 4, 5]
-    assert len({cell.hash for cell in timed}) == 1
-    assert "seed" not in timed[0].settings["experiment"]
-    assert timed[0].settings["experiment"]["algorithm"]["gamma"] == 0.99
+    pong = [cell for cell in cells.all_cells() if cell.what == "pong-time"]
+    assert [cell.seed for cell in pong] == [1, 2, 3, 4, 5]
+    assert len({cell.hash for cell in pong}) == 1
+    assert "seed" not in pong[0].settings["experiment"]
+    assert pong[0].settings["experiment"]["algorithm"]["type"] == "APPO"
     names = [cell.name for cell in cells.all_cells()]
     assert len(set(names)) == len(names) > 40
+
+
+@dataclass(frozen=True)
+class Part:
+    lr: float = 0.1
+
+
+@dataclass(frozen=True)
+class Whole:
+    games: str
+    part: Part = field(default_factory=Part)
+
+
+def test_the_hash_covers_what_is_not_a_default() -> None:
+    assert timed.chosen(Whole("pong")) == {"type": "Whole", "games": "pong"}
+    other = {"type": "Whole", "games": "pong", "part": {"type": "Part", "lr": 0.2}}
+    assert timed.chosen(Whole("pong", Part(0.2))) == other
 
 
 @pytest.mark.parametrize(
