@@ -27,7 +27,7 @@ test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not cluster and not browser"
+	$(BIN)/python -m pytest -m "not cluster and not browser" -n logical --maxprocesses 8 --dist worksteal
 
 fuzz: setup
 	$(BIN)/python tests/hostile.py
