@@ -6,29 +6,26 @@ Imports no torch, so that help and wrong words are answered at once.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
 from tyro import _errors as tyro_errors  # private; docs/dependencies.md says why
 
+from gelada.core.elsewhere import hint
 from gelada.core.errors import GeladaError, nearest
+from gelada.core.program import program
 from gelada.core.settings import Name, check, hints_of
 
 T = TypeVar("T")
 
 CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone)
 """Flags are ``--lr``, not ``--algorithm.lr``; an absent value is said by leaving the flag out."""
-
-HINTS = {
-    "--epsilon": "exploration is --epsilon-start, --epsilon-end and --epsilon-steps (with DQN), "
-    "the optimizer's is --optimizer-epsilon",
-}
-"""What a person may mean by flags that there are not."""
 
 
 def flag_of(name: str) -> str:
@@ -42,6 +39,7 @@ def parse(
     args: Sequence[str],
     default: T | None = None,
     flag: Name = flag_of,
+    about: str = "",
 ) -> T:
     """Return ``args`` as a ``kind``, starting from ``default``.
 
@@ -51,21 +49,77 @@ def parse(
         args: the words after it.
         default: values of flags that are not given.
         flag: names the flag of a field ``name`` or ``group.name``.
+        about: what help says beside the docstring of ``kind``.
 
     Raises:
         GeladaError: on an unknown flag, or a value that cannot be read or is out of range.
         SystemExit: with code 0, when ``--help`` was printed.
     """
     extra: dict[str, Any] = {} if default is None else {"default": default}
+    shown = quiet(kind) if default is None else kind
+    paragraphs = [*(inspect.getdoc(kind) or "").split("\n\n"), about]
+    said = "\n\n".join(" ".join(text.split()) for text in paragraphs if text)
 
     def refuse(event: tyro_errors.ParseErrorEvent) -> None:
-        said = _in_words(event, args, lambda: flags_of(kind, flag))
-        raise GeladaError(f"{said}; see gelada {command} --help")
+        wrong = _in_words(event, args, lambda: flags_of(kind, flag))
+        raise GeladaError(f"{wrong}; see {program()} {command} --help")
 
     with tyro_errors.on_parse_error(refuse):
-        flags: T = tyro.cli(kind, prog=f"gelada {command}", args=list(args), config=CONFIG, **extra)
+        flags: T = tyro.cli(
+            shown,
+            prog=f"gelada {command}",
+            description=said,
+            args=list(args),
+            config=CONFIG,
+            **extra,
+        )
     check(flags, flag)
     return flags
+
+
+def quiet(kind: type[T]) -> type[T]:
+    """Return a command's dataclass whose help does not print defaults that are None or empty.
+
+    What holds then stands in the text of the setting.
+    """
+    fields = quiet_fields(kind)
+    return subclass(kind, fields) if fields else kind
+
+
+def quiet_fields(kind: Any, without: Collection[str] = ()) -> list[Any]:
+    """Return the fields that `quiet` replaces, as `dataclasses.make_dataclass` takes them."""
+    fields: list[Any] = []
+    for each in dataclasses.fields(kind):
+        own = hints_of(kind)[each.name]
+        if each.name in without:
+            continue
+        if dataclasses.is_dataclass(own):
+            inner: Any = quiet(own)  # type: ignore[arg-type]  # a class, not an instance
+            fields.append((each.name, inner, dataclasses.field(default_factory=inner)))
+        elif is_empty(each.default):
+            fields.append((each.name, ANNOTATED[own, UNSAID], each.default))
+    return fields
+
+
+def is_empty(default: Any) -> bool:
+    """Return whether a default says nothing by itself."""
+    return default is None or default == ""
+
+
+def _default(label: str) -> str:
+    """Return what help prints about a default; nothing if it is None or empty."""
+    return "" if label in ("None", "", "''") else f"(default: {label})"
+
+
+ANNOTATED: Any = Annotated
+UNSAID = tyro.conf.arg(help_behavior_hint=_default)
+
+
+def subclass(kind: type[T], fields: list[Any]) -> type[T]:
+    """Return a frozen dataclass with some fields of another one replaced."""
+    made = dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True)
+    made.__doc__, made.__module__ = kind.__doc__, kind.__module__
+    return made
 
 
 def value_of(flag_name: str, args: Sequence[str]) -> str:
@@ -81,9 +135,9 @@ def value_of(flag_name: str, args: Sequence[str]) -> str:
 def flags_of(kind: Any, flag: Name = flag_of, group: str = "") -> list[str]:
     """Return the flags of a command's dataclass, those of its groups included."""
     found: list[str] = []
-    for name, hint in hints_of(kind).items():
-        inner = dataclasses.is_dataclass(hint)
-        found += flags_of(hint, flag, f"{name}.") if inner else [flag(group + name)]
+    for name, own in hints_of(kind).items():
+        inner = dataclasses.is_dataclass(own)
+        found += flags_of(own, flag, f"{name}.") if inner else [flag(group + name)]
     return found
 
 
@@ -91,6 +145,9 @@ def check_run(run: Path) -> None:
     """Raise GeladaError if ``run`` is no run's folder; the message has the nearest known runs."""
     if (run / "config.json").is_file():
         return
+    below = [str(path.parent) for path in sorted(run.glob("*/config.json"))]
+    if below:
+        raise GeladaError(f"{str(run)!r} is a folder of runs: name one of them, such as {below[0]}")
     runs = [str(path.parent) for path in run.parent.glob("*/config.json")]
     runs += [str(path.parent) for path in Path("runs").glob("*/config.json")]
     near = f"; {nearest(str(run), runs)}" if runs else ""
@@ -126,7 +183,8 @@ def _unknown(tokens: Sequence[str], known: Callable[[], list[str]]) -> str:
     word = next((token for token in tokens if token.startswith("-")), tokens[0]).partition("=")[0]
     if not word.startswith("-"):
         return f"unknown argument {word!r}"
-    return f"unknown flag {word!r}: {HINTS.get(word) or nearest(word, known())}"
+    flags = known()
+    return f"unknown flag {word!r}: {hint(word, flag_of, flags) or nearest(word, flags)}"
 
 
 def _wrong(argument: Any, args: Sequence[str]) -> str:
