@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -93,6 +94,24 @@ def test_the_sdist_has_files_of_the_project_without_logs() -> None:
     left_out = {name for name in tracked - names if not name.startswith(".")}
     assert left_out
     assert all(name.startswith("benchmarks/results/logs/") for name in left_out)
+
+
+def test_the_files_of_the_container_make_the_same_wheel(tmp_path: Path) -> None:
+    containerfile = (ROOT / "Containerfile").read_text(encoding="utf-8")
+    build = containerfile.partition("\nRUN ")[0]  # before the wheel is made
+    for line in re.findall(r"^COPY (.*)$", build, re.M):
+        *names, to = line.split()
+        for name in names:
+            if to == "./":
+                shutil.copy(ROOT / name, tmp_path)
+            else:
+                shutil.copytree(ROOT / name, tmp_path / to)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
+    words = ["--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", "wheels", "."]
+    subprocess.run([*pip, *words], cwd=tmp_path, env=ENVIRONMENT, check=True)
+    (made,) = (tmp_path / "wheels").glob("*.whl")
+    with zipfile.ZipFile(made) as one, zipfile.ZipFile(built("*.whl")) as other:
+        assert sorted(one.namelist()) == sorted(other.namelist())
 
 
 def test_the_metadata_is_complete() -> None:

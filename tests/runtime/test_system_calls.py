@@ -60,7 +60,7 @@ GUARDED = {
 
 def used(path: Path) -> set[str]:
     """Return the names and modules in a file that Windows lacks."""
-    found = set()
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.Attribute(value=ast.Name(id=module), attr=name):
