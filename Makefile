@@ -3,6 +3,8 @@
 # make fuzz     damaged and hostile files: all kinds, then random ones for some minutes
 # make test-cluster   install Ray too; tests that need root, or a cluster of several hosts
 # make test-browser   install Chromium too; tests of the live page in it
+# make package  wheel and sdist in dist/, tried in an environment without this folder
+# make docs     the documentation as a site in build/docs, with all links checked
 # Needs Python 3.11 or newer and make; everything else is installed into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -12,7 +14,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test fuzz test-cluster test-browser bench
+.PHONY: help setup train test fuzz test-cluster test-browser package docs bench
 
 help:
 	@sed -n '/^#/!q;s/^# //p' Makefile
@@ -27,7 +29,8 @@ test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not cluster and not browser" -n logical --maxprocesses 8 --dist worksteal
+	$(BIN)/python -m pytest -m "not cluster and not browser and not package" \
+	  -n logical --maxprocesses 8 --dist worksteal
 
 fuzz: setup
 	$(BIN)/python tests/hostile.py
@@ -38,6 +41,17 @@ test-cluster: setup $(VENV)/.cluster
 
 test-browser: setup $(VENV)/.browser
 	$(BIN)/python -m pytest -m browser
+
+package: setup $(VENV)/.package
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m pytest -m package
+
+# -W: a warning, such as a link that leads nowhere, is an error. -E -a: all pages are made anew.
+docs: setup $(VENV)/.docs
+	rm -rf build/docs
+	$(BIN)/sphinx-build -q -E -a -W --keep-going -c docs/site . build/docs
+	@echo "build/docs/index.html"
 
 bench: setup
 	$(BIN)/python benchmarks/run.py
@@ -65,6 +79,14 @@ $(VENV)/.browser: $(STAMP)
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver; fi
 	@command -v chromedriver >/dev/null || { \
 	  echo "Chromium is missing. Debian: sudo apt-get install -y chromium chromium-driver"; exit 1; }
+	@touch $@
+
+$(VENV)/.package: $(STAMP)
+	$(PIP) --quiet --group package
+	@touch $@
+
+$(VENV)/.docs: $(STAMP)
+	$(PIP) --quiet --group docs
 	@touch $@
 
 $(BIN)/python:

@@ -6,9 +6,7 @@
 One loop does the work of all roles: it plays T steps in B games, learns from them, and repeats.
 """
 
-from __future__ import annotations
-
-import sys
+import argparse
 from functools import partial
 
 import numpy as np
@@ -19,14 +17,17 @@ from gelada.algorithms.exploration import Player
 from gelada.core.seeding import game_seeds
 from gelada.core.types import Trajectory, Version
 from gelada.envs.api import GameSettings
-from gelada.envs.make import make_games
-from gelada.nets.config import TorsoName
+from gelada.envs.make import is_atari, make_games
+from gelada.envs.names import known_games
 from gelada.nets.network import Network, NetworkSettings, measure_input
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings, make_optimizer
 from gelada.roles.replay.queue import as_batch
 
-GAME = sys.argv[1] if len(sys.argv) > 1 else "catch"
+known = ["catch", *filter(is_atari, known_games())]
+parser = argparse.ArgumentParser(usage=argparse.SUPPRESS, description=__doc__.splitlines()[0])
+parser.add_argument("game", nargs="?", default="catch", choices=known, metavar="GAME")
+GAME = parser.parse_args().game
 B, T, K = 16, 32, 1 if GAME == "catch" else 4  # games, steps of a trajectory, frames of a stack
 STEPS = 50_000 if GAME == "catch" else 1_000_000
 torch.set_num_threads(1)
@@ -43,9 +44,8 @@ statistics = measure_input(np.concatenate(frames))
 
 # The network, its parameters as one vector, the algorithm, and an optimizer of that vector.
 algorithm = APPO(anneal_steps=STEPS)
-torso: TorsoName = "tiny" if GAME == "catch" else "small"
 net = Network(
-    NetworkSettings(torso=torso, width=64 if GAME == "catch" else 256, stack=K),
+    NetworkSettings("tiny", width=64, stack=K) if GAME == "catch" else NetworkSettings(stack=K),
     games.frame_shape,
     partial(algorithm.heads, games.actions),
     statistics,
@@ -60,7 +60,7 @@ aux = algorithm.start()  # state of the algorithm: learning rate, entropy weight
 window = np.zeros((B, T + K, *games.frame_shape), dtype=np.uint8)
 window[:, -1] = games.reset()
 ages = np.zeros((B, T + 1), dtype=np.int64)  # steps since the game's first frame
-running, scores = np.zeros(B), [0.0]  # raw returns of running and of finished games
+running, scores = np.zeros(B), list[float]()  # raw returns of running and of finished games
 for round_ in range(STEPS // (B * T)):
     # Play: the network acts on stacks in which frames of the game before are black.
     window[:, :K] = window[:, -K:].copy()
@@ -114,6 +114,6 @@ for round_ in range(STEPS // (B * T)):
             optimizer.step(flat.gradients, algorithm.learning_rate(aux))
             divergences.append(float(terms["kl"]))
     algorithm.after(aux, {"kl": float(np.mean(divergences))}, (round_ + 1) * B * T)
-    if round_ % 10 == 9:
+    if round_ % 10 == 9 and scores:  # the first games end after a while
         print(f"{(round_ + 1) * B * T:9,d} steps   score {np.mean(scores[-50:]):6.2f}", flush=True)
 print(f"mean of the last 50 games: {np.mean(scores[-50:]):.2f}")

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gelada.training.experiment import Sidecars as Sidecars
     from gelada.training.run import Result as Result
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOME = {
     "A3C": "algorithms.a3c",

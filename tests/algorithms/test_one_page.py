@@ -34,3 +34,26 @@ def test_the_page_is_a_page() -> None:
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 119
     assert max(map(len, lines)) <= 100
+
+
+def said(*words: str) -> tuple[int, str, str]:
+    """Return exit code, stdout and stderr of the page with these words."""
+    command = [sys.executable, str(PAGE), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_help_says_what_the_page_does() -> None:
+    code, out, err = said("--help")
+    assert (code, err) == (0, "")
+    assert out.startswith("One page that trains an agent with Gelada's parts")
+    assert "GAME" in out
+
+
+def test_an_unknown_game_is_one_line() -> None:
+    for word in ("pongg", "CartPole-v1", "--steps"):
+        code, out, err = said(word)
+        assert (code, out) == (2, "")
+        assert err.startswith("one_page.py: error: ")
+        assert word in err
+        assert err.count("\n") == 1

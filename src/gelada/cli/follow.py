@@ -16,6 +16,7 @@ from gelada.cli.flags import check_run, parse
 from gelada.cli.interrupts import Interrupts
 from gelada.core.errors import GeladaError
 from gelada.core.settings import POSITIVE
+from gelada.runtime.system import lower_priority
 
 LOWEST = 19
 """What niceness is raised by: everything else on the machine goes first."""
@@ -54,7 +55,7 @@ def main(args: Sequence[str]) -> int:
         )
     if parent is None:  # else the training may not have written config.json yet
         check_run(flags.run)
-    os.nice(LOWEST)  # before torch and the emulator start threads, which inherit it
+    lower_priority(LOWEST)  # before torch and the emulator start threads, which inherit it
     import torch
 
     torch.set_num_threads(1)

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-NAMES = {
-    signal.SIGINT: "Ctrl-C",
-    signal.SIGTERM: "SIGTERM",
-    signal.SIGHUP: "SIGHUP",
-    signal.SIGQUIT: "SIGQUIT",
+NAMES: dict[signal.Signals, str] = {
+    getattr(signal, name): "Ctrl-C" if name == "SIGINT" else name
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+    if hasattr(signal, name)  # Windows has only the first two
 }
 """The signals that end a command in good order, in words. A closed terminal sends SIGHUP."""
 
@@ -47,8 +46,8 @@ class Interrupts:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
-        for number in NAMES:
-            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+        for number, name in NAMES.items():
+            if name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN:
                 continue
             self._before[number] = signal.signal(number, self._catch)
         return self

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import resource
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +30,7 @@ from gelada.envs.make import make_games
 from gelada.nets.network import InputStatistics, Network
 from gelada.ops.flat import Layout
 from gelada.runtime.graph import Graph, Node
+from gelada.runtime.system import peak_memory
 from gelada.training.config import check_of, read_config
 from gelada.training.experiment import Experiment
 from gelada.training.limits import memory as estimate
@@ -132,11 +131,11 @@ def imagined_start(experiment: Experiment) -> Start:
 def memory(experiment: Experiment, net: Network) -> dict[str, float]:
     """Return an estimate in MiB by part, and the total; with workers, of all in one process.
 
-    "libraries" is what this process holds now.
+    "libraries" is what this process has held at most; it counts as nothing where that is unknown.
     """
     parts = estimate(experiment, net)
     start = parts.pop("input statistics")
-    parts = {"libraries": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT, **parts}
+    parts = {"libraries": peak_memory() or 0, **parts}
     total = max(sum(parts.values()), parts["libraries"] + parts["emulators"] + start)
     parts |= {"input statistics, at the start only": start, "most at once": total}
     return {name: round(value / MIB, 1) for name, value in parts.items()}
@@ -148,9 +147,6 @@ def bytes_per_update(experiment: Experiment, net: Network) -> int:
     Without workers nothing is moved: the servers step the learner's memory.
     """
     return 2 * 4 * Layout(net).size if experiment.shape.apart else 0
-
-
-_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def _print(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import tyro
 from gelada.cli.flags import parse
 from gelada.core.errors import GeladaError
 from gelada.core.settings import Range
+from gelada.runtime.system import lower_priority
 
 NICER = 5
 """What niceness is raised by: the runs that are watched go first. With the lowest priority the
@@ -48,8 +48,7 @@ def main(args: Sequence[str]) -> int:
         raise GeladaError(
             f"gelada watch: {error}; install what it needs with: pip install 'gelada-rl[page]'"
         ) from None
-    if hasattr(os, "nice"):
-        os.nice(NICER)
+    lower_priority(NICER)
     token = new_token()
     with listen(flags.port) as listening:
         link = f"http://{HOST}:{listening.getsockname()[1]}/?token={token}"

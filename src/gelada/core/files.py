@@ -15,6 +15,12 @@ from typing import Any
 
 from gelada.core.errors import GeladaError
 
+BINARY: int = getattr(os, "O_BINARY", 0)
+"""Flag of ``os.open`` with which Windows leaves the ends of lines as they are."""
+
+NOT_WAITING: int = getattr(os, "O_NONBLOCK", 0)
+"""Flag of ``os.open`` that keeps a pipe from waiting for its writer. Windows has none."""
+
 LONGEST = 2**26
 """Bytes of a file of JSON at most."""
 
@@ -52,8 +58,10 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def flush_to_disk(path: Path) -> None:
-    """Flush a file or a folder to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Flush a file or a folder to disk. Windows can flush files only, which are open to write."""
+    if os.name == "nt" and path.is_dir():
+        return
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -76,7 +84,7 @@ def remove_temporary(folder: Path, older: float = 0.0) -> None:
 @contextlib.contextmanager
 def open_regular(path: Path) -> Iterator[BufferedReader]:
     """Open a file for reading. A folder, a pipe or a device is an OSError and no endless wait."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | NOT_WAITING | BINARY)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", str(path))

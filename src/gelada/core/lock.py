@@ -2,14 +2,14 @@
 
 The kernel holds the lock as long as the process lives, so nothing stays locked after a crash. It is
 an ``flock`` of the file ``lock``. Linux passes it on to the server of an NFS mount (version 4, or 3
-with lockd; not with ``nolock`` or ``local_lock``), so there it also holds between hosts.
+with lockd; not with ``nolock`` or ``local_lock``), so there it also holds between hosts. On
+Windows, which has no ``flock``, a line says that nothing is locked.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -19,6 +19,9 @@ from gelada.core.errors import GeladaError
 
 LOCK = "lock"
 """Name of the file."""
+
+ALONE = "make sure that no other process writes there"
+"""What the user has to do without locks."""
 
 UNSUPPORTED = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL}
 """What ``flock`` answers on a file system without locks."""
@@ -31,7 +34,7 @@ def locked(folder: Path, what: str, log: Callable[[str], None] = print) -> Itera
     Args:
         folder: that exists.
         what: the folder as messages name it, such as "the run runs/pong-1".
-        log: takes a line if the file system has no locks. The block runs all the same.
+        log: takes a line if there are no locks. The block runs all the same.
 
     Raises:
         GeladaError: if another process holds the lock; names its number and host.
@@ -49,7 +52,7 @@ def locked(folder: Path, what: str, log: Callable[[str], None] = print) -> Itera
 def _take(path: Path, what: str, log: Callable[[str], None]) -> int:
     """Return a locked descriptor of the file at ``path``, which says who holds it."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             _lock(descriptor, what, log)
         except BaseException:
@@ -60,15 +63,21 @@ def _take(path: Path, what: str, log: Callable[[str], None]) -> int:
         os.close(descriptor)  # the holder before has deleted it: it is the lock no longer
     with contextlib.suppress(OSError):  # on a full disk the holder stays without a name
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
     return descriptor
 
 
 def _lock(descriptor: int, what: str, log: Callable[[str], None]) -> None:
     try:
+        import fcntl
+    except ImportError:  # Windows
+        log(f"{what}: this system has no locks; {ALONE}")
+        return
+    try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = os.pread(descriptor, 300, 0).decode(errors="replace").strip()
+        holder = os.read(descriptor, 300).decode(errors="replace").strip()
         raise GeladaError(
             f"{what} is in use by {holder or 'another process'}; wait until it has ended, or stop "
             "it"
@@ -76,10 +85,7 @@ def _lock(descriptor: int, what: str, log: Callable[[str], None]) -> None:
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
-        log(
-            f"{what}: its file system has no locks ({error.strerror}); make sure that no other "
-            "process writes there"
-        )
+        log(f"{what}: its file system has no locks ({error.strerror}); {ALONE}")
 
 
 def _is_at(path: Path, descriptor: int) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import resource
 import subprocess
 import sys
 import threading
@@ -77,18 +76,45 @@ def check_memory(needed: int, available: int | None) -> None:
         )
 
 
+def process_limit(name: str) -> int | None:
+    """Return a limit of this process, such as "NOFILE", or None where nothing limits it."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    most, _ = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
+    return None if most == resource.RLIM_INFINITY else most
+
+
+def peak_memory() -> int | None:
+    """Return the most bytes of memory that this process has held, or None where that is unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def system_value(name: str) -> int | None:
+    """Return a value of ``os.sysconf``, such as "SC_PAGE_SIZE", or None where it has none."""
+    try:
+        return os.sysconf(name)
+    except (AttributeError, ValueError, OSError):  # Windows; a name that this system lacks
+        return None
+
+
 def _left_by_limits(root: Path) -> list[int]:
     """Return the bytes that the limits of this process leave."""
     try:
         size, _, _, _, _, data, _ = (root / "proc/self/statm").read_text().split()
     except (OSError, ValueError):
         return []
-    page, left = os.sysconf("SC_PAGE_SIZE"), []
-    for kind, used in ((resource.RLIMIT_AS, size), (resource.RLIMIT_DATA, data)):
-        most, _ = resource.getrlimit(kind)
-        if most != resource.RLIM_INFINITY:
-            left.append(max(most - int(used) * page, 0))
-    return left
+    page = system_value("SC_PAGE_SIZE")
+    if page is None:
+        return []
+    limits = ((process_limit("AS"), size), (process_limit("DATA"), data))
+    return [max(most - int(used) * page, 0) for most, used in limits if most is not None]
 
 
 def _left_by_groups(root: Path) -> list[int]:
@@ -140,25 +166,31 @@ def be_nicer(by: int) -> None:
 
     Only Linux has a priority for each thread; elsewhere nothing happens.
     """
-    if by and sys.platform == "linux":
+    if by and sys.platform == "linux" and hasattr(os, "setpriority"):
         me = threading.get_native_id()
         now = os.getpriority(os.PRIO_PROCESS, me)
         os.setpriority(os.PRIO_PROCESS, me, min(now + by, 19))
 
 
+def lower_priority(by: int) -> None:
+    """Lower the priority of this process (its niceness rises); Windows has no such call."""
+    if hasattr(os, "nice"):
+        os.nice(by)
+
+
 def describe_machine() -> dict[str, Any]:
-    """Return processor, cores, memory, versions and commit."""
+    """Return processor, cores, memory (None where it is unknown), versions and commit."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
         lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
         model = lines[0].split(":", 1)[1].strip() if lines else model
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    page, pages = system_value("SC_PAGE_SIZE"), system_value("SC_PHYS_PAGES")
     packages = ("gelada-rl", "torch", "ale-py", "numpy")
     return {
         "processor": model,
         "cores": os.cpu_count(),
-        "memory_gib": round(memory, 1),
+        "memory_gib": round(page * pages / 2**30, 1) if page and pages else None,
         "python": platform.python_version(),
         **{name: _version(name) for name in packages},
         "commit": _commit(),

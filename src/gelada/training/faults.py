@@ -29,7 +29,11 @@ from gelada.training.experiment import Experiment
 
 FORM = "compute=50ms,straggler=500ms,delay=4,link=10MB,kill=worker:30s,stop=server:45s"
 
-SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+SIGNALS: dict[str, signal.Signals] = {
+    how: getattr(signal, name)
+    for how, name in (("kill", "SIGKILL"), ("stop", "SIGSTOP"))
+    if hasattr(signal, name)  # Windows has neither
+}
 
 VICTIMS = ("any", "worker", "actor", "server", "replay", "learner", "tracker")
 """Kinds of processes. ``worker`` also covers actors and learners outside of a worker."""

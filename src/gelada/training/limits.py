@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from dataclasses import replace
 from functools import partial
 
@@ -15,7 +14,12 @@ from gelada.nets.network import InputStatistics, Network
 from gelada.ops.flat import ALIGN, Layout
 from gelada.ops.optimizers import SLOTS
 from gelada.roles.parameters.published import KEPT
-from gelada.runtime.system import available_memory, available_threads, check_memory
+from gelada.runtime.system import (
+    available_memory,
+    available_threads,
+    check_memory,
+    process_limit,
+)
 from gelada.training.buffers import batch_of, buffer_bytes
 from gelada.training.experiment import Experiment
 
@@ -83,8 +87,8 @@ def check_limits(experiment: Experiment, here: bool) -> None:
             f"--actors {shape.actors}: the run needs about {threads} threads, and {left} are left "
             "to this process; use fewer actors"
         )
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if files != resource.RLIM_INFINITY and files < LEAST_FILES:
+    files = process_limit("NOFILE")
+    if files is not None and files < LEAST_FILES:
         raise GeladaError(
             f"this process may open {files} files, and a run needs {LEAST_FILES}; raise the limit "
             "with ulimit -n"

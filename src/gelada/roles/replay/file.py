@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gelada.core.errors import CannotWrite, GeladaError
-from gelada.core.files import open_regular
+from gelada.core.files import flush_to_disk, open_regular
 from gelada.core.types import State
 from gelada.roles.replay.ring import Stream
 
@@ -61,11 +61,7 @@ def write_arrays(path: Path, arrays: Contents, about: State) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        flush_to_disk(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         size = sum(array.nbytes for array in arrays.values())

@@ -9,6 +9,8 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from gelada.core.files import BINARY
+
 MOST = 100_000
 """Lines that wait for the disk at most; beyond that the oldest are lost."""
 
@@ -62,9 +64,12 @@ class Metrics:
         return bool(self._begun)
 
     def _open(self) -> int:
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | BINARY
+        file = os.open(self._path, flags, 0o644)
         size = os.fstat(file).st_size
-        if size and os.pread(file, 1, size - 1) != b"\n":
-            # the last line of a killed run must not swallow the first of this one
-            self._begun = b"\n" + self._begun
+        if size:
+            os.lseek(file, size - 1, os.SEEK_SET)
+            if os.read(file, 1) != b"\n":
+                # the last line of a killed run must not swallow the first of this one
+                self._begun = b"\n" + self._begun
         return file

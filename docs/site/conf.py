@@ -1,0 +1,106 @@
+"""How Sphinx makes the site (`make docs`): the pages as they stand here, and a reference.
+
+The source folder is that of the whole project, so that links between pages, and to source files
+and results, mean the same on the site as in a clone. Source files become downloads.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import gelada
+
+ROOT = Path(__file__).resolve().parents[2]
+
+project = "Gelada"
+author = "The Gelada authors"
+project_copyright = author
+release = gelada.__version__
+
+root_doc = "README"
+include_patterns = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "docs/*.md",
+    "docs/site/*.md",
+    "benchmarks/results/README.md",
+]
+exclude_patterns = [
+    *(".*", "build", "dist", "runs", "src", "tests", "**/__pycache__"),
+    *("benchmarks/runs", "benchmarks/peers", "benchmarks/results/logs"),
+]
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+myst_heading_anchors = 4
+default_role = "py:obj"  # of docstrings: `Name` is a name in the code
+autodoc_class_signature = "separated"  # settings have up to forty arguments
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+
+html_theme = "furo"
+html_title = f"Gelada {release}"
+html_copy_source = False
+
+CONTENTS = {
+    "Use": ["install", "python", "running", "recipe", "evaluation", "atari", "watching"],
+    "More": ["sweeps", "tracking", "clusters", "reuse", "autoencoder", "speed"],
+    "Algorithms": ["appo", "dba3c", "gorila"],
+    "Read the code": ["circle", "one-frame", "extending", "site/reference"],
+    "Project": [
+        *("results", "dependencies"),
+        *("../benchmarks/results/README", "../CHANGELOG", "../CONTRIBUTING"),
+    ],
+}
+"""The contents at the left, by heading: paths from docs/. Other pages are below "More"."""
+
+
+def contents() -> dict[str, list[str]]:
+    """Return the pages of each heading as Sphinx names them: paths without suffixes."""
+    named = {name for pages in CONTENTS.values() for name in pages}
+    rest = sorted(path.stem for path in (ROOT / "docs").glob("*.md") if path.stem not in named)
+    wanted = {**CONTENTS, "More": [*CONTENTS["More"], *rest]}
+    return {
+        caption: [f"docs/{name}".replace("docs/../", "") for name in pages]
+        for caption, pages in wanted.items()
+    }
+
+
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)\)")
+
+
+def prepare(_app: Any, docname: str, source: list[str]) -> None:
+    """Add the contents to the first page; show links to folders as their text.
+
+    The site has no folders to look into.
+
+    Args:
+        docname: path of the page without its suffix.
+        source: [text of the page], which is changed.
+    """
+    folder = (ROOT / docname).parent
+    source[0] = LINK.sub(
+        lambda link: link[1] if (folder / link[2]).is_dir() else link[0], source[0]
+    )
+    if docname == root_doc:
+        for caption, pages in contents().items():
+            names = "\n".join(pages)
+            source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{names}\n```\n"
+
+
+def add_index(app: Any, error: Exception | None) -> None:
+    """Let the folder open on the first page, which is called as on a forge: README."""
+    if error is None:
+        to = f"{root_doc}.html"
+        line = f'<!doctype html><meta http-equiv="refresh" content="0; url={to}">'
+        text = f'{line}<title>Gelada</title><a href="{to}">Gelada</a>\n'
+        (Path(app.outdir) / "index.html").write_text(text, encoding="utf-8")
+
+
+def setup(app: Any) -> None:
+    """Connect both with Sphinx."""
+    app.connect("source-read", prepare)
+    app.connect("build-finished", add_index)

@@ -1,0 +1,177 @@
+"""Without the system calls that Windows or macOS lack: what needs them is left out."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import catch
+from gelada.cli.show import imagined_start, memory
+from gelada.core.lock import LOCK, locked
+from gelada.runtime.system import (
+    available_memory,
+    describe_machine,
+    lower_priority,
+    peak_memory,
+    process_limit,
+    system_value,
+)
+from gelada.training.limits import check_limits
+from gelada.training.start import make_network
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "gelada"
+
+MODULES = {"fcntl", "grp", "posix", "pwd", "resource", "syslog", "termios", "tty"}
+"""Of the standard library, and not on Windows."""
+
+NAMES = {
+    "os": {
+        *("O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "O_SYNC", "PRIO_PROCESS"),
+        *("WNOHANG", "chown", "fchmod", "fchown", "fork", "getegid", "geteuid", "getgid"),
+        *("getloadavg", "getpgid", "getpriority", "getuid", "killpg", "mkfifo", "nice"),
+        *("posix_fadvise", "posix_fallocate", "pread", "pwrite", "register_at_fork"),
+        *("sched_getaffinity", "sched_setaffinity", "sendfile", "setpriority", "setsid"),
+        *("statvfs", "sysconf", "uname", "wait", "wait4", "waitid"),
+    },
+    "signal": {
+        *("SIGALRM", "SIGCHLD", "SIGCONT", "SIGHUP", "SIGKILL", "SIGPIPE", "SIGQUIT", "SIGSTOP"),
+        *("SIGUSR1", "SIGUSR2", "alarm", "pause", "pthread_kill", "pthread_sigmask", "setitimer"),
+    },
+    "time": {"CLOCK_BOOTTIME", "CLOCK_MONOTONIC", "clock_gettime", "pthread_getcpuclockid"},
+}
+"""Names that Windows lacks, by module (CLOCK_BOOTTIME: macOS too)."""
+
+GUARDED = {
+    "cli/train.py": {"os.sysconf", "time.CLOCK_BOOTTIME", "time.clock_gettime"},
+    "core/lock.py": {"import fcntl"},
+    "runtime/system.py": {
+        *("os.PRIO_PROCESS", "os.getpriority", "os.nice", "os.setpriority", "os.sysconf"),
+        "import resource",
+    },
+}
+"""Where they are used all the same, each behind a check that the tests below go through."""
+
+
+def used(path: Path) -> set[str]:
+    """Return the names and modules in a file that Windows lacks."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Attribute(value=ast.Name(id=module), attr=name):
+                found |= {f"{module}.{name}"} if name in NAMES.get(module, ()) else set()
+            case ast.Import(names=names):
+                found |= {f"import {one.name}" for one in names if one.name in MODULES}
+            case ast.ImportFrom(module=str(module), names=names):
+                found |= {f"import {module}"} if module in MODULES else set()
+                known = NAMES.get(module, set())
+                found |= {f"{module}.{one.name}" for one in names if one.name in known}
+    return found
+
+
+def test_calls_that_windows_lacks_are_used_behind_checks_only() -> None:
+    files = {path: used(path) for path in sorted(SOURCE.rglob("*.py"))}
+    assert {str(path.relative_to(SOURCE)): names for path, names in files.items() if names} == (
+        GUARDED
+    )
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away what Windows lacks, for code that is imported already."""
+    for module in ("fcntl", "resource"):
+        monkeypatch.setitem(sys.modules, module, None)
+    for name in ("getpriority", "nice", "pread", "pwrite", "setpriority", "sysconf"):
+        monkeypatch.delattr(os, name)
+
+
+def test_what_cannot_be_asked_is_unknown(bare: None) -> None:
+    assert system_value("SC_PAGE_SIZE") is None
+    assert process_limit("NOFILE") is None
+    assert peak_memory() is None
+    assert describe_machine()["memory_gib"] is None
+    free = available_memory()  # this machine has /proc
+    assert free is None or free > 2**20
+
+
+def test_what_can_be_asked_is_known() -> None:
+    assert system_value("SC_PAGE_SIZE") == os.sysconf("SC_PAGE_SIZE")
+    assert system_value("SC_NO_SUCH_NAME") is None
+    assert 2**20 < (peak_memory() or 0) < 2**40
+    assert describe_machine()["memory_gib"] > 0
+
+
+def test_priorities_stay_as_they_are(bare: None) -> None:
+    lower_priority(19)
+
+
+def test_limits_that_nobody_tells_refuse_nothing(bare: None) -> None:
+    experiment = catch(1000)
+    check_limits(experiment, here=True)
+    parts = memory(experiment, make_network(experiment, imagined_start(experiment)))
+    assert parts["libraries"] == 0.0
+    assert parts["most at once"] > 0
+
+
+def test_a_folder_without_locks_is_used_with_a_warning(bare: None, tmp_path: Path) -> None:
+    lines: list[str] = []
+    with locked(tmp_path, "the run x", lines.append):
+        assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()} on ")
+    assert lines == [
+        "the run x: this system has no locks; make sure that no other process writes there"
+    ]
+
+
+WITHOUT = """
+import os, signal, sys, time
+import ale_py, av, cv2, gymnasium, matplotlib.pyplot, numpy, pydantic, rich.live, safetensors.torch
+import tensorboardX, torch, tyro  # they and the standard library may have what Linux has
+
+for module in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[module] = None
+for name in ("O_CLOEXEC", "O_NONBLOCK", "PRIO_PROCESS", "getloadavg", "getpriority", "nice",
+             "pread", "pwrite", "sched_getaffinity", "setpriority", "sysconf"):
+    delattr(os, name)
+for name in ("SIGALRM", "SIGCONT", "SIGHUP", "SIGKILL", "SIGQUIT", "SIGSTOP", "SIGUSR1"):
+    delattr(signal, name)
+del time.CLOCK_BOOTTIME
+
+from gelada.cli.main import run
+from gelada.cli.interrupts import NAMES
+from gelada.training.faults import SIGNALS
+
+folder = sys.argv[1]
+codes = [
+    run(["train", "catch", "--out", folder, "--steps", "4096", "--no-finish", "--no-tensorboard"]),
+    run(["train", "--resume", folder, "--steps", "6144", "--no-finish"]),
+    run(["eval", folder, "--episodes", "3"]),
+    run(["show", "catch"]),
+    run(["train", "dba3c-catch", "--faults", "kill=worker:5s"]),
+]
+print(codes, list(NAMES.values()), SIGNALS)
+"""
+"""Trains, resumes and evaluates in a process in which all of that is gone; Windows has the rest."""
+
+
+def test_a_run_is_made_without_the_calls_that_windows_lacks(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, str(tmp_path / "run")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[0, 0, 0, 0, 2] ['Ctrl-C', 'SIGTERM'] {}"
+    assert "this system has no locks; make sure that no other process" in done.stdout
+    assert "--faults kill=worker:5s: " in done.stderr
+    assert "Traceback" not in done.stderr
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["steps"] >= 6144
+    assert len(list((tmp_path / "run" / "eval").glob("*.json"))) == 1

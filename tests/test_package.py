@@ -1,0 +1,173 @@
+"""The wheel and the sdist that ``make package`` has built: what is in them, and that they work."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from email.message import Message
+from email.parser import BytesParser
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+import gelada
+
+pytestmark = pytest.mark.package
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "gelada"
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
+def built(pattern: str) -> Path:
+    """Return the one file in dist that has such a name."""
+    found = list((ROOT / "dist").glob(pattern))
+    assert len(found) == 1, f"{found}; make package builds it"
+    return found[0]
+
+
+def metadata() -> Message:
+    with zipfile.ZipFile(built("*.whl")) as wheel:
+        name = f"gelada_rl-{gelada.__version__}.dist-info/METADATA"
+        return BytesParser().parsebytes(wheel.read(name))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with an environment ``env`` that has the wheel.
+
+    All other packages are those that are installed here: their folder is on the path, but its own
+    .pth files, one of which leads to the checkout, are not read there.
+    """
+    folder = tmp_path_factory.mktemp("clean")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], check=True)
+    python = folder / "env" / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
+    words = ["install", "--quiet", "--no-deps", "--no-index", built("*.whl")]
+    subprocess.run([*pip, *words], check=True, env=ENVIRONMENT)
+    (own,) = (folder / "env" / "lib").glob("python*/site-packages")
+    (own / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder
+
+
+def run(home: Path, *words: object) -> str:
+    """Run a program of the environment in ``home``; return what it printed."""
+    program, *rest = map(str, words)
+    command = [str(home / "env" / "bin" / program), *rest]
+    done = subprocess.run(
+        command, cwd=home, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_wheel_has_the_package_and_nothing_else() -> None:
+    files = [path for path in SOURCE.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    wanted = {path.relative_to(SOURCE.parent).as_posix() for path in files}
+    with zipfile.ZipFile(built("*.whl")) as wheel:
+        names = set(wheel.namelist())
+    own = {name for name in names if name.startswith("gelada/")}
+    assert own == wanted
+    assert {name.split("/")[0] for name in names - own} == {
+        f"gelada_rl-{gelada.__version__}.dist-info"
+    }
+    assert built("*.whl").stat().st_size < 2**20
+
+
+def test_the_sdist_has_files_of_the_project_without_logs() -> None:
+    with tarfile.open(built("*.tar.gz")) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True
+    )
+    tracked = set(listed.stdout.splitlines())
+    assert names - tracked == {"PKG-INFO"}
+    left_out = {name for name in tracked - names if not name.startswith(".")}
+    assert left_out
+    assert all(name.startswith("benchmarks/results/logs/") for name in left_out)
+
+
+def test_the_files_of_the_container_make_the_same_wheel(tmp_path: Path) -> None:
+    containerfile = (ROOT / "Containerfile").read_text(encoding="utf-8")
+    build = containerfile.partition("\nRUN ")[0]  # before the wheel is made
+    for line in re.findall(r"^COPY (.*)$", build, re.M):
+        *names, to = line.split()
+        for name in names:
+            if to == "./":
+                shutil.copy(ROOT / name, tmp_path)
+            else:
+                shutil.copytree(ROOT / name, tmp_path / to)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
+    words = ["--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", "wheels", "."]
+    subprocess.run([*pip, *words], cwd=tmp_path, env=ENVIRONMENT, check=True)
+    (made,) = (tmp_path / "wheels").glob("*.whl")
+    with zipfile.ZipFile(made) as one, zipfile.ZipFile(built("*.whl")) as other:
+        assert sorted(one.namelist()) == sorted(other.namelist())
+
+
+def test_the_metadata_is_complete() -> None:
+    about = metadata()
+    assert (about["Name"], about["Version"]) == ("gelada-rl", gelada.__version__)
+    assert about["Author"] == "The Gelada authors"
+    assert about["License-Expression"] == "Apache-2.0"
+    assert about["Requires-Python"] == ">=3.11"
+    assert about["Description-Content-Type"] == "text/markdown"
+    assert "reinforcement learning" in about["Keywords"]
+    assert set(about.get_all("Provides-Extra", [])) == {"cluster", "page"}
+    assert "Typing :: Typed" in about.get_all("Classifier", [])
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    body = about.get_payload(decode=True)
+    assert isinstance(body, bytes)
+    assert body.decode().strip() == text.strip()
+
+
+def test_the_checkout_is_out_of_reach(home: Path) -> None:
+    script = (
+        "import importlib.util, json, sys, gelada;"
+        "found = [n for n in ('cells', 'conftest', 'launching') if importlib.util.find_spec(n)];"
+        "print(json.dumps([gelada.__file__, found, sys.path]))"
+    )
+    file, found, path = json.loads(run(home, "python", "-c", script))
+    assert Path(file).is_relative_to(home)
+    assert found == []
+    assert not {str(ROOT), str(SOURCE.parent)} & set(path)
+    assert run(home, "gelada", "--version") == f"gelada {gelada.__version__}\n"
+
+
+def test_the_installed_program_trains_evaluates_and_reports(home: Path) -> None:
+    run(home, "gelada", "train", "catch", "--steps", 20_000, "--out", "runs/catch")
+    assert (home / "runs" / "catch" / "curve.png").stat().st_size > 1000
+    played = json.loads(run(home, "gelada", "eval", "runs/catch", "--episodes", 7, "--json"))
+    assert len(played["scores"]) == 7
+    run(home, "gelada", "report", "runs", "--out", "report.html")
+    assert "<svg" in (home / "report.html").read_text(encoding="utf-8")
+    watched = subprocess.Popen(
+        [home / "env" / "bin" / "gelada", "watch", "runs"],
+        cwd=home,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with watched as process:
+        assert process.stdout is not None
+        link = re.match(r"http://127\.0\.0\.1:(\d+)/\?(token=\S+)", process.stdout.readline())
+        assert link
+        page = HTTPConnection("127.0.0.1", int(link[1]), timeout=30)
+        for address, words in {"/": b"page.js", "/assets/page.js": b"", "/look": b"catch"}.items():
+            page.request("GET", f"{address}?{link[2]}")
+            answer = page.getresponse()
+            body = answer.read()
+            assert answer.status == 200, address
+            assert words in body
+        page.close()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130

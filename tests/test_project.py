@@ -1,0 +1,110 @@
+"""What stands beside the code: citation, changes, container, reference, automatic checks."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import tomllib
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import yaml
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+import gelada
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def project() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads(text_of("pyproject.toml"))["project"]
+    return found
+
+
+def releases() -> list[tuple[Version, str]]:
+    """Return (version, date) of each release in CHANGELOG.md, as they stand there."""
+    found = re.findall(r"^## \[(\d\S*)\] - (\d{4}-\d\d-\d\d)$", text_of("CHANGELOG.md"), re.M)
+    return [(Version(version), date) for version, date in found]
+
+
+FIELDS = {
+    "cff-version": str,
+    "message": str,
+    "title": str,
+    "authors": list,
+    "type": str,
+    "abstract": str,
+    "version": str,
+    "date-released": datetime.date,
+    "license": str,
+    "keywords": list,
+}
+"""The fields of the Citation File Format 1.2.0 that are used here. The first four must be there."""
+
+
+def test_the_citation_is_of_the_newest_release() -> None:
+    citation = yaml.safe_load(text_of("CITATION.cff"))
+    assert list(FIELDS)[:4] == [name for name in FIELDS if name in citation][:4]
+    for name, value in citation.items():
+        assert isinstance(value, FIELDS[name]), name
+        assert value, name
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["type"] in ("software", "dataset")
+    assert citation["license"] == project()["license"]
+    assert citation["authors"] == project()["authors"]  # each {"name": ...}: an entity
+    assert all(isinstance(word, str) for word in citation["keywords"])
+    assert len(set(citation["keywords"])) == len(citation["keywords"])
+    newest = (Version(citation["version"]), citation["date-released"].isoformat())
+    assert newest == releases()[0]
+
+
+def test_changes_are_in_order() -> None:
+    headings = re.findall(r"^## (.*)$", text_of("CHANGELOG.md"), re.M)
+    assert headings[0] == "[Unreleased]"
+    assert len(headings) == 1 + len(releases())
+    versions = [version for version, _ in releases()]
+    assert all(newer > older for newer, older in pairwise(versions))
+    parts = set(re.findall(r"^### (.*)$", text_of("CHANGELOG.md"), re.M))
+    assert parts <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert Version(gelada.__version__) >= versions[0]
+
+
+def test_the_reference_has_every_public_name_once() -> None:
+    names = re.findall(r"^\.\. auto\w+:: gelada\.(\w+)$", text_of("docs/site/reference.md"), re.M)
+    assert sorted([*names, "__version__"]) == sorted(gelada.__all__)
+
+
+def test_the_container_is_made_of_what_is_there() -> None:
+    text = text_of("Containerfile").replace("\\\n", " ")
+    copied = [
+        word
+        for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.M)
+        for word in line.split()[:-1]
+    ]
+    assert {"pyproject.toml", "src", "constraints.txt"} <= set(copied)
+    let_in = {line[1:] for line in text_of(".containerignore").splitlines() if line[:1] == "!"}
+    assert set(copied) == let_in
+    assert all((ROOT / name).exists() for name in copied)
+    needed = {project()["readme"], *project()["license-files"]}
+    assert needed <= set(copied)  # the wheel cannot be built without them
+    pythons = re.findall(r"^FROM \S*python:([\d.]+)", text, re.M)
+    assert len(pythons) == 2
+    assert all(version in SpecifierSet(project()["requires-python"]) for version in pythons)
+    (command,) = re.findall(r'^ENTRYPOINT \["([^"]+)"\]$', text, re.M)
+    assert command in project()["scripts"]
+
+
+def test_the_automatic_checks_are_targets_that_contributors_are_told() -> None:
+    rules = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.M))
+    checked = re.findall(r"^make (\S+)$", text_of(".ci/run"), re.M)
+    assert {"test", "package", "docs", "test-cluster", "test-browser"} <= set(checked) <= rules
+    told = set(re.findall(r"^make (\S+)", text_of("CONTRIBUTING.md"), re.M))
+    assert set(checked) == told
+    (phony,) = re.findall(r"^\.PHONY: (help .*)$", text_of("Makefile"), re.M)
+    assert set(phony.split()) == rules
