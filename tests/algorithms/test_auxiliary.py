@@ -74,7 +74,8 @@ def test_the_loss_is_that_of_the_first_part_of_a_minibatch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "part", "taken"), [(10, 0.25, 3), (256, 0.25, 64), (1, 0.25, 1), (7, 1.0, 7), (48, 1 / 16, 3)]
+    ("count", "part", "taken"),
+    [(10, 0.25, 3), (256, 0.25, 64), (1, 0.25, 1), (7, 1.0, 7), (48, 1 / 16, 3)],
 )
 def test_how_many_samples_the_loss_takes(count: int, part: float, taken: int) -> None:
     assert first_part(count, part) == taken
