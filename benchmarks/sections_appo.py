@@ -176,7 +176,7 @@ def cost(results: Results) -> Section:
     return Section(
         "The autoencoder's cost",
         "Runs of Pong in turn. *Time* is that of a step, without an autoencoder = 1. A fraction is "
-        "the part of a minibatch that its loss takes (`--autoencoder-part`); without one it is 1/4.",
+        "the part of a minibatch that its loss takes (`--autoencoder-part`), otherwise 1/4.",
         ("--autoencoder", "steps/s", "time"),
         tuple(rows),
     )

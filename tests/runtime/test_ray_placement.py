@@ -96,6 +96,5 @@ def test_queues_are_near_their_actors_and_stay_so_when_a_host_dies(tmp_path: Pat
         assert program.returncode == 130, said.read_text()
     assert json.loads(out)["stopped"] == "Ctrl-C"
     text = said.read_text()
-    assert re.search(
-        rf"^replay-1 on {victim.name} \(process \d+\) .*; begun again$", text, re.MULTILINE
-    )
+    told = rf"^replay-1 on {victim.name} \(process \d+\) .*; begun again$"
+    assert re.search(told, text, re.MULTILINE)

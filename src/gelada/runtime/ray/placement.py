@@ -78,13 +78,10 @@ def idle_hosts() -> dict[str, float]:
 def hosts_of(processes: Sequence[WatchedProcess]) -> list[str]:
     """Return where processes are, the host with most of them first; wait for those that start."""
     found = Counter(one.about.node for one in processes if one.about)
-    starting = [
-        one.handle.about.remote()
-        for one in processes
-        if one.handle is not None and one.about is None
-    ]
+    starting = [one for one in processes if one.about is None and one.handle is not None]
     if starting:
-        done, _ = ray.wait(starting, num_returns=len(starting), timeout=WAIT_SECONDS)
+        asked = [one.handle.about.remote() for one in starting]
+        done, _ = ray.wait(asked, num_returns=len(asked), timeout=WAIT_SECONDS)
         for reference in done:
             with suppress(RayError):  # it is missed soon, and replaced
                 found[ray.get(reference).node] += 1
