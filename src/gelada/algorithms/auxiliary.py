@@ -134,7 +134,7 @@ def loss(
     assert isinstance(net.auxiliary, Prediction)
     assert ahead is not None
     with net.casting():
-        predicted = unroll(net.auxiliary, code, ahead.actions)
+        predicted = net.auxiliary(code, ahead.actions)
     terms = prediction_losses(*predicted, ahead)
     total = torch.stack(list(terms.values())).sum()
     logged = {name: term.detach() for name, term in terms.items()}
@@ -153,24 +153,6 @@ def reconstruction_loss(
     """
     rows = [x.permute(0, 2, 3, 1).flatten(1).float() for x in (found, wanted)]  # no copies
     return 0.5 * mean_of((rows[0] - rows[1]).square().mean(dim=1), weights)
-
-
-def unroll(
-    predict: Prediction, latents: torch.Tensor, actions: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return predicted hidden layers [M, H, width] and logits [M, H, REWARDS + 1].
-
-    Args:
-        predict: predicts one step.
-        latents: hidden layers of the observations, float32[M, width].
-        actions: int64[M, H], played from there on.
-    """
-    predicted, outcomes = [], []
-    for step in actions.unbind(dim=1):
-        latents, outcome = predict(latents, step)
-        predicted.append(latents)
-        outcomes.append(outcome)
-    return torch.stack(predicted, dim=1).float(), torch.stack(outcomes, dim=1).float()
 
 
 def prediction_losses(
