@@ -8,7 +8,8 @@ seeds of `SEEDS`, which no try has used. Nothing is tuned on Breakout.
 Every try and every run is a cell of its own, so measuring can stop after any of them:
 
     python benchmarks/run.py --only ladder              all, the first rungs first
-    python benchmarks/run.py --only ladder --most 9     tune one rung, and measure it on Pong once
+    python benchmarks/run.py --only ladder --most 2     Pong once with what needs no tuning
+    python benchmarks/run.py --only ladder --most 11    then tune IMPALA and measure it once
 
 On two cores a try takes one to four minutes and a run at most ten: about three hours for all tries,
 three to four for Pong and four for Breakout.
@@ -94,8 +95,8 @@ RUNGS = {
         tuned=False,
     ),
 }
-"""In the order in which they are measured. The forms of the autoencoder are added one at a time;
-IMPACT and what follows stand beside the ladder."""
+"""In the order of the tables. The forms of the autoencoder are added one at a time; IMPACT and what
+follows stand beside the ladder."""
 
 
 @dataclass(frozen=True)
@@ -131,17 +132,22 @@ class Ladder:
     episodes: int = 50  # of the evaluation at the end of a run
 
     def cells(self) -> list[Cell]:
-        """Return every cell: each rung is tuned and measured once before anything is repeated."""
+        """Return every cell, in the order in which they are measured.
+
+        What needs no tuning comes first. Then each rung is tuned and measured once, before anything
+        is repeated with another seed.
+        """
         first, *others = self.courses
+        names = sorted(self.rungs, key=lambda name: self.rungs[name].tuned)
         cells: list[Cell] = []
-        for name, rung in self.rungs.items():
-            tried = range(len(self.draws)) if rung.tuned else ()
+        for name in names:
+            tried = range(len(self.draws)) if self.rungs[name].tuned else ()
             cells += [self.try_cell(name, number) for number in tried]
             cells.append(self.run_cell(name, first, self.seeds[0]))
         for seed in self.seeds[1:]:
-            cells += [self.run_cell(name, first, seed) for name in self.rungs]
+            cells += [self.run_cell(name, first, seed) for name in names]
         for course, seed in product(others, self.seeds):
-            own = (name for name in self.rungs if name in course.rungs)
+            own = (name for name in names if name in course.rungs)
             cells += [self.run_cell(name, course, seed) for name in own]
         return cells
 

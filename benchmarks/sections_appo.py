@@ -122,8 +122,8 @@ def best(results: Results) -> Section:
         text = f"{reached[name] / beside:.2f}"
         if median_of(values(base, "steps_to_solved")) is None:
             text = f"at most {text}: IMPALA did not reach it"
-        found = (*base, *results.seeds("ladder-pong", name))
-        rows.append(Row(("Pong, steps to 18, IMPALA = 1", RUNGS[name].label, text), found))
+        own = (*base, *results.seeds("ladder-pong", name))
+        rows.append(Row(("Pong, steps to 18, IMPALA = 1", RUNGS[name].label, text), own))
     scores = {
         name: fmean(values(found, "score"))
         for name in tuned
@@ -133,9 +133,9 @@ def best(results: Results) -> Section:
     if scores and default:
         name = max(scores, key=lambda one: scores[one])
         ratio = scores[name] / fmean(values(default, "score"))
-        found = (*default, *results.seeds("ladder-breakout", name))
+        own = (*default, *results.seeds("ladder-breakout", name))
         row = ("Breakout after 8 minutes, default = 1", RUNGS[name].label, f"{ratio:.2f}")
-        rows.append(Row(row, found))
+        rows.append(Row(row, own))
     return Section(
         BEST,
         "Medians of the steps on Pong, means of the scores on Breakout. The best of several is "
