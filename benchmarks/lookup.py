@@ -38,6 +38,10 @@ def variant(line: Line) -> str:
     if what.endswith("-time"):
         mean = result.get("threshold", 18.0)
         return "" if mean == 18.0 else f"mean {mean:g}"
+    if what == "ladder-tune":
+        return f"{result['rung']} {result['number']}"
+    if what.startswith("ladder-"):
+        return str(result["rung"])
     if what.endswith("-games"):
         return str(result["game"])
     if what == "ray-limit":

@@ -133,6 +133,10 @@ def headline(line: Line) -> str:
         return f"share {share:.2f}, {result['run_steps']:,} steps"
     if "seconds" in result:
         return f"{result['seconds']:.0f} seconds"
+    if "ratio" in result:
+        return f"a ratio of {result['ratio']:.2f}"
+    if "time" in result:
+        return "; ".join(f"{name} {time:.2f}" for name, time in result["time"].items())
     raise ValueError(f"{line['what']}: no headline is known for {sorted(result)}")
 
 

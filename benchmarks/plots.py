@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 import dba3c
 from gelada.core.files import parse_lines
+from ladder import RUNGS
 from ledger import LEDGER, Ledger, Line
 from lookup import Results
 from sections_workers import ALGORITHMS, SEEDS
@@ -36,6 +37,7 @@ def main() -> int:
         "dba3c-pong.png": draw_pong,
         "algorithms.png": draw_algorithms,
         "breakout.png": draw_breakout,
+        "ladder.png": draw_ladder,
     }
     for name, draw in drawings.items():
         figure = Figure(figsize=(9, 4.2), dpi=110, layout="constrained")
@@ -151,6 +153,23 @@ def draw_breakout(figure: Figure, results: Results) -> bool:
     finish(axes, "minutes", "score", "Breakout, mean of")
     axes.secondary_xaxis("top", functions=axis_of_steps(rows)).set_xlabel("million steps")
     return True
+
+
+def draw_ladder(figure: Figure, results: Results) -> bool:
+    """Draw score against steps and against seconds for each part of APPO, all seeds of Pong."""
+    by_steps, by_time = figure.subplots(1, 2, sharey=True)
+    found = False
+    for place, (name, rung) in enumerate(RUNGS.items()):
+        for number, one in enumerate(results.seeds("ladder-pong", name)):
+            found, rows = True, rows_of(one.line)
+            scores = [row["score"] for row in rows]
+            style: dict[str, Any] = {"color": f"C{place}", "linewidth": 1, "alpha": 0.8}
+            label = rung.label.replace("`", "") if number == 0 else None
+            by_steps.plot([row["steps"] / 1e6 for row in rows], scores, label=label, **style)
+            by_time.plot([row["seconds"] / 60 for row in rows], scores, **style)
+    finish(by_steps, "million steps", "score (mean of 50 training games)", "")
+    finish(by_time, "minutes", "", "")
+    return found
 
 
 def axis_of_steps(rows: list[dict[str, Any]]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:

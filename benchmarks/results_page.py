@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 
 import sections
+import sections_appo
 import sections_peers
 import sections_ray
 import sections_workers
@@ -21,8 +22,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
 
+APPO = ROOT / "docs" / "appo.md"
+
 BLOCK = re.compile(r"(<!-- results -->\n).*(<!-- end of results -->\n)", re.DOTALL)
-"""Of the README: what stands between these lines is written by `write`."""
+"""Of the README and docs/appo.md: what stands between these lines is written by `write`."""
 
 ABOUT = """\
 # Results
@@ -54,6 +57,7 @@ def all_sections() -> list[Section]:
         *sections.sections(results),
         *sections_peers.sections(),
         *sections_workers.sections(results),
+        *sections_appo.sections(results),
         *sections_ray.sections(results),
     ]
 
@@ -127,20 +131,31 @@ def between(days: Iterable[str]) -> list[str]:
 
 
 def readme() -> str:
-    """Return the README with the short table of today.
+    """Return the README with the short table of today."""
+    return with_block(README, short_table())
+
+
+def appo() -> str:
+    """Return docs/appo.md with the ladder's tables of today."""
+    return with_block(APPO, sections_appo.ladder_block(Results(Ledger(LEDGER).lines())))
+
+
+def with_block(file: Path, block: str) -> str:
+    """Return a file's text with other lines between its two marks.
 
     Raises:
-        LookupError: if the README has no place for it.
+        LookupError: if the file has no such marks.
     """
     text, count = BLOCK.subn(
-        lambda found: found[1] + short_table() + found[2], README.read_text(encoding="utf-8")
+        lambda found: found[1] + block + found[2], file.read_text(encoding="utf-8")
     )
     if count != 1:
-        raise LookupError("README.md: the marks of the short table are missing")
+        raise LookupError(f"{file.name}: the marks of the results are missing")
     return text
 
 
 def write() -> None:
-    """Write the page and the README's table."""
+    """Write the page, the README's table and those of docs/appo.md."""
     PAGE.write_text(page(), encoding="utf-8")
     README.write_text(readme(), encoding="utf-8")
+    APPO.write_text(appo(), encoding="utf-8")

@@ -2,6 +2,7 @@
 
     python benchmarks/run.py                      measure all missing cells, one after the other
     python benchmarks/run.py --only pong-time     only these
+    python benchmarks/run.py --only ladder        only those that begin so
     python benchmarks/run.py --most 2             only the first two that are missing
     python benchmarks/run.py --list               say what is there and what is missing
     python benchmarks/run.py results              write docs/results.md and the README's table
@@ -44,7 +45,7 @@ def main(args: Sequence[str] | None = None) -> int:
     cells = [
         cell
         for cell in all_cells()
-        if flags.only in (None, cell.what)
+        if flags.only in (None, cell.what, first_word(cell))
         and (not cell.what.endswith(("-train", "-time")) or cell.seed in flags.seeds)
     ]
     if flags.command == "summary":
@@ -66,19 +67,24 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def parse(args: Sequence[str] | None) -> argparse.Namespace:
     """Return the flags; end with code 2 if they make no sense."""
-    names = sorted({cell.what for cell in all_cells()})
+    names = sorted({name for cell in all_cells() for name in (cell.what, first_word(cell))})
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = ("measure", "results", "summary")
     parser.add_argument("command", nargs="?", choices=commands, default="measure")
-    parser.add_argument("--only", choices=names, help="measure these cells only")
+    parser.add_argument("--only", choices=names, help="measure these only, or all that begin so")
     parser.add_argument("--list", action="store_true", help="say what is there, measure nothing")
     parser.add_argument(
         "--seeds", type=seeds, default=SEEDS, help="of trainings and times, such as 1,2"
     )
     parser.add_argument("--most", type=int, help="end after this many cells")
     return parser.parse_args(args)
+
+
+def first_word(cell: Cell) -> str:
+    """Return what all measurements of a kind begin with, such as "ladder"."""
+    return cell.what.partition("-")[0]
 
 
 def seeds(text: str) -> tuple[int, ...]:

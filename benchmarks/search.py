@@ -2,11 +2,12 @@
 
     python benchmarks/search.py breakout lives --seed 11 --steps 1500000 -- --life-loss-ends
     python benchmarks/search.py show                one line a run: scores at a few steps
+    python benchmarks/search.py grid appo-breakout    the draws of ladder.py with a preset
 
 Runs are deterministic, so steps do not depend on what else the machine does and two may run side by
 side (with an experience store they are not, and samples per insert keep their balance). Seeds 1 to
 5 are refused: they are for measuring only. Ctrl-C keeps the curve so far. The curves are in
-results/recipe-search.jsonl.
+results/recipe-search.jsonl. A grid leaves out what is there, so it can be stopped and begun again.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from cells import SEEDS
 from gelada.core.files import read_lines
 from gelada.runtime.system import describe_machine
 from gelada.training.presets import preset
+from ladder import DRAWS, FIRST_SEED, TRY_SEEDS
 from process import GELADA
 
 FILE = Path(__file__).resolve().parent / "results" / "recipe-search.jsonl"
@@ -43,6 +45,8 @@ def main(args: Sequence[str] | None = None) -> int:
     if flags.game == "show":
         show()
         return 0
+    if flags.game == "grid":
+        return grid(flags.name, flags.steps)
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
         words = ["train", flags.game, "--seed", str(flags.seed), "--steps", str(flags.steps)]
@@ -90,14 +94,27 @@ def parse(args: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("game", help="or: show")
-    parser.add_argument("name", nargs="?", default="base", help="of the candidate")
+    parser.add_argument("game", help="or: show, grid")
+    parser.add_argument("name", nargs="?", default="base", help="of the candidate, or the preset")
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--steps", type=int, default=1_500_000)
     flags = parser.parse_args(words[:cut])
     if flags.seed in SEEDS:
         parser.error(f"--seed {flags.seed}: seeds {SEEDS} are for measuring only")
     return flags, words[cut + 1 :]
+
+
+def grid(name: str, steps: int) -> int:
+    """Train a preset with each of the ladder's draws that is missing; return the first failure."""
+    for number, draw in enumerate(DRAWS):
+        about = {"name": f"grid-{number}", "game": name, "seed": FIRST_SEED + number % TRY_SEEDS}
+        done = read_lines(FILE)
+        if any(line.get("code") == 0 and about.items() <= line.items() for line in done):
+            continue
+        words = [name, about["name"], "--seed", str(about["seed"]), "--steps", str(steps)]
+        if code := main([*words, "--", *draw]):
+            return code
+    return 0
 
 
 def stores(name: str) -> bool:

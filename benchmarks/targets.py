@@ -32,6 +32,8 @@ RAY_SHARE = "Ray: share of the machine's limit"
 LOSS = "Ray: what a loss costs"
 PAPER = "Ray: the shape of DBA3C's paper"
 KILLED = "Ray: Pong with processes that are killed"
+ALL_PARTS = "All parts of APPO on Pong"
+PARTS = "Parts of APPO, the best of them"
 LOSS_MUST = "10 seconds to detect, 60 to 90 % of the speed"
 LOSS_GOAL = "3 and 20"
 
@@ -84,6 +86,17 @@ TARGETS = (
     Target(PAPER, "processes", "9"),
     Target(PAPER, "seconds to a score of 0.9", "180"),
     Target(PAPER, "PSS of all processes, Ray's too, GB", "6"),
+    Target(ALL_PARTS, "seconds to Pong, appo-pong", "180", "75"),
+    Target(ALL_PARTS, "steps to Pong, appo-pong", "1,700,000", "250,000"),
+    Target(PARTS, "Pong, steps to 18, IMPALA = 1", "0.50", "0.36"),
+    Target(PARTS, "Breakout after 8 minutes, default = 1", "1.0", "1.3"),
+    Target(
+        "Parts of APPO on Pong",
+        "the same with one frame and an LSTM",
+        "1,500,000 steps",
+        "twice those of the default recipe",
+    ),
+    Target("The autoencoder's cost", "predict, 1/16", "", "1.15"),
     *(
         Target(KILLED, f"killed every 30 s, seed {seed}", "", "1.1 times the steps")
         for seed in (1, 2)

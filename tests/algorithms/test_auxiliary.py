@@ -14,7 +14,7 @@ import torch
 from conftest import make_net, random_trajectory
 from gelada.algorithms import auxiliary
 from gelada.algorithms.appo import APPO
-from gelada.algorithms.auxiliary import HORIZON, PARTS, Ahead, Future
+from gelada.algorithms.auxiliary import HORIZON, Ahead, Future, first_part
 from gelada.core.types import Batch
 from gelada.nets.autoencoder import Decoder
 from gelada.nets.network import CODE, Network, NetworkSettings
@@ -73,6 +73,30 @@ def test_the_loss_is_that_of_the_first_part_of_a_minibatch() -> None:
     assert total.item() == pytest.approx(3.0 * want.item(), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("count", "part", "taken"),
+    [(10, 0.25, 3), (256, 0.25, 64), (1, 0.25, 1), (7, 1.0, 7), (48, 1 / 16, 3)],
+)
+def test_how_many_samples_the_loss_takes(count: int, part: float, taken: int) -> None:
+    assert first_part(count, part) == taken
+
+
+def test_the_part_of_a_minibatch_is_a_setting() -> None:
+    batch, algorithm = noise(), APPO(minibatch=64)
+    settings = NetworkSettings(torso="tiny", width=16, stack=3, autoencoder="predict")
+    for part, taken in ((0.25, 11), (0.5, 21), (1.0, 42)):
+        net = make_net(replace(settings, autoencoder_part=part))
+        minibatch = algorithm.prepare(net, batch, algorithm.start()).select(torch.arange(42))
+        assert minibatch.ahead is not None
+        assert len(minibatch.ahead.actions) == taken
+        code = net(minibatch.observations)[CODE].detach().requires_grad_(True)
+        weights = minibatch.steps.weights
+        total, _ = auxiliary.loss(net, code, minibatch.observations, minibatch.ahead, weights)
+        (moved,) = torch.autograd.grad(total, code)
+        assert moved[:taken].any()
+        assert not moved[taken:].any()
+
+
 def slow_ahead(batch: Batch, latents: Array, n: int, t: int) -> list[dict[str, Any]]:
     """Walk on from step ``t`` of window ``n`` and note what is known of each step."""
     steps: list[dict[str, Any]] = []
@@ -101,10 +125,10 @@ def test_what_follows_a_step_ends_with_the_game_the_window_and_a_step_without_lo
     batch = noise(seed=seed)
     windows, length = batch.actions.shape
     latents = np.random.default_rng(seed).normal(size=(windows, length + 1, 4)).astype(np.float32)
-    future = Future(batch, torch.from_numpy(latents).flatten(0, 1))
+    future = Future(batch, torch.from_numpy(latents).flatten(0, 1), part=1.0)
     count = windows * length
     index = torch.from_numpy(np.random.default_rng(seed).permutation(count))
-    ahead = future.select(index.repeat(PARTS))
+    ahead = future.select(index)
     assert len(ahead.actions) == count
     ends = 0
     for m, i in enumerate(index.tolist()):
@@ -162,7 +186,7 @@ def test_the_prediction_loss_is_the_slow_one(seed: int) -> None:
     every = Observations(net, batch.frames, batch.ages).pick(torch.arange(windows * (length + 1)))
     latents = net(every)[CODE]
     hidden = latents.detach().numpy().reshape(windows, length + 1, -1)
-    first = index.tolist()[: len(index) // PARTS]
+    first = index.tolist()[: len(index) // 4]
     places = [divmod(i, length) for i in first]
     rows = np.concatenate(
         [
@@ -224,7 +248,9 @@ def test_rewards_of_steps_without_loss_move_nothing(garbage: float) -> None:
     latents = torch.zeros(len(batch.ages.flatten()), 16)
     index = torch.arange(batch.actions.numel())
     for plain, other in zip(
-        Future(batch, latents).select(index), Future(spoilt, latents).select(index), strict=True
+        Future(batch, latents, 0.5).select(index),
+        Future(spoilt, latents, 0.5).select(index),
+        strict=True,
     ):
         assert torch.equal(plain, other)
 
@@ -278,11 +304,12 @@ def test_the_unrolled_prediction_takes_its_own_predictions() -> None:
     assert isinstance(predict, Prediction)
     latents = torch.randn(5, 16, generator=torch.Generator().manual_seed(1))
     actions = torch.randint(3, (5, 4), generator=torch.Generator().manual_seed(2))
-    found, outcomes = auxiliary.unroll(predict, latents, actions)
+    found, outcomes = predict(latents, actions)
     for k in range(4):
-        latents, outcome = predict(latents, actions[:, k])
-        assert torch.equal(found[:, k], latents)
-        assert torch.equal(outcomes[:, k], outcome)
+        after, outcome = predict(latents, actions[:, k : k + 1])
+        latents = after[:, 0]
+        torch.testing.assert_close(found[:, k], latents)
+        torch.testing.assert_close(outcomes[:, k], outcome[:, 0])
 
 
 @pytest.mark.parametrize("form", FORMS)

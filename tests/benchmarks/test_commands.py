@@ -17,7 +17,10 @@ OWN = {
     *("--algorithm", "--game", "--network", "--score"),  # of the scripts of other systems
 }
 
-GIVEN = ("cells", "cluster", "dba3c", "general", "gorila", "games", "timed", "search")
+GIVEN = (
+    *("cells", "cluster", "dba3c", "general", "gorila", "games", "timed", "search"),
+    *("ladder", "autoencoders"),
+)
 
 
 def flags_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:

@@ -115,7 +115,7 @@ def test_the_prediction_of_a_step_is_the_slow_one() -> None:
     hidden = torch.randn(5, 16, generator=torch.Generator().manual_seed(1))
     actions = torch.tensor([2, 0, 1, 1, 2])
     assert isinstance(net.auxiliary, Prediction)
-    latents, outcomes = net.auxiliary(hidden, actions)
+    latents, outcomes = (found[:, 0] for found in net.auxiliary(hidden, actions.unsqueeze(1)))
     for m in range(5):
         joint = weights["joint.weight"] @ as_array(hidden[m]) + weights["joint.bias"]
         joint = (joint + weights["action.weight"][:, actions[m]]).clip(min=0.0)
@@ -209,7 +209,7 @@ def test_every_torso_has_every_form(torso: Any, form: Any) -> None:
         total = net.auxiliary(code).sum()
     else:
         assert isinstance(net.auxiliary, Prediction)
-        total = net.auxiliary(code, torch.tensor([1]))[0].sum()
+        total = net.auxiliary(code, torch.tensor([[1]]))[0].sum()
     torch.autograd.backward(total)
     first = next(net.parameters()).grad
     assert first is not None

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -12,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gelada.ops import losses
+from gradients import Array, as_float32, differences, gradient_of, log_softmax
 
-Array = np.ndarray[Any, Any]
 M, A = 11, 4
 
 
@@ -27,31 +24,8 @@ def some_weights(rng: np.random.Generator) -> Array:
     return np.where(rng.random(M) < 0.3, 0.0, rng.uniform(0.5, 2.0, M))
 
 
-def as_float32(array: Array) -> torch.Tensor:
-    return torch.from_numpy(array.astype(np.float32))
-
-
 def slow_mean(values: Array, weights: Array) -> float:
     return float(sum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights))
-
-
-def gradient_of(loss: Callable[[torch.Tensor], torch.Tensor], at: Array) -> Array:
-    """Return the loss's gradient float32 at a point."""
-    point = as_float32(at).requires_grad_(True)
-    torch.autograd.backward(loss(point))
-    assert point.grad is not None
-    return point.grad.numpy()
-
-
-def differences(loss: Callable[[Array], float], at: Array) -> Array:
-    """Return central differences of a float64 function."""
-    out = np.zeros_like(at)
-    for i in np.ndindex(at.shape):
-        up, down = at.copy(), at.copy()
-        up[i] += 1e-6
-        down[i] -= 1e-6
-        out[i] = (loss(up) - loss(down)) / 2e-6
-    return out
 
 
 def test_mean_of_weighs_and_survives_weights_that_are_all_0(rng: np.random.Generator) -> None:
@@ -128,14 +102,9 @@ def test_huber_is_half_the_square_and_then_straight(
     assert found[0] == pytest.approx(slope)
 
 
-def slow_log_softmax(logits: Array) -> Array:
-    log_probs: Array = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    return log_probs
-
-
 def slow_entropy(logits: Array, weights: Array) -> float:
     """-sum_a pi log pi, with pi = exp(z_a) / sum_b exp(z_b)."""
-    policy = np.exp(slow_log_softmax(logits))
+    policy = np.exp(log_softmax(logits))
     return slow_mean(np.array([-sum(p * np.log(p) for p in row) for row in policy]), weights)
 
 
@@ -159,7 +128,7 @@ def test_log_softmax_is_float32_whatever_it_is_given(rng: np.random.Generator) -
     logits = as_float32(rng.normal(size=(M, A))).to(torch.bfloat16)
     found = losses.log_softmax(logits)
     assert found.dtype == torch.float32
-    want = slow_log_softmax(logits.double().numpy())
+    want = log_softmax(logits.double().numpy())
     np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
 
 

@@ -2,48 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
 from gelada.ops import losses
+from gradients import Array, as_float32, differences, gradient_of, log_softmax
 
-Array = np.ndarray[Any, Any]
 M, A = 40, 4
 
 
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(7)
-
-
-def as_float32(array: Array) -> torch.Tensor:
-    return torch.from_numpy(array.astype(np.float32))
-
-
-def log_policy(logits: Array) -> Array:
-    out: Array = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-    return out
-
-
-def gradient_of(loss: Callable[[torch.Tensor], torch.Tensor], at: Array) -> Array:
-    point = as_float32(at).requires_grad_(True)
-    torch.autograd.backward(loss(point))
-    assert point.grad is not None
-    return point.grad.numpy()
-
-
-def differences(loss: Callable[[Array], float], at: Array) -> Array:
-    out = np.zeros_like(at)
-    for i in np.ndindex(at.shape):
-        up, down = at.copy(), at.copy()
-        up[i] += 1e-6
-        down[i] -= 1e-6
-        out[i] = (loss(up) - loss(down)) / 2e-6
-    return out
 
 
 def slow_capped_loss(
@@ -111,7 +82,7 @@ def test_where_the_target_policy_acted_the_capped_ratio_is_the_plain_one_bit_for
 
 def slow_kl(first: Array, logits: Array, weights: Array) -> float:
     """The weighted mean of sum_a p log(p / q), observation by observation."""
-    second, total = np.exp(log_policy(logits)), 0.0
+    second, total = np.exp(log_softmax(logits)), 0.0
     for p, q, weight in zip(np.exp(first), second, weights, strict=True):
         total += weight * sum(a * np.log(a / b) for a, b in zip(p, q, strict=True))
     return float(total / weights.sum())
@@ -120,7 +91,7 @@ def slow_kl(first: Array, logits: Array, weights: Array) -> float:
 def test_the_exact_divergence_and_its_gradient_through_the_softmax(
     rng: np.random.Generator,
 ) -> None:
-    first, logits = log_policy(rng.normal(size=(M, A))), rng.normal(size=(M, A))
+    first, logits = log_softmax(rng.normal(size=(M, A))), rng.normal(size=(M, A))
     weights = np.where(np.arange(M) % 3 == 0, 0.0, rng.uniform(0.5, 2.0, M))
 
     def found(z: torch.Tensor) -> torch.Tensor:
@@ -149,7 +120,7 @@ def test_the_mean_of_the_estimate_has_the_gradient_of_the_divergence(
         return losses.approximate_kl(log_ratios, torch.ones(len(actions)))
 
     def slow(z: Array) -> float:
-        return float((mu * (np.log(mu) - log_policy(z))).sum())
+        return float((mu * (np.log(mu) - log_softmax(z))).sum())
 
     slope = differences(slow, logits)
     np.testing.assert_allclose(gradient_of(found, logits), slope, atol=3e-3)

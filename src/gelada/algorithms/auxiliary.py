@@ -10,6 +10,7 @@ before its first epoch, so they cost no forward pass.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -24,14 +25,10 @@ from gelada.ops.losses import mean_of
 HORIZON = 3
 """Steps that are predicted ahead."""
 
-PARTS = 4
-"""The loss takes one of so many parts of a minibatch. A decoder works at every pixel, where the
-torso works at few, so on all of them it would take longer than the rest of learning."""
 
-
-def first_part(count: int) -> int:
-    """Return how many of a minibatch's samples the loss takes."""
-    return -(-count // PARTS)
+def first_part(count: int, part: float) -> int:
+    """Return how many of ``count`` samples of a minibatch the loss takes, at least one."""
+    return math.ceil(count * part)
 
 
 class Ahead(NamedTuple):
@@ -56,9 +53,10 @@ class Future:
     Args:
         batch: ``N`` windows of ``T`` steps.
         latents: float32[N * (T + 1), width], hidden layers of all its observations.
+        part: of a minibatch that the loss takes.
     """
 
-    def __init__(self, batch: Batch, latents: torch.Tensor) -> None:
+    def __init__(self, batch: Batch, latents: torch.Tensor, part: float) -> None:
         windows, length = batch.actions.shape
         device = batch.actions.device
         steps = torch.arange(length, device=device).unsqueeze(1)
@@ -73,7 +71,7 @@ class Future:
         first = torch.arange(windows, device=device).view(-1, 1, 1) * (length + 1)
         weights = batch.weights.view(-1, 1, 1)
         self._after = (first + steps + 1).flatten(0, 1)  # [N * T, H], index of the observation
-        self._latents = latents
+        self._latents, self._part = latents, part
         self._actions = batch.actions[:, steps].flatten(0, 1)
         self._rewards = signs[:, steps].flatten(0, 1)
         self._ends = batch.terminated[:, steps].float().flatten(0, 1)
@@ -82,7 +80,7 @@ class Future:
 
     def select(self, index: torch.Tensor) -> Ahead:
         """Return what followed the first part of the steps with indices int64[M], ``n * T + t``."""
-        index = index[: first_part(len(index))]
+        index = index[: first_part(len(index), self._part)]
         return Ahead(
             self._actions[index],
             self._rewards[index],
@@ -103,7 +101,7 @@ def future(net: Network, batch: Batch, codes: torch.Tensor | None) -> Future | N
     """
     if codes is None or not isinstance(net.auxiliary, Prediction):
         return None
-    return Future(batch, codes)
+    return Future(batch, codes, net.auxiliary_part)
 
 
 def loss(
@@ -115,7 +113,7 @@ def loss(
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Return the autoencoder's loss times its weight, and scalars to log by name.
 
-    It is that of the first of `PARTS` parts of a minibatch; minibatches are in random order.
+    It is that of the first samples of a minibatch (`first_part`), which are in random order.
 
     Args:
         net: has a decoder or a prediction.
@@ -125,7 +123,7 @@ def loss(
         weights: float32[M] of the samples, for a reconstruction.
     """
     stacks = observations.stacks if isinstance(observations, Observed) else observations
-    count = first_part(len(code))
+    count = first_part(len(code), net.auxiliary_part)
     code = code[:count]
     if isinstance(net.auxiliary, Decoder):
         with net.casting():
@@ -136,7 +134,7 @@ def loss(
     assert isinstance(net.auxiliary, Prediction)
     assert ahead is not None
     with net.casting():
-        predicted = unroll(net.auxiliary, code, ahead.actions)
+        predicted = net.auxiliary(code, ahead.actions)
     terms = prediction_losses(*predicted, ahead)
     total = torch.stack(list(terms.values())).sum()
     logged = {name: term.detach() for name, term in terms.items()}
@@ -155,24 +153,6 @@ def reconstruction_loss(
     """
     rows = [x.permute(0, 2, 3, 1).flatten(1).float() for x in (found, wanted)]  # no copies
     return 0.5 * mean_of((rows[0] - rows[1]).square().mean(dim=1), weights)
-
-
-def unroll(
-    predict: Prediction, latents: torch.Tensor, actions: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return predicted hidden layers [M, H, width] and logits [M, H, REWARDS + 1].
-
-    Args:
-        predict: predicts one step.
-        latents: hidden layers of the observations, float32[M, width].
-        actions: int64[M, H], played from there on.
-    """
-    predicted, outcomes = [], []
-    for step in actions.unbind(dim=1):
-        latents, outcome = predict(latents, step)
-        predicted.append(latents)
-        outcomes.append(outcome)
-    return torch.stack(predicted, dim=1).float(), torch.stack(outcomes, dim=1).float()
 
 
 def prediction_losses(

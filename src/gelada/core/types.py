@@ -60,6 +60,10 @@ class Trajectory(NamedTuple):
     state: Floats  # float32[B, S]: recurrent state at the start (S = 0: none)
 
 
+PER_GAME = tuple(name for name in Trajectory._fields if name not in ("actor", "round", "version"))
+"""The fields of a trajectory that have a row for each game; a `Batch` has them too."""
+
+
 class Batch(NamedTuple):
     """``N`` windows of streams on the learner's device: TrajectoryQueue → Learner.
 

@@ -63,6 +63,10 @@ class NetworkSettings:
     next steps are predicted from it."""
     autoencoder_weight: Annotated[float, POSITIVE, CODED] = 1.0
     """Weight of the autoencoder's loss."""
+    autoencoder_part: Annotated[float, Range(above=0, high=1), CODED] = 0.25
+    """Part of each minibatch that the autoencoder's loss takes. A decoder works at every pixel,
+    where the torso works at few, so on all of it this would take longer than the rest of
+    learning."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Number format in which the torso computes; auto measures both and takes the faster."""
     own_torso: str = ""

@@ -156,6 +156,7 @@ class Network(nn.Module):
         )
         self.auxiliary: Decoder | Prediction | None = None  # its parameters come last
         self.auxiliary_weight = settings.autoencoder_weight
+        self.auxiliary_part = settings.autoencoder_part
         if settings.autoencoder == "predict":
             actions = next(iter(made[0].values()))(torch.zeros(1, self.width)).shape[1]
             self.auxiliary = Prediction(settings, actions)

@@ -14,7 +14,7 @@ REWARDS = 3
 
 
 class Prediction(nn.Module):
-    """Predicts, from a hidden layer and an action, the step's outcome and the next hidden layer.
+    """Predicts, from a hidden layer and actions, each step's outcome and the next hidden layer.
 
     One layer of ``width`` units sees the hidden layer and the action; all predictions are linear
     in it, as in MR.Q (Fujimoto et al. 2025). Applied to its own predictions it looks several steps
@@ -30,7 +30,6 @@ class Prediction(nn.Module):
     def __init__(self, settings: NetworkSettings, actions: int) -> None:
         super().__init__()
         width, init = settings.width, settings.fc_init
-        self.actions = actions
         self.joint = nn.Linear(width, width)
         self.action = nn.Linear(actions, width, bias=False)
         self.latent = nn.Linear(width, width)
@@ -47,14 +46,21 @@ class Prediction(nn.Module):
     def forward(
         self, latents: torch.Tensor, actions: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the next hidden layers [M, width], and logits [M, REWARDS + 1].
+        """Return hidden layers float32[M, H, width] and logits float32[M, H, REWARDS + 1], ahead.
 
         The first `REWARDS` logits are those of the reward's sign, the last one is that of the end.
+        The time goes into the number of small operations, so actions and outcomes of all steps are
+        computed at once.
 
         Args:
-            latents: hidden layers [M, width], of observations or predicted.
-            actions: int64[M].
+            latents: hidden layers of observations, [M, width].
+            actions: int64[M, H], played from there on.
         """
-        chosen = functional.one_hot(actions, self.actions).to(latents.dtype)
-        joint = (self.joint(latents) + self.action(chosen)).relu()
-        return self.latent(joint), self.outcome(joint)
+        joints, predicted = [], []
+        for chosen in functional.embedding(actions, self.action.weight.t()).unbind(dim=1):
+            joint = (self.joint(latents) + chosen).relu()
+            latents = self.latent(joint)
+            joints.append(joint)
+            predicted.append(latents)
+        outcomes = self.outcome(torch.stack(joints, dim=1))
+        return torch.stack(predicted, dim=1).float(), outcomes.float()

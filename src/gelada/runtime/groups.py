@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 from gelada.core.settings import Range
-from gelada.runtime.graph import Graph, Kind
+from gelada.runtime.graph import Graph, Handle, Kind
 
 ProcessKind = Literal["worker", "server", "replay", "queue", "learner", "tracker"]
 """A worker can be replaced alone: its roles are a worker's, or actors, or a learner that stands
 alone. So can a queue, one of several. ``learner`` is the process of a central learner and the
 servers that step its memory."""
+
+ROUNDING = 1e-6
+"""Of sums of CPUs."""
 
 ALONE: frozenset[ProcessKind] = frozenset({"worker", "queue"})
 """Kinds of processes that can be replaced while the others go on."""
@@ -79,6 +82,46 @@ def group_processes(graph: Graph, per_process: int) -> list[ProcessSpec]:
         learns = any("learner" in kinds[process] for process in group)
         specs.append(ProcessSpec(name, "worker", tuple(shared), learns))
     return specs
+
+
+def actors_of_queues(graph: Graph, specs: Sequence[ProcessSpec]) -> dict[str, tuple[str, ...]]:
+    """Return the processes whose actors add to a queue that is one of several, by its process."""
+    process_of = {role: spec.name for spec in specs for role in spec.roles}
+    found: dict[str, dict[str, None]] = {s.name: {} for s in specs if s.kind == "queue"}
+    for node in graph.nodes:
+        for value in node.args if node.kind == "actor" else ():
+            if isinstance(value, Handle) and process_of[value.name] in found:
+                found[process_of[value.name]][process_of[node.name]] = None
+    return {queue: tuple(actors) for queue, actors in found.items()}
+
+
+def spread_groups(
+    groups: Sequence[Sequence[str]], cpus: float, free: Mapping[str, float]
+) -> dict[str, str]:
+    """Return a host for each process, those of a group on as few hosts as it takes.
+
+    Args:
+        groups: of names of processes, in the order in which they get their hosts. One that is in
+            several groups gets its host with the first.
+        cpus: that each process asks for.
+        free: CPUs that are free on each host, the host preferred among equals first.
+
+    Returns:
+        {} if they have not room.
+    """
+    left, found = dict(free), dict[str, str]()
+    for group in groups:
+        host = max(left, key=left.__getitem__)
+        for name in group:
+            if name in found:
+                continue
+            if left[host] < cpus - ROUNDING:
+                host = max(left, key=left.__getitem__)
+            if left[host] < cpus - ROUNDING:
+                return {}
+            found[name] = host
+            left[host] -= cpus
+    return found
 
 
 def kind_of(kinds: Set[Kind]) -> ProcessKind:

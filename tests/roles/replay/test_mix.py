@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import random_trajectory
-from gelada.core.types import Batch, Trajectory, Version
-from gelada.roles.replay.mix import ARRAYS, Mix, games_of, with_own_memory
+from gelada.core.types import PER_GAME, Batch, Trajectory, Version
+from gelada.roles.replay.mix import Mix, games_of, with_own_memory
 from gelada.roles.replay.queue import Fifo, FifoWindows, TrajectoryQueue
 
 SEEDS = (3, 0, 0)
@@ -23,7 +23,7 @@ TINY = random_trajectory(np.random.default_rng(0), games=1, length=1, stack=1, f
 def numbered(first: int, games: int) -> Trajectory:
     """Return a trajectory of one step whose actions are the windows' numbers."""
     repeated: dict[str, Any] = {
-        name: np.repeat(getattr(TINY, name), games, axis=0) for name in ARRAYS
+        name: np.repeat(getattr(TINY, name), games, axis=0) for name in PER_GAME
     }
     rows = TINY._replace(**repeated)
     return rows._replace(actions=np.arange(first, first + games)[:, None])
@@ -132,7 +132,7 @@ def test_a_batch_says_which_windows_are_old() -> None:
             equal = [
                 all(
                     np.array_equal(getattr(batch, name)[window], getattr(source, name)[game])
-                    for name in ARRAYS
+                    for name in PER_GAME
                 )
                 for game in range(2)
             ]
@@ -157,7 +157,7 @@ def test_games_of_a_trajectory_are_views() -> None:
     trajectory = random_trajectory(np.random.default_rng(6), games=5, number=7)
     part = games_of(trajectory, slice(1, 3))
     assert part.version == Version(0, 7)
-    for name in ARRAYS:
+    for name in PER_GAME:
         assert len(getattr(part, name)) == 2
         if name != "state":  # has no elements
             assert np.shares_memory(getattr(part, name), getattr(trajectory, name)[1:3])

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gelada.core.seeding import sequence
-from gelada.core.types import Trajectory
+from gelada.core.types import PER_GAME, Trajectory
 
 
 class Mix:
@@ -65,24 +65,9 @@ class Mix:
         return [games_of(trajectory, slice(game, game + 1)) for trajectory, game in drawn]
 
 
-ARRAYS = (
-    "frames",
-    "ages",
-    "actions",
-    "rewards",
-    "terminated",
-    "truncated",
-    "mask",
-    "log_probs",
-    "independent",
-    "state",
-)
-"""The fields of a trajectory that have a row for each game."""
-
-
 def games_of(trajectory: Trajectory, part: slice) -> Trajectory:
     """Return some games of a trajectory, as views."""
-    return trajectory._replace(**{name: getattr(trajectory, name)[part] for name in ARRAYS})
+    return trajectory._replace(**{name: getattr(trajectory, name)[part] for name in PER_GAME})
 
 
 def with_own_memory(trajectory: Trajectory) -> Trajectory:
@@ -91,5 +76,5 @@ def with_own_memory(trajectory: Trajectory) -> Trajectory:
     An array that came from another process may lie in memory of all processes, which is small.
     """
     return trajectory._replace(
-        **{name: np.require(getattr(trajectory, name), requirements="O") for name in ARRAYS}
+        **{name: np.require(getattr(trajectory, name), requirements="O") for name in PER_GAME}
     )

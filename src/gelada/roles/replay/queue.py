@@ -15,7 +15,7 @@ import torch
 
 from gelada.core.errors import Closed, Deadline
 from gelada.core.timing import wait_for
-from gelada.core.types import Batch, Trajectory
+from gelada.core.types import PER_GAME, Batch, Trajectory
 from gelada.roles.replay.mix import Mix, games_of
 
 
@@ -229,16 +229,7 @@ def as_batch(
     replayed = np.zeros(windows, dtype=np.bool_)
     replayed[windows - sum(len(t.actions) for t in old) :] = True
     return Batch(
-        frames=join("frames"),
-        ages=join("ages"),
-        actions=join("actions"),
-        rewards=join("rewards"),
-        terminated=join("terminated"),
-        truncated=join("truncated"),
-        mask=join("mask"),
-        log_probs=join("log_probs"),
-        independent=join("independent"),
-        state=join("state"),
+        **{name: join(name) for name in PER_GAME},
         versions=torch.from_numpy(numbers),
         keys=torch.arange(first_key, first_key + windows),
         generations=torch.zeros(windows, dtype=torch.int64),

@@ -7,7 +7,7 @@ What happens when a process is lost:
 
 * A worker, that is a process whose roles are a worker, actors or a learner that stands alone, is
   replaced by a new process, on another host if its own is gone. The others go on as far as the
-  quorum lets them. So is a trajectory queue that is one of several.
+  quorum lets them. So is a trajectory queue that is one of several, with its actors.
 * When a process with a server, a replay, the tracker or the central learner is lost, all roles
   begin again from the newest complete checkpoint, in a new epoch. Processes that still run are
   kept, with new roles.
@@ -31,6 +31,7 @@ from gelada.runtime.graph import Graph
 from gelada.runtime.groups import ALONE, Cluster, group_processes
 from gelada.runtime.host import Heartbeat, Remote
 from gelada.runtime.ray.checks import check_resources, check_versions
+from gelada.runtime.ray.placement import Placement
 from gelada.runtime.ray.process import answer_of, answered
 from gelada.runtime.ray.watched import ACTIVE, START_SECONDS, WatchedProcess, not_started, seen
 
@@ -93,6 +94,7 @@ class Ray:
         check_resources(specs, cluster)
         self._processes = [WatchedProcess(spec) for spec in specs]
         self._process_of = {role: one for one in self._processes for role in one.spec.roles}
+        self._placement = Placement(graph, self._processes, cluster)
         self._epoch, self._make_graph = first.number, ray.put(first.make_graph)
         self._active = [node.name for node in graph.nodes if node.active]
         self._learners = set(graph.names("learner"))
@@ -195,21 +197,25 @@ class Ray:
 
     def _begin_all(self) -> None:
         """Begin all processes; start new ones where there are none."""
-        for process in self._processes:
-            self._fill(process)
+        self._fill(self._processes)
         for process in self._processes:
             self._begin(process)
 
-    def _fill(self, process: WatchedProcess) -> None:
-        """Start a Ray actor for a process, if it has none; avoid silent hosts if there are others.
+    def _fill(self, processes: Sequence[WatchedProcess]) -> None:
+        """Start Ray actors for processes that have none; avoid silent hosts if there are others.
 
-        The tracker writes the run's folder, so it stays on this host.
+        The tracker writes the run's folder, so it stays on this host. Queues come last, because
+        they go where their actors are.
         """
         now = time.monotonic()
         silent = {node for node, since in self._silent.items() if now - since < AVOID_SECONDS}
         others = {node["NodeID"] for node in ray.nodes() if node["Alive"]} - silent
-        avoid = silent if others and process.spec.kind != "tracker" else set()
-        process.fill(self._cluster, len(self._process_of), avoid)
+        for process in sorted(processes, key=lambda one: one.spec.kind == "queue"):
+            if process.handle is not None:
+                continue
+            avoid = silent if others and process.spec.kind != "tracker" else set()
+            host = self._placement.host(process, others)
+            process.fill(self._cluster, len(self._process_of), avoid, host)
 
     def _begin(self, process: WatchedProcess) -> None:
         """Ask a process to build its roles and run them."""
@@ -310,8 +316,10 @@ class Ray:
     def _recover(self, lost: Sequence[WatchedProcess]) -> None:
         """Replace what can be replaced alone; if more was lost, begin all from a checkpoint."""
         if not self._whole and all(process.spec.kind in ALONE for process in lost):
+            self._lose_actors(lost)
+            lost = [process for process in self._processes if process.handle is None]
+            self._fill(lost)
             for process in lost:
-                self._fill(process)
                 self._begin(process)
             return
         epoch = self._restore(self._epoch)
@@ -320,6 +328,13 @@ class Ray:
         for process in self._processes:
             process.lost = process.lost or now
         self._begin_all()
+
+    def _lose_actors(self, lost: Sequence[WatchedProcess]) -> None:
+        """End the actors of lost queues: a call to their queue has failed, or soon will."""
+        for queue in lost:
+            for process in self._placement.actors(queue):
+                if process.running:
+                    self._lose(process, f"has lost its queue {queue.spec.name}")
 
     # helpers
 

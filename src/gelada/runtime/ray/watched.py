@@ -57,7 +57,9 @@ class WatchedProcess:
         """Whether its roles have begun."""
         return self.handle is not None and self.beginning is None
 
-    def fill(self, cluster: Cluster, callers: int, avoid: Collection[str] = ()) -> None:
+    def fill(
+        self, cluster: Cluster, callers: int, avoid: Collection[str] = (), host: str = ""
+    ) -> None:
         """Start a Ray actor, if there is none.
 
         Args:
@@ -65,6 +67,7 @@ class WatchedProcess:
             callers: roles that may call it at the same time.
             avoid: hosts (by Ray's names) that gave no answer recently. Ray takes up to a minute
                 to see that a host is gone, and starts actors there until then.
+            host: to start it on, if that is there ("": any).
         """
         if self.handle is not None:
             return
@@ -74,8 +77,8 @@ class WatchedProcess:
             num_cpus=cpus_of(self.spec, cluster),
             max_restarts=0,
             max_concurrency=4 * callers + 16,  # those of lost processes wait on for a while
-            scheduling_strategy=_where(self.spec),
-            label_selector={NODE: f"!in({','.join(sorted(avoid))})"} if avoid else None,
+            scheduling_strategy=_where(self.spec, host),
+            label_selector=None if host or not avoid else {NODE: f"!in({','.join(sorted(avoid))})"},
         ).remote()
 
     def begin(
@@ -162,12 +165,14 @@ def cpus_of(spec: ProcessSpec, cluster: Cluster) -> float:
     return cluster.cpus if spec.kind in ACTIVE else 0.0
 
 
-def _where(spec: ProcessSpec) -> Any:
+def _where(spec: ProcessSpec, host: str) -> Any:
     """Return Ray's strategy for a process: servers on different hosts, the tracker on this one."""
-    if spec.kind == "tracker":  # it writes the run's folder
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+    if spec.kind == "tracker":  # it writes the run's folder
         return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    if host:
+        return NodeAffinitySchedulingStrategy(host, soft=True)
     return "SPREAD" if spec.kind == "server" else "DEFAULT"
 
 

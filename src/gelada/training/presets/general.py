@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gelada.algorithms.appo import APPO
 from gelada.envs.api import GameSettings
-from gelada.nets.config import NetworkSettings
+from gelada.nets.config import NetworkSettings, TorsoName
 from gelada.roles.tracker import StopRule
 from gelada.training.experiment import Experiment, Shape
 
@@ -33,8 +33,7 @@ VECTOR = Experiment(
 PIXELS = replace(
     VECTOR,
     games=GameSettings(game="minigrid:MiniGrid-Empty-5x5-v0"),
-    network=NetworkSettings(torso="mlp", width=128, stack=1, precision="float32"),
-    stop=StopRule(steps=500_000),
+    network=replace(VECTOR.network, width=128),
 )
 """For environments whose observations are small pictures, such as those of MiniGrid."""
 
@@ -49,7 +48,7 @@ FAMILIES: dict[str, Experiment] = {}
 
 NOTES: dict[str, tuple[str, ...]] = {}
 
-SMALLEST = {"dqn2013": 84, "small": 42}
+SMALLEST: dict[TorsoName, int] = {"dqn2013": 84, "small": 42}
 """Sides of pictures in pixels from which a torso of convolutions is taken."""
 
 
@@ -68,8 +67,6 @@ def for_environment(game: str, shape: tuple[int, int], planes: int) -> Experimen
     base = replace(base, games=GameSettings(game=game))
     side = min(height // planes, width)
     torso = next((torso for torso, least in SMALLEST.items() if side >= least), None)
-    if torso == "dqn2013":
-        return replace(base, network=replace(base.network, torso="dqn2013", width=256, stack=4))
-    if torso == "small":
-        return replace(base, network=replace(base.network, torso="small", width=256, stack=4))
-    return base
+    if torso is None:
+        return base
+    return replace(base, network=replace(base.network, torso=torso, width=256, stack=4))

@@ -15,8 +15,11 @@ from gelada.training.presets.appo import PRESETS as APPO_PRESETS
 
 CATCH = APPO_PRESETS["catch"]
 
-SMALL_IMPALA = APPO(
-    advantage="vtrace",
+SMALL = APPO(advantage="vtrace", lr=1e-3, lr_end=1e-4, kl_adjust=1.0, anneal_steps=1_000_000)
+"""V-trace, and a learning rate that falls in a straight line."""
+
+SMALL_IMPALA = replace(
+    SMALL,
     lam=1.0,
     policy_loss="gradient",
     epochs=1,
@@ -25,35 +28,12 @@ SMALL_IMPALA = APPO(
     value_coefficient=0.5,
     entropy=0.01,
     entropy_end=0.005,
-    lr=1e-3,
-    lr_end=1e-4,
-    kl_adjust=1.0,
-    anneal_steps=1_000_000,
 )
 """One gradient for each batch, as in IMPALA."""
 
-SMALL_APPO = APPO(
-    advantage="vtrace",
-    target_every=1,
-    kl_coeff=0.2,
-    kl_target=0.02,
-    lr=1e-3,
-    lr_end=1e-4,
-    kl_adjust=1.0,
-    anneal_steps=1_000_000,
-)
+SMALL_APPO = replace(SMALL, target_every=1, kl_coeff=0.2, kl_target=0.02)
 
-SMALL_IMPACT = APPO(
-    advantage="vtrace",
-    lam=1.0,
-    clip=0.3,
-    target_every=4,
-    epochs=2,
-    lr=1e-3,
-    lr_end=1e-4,
-    kl_adjust=1.0,
-    anneal_steps=1_000_000,
-)
+SMALL_IMPACT = replace(SMALL, lam=1.0, clip=0.3, target_every=4, epochs=2)
 
 ONCE = ReuseSettings()
 

@@ -1,0 +1,232 @@
+"""The sections of docs/results.md about the parts of APPO: the ladder and the autoencoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean, median
+
+from autoencoders import CHEAPEST, FORMS
+from games import GAMES
+from intervals import Interval, geometric, interval
+from ladder import DRAWS, RUNGS, TRIED
+from ledger import median_of
+from lookup import Found, Results
+from page import Row, Section
+from sections import HEAD, SOLVED, figure, values
+from table import listed, markdown
+
+PONG = "Parts of APPO on Pong"
+BREAKOUT = "Parts of APPO on Breakout"
+BEST = "Parts of APPO, the best of them"
+
+EQUAL = (
+    f"Every part has the same {len(DRAWS)} tries of learning rate, entropy weight and length on "
+    f"Pong, {TRIED:,} deterministic steps each on seeds 11 to 14. The best of them plays with "
+    "seeds that no try has used. Rows without a choice have the settings of their presets. "
+    "Intervals are of 95 % (Student's t)."
+)
+
+
+def ladder_pong(results: Results) -> Section:
+    """Return the section about the rungs on Pong."""
+    rows = []
+    for name, rung in RUNGS.items():
+        if found := results.seeds("ladder-pong", name):
+            steps, seconds = (values(found, f"{key}_to_solved") for key in ("steps", "seconds"))
+            cells = (
+                rung.label,
+                chosen(found),
+                listed(steps, "{:,.0f}"),
+                steps_interval(found),
+                listed(seconds, "{:.0f}"),
+                f"{median(values(found, 'steps_per_s')):,.0f}",
+                f"{fmean(values(found, 'score')):.1f}",
+            )
+            rows.append(Row(cells, tuple(found)))
+    return Section(
+        PONG,
+        f"{EQUAL} Each run ends when the mean of its last 50 training games is 18, or after 8.5 "
+        "minutes. In an interval, a run that did not get there counts with the steps that it has "
+        "played; *at least* stands before such an interval. The last checkpoint then plays 50 "
+        "fresh games.",
+        (
+            *("", "rate, entropy weight, length", "steps to 18", "mean and interval"),
+            *("seconds to 18", "steps/s", "fresh games"),
+        ),
+        tuple(rows),
+        "![Score against steps and against seconds for each part](pictures/ladder.png)",
+    )
+
+
+def chosen(found: Sequence[Found]) -> str:
+    """Return the values of the draw that was chosen for a rung."""
+    words = found[-1].line["result"]["chosen"]
+    named = dict(zip(words[::2], words[1::2], strict=True))
+    return ", ".join(named[flag] for flag in ("--lr", "--entropy", "--length")) if named else "-"
+
+
+def played(found: Sequence[Found]) -> list[float]:
+    """Return the steps to 18 of each seed; of a run that did not get there all that it played."""
+    results = [one.line["result"] for one in found]
+    return [float(one["steps_to_solved"] or one["run_steps"]) for one in results]
+
+
+def steps_interval(found: Sequence[Found]) -> str:
+    """Return the geometric mean of the steps with its interval."""
+    late = any(value is None for value in values(found, "steps_to_solved"))
+    text = shown(geometric(played(found)), "{:,.0f}")
+    return f"at least {text}" if text and late else text
+
+
+def shown(found: Interval | None, form: str) -> str:
+    """Return an interval as text; "" if there is none."""
+    return "" if found is None else found.shown(form)
+
+
+def ladder_breakout(results: Results) -> Section:
+    """Return the section about the rungs on Breakout."""
+    rows = []
+    for name, rung in RUNGS.items():
+        if found := results.seeds("ladder-breakout", name):
+            scores = values(found, "score")
+            cells = (
+                rung.label,
+                listed(scores, "{:.1f}"),
+                shown(interval(scores), "{:.1f}"),
+                f"{median(values(found, 'run_steps')):,.0f}",
+            )
+            rows.append(Row(cells, tuple(found)))
+    return Section(
+        BREAKOUT,
+        "Eight minutes of training with the settings that were chosen on Pong; the last checkpoint "
+        "plays 50 fresh full games (protocol `training`). Intervals are over the seeds.",
+        ("", "mean of 50 games", "mean and interval", "steps"),
+        tuple(rows),
+    )
+
+
+def best(results: Results) -> Section:
+    """Return the section that compares the best rung with IMPALA and the default recipe."""
+    rows = []
+    tuned = [name for name, rung in RUNGS.items() if rung.tuned and name != "impala"]
+    base = results.seeds("ladder-pong", "impala")
+    steps = {
+        name: median_of(values(found, "steps_to_solved"))
+        for name in tuned
+        if (found := results.seeds("ladder-pong", name))
+    }
+    reached = {name: value for name, value in steps.items() if value is not None}
+    if base and reached:
+        name = min(reached, key=lambda one: reached[one])
+        beside = median(played(base))
+        text = f"{reached[name] / beside:.2f}"
+        if median_of(values(base, "steps_to_solved")) is None:
+            text = f"at most {text}: IMPALA did not reach it"
+        own = (*base, *results.seeds("ladder-pong", name))
+        rows.append(Row(("Pong, steps to 18, IMPALA = 1", RUNGS[name].label, text), own))
+    scores = {
+        name: fmean(values(found, "score"))
+        for name in tuned
+        if (found := results.seeds("ladder-breakout", name))
+    }
+    default = results.seeds("ladder-breakout", "default")
+    if scores and default:
+        name = max(scores, key=lambda one: scores[one])
+        ratio = scores[name] / fmean(values(default, "score"))
+        own = (*default, *results.seeds("ladder-breakout", name))
+        row = ("Breakout after 8 minutes, default = 1", RUNGS[name].label, f"{ratio:.2f}")
+        rows.append(Row(row, own))
+    return Section(
+        BEST,
+        "Medians of the steps on Pong, means of the scores on Breakout. The best of several is "
+        "better than it would be if it were measured again.",
+        ("", "best", "measured"),
+        tuple(rows),
+    )
+
+
+def appo(results: Results) -> Section:
+    """Return the section about the time of `appo-pong`."""
+    timed, trained = results.seeds("appo-time"), results.seeds("appo-train")
+    return Section(
+        "All parts of APPO on Pong",
+        f"`gelada train appo-pong`. {SOLVED}",
+        HEAD,
+        (
+            figure("seconds to Pong, appo-pong", timed, "seconds_to_solved", "{:.0f}"),
+            figure("steps to Pong, appo-pong", timed, "steps_to_solved", "{:,.0f}"),
+            figure("share of the machine's limit", trained, "share_of_limit", "{:.2f}"),
+        )
+        if timed
+        else (),
+    )
+
+
+def cost(results: Results) -> Section:
+    """Return the section about what each form of the autoencoder costs."""
+    found = results.one("autoencoder-speed")
+    result = found.line["result"] if found else {"steps_per_s": {}, "time": {}}
+    rows = [
+        Row(
+            (name, listed(rates, "{:,.0f}"), f"{result['time'][name]:.2f}"),
+            (found,) if found else (),
+        )
+        for name, rates in result["steps_per_s"].items()
+    ]
+    return Section(
+        "The autoencoder's cost",
+        "Runs of Pong in turn. *Time* is that of a step, without an autoencoder = 1. A fraction is "
+        "the part of a minibatch that its loss takes (`--autoencoder-part`), otherwise 1/4.",
+        ("--autoencoder", "steps/s", "time"),
+        tuple(rows),
+    )
+
+
+def six_games(results: Results) -> Section:
+    """Return the section about six games with and without the autoencoder."""
+    rows, fewer = [], 0
+    for game in GAMES:
+        found = results.seeds("autoencoder-games", game)
+        if not found:
+            continue
+        ratios = values(found, "ratio")
+        rates = [one[0] / one[1] for one in values(found, "rates")]
+        around = geometric(ratios)
+        fewer += around is not None and around.mean <= 0.8
+        cells = (
+            game,
+            listed(values(found, "level"), "{:,.1f}"),
+            listed(ratios, "{:.2f}"),
+            shown(around, "{:.2f}"),
+            f"{median(rates):.2f}",
+        )
+        rows.append(Row(cells, tuple(found)))
+    return Section(
+        "The autoencoder on six games",
+        f"Two runs of each seed, without an autoencoder and with `{' '.join(FORMS[CHEAPEST])}`, "
+        "for equal times. *Score* is the highest that both reach as a mean of 50 training games; "
+        "*steps* and *time* of a step are with the autoencoder, without it = 1.",
+        ("game", "score", "steps to it", "mean and interval", "time"),
+        tuple(rows),
+        f"Games with at least 20 % fewer steps: {fewer} of {len(rows)}." if rows else "",
+    )
+
+
+def sections(results: Results) -> list[Section]:
+    """Return the sections of this module of which something has been measured."""
+    makers = (ladder_pong, ladder_breakout, best, appo, cost, six_games)
+    return [section for make in makers if (section := make(results)).rows]
+
+
+def ladder_block(results: Results) -> str:
+    """Return what docs/appo.md says of the ladder: its tables, or that there are none yet."""
+    found = [one for make in (ladder_pong, ladder_breakout, best) if (one := make(results)).rows]
+    if not found:
+        return "It has not been measured yet.\n"
+    lines: list[str] = []
+    for section in found:
+        lines += [f"**{section.title}**", ""]
+        lines += [*markdown(section.head, [row.cells for row in section.rows]), ""]
+    drawn = "![Score against steps and against seconds for each part](pictures/ladder.png)"
+    how = "[The results](results.md#parts-of-appo-on-pong) say how, where and when."
+    return "\n".join([*lines, drawn, "", how]) + "\n"
