@@ -67,6 +67,7 @@ class Learner:
         self._in_round = False
         self._batch: Batch | None = None  # the fresh one of this round
         self._shown: torch.Tensor | None = None  # stacks of the last one, for a picture
+        self._reported = False  # whether the tracker has heard of the round
         self._values: dict[str, float] = {}  # found in it
         self._waited = 0.0  # seconds, up to the last report
 
@@ -86,13 +87,15 @@ class Learner:
             self.schedule.aux.update((TARGET + name, values) for name, values in targets)
             with self.clock("learn"):
                 self._learn(self._batch)
-            with self.clock("report"):
-                self.finished = self._tracker.report(self._update(self._batch))
+            if not self._reported:  # else an error came after the report: it counts once
+                with self.clock("report"):
+                    self.finished = self._tracker.report(self._update(self._batch))
+                self._reported = True
         with self.clock("push"):
             client.push()
         assert self._batch is not None
         self.end_round(self._batch)
-        self._batch = None
+        self._batch, self._reported = None, False
         self.clock.steps += 1
 
     def end_round(self, batch: Batch) -> None:
@@ -108,7 +111,7 @@ class Learner:
 
     def restart(self) -> bool:
         """Return whether it can go on after an error, by starting the round again."""
-        return self.client.repeatable
+        return self.client.go_back()
 
     def save(self) -> None:
         """Hand everything that a resumed run needs to the tracker, as copies."""

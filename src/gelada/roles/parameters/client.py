@@ -49,9 +49,12 @@ class ParameterClient(Protocol):
     def pending(self) -> bool:
         """Whether a gradient was offered that not all servers have been sent yet."""
 
-    @property
-    def repeatable(self) -> bool:
-        """Whether a round that an error has interrupted can be started again."""
+    def go_back(self) -> bool:
+        """Go back to the beginning of a round that an error has interrupted, if that can be.
+
+        Returns:
+            Whether the round can be done again, or what is left of it.
+        """
 
     @property
     def traffic(self) -> Traffic | None:
@@ -134,7 +137,6 @@ class LocalClient:
         target_every: versions between changes of the target parameters (0: none).
     """
 
-    repeatable = False
     traffic: Traffic | None = None
 
     def __init__(
@@ -154,6 +156,18 @@ class LocalClient:
     def pending(self) -> bool:
         """See `ParameterClient`."""
         return self._outbox.pending
+
+    def go_back(self) -> bool:
+        """See `ParameterClient`. The optimizers keep what they averaged over undone gradients."""
+        try:
+            self.flat.check()
+        except AssertionError:
+            return False
+        if any(server.pull().version != self.version for server in self._servers):
+            return False  # some have closed the round
+        self._outbox.discard()
+        self._outbox.take_counted()
+        return all(server.go_back(self.version) for server in self._servers)
 
     def pull(self) -> None:
         """Do nothing: the servers have stepped ``flat`` itself."""
@@ -204,8 +218,6 @@ class RemoteClient:
         broadcast_every: the cache gets the parameters when a version divisible by this is reached.
     """
 
-    repeatable = True
-
     def __init__(
         self,
         learner: int,
@@ -231,6 +243,10 @@ class RemoteClient:
     def pending(self) -> bool:
         """See `ParameterClient`."""
         return self._outbox.pending
+
+    def go_back(self) -> bool:
+        """See `ParameterClient`. A round changes nothing here before its gradient is pushed."""
+        return True
 
     def pull(self) -> None:
         """Load parameters of a version not learned with yet, and publish them to the actors."""

@@ -23,6 +23,9 @@ class Server(Source, Protocol):
     def state(self) -> tuple[Params, OptimizerState]:
         """Return the newest snapshot and copies of the optimizer's state."""
 
+    def go_back(self, version: Version) -> bool:
+        """Undo the steps since a version was published; return False if there is a newer one."""
+
 
 class Outbox:
     """The pending gradient, cut into one slice for each server.

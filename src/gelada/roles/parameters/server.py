@@ -187,6 +187,23 @@ class ParameterServer:
             if len(self._waiting) >= count:
                 self._step(list(self._waiting.values()))
 
+    def go_back(self, version: Version) -> bool:
+        """Undo the steps since a version was published, if it is still the newest.
+
+        The optimizer keeps what it has averaged over the gradients that are undone.
+
+        Returns:
+            False if a newer version was published meanwhile; then nothing changes.
+        """
+        with self._lock:
+            if self._version != version:
+                return False
+            self.values.copy_(self._snapshots.newest.values)
+            self._part = 0
+            self._waiting.clear()
+            self._taken.clear()
+            return True
+
     def close(self) -> None:
         """End all waiting. Pulls raise `Closed` from now on."""
         self._snapshots.close()
