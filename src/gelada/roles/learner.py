@@ -94,8 +94,8 @@ class Learner:
         with self.clock("push"):
             client.push()
         assert self._batch is not None
-        self.end_round(self._batch)
-        self._batch, self._reported = None, False
+        batch, self._batch, self._reported = self._batch, None, False
+        self.end_round(batch)
         self.clock.steps += 1
 
     def end_round(self, batch: Batch) -> None:

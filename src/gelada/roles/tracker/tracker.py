@@ -33,6 +33,9 @@ from gelada.roles.tracker.writer import Work, Writer
 KEPT_EPISODES = 65_536
 """Newest episodes that `Tracker.episodes_since` can return."""
 
+MOST_POINTS = 4000
+"""Points of the curve in a `Status`; when there are so many, every second one is left out."""
+
 
 class Tracker:
     """Takes episodes from actors and updates from learners; passive.
@@ -263,6 +266,8 @@ class Tracker:
         status.values, status.lag = self._reports.values(), self._reports.lag()
         status.workers = self._reports.workers()
         if status.score is not None and grown:
+            if len(status.curve) >= MOST_POINTS:
+                del status.curve[1::2]  # the status crosses between processes: keep it short
             status.curve.append((status.steps, status.seconds, status.score))
         if self._run.every:
             counters = {**self._score.counters(), "reports": self._reports.totals()}
