@@ -47,7 +47,7 @@ class Runtime(Protocol):
     What is restarted:
 
     * A role that raises is restarted in its place if it has a ``restart`` method that agrees, up
-      to five times in a row: actors always, learners unless some servers have closed the round.
+      to five times in a row: actors always, learners if they can begin their round again.
       Everything else that raises ends the run with `gelada.core.errors.RoleFailed`.
     * In processes, a lost or frozen process that only has actors, or a whole worker, begins again
       alone. When any other process is lost, all roles begin again from the newest checkpoint.

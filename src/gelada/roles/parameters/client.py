@@ -20,7 +20,7 @@ import torch
 
 from gelada.core.types import Params, Traffic, Version
 from gelada.ops.flat import FlatParameters, Layout
-from gelada.roles.parameters.outbox import Outbox, Server
+from gelada.roles.parameters.outbox import Outbox, OwnServer, Server
 from gelada.roles.parameters.published import PublishedParameters
 from gelada.roles.parameters.pulling import (
     Pulled,
@@ -50,10 +50,11 @@ class ParameterClient(Protocol):
         """Whether a gradient was offered that not all servers have been sent yet."""
 
     def go_back(self) -> bool:
-        """Go back to the beginning of a round that an error has interrupted, if that can be.
+        """Go back to the beginning of a round that an error has interrupted.
 
         Returns:
-            Whether the round can be done again, or what is left of it.
+            Whether the round, or what is left of it, can be done again. If not, the parameters may
+            be half updated.
         """
 
     @property
@@ -142,7 +143,7 @@ class LocalClient:
     def __init__(
         self,
         flat: FlatParameters,
-        servers: Sequence[Server],
+        servers: Sequence[OwnServer],
         version: Version,
         target_every: int = 0,
     ) -> None:
@@ -158,13 +159,11 @@ class LocalClient:
         return self._outbox.pending
 
     def go_back(self) -> bool:
-        """See `ParameterClient`. The optimizers keep what they averaged over undone gradients."""
+        """See `ParameterClient`. Not possible if some servers have closed the round."""
         try:
             self.flat.check()
         except AssertionError:
             return False
-        if any(server.pull().version != self.version for server in self._servers):
-            return False  # some have closed the round
         self._outbox.discard()
         self._outbox.take_counted()
         return all(server.go_back(self.version) for server in self._servers)

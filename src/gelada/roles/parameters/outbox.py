@@ -23,8 +23,12 @@ class Server(Source, Protocol):
     def state(self) -> tuple[Params, OptimizerState]:
         """Return the newest snapshot and copies of the optimizer's state."""
 
+
+class OwnServer(Server, Protocol):
+    """A server that steps the memory of its only learner."""
+
     def go_back(self, version: Version) -> bool:
-        """Undo the steps since a version was published; return False if there is a newer one."""
+        """Undo the steps of the round since a version; return False if that is not possible."""
 
 
 class Outbox:
