@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from gelada.core.errors import GeladaError, Lost, Stalled
+from gelada.core.errors import ClusterLost, GeladaError, Lost, Stalled
 from gelada.core.files import Events
 from gelada.core.settings import check as check_fields
 from gelada.envs.api import Games
@@ -39,7 +39,7 @@ from gelada.training.config import Config, identity, new_run, read_config, write
 from gelada.training.experiment import Experiment, flag
 from gelada.training.faults import NONE, Faults, FaultSchedule
 from gelada.training.limits import check_limits
-from gelada.training.on_ray import EpochMaker
+from gelada.training.on_ray import EpochMaker, join
 from gelada.training.run_folder import cannot_write, held, make_folder
 from gelada.training.saving import (
     LearnerSaver,
@@ -117,20 +117,20 @@ def train(
     check(experiment)
     if cluster is not None:
         check_fields(cluster, flag)
-    check_limits(experiment, here=cluster is None)
+    check_limits(experiment, cluster)
     keep_freed_memory()
     torch.set_num_threads(1)
     with ExitStack() as stack:
-        if cluster is not None:
-            _join(cluster, stack)
-        games: list[Games] | None = None
         if resume:
             config = read_config(folder)
-            stack.enter_context(held(folder, resume, log))
-            start = begin_again(folder, config, log)
         else:
             make_folder(folder)
-            stack.enter_context(held(folder, resume, log))
+        stack.enter_context(held(folder, resume, log))
+        alive = join(cluster, experiment, stack, log) if cluster else None
+        games: list[Games] | None = None
+        if resume:
+            start = begin_again(folder, config, log)
+        else:
             elsewhere = faults.compute or cluster is not None  # those who play open games there
             games = open_games(experiment, 1 if elsewhere else None)
             start = begin(experiment, games)
@@ -140,7 +140,9 @@ def train(
             start = start._replace(run=identity(config))
         if needed := buffer_bytes(experiment, start.statistics.mean.shape):
             log(f"experience that is kept takes {needed / 2**20:,.0f} MiB")
-        run = Run(experiment, folder, config, start, began, faults, log, cluster, callbacks)
+        run = Run(
+            experiment, folder, config, start, began, faults, log, cluster, alive, watch, callbacks
+        )
         graph, runtime = run.place(games)
         stack.callback(runtime.close)
         if start.exact:
@@ -149,7 +151,14 @@ def train(
             load_buffers(runtime.roles, folder, log)
         if not resume:  # not before, so that a cluster that is too small leaves the folder empty
             write_config(folder, config)
-        return run.watch_over(graph, runtime, watch)
+        started = False
+        try:
+            ended = run.begin(runtime)
+            started = ended is None
+        finally:
+            if not (resume or started):
+                (folder / "config.json").unlink(missing_ok=True)  # nothing was learned: no run
+        return ended or run.watch_over(graph, runtime)
 
 
 @dataclass
@@ -164,12 +173,14 @@ class Run:
     faults: Faults
     log: Callable[[str], None]
     cluster: Cluster | None
+    alive: Any = None  # with a cluster: tells whether Ray itself lives
+    watch: Watch | None = None
     callbacks: Callbacks = NO_CALLBACKS
 
     def __post_init__(self) -> None:
         self._caller = Caller(self.callbacks, self.folder, self.log)
         self.stopped = ""  # why a callback ended the run
-        self.status = Status()  # the last that the tracker told
+        self.status = Status(steps=self.start.steps)  # the last that the tracker told
         self._good_enough = threading.Event()  # an evaluation has reached its goal
         self._alarms = Alarms(self.experiment.tracker, self.log)
 
@@ -196,19 +207,37 @@ class Run:
         def restore(number: int) -> Any:
             return epochs.restore(number, runtime.roles["tracker"], self.status)
 
-        first, seed = epochs.first(), self.experiment.seed
-        whole = self.experiment.deterministic
-        runtime = Ray(first, restore, self.cluster, deadline, self.log, epochs.events, seed, whole)
+        first = epochs.first()
+        runtime = Ray(
+            first,
+            restore,
+            self.cluster,
+            deadline,
+            self.log,
+            epochs.events,
+            seed=self.experiment.seed,
+            whole=self.experiment.deterministic,
+            alive=self.alive,
+        )
         return first.make_graph(), runtime
 
-    def watch_over(self, graph: Graph, runtime: Runtime, watch: Watch | None) -> Result:
-        """Start all roles, wait for the end, and save what was learned."""
+    def begin(self, runtime: Runtime) -> Result | None:
+        """Start all roles; return how the run ended, if the caller ended it meanwhile."""
+        try:
+            runtime.start(lambda: self._show([]))
+        except KeyboardInterrupt:
+            return Result(self.folder, self.status, interrupted=True)
+        except StopTraining as request:
+            return Result(self.folder, self.status, False, str(request) or "a callback")
+        return None
+
+    def watch_over(self, graph: Graph, runtime: Runtime) -> Result:
+        """Wait for the end of roles that have been started, and save what was learned."""
         tracker: Tracker = runtime.roles["tracker"]
         saver = self._saver(graph, runtime)
         schedule = FaultSchedule(self.faults.hits, self.experiment.seed)
         sidecars = self.experiment.sidecars
-        interrupted = stuck = False
-        runtime.start()
+        interrupted = stuck = lost = False
         try:
             with Followers(
                 self.folder,
@@ -222,7 +251,7 @@ class Run:
                     with suppress(Lost):  # the next wait replaces what is lost
                         self._look(tracker, saver, runtime)
                         self._shrink(graph, runtime)
-                    watch = self._show(watch, runtime.active)
+                    self._show(runtime.active)
                     if line := followers.dead():
                         self.log(line)
                     for kind, number in schedule.due():
@@ -235,11 +264,15 @@ class Run:
         except Stalled:
             stuck = True
             raise
+        except ClusterLost:
+            lost = True  # nobody is there who could save anything
+            raise
         finally:
-            hung = runtime.stop(patience=5.0)
-            if saver.needs(hung) and not stuck:  # a round of a large network takes longer
-                hung = runtime.stop(patience=60.0)
-            failure, saved = self._save(saver, tracker, runtime, hung)
+            if not lost:
+                hung = runtime.stop(patience=5.0)
+                if saver.needs(hung) and not stuck:  # a round of a large network takes longer
+                    hung = runtime.stop(patience=60.0)
+                failure, saved = self._save(saver, tracker, runtime, hung)
         if failure:
             raise cannot_write(self.folder, failure)
         if hung and not interrupted:
@@ -281,18 +314,17 @@ class Run:
         saver.look()
         self._caller.look(tracker, self.status)
 
-    def _show(self, watch: Watch | None, active: Sequence[Active]) -> Watch | None:
-        """Call the display or callback; return it, or None after an error in it."""
+    def _show(self, active: Sequence[Active]) -> None:
+        """Call the display or callback, but not after an error in it."""
         try:
-            if watch:
-                watch(self.status, active)
+            if self.watch:
+                self.watch(self.status, active)
         except (GeladaError, StopTraining):
             raise
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             self.log(f"the display or callback raised {what}; it is called no more")
-            return None
-        return watch
+            self.watch = None
 
     def _shrink(self, graph: Graph, runtime: Runtime) -> None:
         """Let steps take the gradients of the learners that are there, with ``--shrink``."""
@@ -335,21 +367,3 @@ class Run:
         except Lost as error:
             self.log(f"the newest version could not be saved: {error}")
         return failure, saved and failure is None
-
-
-def _join(cluster: Cluster, stack: ExitStack) -> None:
-    """Join the Ray cluster until the stack is left.
-
-    Raises:
-        GeladaError: if Ray is not installed, or the cluster cannot be joined.
-    """
-    from gelada.runtime.ray import prepare
-
-    prepare(cluster.address)
-    try:
-        from gelada.runtime.ray.session import connected
-    except ImportError as error:
-        raise GeladaError(
-            f"--on ray: {error}; install it with: pip install 'gelada-rl[cluster]'"
-        ) from None
-    stack.enter_context(connected(cluster))
