@@ -426,3 +426,54 @@ def test_learners_with_unequal_weights_are_one_learner_with_the_joined_batch(wei
         results.append(flat.values - first)
     assert results[0].abs().max() > 1e-3
     torch.testing.assert_close(results[0], results[1], rtol=1e-3, atol=1e-6)
+
+
+def test_a_round_whose_end_failed_cannot_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its version is there, so learning from its batch once more would be another round."""
+    scene = Scene()
+    scene.feed()
+    monkeypatch.setattr(OwnSchedule, "after", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        scene.learner.step()
+    assert scene.learner.client.version == Version(1, 5)
+    assert not scene.learner.restart()
+    assert not scene.learner.save_last()
+
+
+def test_after_a_checkpoint_that_failed_the_next_round_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    scene.feed()
+    scene.feed(1, number=5)
+    with monkeypatch.context() as patch:
+        patch.setattr(Reports, "wants_checkpoint", lambda _: True)
+        patch.setattr(Reports, "checkpoint", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            scene.learner.step()
+    assert scene.learner.restart()
+    scene.learner.step()
+    assert scene.learner.client.version == Version(1, 6)
+    assert [update.version.number for update in scene.tracker.updates] == [5, 6]
+
+
+def test_an_error_after_the_last_report_still_finishes_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse_the_last(server: ParameterServer, gradient: Gradient) -> Any:
+        assert gradient.part < 8, "the last one"
+        return ParameterServer.push(server, gradient)
+
+    scene = Scene(rounds=1)
+    scene.feed()
+    with monkeypatch.context() as patch:
+        patch.setattr(Recording, "push", refuse_the_last)
+        with pytest.raises(AssertionError, match="the last one"):
+            scene.learner.step()
+    assert len(scene.tracker.updates) == 1
+    assert not scene.learner.finished  # what was reported is not learned yet
+    assert scene.learner.restart()
+    scene.learner.step()
+    assert scene.learner.finished
+    assert len(scene.tracker.updates) == 1
+    assert scene.learner.save_last()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from gelada.core.checkpoint import newest_checkpoint
 from gelada.core.types import Episode, Params, Traffic, Update, Version
 from gelada.ops.flat import Layout
 from gelada.roles.tracker import Begun, RunFacts, StopRule, Tracker, TrackerSettings
+from gelada.roles.tracker import tracker as tracker_module
+from gelada.roles.tracker.thinned import Thinned
 
 LAYOUT = Layout(make_net())
 SETTINGS = TrackerSettings(tensorboard=False)
@@ -135,6 +138,18 @@ def test_steps_behind_marked_and_newest_versions_are_remembered() -> None:
     assert {n: tracker.steps_at(n) for n in range(9)} == {
         **dict.fromkeys(range(9)), 3: 67, 4: 87, 5: 107, 6: 127, 7: 147,
     }  # fmt: skip
+
+
+def test_the_curve_of_a_long_run_is_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker_module, "Thinned", partial(Thinned, 40))
+    tracker = make_tracker()
+    tracker.episode(Episode(0, 0, 1.0, 5))
+    for number in range(1, 1001):
+        tracker.report(update(0, number))
+    steps = [steps for steps, _, _ in tracker.status().curve]
+    assert 20 <= len(steps) < 40
+    assert (steps[0], steps[-1]) == (10, 10_000)
+    assert steps == sorted(set(steps))
 
 
 def test_an_evaluation_ends_a_run_at_its_score() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from conftest import catch, distributed_catch, short_pong
+from gelada.core.errors import GeladaError, RoleFailed
 from gelada.runtime.graph import Graph, Handle
 from gelada.training.experiment import Experiment
 from gelada.training.faults import Faults
@@ -133,3 +134,25 @@ def test_servers_of_workers_own_copies_of_their_slices() -> None:
     whole = torch.cat([s.pull().values for s in servers])
     for flat in learners:
         assert torch.equal(flat.values, whole)  # all begin alike
+
+
+class Unmakable:
+    def __init__(self, error: Exception) -> None:
+        raise error
+
+
+def test_a_role_that_cannot_be_made_is_named_with_the_line() -> None:
+    graph = Graph()
+    graph.add("one", "cache", "main", Unmakable, KeyError("the key"))
+    said = r"^one could not be made at test_graph\.py:\d+: KeyError: 'the key'$"
+    with pytest.raises(RoleFailed, match=said):
+        graph.build()
+
+
+@pytest.mark.parametrize("error", [GeladaError("no"), OSError("disk"), MemoryError()])
+def test_errors_that_say_enough_stay_as_they_are(error: Exception) -> None:
+    graph = Graph()
+    graph.add("one", "cache", "main", Unmakable, error)
+    with pytest.raises(type(error)) as caught:
+        graph.build()
+    assert caught.value is error

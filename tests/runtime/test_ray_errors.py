@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +35,7 @@ def refused(run: Run) -> str:
     opening, line = log.splitlines()
     assert opening.startswith("learning catch into ")
     assert line.startswith("gelada: ")
-    assert not list(run.path.glob("*"))  # the same folder will do for the next try
+    assert not run.path.exists()
     return line.removeprefix("gelada: ")
 
 
@@ -150,6 +151,65 @@ def test_a_mistake_in_a_role_elsewhere_comes_with_its_name_and_its_own_traceback
     assert log.count('{}["the key"]\n') == 1  # the line in the source
     assert len(re.findall(r"^KeyError: 'the key'$", log, re.MULTILINE)) == 1
     assert there.empty()
+
+
+BROKEN = '''
+class Broken:
+    """Passive; cannot be made."""
+
+    def __init__(self):
+        {}["the key"]
+
+
+def with_a_mistake(*args, **kwargs):
+    graph = make_graph(*args, **kwargs)
+    graph.add("broken", "cache", "worker-1", Broken)
+    return graph
+
+
+gelada.training.on_ray.make_graph = gelada.training.run.make_graph = with_a_mistake
+'''
+
+
+def test_a_role_that_cannot_be_made_is_one_line_and_leaves_no_folder(
+    tmp_path: Path, there: Head
+) -> None:
+    code = MISTAKES.partition("class Breaker")[0] + BROKEN
+    words = ("--address", there.address, "--minutes", 5)
+    run = train(tmp_path, "dba3c-catch", *words, env=there.env, code=code)
+    exit_code, out, log = run.end()
+    assert (exit_code, out) == (1, "")
+    said = r"gelada: broken could not be made at driver\.py:\d+: KeyError: 'the key'"
+    assert re.fullmatch(said, log.splitlines()[-1]), log
+    assert len(log.splitlines()) == 2
+    assert not run.path.exists()
+    assert there.empty()
+
+
+IMPATIENT = """
+import gelada.cli.interrupts
+from gelada.cli.main import main
+
+gelada.cli.interrupts.SAY_SECONDS = 0.3
+"""
+
+
+def test_ctrl_c_while_ray_starts_is_heard_and_leaves_no_folder(tmp_path: Path) -> None:
+    run = train(tmp_path, "dba3c-catch", "--minutes", 5, code=IMPATIENT)
+    run.wait(run.path.exists)
+    run.process.send_signal(signal.SIGINT)
+    code, _, log = run.end()
+    assert code == 130
+    assert re.search(r"^Ctrl-C was heard \d+ s ago: the run is ending$", log, re.MULTILINE)
+    assert "stopped by Ctrl-C before anything was learned" in log
+    assert not run.path.exists()
+
+
+def test_a_ray_of_its_own_is_not_open_to_others(tmp_path: Path) -> None:
+    early = train(tmp_path / "1", "catch", code="import ray\nfrom gelada.cli.main import main\n")
+    assert refused(early).startswith("Ray was imported before the run, so a Ray of its own would")
+    open_to_all = train(tmp_path / "2", "catch", env={"RAY_AUTH_MODE": "disabled"})
+    assert refused(open_to_all).startswith("RAY_AUTH_MODE=disabled: without a token every user")
 
 
 def test_without_ray_it_says_what_to_install(tmp_path: Path) -> None:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
-from conftest import distributed_catch
+from conftest import catch, distributed_catch
 from gelada.algorithms.a3c import A3C
-from gelada.core.types import Version
+from gelada.algorithms.dqn import DQN
+from gelada.core.errors import RoleFailed
+from gelada.core.types import Gradient, Version
 from gelada.envs.catch import CatchGames
+from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.server import ParameterServer
-from outcomes import assert_same, inline, place_threads, run_to_the_end
+from gelada.roles.replay.buffer import ReplayBuffer
+from gelada.roles.tracker import Tracker
+from gelada.training.experiment import Experiment, ReplaySettings, ReuseSettings
+from gelada.training.presets import PRESETS
+from outcomes import Outcome, assert_same, equal, inline, place_threads, run_to_the_end
 
 
 def fail_once(function: Any, at: int, error: str) -> Any:
@@ -62,3 +73,124 @@ def test_an_actor_that_raises_is_restarted_and_its_worker_goes_on(
     assert found.status.steps == 504 + 20 * 3 * 72  # the lost trajectory was played anew
     assert found.status.workers is not None
     assert found.status.workers.traffic.dropped == 0
+
+
+CENTRAL = catch(504 + 10 * 512, deterministic=True)
+"""One learner, whose rounds have several minibatches."""
+
+DQN_CATCH = replace(
+    CENTRAL,
+    algorithm=DQN(n=3, target_every=7, epsilon_steps=2_000, anneal_steps=3_000),
+    replay=ReplaySettings(
+        capacity=900, minimum=200, windows=8, samples_per_insert=0.25, prioritized=True
+    ),
+)
+
+RUNS: dict[str, Experiment] = {
+    "appo": CENTRAL,
+    "three servers": replace(CENTRAL, shape=replace(CENTRAL.shape, servers=3)),
+    "broadcast": replace(CENTRAL, shape=replace(CENTRAL.shape, servers=2, broadcast_every=3)),
+    "used again": replace(CENTRAL, reuse=ReuseSettings(0.5, 5, 3, "random", ramp_up=True)),
+    "dqn": DQN_CATCH,
+    "pqn": replace(CENTRAL, algorithm=PRESETS["pqn-catch"].algorithm),
+}
+
+
+@functools.cache
+def oracle_of(name: str) -> Outcome:
+    """Return how a run ends in which nothing raises."""
+    return inline(RUNS[name])
+
+
+def parts_of(experiment: Experiment) -> int:
+    """Return the minibatches of a round, all epochs together."""
+    algorithm, shape = experiment.algorithm, experiment.shape
+    batch = shape.actors * shape.games * shape.length
+    return int(algorithm.epochs * -(-batch // algorithm.minibatch))
+
+
+PARTS = parts_of(CENTRAL)
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "at"),
+    [
+        ("appo", "loss", 7 * PARTS + 1),  # before the first step of a round
+        ("appo", "loss", 7 * PARTS + 3),
+        ("appo", "push", 7 * PARTS + 3),
+        ("appo", "push", 8 * PARTS),  # the step that makes the version
+        ("appo", "report", 5),
+        ("three servers", "loss", 8 * PARTS),
+        ("three servers", "push", 3 * (7 * PARTS + 1) + 2),  # some have stepped, others have not
+        ("broadcast", "loss", 8 * PARTS),  # nobody can pull the version before
+        ("used again", "loss", 30),
+        ("used again", "report", 7),
+        ("dqn", "loss", 20),
+        ("dqn", "push", 21),
+        ("dqn", "update", 22),
+        ("pqn", "loss", 20),
+    ],
+)
+def test_a_central_learner_begins_its_round_again_as_if_nothing_had_been(
+    monkeypatch: pytest.MonkeyPatch, name: str, where: str, at: int
+) -> None:
+    experiment, oracle = RUNS[name], oracle_of(name)
+    kinds: dict[str, Any] = {"push": ParameterServer, "report": Tracker, "update": ReplayBuffer}
+    kind = kinds.get(where, type(experiment.algorithm))
+    monkeypatch.setattr(kind, where, fail_once(getattr(kind, where), at, "by accident"))
+    lines: list[str] = []
+    found = run_to_the_end(place_threads(experiment, lines))
+    assert len(lines) == 1
+    assert lines[0].startswith("learner-0 raised at ")
+    assert lines[0].endswith(": RuntimeError: by accident; restarted (1 of 5)")
+    assert_same(oracle, found)
+
+
+def pushed(server: ParameterServer, part: int) -> bool:
+    gradient = torch.full((64,), float(part + 1))
+    return server.push(Gradient(0, Version(0, 3), part, 3, 1, 0.0, 0.1, gradient)).counted
+
+
+def test_a_server_goes_back_bit_for_bit_and_takes_all_parts_again() -> None:
+    make = OptimizerSettings(), Quorum(1), Version(0, 3)
+    values, clean = (torch.arange(64, dtype=torch.float32) for _ in range(2))
+    server, other = ParameterServer(values, *make), ParameterServer(clean, *make)
+    before = values.clone()
+    assert pushed(server, 0)
+    assert pushed(server, 1)
+    assert not torch.equal(values, before)
+    assert server.go_back(Version(0, 3))
+    assert torch.equal(values, before)
+    assert [pushed(each, part) for part in range(3) for each in (server, other)] == [True] * 6
+    assert server.pull().version == Version(0, 4)
+    assert torch.equal(values, clean)
+    assert equal(server.state()[1], other.state()[1])
+    assert not server.go_back(Version(0, 3))  # the round is closed
+    assert torch.equal(values, clean)
+
+
+def test_a_server_whose_only_step_was_interrupted_cannot_go_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = ParameterServer(torch.zeros(64), OptimizerSettings(), Quorum(1), Version(0, 3))
+    monkeypatch.setattr(server.optimizer, "step", fail_once(None, 1, "by accident"))
+    gradient = Gradient(0, Version(0, 3), 0, 1, 1, 0.0, 0.1, torch.ones(64))
+    with pytest.raises(RuntimeError, match="by accident"):
+        server.push(gradient)
+    assert not server.go_back(Version(0, 3))
+
+
+def test_a_learner_whose_servers_stand_at_several_versions_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at = 3 * PARTS * 5 - 1  # the last but one server of a round's last gradient
+    push: Any = ParameterServer.push
+    monkeypatch.setattr(ParameterServer, "push", fail_once(push, at, "by accident"))
+    place = place_threads(RUNS["three servers"], [])
+    place.start()
+    while not place.wait(0.1):
+        pass
+    place.stop()
+    assert isinstance(place.failure, RoleFailed)
+    assert "by accident" in str(place.failure)
+    assert not place.roles["learner-0"].save_last()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import re
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,6 +118,25 @@ def test_a_later_signal_ends_a_process_that_waits_for_its_disk(handlers: None) -
         now[0] += GIVE_UP_SECONDS
         signal.raise_signal(signal.SIGINT)
         assert codes == [129]
+
+
+def test_from_a_signal_on_lines_say_that_the_run_is_ending(
+    handlers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gelada.cli.interrupts.SAY_SECONDS", 0.01)
+    now, lines = [50.0], queue.Queue[str]()
+    with Interrupts(now=lambda: now[0], say=lines.put) as interrupts:
+        interrupts.gentle = True
+        signal.raise_signal(signal.SIGTERM)
+        assert lines.get(timeout=60) == "SIGTERM was heard 0 s ago: the run is ending"
+        now[0] += GIVE_UP_SECONDS
+        last = "SIGTERM was heard 10 s ago: the run is ending; one more ends it at once"
+        while lines.get(timeout=60) != last:
+            pass
+    while not lines.empty() or any(t.name == "says that it ends" for t in threading.enumerate()):
+        with contextlib.suppress(queue.Empty):
+            lines.get_nowait()
+    assert lines.empty()
 
 
 def test_a_hangup_that_is_ignored_stays_so(handlers: None) -> None:

@@ -11,10 +11,19 @@ from conftest import catch
 from gelada.cli.show import imagined_start
 from gelada.core.errors import GeladaError
 from gelada.ops.flat import Layout
+from gelada.runtime.groups import Cluster, group_processes
 from gelada.training import limits
-from gelada.training.limits import check_limits, imagined_network, memory
+from gelada.training.experiment import Experiment
+from gelada.training.limits import (
+    check_cluster_memory,
+    check_limits,
+    imagined_network,
+    memory,
+    processes_of,
+)
 from gelada.training.presets import PRESETS
 from gelada.training.start import make_network
+from gelada.training.topology import make_graph
 
 
 @pytest.mark.parametrize("name", ["pong", "catch", "dba3c-catch", "apex-pong", "pqn-pong"])
@@ -34,7 +43,7 @@ def test_the_imagined_network_is_as_large_as_the_real_one(name: str) -> None:
 def test_every_preset_has_an_estimate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "available_memory", lambda: 2**50)
     monkeypatch.setattr(limits, "available_threads", lambda: 10**6)
-    check_limits(PRESETS[name], here=True)
+    check_limits(PRESETS[name])
 
 
 def test_what_does_not_fit_names_the_largest_part_and_its_flags(
@@ -42,13 +51,13 @@ def test_what_does_not_fit_names_the_largest_part_and_its_flags(
 ) -> None:
     base = PRESETS["pong"]
     monkeypatch.setattr(limits, "available_memory", lambda: 2**31)
-    check_limits(base, here=True)
+    check_limits(base)
     wide = replace(base, shape=replace(base.shape, random_steps=10**7))
     with pytest.raises(GeladaError, match=r"most of it for input statistics, .*--random-steps"):
-        check_limits(wide, here=True)
-    check_limits(wide, here=False)  # in the processes of a cluster
+        check_limits(wide)
+    check_limits(wide, Cluster("10.0.0.1:6379"))  # in the processes of a cluster
     monkeypatch.setattr(limits, "available_memory", lambda: None)  # unknown
-    check_limits(wide, here=True)
+    check_limits(wide)
 
 
 def test_more_servers_than_parts_of_the_network_are_refused() -> None:
@@ -59,18 +68,56 @@ def test_more_servers_than_parts_of_the_network_are_refused() -> None:
         shape=replace(experiment.shape, servers=32),
     )
     most = Layout(imagined_network(few)).size // 64
-    for here in (True, False):
+    for cluster in (None, Cluster(), Cluster("10.0.0.1:6379")):
         with pytest.raises(GeladaError, match=rf"^--servers 32: .* enough for {most}; "):
-            check_limits(few, here)
-    check_limits(replace(few, shape=replace(few.shape, servers=most)), here=True)
+            check_limits(few, cluster)
+    check_limits(replace(few, shape=replace(few.shape, servers=most)))
 
 
 def test_threads_and_open_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "available_threads", lambda: 20)
     with pytest.raises(GeladaError, match=r"^--actors 2: the run needs about \d+ threads, and 20"):
-        check_limits(catch(1000), here=True)
+        check_limits(catch(1000))
     monkeypatch.setattr(limits, "available_threads", lambda: None)
     monkeypatch.setattr(limits, "available_memory", lambda: None)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (32, 32))
     with pytest.raises(GeladaError, match=r"may open 32 files, and a run needs 64; .*ulimit -n"):
-        check_limits(catch(1000), here=True)
+        check_limits(catch(1000))
+
+
+APART = replace(PRESETS["gorila-catch"].shape, workers=0, learners=2, actors=3, replays=2)
+QUEUES = replace(catch(1000).shape, actors=4, replays=2)
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        catch(1000),
+        replace(catch(1000), shape=QUEUES),
+        PRESETS["dba3c-catch"],
+        replace(PRESETS["gorila-catch"], shape=APART),
+    ],
+    ids=["central", "queues", "workers", "apart"],
+)
+@pytest.mark.parametrize("per_process", [1, 2])
+def test_processes_are_counted_as_they_will_be(experiment: Experiment, per_process: int) -> None:
+    graph = make_graph(experiment, imagined_start(experiment), None, spread=True)
+    specs = group_processes(graph, per_process)
+    assert processes_of(experiment, per_process) == len(specs), [spec.name for spec in specs]
+
+
+def test_memory_is_checked_before_a_run_on_ray_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    base = PRESETS["dba3c-catch"]
+    many = replace(base, shape=replace(base.shape, workers=60))
+    monkeypatch.setattr(limits, "available_memory", lambda: 2**33)
+    check_limits(many)  # on threads
+    check_limits(many, Cluster(per_process=20))
+    fix = r"most of it for processes, .*; lower --workers or --actors, or raise --per-process$"
+    with pytest.raises(GeladaError, match=fix):
+        check_limits(many, Cluster())
+    check_limits(many, Cluster("10.0.0.1:6379"))  # other hosts have memory of their own
+    with pytest.raises(GeladaError, match="in the whole cluster; lower --workers"):
+        check_cluster_memory(many, Cluster("10.0.0.1:6379"), 2**33)
+    check_cluster_memory(many, Cluster("10.0.0.1:6379"), 2**34)
+    check_cluster_memory(many, Cluster("10.0.0.1:6379"), 0)  # Ray does not say

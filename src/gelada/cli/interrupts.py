@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -19,6 +20,9 @@ NAMES: dict[signal.Signals, str] = {
 GIVE_UP_SECONDS = 10.0
 """A signal this long after the first one ends the process: the disk may hang."""
 
+SAY_SECONDS = 3.0
+"""Between two lines that say that the end is under way."""
+
 
 class Interrupts:
     """Catches `NAMES` while it is entered (main thread only).
@@ -32,18 +36,21 @@ class Interrupts:
     Args:
         now: returns the time in seconds.
         end: ends the process with an exit code.
+        say: takes a line every few seconds from a signal until the end (None: nothing is said).
     """
 
     def __init__(
         self,
         now: Callable[[], float] = time.monotonic,
         end: Callable[[int], object] = os._exit,
+        say: Callable[[str], None] | None = None,
     ) -> None:
         self.signal = 0
         self.gentle = False
-        self._now, self._end = now, end
+        self._now, self._end, self._say = now, end, say
         self._first = 0.0  # when the first one came
         self._before: dict[int, Any] = {}
+        self._over = threading.Event()
 
     def __enter__(self) -> Interrupts:
         for number, name in NAMES.items():
@@ -53,6 +60,7 @@ class Interrupts:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over.set()
         for number, handler in self._before.items():  # after a signal the process is about to end
             signal.signal(number, signal.SIG_IGN if self.signal else handler)
 
@@ -77,5 +85,15 @@ class Interrupts:
                 self._end(self.exit_code)
             return
         self.signal, self._first = number, self._now()
+        if self._say:
+            threading.Thread(target=self._remind, name="says that it ends", daemon=True).start()
         if not self.gentle:
             raise KeyboardInterrupt
+
+    def _remind(self) -> None:
+        """Say every few seconds that the signal was heard."""
+        assert self._say is not None
+        while not self._over.wait(SAY_SECONDS):
+            seconds = self._now() - self._first
+            again = "; one more ends it at once" if seconds >= GIVE_UP_SECONDS else ""
+            self._say(f"{self.name} was heard {seconds:.0f} s ago: the run is ending{again}")

@@ -94,7 +94,7 @@ def main(args: Sequence[str]) -> int:
         if wanted.flags.json:
             print_json({"folder": str(folder), "stopped": "before"})
         return 0
-    with Interrupts() as interrupts:
+    with Interrupts(say=printer.line) as interrupts:
         return _train(wanted, folder, name, printer, interrupts)
 
 
@@ -170,15 +170,17 @@ def _learn(
     """Train with the display on; signals wait for the edges where nothing is lost."""
     resume, experiment = wanted.flags.resume is not None, wanted.experiment
     faults = parse_faults(wanted.flags.faults)
+    cluster = wanted.flags.cluster if wanted.flags.on == "ray" else None
     earlier = earlier_curve(folder) if resume else ()
     display = Display(f"{name} · {folder}", experiment.stop, printer, earlier)
 
     def watch(status: Status, active: Sequence[Active]) -> None:
-        display.watch(status, active)
+        if active:  # else they are still being started
+            display.watch(status, active)
         interrupts.raise_if_any()
 
     if not resume:
-        check_limits(experiment, here=wanted.flags.on == "threads")
+        check_limits(experiment, cluster)
         check_new(folder)
     interrupts.gentle = True
     with display:
@@ -193,7 +195,7 @@ def _learn(
                 printer.line,
                 began=process_start(),
                 faults=faults,
-                cluster=wanted.flags.cluster if wanted.flags.on == "ray" else None,
+                cluster=cluster,
             )
         except (Stalled, RoleFailed) as error:
             again = f"; go on with: {program()} train --resume {folder}"

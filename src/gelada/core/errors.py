@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
 
 
@@ -29,6 +30,10 @@ class RoleFailed(GeladaError):
     """A role raised and could not be restarted (exit code 1)."""
 
     exit_code = 1
+
+
+class ClusterLost(RoleFailed):
+    """The cluster itself is lost, so nothing in it can be asked or saved any more (exit code 1)."""
 
 
 class CannotWrite(GeladaError):
@@ -59,6 +64,12 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
     if near:
         return f"nearest known: {', '.join(near)}"
     return f"known: {', '.join(names[:8])}{', …' if len(names) > 8 else ''}"
+
+
+def place_of(error: BaseException) -> str:
+    """Return file and line where an error was raised."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
 
 
 def printable(text: str) -> str:

@@ -20,7 +20,7 @@ from gelada.nets.pictures import reconstruct, some_stacks
 from gelada.roles.backprop import Compute
 from gelada.roles.parameters.client import ParameterClient
 from gelada.roles.replay.api import ReplayReader
-from gelada.roles.replay.reuse import Reuse
+from gelada.roles.replay.reuse import Reuse, Use
 from gelada.roles.schedule import Schedule
 from gelada.roles.tracker import Tracker
 
@@ -37,8 +37,7 @@ class Learner:
         replay: where fresh batches come from.
         tracker: is told about every round; says when to stop.
         saves: write checkpoints between rounds: for a learner that shares its servers with none.
-        reuse: which batches a round uses besides its fresh one (default: none). It counts rounds
-            that are begun, so it is not for a client whose rounds can be repeated.
+        reuse: which batches a round uses besides its fresh one (default: none).
         before_save: called with the version before each checkpoint.
     """
 
@@ -66,7 +65,9 @@ class Learner:
         self._begun = False
         self._in_round = False
         self._batch: Batch | None = None  # the fresh one of this round
+        self._uses: list[Use] | None = None  # what it learns from in this round
         self._shown: torch.Tensor | None = None  # stacks of the last one, for a picture
+        self._over: bool | None = None  # what the tracker answered to this round's report
         self._values: dict[str, float] = {}  # found in it
         self._waited = 0.0  # seconds, up to the last report
 
@@ -86,13 +87,15 @@ class Learner:
             self.schedule.aux.update((TARGET + name, values) for name, values in targets)
             with self.clock("learn"):
                 self._learn(self._batch)
-            with self.clock("report"):
-                self.finished = self._tracker.report(self._update(self._batch))
+            if self._over is None:  # else an error came after the report: it counts once
+                with self.clock("report"):
+                    self._over = self._tracker.report(self._update(self._batch))
         with self.clock("push"):
             client.push()
         assert self._batch is not None
-        self.end_round(self._batch)
-        self._batch = None
+        batch, self._batch, self._uses = self._batch, None, None
+        self.finished, self._over = bool(self._over), None
+        self.end_round(batch)
         self.clock.steps += 1
 
     def end_round(self, batch: Batch) -> None:
@@ -107,8 +110,12 @@ class Learner:
                 self.save()
 
     def restart(self) -> bool:
-        """Return whether it can go on after an error, by starting the round again."""
-        return self.client.repeatable
+        """Go back to the beginning of the round after an error; return whether that is possible."""
+        counting = self._batch is None and self._in_round  # learned, but not counted yet
+        if counting or not self.client.go_back():
+            return False
+        self._in_round = False
+        return True
 
     def save(self) -> None:
         """Hand everything that a resumed run needs to the tracker, as copies."""
@@ -145,8 +152,9 @@ class Learner:
         self._in_round = True
         self.schedule.before(batch, self.client.version)
         aux = self.schedule.aux
-        uses = self._reuse.take(batch.to(self.client.flat.values.device))
-        self._values, priorities = self.compute.run(uses, self.client, aux)
+        if self._uses is None:  # else an error came: the same batches are learned from again
+            self._uses = self._reuse.take(batch.to(self.client.flat.values.device))
+        self._values, priorities = self.compute.run(self._uses, self.client, aux)
         if self._algorithm.is_outlier(aux, self._values.get("value_loss", 0.0)):
             self.client.discard()
         if priorities is not None:

@@ -8,7 +8,7 @@ for tests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from gelada.core.timing import Clock
@@ -41,13 +41,17 @@ class Passive(Protocol):
         """Stop answering: callers that wait in the role get `gelada.core.errors.Closed`."""
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 class Runtime(Protocol):
     """Runs roles until one finishes: ``start``, ``wait`` and ``check``, ``stop``, ``close``.
 
     What is restarted:
 
     * A role that raises is restarted in its place if it has a ``restart`` method that agrees, up
-      to five times: actors always, learners only where parameter servers have memory of their own.
+      to five times in a row: actors always, learners if they can begin their round again.
       Everything else that raises ends the run with `gelada.core.errors.RoleFailed`.
     * In processes, a lost or frozen process that only has actors, or a whole worker, begins again
       alone. When any other process is lost, all roles begin again from the newest checkpoint.
@@ -70,8 +74,11 @@ class Runtime(Protocol):
     def away(self) -> int:
         """Learners whose process is lost and has not come back yet; always 0 in one process."""
 
-    def start(self) -> None:
+    def start(self, pause: Callable[[], None] = nothing) -> None:
         """Start all active roles, and wait until their processes are there.
+
+        Args:
+            pause: called about twice a second meanwhile. What it raises ends the start.
 
         Raises:
             GeladaError: if a process does not come up, or has other versions installed.
@@ -90,6 +97,7 @@ class Runtime(Protocol):
             Stalled: if a role is stuck in its work beyond the deadline, or waited for another
                 beyond the patience.
             RoleFailed: if a role raised and could not be restarted.
+            ClusterLost: if the cluster itself is lost.
             GeladaError: if a role raised one.
         """
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal, ParamSpec, TypeVar, cast
 
+from gelada.core.errors import GeladaError, RoleFailed, place_of
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -107,6 +109,10 @@ class Graph:
         Args:
             own: names of the roles to build (None: all).
             elsewhere: returns what stands for a role that is not built here, from its name.
+
+        Raises:
+            RoleFailed: if a role raises an unexpected error; names the role and the line.
+            GeladaError: if a role raises one.
         """
         built: dict[str, Any] = {}
 
@@ -126,7 +132,13 @@ class Graph:
         for node in self.nodes:
             if own is not None and node.name not in own:
                 continue
-            args = [resolve(value) for value in node.args]
-            kwargs = {name: resolve(value) for name, value in node.kwargs.items()}
-            built[node.name] = node.make(*args, **kwargs)
+            try:
+                args = [resolve(value) for value in node.args]
+                kwargs = {name: resolve(value) for name, value in node.kwargs.items()}
+                built[node.name] = node.make(*args, **kwargs)
+            except (GeladaError, OSError, MemoryError):
+                raise
+            except Exception as error:
+                what = f"{place_of(error)}: {type(error).__name__}: {error}"
+                raise RoleFailed(f"{node.name} could not be made at {what}") from error
         return built

@@ -5,11 +5,12 @@ Tests use it, and the deterministic mode on threads and on Ray must give the sam
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from gelada.runtime.api import Active, Passive
+from gelada.runtime.api import Active, Passive, nothing
 from gelada.runtime.graph import Graph
 
 
@@ -30,7 +31,7 @@ class Inline:
         while not self.wait(0.0):
             pass
 
-    def start(self) -> None:
+    def start(self, pause: Callable[[], None] = nothing) -> None:
         """Do nothing: roles run while `wait` is called."""
 
     def wait(self, seconds: float) -> bool:  # noqa: ARG002 - the protocol

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gelada.core.errors import Closed, Deadline, GeladaError, Lost, RoleFailed, Stalled
+from gelada.core.errors import Closed, Deadline, GeladaError, Lost, RoleFailed, Stalled, place_of
 from gelada.core.timing import Gaps
-from gelada.runtime.api import Active, Passive
+from gelada.runtime.api import Active, Passive, nothing
 from gelada.runtime.system import be_nicer
 
 RESTARTS = 5
@@ -76,8 +76,8 @@ class Threads:
             for role in self.active
         ]
 
-    def start(self) -> None:
-        """Start all threads."""
+    def start(self, pause: Callable[[], None] = nothing) -> None:  # noqa: ARG002 - the protocol
+        """Start all threads; they are there at once."""
         for thread in self._threads:
             thread.start()
 
@@ -166,8 +166,7 @@ class Threads:
     def _restart(self, role: Active, error: Exception, restarts: int) -> None:
         """Restart a role that raised; raise RoleFailed if it cannot be."""
         what = f"{type(error).__name__}: {error}"
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
+        place = place_of(error)
         if isinstance(error, MemoryError) or "allocate memory" in str(error):
             raise RoleFailed(
                 f"{role.name} needs more memory than there is, at {place}: {what}; use fewer "

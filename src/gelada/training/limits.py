@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import partial
 
@@ -14,6 +15,7 @@ from gelada.nets.network import InputStatistics, Network
 from gelada.ops.flat import ALIGN, Layout
 from gelada.ops.optimizers import SLOTS
 from gelada.roles.parameters.published import KEPT
+from gelada.runtime.groups import Cluster
 from gelada.runtime.system import (
     available_memory,
     available_threads,
@@ -29,6 +31,9 @@ EMULATOR_BYTES = 2 * 2**20
 MOST_ACTIONS = 18
 """Actions of an Atari game at most: a few parameters more or less make no difference here."""
 
+PROCESS_BYTES = 200 * 2**20
+"""One process of a run on Ray without its roles, measured: Python, torch and Ray."""
+
 LEAST_FILES = 64
 """Open files that any run may need: libraries, the run's files, pipes to sidecars."""
 
@@ -41,16 +46,18 @@ FLAGS = {
     "stacks": "--actors, --games or --length",
     "minibatch with gradients": "--minibatch or --games",
     "input statistics": "--random-steps",
+    "processes": "--workers or --actors, or raise --per-process",
 }
 """What lowers each part of the memory."""
 
 
-def check_limits(experiment: Experiment, here: bool) -> None:
-    """Refuse a run that could not be held; see `memory`.
+def check_limits(experiment: Experiment, cluster: Cluster | None = None) -> None:
+    """Refuse a run that could not be held on this machine; see `memory`.
 
     Args:
         experiment: all settings.
-        here: whether all roles run in this process; else only the number of servers is checked.
+        cluster: in which the roles run (None: on threads of this process). For one that is there
+            already `check_cluster_memory` checks the rest.
 
     Raises:
         GeladaError: if there are more servers than parts of the network, or the run needs more
@@ -65,20 +72,14 @@ def check_limits(experiment: Experiment, here: bool) -> None:
             f"--servers {servers}: the network has only {Layout(net).count:,} parameters, enough "
             f"for {most}; use fewer servers or a larger --width"
         )
-    if not here:
+    if cluster is not None and (cluster.address or os.environ.get("RAY_ADDRESS")):
         return
     available = available_memory()
     if available is not None:
         check_memory(buffer_bytes(experiment, frame_shape(experiment.games)), available)
-        parts = memory(experiment, net)
-        start = parts["input statistics"]
-        needed = max(sum(parts.values()) - start, parts["emulators"] + start)
-        if needed > available:
-            first = max(parts, key=lambda name: parts[name])
-            raise GeladaError(
-                f"this run needs about {needed / 2**30:,.1f} GiB of memory, most of it for "
-                f"{first}, and {available / 2**30:,.1f} GiB are available; lower {FLAGS[first]}"
-            )
+        check_parts(parts_of(experiment, net, cluster), available, "are available")
+    if cluster is not None:
+        return  # each process has its own threads and files
     shape = experiment.shape
     threads = (1 + shape.emulators) * shape.players + shape.learning + 16
     left = available_threads()
@@ -93,6 +94,44 @@ def check_limits(experiment: Experiment, here: bool) -> None:
             f"this process may open {files} files, and a run needs {LEAST_FILES}; raise the limit "
             "with ulimit -n"
         )
+
+
+def check_cluster_memory(experiment: Experiment, cluster: Cluster, available: int) -> None:
+    """Raise GeladaError if a run needs more memory than all hosts of a cluster have together."""
+    if available and not (experiment.network.own_torso or experiment.network.own_heads):
+        parts = parts_of(experiment, imagined_network(experiment), cluster)
+        check_parts(parts, available, "are there for processes in the whole cluster")
+
+
+def parts_of(experiment: Experiment, net: Network, cluster: Cluster | None) -> dict[str, int]:
+    """Return the bytes that a run needs, by part, with those of its processes."""
+    count = processes_of(experiment, cluster.per_process) if cluster else 0
+    return memory(experiment, net) | {"processes": count * PROCESS_BYTES}
+
+
+def check_parts(parts: dict[str, int], available: int, where: str) -> None:
+    """Raise GeladaError if the parts of a run need more memory than is ``available``."""
+    start = parts["input statistics"]
+    needed = max(sum(parts.values()) - start, parts["emulators"] + start)
+    if needed > available:
+        first = max(parts, key=lambda name: parts[name])
+        raise GeladaError(
+            f"this run needs about {needed / 2**30:,.1f} GiB of memory, most of it for {first}, "
+            f"and {available / 2**30:,.1f} GiB {where}; lower {FLAGS[first]}"
+        )
+
+
+def processes_of(experiment: Experiment, per_process: int) -> int:
+    """Return how many processes a run on a cluster has; see `gelada.runtime.groups`."""
+    shape = experiment.shape
+    grouped = shape.workers or shape.actors + shape.learners
+    if shape.workers:
+        others = shape.servers
+    elif shape.learners:
+        others = shape.servers + shape.replays
+    else:
+        others = 1 + (shape.queues if shape.queues > 1 else 0)
+    return 1 + others - (-grouped // per_process)
 
 
 def imagined_network(experiment: Experiment) -> Network:

@@ -1,21 +1,26 @@
-"""The epochs of a run on a Ray cluster: its beginning, and each return to a checkpoint."""
+"""A run on a Ray cluster: joining it, and the epochs of the run.
+
+An epoch is the beginning of the run, or a return to a checkpoint.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gelada.core.checkpoint import list_checkpoints
 from gelada.core.errors import Closed, GeladaError, Lost
 from gelada.core.files import Events
 from gelada.roles.tracker import Status, Tracker
+from gelada.runtime.groups import Cluster
 from gelada.training.config import Config
 from gelada.training.exact import cut_metrics
 from gelada.training.experiment import Experiment
 from gelada.training.faults import Faults
+from gelada.training.limits import check_cluster_memory
 from gelada.training.start import Start, begin_again
 from gelada.training.topology import make_graph
 
@@ -124,3 +129,33 @@ class EpochMaker:
             return 0
         # a learner that stands alone reports the steps of all buffers
         return round(workers.queue) * max(self._experiment.shape.workers, 1)
+
+
+def join(
+    cluster: Cluster, experiment: Experiment, stack: ExitStack, log: Callable[[str], None]
+) -> Any:
+    """Join a Ray cluster until the stack is left; return what tells whether it lives.
+
+    Raises:
+        GeladaError: if Ray is not installed, or the cluster cannot be joined or is too small.
+    """
+    from gelada.runtime.ray import has_token, prepare
+
+    address = prepare(cluster.address)
+    try:
+        from gelada.runtime.ray.session import connected
+    except ImportError as error:
+        raise GeladaError(
+            f"--on ray: {error}; install it with: pip install 'gelada-rl[cluster]'"
+        ) from None
+    alive = stack.enter_context(connected(cluster))
+    if address:
+        from gelada.runtime.ray.checks import memory_of_cluster
+
+        check_cluster_memory(experiment, cluster, memory_of_cluster())
+        if not has_token():
+            log(
+                "Ray's token authentication is off (RAY_AUTH_MODE): whoever reaches a port of the "
+                "cluster can run code on it"
+            )
+    return alive

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from gelada.core.errors import GeladaError
 from gelada.envs.api import Games
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import describe_machine
 from gelada.training.config import Config, identity, new_run, read_config
 from gelada.training.experiment import Experiment
 from gelada.training.faults import Faults
+from gelada.training.on_ray import join
 from gelada.training.run_folder import held, make_folder
 from gelada.training.start import Start, begin, begin_again, open_games
 
@@ -27,6 +27,7 @@ class Prepared(NamedTuple):
     config: Config
     start: Start
     games: list[Games] | None  # that are open already, by actor
+    alive: Any  # with a cluster: tells whether Ray itself lives
 
 
 def begin_new(
@@ -34,7 +35,7 @@ def begin_new(
     folder: Path,
     name: str,
     faults: Faults,
-    here: bool,
+    cluster: Cluster | None,
     stack: ExitStack,
     log: Log,
 ) -> Prepared:
@@ -45,33 +46,41 @@ def begin_new(
         folder: of the run; held until the stack is left.
         name: game or preset as the user gave it.
         faults: what goes wrong on purpose.
-        here: whether actors of this process will play the games.
+        cluster: in which the roles run (None: on threads of this process); joined until the stack
+            is left.
         stack: takes what is undone at the end of the run.
         log: takes lines for the user.
 
     Raises:
-        GeladaError: if the folder is not empty or in use by another process.
+        GeladaError: if the folder is not empty or in use by another process, or the cluster
+            cannot be joined.
     """
     make_folder(folder)
     stack.enter_context(held(folder, False, log))
+    alive = join(cluster, experiment, stack, log) if cluster else None
     say_what_is_least(experiment, log)
-    games = open_games(experiment, None if here else 1)
+    elsewhere = faults.compute or cluster is not None  # those who play open games there
+    games = open_games(experiment, 1 if elsewhere else None)
     start = begin(experiment, games)
     about = {"run": new_run(), **describe_machine(), "precision": start.precision}
     about["faults"] = str(faults)
     config = Config(name, experiment, start.actions, about)
-    return Prepared(config, start._replace(run=identity(config)), games)
+    return Prepared(config, start._replace(run=identity(config)), games, alive)
 
 
-def go_on(folder: Path, stack: ExitStack, log: Log) -> Prepared:
-    """Read where a run stopped; its folder is held until the stack is left.
+def go_on(
+    experiment: Experiment, folder: Path, cluster: Cluster | None, stack: ExitStack, log: Log
+) -> Prepared:
+    """Read where a run stopped; its folder is held, and a cluster joined, until the stack is left.
 
     Raises:
-        GeladaError: if it is no run, has no checkpoint that fits, or is in use by another process.
+        GeladaError: if it is no run, has no checkpoint that fits, or is in use by another process,
+            or the cluster cannot be joined.
     """
     config = read_config(folder)
     stack.enter_context(held(folder, True, log))
-    return Prepared(config, begin_again(folder, config, log), None)
+    alive = join(cluster, experiment, stack, log) if cluster else None
+    return Prepared(config, begin_again(folder, config, log), None, alive)
 
 
 def say_what_is_least(experiment: Experiment, log: Log) -> None:
@@ -94,21 +103,3 @@ def least_steps(experiment: Experiment) -> int:
     games = shape.players * shape.games
     random = shape.random_steps // games * games
     return random + (memory.minimum if memory.capacity else shape.datapoints)
-
-
-def join(cluster: Cluster, stack: ExitStack) -> None:
-    """Join the Ray cluster until the stack is left.
-
-    Raises:
-        GeladaError: if Ray is not installed, or the cluster cannot be joined.
-    """
-    from gelada.runtime.ray import prepare
-
-    prepare(cluster.address)
-    try:
-        from gelada.runtime.ray.session import connected
-    except ImportError as error:
-        raise GeladaError(
-            f"--on ray: {error}; install it with: pip install 'gelada-rl[cluster]'"
-        ) from None
-    stack.enter_context(connected(cluster))

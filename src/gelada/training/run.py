@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from gelada.core.errors import GeladaError, Lost, Stalled
+from gelada.core.errors import ClusterLost, GeladaError, Lost, Stalled
 from gelada.core.files import Events
 from gelada.core.settings import check as check_fields
 from gelada.envs.api import Games
@@ -37,7 +37,7 @@ from gelada.training.experiment import Experiment, flag
 from gelada.training.faults import NONE, Faults, FaultSchedule
 from gelada.training.limits import check_limits
 from gelada.training.on_ray import EpochMaker
-from gelada.training.prepare import begin_new, go_on, join
+from gelada.training.prepare import begin_new, go_on
 from gelada.training.run_folder import cannot_write
 from gelada.training.saving import (
     LearnerSaver,
@@ -122,24 +122,24 @@ def train(
     check(experiment)
     if cluster is not None:
         check_fields(cluster, flag)
-    check_limits(experiment, here=cluster is None)
+    check_limits(experiment, cluster)
     keep_freed_memory()
     torch.set_num_threads(1)
     with ExitStack() as stack:
-        if cluster is not None:
-            join(cluster, stack)
         if resume:
-            config, start, games = go_on(folder, stack, log)
+            prepared = go_on(experiment, folder, cluster, stack, log)
         else:
-            here = cluster is None and not faults.compute
-            config, start, games = begin_new(experiment, folder, name, faults, here, stack, log)
-        run = Run(experiment, folder, config, start, began, faults, log, cluster, callbacks)
+            prepared = begin_new(experiment, folder, name, faults, cluster, stack, log)
+        config, start, games, alive = prepared
+        run = Run(
+            experiment, folder, config, start, began, faults, log, cluster, alive, watch, callbacks
+        )
         graph, runtime = run.place(games)
         stack.callback(runtime.close)
         run.load(runtime, resume)
         if not resume:  # not before, so that a cluster that is too small leaves the folder empty
             write_config(folder, config)
-        return run.watch_over(graph, runtime, watch)
+        return run.begin(runtime, resume) or run.watch_over(graph, runtime)
 
 
 @dataclass
@@ -154,12 +154,14 @@ class Run:
     faults: Faults
     log: Callable[[str], None]
     cluster: Cluster | None
+    alive: Any = None  # with a cluster: tells whether Ray itself lives
+    watch: Watch | None = None
     callbacks: Callbacks = NO_CALLBACKS
 
     def __post_init__(self) -> None:
         self._caller = Caller(self.callbacks, self.folder, self.log)
         self.stopped = ""  # why a callback ended the run
-        self.status = Status()  # the last that the tracker told
+        self.status = Status(steps=self.start.steps)  # the last that the tracker told
         self._good_enough = threading.Event()  # an evaluation has reached its goal
         self._alarms = Alarms(self.experiment.tracker, self.log)
 
@@ -188,9 +190,18 @@ class Run:
         def restore(number: int) -> Any:
             return epochs.restore(number, runtime.roles["tracker"], self.status)
 
-        first, seed = epochs.first(), self.experiment.seed
-        whole = self.experiment.deterministic
-        runtime = Ray(first, restore, self.cluster, deadline, self.log, epochs.events, seed, whole)
+        first = epochs.first()
+        runtime = Ray(
+            first,
+            restore,
+            self.cluster,
+            deadline,
+            self.log,
+            epochs.events,
+            seed=self.experiment.seed,
+            whole=self.experiment.deterministic,
+            alive=self.alive,
+        )
         return first.make_graph(), runtime
 
     def load(self, runtime: Runtime, resumed: bool) -> None:
@@ -200,13 +211,28 @@ class Run:
         elif resumed and self.experiment.replay.keep:
             load_buffers(runtime.roles, self.folder, self.log)
 
-    def watch_over(self, graph: Graph, runtime: Runtime, watch: Watch | None) -> Result:
-        """Start all roles, wait for the end, and save what was learned."""
+    def begin(self, runtime: Runtime, resumed: bool) -> Result | None:
+        """Start all roles; return how the run ended, if the caller ended it meanwhile."""
+        started = False
+        try:
+            runtime.start(lambda: self._show([]))
+            started = True
+        except KeyboardInterrupt:
+            return Result(self.folder, self.status, interrupted=True)
+        except StopTraining as request:
+            return Result(self.folder, self.status, False, str(request) or "a callback")
+        finally:
+            if not (resumed or started):  # nothing was learned: this is no run
+                (self.folder / "config.json").unlink(missing_ok=True)
+        return None
+
+    def watch_over(self, graph: Graph, runtime: Runtime) -> Result:
+        """Wait for the end of roles that have been started, and save what was learned."""
         tracker: Tracker = runtime.roles["tracker"]
         saver = self._saver(graph, runtime)
         schedule = FaultSchedule(self.faults.hits, self.experiment.seed)
         sidecars = self.experiment.sidecars
-        interrupted = stuck = False
+        interrupted = stuck = lost = False
         followers = Followers(
             self.folder,
             sidecars.evaluator,
@@ -214,7 +240,6 @@ class Run:
             sidecars.record_length,
             lambda news: self._hear(news, tracker),
         )
-        runtime.start()
         try:
             with followers:
                 while not runtime.wait(LOOK_SECONDS) and not self._good_enough.is_set():
@@ -222,7 +247,7 @@ class Run:
                     with suppress(Lost):  # the next wait replaces what is lost
                         self._look(tracker, saver, runtime)
                         self._shrink(graph, runtime)
-                    watch = self._show(watch, runtime.active)
+                    self._show(runtime.active)
                     if line := followers.dead():
                         self.log(line)
                     for kind, number in schedule.due():
@@ -235,12 +260,16 @@ class Run:
         except Stalled:
             stuck = True
             raise
+        except ClusterLost:
+            lost = True  # nobody is there who could save anything
+            raise
         finally:
-            hung = runtime.stop(patience=STOP_SECONDS)
-            hurry = interrupted and not saver.needs(hung)
-            if hung and not stuck and not hurry:
-                hung = runtime.stop(patience=LATE_SECONDS)
-            failure, saved = self._save(saver, tracker, runtime, hung)
+            if not lost:
+                hung = runtime.stop(patience=STOP_SECONDS)
+                hurry = interrupted and not saver.needs(hung)
+                if hung and not stuck and not hurry:
+                    hung = runtime.stop(patience=LATE_SECONDS)
+                failure, saved = self._save(saver, tracker, runtime, hung)
         for line in followers.idle():
             self.log(line)
         if failure:
@@ -284,18 +313,17 @@ class Run:
         saver.look()
         self._caller.look(tracker, self.status)
 
-    def _show(self, watch: Watch | None, active: Sequence[Active]) -> Watch | None:
-        """Call the display or callback; return it, or None after an error in it."""
+    def _show(self, active: Sequence[Active]) -> None:
+        """Call the display or callback, but not after an error in it."""
         try:
-            if watch:
-                watch(self.status, active)
+            if self.watch:
+                self.watch(self.status, active)
         except (GeladaError, StopTraining):
             raise
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             self.log(f"the display or callback raised {what}; it is called no more")
-            return None
-        return watch
+            self.watch = None
 
     def _shrink(self, graph: Graph, runtime: Runtime) -> None:
         """Let steps take the gradients of the learners that are there, with ``--shrink``."""

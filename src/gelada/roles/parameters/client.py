@@ -20,7 +20,7 @@ import torch
 
 from gelada.core.types import Params, Traffic, Version
 from gelada.ops.flat import FlatParameters, Layout
-from gelada.roles.parameters.outbox import Outbox, Server
+from gelada.roles.parameters.outbox import Outbox, OwnServer, Server
 from gelada.roles.parameters.published import PublishedParameters
 from gelada.roles.parameters.pulling import (
     Pulled,
@@ -49,9 +49,13 @@ class ParameterClient(Protocol):
     def pending(self) -> bool:
         """Whether a gradient was offered that not all servers have been sent yet."""
 
-    @property
-    def repeatable(self) -> bool:
-        """Whether a round that an error has interrupted can be started again."""
+    def go_back(self) -> bool:
+        """Go back to the beginning of a round that an error has interrupted.
+
+        Returns:
+            Whether the round, or what is left of it, can be done again. If not, the parameters may
+            be half updated.
+        """
 
     @property
     def traffic(self) -> Traffic | None:
@@ -134,13 +138,12 @@ class LocalClient:
         target_every: versions between changes of the target parameters (0: none).
     """
 
-    repeatable = False
     traffic: Traffic | None = None
 
     def __init__(
         self,
         flat: FlatParameters,
-        servers: Sequence[Server],
+        servers: Sequence[OwnServer],
         version: Version,
         target_every: int = 0,
     ) -> None:
@@ -154,6 +157,16 @@ class LocalClient:
     def pending(self) -> bool:
         """See `ParameterClient`."""
         return self._outbox.pending
+
+    def go_back(self) -> bool:
+        """See `ParameterClient`. Not possible if some servers have closed the round."""
+        try:
+            self.flat.check()
+        except AssertionError:
+            return False
+        self._outbox.discard()
+        self._outbox.take_counted()
+        return all(server.go_back(self.version) for server in self._servers)
 
     def pull(self) -> None:
         """Do nothing: the servers have stepped ``flat`` itself."""
@@ -204,8 +217,6 @@ class RemoteClient:
         broadcast_every: the cache gets the parameters when a version divisible by this is reached.
     """
 
-    repeatable = True
-
     def __init__(
         self,
         learner: int,
@@ -231,6 +242,10 @@ class RemoteClient:
     def pending(self) -> bool:
         """See `ParameterClient`."""
         return self._outbox.pending
+
+    def go_back(self) -> bool:
+        """See `ParameterClient`. A round changes nothing here before its gradient is pushed."""
+        return True
 
     def pull(self) -> None:
         """Load parameters of a version not learned with yet, and publish them to the actors."""

@@ -24,6 +24,13 @@ class Server(Source, Protocol):
         """Return the newest snapshot and copies of the optimizer's state."""
 
 
+class OwnServer(Server, Protocol):
+    """A server that steps the memory of its only learner."""
+
+    def go_back(self, version: Version) -> bool:
+        """Undo the steps of the round since a version; return False if that is not possible."""
+
+
 class Outbox:
     """The pending gradient, cut into one slice for each server.
 

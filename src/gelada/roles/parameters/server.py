@@ -91,6 +91,8 @@ class ParameterServer:
         self._admission, self._needed = admission, admission.needed
         self._version = version
         self._part = 0
+        self._before: tuple[torch.Tensor, OptimizerState] | None = None  # a round of several steps
+        self._stepping = False  # in a step of the optimizer
         self._waiting: dict[int, Gradient] = {}  # by learner, of the current version and part
         self._taken: dict[int, tuple[Version, int]] = {}  # newest that was accepted, by learner
         params = Params(version, values.clone())
@@ -187,6 +189,25 @@ class ParameterServer:
             if len(self._waiting) >= count:
                 self._step(list(self._waiting.values()))
 
+    def go_back(self, version: Version) -> bool:
+        """Undo all steps of the round since a version, as if no gradient of it had come.
+
+        Returns:
+            False if that is not possible: the version is not the newest, or an error interrupted
+            the only step of a round. Then nothing changes.
+        """
+        with self._lock:
+            if self._version != version or (self._stepping and self._before is None):
+                return False
+            if self._before is not None:
+                values, optimizer = self._before
+                self.values.copy_(values)
+                self._load(optimizer)
+            self._before, self._stepping, self._part = None, False, 0
+            self._waiting.clear()
+            self._taken.clear()
+            return True
+
     def close(self) -> None:
         """End all waiting. Pulls raise `Closed` from now on."""
         self._snapshots.close()
@@ -206,6 +227,12 @@ class ParameterServer:
             if name in optimizer:
                 tensor.copy_(optimizer[name])
 
+    def _at_version(self) -> tuple[torch.Tensor, OptimizerState]:
+        """Return the parameters and the optimizer's state before the first step of a round."""
+        newest = self._snapshots.newest
+        values = newest.values if newest.version == self._version else self.values.clone()
+        return values, {name: tensor.clone() for name, tensor in self.optimizer.state().items()}
+
     def _copy(self) -> OptimizerState:
         copy = {name: tensor.clone() for name, tensor in self.optimizer.state().items()}
         copy |= {TARGET: self._target.values} if self._target else {}
@@ -223,11 +250,15 @@ class ParameterServer:
         """Step with the mean of the gradients over all samples, summed in the order of learners."""
         gradients.sort(key=lambda g: g.learner)
         rate = sum(g.learning_rate for g in gradients) / len(gradients)
+        if self._part == 0 and gradients[0].parts > 1:
+            self._before = self._at_version()
+        self._stepping = True
         self.optimizer.step(_mean(gradients), rate)
+        self._stepping = False
         self._waiting.clear()
         self._part += 1
         if self._part == gradients[0].parts:
-            self._part = 0
+            self._part, self._before = 0, None
             self._version = self._version._replace(number=self._version.number + 1)
             self.publish()
 

@@ -28,6 +28,7 @@ from gelada.roles.tracker.score import Score
 from gelada.roles.tracker.settings import StopRule, TrackerSettings
 from gelada.roles.tracker.stages import Stages, StageShares
 from gelada.roles.tracker.tags import EVALUATED, Lately, episode_line
+from gelada.roles.tracker.thinned import Thinned
 from gelada.roles.tracker.writer import Work, Writer
 
 KEPT_EPISODES = 65_536
@@ -74,6 +75,7 @@ class Tracker:
         self._learned: float | None = None  # when the first batch was reported
         self._status = Status(steps=run.steps, seconds=self.seconds())
         self._show_score()
+        self._curve = Thinned()
         self._writer: Writer | None = None
         self._board = Board(folder, run.settings) if folder and settings.tensorboard else None
         self._lately = Lately(run.steps, self._status.seconds)
@@ -217,7 +219,7 @@ class Tracker:
         """Return a copy of what a display shows."""
         with self._lock:
             copy = Status(**vars(self._status))
-            copy.curve = list(self._status.curve)
+            copy.curve = list(self._curve.points)
             if self._writer is None:
                 return copy
             written = self._checkpoints
@@ -263,7 +265,7 @@ class Tracker:
         status.values, status.lag = self._reports.values(), self._reports.lag()
         status.workers = self._reports.workers()
         if status.score is not None and grown:
-            status.curve.append((status.steps, status.seconds, status.score))
+            self._curve.add((status.steps, status.seconds, status.score))
         if self._run.every:
             counters = {**self._score.counters(), "reports": self._reports.totals()}
             self._keeper.add(number, Moment(status.steps, counters))

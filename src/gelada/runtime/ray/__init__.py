@@ -7,6 +7,8 @@ import os
 import secrets
 import sys
 
+from gelada.core.errors import GeladaError
+
 
 def prepare(address: str) -> str:
     """Set what Ray reads only once, while it is imported; call this before anything imports it.
@@ -16,14 +18,42 @@ def prepare(address: str) -> str:
 
     Returns:
         The address, "" for an own one.
+
+    Raises:
+        GeladaError: if others than this user could reach or join a Ray of its own.
     """
     address = address or os.environ.get("RAY_ADDRESS", "")
+    if not address and not has_token():
+        raise GeladaError(
+            f"RAY_AUTH_MODE={os.environ['RAY_AUTH_MODE']}: without a token every user of this "
+            "machine could run code in the processes of the run; unset it, or set it to token"
+        )
     if "ray" in sys.modules:  # it has read all this already
+        if not address and not _is_on_loopback():
+            raise GeladaError(
+                "Ray was imported before the run, so a Ray of its own would open its ports to the "
+                "network; import ray later, set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 before it, "
+                "or name a cluster by its address"
+            )
         return address
     os.environ.setdefault("RAY_AUTH_MODE", "token")  # whoever joins has to know the token
     if address:  # it asks so often, once a second, before it gives up
         os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "10")
     else:  # all ports on the loopback, as Ray has it on other systems than Linux
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # of this run alone
     return address
+
+
+def has_token() -> bool:
+    """Return whether Ray's token authentication is on, as far as the environment says."""
+    return os.environ.get("RAY_AUTH_MODE", "token").lower() == "token"
+
+
+def _is_on_loopback() -> bool:
+    """Return whether Ray has read, when it was imported, that its ports are on the loopback.
+
+    Ray has no public name for that; without this private one the answer is no.
+    """
+    constants = sys.modules.get("ray._private.ray_constants")
+    return not getattr(constants, "ENABLE_RAY_CLUSTER", True)

@@ -37,3 +37,8 @@ def check_versions(process: WatchedProcess) -> None:
                 f"{process} has {name} {version}, here it is {here[name]}: install the same on "
                 "all hosts"
             )
+
+
+def memory_of_cluster() -> int:
+    """Return the bytes of memory that the hosts of the cluster have for processes."""
+    return int(ray.cluster_resources().get("memory", 0.0))

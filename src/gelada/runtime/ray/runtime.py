@@ -25,11 +25,12 @@ from typing import Any, NamedTuple, cast
 import ray
 from ray.exceptions import RayError
 
-from gelada.core.errors import GeladaError, Lost, RoleFailed, Stalled
-from gelada.runtime.api import Active
+from gelada.core.errors import ClusterLost, GeladaError, Lost, RoleFailed, Stalled
+from gelada.runtime.api import Active, nothing
 from gelada.runtime.graph import Graph
 from gelada.runtime.groups import ALONE, Cluster, group_processes
 from gelada.runtime.host import Heartbeat, Remote
+from gelada.runtime.ray.alive import Alive
 from gelada.runtime.ray.checks import check_resources, check_versions
 from gelada.runtime.ray.placement import Placement
 from gelada.runtime.ray.process import answer_of, answered
@@ -44,6 +45,9 @@ of any role if its own only answer."""
 
 LISTEN_SECONDS = 0.1
 """Seconds between two checks for silent processes."""
+
+PAUSE_SECONDS = 0.5
+"""Seconds between two calls of the caller while processes start."""
 
 Tell = Callable[[dict[str, Any]], None]
 """Takes an event: what was hit, lost or replaced, and why."""
@@ -70,6 +74,7 @@ class Ray:
         seed: of the choice of the process that a fault hits.
         whole: begin all roles again after any loss, also of a worker, so that a deterministic run
             goes on as if nothing had been lost.
+        alive: tells whether Ray itself lives (default: it always does).
 
     Raises:
         GeladaError: if the cluster has not enough free CPUs.
@@ -85,8 +90,10 @@ class Ray:
         tell: Tell,
         seed: int = 0,
         whole: bool = False,
+        alive: Alive | None = None,
     ) -> None:
         self._cluster, self._deadline = cluster, deadline
+        self._alive = alive or Alive({})
         self._restore, self._log, self._tell = restore, log, tell
         self._random, self._whole = random.Random(seed), whole
         graph = first.make_graph()
@@ -119,7 +126,7 @@ class Ray:
         lost = [role for process in self._processes if process.lost for role in process.spec.roles]
         return len(self._learners.intersection(lost))
 
-    def start(self) -> None:
+    def start(self, pause: Callable[[], None] = nothing) -> None:
         """Start all processes and wait until they have built their roles.
 
         Raises:
@@ -132,24 +139,31 @@ class Ray:
             if left <= 0:
                 raise Stalled(not_started(self._beginning(), self._cluster))
             waiting = {process.beginning: process for process in self._beginning()}
-            done, _ = ray.wait(list(waiting), timeout=left)
-            for reference in done:
-                self._take_begun(waiting[reference], reference)
+            if self._is_there():
+                done, _ = ray.wait(list(waiting), timeout=min(left, PAUSE_SECONDS))
+                for reference in done:
+                    self._take_begun(waiting[reference], reference)
+            else:
+                time.sleep(PAUSE_SECONDS)
             if self._failure:
                 raise self._failure
+            pause()
         self._check_versions()
 
     def wait(self, seconds: float) -> bool:
         """Listen to the processes for so long and replace lost ones; return whether all is over."""
         until = time.monotonic() + seconds
         while not (self._over or self._failure):
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            if not self._is_there():
+                time.sleep(min(left, LISTEN_SECONDS))
+                continue
             for process in self._processes:
                 process.ask_heartbeat()
             waiting = {one.beginning or one.heartbeat: one for one in self._processes}
             waiting.pop(None, None)
-            left = until - time.monotonic()
-            if left <= 0:
-                return False
             for reference in self._listen(list(waiting), min(left, LISTEN_SECONDS)):
                 process = waiting[reference]
                 if reference is process.beginning:
@@ -166,6 +180,8 @@ class Ray:
 
     def stop(self, patience: float = 30.0) -> list[str]:
         """Close and end all roles; return the names of those that did not end in time."""
+        if not self._alive.look(at_once=True):
+            return []
         self._patience = 60.0
         asked = {one.handle.stop.remote(patience): one for one in self._processes if one.running}
         done, late = ray.wait(list(asked), num_returns=len(asked), timeout=patience + 2.0)
@@ -177,8 +193,12 @@ class Ray:
 
     def close(self) -> None:
         """End all processes."""
+        there = self._alive.look(at_once=True)
         for process in self._processes:
-            process.kill()
+            if there:
+                process.kill()
+            else:  # only Ray can kill them, but they can end themselves
+                process.hit(signal.SIGKILL)
 
     def hit(self, kind: str, number: int) -> None:
         """Send a signal to a process of a kind, chosen by chance."""
@@ -191,7 +211,7 @@ class Ray:
             process = self._random.choice(hittable)
             self._log(f"faults: {signal.Signals(number).name} to {process}")
             self._event("hit", process, signal=signal.Signals(number).name)
-            process.handle.hit.options(concurrency_group="watch").remote(number)
+            process.hit(number)
 
     # requests to processes, and their answers
 
@@ -236,6 +256,10 @@ class Ray:
             return
         except GeladaError as error:
             self._fail(error)
+            return
+        except Exception as error:  # of any kind, such as one of what Ray unpickles
+            what = f"{type(error).__name__}: {error}"
+            self._fail(RoleFailed(f"{process.spec.name} cannot begin: {what}"))
             return
         process.about, process.beginning = about, None
         process.heard = time.monotonic()
@@ -296,13 +320,13 @@ class Ray:
                 self._log(not_started(self._beginning(), self._cluster))
                 process.asked = time.monotonic()
         lost = [process for process in self._processes if process.handle is None]
-        if lost and not self._failure:
+        if lost and not self._failure and self._alive.look():
             self._recover(lost)
 
     def _lose(self, process: WatchedProcess, why: str) -> None:
         """End a process that counts as lost."""
-        if process.handle is None:
-            return
+        if process.handle is None or not self._alive.look(at_once=True):
+            return  # if Ray itself is gone, all its processes follow
         now = time.monotonic()
         process.lost = process.lost or process.heard or now
         self._log(f"{process} {why.removeprefix(f'{process.spec.name} ')}; begun again")
@@ -338,6 +362,13 @@ class Ray:
 
     # helpers
 
+    def _is_there(self) -> bool:
+        """Return whether Ray gives an answer now; end the run if it has been gone for too long."""
+        there = self._alive.look()
+        if self._alive.lost:
+            self._fail(ClusterLost(f"Ray is lost: {self._alive.lost}"))
+        return there
+
     def _beginning(self) -> list[WatchedProcess]:
         return [process for process in self._processes if process.beginning is not None]
 
@@ -354,7 +385,7 @@ class Ray:
     ) -> Any:
         """Call a role from this process, wherever it lives now."""
         handle = self._process_of[role].handle
-        if handle is None:
+        if handle is None or not self._alive.look():
             raise Lost(f"{role} is gone")
         reference = handle.call.remote(self._epoch, role, method, args, kwargs)
         return answer_of(reference, role, self._patience)

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import ray
 
 from gelada.core.errors import GeladaError
 from gelada.runtime.groups import Cluster
+from gelada.runtime.ray.alive import Address, Alive, ports_of_ray
+from gelada.runtime.ray.own import end_marked, marked, own_folder
 from gelada.runtime.ray.process import first_line, register_tensors
 
 STORE_BYTES = 500_000_000
 """Object store of a Ray cluster of our own: snapshots and trajectories under way."""
 
+LEAVE_SECONDS = 10.0
+"""How long Ray has to let go of this process when it is lost itself."""
+
 
 @contextlib.contextmanager
-def connected(cluster: Cluster) -> Iterator[None]:
+def connected(cluster: Cluster) -> Iterator[Alive]:
     """Join a Ray cluster, or start one on this machine, and leave nothing of it running.
+
+    Gives what tells whether Ray lives.
 
     Args:
         cluster: its address; without one, RAY_ADDRESS; without that, an own one.
@@ -32,11 +42,32 @@ def connected(cluster: Cluster) -> Iterator[None]:
     address = cluster.address or os.environ.get("RAY_ADDRESS", "")
     if address:
         check_reachable(address)
+    with contextlib.ExitStack() as stack:
+        own: dict[str, Any] = {}
+        if not address:
+            folder = stack.enter_context(own_folder())
+            own = {"include_dashboard": False, "object_store_memory": STORE_BYTES}
+            own["_temp_dir"] = str(folder)
+        with marked() as mark:
+            if not address:
+                stack.callback(end_marked, mark)
+            _init(address, own)
+        ports: dict[str, Address] = {}
+        alive = Alive(ports)
+        stack.callback(_leave, alive)
+        ports.update(ports_of_ray())
+        register_tensors()
+        _silence()
+        yield alive
+
+
+def _init(address: str, own: dict[str, Any]) -> None:
+    """Join the cluster at an address, or start one.
+
+    Raises:
+        GeladaError: if that fails.
+    """
     before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
-    own = {
-        "include_dashboard": False,
-        "object_store_memory": STORE_BYTES,
-    }
     try:
         with _quiet():
             ray.init(
@@ -44,19 +75,25 @@ def connected(cluster: Cluster) -> Iterator[None]:
                 log_to_driver=False,
                 logging_level="ERROR",
                 configure_logging=False,
-                **({} if address else own),
+                **own,
             )
     except Exception as error:  # Ray's own are of many kinds
         raise GeladaError(f"Ray at {address or 'this machine'}: {_why(error)}") from error
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)  # Ray sets its own
-    register_tensors()
-    _silence()
-    try:
-        yield
-    finally:
+
+
+def _leave(alive: Alive) -> None:
+    """Let go of Ray. If it is lost, that may hang, so it is given up after a while."""
+    if alive.look(at_once=True):
         ray.shutdown()
+        return
+    thread = threading.Thread(target=ray.shutdown, name="leaves Ray", daemon=True)
+    thread.start()
+    thread.join(LEAVE_SECONDS)
+    if thread.is_alive():
+        atexit.unregister(ray.shutdown)  # which would wait for the thread
 
 
 @contextlib.contextmanager

@@ -127,6 +127,12 @@ class WatchedProcess:
             return f"lost touch: {', '.join(names)} ended"
         return next((line for state in self.states if (line := hung(state, deadline))), "")
 
+    def hit(self, number: int) -> None:
+        """Have it send itself a signal."""
+        if self.handle is not None:
+            with contextlib.suppress(Exception):
+                self.handle.hit.options(concurrency_group="watch").remote(number)
+
     def kill(self) -> None:
         """End its Ray actor, even if that is frozen."""
         handle, self.handle = self.handle, None

@@ -1,0 +1,126 @@
+"""Ray itself is lost: its head process, or its process on the driver's host."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gelada.evaluation.agent import load
+from ray_runs import Run, head, running, train
+
+pytestmark = pytest.mark.cluster
+
+ENDLESS = ("--until-score", 2, "--steps", 10_000_000)
+
+HEAD = r"the head process \(GCS\)"
+HERE = r"the process of this host \(raylet\)"
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a short path: Ray makes sockets in it."""
+    folder = Path(tempfile.mkdtemp(prefix="g", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def one_of(processes: set[psutil.Process], program: str) -> psutil.Process:
+    """Return the process of a program."""
+    (found,) = [p for p in processes if f"/{program} " in running(p)]
+    return found
+
+
+def assert_ended_by(run: Run, what: str, address: str) -> None:
+    """The run ends with one line and exit code 1, and what it had saved can be used."""
+    code, out, log = run.end()
+    assert (code, out) == (1, "")
+    opening, line = (line for line in log.splitlines() if "bounded by" not in line)
+    assert opening.startswith("learning catch into ")
+    assert re.fullmatch(
+        rf"gelada: Ray is lost: {what} at {re.escape(address)}:\d+ has given no answer for 10 s; "
+        rf"go on with: gelada train --resume {re.escape(str(run.path))}",
+        line,
+    ), log
+    assert load(run.path).checkpoint.version.number > 0
+
+
+@pytest.mark.parametrize(("program", "what"), [("gcs_server", HEAD), ("raylet", HERE)])
+def test_a_lost_process_of_ray_ends_the_run_and_nothing_is_left(
+    tmp_path: Path, short: Path, program: str, what: str
+) -> None:
+    shared = set(os.listdir("/dev/shm"))
+    run = train(tmp_path, "dba3c-catch", *ENDLESS, env={"RAY_TMPDIR": str(short)})
+    try:
+        run.wait(lambda: run.version() > 0)
+        (private,) = short.iterdir()
+        assert private.stat().st_mode & 0o777 == 0o700
+        one_of(run.family, program).kill()
+        assert_ended_by(run, what, "127.0.0.1")
+    finally:
+        run.kill()
+    assert list(short.iterdir()) == []
+    assert set(os.listdir("/dev/shm")) <= shared
+
+
+def test_a_cluster_whose_head_is_lost_ends_the_run(tmp_path: Path) -> None:
+    with head(cpus=3) as there:
+        words = ("--address", there.address)
+        run = train(tmp_path, "dba3c-catch", *words, *ENDLESS, env=there.env)
+        try:
+            run.wait(lambda: run.version() > 0)
+            family = set(psutil.Process(there.process.pid).children(recursive=True))
+            gcs = one_of(family, "gcs_server")
+            with contextlib.suppress(psutil.NoSuchProcess):
+                gcs.kill()
+            host = there.address.partition(":")[0]
+            assert_ended_by(run, f"({HEAD}|{HERE})", host)
+        finally:
+            run.kill()
+        _, left = psutil.wait_procs(family, timeout=300)
+        assert not any(map(running, left))
+
+
+def test_after_the_end_nothing_of_ray_is_left(tmp_path: Path, short: Path) -> None:
+    run = train(tmp_path, "catch", *ENDLESS, env={"RAY_TMPDIR": str(short)})
+    try:
+        run.wait(lambda: run.version() > 0)
+        run.process.send_signal(signal.SIGINT)
+        assert run.end()[0] == 130
+    finally:
+        run.kill()
+    assert list(short.iterdir()) == []
+
+
+def test_what_gives_no_answer_for_long_is_lost_and_what_comes_back_is_not() -> None:
+    from gelada.runtime.ray import prepare
+
+    prepare("")
+    from gelada.runtime.ray.alive import LOOK_SECONDS, LOST_SECONDS, Alive
+
+    now = [100.0]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        alive = Alive({"it": address}, now=lambda: now[0])
+        assert alive.look()
+    assert alive.look()  # nobody is asked again so soon
+    assert not alive.look(at_once=True)
+    assert alive.lost == ""
+    now[0] += LOST_SECONDS / 2
+    with socket.create_server(address):
+        assert alive.look()
+    now[0] += LOOK_SECONDS
+    assert not alive.look()
+    now[0] += LOST_SECONDS
+    assert not alive.look()
+    host, port = address
+    assert alive.lost == f"it at {host}:{port} has given no answer for {LOST_SECONDS:g} s"

@@ -1,0 +1,105 @@
+"""What is set and what is refused before Ray is imported. Ray itself is not needed here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+from gelada.core.errors import GeladaError
+from gelada.runtime.ray import prepare
+from gelada.runtime.ray.own import END_SECONDS, MARK, end_marked, marked, own_folder, processes_with
+
+READ = (
+    "RAY_ADDRESS",
+    "RAY_AUTH_MODE",
+    "RAY_AUTH_TOKEN",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
+    "RAY_NUM_REDIS_GET_RETRIES",
+)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray is not imported, and what a test sets is forgotten."""
+    for name in READ:
+        monkeypatch.setenv(name, "")  # so that it is given back even if it was not there
+        monkeypatch.delenv(name)
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+
+
+def imported(monkeypatch: pytest.MonkeyPatch, everywhere: bool) -> None:
+    """Let Ray have been imported with these ports."""
+    constants = ModuleType("ray._private.ray_constants")
+    vars(constants)["ENABLE_RAY_CLUSTER"] = everywhere
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    monkeypatch.setitem(sys.modules, "ray._private.ray_constants", constants)
+
+
+def test_a_ray_of_its_own_is_on_the_loopback_and_has_a_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "1")
+    assert prepare("") == ""
+    assert os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0"
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
+
+
+def test_the_address_of_the_environment_is_that_of_a_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert prepare("") == "10.0.0.1:6379"
+    assert prepare("10.0.0.2:6379") == "10.0.0.2:6379"
+    assert "RAY_AUTH_TOKEN" not in os.environ
+
+
+def test_a_ray_of_its_own_without_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.raises(GeladaError, match=r"^RAY_AUTH_MODE=disabled: without a token every user"):
+        prepare("")
+    assert prepare("10.0.0.1:6379") == "10.0.0.1:6379"  # how that was started is another's choice
+
+
+def test_ray_must_not_have_been_imported_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported(monkeypatch, everywhere=True)
+    with pytest.raises(GeladaError, match=r"^Ray was imported before the run, so a Ray of its own"):
+        prepare("")
+    assert prepare("10.0.0.1:6379") == "10.0.0.1:6379"
+    imported(monkeypatch, everywhere=False)  # by an earlier run of this process
+    assert prepare("") == ""
+
+
+def test_the_folder_of_ray_is_closed_to_others_and_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", "/a/folder/whose/path/is/too/long")
+    with own_folder() as folder:
+        folder.mkdir(0o777)
+        (folder / "session").touch()
+        assert folder.parent.stat().st_mode & 0o777 == 0o700
+        assert len(str(folder)) < 25
+    assert not folder.parent.exists()
+
+
+def test_marked_processes_and_their_children_are_ended_and_no_others() -> None:
+    sleep = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    nested = f"import subprocess; subprocess.Popen({sleep!r}).wait()"
+    with marked() as mark:
+        parent = subprocess.Popen([sys.executable, "-c", nested])
+    other = subprocess.Popen(sleep)
+    try:
+        assert MARK not in os.environ
+        while len(processes_with(mark)) < 2:
+            assert parent.poll() is None
+        end_marked(mark)
+        assert parent.wait(END_SECONDS) < 0
+        assert processes_with(mark) == []
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
