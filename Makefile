@@ -3,6 +3,7 @@
 # make fuzz     damaged and hostile files: all kinds, then random ones for some minutes
 # make test-cluster   install Ray too; tests that need root, or a cluster of several hosts
 # make test-browser   install Chromium too; tests of the live page in it
+# make test-gpu   tests that need a GPU with CUDA; fails where there is none
 # Needs Python 3.11 or newer and make; everything else is installed into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -12,7 +13,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test fuzz test-cluster test-browser bench
+.PHONY: help setup train test fuzz test-cluster test-browser test-gpu bench
 
 help:
 	@sed -n '/^#/!q;s/^# //p' Makefile
@@ -38,6 +39,9 @@ test-cluster: setup $(VENV)/.cluster
 
 test-browser: setup $(VENV)/.browser
 	$(BIN)/python -m pytest -m browser
+
+test-gpu: setup
+	GELADA_TEST_GPU=1 $(BIN)/python -m pytest -m gpu
 
 bench: setup
 	$(BIN)/python benchmarks/run.py

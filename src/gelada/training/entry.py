@@ -12,6 +12,7 @@ from gelada.core.functions import name_of, remember
 from gelada.core.types import Episode
 from gelada.envs.own import MakeEnv
 from gelada.roles.tracker import Status, StopRule
+from gelada.runtime.devices import Devices
 from gelada.runtime.groups import Cluster
 from gelada.training import presets, run
 from gelada.training.callbacks import Callbacks
@@ -58,6 +59,8 @@ def train(
     on_episode: Callable[[Episode], object] | None = None,
     on_checkpoint: Callable[[Path], object] | None = None,
     cluster: Cluster | None = None,
+    device: str = "cpu",
+    act_device: str = "",
     log: Callable[[str], None] = print,
     **settings: Any,
 ) -> run.Result:
@@ -87,6 +90,8 @@ def train(
         on_episode: called with every episode that has ended.
         on_checkpoint: called with the path of every new checkpoint.
         cluster: run in processes of this Ray cluster; on threads of this process by default.
+        device: that learns: "cpu", "cuda" or "cuda:N". A run may go on on another one.
+        act_device: that chooses actions (default: the one that learns).
         log: takes lines for the user.
         settings: further settings by their names (see `preset`).
 
@@ -115,7 +120,14 @@ def train(
     if resume is not None:
         _check_resumed(experiment, base)
     return run.train(
-        experiment, folder, name, resume is not None, log=log, cluster=cluster, callbacks=callbacks
+        experiment,
+        folder,
+        name,
+        resume is not None,
+        log=log,
+        cluster=cluster,
+        callbacks=callbacks,
+        devices=Devices(device, act_device),
     )
 
 

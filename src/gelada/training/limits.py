@@ -15,6 +15,7 @@ from gelada.nets.network import InputStatistics, Network
 from gelada.ops.flat import ALIGN, Layout
 from gelada.ops.optimizers import SLOTS
 from gelada.roles.parameters.published import KEPT
+from gelada.runtime.devices import ON_CPU, Placement
 from gelada.runtime.system import available_memory, available_threads, check_memory
 from gelada.training.buffers import batch_of, buffer_bytes
 from gelada.training.experiment import Experiment
@@ -41,12 +42,17 @@ FLAGS = {
 """What lowers each part of the memory."""
 
 
-def check_limits(experiment: Experiment, here: bool) -> None:
+ON_DEVICE = ("parameters", "standardised frames", "stacks", "minibatch with gradients")
+"""Parts of the memory that are on the device that learns."""
+
+
+def check_limits(experiment: Experiment, here: bool, placement: Placement = ON_CPU) -> None:
     """Refuse a run that could not be held; see `memory`.
 
     Args:
         experiment: all settings.
         here: whether all roles run in this process; else only the number of servers is checked.
+        placement: the devices of the run.
 
     Raises:
         GeladaError: if there are more servers than parts of the network, or the run needs more
@@ -63,10 +69,12 @@ def check_limits(experiment: Experiment, here: bool) -> None:
         )
     if not here:
         return
+    parts = memory(experiment, net)
+    if placement.learn.type == "cuda":
+        _check_gpu({name: parts.pop(name) for name in ON_DEVICE}, placement.learn)
     available = available_memory()
     if available is not None:
         check_memory(buffer_bytes(experiment, frame_shape(experiment.games)), available)
-        parts = memory(experiment, net)
         start = parts["input statistics"]
         needed = max(sum(parts.values()) - start, parts["emulators"] + start)
         if needed > available:
@@ -88,6 +96,17 @@ def check_limits(experiment: Experiment, here: bool) -> None:
         raise GeladaError(
             f"this process may open {files} files, and a run needs {LEAST_FILES}; raise the limit "
             "with ulimit -n"
+        )
+
+
+def _check_gpu(parts: dict[str, int], device: torch.device) -> None:
+    """Raise GeladaError if a GPU has less free memory than so many bytes by part."""
+    free, _ = torch.cuda.mem_get_info(device)
+    if (needed := sum(parts.values())) > free:
+        first = max(parts, key=lambda name: parts[name])
+        raise GeladaError(
+            f"--device {device}: the run needs about {needed / 2**20:,.0f} MiB of its memory, most "
+            f"of it for {first}, and {free / 2**20:,.0f} MiB are free; lower {FLAGS[first]}"
         )
 
 

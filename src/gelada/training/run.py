@@ -25,6 +25,7 @@ from gelada.core.settings import check as check_fields
 from gelada.envs.api import Games
 from gelada.roles.tracker import Status, Tracker
 from gelada.runtime.api import Active, Runtime
+from gelada.runtime.devices import ON_CPU, Devices, Placement, describe_devices, place, prepare
 from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import (
@@ -92,6 +93,7 @@ def train(
     faults: Faults = NONE,
     cluster: Cluster | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
+    devices: Devices | None = None,
 ) -> Result:
     """Train until a stop rule holds, a role fails, a callback asks for the end, or Ctrl-C.
 
@@ -107,6 +109,7 @@ def train(
         faults: what goes wrong on purpose, in experiments.
         cluster: run the roles in processes of this Ray cluster (None: on threads).
         callbacks: called about twice a second with what is new.
+        devices: that learn and act.
 
     Raises:
         GeladaError: if a setting is out of range, the folder is not empty or in use by another
@@ -117,7 +120,9 @@ def train(
     check(experiment)
     if cluster is not None:
         check_fields(cluster, flag)
-    check_limits(experiment, here=cluster is None)
+    placement = place(devices or Devices(), on_ray=cluster is not None)
+    check_limits(experiment, here=cluster is None, placement=placement)
+    prepare(placement, experiment.deterministic)
     keep_freed_memory()
     torch.set_num_threads(1)
     with ExitStack() as stack:
@@ -133,14 +138,17 @@ def train(
             stack.enter_context(held(folder, resume, log))
             elsewhere = faults.compute or cluster is not None  # those who play open games there
             games = open_games(experiment, 1 if elsewhere else None)
-            start = begin(experiment, games)
+            start = begin(experiment, games, placement.learn)
             about = {"run": new_run(), **describe_machine(), "precision": start.precision}
+            about |= describe_devices(placement)
             about["faults"] = str(faults)
             config = Config(name, experiment, start.actions, about)
             start = start._replace(run=identity(config))
         if needed := buffer_bytes(experiment, start.statistics.mean.shape):
             log(f"experience that is kept takes {needed / 2**20:,.0f} MiB")
-        run = Run(experiment, folder, config, start, began, faults, log, cluster, callbacks)
+        run = Run(
+            experiment, folder, config, start, began, faults, log, cluster, callbacks, placement
+        )
         graph, runtime = run.place(games)
         stack.callback(runtime.close)
         if start.exact:
@@ -165,6 +173,7 @@ class Run:
     log: Callable[[str], None]
     cluster: Cluster | None
     callbacks: Callbacks = NO_CALLBACKS
+    placement: Placement = ON_CPU
 
     def __post_init__(self) -> None:
         self._caller = Caller(self.callbacks, self.folder, self.log)
@@ -184,6 +193,7 @@ class Run:
                 self.began,
                 games=games,
                 faults=self.faults,
+                placement=self.placement,
             )
             events = Events(self.folder / "events.jsonl", self.began)
             return graph, Threads(graph.build(), deadline, self.log, events)
