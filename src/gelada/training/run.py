@@ -28,15 +28,13 @@ from gelada.runtime.api import Active, Runtime
 from gelada.runtime.devices import ON_CPU, Devices, Placement, describe_devices, place, prepare
 from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
-from gelada.runtime.system import (
-    describe_machine,
-    keep_freed_memory,
-)
+from gelada.runtime.system import describe_machine, keep_freed_memory, usable_cores
 from gelada.runtime.threads import Threads
 from gelada.training.alarms import Alarms
 from gelada.training.buffers import buffer_bytes
 from gelada.training.callbacks import NO_CALLBACKS, Callbacks, Caller, StopTraining
 from gelada.training.config import Config, identity, new_run, read_config, write_config
+from gelada.training.cores import idle
 from gelada.training.experiment import Experiment, flag
 from gelada.training.faults import NONE, Faults, FaultSchedule
 from gelada.training.limits import check_limits
@@ -123,6 +121,8 @@ def train(
     placement = place(devices or Devices(), on_ray=cluster is not None)
     check_limits(experiment, here=cluster is None, placement=placement)
     prepare(placement, experiment.deterministic)
+    if cluster is None and (line := idle(experiment, usable_cores())):
+        log(line)
     keep_freed_memory()
     torch.set_num_threads(1)
     with ExitStack() as stack:
