@@ -5,6 +5,7 @@
 # make test-browser   install Chromium too; tests of the live page in it
 # make package  wheel and sdist in dist/, tried in an environment without this folder
 # make docs     the documentation as a site in build/docs, with all links checked
+# make test-gpu   tests that need a GPU with CUDA; fails where there is none
 # Needs Python 3.11 or newer and make; everything else is installed into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -14,7 +15,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test fuzz test-cluster test-browser package docs bench
+.PHONY: help setup train test fuzz test-cluster test-browser test-gpu package docs bench
 
 help:
 	@sed -n '/^#/!q;s/^# //p' Makefile
@@ -41,6 +42,9 @@ test-cluster: setup $(VENV)/.cluster
 
 test-browser: setup $(VENV)/.browser
 	$(BIN)/python -m pytest -m browser
+
+test-gpu: setup
+	GELADA_TEST_GPU=1 $(BIN)/python -m pytest -m gpu
 
 package: setup $(VENV)/.package
 	rm -rf dist

@@ -230,7 +230,7 @@ class World:
             self.pulled.append(pulled)
             for i in rng.permutation(len(remotes)):
                 values = torch.from_numpy(rng.normal(size=SIZE).astype(np.float32))
-                gradient = Gradient(me, pulled.versions[i], 0, 1, 1, 0.0, 0.1, values)
+                gradient = Gradient(me, pulled.versions[i], 0, 1, 1, 0.1, values)
                 answer = remotes[i].push(gradient)
                 self.refused_epochs += answer.reason.startswith("of epoch")
                 sent.append((remotes[i], gradient))

@@ -158,7 +158,7 @@ class Scene:
             version = server.state()[0].version
             random = torch.Generator().manual_seed(version.number)
             values = torch.randn(self.flat.layout.size, generator=random)[cut]
-            server.push(Gradient(0, version, 0, 1, 1, 0.0, 0.1, values))
+            server.push(Gradient(0, version, 0, 1, 1, 0.1, values))
 
     def play(self, rounds: int) -> list[Trajectory]:
         for _ in range(rounds):
@@ -285,7 +285,7 @@ def test_two_servers_at_different_versions_are_never_mixed() -> None:
         scene.play(1)
     second, cut = scene.servers[1], scene.cuts[1]
     random = torch.randn(scene.flat.layout.size, generator=torch.Generator().manual_seed(0))
-    second.push(Gradient(0, Version(0, 0), 0, 1, 1, 0.0, 0.1, random[cut]))
+    second.push(Gradient(0, Version(0, 0), 0, 1, 1, 0.1, random[cut]))
     assert scene.play(1)[0].version == Version(0, 1)
 
 

@@ -422,7 +422,7 @@ def test_learners_with_unequal_weights_are_one_learner_with_the_joined_batch(wei
             flat.zero_gradients()
             torch.autograd.backward(total)
             values = flat.gradients.clone()
-            server.push(Gradient(learner, START, 0, 1, prepared.weight(index), 0.0, 1e-2, values))
+            server.push(Gradient(learner, START, 0, 1, float(prepared.weight(index)), 1e-2, values))
         results.append(flat.values - first)
     assert results[0].abs().max() > 1e-3
     torch.testing.assert_close(results[0], results[1], rtol=1e-3, atol=1e-6)

@@ -113,7 +113,7 @@ class Scene:
     def push_for_another(self, index: int) -> Answer:
         server = self.servers[index]
         version, values = server.pull()
-        return ParameterServer.push(server, Gradient(1, version, 0, 1, 8, 0.0, 1e-2, values))
+        return ParameterServer.push(server, Gradient(1, version, 0, 1, 8, 1e-2, values))
 
     def vector(self) -> torch.Tensor:
         return torch.cat([server.pull().values for server in self.servers])
@@ -129,7 +129,7 @@ def test_a_batch_is_one_gradient_reported_before_it_is_pushed() -> None:
     assert told.lag == (1.0, 1.0, 1.0)
     assert told.traffic == Traffic(moved=4 * scene.size)  # it has only pulled so far
     for gradient, server in [(one, scene.servers[0]), (two, scene.servers[1])]:
-        assert gradient[:6] == (0, START, 0, 1, counted, gradient.loss)
+        assert gradient[:5] == (0, START, 0, 1, counted)
         assert gradient.values.numel() == server.pull().values.numel()
         assert server.pull().version == Version(0, 4)
     scene.step()

@@ -184,10 +184,10 @@ def test_n_learners_with_quorum_n_are_one_learner_with_an_n_fold_batch(
         flat.values.copy_(many.pull(Version(0, number)).values)
         for learner in range(learners):
             gradient = gradient_of(flat, share(batch, learner), algorithm)
-            many.push(Gradient(learner, version, 0, 1, 10, 0.0, 1e-2, gradient))
+            many.push(Gradient(learner, version, 0, 1, 10, 1e-2, gradient))
         flat.values.copy_(one.pull(Version(0, number)).values)
         gradient = gradient_of(flat, batch, algorithm)
-        one.push(Gradient(0, version, 0, 1, 10 * learners, 0.0, 1e-2, gradient))
+        one.push(Gradient(0, version, 0, 1, 10 * learners, 1e-2, gradient))
     found, want = many.pull(Version(0, 8)).values, one.pull(Version(0, 8)).values
     assert (want - first).abs().max() > 1e-2
     torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)

@@ -359,7 +359,7 @@ def test_a_link_carries_one_after_the_other_and_answers_as_its_server(
     for thread in threads:
         thread.join(60)
     assert most == [1]
-    gradient = Gradient(0, Version(0, 0), 0, 1, 1, 0.0, 0.1, torch.ones(64))
+    gradient = Gradient(0, Version(0, 0), 0, 1, 1, 0.1, torch.ones(64))
     assert link.push(gradient) == (Version(0, 1), True, "")
     assert link.pull() is server.pull()
     assert link.kept() is server.kept()

@@ -27,7 +27,7 @@ def go_on(server: ParameterServer, steps: int = 1) -> None:
     for _ in range(steps):
         version = server.pull().version
         values = torch.randn(SIZE, generator=torch.Generator().manual_seed(version.number))
-        server.push(Gradient(0, version, 0, 1, 1, 0.0, 0.1, values))
+        server.push(Gradient(0, version, 0, 1, 1, 0.1, values))
 
 
 class Tracker:
@@ -182,7 +182,7 @@ def test_parameters_that_are_not_finite_are_not_saved() -> None:
     for server in scene.servers:
         go_on(server, 2)
     broken = torch.full((SIZE,), torch.nan)
-    scene.servers[1].push(Gradient(0, Version(2, 12), 0, 1, 1, 0.0, 0.1, broken))
+    scene.servers[1].push(Gradient(0, Version(2, 12), 0, 1, 1, 0.1, broken))
     scene.saver.last([])
     assert scene.numbers() == []
 

@@ -42,6 +42,8 @@ class Prepared(Protocol):
     """Rows in it."""
     row: int
     """Samples in a row: 1, or the steps of a sequence."""
+    device: torch.device
+    """Where it is, and its rows are to be."""
     priorities: torch.Tensor | None
     """float32[N] ≥ 0, the new priority of each window for a prioritized replay buffer, known after
     the loss; None if experience is used once."""
@@ -49,10 +51,10 @@ class Prepared(Protocol):
     def select(self, index: torch.Tensor) -> Any:
         """Return the minibatch of these rows, int64[M]."""
 
-    def weight(self, index: torch.Tensor) -> float:
+    def weight(self, index: torch.Tensor) -> torch.Tensor:
         """Return what the mean loss of these samples is divided by, such as their weights' sum.
 
-        The gradients of several learners are averaged in proportion to it.
+        The gradients of several learners are averaged in proportion to it. It is a scalar float32.
         """
 
 

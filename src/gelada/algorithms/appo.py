@@ -166,7 +166,7 @@ class APPO(APPOSettings):
             weight = float(aux["kl_coefficient"])
             kl_term, measured = self._kl_term(log_policy, log_ratios, steps)
             total = total + weight * kl_term
-            terms |= {"kl_term": measured, "kl_coefficient": value.new_tensor(weight)}
+            terms |= {"kl_term": measured, "kl_coefficient": value.new_full((), weight)}
         if CODE in outputs:
             extra, found = auxiliary.loss(net, outputs[CODE], observations, ahead, weights)
             total, terms = total + extra, terms | found

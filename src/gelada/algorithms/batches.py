@@ -51,7 +51,7 @@ class Samples(Generic[Columns]):
         self.size = len(weights)
         self._future = future
         self._observations, self._length, self._columns = observations, length, columns
-        self._weights = weights
+        self._weights, self.device = weights, weights.device
 
     def select(self, index: torch.Tensor) -> Minibatch[Columns]:
         """Return the samples with indices int64[M]; ``n * T + t`` is step t of window n."""
@@ -63,9 +63,9 @@ class Samples(Generic[Columns]):
             return Minibatch(stacks, picked, ahead)
         return Minibatch(Observed(stacks, agents=window % self._policies), picked, ahead)
 
-    def weight(self, index: torch.Tensor) -> float:
-        """Return the sum of the weights of these samples."""
-        return float(self._weights[index].sum())
+    def weight(self, index: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the weights of these samples, a scalar float32."""
+        return self._weights[index].sum()
 
 
 class WholeBatch:
@@ -87,14 +87,15 @@ class WholeBatch:
     ) -> None:
         self.size = batch.actions.numel() if partial is None else len(batch.actions)
         self.observations, self.batch, self.partial = observations, batch, partial
+        self.device = batch.actions.device
 
     def select(self, index: torch.Tensor) -> WholeBatch:
         """Return the whole batch, as the order of its samples does not matter."""
         assert len(index) == self.size
         return self
 
-    def weight(self, index: torch.Tensor) -> float:
+    def weight(self, index: torch.Tensor) -> torch.Tensor:
         """Return the number of its steps in the loss mask, of n-step returns the first ones."""
         assert len(index) == self.size
         mask = self.batch.mask if self.partial is None else self.batch.mask[:, :1]
-        return float(mask.sum())
+        return mask.sum(dtype=torch.float32)

@@ -117,7 +117,7 @@ class SequenceSamples(Generic[Columns]):
         self, samples: Samples[Columns], states: torch.Tensor, ages: torch.Tensor, sequence: int
     ) -> None:
         self.size, self.row = len(states), sequence
-        self._samples, self._states = samples, states
+        self._samples, self._states, self.device = samples, states, states.device
         self._begins = (ages[:, :-1] == 0).reshape(self.size, sequence)
 
     def select(self, index: torch.Tensor) -> Minibatch[Columns]:
@@ -128,8 +128,8 @@ class SequenceSamples(Generic[Columns]):
         seen = seen._replace(state=self._states[index], begins=self._begins[index])
         return found._replace(observations=seen)
 
-    def weight(self, index: torch.Tensor) -> float:
-        """Return the sum of the weights of the steps of these sequences."""
+    def weight(self, index: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the weights of the steps of these sequences, a scalar float32."""
         return self._samples.weight(self._steps(index))
 
     def _steps(self, index: torch.Tensor) -> torch.Tensor:

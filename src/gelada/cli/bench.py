@@ -23,6 +23,7 @@ from gelada.cli.perf.stubs import parse_dummies
 from gelada.cli.perf.throughput import bench
 from gelada.core.errors import GeladaError
 from gelada.core.settings import Range
+from gelada.runtime.devices import Devices, place
 from gelada.runtime.groups import Cluster
 from gelada.training.experiment import flag
 from gelada.training.validate import differing
@@ -42,6 +43,7 @@ class Bench(ExperimentFlags):
     """Only train, with stubs in the place of stages: emulator, learner or emulator,learner."""
     on: Literal["threads", "ray"] = "threads"
     """Run the roles on threads of this process, or in processes of a Ray cluster."""
+    devices: Devices = field(default_factory=Devices)
     cluster: Cluster = field(default_factory=Cluster)
     json: bool = False
     """Print one JSON object on stdout; all else goes to stderr."""
@@ -57,6 +59,7 @@ def main(args: Sequence[str]) -> int:
             "give a number above 0"
         )
     check_cluster_flags(flags.cluster, flags.on)
+    place(flags.devices, on_ray=flags.on == "ray")
     check_written(wanted)
     dummies, trace = parse_dummies(flags.dummy), flags.profile
     only_train = bool(dummies or trace)
@@ -70,9 +73,9 @@ def main(args: Sequence[str]) -> int:
             bar(100 * share, 100.0)
 
         if only_train:
-            rates = measure_run(experiment, flags.seconds, dummies, trace, tell)
+            rates = measure_run(experiment, flags.seconds, dummies, trace, tell, flags.devices)
         else:
-            rates = bench(experiment, flags.seconds, tell, cluster)
+            rates = bench(experiment, flags.seconds, tell, cluster, flags.devices)
     if flags.json:
         print_json(rates)
     elif only_train:

@@ -47,6 +47,8 @@ class Eval:
     """File in the run's checkpoints (default: the newest complete one)."""
     seed: Annotated[int, Range(0)] = 1
     """Seed of the games and of sampled actions."""
+    device: str = "cpu"
+    """Device of the agent's network: cpu, cuda, or cuda:N for one of several GPUs."""
     compare: bool = False
     """Print the score beside the published ones for the game."""
     json: bool = False
@@ -70,7 +72,7 @@ def _evaluate(args: Sequence[str], interrupts: Interrupts) -> int:
     from gelada.evaluation.start_states import read_starts
 
     printer = Printer(to_stderr=flags.json)
-    agent = load(source)
+    agent = load(source, device=flags.device)
     starts = read_starts(flags.starts, agent.games) if flags.starts else None
     with printer.progress(f"playing {agent.games.game}, protocol {flags.protocol}", "games") as bar:
         evaluation = evaluate(

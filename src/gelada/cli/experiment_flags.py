@@ -25,7 +25,10 @@ from gelada.envs.api import GameSettings
 from gelada.nets.config import NetworkSettings
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.tracker import StopRule, TrackerSettings
+from gelada.runtime.devices import Devices
 from gelada.runtime.groups import Cluster
+from gelada.runtime.system import usable_cores
+from gelada.training.cores import cores_of, for_cores
 from gelada.training.experiment import (
     Experiment,
     ReplaySettings,
@@ -59,6 +62,9 @@ class ExperimentFlags:
     """Seed of all random numbers."""
     deterministic: bool = False
     """Give the same run for the same seed, bit for bit; a little slower."""
+    cores: str = ""
+    """Choose actors, games, emulator threads and batch for so many cores of this machine: a number,
+    or all (default: as the preset says, which suits 2)."""
     stop: StopRule = field(default_factory=StopRule)
     games: GameSettings = field(default_factory=GameSettings)
     shape: Shape = field(default_factory=Shape)
@@ -112,6 +118,10 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
             f"{flags.name!r}: name the game or preset first, such as: gelada {command} {flags.name}"
         )
     experiment = with_target(experiment_of(flags, base))
+    if flags.cores:
+        devices: Devices = getattr(flags, "devices", Devices())
+        cores, gpu = cores_of(flags.cores, usable_cores()), devices.device.startswith("cuda")
+        experiment = for_cores(experiment, base, cores, gpu)
     check_effect(experiment, base)
     check(experiment)
     return Wanted(flags, experiment, base, note, "-".join(filter(None, (first, env))) or name)
@@ -128,6 +138,10 @@ def resolve_again(kind: type[F], command: str, args: Sequence[str], base: Experi
     if flags.name or flags.env:
         raise GeladaError(
             f"{flags.name or flags.env!r} with --resume: the run knows its game; leave the name out"
+        )
+    if flags.cores:
+        raise GeladaError(
+            f"--cores {flags.cores} with --resume: a run's settings are fixed by its config.json"
         )
     experiment = with_target(experiment_of(flags, base))
     kept = dataclasses.replace(

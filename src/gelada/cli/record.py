@@ -34,6 +34,8 @@ class Record:
     """File in the run's checkpoints (default: the newest complete one)."""
     seed: Annotated[int, Range(0)] = 1
     """Seed of the game and of sampled actions."""
+    device: str = "cpu"
+    """Device of the agent's network: cpu, cuda, or cuda:N for one of several GPUs."""
 
 
 def main(args: Sequence[str]) -> int:
@@ -47,7 +49,7 @@ def main(args: Sequence[str]) -> int:
     from gelada.evaluation.video import record
 
     printer = Printer()
-    agent = load(source)
+    agent = load(source, device=flags.device)
     out = flags.out or flags.run / "videos" / f"{agent.checkpoint.steps}.mp4"
     out.parent.mkdir(parents=True, exist_ok=True)
     with printer.progress(f"filming {agent.games.game}", "s") as bar:

@@ -28,6 +28,7 @@ from gelada.core.program import program
 from gelada.envs.own import NoPictures
 from gelada.roles.tracker import WINDOW, Status, StopRule
 from gelada.runtime.api import Active
+from gelada.runtime.devices import Devices, place
 from gelada.runtime.groups import Cluster
 from gelada.training.config import check_of, read_config
 from gelada.training.experiment import Experiment
@@ -57,6 +58,7 @@ class Train(ExperimentFlags):
     """Continue the run in this folder from its newest complete checkpoint."""
     on: Literal["threads", "ray"] = "threads"
     """Run the roles on threads of this process, or in processes of a Ray cluster."""
+    devices: Devices = field(default_factory=Devices)
     cluster: Cluster = field(default_factory=Cluster)
     faults: str = ""
     """Faults to inject, for experiments: compute=50ms,straggler=500ms,delay=4,link=10MB with
@@ -81,6 +83,7 @@ def main(args: Sequence[str]) -> int:
     faults = parse_faults(wanted.flags.faults)
     check_faults(faults, wanted.experiment, processes=wanted.flags.on == "ray")
     check_cluster_flags(wanted.flags.cluster, wanted.flags.on)
+    place(wanted.flags.devices, on_ray=wanted.flags.on == "ray")
     if resumed and wanted.flags.out:
         raise GeladaError(
             f"--out {wanted.flags.out}: has an effect only in a new run; --resume goes on in "
@@ -153,7 +156,7 @@ def _train(
         printer.line(how_it_went(status))
         if wanted.flags.finish:
             try:
-                summary |= finish(folder, printer)
+                summary |= finish(folder, printer, wanted.flags.devices.device)
             except KeyboardInterrupt:
                 stopped = True
                 printer.line("stopped; training was over and is saved")
@@ -180,7 +183,7 @@ def _learn(
         interrupts.raise_if_any()
 
     if not resume:
-        check_limits(experiment, cluster)
+        check_limits(experiment, cluster, place(wanted.flags.devices))
         check_new(folder)
     interrupts.gentle = True
     with display:
@@ -196,6 +199,7 @@ def _learn(
                 began=process_start(),
                 faults=faults,
                 cluster=cluster,
+                devices=wanted.flags.devices,
             )
         except (Stalled, RoleFailed) as error:
             again = f"; go on with: {program()} train --resume {folder}"
@@ -266,14 +270,14 @@ def how_to_resume(folder: Path, steps: int, why: str, saved: bool = True) -> str
     return f"stopped by {why} at {steps:,} steps, {what}; go on with: {again}"
 
 
-def finish(folder: Path, printer: Printer) -> dict[str, Any]:
+def finish(folder: Path, printer: Printer, device: str = "cpu") -> dict[str, Any]:
     """Evaluate, film and draw; return what a summary says about it."""
     from gelada.evaluation.agent import load
     from gelada.evaluation.curve import draw_curve
     from gelada.evaluation.evaluator import evaluate
     from gelada.evaluation.video import record
 
-    agent = load(folder)
+    agent = load(folder, device=device)
     with printer.progress(f"playing {FINAL_GAMES} games", "games") as progress:
         evaluation = evaluate(agent, "training", FINAL_GAMES, progress=progress)
     if evaluation.interrupted:  # Ctrl-C

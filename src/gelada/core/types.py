@@ -93,8 +93,16 @@ class Batch(NamedTuple):
     uses: torch.Tensor  # int64 scalar: epochs over this batch in earlier rounds
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch on ``device``; tensors that are there are not copied."""
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+        """Return the batch on ``device``; tensors that are there are not copied.
+
+        What only counts or names windows stays in the memory of the host, where it is read.
+        """
+        moved = {
+            name: tensor.to(device, non_blocking=True)
+            for name, tensor in self._asdict().items()
+            if name not in COUNTED
+        }
+        return self._replace(**moved)
 
     def independent_steps(self) -> torch.Tensor:
         """Return float32[N * T], 1 for steps of fresh windows that are ``independent``.
@@ -104,6 +112,10 @@ class Batch(NamedTuple):
         """
         measured = self.independent & ~self.replayed
         return measured.float().repeat_interleave(self.actions.shape[1])
+
+
+COUNTED = frozenset({"versions", "keys", "generations", "fresh", "uses"})
+"""Fields of a batch that no network and no loss reads."""
 
 
 class Gradient(NamedTuple):
@@ -117,8 +129,7 @@ class Gradient(NamedTuple):
     version: Version  # of the parameters that it was computed from
     part: int
     parts: int
-    samples: float  # transitions in its minibatch: the sum of their weights
-    loss: float  # their mean loss
+    samples: float | torch.Tensor  # the sum of the weights of its minibatch's transitions
     learning_rate: float  # chosen by the learner; the server takes the step
     values: torch.Tensor  # float32[P]
 

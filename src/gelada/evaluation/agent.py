@@ -20,7 +20,9 @@ from gelada.core.types import Floats, Frames, Ints
 from gelada.envs.api import GameSettings
 from gelada.envs.make import agents, planes
 from gelada.envs.own import MakeEnv
+from gelada.evaluation.fill import fill
 from gelada.nets.network import Network
+from gelada.runtime.devices import CPU, find_device
 from gelada.training.config import check_of, read_config
 from gelada.training.experiment import Experiment
 from gelada.training.start import check_frames, check_game, statistics_of
@@ -51,7 +53,13 @@ class Agent:
         state[over] = 0.0  # where a game is over and the next one begins
     """
 
-    def __init__(self, experiment: Experiment, checkpoint: Checkpoint, actions: int) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        checkpoint: Checkpoint,
+        actions: int,
+        device: torch.device = CPU,
+    ) -> None:
         self.games: GameSettings = experiment.games
         self.stack = experiment.network.stack
         self.actions = actions
@@ -67,8 +75,9 @@ class Agent:
             planes=planes(experiment.games),
             agents=agents(experiment.games),
         )
-        _fill(self.net, checkpoint.group("parameter"))
-        self.net.requires_grad_(False)
+        fill(self.net, checkpoint.group("parameter"))
+        self.device = device
+        self.net.requires_grad_(False).to(device)
         self._algorithm = experiment.algorithm
         self._random = torch.Generator().manual_seed(experiment.seed)
 
@@ -97,7 +106,9 @@ class Agent:
         S is 0 for an agent that is not recurrent.
         """
         state = self.net.initial_state(count)
-        found: Floats = np.zeros((count, 0), dtype=np.float32) if state is None else state.numpy()
+        if state is None:
+            return np.zeros((count, 0), dtype=np.float32)
+        found: Floats = state.cpu().numpy()
         return found
 
     @overload
@@ -202,14 +213,14 @@ class Agent:
         stacks, single = self._stacks(np.asarray(observations))
         before = self._recurrent_state(state, len(stacks))
         with torch.inference_mode(), _few_threads(len(stacks)):
-            observed = self.net.preprocess(torch.from_numpy(stacks))
+            observed = self.net.preprocess(torch.from_numpy(stacks).to(self.device))
             noise = self._noise(len(stacks), policy or self.policy, random or self._random)
             scores, after = self._algorithm.act(self.net, observed, before)
-            chosen: Ints = (scores + noise).argmax(dim=1).numpy()
+            chosen: Ints = (scores.cpu() + noise).argmax(dim=1).numpy()
         actions = chosen[0] if single else chosen
         if state is None:
             return actions
-        return actions, state if after is None else after.numpy()
+        return actions, state if after is None else after.cpu().numpy()
 
     def _stacks(self, observations: Frames) -> tuple[Frames, bool]:
         """Return observations [N, K, H, W], and whether there was only one, without N.
@@ -246,7 +257,7 @@ class Agent:
                 f"the state is {state.dtype}{list(state.shape)}, for these observations it must be "
                 f"float32{list(want.shape)}"
             )
-        return torch.from_numpy(state) if state is not None and want.size else None
+        return torch.from_numpy(state).to(self.device) if state is not None and want.size else None
 
     def _noise(self, count: int, policy: Policy, random: torch.Generator) -> torch.Tensor:
         """Return what is added to the scores [count, A]: the best one then is the action."""
@@ -284,29 +295,6 @@ def describe(policy: Policy, epsilon: float) -> str:
     return f"epsilon-greedy {epsilon:.2g}" if policy == "epsilon" else f"{policy} policy"
 
 
-def _fill(net: Network, parameters: dict[str, torch.Tensor]) -> None:
-    """Copy parameters by name into a network.
-
-    Raises:
-        GeladaError: if they are those of another network.
-    """
-    own = dict(net.named_parameters())
-    for name in sorted(own.keys() | parameters.keys()):
-        wanted = list(own[name].shape) if name in own else None
-        found = list(parameters[name].shape) if name in parameters else None
-        if found is not None and parameters[name].dtype != torch.float32:
-            raise GeladaError(f"has {name} in {parameters[name].dtype}, want float32")
-        if wanted != found:
-            raise GeladaError(
-                f"does not fit the network of its config.json: {name} is "
-                f"{found or 'missing'}, want {wanted or 'none'}; play it with the version of "
-                "Gelada that trained it"
-            )
-    with torch.no_grad():
-        for name, parameter in own.items():
-            parameter.copy_(parameters[name])
-
-
 def as_agent(agent: Agent | str | Path) -> Agent:
     """Return an agent; that of a run or checkpoint if a path is given (see `load`)."""
     return agent if isinstance(agent, Agent) else load(agent)
@@ -317,6 +305,7 @@ def load(
     make_env: MakeEnv | None = None,
     own_torso: Function | None = None,
     own_heads: Function | None = None,
+    device: str = "cpu",
 ) -> Agent:
     """Return the agent of a run's newest complete checkpoint, or of one checkpoint file.
 
@@ -325,12 +314,13 @@ def load(
         make_env: the function that made the environments of the run, if it is in no module.
         own_torso: likewise, the function that made its torso.
         own_heads: likewise, the function that made its heads.
+        device: of the network: "cpu", "cuda" or "cuda:N", whichever the run was trained on.
 
     Raises:
-        GeladaError: if there is no such run or no complete checkpoint, or the emulator does not
-            know the run's game or has another number of actions for it.
+        GeladaError: if there is no such run, no complete checkpoint or no such device, or the
+            emulator does not know the run's game or has another number of actions for it.
     """
-    path = Path(run)
+    place, path = find_device(device), Path(run)
     one = path.suffix == ".safetensors"
     folder = path.parent.parent if one else path
     config = read_config(folder)
@@ -346,6 +336,6 @@ def load(
         path, checkpoint, _ = newest_checkpoint(folder / "checkpoints", check_of(config))
     try:
         check_frames(checkpoint, config.experiment)
-        return Agent(config.experiment, checkpoint, config.actions)
+        return Agent(config.experiment, checkpoint, config.actions, place)
     except (GeladaError, ValueError) as error:
         raise GeladaError(f"checkpoint {path.name} {error}") from None

@@ -266,11 +266,12 @@ class Network(nn.Module):
         A recurrent network takes them as sequences of ``length`` steps, of which M is a multiple,
         each from the initial state. With separate policies they are of each agent in turn.
         """
-        seen = Observed(stacks, agents=torch.arange(len(stacks)) % self.policies)
+        numbers = torch.arange(len(stacks), device=stacks.device)
+        seen = Observed(stacks, agents=numbers % self.policies)
         if self.recurrent is None:
             return seen
         count = len(stacks) // length
-        begins = torch.zeros(count, length, dtype=torch.bool)
+        begins = torch.zeros(count, length, dtype=torch.bool, device=stacks.device)
         return seen._replace(state=self.recurrent.initial_state(count), begins=begins)
 
     def for_acting(self, heads: Collection[str]) -> Network:

@@ -11,7 +11,7 @@ NUMBERS = {2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 """Dtypes by their size in bytes. Several pixels are copied as one number of such a dtype."""
 
 AT_ONCE = 32
-"""Number of frames that are standardised together: so many fit into the processor's cache."""
+"""Number of frames that a CPU standardises together: so many fit into its cache."""
 
 
 class Observations:
@@ -40,8 +40,9 @@ class Observations:
         number = NUMBERS[black.element_size() * block]  # one number holds a row of a block
         flat, device = frames.flatten(0, 1), frames.device
         blocks = net.scratch.take("frames", (len(flat), high, wide, block), number, device)
-        targets = torch.split(blocks, AT_ONCE)
-        for part, target in zip(torch.split(flat, AT_ONCE), targets, strict=True):
+        at_once = AT_ONCE if device.type == "cpu" else len(flat)
+        targets = torch.split(blocks, at_once)
+        for part, target in zip(torch.split(flat, at_once), targets, strict=True):
             rows = net.preprocess(part).view(number)
             target.copy_(rows.view(-1, high, block, wide).transpose(2, 3))
         stacks = all_stacks(blocks.view(*frames.shape[:2], high, -1), net.stack)
@@ -81,7 +82,18 @@ def blank(stacks: torch.Tensor, ages: torch.Tensor, black: torch.Tensor) -> torc
         black: […], a preprocessed black frame.
     """
     depth = stacks.shape[1]
+    if stacks.device.type != "cpu":
+        return blank_by_age(stacks, ages, black)
     young = torch.nonzero(ages < depth - 1).squeeze(1)
     for i, age in zip(young.tolist(), ages[young].tolist(), strict=True):
         stacks[i, : depth - 1 - age] = black
+    return stacks
+
+
+def blank_by_age(stacks: torch.Tensor, ages: torch.Tensor, black: torch.Tensor) -> torch.Tensor:
+    """Do the same to all stacks: on a GPU that is faster than to tell the host which are young."""
+    rows = (len(stacks), *[1] * (stacks.dim() - 2))
+    for place in range(stacks.shape[1] - 1):
+        young = (ages < stacks.shape[1] - 1 - place).view(rows)
+        stacks[:, place] = torch.where(young, black, stacks[:, place])
     return stacks

@@ -51,6 +51,12 @@ def faster_precision(
     return "bfloat16" if seconds["float32"] > GAIN * seconds["bfloat16"] else "float32"
 
 
+def gpu_precision(device: torch.device) -> Precision:
+    """Return bfloat16 for a GPU that computes in it (compute capability 8.0 or later)."""
+    major, _ = torch.cuda.get_device_capability(device)
+    return "bfloat16" if major >= 8 else "float32"
+
+
 def native_precision() -> Precision:
     """Return bfloat16 if the processor has instructions for it, without a measurement."""
     able = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}

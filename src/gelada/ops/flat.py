@@ -148,7 +148,8 @@ class FlatParameters:
         """Scale the gradients to a global norm of at most ``limit``; return the norm before."""
         norm: torch.Tensor = torch.linalg.vector_norm(self.gradients)
         scale = (limit / (norm + 1e-6)).clamp(max=1.0)
-        if norm.is_cuda or scale < 1.0:  # reading a number from a GPU waits for it
+        # reading a number from a GPU would wait for it
+        if norm.device.type != "cpu" or scale < 1.0:
             self.gradients.mul_(scale)
         return norm
 

@@ -127,9 +127,24 @@ def kl_statistics(log_ratios: torch.Tensor, weights: torch.Tensor) -> dict[str, 
     each, ignored = estimated_kl(log_ratios), weights == 0.0
     return {
         "kl": mean_of(each, weights),
-        "kl_median": each.masked_fill(ignored, math.nan).nanmedian().nan_to_num(0.0),
+        "kl_median": median_of(each, ignored),
         "kl_max": each.masked_fill(ignored, 0.0).amax(),
     }
+
+
+def median_of(values: torch.Tensor, ignored: torch.Tensor) -> torch.Tensor:
+    """Return the lower median of values [M] that are not ignored; 0 if all are."""
+    if values.device.type == "cpu":
+        return values.masked_fill(ignored, math.nan).nanmedian().nan_to_num(0.0)
+    return median_in_order(values, ignored)
+
+
+def median_in_order(values: torch.Tensor, ignored: torch.Tensor) -> torch.Tensor:
+    """Do the same by sorting: `torch.nanmedian` would read the number of values from a GPU."""
+    ordered = values.masked_fill(ignored, math.inf).sort().values
+    count = (~ignored).sum()
+    middle = ordered.gather(0, ((count - 1).clamp(min=0) // 2).unsqueeze(0)).squeeze(0)
+    return torch.where(count > 0, middle, 0.0)
 
 
 def ratio_statistics(ratios: torch.Tensor, weights: torch.Tensor) -> dict[str, torch.Tensor]:

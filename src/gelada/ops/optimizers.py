@@ -93,7 +93,7 @@ class Adam:
             [state["mean"]],
             [state["square"]],
             [],
-            [state["count"].to(gradient.device, torch.float32)],
+            [torch.full((), float(state["count"]), dtype=torch.float32, device=gradient.device)],
             lr=learning_rate,
             beta1=settings.beta1,
             beta2=settings.beta2,

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import torch
+from torch.nn import functional
 
 
 class Advantages(NamedTuple):
@@ -60,6 +61,8 @@ def n_step(
     """
     length = rewards.shape[1]
     decay = discounts(terminated, gamma)
+    if rewards.device.type != "cpu":
+        return n_step_at_once(rewards, values, decay, truncated, n)
     out = torch.empty_like(rewards)
     after = values[:, length]
     for t in range(length - 1, -1, -1):
@@ -179,9 +182,44 @@ def _accumulate(
     deltas = rhos * (rewards + decay * values[:, 1:] - values[:, :-1])
     deltas = deltas.masked_fill(truncated, 0.0)
     decay = (decay * traces).masked_fill(truncated, 0.0)
+    if deltas.device.type != "cpu":
+        out = backward_sums(deltas, decay)
+        return Advantages(out + values[:, :-1], out)
     out = torch.empty_like(deltas)
     after = torch.zeros_like(deltas[:, 0])
     for t in range(deltas.shape[1] - 1, -1, -1):
         after = deltas[:, t] + decay[:, t] * after
         out[:, t] = after
     return Advantages(out + values[:, :-1], out)
+
+
+def n_step_at_once(
+    rewards: torch.Tensor,
+    values: torch.Tensor,
+    decay: torch.Tensor,
+    truncated: torch.Tensor,
+    n: int,
+) -> torch.Tensor:
+    """Return what `n_step` returns, without a loop over the steps; ``decay`` is `discounts`."""
+    length = rewards.shape[1]
+    ends = (torch.arange(1, length + 1, device=rewards.device) % n == 0) | truncated
+    ends[:, -1] = True
+    terms = torch.where(ends, rewards + decay * values[:, 1:], rewards)
+    terms = torch.where(truncated, values[:, :-1], terms)
+    return backward_sums(terms, decay.masked_fill(ends, 0.0))
+
+
+def backward_sums(terms: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """Return ``x_t = terms_t + factors_t x_{t+1}`` float32[N, T], where ``x_T`` is 0.
+
+    Each of log2(T) passes joins every sum with the one behind its end (a parallel prefix sum;
+    Hillis & Steele 1986). A loop over the steps would start some thousand tiny operations on a GPU;
+    a CPU does less in the loop. The two differ in how they round.
+    """
+    reach, length = 1, terms.shape[1]
+    while reach < length:
+        behind = functional.pad(terms[:, reach:], (0, reach))
+        terms = terms + factors * behind
+        factors = factors * functional.pad(factors[:, reach:], (0, reach))
+        reach *= 2
+    return terms

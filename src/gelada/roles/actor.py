@@ -10,9 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from gelada.algorithms.api import Algorithm
 from gelada.algorithms.exploration import Lasting, Player
@@ -26,8 +28,9 @@ from gelada.roles.parameters.published import ANY
 from gelada.roles.parameters.pulling import Pulled, Source, pull_consistent
 from gelada.roles.replay.api import ReplayWriter
 from gelada.roles.rhythm import ONE_EACH, Rhythm
-from gelada.roles.snapshot import GoOn, continued, snapshot
+from gelada.roles.snapshot import GoOn, as_array, continued, snapshot
 from gelada.roles.tracker import Begun, Tracker
+from gelada.runtime.devices import CPU
 from gelada.runtime.system import ACTORS
 
 SAVE_SECONDS = 5.0
@@ -82,6 +85,7 @@ class Actor:
         tracker: takes finished episodes.
         games: loaded games to begin with, instead of games of ``make_games``.
         go_on: makes games that go on from a saved state (None: games always begin anew).
+        device: of the copy of the network. Exploration is on the CPU, with the same numbers.
     """
 
     niceness = ACTORS
@@ -97,13 +101,15 @@ class Actor:
         tracker: Tracker,
         games: Games | None = None,
         go_on: GoOn | None = None,
+        device: torch.device = CPU,
     ) -> None:
         self.name = f"actor-{settings.index}"
         self.clock = Clock()
         self.finished = False
         self._settings, self._make_games = settings, make_games
         self._algorithm = algorithm
-        self._net = net.for_acting(algorithm.acting_heads)
+        self.device = device
+        self._net = net.for_acting(algorithm.acting_heads).to(device)
         self._layout = Layout(net)
         self._sources = self._layout.owners(sources, dict(self._net.named_parameters()))
         self._replay, self._tracker = replay, tracker
@@ -175,7 +181,7 @@ class Actor:
         if pulled.version == self._loaded:
             return
         parameters = dict(self._net.named_parameters())
-        for name, view in self._layout.views(pulled.vector, parameters):
+        for name, view in self._layout.views(pulled.vector.to(self.device), parameters):
             parameters[name].copy_(view)  # converts to the dtype of the copy
         self._loaded = pulled.version
 
@@ -202,18 +208,20 @@ class Actor:
         self._ages: Ints = np.zeros(count, dtype=np.int64)
         self._scores = np.zeros(count)
         self._lengths: Ints = np.zeros(count, dtype=np.int64)
-        self._preprocessed = self._net.preprocess(torch.zeros(1)).new_empty(
-            count, length + depth, *games.frame_shape
-        )
+        self._preprocessed = self._net.black().new_empty(count, length + depth, *games.frame_shape)
         steps = range(length)
         self._stacks = [self._preprocessed[:, t : t + depth] for t in steps]  # before each step
         self._next_frames = [self._preprocessed[:, t + depth] for t in steps]  # after each step
         self._black = self._net.black()
         if saved is not None:
             self._restore(saved)
-        self._preprocessed[:, -depth:] = self._net.preprocess(torch.from_numpy(self._frames))
+        self._preprocessed[:, -depth:] = self._net.preprocess(self._moved(self._frames))
         for b, age in enumerate(self._ages.tolist()):  # frames of the game before are black
             self._preprocessed[b, length : length + max(depth - 1 - age, 0)] = self._black
+
+    def _moved(self, array: NDArray[Any]) -> torch.Tensor:
+        """Return an array as a tensor on the device of the network; on the CPU without a copy."""
+        return torch.from_numpy(array).to(self.device)
 
     def _epoch(self, version: Version) -> int:
         """Return the epoch in the seeds of random numbers."""
@@ -226,7 +234,7 @@ class Actor:
         self._ages, self._lengths = saved["ages"].copy(), saved["lengths"].copy()
         self._scores = saved["scores"].copy()
         if "state" in saved:
-            self._state = torch.from_numpy(saved["state"].copy())
+            self._state = self._moved(saved["state"].copy())
         if isinstance(self._exploration, Lasting):
             self._exploration.restore(saved["exploration"])
 
@@ -269,13 +277,14 @@ class Actor:
         for t in range(length):
             with clock("act"):
                 scores, state = self._algorithm.act(self._net, self._stacks[t], state)
+                scores = scores.cpu()  # waits for a GPU, once a step: the emulator needs actions
                 all_scores.append(scores)
                 acted = self._exploration.choose(t, scores).numpy()
             with clock("emulate"):
                 step = games.step(acted)
             with clock("act"):
                 frames[:, t + depth] = step.frames
-                self._next_frames[t].copy_(self._net.standardise(torch.from_numpy(step.frames)))
+                self._next_frames[t].copy_(self._net.standardise(self._moved(step.frames)))
                 actions[:, t], rewards[:, t], forced[:, t] = acted, step.rewards, step.forced
                 terminated[:, t], truncated[:, t] = step.terminated, step.truncated
                 ages[:, t + 1] = np.where(step.over, 0, ages[:, t] + 1)
@@ -283,7 +292,7 @@ class Actor:
                     for b in np.flatnonzero(step.over):
                         preprocessed[b, t + 1 : t + depth] = self._black
                     if state is not None:
-                        state = state.masked_fill(torch.from_numpy(step.over).unsqueeze(1), 0.0)
+                        state = state.masked_fill(self._moved(step.over).unsqueeze(1), 0.0)
                 finished += self._finish(step)
         self._frames, self._ages, self._state = frames[:, length:], ages[:, length], state
         with clock("act"):
@@ -303,7 +312,7 @@ class Actor:
             mask=~(forced | truncated),
             log_probs=explored.log_probs.numpy(),
             independent=explored.independent,
-            state=_as_array(first_state, count),
+            state=as_array(first_state, count),
         )
         return trajectory, finished
 
@@ -336,11 +345,3 @@ class Actor:
         self._scores[over] = 0.0
         self._lengths[over] = 0
         return ended
-
-
-def _as_array(state: torch.Tensor | None, count: int) -> Floats:
-    """Return a recurrent state as float32[B, S]; S is 0 for a network without one."""
-    if state is None:
-        return np.zeros((count, 0), dtype=np.float32)
-    array: Floats = state.numpy().copy()
-    return array

@@ -1,4 +1,8 @@
-"""Backprop: turns the batches of a round into gradients, minibatch by minibatch."""
+"""Backprop: turns the batches of a round into gradients, minibatch by minibatch.
+
+On a GPU the host queues the operations of a whole round and reads their results once, at its end:
+each number that is read in between would let the GPU wait for the host.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +21,15 @@ from gelada.ops.flat import FlatParameters
 from gelada.roles.parameters.client import ParameterClient
 from gelada.roles.replay.reuse import Use
 
+Terms = dict[str, torch.Tensor]
+"""Named scalars about a minibatch."""
+
 
 class Learned(NamedTuple):
     """What was found in the fresh batch of a round."""
 
     values: dict[str, float]  # losses and statistics by name
-    priorities: torch.Tensor | None  # float32[N]: how much is left to learn from each window
+    priorities: torch.Tensor | None  # float32[N], on the host: what is left to learn of a window
 
 
 class Compute(Protocol):
@@ -68,7 +75,7 @@ class Backprop:
         epoch = version.epoch if self._streams is None else self._streams
         random = generator(self._seed, "learner", self._index, epoch, version.number)
         part = 0
-        history: list[dict[str, torch.Tensor]] = []
+        history: list[list[Terms]] = []  # by epoch and minibatch
         for later, (batch, count) in zip(reversed(range(len(uses))), uses, strict=True):
             client.push()  # the last gradient of the batch before, which changes the targets
             prepared = self.prepare(net, batch, aux)
@@ -76,21 +83,20 @@ class Backprop:
             # exact for the last batch; before it, at least one minibatch of each later batch counts
             parts = part + sum(map(len, epochs)) + later
             for minibatches in epochs:
-                seen: list[dict[str, torch.Tensor]] = []
+                seen: list[Terms] = []
                 for index in minibatches:
                     client.push()  # the gradient before; the learner pushes the round's last one
                     total, terms = self.forward(net, prepared, index, aux)
                     terms["gradient_norm"] = self.backward(flat, total)
                     seen.append(terms)
-                    history.append(terms)
-                    rate, samples = algorithm.learning_rate(aux), prepared.weight(index)
-                    client.offer(part, parts, samples, float(total.detach()), rate)
+                    rate = algorithm.learning_rate(aux)
+                    client.offer(part, parts, prepared.weight(index), rate)
                     part += 1
-                values = _means(seen)
-                _check_finite(values, history, version)
+                history.append(seen)
+        values, norm, priorities = _read(history, flat.values, prepared.priorities, version)
         values["learning_rate"] = algorithm.learning_rate(aux)
-        values["parameter_norm"] = float(torch.linalg.vector_norm(flat.values))
-        return Learned(values, prepared.priorities)
+        values["parameter_norm"] = norm
+        return Learned(values, priorities)
 
     def prepare(self, net: Network, batch: Batch, aux: Aux) -> Prepared:
         """Compute the targets of a batch."""
@@ -111,33 +117,55 @@ class Backprop:
     def _minibatches(
         self, prepared: Prepared, epochs: int, random: torch.Generator
     ) -> list[tuple[torch.Tensor, ...]]:
-        """Return the rows of each minibatch, by epoch."""
+        """Return the rows of each minibatch on the device of the batch, by epoch."""
         rows = max(self._algorithm.minibatch // prepared.row, 1)
-        return [
-            torch.split(torch.randperm(prepared.size, generator=random), rows)
-            for _ in range(epochs)
-        ]
+        orders = [torch.randperm(prepared.size, generator=random) for _ in range(epochs)]
+        return [torch.split(order.to(prepared.device, non_blocking=True), rows) for order in orders]
 
 
-def _means(seen: list[dict[str, torch.Tensor]]) -> dict[str, float]:
-    """Return the mean of each named scalar over the minibatches; of ``…_max`` the largest."""
-    names = list(seen[0])
-    table = torch.stack([torch.stack([terms[name].float() for name in names]) for terms in seen])
-    means, most = table.mean(dim=0).tolist(), table.amax(dim=0).tolist()
-    return {
+def _read(
+    history: list[list[Terms]],
+    parameters: torch.Tensor,
+    priorities: torch.Tensor | None,
+    version: Version,
+) -> tuple[dict[str, float], float, torch.Tensor | None]:
+    """Read everything that the host wants to know of a round, in one copy.
+
+    Args:
+        history: named scalars of each minibatch, by epoch.
+        parameters: of the network.
+        priorities: of the windows of the last batch.
+        version: of the parameters that the round began with.
+
+    Returns:
+        The mean of each scalar over the last epoch (of ``…_max`` the largest), the norm of the
+        parameters, and the priorities.
+
+    Raises:
+        Diverged: if a scalar of any epoch is not a finite number.
+    """
+    names, terms = list(history[-1][0]), [one for seen in history for one in seen]
+    table = torch.stack([torch.stack([one[name].float() for name in names]) for one in history[-1]])
+    every = torch.stack([value.float() for one in terms for value in one.values()])
+    facts = torch.stack([every.isfinite().all().float(), torch.linalg.vector_norm(parameters)])
+    left = table.new_empty(0) if priorities is None else priorities.detach()
+    found = torch.cat([table.mean(dim=0), table.amax(dim=0), facts, left]).cpu()
+    count = len(names)
+    means, most = found[:count].tolist(), found[count : 2 * count].tolist()
+    finite, norm = found[2 * count : 2 * count + 2].tolist()
+    if not finite:
+        _refuse(terms, version)
+    values = {
         name: largest if name.endswith("_max") else mean
         for name, mean, largest in zip(names, means, most, strict=True)
     }
+    return values, norm, None if priorities is None else found[2 * count + 2 :]
 
 
-def _check_finite(
-    values: dict[str, float], history: list[dict[str, torch.Tensor]], version: Version
-) -> None:
-    """Raise Diverged if a mean is not a finite number, naming the term that was the first."""
-    if all(math.isfinite(value) for value in values.values()):
-        return
-    for terms in history:  # one bad term soon spoils all others
-        for name, value in terms.items():
+def _refuse(terms: list[Terms], version: Version) -> None:
+    """Raise Diverged for the first term that is not a finite number: it soon spoils the others."""
+    for one in terms:
+        for name, value in one.items():
             if not math.isfinite(value):
                 raise Diverged(
                     f"{name} became {float(value)} at version {version.number}: training has "

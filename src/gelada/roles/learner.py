@@ -71,6 +71,11 @@ class Learner:
         self._values: dict[str, float] = {}  # found in it
         self._waited = 0.0  # seconds, up to the last report
 
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are, and the batches are learned from."""
+        return self.client.flat.values.device
+
     def step(self) -> None:
         """Learn from one fresh batch. Sets ``finished`` when the run should end."""
         if not self._begun:
@@ -153,7 +158,7 @@ class Learner:
         self.schedule.before(batch, self.client.version)
         aux = self.schedule.aux
         if self._uses is None:  # else an error came: the same batches are learned from again
-            self._uses = self._reuse.take(batch.to(self.client.flat.values.device))
+            self._uses = self._reuse.take(batch.to(self.device))
         self._values, priorities = self.compute.run(self._uses, self.client, aux)
         if self._algorithm.is_outlier(aux, self._values.get("value_loss", 0.0)):
             self.client.discard()

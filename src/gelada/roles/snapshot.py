@@ -5,11 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
 from gelada.algorithms.exploration import Exploration, Lasting
 from gelada.core.errors import GeladaError
-from gelada.core.types import Doubles, Frames, Ints, State
+from gelada.core.types import Doubles, Floats, Frames, Ints, State
 from gelada.envs.api import Games, Savable
 
 GoOn = Callable[[State], Games]
@@ -44,10 +45,18 @@ def snapshot(
         "scores": scores.copy(),
     }
     if state is not None:
-        saved["state"] = state.numpy().copy()
+        saved["state"] = as_array(state, len(ages))
     if isinstance(exploration, Lasting):
         saved["exploration"] = exploration.save()
     return saved
+
+
+def as_array(state: torch.Tensor | None, count: int) -> Floats:
+    """Return a copy of a recurrent state, float32[B, S]; S is 0 for a network without one."""
+    if state is None:
+        return np.zeros((count, 0), dtype=np.float32)
+    array: Floats = state.cpu().numpy().copy()
+    return array
 
 
 def continued(saved: State | None, go_on: GoOn | None, name: str, exactly: bool) -> Games | None:

@@ -17,7 +17,8 @@ from gelada.core.timing import Clock
 class Active(Protocol):
     """A role that calls others; the runtime calls its ``step`` again and again.
 
-    An active role may have two more members. ``niceness`` lowers the priority of its thread.
+    An active role may have three more members. ``niceness`` lowers the priority of its thread.
+    ``device`` is the `torch.device` on which it computes, if that is not the CPU.
     ``restart()`` is called after ``step`` raised an error that is not one of
     `gelada.core.errors`; it makes the role ready for the next step, or returns False if it
     cannot. A role without it ends the run with its first such error.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -65,6 +66,35 @@ def available_threads(root: Path = Path("/")) -> int | None:
             continue
         left.append(max(most - now, 0))
     return min(left, default=None)
+
+
+def usable_cores(root: Path = Path("/")) -> int:
+    """Return the processors that this process may use, at least 1.
+
+    It is the least of those that it may run on (its affinity) and the whole processors that the
+    quotas of its control groups come to.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return max(min([cores, *_quotas(root)]), 1)
+
+
+def _quotas(root: Path) -> list[int]:
+    """Return the processors of each control group with a quota, rounded down."""
+    found = []
+    for group in _groups(root, "0::", ""):  # version 2
+        with contextlib.suppress(OSError, ValueError, ArithmeticError):  # not there, or "max"
+            quota, period = map(int, (group / "cpu.max").read_text().split())
+            found.append(quota // period)
+    for controllers in ("cpu", "cpu,cpuacct"):  # version 1
+        for group in _groups(root, f":{controllers}:", controllers):
+            with contextlib.suppress(OSError, ValueError, ArithmeticError):
+                names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+                quota, period = (int((group / name).read_text()) for name in names)
+                found += [quota // period] if quota > 0 else []
+    return found
 
 
 def check_memory(needed: int, available: int | None) -> None:
@@ -179,7 +209,7 @@ def lower_priority(by: int) -> None:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return processor, cores, memory (None where it is unknown), versions and commit."""
+    """Return processor, usable cores, memory (None where it is unknown), versions and commit."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -189,7 +219,7 @@ def describe_machine() -> dict[str, Any]:
     packages = ("gelada-rl", "torch", "ale-py", "numpy")
     return {
         "processor": model,
-        "cores": os.cpu_count(),
+        "cores": usable_cores(),
         "memory_gib": round(page * pages / 2**30, 1) if page and pages else None,
         "python": platform.python_version(),
         **{name: _version(name) for name in packages},

@@ -13,6 +13,7 @@ import torch
 from gelada.core.errors import Closed, Deadline, GeladaError, Lost, RoleFailed, Stalled, place_of
 from gelada.core.timing import Gaps
 from gelada.runtime.api import Active, Passive, nothing
+from gelada.runtime.devices import CPU, own_stream
 from gelada.runtime.system import be_nicer
 
 RESTARTS = 5
@@ -143,16 +144,17 @@ class Threads:
         be_nicer(getattr(role, "niceness", 0))
         restarts, raised = 0, 0.0
         try:
-            while not (role.finished or self._stopping.is_set()):
-                try:
-                    role.step()
-                except (Closed, Lost, Deadline, GeladaError):
-                    raise
-                except Exception as error:
-                    now = time.monotonic()
-                    restarts = 1 if now - raised > SOUND_SECONDS else restarts + 1
-                    raised = now
-                    self._restart(role, error, restarts)
+            with own_stream(getattr(role, "device", CPU)):
+                while not (role.finished or self._stopping.is_set()):
+                    try:
+                        role.step()
+                    except (Closed, Lost, Deadline, GeladaError):
+                        raise
+                    except Exception as error:
+                        now = time.monotonic()
+                        restarts = 1 if now - raised > SOUND_SECONDS else restarts + 1
+                        raised = now
+                        self._restart(role, error, restarts)
         except (Closed, Lost):
             pass
         except (Deadline, GeladaError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gelada.core.elsewhere import hint
 from gelada.core.errors import GeladaError, nearest
@@ -13,10 +13,13 @@ from gelada.core.functions import name_of, remember
 from gelada.core.types import Episode
 from gelada.envs.own import MakeEnv
 from gelada.roles.tracker import Status, StopRule
+from gelada.runtime.devices import Devices
 from gelada.runtime.groups import Cluster
+from gelada.runtime.system import usable_cores
 from gelada.training import presets, run
 from gelada.training.callbacks import Callbacks
 from gelada.training.config import read_config
+from gelada.training.cores import cores_of, for_cores
 from gelada.training.experiment import Experiment, argument, groups_of, settings_of
 from gelada.training.run_folder import free_folder
 from gelada.training.validate import check_effect, differing
@@ -59,6 +62,9 @@ def train(
     on_episode: Callable[[Episode], object] | None = None,
     on_checkpoint: Callable[[Path], object] | None = None,
     cluster: Cluster | None = None,
+    cores: int | Literal["all"] | None = None,
+    device: str = "cpu",
+    act_device: str = "",
     log: Callable[[str], None] = print,
     **settings: Any,
 ) -> run.Result:
@@ -88,6 +94,9 @@ def train(
         on_episode: called with every episode that has ended.
         on_checkpoint: called with the path of every new checkpoint.
         cluster: run in processes of this Ray cluster; on threads of this process by default.
+        cores: choose actors, games, emulator threads and batch for so many cores of this machine.
+        device: that learns: "cpu", "cuda" or "cuda:N". A run may go on on another one.
+        act_device: that chooses actions (default: the one that learns).
         log: takes lines for the user.
         settings: further settings by their names (see `preset`).
 
@@ -113,10 +122,20 @@ def train(
         name = name or own
         folder = free_folder(name) if out is None else Path(out)
     experiment = presets.with_target(with_settings(base, **wanted))
+    if cores is not None:
+        wide = cores_of(str(cores), usable_cores())
+        experiment = for_cores(experiment, base, wide, device.startswith("cuda"))
     if resume is not None:
         _check_resumed(experiment, base)
     return run.train(
-        experiment, folder, name, resume is not None, log=log, cluster=cluster, callbacks=callbacks
+        experiment,
+        folder,
+        name,
+        resume is not None,
+        log=log,
+        cluster=cluster,
+        callbacks=callbacks,
+        devices=Devices(device, act_device),
     )
 
 

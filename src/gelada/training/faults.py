@@ -208,7 +208,7 @@ class Sleeper:
         time.sleep(self._seconds)
         rate = self._algorithm.learning_rate(aux)
         samples = uses[-1].batch.actions.numel()
-        client.offer(part=0, parts=1, samples=samples, loss=0.0, rate=rate)
+        client.offer(part=0, parts=1, samples=samples, rate=rate)
         return Learned({}, None)
 
 

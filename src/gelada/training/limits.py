@@ -15,6 +15,7 @@ from gelada.nets.network import InputStatistics, Network
 from gelada.ops.flat import ALIGN, Layout
 from gelada.ops.optimizers import SLOTS
 from gelada.roles.parameters.published import KEPT
+from gelada.runtime.devices import ON_CPU, Placement
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import (
     available_memory,
@@ -51,13 +52,20 @@ FLAGS = {
 """What lowers each part of the memory."""
 
 
-def check_limits(experiment: Experiment, cluster: Cluster | None = None) -> None:
+ON_DEVICE = ("parameters", "standardised frames", "stacks", "minibatch with gradients")
+"""Parts of the memory that are on the device that learns."""
+
+
+def check_limits(
+    experiment: Experiment, cluster: Cluster | None = None, placement: Placement = ON_CPU
+) -> None:
     """Refuse a run that could not be held on this machine; see `memory`.
 
     Args:
         experiment: all settings.
         cluster: in which the roles run (None: on threads of this process). For one that is there
             already `check_cluster_memory` checks the rest.
+        placement: the devices of the run.
 
     Raises:
         GeladaError: if there are more servers than parts of the network, or the run needs more
@@ -74,10 +82,13 @@ def check_limits(experiment: Experiment, cluster: Cluster | None = None) -> None
         )
     if cluster is not None and (cluster.address or os.environ.get("RAY_ADDRESS")):
         return
+    parts = parts_of(experiment, net, cluster)
+    if placement.learn.type == "cuda":
+        _check_gpu({name: parts.pop(name) for name in ON_DEVICE}, placement.learn)
     available = available_memory()
     if available is not None:
         check_memory(buffer_bytes(experiment, frame_shape(experiment.games)), available)
-        check_parts(parts_of(experiment, net, cluster), available, "are available")
+        check_parts(parts, available, "are available")
     if cluster is not None:
         return  # each process has its own threads and files
     shape = experiment.shape
@@ -132,6 +143,17 @@ def processes_of(experiment: Experiment, per_process: int) -> int:
     else:
         others = 1 + (shape.queues if shape.queues > 1 else 0)
     return 1 + others - (-grouped // per_process)
+
+
+def _check_gpu(parts: dict[str, int], device: torch.device) -> None:
+    """Raise GeladaError if a GPU has less free memory than so many bytes by part."""
+    free, _ = torch.cuda.mem_get_info(device)
+    if (needed := sum(parts.values())) > free:
+        first = max(parts, key=lambda name: parts[name])
+        raise GeladaError(
+            f"--device {device}: the run needs about {needed / 2**20:,.0f} MiB of its memory, most "
+            f"of it for {first}, and {free / 2**20:,.0f} MiB are free; lower {FLAGS[first]}"
+        )
 
 
 def imagined_network(experiment: Experiment) -> Network:

@@ -28,6 +28,7 @@ from gelada.roles.replay.queue import Selector, TrajectoryQueue
 from gelada.roles.replay.reuse import Reuse
 from gelada.roles.schedule import OwnSchedule, SharedSchedule
 from gelada.roles.tracker import Exactly, GoingOn, RunFacts, Tracker
+from gelada.runtime.devices import ON_CPU, Placement
 from gelada.runtime.graph import Graph, Kind, part
 from gelada.training.buffers import limiter_of, sampling_of, shape_of
 from gelada.training.exact import DETERMINISTIC_EVERY, rhythm_of
@@ -41,7 +42,7 @@ class Nodes:
     """Adds roles to a graph; each method returns the handle of the role that it adds.
 
     The fields are what several roles need: the graph, the settings, where the run begins, the
-    parameters, the tracker, how long a role waits for another, faults, and the games.
+    parameters, the tracker, how long a role waits for another, faults, the games, and the devices.
     """
 
     graph: Graph
@@ -53,6 +54,7 @@ class Nodes:
     faults: Faults
     games: Sequence[Games] | None
     make: MakeGames
+    placement: Placement = ON_CPU
 
     @property
     def net(self) -> Network:
@@ -157,6 +159,7 @@ class Nodes:
             self.tracker,
             games[index] if games else None,
             partial(continue_games, experiment.games) if can_go_on(experiment.games.game) else None,
+            self.placement.act,
         )
 
     @property
@@ -276,6 +279,7 @@ class Nodes:
                 shape.asynchronous,
                 algorithm.target_every,
                 shape.broadcast_every,
+                self.placement.learn,
             ),
             compute=compute,
             schedule=part(SharedSchedule, algorithm, start.steps, start.version, share),

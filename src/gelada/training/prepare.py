@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gelada.envs.api import Games
+from gelada.runtime.devices import Placement, describe_devices
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import describe_machine
 from gelada.training.config import Config, identity, new_run, read_config
@@ -36,6 +37,7 @@ def begin_new(
     name: str,
     faults: Faults,
     cluster: Cluster | None,
+    placement: Placement,
     stack: ExitStack,
     log: Log,
 ) -> Prepared:
@@ -48,6 +50,7 @@ def begin_new(
         faults: what goes wrong on purpose.
         cluster: in which the roles run (None: on threads of this process); joined until the stack
             is left.
+        placement: the devices of the run.
         stack: takes what is undone at the end of the run.
         log: takes lines for the user.
 
@@ -61,8 +64,9 @@ def begin_new(
     say_what_is_least(experiment, log)
     elsewhere = faults.compute or cluster is not None  # those who play open games there
     games = open_games(experiment, 1 if elsewhere else None)
-    start = begin(experiment, games)
+    start = begin(experiment, games, placement.learn)
     about = {"run": new_run(), **describe_machine(), "precision": start.precision}
+    about |= describe_devices(placement)
     about["faults"] = str(faults)
     config = Config(name, experiment, start.actions, about)
     return Prepared(config, start._replace(run=identity(config)), games, alive)

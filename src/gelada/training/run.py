@@ -25,14 +25,16 @@ from gelada.core.settings import check as check_fields
 from gelada.envs.api import Games
 from gelada.roles.tracker import Status, Tracker
 from gelada.runtime.api import Active, Runtime
+from gelada.runtime.devices import ON_CPU, Devices, Placement, place, prepare
 from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
-from gelada.runtime.system import keep_freed_memory
+from gelada.runtime.system import keep_freed_memory, usable_cores
 from gelada.runtime.threads import Threads
 from gelada.training.alarms import Alarms
 from gelada.training.buffers import buffer_bytes
 from gelada.training.callbacks import NO_CALLBACKS, Callbacks, Caller, StopTraining
 from gelada.training.config import Config, write_config
+from gelada.training.cores import idle
 from gelada.training.experiment import Experiment, flag
 from gelada.training.faults import NONE, Faults, FaultSchedule
 from gelada.training.limits import check_limits
@@ -97,6 +99,7 @@ def train(
     faults: Faults = NONE,
     cluster: Cluster | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
+    devices: Devices | None = None,
 ) -> Result:
     """Train until a stop rule holds, a role fails, a callback asks for the end, or Ctrl-C.
 
@@ -112,6 +115,7 @@ def train(
         faults: what goes wrong on purpose, in experiments.
         cluster: run the roles in processes of this Ray cluster (None: on threads).
         callbacks: called about twice a second with what is new.
+        devices: that learn and act.
 
     Raises:
         GeladaError: if a setting is out of range, the folder is not empty or in use by another
@@ -122,17 +126,32 @@ def train(
     check(experiment)
     if cluster is not None:
         check_fields(cluster, flag)
-    check_limits(experiment, cluster)
+    placement = place(devices or Devices(), on_ray=cluster is not None)
+    check_limits(experiment, cluster, placement)
+    prepare(placement, experiment.deterministic)
+    if cluster is None and (line := idle(experiment, usable_cores())):
+        log(line)
     keep_freed_memory()
     torch.set_num_threads(1)
     with ExitStack() as stack:
         if resume:
             prepared = go_on(experiment, folder, cluster, stack, log)
         else:
-            prepared = begin_new(experiment, folder, name, faults, cluster, stack, log)
+            prepared = begin_new(experiment, folder, name, faults, cluster, placement, stack, log)
         config, start, games, alive = prepared
         run = Run(
-            experiment, folder, config, start, began, faults, log, cluster, alive, watch, callbacks
+            experiment,
+            folder,
+            config,
+            start,
+            began,
+            faults,
+            log,
+            cluster,
+            alive,
+            watch,
+            callbacks,
+            placement,
         )
         graph, runtime = run.place(games)
         stack.callback(runtime.close)
@@ -157,6 +176,7 @@ class Run:
     alive: Any = None  # with a cluster: tells whether Ray itself lives
     watch: Watch | None = None
     callbacks: Callbacks = NO_CALLBACKS
+    placement: Placement = ON_CPU
 
     def __post_init__(self) -> None:
         self._caller = Caller(self.callbacks, self.folder, self.log)
@@ -178,6 +198,7 @@ class Run:
                 self.began,
                 games=games,
                 faults=self.faults,
+                placement=self.placement,
             )
             events = Events(self.folder / "events.jsonl", self.began)
             return graph, Threads(graph.build(), deadline, self.log, events)

@@ -35,8 +35,9 @@ from gelada.nets.network import (
     floor_of,
     measure_input,
 )
-from gelada.nets.precision import faster_precision, native_precision
+from gelada.nets.precision import faster_precision, gpu_precision, native_precision
 from gelada.ops.optimizers import make_optimizer
+from gelada.runtime.devices import CPU
 from gelada.runtime.system import ACTORS, be_nicer
 from gelada.training.config import Config, check_of, identity
 from gelada.training.exact import cut_metrics, origin_of, states_of
@@ -86,37 +87,46 @@ def open_games(
         return list(thread.map(partial(make, experiment.games), seeds))
 
 
-def begin(experiment: Experiment, games: Sequence[Games] | None = None) -> Start:
+def begin(
+    experiment: Experiment, games: Sequence[Games] | None = None, device: torch.device = CPU
+) -> Start:
     """Start a new run: play random games to measure the input, and choose the precision.
 
     Args:
         experiment: all settings.
         games: games of each actor to play in. The actors can use them afterwards.
+        device: that learns.
     """
     games = open_games(experiment) if games is None else games
-    first, wanted = games[0], experiment.network.precision
+    first = games[0]
     rounds = experiment.shape.random_steps // sum(g.count for g in games)
     with ThreadPoolExecutor(len(games)) as threads:
         played = [
             threads.submit(_play_randomly, g, rounds, experiment.seed, i)
             for i, g in enumerate(games)
         ]
-        precision: Precision
-        if wanted != "auto":
-            precision = wanted
-        elif experiment.deterministic:
-            precision = native_precision()  # a measurement may differ from run to run
-        else:
-            heads = partial(experiment.algorithm.heads, first.actions)
-            precision = faster_precision(
-                experiment.network, first.frame_shape, heads, planes=planes(experiment.games)
-            )
+        precision = _precision(experiment, first, device)  # measured meanwhile
         frames = np.concatenate([future.result() for future in played])
     steps = rounds * sum(g.count for g in games)
     fresh = Version(0, 0)
     floor = floor_of(frames) if is_gym(experiment.games.game) else FLOOR
     statistics, origin = measure_input(frames, floor), Origin(0, 0, steps)
     return Start(statistics, first.actions, precision, fresh, steps, None, {}, None, {}, origin)
+
+
+def _precision(experiment: Experiment, games: Games, device: torch.device) -> Precision:
+    """Return the precision that is asked for, or else the faster one of the device."""
+    wanted = experiment.network.precision
+    if wanted != "auto":
+        return wanted
+    if device.type == "cuda":
+        return gpu_precision(device)
+    if experiment.deterministic:
+        return native_precision()  # a measurement may differ from run to run
+    heads = partial(experiment.algorithm.heads, games.actions)
+    return faster_precision(
+        experiment.network, games.frame_shape, heads, planes=planes(experiment.games)
+    )
 
 
 def _play_randomly(games: Games, rounds: int, seed: int, index: int) -> Frames:

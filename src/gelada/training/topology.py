@@ -29,6 +29,7 @@ from gelada.roles.replay.api import Replay, ReplayReader
 from gelada.roles.replay.joined import JoinedQueues
 from gelada.roles.replay.queue import Fifo, FifoWindows, Rounds, Selector, TrajectoryQueue
 from gelada.roles.replay.sharded import ShardedReplay
+from gelada.runtime.devices import CPU, ON_CPU, Placement
 from gelada.runtime.graph import Graph
 from gelada.training.buffers import actors_of
 from gelada.training.exact import rhythm_of
@@ -49,6 +50,7 @@ def make_graph(
     faults: Faults = NONE,
     spread: bool = False,
     make: MakeGames | None = None,
+    placement: Placement = ON_CPU,
 ) -> Graph:
     """Return the graph of a run, in the shape that the experiment asks for.
 
@@ -62,14 +64,17 @@ def make_graph(
         faults: what goes wrong on purpose (workers only).
         spread: the roles run in several processes, of which some may be lost.
         make: loads the games that are not given (default: `make_games`, with ``--emulators``).
+        placement: devices that learn and act.
     """
     make = make or partial(make_games, threads=experiment.shape.emulators)
-    flat = FlatParameters(make_network(experiment, start))
+    # drawn on the CPU, so that the first parameters are the same on every device
+    device = CPU if experiment.shape.apart else placement.learn  # servers apart are on the host
+    flat = FlatParameters(make_network(experiment, start).to(device))
     if start.parameters:
         flat.layout.fill(flat.values, start.parameters)
     graph = Graph()
     tracker = add_tracker(graph, experiment, start, flat, folder, began)
-    nodes = Nodes(graph, experiment, start, flat, tracker, patience, faults, games, make)
+    nodes = Nodes(graph, experiment, start, flat, tracker, patience, faults, games, make, placement)
     if experiment.shape.workers:
         add_workers(nodes)
     elif experiment.shape.learners:

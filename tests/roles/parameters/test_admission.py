@@ -66,7 +66,7 @@ def make_server(admission: Admission, version: Version = FIRST) -> ParameterServ
 def gradient(learner: int, version: Version, samples: int = 8, rate: float = 0.1) -> Gradient:
     random = torch.Generator().manual_seed(100 * learner + version.number)
     values = torch.randn(SIZE, generator=random)
-    return Gradient(learner, version, 0, 1, samples, 0.0, rate, values)
+    return Gradient(learner, version, 0, 1, samples, rate, values)
 
 
 def bits(server: ParameterServer) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ def test_with_a_broadcast_interval_only_its_multiples_are_published() -> None:
     published, kept, copied = [], [], []
     for number in range(4, 13):
         slope = torch.full((SIZE,), 1.0 + number)
-        server.push(Gradient(0, Version(1, number), 0, 1, 32, 0.5, 0.1, slope))
+        server.push(Gradient(0, Version(1, number), 0, 1, 32, 0.1, slope))
         params, _ = server.state()
         assert params.version == Version(1, number + 1)  # what is saved is always the newest
         assert torch.equal(params.values, values)

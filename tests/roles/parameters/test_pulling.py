@@ -154,7 +154,7 @@ def make_servers(count: int, version: Version = ANY) -> list[ParameterServer]:
 def go_on(server: ParameterServer) -> None:
     """Make the next version of one server's slice."""
     version = server.pull().version
-    server.push(Gradient(0, version, 0, 1, 1, 0.0, 0.1, torch.ones(SIZE)))
+    server.push(Gradient(0, version, 0, 1, 1, 0.1, torch.ones(SIZE)))
 
 
 def test_one_server_is_asked_once() -> None:

@@ -36,7 +36,7 @@ def gradient(
 ) -> Gradient:
     random = torch.Generator().manual_seed(1000 * learner + 10 * version.number + part)
     values = torch.randn(SIZE, generator=random)
-    return Gradient(learner, version, part, parts, 32, 0.5, rate, values)
+    return Gradient(learner, version, part, parts, 32, rate, values)
 
 
 def bits(server: ParameterServer) -> BITS:

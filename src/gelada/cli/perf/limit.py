@@ -9,7 +9,6 @@ Python's lock is shared.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -25,7 +24,7 @@ from gelada.nets.network import Network
 from gelada.nets.observations import Observations
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import make_optimizer
-from gelada.runtime.system import keep_freed_memory
+from gelada.runtime.system import keep_freed_memory, usable_cores
 from gelada.training.buffers import batch_of
 from gelada.training.experiment import Experiment
 from gelada.training.start import Start, make_network
@@ -54,7 +53,7 @@ def stage_rates(
         seconds: of measuring each stage.
         tell: told before each stage.
     """
-    cores, context = os.cpu_count() or 1, get_context("spawn")
+    cores, context = usable_cores(), get_context("spawn")
     ready = context.Barrier(cores)
     rates = {}
     with ProcessPoolExecutor(cores, context, initializer=_begin, initargs=(ready,)) as pool:

@@ -22,6 +22,7 @@ from gelada.cli.perf.throughput import SETTLED, steady_rate
 from gelada.core.errors import GeladaError, Stalled
 from gelada.envs.make import MakeGames
 from gelada.roles.tracker import StopRule
+from gelada.runtime.devices import Devices, place, prepare
 from gelada.runtime.system import describe_machine
 from gelada.runtime.threads import Threads
 from gelada.training.experiment import Experiment
@@ -49,6 +50,7 @@ def measure_run(
     dummies: Sequence[str] = (),
     trace: Path | None = None,
     progress: Progress | None = None,
+    devices: Devices | None = None,
 ) -> dict[str, Any]:
     """Train on threads for so long; return the rate, and the shares of time if there is a trace.
 
@@ -58,6 +60,7 @@ def measure_run(
         dummies: stages that are stubs, of `gelada.cli.perf.stubs.KNOWN`.
         trace: file to write.
         progress: told "train" and the share that is done.
+        devices: that learn and act.
 
     Returns:
         ``achieved_steps_per_s``, or with stubs ``dummy_steps_per_s``, in steps (agent decisions)
@@ -70,7 +73,7 @@ def measure_run(
     """
     spans, operators = (Spans(), Operators()) if trace else (None, None)
     try:
-        seen = train_once(experiment, seconds, dummies, spans, operators, progress)
+        seen = train_once(experiment, seconds, dummies, spans, operators, progress, devices)
     finally:
         taken = operators.stop() if operators else {}
     counts = [count for count in seen.counts if seen.began + count[0] <= seen.calm]
@@ -100,6 +103,7 @@ def train_once(
     spans: Spans | None = None,
     operators: Operators | None = None,
     progress: Progress | None = None,
+    devices: Devices | None = None,
 ) -> ShortRun:
     """Train for so long, with stubs in the place of ``dummies``.
 
@@ -110,6 +114,8 @@ def train_once(
         GeladaError: if a role fails or hangs.
     """
     torch.set_num_threads(1)
+    placement = place(devices or Devices())
+    prepare(placement, experiment.deterministic)
     experiment = replace(
         experiment,
         stop=StopRule(minutes=seconds / 60),
@@ -117,18 +123,20 @@ def train_once(
     )
     make: MakeGames | None = DummyGames if EMULATOR in dummies else None
     games = open_games(experiment, make=make)
-    start = begin(experiment, games)
+    start = begin(experiment, games, placement.learn)
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
-        graph = make_graph(experiment, start, Path(folder), began, games=games, make=make)
+        graph = make_graph(
+            experiment, start, Path(folder), began, games=games, make=make, placement=placement
+        )
         if LEARNER in dummies:
             graph = with_dummy_learners(graph)
-        place = Threads(graph.build(), experiment.shape.deadline, _no_restarts)
+        threads = Threads(graph.build(), experiment.shape.deadline, _no_restarts)
         if spans:
-            spans.watch(place.roles)
-        counts, ended = _run(place, began, seconds, operators, progress)
+            spans.watch(threads.roles)
+        counts, ended = _run(threads, began, seconds, operators, progress)
     calm = operators.since if operators and operators.since else ended
-    return ShortRun(start.precision, counts, began, ended, calm, dict(place.roles))
+    return ShortRun(start.precision, counts, began, ended, calm, dict(threads.roles))
 
 
 def _run(

@@ -93,7 +93,7 @@ class ZeroGradients:
     def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux) -> Learned:  # noqa: ARG002 - the protocol
         """Offer the gradient; no values were found."""
         samples = uses[-1].batch.actions.numel()
-        client.offer(part=0, parts=1, samples=samples, loss=0.0, rate=0.0)
+        client.offer(part=0, parts=1, samples=samples, rate=0.0)
         return Learned({}, None)
 
 

@@ -16,6 +16,7 @@ import torch
 from gelada.cli.perf.limit import Progress, limit_of, stage_rates
 from gelada.roles.tracker import Status, StopRule
 from gelada.runtime.api import Active
+from gelada.runtime.devices import Devices, place
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import describe_machine, keep_freed_memory
 from gelada.training.experiment import Experiment
@@ -31,6 +32,7 @@ def bench(
     seconds: float = 40.0,
     progress: Progress | None = None,
     cluster: Cluster | None = None,
+    devices: Devices | None = None,
 ) -> dict[str, Any]:
     """Measure the limit, train, measure the limit again, and return rates and their ratio.
 
@@ -49,7 +51,8 @@ def bench(
         stop=StopRule(minutes=seconds / 2 / 60),
         tracker=replace(experiment.tracker, tensorboard=False, checkpoint_seconds=1e9),
     )
-    start = begin(experiment, open_games(experiment))
+    placement = place(devices or Devices())
+    start = begin(experiment, open_games(experiment), placement.learn)
     share = seconds / 12
     before = stage_rates(experiment, start, share, lambda stage, part: tell(stage, 0.25 * part))
     with tempfile.TemporaryDirectory() as folder:
@@ -66,6 +69,7 @@ def bench(
             watch=watch,
             log=lambda _: None,
             cluster=cluster,
+            devices=devices,
         )
         counts.append((result.status.seconds, result.status.steps))
     after = stage_rates(

@@ -29,6 +29,7 @@ from gelada.roles.parameters.pulling import (
     pull_newest,
 )
 from gelada.roles.parameters.server import OptimizerState
+from gelada.runtime.devices import CPU
 
 
 class ParameterClient(Protocol):
@@ -76,14 +77,14 @@ class ParameterClient(Protocol):
     def pull_targets(self) -> dict[str, torch.Tensor]:
         """Return the target parameters by name, if they changed since the last call; else {}."""
 
-    def offer(self, part: int, parts: int, samples: float, loss: float, rate: float) -> None:
+    def offer(self, part: int, parts: int, samples: float | torch.Tensor, rate: float) -> None:
         """Make the gradient in ``flat.gradients`` pending.
 
         Args:
             part: number of the minibatch within the round, from 0.
             parts: minibatches of the round.
-            samples: transitions behind the gradient, the sum of their weights.
-            loss: their mean loss.
+            samples: transitions behind the gradient, the sum of their weights; a tensor is read
+                only where the gradients of several learners are averaged.
             rate: learning rate of the step.
         """
 
@@ -107,10 +108,14 @@ class Targets:
         servers: in the order of their slices.
         layout: names the parameters.
         every: versions between changes; 0: there are no target parameters.
+        device: where the parameters are wanted.
     """
 
-    def __init__(self, servers: Sequence[Server], layout: Layout, every: int) -> None:
+    def __init__(
+        self, servers: Sequence[Server], layout: Layout, every: int, device: torch.device
+    ) -> None:
         self._servers, self._layout, self._every = servers, layout, every
+        self._device = device
         self._pulled: tuple[Version, ...] = ()  # of each slice
 
     def pull(self, versions: Sequence[Version]) -> dict[str, torch.Tensor]:
@@ -122,7 +127,7 @@ class Targets:
             return {}
         vector = torch.cat([server.pull_target().values for server in self._servers])
         self._pulled = due
-        return dict(self._layout.views(vector))
+        return dict(self._layout.views(vector.to(self._device)))
 
 
 class LocalClient:
@@ -150,7 +155,7 @@ class LocalClient:
         self.flat, self.version, self.outliers = flat, version, 0
         self._servers = servers
         self._outbox = Outbox(0, servers, flat)
-        self._targets = Targets(servers, flat.layout, target_every)
+        self._targets = Targets(servers, flat.layout, target_every, flat.values.device)
         self._versions = (version,) * len(servers)
 
     @property
@@ -175,9 +180,9 @@ class LocalClient:
         """See `ParameterClient`."""
         return self._targets.pull(self._versions)
 
-    def offer(self, part: int, parts: int, samples: float, loss: float, rate: float) -> None:
+    def offer(self, part: int, parts: int, samples: float | torch.Tensor, rate: float) -> None:
         """See `ParameterClient`."""
-        self._outbox.put(self._versions, part, parts, samples, loss, rate)
+        self._outbox.put(self._versions, part, parts, samples, rate)
 
     def push(self) -> None:
         """See `ParameterClient`."""
@@ -215,6 +220,7 @@ class RemoteClient:
         asynchronous: every gradient makes a step, so the slices may be of different versions.
         target_every: versions between changes of the target parameters (0: none).
         broadcast_every: the cache gets the parameters when a version divisible by this is reached.
+        device: on which this learner computes. The servers are in the memory of the host.
     """
 
     def __init__(
@@ -227,14 +233,15 @@ class RemoteClient:
         asynchronous: bool = False,
         target_every: int = 0,
         broadcast_every: int = 1,
+        device: torch.device = CPU,
     ) -> None:
-        self.flat = FlatParameters(copy.deepcopy(flat.module))
+        self.flat = FlatParameters(copy.deepcopy(flat.module).to(device))
         self.version, self.outliers = version, 0
         self.traffic: Traffic | None = Traffic()
         self._servers, self._cache, self._asynchronous = servers, cache, asynchronous
         self._broadcast_every = broadcast_every
-        self._outbox = Outbox(learner, servers, self.flat)
-        self._targets = Targets(servers, self.flat.layout, target_every)
+        self._outbox = Outbox(learner, servers, self.flat, copied=True)
+        self._targets = Targets(servers, self.flat.layout, target_every, device)
         self._versions = (version,) * len(servers)
         self._wanted: Version | None = None  # version to wait for; None before the first round
 
@@ -263,9 +270,9 @@ class RemoteClient:
             self._count(moved=self.flat.values.nbytes)
         return targets
 
-    def offer(self, part: int, parts: int, samples: float, loss: float, rate: float) -> None:
+    def offer(self, part: int, parts: int, samples: float | torch.Tensor, rate: float) -> None:
         """See `ParameterClient`."""
-        self._outbox.put(self._versions, part, parts, samples, loss, rate)
+        self._outbox.put(self._versions, part, parts, samples, rate)
 
     def push(self) -> None:
         """See `ParameterClient`."""

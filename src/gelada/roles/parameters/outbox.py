@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import torch
+
 from gelada.core.types import Answer, Gradient, Params, Version
 from gelada.ops.flat import FlatParameters
 from gelada.roles.parameters.pulling import Source
@@ -38,12 +40,15 @@ class Outbox:
         learner: index of the learner that computes the gradients.
         servers: in the order of their slices.
         flat: whose gradients are sent.
+        copied: send numbers and copies of vectors that the servers can read without a GPU.
     """
 
-    def __init__(self, learner: int, servers: Sequence[Server], flat: FlatParameters) -> None:
+    def __init__(
+        self, learner: int, servers: Sequence[Server], flat: FlatParameters, copied: bool = False
+    ) -> None:
         self._learner, self._servers = learner, servers
-        cuts = flat.layout.cut(len(servers))
-        self._slices = [flat.gradients[cut] for cut in cuts]
+        self._cuts = flat.layout.cut(len(servers))
+        self._gradients, self._copied = flat.gradients, copied
         self._pending: list[tuple[Server, Gradient]] = []
         self._counted: list[bool] = []  # one for each slice that was sent in this round
 
@@ -57,14 +62,17 @@ class Outbox:
         versions: Sequence[Version],
         part: int,
         parts: int,
-        samples: float,
-        loss: float,
+        samples: float | torch.Tensor,
         rate: float,
     ) -> None:
         """Make a gradient pending; ``versions`` are those of the slices it was computed from."""
+        vector = self._gradients
+        if self._copied:
+            vector, samples = _on_host(vector, samples)
+        numbers = (part, parts, samples, rate)
         self._pending = [
-            (server, Gradient(self._learner, version, part, parts, samples, loss, rate, values))
-            for server, version, values in zip(self._servers, versions, self._slices, strict=True)
+            (server, Gradient(self._learner, version, *numbers, vector[cut]))
+            for server, version, cut in zip(self._servers, versions, self._cuts, strict=True)
         ]
 
     def push(self) -> None:
@@ -84,3 +92,12 @@ class Outbox:
         """Return for each slice that was sent since the last call whether it counted."""
         counted, self._counted = self._counted, []
         return counted
+
+
+def _on_host(gradients: torch.Tensor, samples: float | torch.Tensor) -> tuple[torch.Tensor, float]:
+    """Return a vector in the memory of the host and a number; from a GPU both are one read."""
+    if gradients.device.type == "cpu":
+        return gradients, float(samples)
+    weight = torch.as_tensor(samples, dtype=torch.float32, device=gradients.device)
+    both = torch.cat([gradients, weight.reshape(1)]).cpu()
+    return both[:-1], float(both[-1])

@@ -95,12 +95,12 @@ class ParameterServer:
         self._stepping = False  # in a step of the optimizer
         self._waiting: dict[int, Gradient] = {}  # by learner, of the current version and part
         self._taken: dict[int, tuple[Version, int]] = {}  # newest that was accepted, by learner
-        params = Params(version, values.clone())
+        params = Params(version, on_host(values))
         self._saves_previous = settings.previous
         self._previous: Params | None = None
         if settings.previous and PREVIOUS in state:
             before = version._replace(number=version.number - 1)
-            self._previous = Params(before, state[PREVIOUS].clone())
+            self._previous = Params(before, on_host(state[PREVIOUS]))
         self._snapshots = PublishedParameters(
             params, patience=settings.patience, before=self._previous
         )
@@ -171,7 +171,7 @@ class ParameterServer:
         with self._lock:
             params = self._snapshots.newest
             if params.version != self._version:
-                params = Params(self._version, self.values.clone())
+                params = Params(self._version, on_host(self.values))
             return params, self._copy()
 
     def kept(self) -> tuple[Params, OptimizerState] | None:
@@ -244,7 +244,7 @@ class ParameterServer:
         if not every:
             return None
         values = saved.get(TARGET, self.values)
-        return Params(self._version._replace(number=number - number % every), values.clone())
+        return Params(self._version._replace(number=number - number % every), on_host(values))
 
     def _step(self, gradients: list[Gradient]) -> None:
         """Step with the mean of the gradients over all samples, summed in the order of learners."""
@@ -269,7 +269,7 @@ class ParameterServer:
         copied, kept, told = (every > 0 and number % every == 0 for every in rhythms)
         if not (copied or kept or told):
             return
-        params = Params(self._version, self.values.clone())
+        params = Params(self._version, on_host(self.values))
         if self._saves_previous:
             self._previous = self._snapshots.newest
         if copied:
@@ -278,6 +278,11 @@ class ParameterServer:
             self._kept = (params, self._copy())
         if told:
             self._snapshots.publish(params)
+
+
+def on_host(values: torch.Tensor) -> torch.Tensor:
+    """Return a copy in the memory of the host; the copy of what is on a GPU waits for it."""
+    return values.clone() if values.device.type == "cpu" else values.cpu()
 
 
 def _mean(gradients: list[Gradient]) -> torch.Tensor:

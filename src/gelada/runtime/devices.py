@@ -1,0 +1,135 @@
+"""Devices: which one learns and which one acts, and what a role's thread needs on a GPU.
+
+Only the learner's parameters, its batches and the actors' networks are on a device. Everything that
+roles send to each other is in the memory of the host, so no role waits for the GPU of another one,
+and a run that was trained on one device goes on on another.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from gelada.core.errors import GeladaError
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Which devices compute. They may differ from one start of a run to the next."""
+
+    device: str = "cpu"
+    """Device that learns: cpu, cuda, or cuda:N for one of several GPUs."""
+    act_device: str = ""
+    """Device that computes the actors' networks, likewise (default: the one that learns)."""
+
+
+class Placement(NamedTuple):
+    """The devices of a run, which exist."""
+
+    learn: torch.device
+    act: torch.device
+
+    @property
+    def gpus(self) -> list[torch.device]:
+        """The GPUs among them, each once."""
+        return [device for device in dict.fromkeys(self) if device.type == "cuda"]
+
+
+ON_CPU = Placement(CPU, CPU)
+
+
+def place(devices: Devices, on_ray: bool = False) -> Placement:
+    """Return the devices that the settings name.
+
+    Args:
+        devices: the settings.
+        on_ray: whether the roles live in processes of a Ray cluster.
+
+    Raises:
+        GeladaError: if there is no such device, or a cluster is to use a GPU.
+    """
+    learn = find_device(devices.device)
+    act = find_device(devices.act_device, "--act-device") if devices.act_device else learn
+    placement = Placement(learn, act)
+    if on_ray and placement.gpus:
+        raise GeladaError(
+            f"--device {placement.gpus[0]} with --on ray: the processes of a cluster compute on "
+            "their CPUs; leave one of the two out"
+        )
+    return placement
+
+
+def find_device(name: str, flag: str = "--device") -> torch.device:
+    """Return the device of a name: cpu, cuda or cuda:N.
+
+    Raises:
+        GeladaError: if there is no such device here; the message names the flag.
+    """
+    match = re.fullmatch(r"cpu|cuda(?::(\d{1,3}))?", name)
+    if match is None:
+        raise GeladaError(f"{flag} {name[:40]}: must be cpu, cuda or cuda:N, such as cuda:0")
+    if name == "cpu":
+        return CPU
+    if not torch.backends.cuda.is_built():
+        raise GeladaError(
+            f"{flag} {name}: torch {torch.__version__} is built without CUDA; install a build "
+            f"with CUDA, or use {flag} cpu"
+        )
+    count, index = torch.cuda.device_count(), int(match[1] or 0)
+    if count == 0:
+        raise GeladaError(f"{flag} {name}: torch finds no GPU on this machine; use {flag} cpu")
+    if index >= count:
+        there = "there is 1 GPU, cuda:0" if count == 1 else f"there are {count} GPUs"
+        last = "" if count == 1 else f", cuda:0 to cuda:{count - 1}"
+        raise GeladaError(f"{flag} {name}: {there}{last}")
+    return torch.device("cuda", index)
+
+
+def prepare(placement: Placement, deterministic: bool) -> None:
+    """Set what torch has for the whole process, before the first operation on a GPU.
+
+    float32 means float32: by default cuDNN would round the inputs of convolutions to 10 bits
+    (TF32). With ``deterministic`` torch takes algorithms that add up in a fixed order, and raises
+    an error for an operation that has none.
+    """
+    if not placement.gpus:
+        return
+    torch.backends.cudnn.allow_tf32 = False
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+
+
+def describe_devices(placement: Placement) -> dict[str, str]:
+    """Return what ``config.json`` says about the devices of a run's first start."""
+    names = [torch.cuda.get_device_name(gpu) for gpu in placement.gpus]
+    found = {"device": str(placement.learn), "act_device": str(placement.act)}
+    return found | ({"gpu": ", ".join(names)} if names else {})
+
+
+@contextmanager
+def own_stream(device: torch.device) -> Iterator[None]:
+    """Let the calling thread use a device, on a GPU with a stream of its own.
+
+    Operations of one stream run one after the other. With a common stream an actor's step would
+    wait for all minibatches that the learner has queued before it.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    torch.cuda.set_device(device)  # of this thread
+    torch.cuda.synchronize(device)  # what the thread that built the roles has queued is there
+    stream = torch.cuda.Stream(device)
+    with torch.cuda.stream(stream):
+        try:
+            yield
+        finally:
+            stream.synchronize()  # other threads may read what is left

@@ -1,0 +1,124 @@
+"""Learners and actors on a device: no tensor is on the wrong one, and the host reads little."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import catch, distributed_catch, tuned
+from gelada.algorithms.appo import APPO
+from gelada.core.errors import Deadline
+from gelada.envs.api import GameSettings
+from gelada.nets.config import NetworkSettings
+from gelada.runtime.devices import CPU, Placement
+from gelada.runtime.inline import Inline
+from gelada.training.experiment import Experiment, ReuseSettings, Shape
+from gelada.training.presets import PRESETS
+from gelada.training.start import begin, open_games
+from gelada.training.topology import make_graph
+from reading import META, Reads
+
+CATCH = catch(100_000)
+GORILA = replace(PRESETS["gorila-catch"], tracker=CATCH.tracker)
+ONE_DQN = replace(GORILA, shape=replace(GORILA.shape, workers=0, asynchronous=False, actors=2))
+
+
+def on_meta(experiment: Experiment, act: torch.device = CPU) -> Inline:
+    games = open_games(experiment)
+    start, placement = begin(experiment, games), Placement(META, act)
+    graph = make_graph(experiment, start, None, patience=0.0, games=games, placement=placement)
+    return Inline(graph)
+
+
+def with_network(**changes: Any) -> Experiment:
+    return replace(CATCH, network=replace(CATCH.network, **changes))
+
+
+def recurrent() -> Experiment:
+    base = with_network(recurrent="lstm")
+    return replace(base, algorithm=tuned(base, sequence=16, minibatch=64))
+
+
+TARGET = {"advantage": "vtrace", "target_every": 2, "kl_adjust": 1.0, "kl_coeff": 0.1}
+LEARNERS: dict[str, Experiment] = {
+    "gae": CATCH,
+    "a target policy": replace(CATCH, algorithm=tuned(CATCH, **TARGET)),
+    "IMPALA": replace(
+        CATCH, algorithm=tuned(CATCH, advantage="vtrace", policy_loss="gradient", epochs=1)
+    ),
+    "bfloat16": with_network(precision="bfloat16"),
+    "a memory": recurrent(),
+    "a prediction": with_network(autoencoder="predict"),
+    "older batches": replace(
+        CATCH, reuse=ReuseSettings(replay_proportion=0.5, replay_slots=4, buffer_batches=2)
+    ),
+    "two agents": replace(CATCH, games=GameSettings(game="catch-pair", size=10)),
+    "convolutions in blocks": Experiment(
+        games=GameSettings(game="pong", size=84),
+        network=NetworkSettings(torso="dqn2013", width=16, autoencoder="auxiliary"),
+        algorithm=APPO(minibatch=32),
+        shape=Shape(actors=1, games=2, length=16, random_steps=32),
+        tracker=CATCH.tracker,
+    ),
+    "PQN": replace(PRESETS["pqn-catch"], tracker=CATCH.tracker),
+    "DQN": ONE_DQN,
+    "DQN with priorities": replace(
+        ONE_DQN,
+        replay=replace(ONE_DQN.replay, prioritized=True),
+        algorithm=tuned(ONE_DQN, returns="q_lambda", double=True, duelling=True),
+    ),
+    "workers": distributed_catch(100),
+}
+
+
+def turn(role: Any) -> int | None:
+    """Let a role make a step; return how often it read, or None if it had to wait."""
+    with Reads() as reads, suppress(Deadline):
+        role.step()
+        return reads.count
+    return None
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_learner_on_a_device_reads_twice_a_round(name: str) -> None:
+    place = on_meta(LEARNERS[name])
+    learner, rounds = place.roles["learner-0"], []
+    assert learner.device == META
+    while len(rounds) < 3:
+        for role in place.active:
+            count = turn(role)
+            if role is learner and count is not None:
+                rounds.append(count)
+    assert learner.clock.steps == 3
+    assert set(rounds) <= {1, 2}, rounds  # what was found in the batch, and the new parameters
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_an_actor_on_a_device_reads_once_a_step(memory: bool) -> None:
+    experiment = recurrent() if memory else CATCH
+    place = on_meta(experiment, META)
+    actor, counts = place.roles["actor-1"], []
+    assert actor.device == META
+    for _ in range(3):
+        for role in place.active:
+            count = turn(role)
+            if role is actor:
+                counts.append(count)
+    length = experiment.shape.length
+    # the scores of each step; what is handed over now and then; a memory also at the beginning
+    assert all(length <= count <= length + 2 * memory for count in counts), counts
+
+
+def test_parameters_are_published_in_the_memory_of_the_host() -> None:
+    place = on_meta(CATCH)
+    for role in place.active:
+        with Reads():
+            role.step()
+    with Reads():
+        params, optimizer = place.roles["server-0"].state()
+    assert params.values.device == place.roles["server-0"].pull().values.device == CPU
+    assert optimizer["mean"].device == META

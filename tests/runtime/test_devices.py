@@ -1,0 +1,151 @@
+"""Names of devices, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import gelada
+from conftest import short_pong
+from gelada.cli.main import run
+from gelada.core.errors import GeladaError
+from gelada.nets.precision import gpu_precision
+from gelada.runtime import devices
+from gelada.runtime.devices import CPU, ON_CPU, Devices, Placement, find_device, own_stream, place
+from gelada.training.config import read_config
+from gelada.training.limits import check_limits
+from gelada.training.presets import PRESETS
+
+GPU = torch.device("cuda", 0)
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+@pytest.fixture
+def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+
+
+def test_devices_have_the_names_of_torch(two_gpus: None) -> None:
+    assert find_device("cpu") == CPU
+    assert find_device("cuda") == GPU
+    assert find_device("cuda:1") == torch.device("cuda", 1)
+    assert place(Devices()) == ON_CPU
+    assert place(Devices("cuda:1")) == Placement(find_device("cuda:1"), find_device("cuda:1"))
+    assert place(Devices("cuda", "cpu")) == Placement(GPU, CPU)
+    assert place(Devices("cuda", "cpu")).gpus == [GPU]
+    assert ON_CPU.gpus == []
+
+
+@pytest.mark.parametrize("name", ["gpu", "", "cuda:", "cuda:x", "cuda:1000", "meta", "CUDA"])
+def test_other_names_are_refused(name: str) -> None:
+    with pytest.raises(GeladaError, match=r"must be cpu, cuda or cuda:N, such as cuda:0$"):
+        find_device(name)
+
+
+def test_a_build_without_cuda_is_named(no_cuda: None) -> None:
+    said = rf"^--act-device cuda: torch {torch.__version__.replace('+', '.')} is built without CUDA"
+    with pytest.raises(GeladaError, match=said):
+        place(Devices("cpu", "cuda"))
+
+
+def test_a_gpu_that_is_not_there_is_refused(
+    two_gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(GeladaError, match=r"^--device cuda:3: there are 2 GPUs, cuda:0 to cuda:1$"):
+        find_device("cuda:3")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(GeladaError, match=r"^--device cuda:1: there is 1 GPU, cuda:0$"):
+        find_device("cuda:1")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(GeladaError, match=r"torch finds no GPU on this machine"):
+        find_device("cuda")
+
+
+def test_a_cluster_computes_on_cpus(two_gpus: None) -> None:
+    with pytest.raises(GeladaError, match=r"^--device cuda:1 with --on ray: "):
+        place(Devices("cpu", "cuda:1"), on_ray=True)
+    assert place(Devices(), on_ray=True) == ON_CPU
+
+
+def test_a_gpu_without_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3 * 2**20, 2**34))
+    said = r"^--device cuda:0: the run needs about [\d,]+ MiB of its memory, most of it for .*3 MiB"
+    with pytest.raises(GeladaError, match=said):
+        check_limits(short_pong(1), here=True, placement=Placement(GPU, CPU))
+    check_limits(short_pong(1), here=True, placement=Placement(CPU, GPU))
+
+
+@pytest.mark.parametrize(("major", "precision"), [(7, "float32"), (8, "bfloat16")])
+def test_new_gpus_compute_in_bfloat16(
+    monkeypatch: pytest.MonkeyPatch, major: int, precision: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (major, 6))
+    assert gpu_precision(GPU) == precision
+
+
+def test_the_cpu_has_no_streams() -> None:
+    with own_stream(CPU):
+        assert torch.ones(2).device == CPU
+
+
+def test_float32_is_float32_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", asked.append)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    devices.prepare(ON_CPU, deterministic=True)
+    assert torch.backends.cudnn.allow_tf32
+    assert asked == []
+    devices.prepare(Placement(GPU, GPU), deterministic=False)
+    assert not torch.backends.cudnn.allow_tf32
+    assert asked == []
+    devices.prepare(Placement(CPU, GPU), deterministic=True)
+    assert asked == [True]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["train catch --device cuda", "train catch --act-device cuda:1", "bench catch --device cuda"],
+)
+def test_the_command_line_refuses_in_one_line_and_leaves_no_folder(
+    words: str,
+    no_cuda: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(words.split()) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"gelada: {words.split(' ', 2)[2]}: torch ")
+    assert said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_python_refuses_likewise(
+    no_cuda: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(GeladaError, match=r"^--device cuda: torch "):
+        gelada.train(replace(PRESETS["catch"]), device="cuda")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(GeladaError, match=r"^--device cuda: torch "):
+        gelada.load("nowhere", device="cuda")
+
+
+def test_a_run_says_where_it_was_trained(tmp_path: Path) -> None:
+    quiet: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
+    gelada.train("catch", tmp_path / "run", steps=1_500, device="cpu", **quiet)
+    about = read_config(tmp_path / "run").about
+    assert (about["device"], about["act_device"]) == ("cpu", "cpu")
+    agent = gelada.load(tmp_path / "run", device="cpu")
+    assert agent.device == CPU

@@ -1,0 +1,125 @@
+"""What a GPU must do as a CPU does it; `make test-gpu` runs these."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import gelada
+from conftest import make_net, random_trajectory, short_pong
+from gelada.algorithms.appo import APPO
+from gelada.core.checkpoint import newest_checkpoint
+from gelada.ops.flat import FlatParameters
+from gelada.ops.optimizers import OptimizerSettings, make_optimizer
+from gelada.roles.replay.queue import as_batch
+from gelada.runtime.devices import Devices, own_stream
+from gelada.training.run import train
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def gpu() -> torch.device:
+    """Return the first GPU; without one a test is skipped, unless `make test-gpu` asks for it."""
+    if not torch.cuda.is_available():
+        if os.environ.get("GELADA_TEST_GPU"):
+            pytest.fail("no CUDA device")
+        pytest.skip("no CUDA device")
+    return torch.device("cuda", 0)
+
+
+QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
+
+
+def gradient_on(device: torch.device, algorithm: APPO) -> torch.Tensor:
+    """Return the gradient of one minibatch, and the parameters after Adam's step, on the host."""
+    net = make_net().to(device)
+    flat, aux = FlatParameters(net), algorithm.start()
+    batch = as_batch([random_trajectory(np.random.default_rng(3), games=6, length=20)])
+    prepared = algorithm.prepare(net, batch.to(device), aux)
+    index = torch.arange(0, prepared.size, 2, device=device)
+    total, _ = algorithm.loss(net, prepared.select(index), aux)
+    torch.autograd.backward(total)
+    make_optimizer(flat.values, OptimizerSettings()).step(flat.gradients, 1e-2)
+    return torch.cat([flat.gradients, flat.values]).cpu()
+
+
+@pytest.mark.parametrize("advantage", ["gae", "vtrace"])
+def test_a_step_is_that_of_the_cpu(gpu: torch.device, advantage: Any) -> None:
+    torch.backends.cudnn.allow_tf32 = False
+    algorithm = APPO(advantage=advantage)
+    want = gradient_on(torch.device("cpu"), algorithm)
+    torch.testing.assert_close(gradient_on(gpu, algorithm), want, rtol=1e-4, atol=1e-4)
+
+
+def test_nothing_waits_for_the_gpu_inside_a_round(gpu: torch.device) -> None:
+    net, algorithm = make_net().to(gpu), APPO()
+    flat, aux = FlatParameters(net), algorithm.start()
+    optimizer = make_optimizer(flat.values, OptimizerSettings())
+    batch = as_batch([random_trajectory(np.random.default_rng(3), games=6, length=20)])
+    moved = batch.to(gpu)
+    with own_stream(gpu):
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            prepared = algorithm.prepare(net, moved, aux)
+            order = torch.randperm(prepared.size).to(gpu, non_blocking=True)
+            for index in torch.split(order, 32):
+                total, _ = algorithm.loss(net, prepared.select(index), aux)
+                flat.zero_gradients()
+                torch.autograd.backward(total)
+                flat.clip(0.5)
+                optimizer.step(flat.gradients, 1e-3)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert bool(flat.values.isfinite().all())
+
+
+def parameters_of(folder: Path) -> dict[str, torch.Tensor]:
+    return newest_checkpoint(folder / "checkpoints")[1].group("parameter")
+
+
+def test_a_seed_gives_the_same_run_bit_for_bit(gpu: torch.device, tmp_path: Path) -> None:
+    experiment = short_pong(10, deterministic=True)
+    found = []
+    for name in ("one", "two"):
+        train(experiment, tmp_path / name, log=lambda _: None, devices=Devices("cuda"))
+        found.append(parameters_of(tmp_path / name))
+    assert found[0].keys() == found[1].keys()
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
+@pytest.mark.parametrize(("first", "then"), [("cuda", "cpu"), ("cpu", "cuda")])
+def test_a_run_goes_on_on_the_other_device(
+    gpu: torch.device, tmp_path: Path, first: str, then: str
+) -> None:
+    run = tmp_path / "run"
+    began = gelada.train("catch", run, steps=5_000, device=first, **QUIET)
+    result = gelada.train(resume=run, steps=10_000, device=then, **QUIET)
+    assert result.steps >= 10_000 > began.steps
+    about = json.loads((run / "config.json").read_text())["about"]
+    assert about["device"].startswith(first)
+
+
+def test_catch_is_learned_and_played(gpu: torch.device, tmp_path: Path) -> None:
+    result = gelada.train("catch", tmp_path / "run", device="cuda", **QUIET)
+    assert result.score is not None
+    assert result.score >= 0.9
+    scores = [
+        gelada.evaluate(gelada.load(result.folder, device=device), episodes=100).mean
+        for device in ("cpu", "cuda")
+    ]
+    assert min(scores) > 0.8
+
+
+def test_workers_learn_on_a_gpu(gpu: torch.device, tmp_path: Path) -> None:
+    experiment = gelada.preset("dba3c-catch", steps=20_000)
+    experiment = replace(experiment, tracker=replace(experiment.tracker, tensorboard=False))
+    result = train(experiment, tmp_path / "run", log=lambda _: None, devices=Devices("cuda"))
+    assert result.steps >= 20_000

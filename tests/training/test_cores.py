@@ -1,0 +1,173 @@
+"""What a run takes on machines of many kinds, and what is said about idle cores."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gelada
+from gelada.cli.experiment_flags import resolve
+from gelada.cli.main import run
+from gelada.cli.show import Show
+from gelada.core.errors import GeladaError
+from gelada.nets.config import NetworkSettings
+from gelada.runtime.system import usable_cores
+from gelada.training.cores import Fit, cores_of, fit, for_cores, idle, threads_of
+from gelada.training.presets import PRESETS, preset
+from gelada.training.validate import check
+
+TABLE = [  # cores, GPU, torso: actors, games, emulator threads, a batch of its own
+    (3, False, "small", Fit(2, 8, 1, False)),
+    (4, False, "small", Fit(3, 8, 1, True)),
+    (8, False, "small", Fit(4, 8, 1, True)),
+    (64, False, "small", Fit(4, 8, 1, True)),
+    (4, False, "dqn2013", Fit(3, 8, 1, True)),
+    (16, False, "dqn2013", Fit(3, 8, 1, True)),
+    (16, False, "nature", Fit(2, 8, 1, False)),
+    (16, False, "resnet", Fit(2, 8, 1, False)),
+    (16, False, "own", Fit(2, 8, 1, False)),
+    (4, True, "small", Fit(2, 64, 2, True)),
+    (16, True, "small", Fit(2, 64, 14, True)),
+    (16, True, "nature", Fit(2, 64, 14, True)),
+    (128, True, "dqn2013", Fit(2, 64, 64, True)),
+]
+
+
+@pytest.mark.parametrize(("cores", "gpu", "torso", "want"), TABLE)
+def test_the_table(cores: int, gpu: bool, torso: str, want: Fit) -> None:
+    assert fit(cores, gpu, torso, Fit(2, 8, 1, False), atari=True) == want
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 4, 6, 16, 96, 384])
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize("name", ["pong", "breakout", "catch", "impala-pong", "pqn-pong"])
+def test_what_is_chosen_can_be_trained_with_the_batch_of_the_preset(
+    name: str, gpu: bool, cores: int
+) -> None:
+    base = preset(name)[0]
+    found = for_cores(base, base, cores, gpu)
+    check(found)
+    assert found.shape.datapoints == base.shape.datapoints
+    if not gpu:
+        assert threads_of(found) <= max(cores, threads_of(base))
+        assert found.shape.actors >= base.shape.actors
+        assert (found == base) == (found.shape.actors == base.shape.actors)
+    assert replace(found, shape=base.shape) == base
+
+
+def test_environments_without_emulator_threads_get_none() -> None:
+    base = preset("catch")[0]
+    assert for_cores(base, base, 16, gpu=True).shape.emulators == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("pong", {"actors": 3}, r"^--cores 8 with --actors 3: both choose it; leave one"),
+        ("pong", {"batch": 4096}, r"^--cores 8 with --batch 4096: both choose it"),
+        ("dba3c-pong", {}, r"^--cores 8 in a run with workers: it suits runs of APPO and PQN"),
+        ("dqn-pong", {}, r"^--cores 8 in a run with a replay buffer: "),
+        ("pong", {"deterministic": True}, r"^--cores 8 with --deterministic: "),
+    ],
+)
+def test_what_does_not_fit_is_refused(name: str, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(GeladaError, match=said):
+        for_cores(gelada.preset(name, **changes), preset(name)[0], 8)
+
+
+def test_a_deterministic_run_that_does_not_change_is_taken() -> None:
+    base = gelada.preset("pong", deterministic=True)
+    assert for_cores(base, base, 2) == base
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "2.5", "many", "", "٣", "9999999"])
+def test_cores_are_a_number_or_all(text: str) -> None:
+    with pytest.raises(GeladaError, match=r": must be a whole number from 1 on, or all$"):
+        cores_of(text, 4)
+
+
+def test_no_more_than_there_are() -> None:
+    assert cores_of("all", 4) == cores_of("4", 4) == 4
+    said = r"^--cores 16: this process may use 4; use --cores 4 or all$"
+    with pytest.raises(GeladaError, match=said):
+        cores_of("16", 4)
+
+
+def test_the_command_line_and_python_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("cli.experiment_flags", "training.entry"):
+        monkeypatch.setattr(f"gelada.{module}.usable_cores", lambda: 8)
+    wanted = resolve(Show, "show", ["pong", "--cores", "all"])
+    assert (wanted.experiment.shape.actors, wanted.experiment.shape.batch) == (4, 2048)
+    assert wanted.base == PRESETS["pong"]
+    assert run(["show", "pong", "--cores", "9"]) == 2
+    assert run(["train", "pong", "--cores", "8", "--deterministic"]) == 2
+    with pytest.raises(GeladaError, match=r"^--cores 9: this process may use 8"):
+        gelada.train("pong", cores=9)
+
+
+def test_a_machine_that_would_lie_idle_is_named() -> None:
+    pong = PRESETS["pong"]
+    assert [idle(pong, cores) for cores in (1, 2, 3, 6)] == [""] * 4
+    line = "this process may use 16 cores, and the run uses 3 of them at most; --cores all takes "
+    assert idle(pong, 16).startswith(line)
+    assert "more actors or workers" in idle(PRESETS["dba3c-pong"], 64)
+    own = replace(pong, network=NetworkSettings(own_torso="my_module:torso"))
+    assert idle(own, 16)
+
+
+def limited(root: Path, files: dict[str, str]) -> int:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return usable_cores(root)
+
+
+V1 = "sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs"
+
+
+@pytest.mark.parametrize(
+    ("files", "want"),
+    [
+        ({}, 12),
+        ({"proc/self/cgroup": "0::/\n"}, 12),
+        ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, 12),
+        ({"sys/fs/cgroup/cpu.max": "400000 100000\n"}, 4),
+        ({"sys/fs/cgroup/cpu.max": "350000 100000\n"}, 3),
+        ({"sys/fs/cgroup/cpu.max": "50000 100000\n"}, 1),
+        ({"sys/fs/cgroup/cpu.max": "9000000 100000\n"}, 12),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/b/cpu.max": "max 100000\n",
+                "sys/fs/cgroup/a/cpu.max": "500000 100000\n",
+            },
+            5,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:cpu,cpuacct:/x\n",
+                f"{V1}_quota_us": "200000\n",
+                f"{V1}_period_us": "100000\n",
+            },
+            2,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:cpu,cpuacct:/x\n",
+                f"{V1}_quota_us": "-1\n",
+                f"{V1}_period_us": "100000\n",
+            },
+            12,
+        ),
+    ],
+)
+def test_affinity_and_control_groups_limit_the_cores(
+    files: dict[str, str], want: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)), raising=False)
+    assert limited(tmp_path, {"proc/self/cgroup": "0::/\n"} | files) == want
