@@ -60,7 +60,7 @@ def test_the_address_of_the_environment_is_that_of_a_cluster(
 
 def test_a_ray_of_its_own_without_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    with pytest.raises(GeladaError, match="^RAY_AUTH_MODE=disabled: without a token every user"):
+    with pytest.raises(GeladaError, match=r"^RAY_AUTH_MODE=disabled: without a token every user"):
         prepare("")
     assert prepare("10.0.0.1:6379") == "10.0.0.1:6379"  # how that was started is another's choice
 
