@@ -133,6 +133,21 @@ def test_few_tests_read_what_is_private() -> None:
     assert found == set(PRIVATE_IN_TESTS)
 
 
+UNPICKLES = r"\b(pickle|cloudpickle|dill|marshal|shelve|joblib)\b|torch\.load\b|allow_pickle"
+"""What runs code that stands in a file."""
+
+
+def test_nothing_that_comes_from_disk_is_unpickled() -> None:
+    assert re.search(UNPICKLES, "import cloudpickle")
+    found = [
+        f"{path}: {line}"
+        for path in SOURCE.rglob("*.py")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(UNPICKLES, line.partition("#")[0])
+    ]
+    assert found == []
+
+
 def fresh(script: str, folder: Path, **environment: str) -> str:
     """Run a script in a new process in ``folder``; return what it printed."""
     done = subprocess.run(

@@ -219,6 +219,27 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.mp4"]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "12:30/film.mp4",
+        "tcp:/127.0.0.1:9/film.gif",
+        "file:film.gif",
+        "concat:a|b.gif",
+        "-x.gif",
+        "%03d.gif",
+    ],
+)
+def test_a_name_is_a_file_and_never_an_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """FFmpeg would connect to some of them, or look for a protocol called 12."""
+    monkeypatch.chdir(tmp_path)
+    film = record(Catcher(), Path(name), 1.5)
+    assert film.path.name == Path(name).name
+    assert (tmp_path / name).stat().st_size > 100
+
+
 def test_an_interrupted_film_leaves_the_older_one(tmp_path: Path) -> None:
     out = tmp_path / "new folder" / "a.gif"
     record(Catcher(), out)

@@ -90,6 +90,22 @@ def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(tmp_path: Pa
     assert (tmp_path / "videos" / "follow.log").read_text() == ""
 
 
+def test_a_run_may_have_a_name_that_begins_with_a_dash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in: gelada train catch --out=-x --evaluator."""
+    monkeypatch.chdir(tmp_path)
+    run, results = Path("-x"), list[Any]()
+    run.mkdir()
+    write_run(run)
+    with Followers(run, True, False, 1.5, results.append) as followers:
+        while not results:
+            assert followers.dead() == ""
+            time.sleep(0.02)
+    assert [result["kind"] for result in results] == ["evaluation"]
+    assert (run / "eval" / "follow.log").read_text() == ""
+
+
 def test_nothing_is_started_unasked(tmp_path: Path) -> None:
     before = children()
     with Followers(tmp_path, False, False, 120.0, print) as followers:
