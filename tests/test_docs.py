@@ -185,7 +185,7 @@ def commands() -> list[tuple[str, str]]:
 
 def flags_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
     """Return the flags in a command's help."""
-    runs = command in ("eval", "record", "follow")
+    runs = command in ("eval", "record", "follow", "play", "export")
     flags: set[str] = set()
     for subject in ("runs/pong-1",) if runs else ("pong", "dba3c-pong", "gorila-pong"):
         assert cli.run([command, subject, "--help"]) == 0
@@ -215,6 +215,7 @@ def test_the_flags_that_pages_mention_exist(capsys: pytest.CaptureFixture[str]) 
     known |= {"--peer", "--pairs", "--score"}  # of benchmarks/peers.py
     known |= {"--head", "--node-ip-address", "--port"}  # of ray start
     known |= {"--logdir"}  # of tensorboard
+    known |= {"--local-dir"}  # of the command of a hub
     mentioned = {
         (page.name, flag)
         for page in PAGES
@@ -424,6 +425,7 @@ LICENCES = {
     "Apache-2.0": ("Apache 2.0", "Apache-2.0", "Apache Software License"),
     "BSD-2-Clause": ("BSD 2-Clause", "BSD License"),
     "BSD-3-Clause": ("BSD-3-Clause", "BSD License"),
+    "MIT-CMU": ("MIT-CMU",),
     "GPL-2.0-only": ("GPL-2.0-only",),
     "MIT": ("MIT",),
     "MPL-2.0": ("MPL-2.0", "MPL 2.0"),

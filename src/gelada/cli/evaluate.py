@@ -13,6 +13,7 @@ from gelada.cli.flags import check_run, parse, print_json
 from gelada.cli.interrupts import Interrupts
 from gelada.core.errors import GeladaError
 from gelada.core.settings import Range
+from gelada.evaluation.zoo import place_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,7 +27,7 @@ class Eval:
     """Play full games without learning; print the scores with their whole protocol."""
 
     run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
-    """Folder of the run."""
+    """Folder of the run or of an exported agent, or zoo:NAME."""
     episodes: Annotated[int, Range(1)] | None = None
     """Games to play (default: as the protocol says, 100 for training)."""
     protocol: Literal["training", "noop", "sticky", "dba3c", "human"] = "training"
@@ -57,7 +58,8 @@ def main(args: Sequence[str]) -> int:
 def _evaluate(args: Sequence[str], interrupts: Interrupts) -> int:
     flags = parse(Eval, "eval", args)
     check_starts(flags.protocol, flags.starts)
-    source = find_checkpoint(flags.run, flags.checkpoint)
+    run = place_of(flags.run)
+    source = find_checkpoint(run, flags.checkpoint)
     from gelada.cli.display import Printer
     from gelada.evaluation.agent import load
     from gelada.evaluation.evaluator import evaluate
@@ -73,7 +75,7 @@ def _evaluate(args: Sequence[str], interrupts: Interrupts) -> int:
         )
     interrupts.gentle = True  # what was played is saved and said, whatever is pressed now
     if evaluation.games:
-        printer.line(f"saved in {evaluation.save(flags.run)}")
+        printer.line(f"saved in {evaluation.save(run)}")
     for line in evaluation.lines():
         printer.line(line)
     began_later = evaluation.starts is not None

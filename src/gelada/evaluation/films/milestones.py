@@ -1,0 +1,97 @@
+"""Agents of a run before, half way through and after learning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from gelada.core.checkpoint import (
+    Checkpoint,
+    list_checkpoints,
+    newest_checkpoint,
+    read_about,
+)
+from gelada.core.errors import GeladaError
+from gelada.core.types import Version
+from gelada.evaluation.agent import Agent, load
+from gelada.training.config import Config, check_of, read_config
+from gelada.training.start import begin_at, make_network, statistics_of
+
+HALF = 0.25
+"""A checkpoint is half way if its share of the newest one's steps differs from 0.5 by at most
+this."""
+
+
+class Milestone(NamedTuple):
+    """An agent at one time of its training."""
+
+    name: str  # "before", "half way" or "after"
+    agent: Agent
+
+    @property
+    def title(self) -> str:
+        """What a caption says."""
+        return f"{self.name}: {self.agent.checkpoint.steps:,} steps"
+
+
+def milestones(run: Path) -> list[Milestone]:
+    """Return a run's agents before, half way through (if it kept such a checkpoint) and after.
+
+    Raises:
+        GeladaError: if the run has no complete checkpoint, or its game cannot be played.
+    """
+    config = read_config(run)
+    folder, check = run / "checkpoints", check_of(config)
+    newest, last, _ = newest_checkpoint(folder, check)
+    after = load(newest)
+    found = [Milestone("before", _before(folder, config, last))]
+    if (half := _half_way(folder, newest, last.steps)) is not None:
+        found.append(Milestone("half way", half))
+    return [*found, Milestone("after", after)]
+
+
+def untrained(config: Config, checkpoint: Checkpoint) -> Agent:
+    """Return the agent as it was before it learned.
+
+    The weights are drawn from the run's seed as at its start. The input statistics were measured
+    before training and never change, so they are those of any checkpoint.
+
+    Args:
+        config: of the run.
+        checkpoint: any of the run's.
+    """
+    net = make_network(config.experiment, begin_at(config, statistics_of(checkpoint)))
+    weights = {f"parameter/{name}": value.detach() for name, value in net.named_parameters()}
+    inputs = {f"input/{name}": value for name, value in checkpoint.group("input").items()}
+    return Agent(
+        config.experiment, Checkpoint(Version(0, 0), 0, weights | inputs, {}), config.actions
+    )
+
+
+def _before(folder: Path, config: Config, last: Checkpoint) -> Agent:
+    """Return the agent of version 0: of its checkpoint, or made again from the seed."""
+    for path in list_checkpoints(folder)[:1]:
+        try:
+            if read_about(path).version == 0:
+                return load(path)
+        except GeladaError:
+            pass
+    return untrained(config, last)
+
+
+def _half_way(folder: Path, newest: Path, steps: int) -> Agent | None:
+    """Return the agent of the complete checkpoint that is nearest to half of the steps."""
+    near = []
+    for path in list_checkpoints(folder):
+        try:
+            share = read_about(path).steps / max(steps, 1)
+        except GeladaError:
+            continue
+        if path != newest and abs(share - 0.5) <= HALF:
+            near.append((abs(share - 0.5), path))
+    for _, path in sorted(near):
+        try:
+            return load(path)
+        except GeladaError:
+            continue
+    return None
