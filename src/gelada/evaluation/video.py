@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from gelada.core.seeding import game_seeds, generator
 from gelada.core.types import Bytes
 from gelada.evaluation.agent import Agent, Policy, as_agent
 from gelada.evaluation.films.file import Film as Film  # part of the public API
-from gelada.evaluation.films.file import filming, format_of
+from gelada.evaluation.films.file import Progress, filming, format_of
 from gelada.evaluation.films.player import Player
 from gelada.evaluation.films.screens import make_screen
-
-Progress = Callable[[float, float], None]
-"""Called after every step with the seconds filmed and the seconds asked for."""
 
 
 def record(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -32,6 +32,10 @@ FORMATS = {
     ".mp4": Format("libx264", "yuv420p", 30, (3, 4), (2, 3), {"crf": "20", "preset": "veryfast"}),
     ".gif": Format("gif", "pal8", 15, (2, 3), (1, 2), {}),
 }
+
+
+Progress = Callable[[float, float], None]
+"""Called often with the seconds filmed and the seconds asked for."""
 
 
 class Film(NamedTuple):

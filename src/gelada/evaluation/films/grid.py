@@ -15,10 +15,9 @@ from gelada.core.seeding import game_seeds, generator
 from gelada.core.types import Bytes
 from gelada.evaluation.agent import Agent, Policy
 from gelada.evaluation.films.captions import caption
-from gelada.evaluation.films.file import Film, Format, filming, format_of
+from gelada.evaluation.films.file import Film, Format, Progress, filming, format_of
 from gelada.evaluation.films.player import Player
 from gelada.evaluation.films.screens import make_screen
-from gelada.evaluation.video import Progress
 
 MOST = 36
 """Games in one picture."""
