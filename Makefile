@@ -66,7 +66,7 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into $(VENV) (a minute or two)"
 	$(PIP) --quiet --upgrade "pip>=25.1"
 	$(PIP) torch
-	$(PIP) --quiet -e ".[page]" --group dev
+	$(PIP) --quiet -e ".[page,onnx]" --group dev
 	@touch $@
 
 $(VENV)/.cluster: $(STAMP)

@@ -189,7 +189,7 @@ def commands() -> list[tuple[str, str]]:
 
 def flags_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
     """Return the flags in a command's help."""
-    runs = command in ("eval", "record", "follow")
+    runs = command in ("eval", "record", "follow", "play", "export")
     flags: set[str] = set()
     for subject in ("runs/pong-1",) if runs else ("pong", "dba3c-pong", "gorila-pong"):
         assert cli.run([command, subject, "--help"]) == 0
@@ -222,6 +222,7 @@ def test_the_flags_that_pages_mention_exist(capsys: pytest.CaptureFixture[str]) 
     known |= {"--index-url"}  # of pip
     known |= {"--file", "--network", "--rm", "--tag", "--userns", "--volume"}  # of podman
     known |= {"--bundles", "--chaos", "--epsilon", "--gpus", "--passes"}  # of version 0.1
+    known |= {"--local-dir"}  # of the command of a hub
     mentioned = {
         (page.name, flag)
         for page in PAGES
@@ -431,6 +432,7 @@ LICENCES = {
     "Apache-2.0": ("Apache 2.0", "Apache-2.0", "Apache Software License"),
     "BSD-2-Clause": ("BSD-2-Clause", "BSD 2-Clause", "BSD License"),
     "BSD-3-Clause": ("BSD-3-Clause", "BSD License"),
+    "MIT-CMU": ("MIT-CMU",),
     "GPL-2.0-only": ("GPL-2.0-only",),
     "MIT": ("MIT",),
     "MPL-2.0": ("MPL-2.0", "MPL 2.0"),

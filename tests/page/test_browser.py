@@ -6,13 +6,8 @@ With GELADA_SCREENSHOTS set to a folder, pictures of the page are left there.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,96 +17,21 @@ import av
 import numpy as np
 import pytest
 
+from browsing import (
+    click,
+    complaints,
+    open_page,
+    picture_of,
+    screenshot,
+    served,
+    text_of,
+    wait,
+)
 from made_runs import append, evaluate, make_run, rising, row
 
 pytestmark = pytest.mark.browser
 
 NAME = "<img src=x onerror=document.title='broken'>"
-PATIENCE = 20.0  # seconds; no test is about how fast a machine is
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Run ``gelada watch``; give the link that it prints."""
-    command = [sys.executable, "-m", "gelada.cli.main", "watch", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().strip()
-        finally:
-            process.terminate()
-            process.stdout.read()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
-    for word in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--mute-audio"):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
-    driver = webdriver.Chrome(options=options, service=service)
-    yield driver
-    driver.quit()
-
-
-def open_page(browser: Any, link: str, width: int = 1600, theme: str = "light") -> None:
-    size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-    browser.get("about:blank")
-    complaints(browser)  # those of the page before
-    browser.get(link)
-    wait(lambda: browser.execute_script("return document.body.dataset.ready") == "yes")
-
-
-def wait(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end, "the page does not show it"
-        time.sleep(0.05)
-
-
-def text_of(browser: Any, selector: str) -> str:
-    found: str = browser.execute_script(
-        "return document.querySelector(arguments[0])?.innerText ?? ''", selector
-    )
-    return found
-
-
-def picture_of(browser: Any, selector: str = "#score-chart canvas") -> str:
-    found: str = browser.execute_script(
-        "return document.querySelector(arguments[0])?.toDataURL() ?? ''", selector
-    )
-    return found
-
-
-def complaints(browser: Any) -> list[str]:
-    return [one["message"] for one in browser.get_log("browser") if one["level"] == "SEVERE"]
-
-
-def click(browser: Any, selector: str) -> None:
-    browser.execute_script("document.querySelector(arguments[0]).click()", selector)
-
-
-def screenshot(browser: Any, name: str) -> None:
-    if folder := os.environ.get("GELADA_SCREENSHOTS"):
-        height = browser.execute_script("return document.documentElement.scrollHeight")
-        width = browser.execute_script("return innerWidth")
-        size = {
-            "width": width,
-            "height": min(height, 6000),
-            "deviceScaleFactor": 1,
-            "mobile": False,
-        }
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        time.sleep(0.5)
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        browser.save_screenshot(str(Path(folder) / f"{name}.png"))
 
 
 def film(path: Path, red: int, seconds: int = 3) -> None:
@@ -171,7 +91,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def link(folder: Path) -> Iterator[str]:
-    with served(folder) as found:
+    with served("watch", folder) as found:
         yield found
 
 
@@ -212,7 +132,7 @@ def test_the_token_leaves_the_address_and_the_page_can_be_opened_again(
 
 def test_a_new_line_is_shown_without_opening_the_page_again(browser: Any, tmp_path: Path) -> None:
     run = make_run(tmp_path / "pong-1", rising(30))
-    with served(tmp_path) as link:
+    with served("watch", tmp_path) as link:
         open_page(browser, link)
         browser.execute_script("window.opened = 'once'")
         before = picture_of(browser)
@@ -265,7 +185,7 @@ def test_a_name_is_only_ever_text(browser: Any, tmp_path: Path) -> None:
     evaluate(run, 30_000, [5.0, 6.0], protocol=NAME)
     (run / "events.jsonl").write_text(json.dumps({"event": NAME, "why": NAME, NAME: NAME}) + "\n")
     film(run / "videos" / "20000.mp4", 9)
-    with served(tmp_path) as link:
+    with served("watch", tmp_path) as link:
         open_page(browser, link)
         for part in ("#cards", "#list", "#evaluations", "#events", "#films", "#settings"):
             wait(lambda part=part: "<img src=x" in text_of(browser, part))  # type: ignore[misc]
@@ -298,7 +218,7 @@ def test_fifty_runs_of_ten_million_steps(browser: Any, tmp_path: Path) -> None:
         ]
         lr = 0.001 * (1 + number // 5)
         make_run(tmp_path / f"pong-{number}", rows, seed=number % 5 + 1, lr=lr)
-    with served(tmp_path) as link:
+    with served("watch", tmp_path) as link:
         began = time.monotonic()
         open_page(browser, link)
         wait(lambda: picture_of(browser))
@@ -314,7 +234,7 @@ def test_fifty_runs_of_ten_million_steps(browser: Any, tmp_path: Path) -> None:
 def test_several_games_have_a_chart_each(browser: Any, tmp_path: Path) -> None:
     for game in ("pong", "breakout", "seaquest"):
         make_run(tmp_path / game, rising(30), game=game)
-    with served(tmp_path) as link:
+    with served("watch", tmp_path) as link:
         open_page(browser, link)
         wait(lambda: text_of(browser, "#score-games").split() == ["breakout", "pong", "seaquest"])
         charts = "return document.querySelectorAll(arguments[0]).length"
@@ -335,3 +255,21 @@ def test_a_wrong_token_gets_nothing(browser: Any, link: str) -> None:
     assert "pong" not in browser.page_source
     opener = build_opener(ProxyHandler({}))
     assert opener.open(link).status == 200
+
+
+def test_a_film_of_milestones_is_shown_above_the_others(browser: Any, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "pong-1", rising(30))
+    film(run / "videos" / "milestones.mp4", 200)
+    film(run / "videos" / "30000.mp4", 60)
+    with served("watch", tmp_path) as link:
+        open_page(browser, link)
+        count = "return document.querySelectorAll(arguments[0]).length"
+        wait(lambda: browser.execute_script(count, "#films video") == 2)
+        assert browser.execute_script(count, "#films .together video") == 1
+        loaded = "return document.querySelector('.together video').readyState"
+        wait(lambda: browser.execute_script(loaded) >= 1)
+        click(browser, "#play")
+        times = "return [...document.querySelectorAll('video')].map(v => v.currentTime)"
+        wait(lambda: min(browser.execute_script(times)) > 0.3)
+        screenshot(browser, "page-milestones")
+        assert complaints(browser) == []

@@ -104,6 +104,18 @@ def test_films_are_plain_files_with_steps_in_their_names(tmp_path: Path) -> None
     ]
 
 
+def test_the_film_of_milestones_is_a_plain_file_of_that_name(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "a", rising(9))
+    (path / "videos").mkdir()
+    assert read(path).together is None
+    (path / "videos" / "milestones.mp4").symlink_to(path / "config.json")
+    assert read(path).together is None
+    (path / "videos" / "milestones.gif").write_bytes(b"film")
+    found = read(path).together
+    assert found is not None
+    assert found.path == path / "videos" / "milestones.gif"
+
+
 def test_milestones_are_before_half_way_and_after() -> None:
     films = [Film(steps, Path(f"{steps}.mp4"), 0) for steps in (1, 10, 40, 55, 90, 100)]
     assert [film.steps for film in milestones(films)] == [1, 55, 100]

@@ -129,6 +129,15 @@ def test_a_film_is_sent_in_pieces_too(folder: Path) -> None:
     assert page.get(address).status_code == 404
 
 
+def test_the_film_of_milestones_is_sent_by_its_name(folder: Path) -> None:
+    page = client(folder)
+    assert look(page)["runs"][0]["together"] is None
+    (folder / "pong-1" / "videos" / "milestones.mp4").write_bytes(b"side by side")
+    run = look(page)["runs"][0]
+    assert page.get(f"/films/{run['id']}/{run['together']}").content == b"side by side"
+    assert len(run["films"]) == 1
+
+
 def test_the_first_answer_has_everything_and_later_ones_what_changed(folder: Path) -> None:
     make_run(folder / "pong-2", rising(3), seed=2)
     page = client(folder)

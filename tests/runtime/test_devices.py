@@ -80,8 +80,8 @@ def test_a_gpu_without_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3 * 2**20, 2**34))
     said = r"^--device cuda:0: the run needs about [\d,]+ MiB of its memory, most of it for .*3 MiB"
     with pytest.raises(GeladaError, match=said):
-        check_limits(short_pong(1), here=True, placement=Placement(GPU, CPU))
-    check_limits(short_pong(1), here=True, placement=Placement(CPU, GPU))
+        check_limits(short_pong(1), placement=Placement(GPU, CPU))
+    check_limits(short_pong(1), placement=Placement(CPU, GPU))
 
 
 @pytest.mark.parametrize(("major", "precision"), [(7, "float32"), (8, "bfloat16")])

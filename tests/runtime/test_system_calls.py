@@ -112,7 +112,7 @@ def test_priorities_stay_as_they_are(bare: None) -> None:
 
 def test_limits_that_nobody_tells_refuse_nothing(bare: None) -> None:
     experiment = catch(1000)
-    check_limits(experiment, here=True)
+    check_limits(experiment)
     parts = memory(experiment, make_network(experiment, imagined_start(experiment)))
     assert parts["libraries"] == 0.0
     assert parts["most at once"] > 0

@@ -14,6 +14,7 @@ from gelada.cli.interrupts import Interrupts
 from gelada.core.errors import GeladaError
 from gelada.core.program import program
 from gelada.core.settings import Range
+from gelada.evaluation.zoo import place_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,7 +32,7 @@ class Eval:
     """Play full games without learning; print the scores with their whole protocol."""
 
     run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
-    """Folder of the run, or the file of one of its checkpoints."""
+    """Folder of the run or of an exported agent, the file of a checkpoint, or zoo:NAME."""
     episodes: Annotated[int, Range(1)] | None = None
     """Games to play (default: as the protocol says, 100 for training)."""
     protocol: Literal["training", "noop", "sticky", "dba3c", "human"] = "training"
@@ -64,7 +65,8 @@ def main(args: Sequence[str]) -> int:
 def _evaluate(args: Sequence[str], interrupts: Interrupts) -> int:
     flags = parse(Eval, "eval", args)
     check_starts(flags.protocol, flags.starts)
-    source = find_checkpoint(flags.run, flags.checkpoint)
+    run = place_of(flags.run)
+    source = find_checkpoint(run, flags.checkpoint)
     from gelada.cli.display import Printer
     from gelada.evaluation.agent import load
     from gelada.evaluation.evaluator import evaluate
@@ -80,7 +82,7 @@ def _evaluate(args: Sequence[str], interrupts: Interrupts) -> int:
         )
     interrupts.gentle = True  # what was played is saved and said, whatever is pressed now
     if evaluation.games:
-        printer.line(f"saved in {evaluation.save(run_of(flags.run))}")
+        printer.line(f"saved in {evaluation.save(run_of(run))}")
     for line in evaluation.lines():
         printer.line(line)
     began_later = evaluation.starts is not None
@@ -137,8 +139,10 @@ def check_starts(protocol: str, starts: Path | None) -> None:
 
 
 def run_of(path: Path) -> Path:
-    """Return the folder of a run, of which that folder or the file of a checkpoint is given."""
-    return path.parent.parent if path.suffix == TENSORS else path
+    """Return the folder of a run or an exported agent, given that folder or a file of tensors."""
+    if path.suffix != TENSORS:
+        return path
+    return path.parent if (path.parent / "config.json").is_file() else path.parent.parent
 
 
 def find_checkpoint(run: Path, name: str = "") -> Path:

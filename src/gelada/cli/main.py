@@ -1,5 +1,5 @@
-"""The command line: ``gelada train | eval | suite | starts | record | follow | watch | report``,
-``gelada games | show | bench``.
+"""The command line: ``gelada train | eval | suite | starts | record | play | export``,
+``gelada follow | watch | report | games | show | bench``.
 
 Nothing heavy is imported before it is needed: ``gelada --version`` and ``gelada --help`` answer
 at once. Exit codes: 0 done; 1 a role or a file failed; 2 a mistake in what was asked; 3 a role
@@ -33,7 +33,9 @@ Distributed deep reinforcement learning that learns Atari games from the screen.
   gelada eval RUN                play full games without learning, with a printed protocol
   gelada suite pong,breakout     the same settings on many games, one table (atari49, atari57)
   gelada starts RUN --out FILE   save start states for: gelada eval --protocol human
-  gelada record RUN              film a game
+  gelada record RUN              film a game (--milestones: before, half way, after)
+  gelada play RUN                watch a trained agent live in the browser; --human takes over
+  gelada export RUN              take an agent along: --onnx, --hub FOLDER
   gelada follow RUN              evaluate and film a run while it learns
   gelada watch                   show runs in the browser while they learn
   gelada report RUN ... --out report.html    one file with curves, intervals, published scores
@@ -51,6 +53,8 @@ COMMANDS = {
     "suite": "gelada.cli.suite",
     "starts": "gelada.cli.starts",
     "record": "gelada.cli.record",
+    "play": "gelada.cli.play",
+    "export": "gelada.cli.export",
     "games": "gelada.cli.games",
     "show": "gelada.cli.show",
     "bench": "gelada.cli.bench",

@@ -1,18 +1,24 @@
-"""``gelada record``: a film of a game."""
+"""``gelada record``: a film of a game, of an agent's progress, or of several games at once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from gelada.cli.evaluate import find_checkpoint
-from gelada.cli.flags import parse
+from gelada.cli.flags import parse, print_json
 from gelada.core.errors import GeladaError
 from gelada.core.settings import POSITIVE, Range
+from gelada.evaluation.zoo import place_of
+
+if TYPE_CHECKING:
+    from gelada.cli.display import Printer
+    from gelada.evaluation.films.file import Film
+    from gelada.evaluation.films.grid import Cell
 
 SUFFIXES = (".mp4", ".gif")
 
@@ -21,10 +27,17 @@ SUFFIXES = (".mp4", ".gif")
 class Record:
     """Film a game in the emulator's own colours."""
 
-    run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
-    """Folder of the run."""
+    runs: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")]]
+    """Folder of the run; of several runs a game of each is filmed, side by side."""
     out: Path | None = None
-    """A .mp4 or .gif file (default: RUN/videos/STEPS.mp4)."""
+    """A .mp4 or .gif file (default: in RUN/videos)."""
+    gif: bool = False
+    """Write a .gif to RUN/videos instead of a .mp4."""
+    milestones: bool = False
+    """Film the agent before, half way through and after learning, side by side. Half way needs a
+    checkpoint from there: train with --keep-checkpoints 0."""
+    grid: Annotated[int, Range(0, 36)] = 0
+    """Film so many games of each run in one picture."""
     seconds: Annotated[float, POSITIVE] = 60.0
     """Length of the film at most; it ends with the game."""
     policy: Literal["sampled", "greedy", "epsilon"] | None = None
@@ -36,24 +49,125 @@ class Record:
     """Seed of the game and of sampled actions."""
     device: str = "cpu"
     """Device of the agent's network: cpu, cuda, or cuda:N for one of several GPUs."""
+    json: bool = False
+    """Print one JSON object on stdout; all else goes to stderr."""
 
 
 def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     flags = parse(Record, "record", args)
-    if flags.out and flags.out.suffix not in SUFFIXES:
-        raise GeladaError(f"--out {flags.out}: must end in {' or '.join(SUFFIXES)}")
-    source = find_checkpoint(flags.run, flags.checkpoint)
+    _check(flags)
+    runs = [place_of(run) for run in flags.runs]
+    sources = [find_checkpoint(run, flags.checkpoint) for run in runs]
     from gelada.cli.display import Printer
+
+    printer = Printer(to_stderr=flags.json)
+    if flags.milestones:
+        films, titles = _film_together(flags, _of_milestones(runs[0], flags, printer), printer)
+    elif flags.grid or len(runs) > 1:
+        films, titles = _film_together(flags, _of_grid(runs, sources, flags), printer)
+    else:
+        films, titles = [_film_one(flags, runs[0], sources[0], printer)], [""]
+    if flags.json:
+        print_json(as_json(films, titles))
+    return 0
+
+
+def _check(flags: Record) -> None:
+    """Raise GeladaError if flags do not go together."""
+    out = flags.out
+    if not flags.runs:
+        raise GeladaError("RUN is missing: name it first; see gelada record --help")
+    if out and out.suffix not in SUFFIXES:
+        raise GeladaError(f"--out {out}: must end in {' or '.join(SUFFIXES)}")
+    if out and flags.gif:
+        raise GeladaError(f"--gif with --out {out}: the file's name says what it is; leave one out")
+    if flags.milestones and flags.grid:
+        raise GeladaError("--milestones with --grid: two kinds of films; leave one out")
+    if flags.milestones and len(flags.runs) > 1:
+        raise GeladaError(f"--milestones with {len(flags.runs)} runs: takes one run")
+    if flags.milestones and flags.checkpoint:
+        raise GeladaError("--milestones with --checkpoint: it takes three of them; leave one out")
+    if flags.checkpoint and len(flags.runs) > 1:
+        raise GeladaError(f"--checkpoint with {len(flags.runs)} runs: takes one run")
+    if len(flags.runs) > 1 and not out:
+        raise GeladaError(f"a film of {len(flags.runs)} runs: say where with --out FILE")
+
+
+def _film_one(flags: Record, run: Path, source: Path, printer: Printer) -> Film:
+    """Film one game."""
     from gelada.evaluation.agent import load
     from gelada.evaluation.video import record
 
-    printer = Printer()
     agent = load(source, device=flags.device)
-    out = flags.out or flags.run / "videos" / f"{agent.checkpoint.steps}.mp4"
-    out.parent.mkdir(parents=True, exist_ok=True)
+    out = flags.out or _place(run, str(agent.checkpoint.steps), flags.gif)
     with printer.progress(f"filming {agent.games.game}", "s") as bar:
         film = record(agent, out, flags.seconds, flags.seed, flags.policy, progress=bar)
     end = "the game was over" if film.over else "the game went on"
     printer.line(f"{film.path}: {film.steps:,} steps, score {film.score:g}; {end}")
-    return 0
+    return film
+
+
+def _of_milestones(run: Path, flags: Record, printer: Printer) -> tuple[list[Cell], Path]:
+    """Return the games of an agent's progress, and the film's file."""
+    from gelada.evaluation.films.grid import Cell
+    from gelada.evaluation.films.milestones import milestones
+
+    found = milestones(run, flags.device)
+    if len(found) < 3:
+        printer.line(
+            "no complete checkpoint is near half way: runs with --keep-checkpoints 0 keep all"
+        )
+    cells = [Cell(one.agent, one.title, flags.seed) for one in found]
+    return cells, flags.out or _place(run, "milestones", flags.gif)
+
+
+def _of_grid(
+    runs: Sequence[Path], sources: Sequence[Path], flags: Record
+) -> tuple[list[Cell], Path]:
+    """Return games of each run, and the film's file."""
+    from gelada.evaluation.agent import load
+    from gelada.evaluation.films.grid import MOST, Cell
+
+    count = max(flags.grid, 1)
+    if len(runs) * count > MOST:
+        raise GeladaError(f"{len(runs)} runs with --grid {count}: at most {MOST} games in all")
+    agents = [load(source, device=flags.device) for source in sources]
+    cells = []
+    for run, agent in zip(runs, agents, strict=True):
+        name = run.resolve().name
+        for i in range(count):
+            seed = flags.seed + i
+            own = f"seed {seed}" if len(runs) == 1 else f"{name}, seed {seed}"
+            cells.append(Cell(agent, name if count == 1 else own, seed))
+    return cells, flags.out or _place(runs[0], f"{agents[0].checkpoint.steps}-grid", flags.gif)
+
+
+def _film_together(
+    flags: Record, games: tuple[list[Cell], Path], printer: Printer
+) -> tuple[list[Film], list[str]]:
+    """Film games in one picture; return the films and their titles."""
+    from gelada.evaluation.films.grid import record_grid
+
+    cells, out = games
+    with printer.progress(f"filming {len(cells)} games", "s") as bar:
+        films = record_grid(cells, out, flags.seconds, flags.policy, progress=bar)
+    printer.line(f"{out}: {films[0].seconds:.0f} seconds")
+    for cell, film in zip(cells, films, strict=True):
+        end = "the game was over" if film.over else "the game went on"
+        printer.line(f"  {cell.title}: score {film.score:g} in {film.steps:,} steps; {end}")
+    return films, [cell.title for cell in cells]
+
+
+def _place(run: Path, name: str, gif: bool) -> Path:
+    """Return the file of a film in a run's folder."""
+    return run / "videos" / f"{name}{'.gif' if gif else '.mp4'}"
+
+
+def as_json(films: Sequence[Film], titles: Sequence[str]) -> dict[str, Any]:
+    """Return what was filmed as JSON values."""
+    games = [
+        {"title": title, "score": film.score, "steps": film.steps, "over": film.over}
+        for title, film in zip(titles, films, strict=True)
+    ]
+    return {"film": str(films[0].path), "seconds": films[0].seconds, "games": games}

@@ -95,7 +95,17 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
             made is gone; nothing is left behind.
     """
     folder.mkdir(exist_ok=True)
-    stem = f"{checkpoint.version.number:08d}"
+    path = folder / f"{checkpoint.version.number:08d}.safetensors"
+    write_pair(path, checkpoint)
+    return path
+
+
+def write_pair(path: Path, checkpoint: Checkpoint) -> None:
+    """Write the tensors of a checkpoint to ``path``, and the JSON beside them.
+
+    Raises:
+        OSError: as `write_checkpoint` does.
+    """
     data = save(checkpoint.tensors)
     about = {
         "format": FORMAT,
@@ -107,10 +117,9 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         "counters": checkpoint.counters,
     }
     about["checksum"] = checksum_of(about)
-    (folder / f"{stem}.json").unlink(missing_ok=True)
-    write_whole(folder / f"{stem}.safetensors", data)
-    write_whole(folder / f"{stem}.json", json.dumps(about, indent=1).encode())
-    return folder / f"{stem}.safetensors"
+    path.with_suffix(".json").unlink(missing_ok=True)
+    write_whole(path, data)
+    write_whole(path.with_suffix(".json"), json.dumps(about, indent=1).encode())
 
 
 def checksum_of(about: State) -> str:

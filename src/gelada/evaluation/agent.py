@@ -20,7 +20,9 @@ from gelada.core.types import Floats, Frames, Ints
 from gelada.envs.api import GameSettings
 from gelada.envs.make import agents, planes
 from gelada.envs.own import MakeEnv
+from gelada.evaluation.exported import find_files, unpacked
 from gelada.evaluation.fill import fill
+from gelada.evaluation.zoo import place_of
 from gelada.nets.network import Network
 from gelada.runtime.devices import CPU, find_device
 from gelada.training.config import check_of, read_config
@@ -78,13 +80,13 @@ class Agent:
         fill(self.net, checkpoint.group("parameter"))
         self.device = device
         self.net.requires_grad_(False).to(device)
-        self._algorithm = experiment.algorithm
+        self.algorithm = experiment.algorithm
         self._random = torch.Generator().manual_seed(experiment.seed)
 
     @property
     def policy(self) -> Policy:
         """Default policy: sampled, or epsilon for an agent without probabilities."""
-        return self._algorithm.acting_policy
+        return self.algorithm.acting_policy
 
     @property
     def epsilon(self) -> float:
@@ -93,7 +95,7 @@ class Agent:
         That of the end of training, but at most `EPSILON`: an agent that learned to play with
         fewer random actions than the published ones did plays worse with as many.
         """
-        own = self._algorithm
+        own = self.algorithm
         return min(EPSILON, own.last_epsilon) if own.acting_policy == "epsilon" else EPSILON
 
     def seed(self, seed: int) -> None:
@@ -215,7 +217,7 @@ class Agent:
         with torch.inference_mode(), _few_threads(len(stacks)):
             observed = self.net.preprocess(torch.from_numpy(stacks).to(self.device))
             noise = self._noise(len(stacks), policy or self.policy, random or self._random)
-            scores, after = self._algorithm.act(self.net, observed, before)
+            scores, after = self.algorithm.act(self.net, observed, before)
             chosen: Ints = (scores.cpu() + noise).argmax(dim=1).numpy()
         actions = chosen[0] if single else chosen
         if state is None:
@@ -268,7 +270,7 @@ class Agent:
             return torch.zeros(shape)
         if policy == "epsilon":
             return epsilon_noise(shape, self.epsilon, random)
-        if self._algorithm.acting_policy != "sampled":
+        if self.algorithm.acting_policy != "sampled":
             raise GeladaError(
                 "policy sampled: this agent knows values of actions and no probabilities; take "
                 "epsilon or greedy"
@@ -307,22 +309,21 @@ def load(
     own_heads: Function | None = None,
     device: str = "cpu",
 ) -> Agent:
-    """Return the agent of a run's newest complete checkpoint, or of one checkpoint file.
+    """Return the agent of a run's newest complete checkpoint, of one of them, or an exported one.
 
     Args:
-        run: folder of the run, or a checkpoint's ``.safetensors`` file.
+        run: folder of the run or of an exported agent, a checkpoint's ``.safetensors`` file, or
+            ``zoo:NAME`` in a clone of the repository.
         make_env: the function that made the environments of the run, if it is in no module.
-        own_torso: likewise, the function that made its torso.
-        own_heads: likewise, the function that made its heads.
+        own_torso, own_heads: likewise, the functions that made its torso and heads.
         device: of the network: "cpu", "cuda" or "cuda:N", whichever the run was trained on.
 
     Raises:
         GeladaError: if there is no such run, no complete checkpoint or no such device, or the
             emulator does not know the run's game or has another number of actions for it.
     """
-    place, path = find_device(device), Path(run)
-    one = path.suffix == ".safetensors"
-    folder = path.parent.parent if one else path
+    place = find_device(device)
+    folder, file = find_files(place_of(Path(run)))
     config = read_config(folder)
     network = config.experiment.network
     names = (config.experiment.games.game, network.own_torso, network.own_heads)
@@ -330,12 +331,12 @@ def load(
         if function is not None:
             remember(name, function)
     check_game(config, folder / "config.json")
-    if one:
-        checkpoint = read_one(path, check_of(config))
+    if file:
+        checkpoint = read_one(file, check_of(config))
     else:
-        path, checkpoint, _ = newest_checkpoint(folder / "checkpoints", check_of(config))
+        file, checkpoint, _ = newest_checkpoint(folder / "checkpoints", check_of(config))
     try:
         check_frames(checkpoint, config.experiment)
-        return Agent(config.experiment, checkpoint, config.actions, place)
+        return Agent(config.experiment, unpacked(checkpoint), config.actions, place)
     except (GeladaError, ValueError) as error:
-        raise GeladaError(f"checkpoint {path.name} {error}") from None
+        raise GeladaError(f"checkpoint {file.name} {error}") from None

@@ -31,6 +31,9 @@ STAGE = re.compile(r"time_([a-z]+)_(.+)")
 
 FILMS = (".mp4", ".gif")
 
+TOGETHER = "milestones"
+"""Name of the film that ``gelada record --milestones`` makes, without its suffix."""
+
 
 class Evaluated(NamedTuple):
     """One evaluation: a file in ``eval/``."""
@@ -156,6 +159,14 @@ class RunFolder:
             if steps is not None and (stamp := _stamp(path)):
                 found.append(Film(steps, path, stamp[0]))
         return sorted(found)
+
+    @property
+    def together(self) -> Film | None:
+        """The film of the agent before, half way through and after learning, side by side."""
+        for path in self._films.value:
+            if path.stem == TOGETHER and (stamp := _stamp(path)):
+                return Film(0, path, stamp[0])
+        return None
 
     @property
     def age(self) -> float | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+from collections.abc import Sequence
 from importlib import resources
 
 import uvicorn
@@ -97,13 +98,19 @@ def make_app(view: View, token: str, port: int) -> Starlette:
             return PlainTextResponse("there is no such film", 404)
         return FileResponse(path, media_type=FILM_TYPES[path.suffix])
 
+    routes = [
+        Route("/", home),
+        Route("/assets/{name}", asset),
+        Route("/look", look),
+        Route("/films/{run}/{name}", film),
+    ]
+    return guarded(routes, token, port)
+
+
+def guarded(routes: Sequence[Route], token: str, port: int) -> Starlette:
+    """Return an application that answers only those who may read."""
     return Starlette(
-        routes=[
-            Route("/", home),
-            Route("/assets/{name}", asset),
-            Route("/look", look),
-            Route("/films/{run}/{name}", film),
-        ],
+        routes=routes,
         middleware=[
             Middleware(WithHeaders),
             Middleware(TrustedHostMiddleware, allowed_hosts=[*NAMES], www_redirect=False),
@@ -127,7 +134,7 @@ class WithToken:
         request = Request(scope)
         given = request.query_params.get("token") or request.cookies.get(self._cookie, "")
         if not secrets.compare_digest(given.encode(errors="replace"), self._token):
-            said = "403: open the link that gelada watch printed; it has the token of this page\n"
+            said = "403: open the link that the command printed; it has the token of this page\n"
             await PlainTextResponse(said, 403)(scope, receive, send)
             return
         await self._app(scope, receive, send)
@@ -191,9 +198,14 @@ def listen(port: int) -> socket.socket:
 
 
 def serve(view: View, token: str, listening: socket.socket) -> None:
+    """Show runs until SIGINT or SIGTERM."""
+    run_app(make_app(view, token, listening.getsockname()[1]), listening)
+
+
+def run_app(app: Starlette, listening: socket.socket) -> None:
     """Answer requests until SIGINT or SIGTERM."""
     settings = uvicorn.Config(
-        make_app(view, token, listening.getsockname()[1]),
+        app,
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -75,7 +75,7 @@ class View:
         """Return the path of a run's film; None if it has no such film."""
         with self._lock:
             found = (one for one in self._runs.all if run_id(one) == run)
-            films = [film for one in found for film in one.films]
+            films = [film for one in found for film in (*one.films, one.together) if film]
         return next((film.path for film in films if film_name(film) == name), None)
 
     def _refresh(self) -> None:
@@ -104,7 +104,7 @@ def run_id(run: RunFolder) -> str:
 
 def film_name(film: Film) -> str:
     """Return what names a film in addresses; a film that was made again has another."""
-    return f"{film.steps}-{film.seen}{film.path.suffix}"
+    return f"{film.path.stem}-{film.seen}{film.path.suffix}"
 
 
 def summary(run: RunFolder, group: int) -> dict[str, Any]:
@@ -130,6 +130,7 @@ def summary(run: RunFolder, group: int) -> dict[str, Any]:
         ],
         "events": run.events[-MOST_EVENTS:],
         "films": [{"steps": film.steps, "name": film_name(film)} for film in milestones(run.films)],
+        "together": run.together and film_name(run.together),
         "settings": {name: in_words(value) for name, value in run.settings.items()},
         "machine": {name: in_words(value) for name, value in run.about.items()},
         "human": None if pair is None else {"random": pair[0], "human": pair[1]},

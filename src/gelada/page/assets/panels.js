@@ -73,37 +73,42 @@ function table(runs, colourOf) {
 const kept = new Map(); // films by address, so that one that plays is not made again
 
 export function films(runs, colourOf) {
-  const having = runs.filter((run) => run.films.length);
+  const having = runs.filter((run) => run.films.length || run.together);
   if (!show("films-part", having.length)) {
     byId("films").replaceChildren();
     kept.clear();
     return;
   }
-  const signature = JSON.stringify(having.map((run) => [run.id, run.name, run.learning, run.films, colourOf(run)]));
+  const signature = JSON.stringify(having.map((run) => [run.id, run.name, run.learning, run.films, run.together, colourOf(run)]));
   if (byId("films").dataset.shown === signature) return;
   byId("films").dataset.shown = signature;
   const used = new Set();
   const rows = having.map((run) => {
     const shown = run.films.map((film, i) => figure(run, film, i, used));
-    return make("div", { class: "film-row" }, make("h3", {}, make("i", { class: "swatch", colour: colourOf(run) }), run.name), make("div", { class: "strip" }, ...shown));
+    const together = run.together ? make("figure", { class: "together" }, moving(run, run.together, used)) : null;
+    return make("div", { class: "film-row" }, make("h3", {}, make("i", { class: "swatch", colour: colourOf(run) }), run.name), together, make("div", { class: "strip" }, ...shown));
   });
   byId("films").replaceChildren(...rows);
   for (const address of kept.keys()) if (!used.has(address)) kept.delete(address);
 }
 
-function figure(run, film, place, used) {
-  const address = `films/${run.id}/${film.name}`;
+function moving(run, name, used) {
+  const address = `films/${run.id}/${name}`;
   used.add(address);
   if (!kept.has(address)) {
-    const moving = film.name.endsWith(".gif")
+    const film = name.endsWith(".gif")
       ? make("img", { src: address, alt: "" })
       : make("video", { src: address, muted: true, playsinline: true, preload: "metadata", tabindex: 0, onclick: toggle, onmouseenter: controls, onmouseleave: controls });
-    moving.muted = true;
-    kept.set(address, moving);
+    film.muted = true;
+    kept.set(address, film);
   }
+  return kept.get(address);
+}
+
+function figure(run, film, place, used) {
   const last = run.learning ? "now" : "after";
   const when = place === run.films.length - 1 ? last : place ? "half way" : "before";
-  return make("figure", {}, kept.get(address), make("figcaption", {}, make("b", {}, when), ` ${steps(film.steps)} steps`, score(run, film)));
+  return make("figure", {}, moving(run, film.name, used), make("figcaption", {}, make("b", {}, when), ` ${steps(film.steps)} steps`, score(run, film)));
 }
 
 function score(run, film) {

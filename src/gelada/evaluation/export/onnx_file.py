@@ -1,0 +1,231 @@
+"""A trained policy as an ONNX file, and how closely ONNX Runtime computes what torch does.
+
+The file takes observations as the environment gives them and standardises them itself. It returns
+the scores of the actions: logits of the policy, or action values. A recurrent policy also takes its
+state and returns the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from gelada.core.errors import GeladaError
+from gelada.core.files import whole_file
+from gelada.core.seeding import game_seeds, generator
+from gelada.core.types import Floats, Frames
+from gelada.envs.frames import FrameStack
+from gelada.envs.make import action_names, agents, make_games
+from gelada.evaluation.agent import Agent
+
+OPSET = 18
+"""Of the operators: ONNX Runtime has had it since 1.14."""
+
+PACKAGES = ("onnxscript", "onnxruntime")
+"""One exports, the other one runs what was exported."""
+
+INSTALL = "install what it needs with: pip install 'gelada-rl[onnx]'"
+
+GAMES = 8
+"""Played at the same time to get observations."""
+
+METADATA = "gelada"
+"""Name under which the file keeps what `about` returns, as JSON."""
+
+
+class Policy(nn.Module):
+    """The scores of the actions for observations as they come from the environment.
+
+    Args:
+        agent: whose network computes them.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__()
+        self._algorithm = agent.algorithm
+        self.net = agent.net.for_acting(agent.algorithm.acting_heads)
+        self.recurrent = agent.net.recurrent is not None
+
+    def forward(self, observations: torch.Tensor, state: torch.Tensor | None = None) -> Any:
+        """Return float32[N, A], and for a recurrent policy the next state float32[N, S] too.
+
+        Args:
+            observations: uint8[N, K, H, W]; of vectors float32[N, K, 1, D].
+            state: float32[N, S] before them, for a recurrent policy.
+        """
+        seen = self.net.preprocess(observations)
+        scores, after = self._algorithm.act(self.net, seen, state)
+        return (scores, after) if self.recurrent else scores
+
+
+class Parity(NamedTuple):
+    """How closely ONNX Runtime computes what torch does."""
+
+    observations: int  # compared
+    difference: float  # largest one between two scores
+    same_actions: int  # observations for which both find the same action best
+
+
+def export_onnx(agent: Agent, out: Path) -> None:
+    """Write an agent's policy as an ONNX file, whole or not at all.
+
+    Inputs are ``observations`` and, for a recurrent policy, ``state``; outputs ``scores`` and
+    ``next_state``. The number of observations is free.
+
+    Raises:
+        GeladaError: if a package is missing, several agents play each game, ``out`` cannot be
+            written, or torch cannot export the network.
+    """
+    check_packages()
+    if agents(agent.games) > 1:
+        raise GeladaError(f"--onnx: {agent.games.game} has several agents; export one that has one")
+    policy = Policy(agent).eval()
+    given, names, results = _example(agent), ["observations"], ["scores"]
+    free: list[Any] = [{0: torch.export.Dim("N")}]
+    if policy.recurrent:
+        names, results = [*names, "state"], [*results, "next_state"]
+        free = [*free, dict(free[0])]
+    with _quiet():
+        try:
+            program: Any = torch.onnx.export(
+                policy,
+                given,
+                input_names=names,
+                output_names=results,
+                opset_version=OPSET,
+                dynamic_shapes=tuple(free),
+                verbose=False,
+            )
+        except torch.onnx.OnnxExporterError as error:
+            why = str(error).strip().splitlines()[0]
+            raise GeladaError(f"--onnx: torch cannot export this network: {why}") from None
+        program.model.metadata_props[METADATA] = json.dumps(about(agent))
+        try:
+            with whole_file(out) as temporary:
+                program.save(temporary, external_data=False)
+        except OSError as error:
+            raise GeladaError(
+                f"cannot write {out}: {error.strerror or error}; name another file or make room"
+            ) from None
+
+
+def check_packages() -> None:
+    """Raise GeladaError if a package of the extra ``onnx`` is missing."""
+    for package in PACKAGES:
+        _need(package)
+
+
+def about(agent: Agent) -> dict[str, Any]:
+    """Return what a program needs to know that plays with the file, as JSON values."""
+    sampled = agent.policy == "sampled"
+    return {
+        "game": agent.games.game,
+        "steps": agent.checkpoint.steps,
+        "actions": list(action_names(agent.games)),
+        "scores": "logits" if sampled else "action values",
+        "policy": agent.policy,
+        "stack": agent.stack,
+        "games": asdict(agent.games),
+    }
+
+
+def compare(agent: Agent, file: Path, count: int = 1000, seed: int = 1) -> Parity:
+    """Compare ONNX Runtime with torch on observations of the agent's own games.
+
+    A recurrent policy carries its state from step to step in both, each its own.
+
+    Args:
+        agent: that the file is of, and that plays the games.
+        file: the ONNX file.
+        count: observations, at least.
+        seed: of the games and the sampled actions.
+
+    Raises:
+        GeladaError: if ONNX Runtime is missing.
+    """
+    runtime: Any = _need(PACKAGES[1])
+    session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    policy, random = Policy(agent).eval(), generator(seed, "export actions")
+    games = make_games(agent.games, game_seeds(seed, "export", GAMES))
+    first = games.reset()
+    observed = FrameStack(games.count, agent.stack, games.frame_shape, first.dtype)
+    observed.reset(first)
+    ours = theirs = agent.initial_state(games.count)
+    worst, same, seen = 0.0, 0, 0
+    while seen < count:
+        before = ours
+        scores, ours = _torch_scores(policy, observed.stacks, before)
+        found, theirs = _onnx_scores(session, observed.stacks, theirs)
+        worst = max(worst, float(np.abs(found - scores).max()))
+        same += int((found.argmax(axis=1) == scores.argmax(axis=1)).sum())
+        seen += len(scores)
+        actions, _ = agent.act(observed.stacks, None, random, state=before)
+        step = games.step(actions)
+        observed.push(step.frames, step.over)
+        ours[step.over], theirs[step.over] = 0.0, 0.0
+    return Parity(seen, worst, same)
+
+
+def _torch_scores(policy: Policy, stacks: Frames, state: Floats) -> tuple[Floats, Floats]:
+    """Return scores float32[N, A] and the next state float32[N, S]."""
+    with torch.inference_mode():
+        if not policy.recurrent:
+            return policy(torch.from_numpy(stacks)).numpy(), state
+        scores, after = policy(torch.from_numpy(stacks), torch.from_numpy(state))
+        return scores.numpy(), after.numpy()
+
+
+def _onnx_scores(session: Any, stacks: Frames, state: Floats) -> tuple[Floats, Floats]:
+    """Return the same of ONNX Runtime."""
+    given = {"observations": stacks}
+    if state.size:
+        given["state"] = state
+    scores, *after = session.run(None, given)
+    return scores, after[0] if after else state
+
+
+def _example(agent: Agent) -> tuple[torch.Tensor, ...]:
+    """Return inputs of two games, as torch follows them through the network."""
+    height, width = agent.net.mean.shape
+    kind = torch.float32 if height == 1 else torch.uint8
+    observations = torch.zeros(2, agent.stack, height, width, dtype=kind)
+    state = agent.net.initial_state(2)
+    return (observations,) if state is None else (observations, state)
+
+
+def _need(package: str) -> Any:
+    """Import a package of the extra ``onnx``.
+
+    Raises:
+        GeladaError: if it is missing.
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise GeladaError(f"--onnx: {error}; {INSTALL}") from None
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the exporter's progress and its warnings about its own parts to itself."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)

@@ -1,0 +1,1 @@
+"""Films of games: screens that show pictures, players, grids of games, files."""

@@ -1,0 +1,102 @@
+"""Agents of a run before, half way through and after learning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from gelada.core.checkpoint import (
+    Checkpoint,
+    list_checkpoints,
+    newest_checkpoint,
+    read_about,
+)
+from gelada.core.errors import GeladaError
+from gelada.core.types import Version
+from gelada.evaluation.agent import Agent, load
+from gelada.runtime.devices import find_device
+from gelada.training.config import Config, check_of, read_config
+from gelada.training.start import begin_at, make_network, statistics_of
+
+HALF = 0.25
+"""A checkpoint is half way if its share of the newest one's steps differs from 0.5 by at most
+this."""
+
+
+class Milestone(NamedTuple):
+    """An agent at one time of its training."""
+
+    name: str  # "before", "half way" or "after"
+    agent: Agent
+
+    @property
+    def title(self) -> str:
+        """What a caption says."""
+        return f"{self.name}: {self.agent.checkpoint.steps:,} steps"
+
+
+def milestones(run: Path, device: str = "cpu") -> list[Milestone]:
+    """Return a run's agents before, half way through (if it kept such a checkpoint) and after.
+
+    Args:
+        run: folder of the run.
+        device: of their networks; see `gelada.evaluation.agent.load`.
+
+    Raises:
+        GeladaError: if the run has no complete checkpoint, or its game cannot be played.
+    """
+    config = read_config(run)
+    folder, check = run / "checkpoints", check_of(config)
+    newest, last, _ = newest_checkpoint(folder, check)
+    after = load(newest, device=device)
+    found = [Milestone("before", _before(folder, config, last, device))]
+    if (half := _half_way(folder, newest, last.steps, device)) is not None:
+        found.append(Milestone("half way", half))
+    return [*found, Milestone("after", after)]
+
+
+def untrained(config: Config, checkpoint: Checkpoint, device: str = "cpu") -> Agent:
+    """Return the agent as it was before it learned.
+
+    The weights are drawn from the run's seed as at its start. The input statistics were measured
+    before training and never change, so they are those of any checkpoint.
+
+    Args:
+        config: of the run.
+        checkpoint: any of the run's.
+        device: of the network.
+    """
+    net = make_network(config.experiment, begin_at(config, statistics_of(checkpoint)))
+    weights = {f"parameter/{name}": value.detach() for name, value in net.named_parameters()}
+    inputs = {f"input/{name}": value for name, value in checkpoint.group("input").items()}
+    first = Checkpoint(Version(0, 0), 0, weights | inputs, {})
+    return Agent(config.experiment, first, config.actions, find_device(device))
+
+
+def _before(folder: Path, config: Config, last: Checkpoint, device: str) -> Agent:
+    """Return the agent of version 0: of its checkpoint, or made again from the seed."""
+    for path in list_checkpoints(folder)[:1]:
+        try:
+            if read_about(path).version == 0:
+                return load(path, device=device)
+        except GeladaError:
+            pass
+    return untrained(config, last, device)
+
+
+def _half_way(folder: Path, newest: Path, steps: int, device: str) -> Agent | None:
+    """Return the agent of the complete checkpoint that is nearest to half of the steps."""
+    near = []
+    for path in list_checkpoints(folder):
+        try:
+            share = read_about(path).steps / max(steps, 1)
+        except GeladaError:
+            continue
+        if path != newest and abs(share - 0.5) <= HALF:
+            near.append((abs(share - 0.5), path))
+    for _, path in sorted(near):
+        try:
+            return load(path, device=device)
+        except GeladaError:
+            continue
+    return None

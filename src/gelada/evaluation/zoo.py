@@ -1,0 +1,36 @@
+"""The zoo: trained agents in the folder ``zoo`` of a clone, named ``zoo:pong``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gelada.core.errors import GeladaError, nearest
+
+PREFIX = "zoo:"
+
+CLONE = Path(__file__).resolve().parents[3]
+"""Root of the clone that the package was installed from, if it was (``pip install -e``)."""
+
+
+def place_of(run: Path) -> Path:
+    """Return the folder that is named: that of an agent of the zoo, or ``run`` itself.
+
+    The zoo is looked for in the clone that this package is part of, then in the working folder.
+
+    Raises:
+        GeladaError: if there is no zoo here, or it has no such agent.
+    """
+    said = str(run)
+    if not said.startswith(PREFIX):
+        return run
+    name = said.removeprefix(PREFIX)
+    for zoo in (CLONE / "zoo", Path("zoo")):
+        names = sorted(path.parent.name for path in zoo.glob("*/config.json"))
+        if name in names:
+            return zoo / name
+        if names:
+            raise GeladaError(f"{said}: there is no such agent in {zoo}; {nearest(name, names)}")
+    raise GeladaError(
+        f"{said}: the zoo is not here, only clones of Gelada's repository have it, in their folder "
+        "zoo; name the folder of an agent instead"
+    )

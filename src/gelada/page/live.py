@@ -1,0 +1,220 @@
+"""A game that an agent plays live, at the game's own speed, while somebody looks at it."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Collection
+from typing import Any
+
+from PIL import Image
+
+from gelada.core.errors import GeladaError
+from gelada.core.seeding import game_seeds, generator
+from gelada.core.types import Bytes
+from gelada.evaluation.agent import Agent, Policy
+from gelada.evaluation.films.player import Player
+from gelada.evaluation.films.screens import make_screen
+from gelada.page.keys import action_of
+
+ATARI_ZOOM = (3, 4)
+"""An Atari's pixels are wider than high."""
+
+ALONE = 2.0
+"""Seconds without a question after which the game waits: nobody looks."""
+
+PATIENCE = 1.0
+"""Seconds that a question waits for a new picture."""
+
+BEHIND = 0.25
+"""Seconds of delay that are made up for; after a longer one the game goes on from now."""
+
+PAUSE = 1.5
+"""Seconds for which the end of a game is shown."""
+
+NEWEST = 10
+"""Scores of earlier games that are told."""
+
+
+class LiveGame:
+    """Plays games one after the other, on a thread of its own, until it is closed.
+
+    The thread is the only one that plays; other threads ask for pictures and say which keys are
+    held. All that they share is under one lock.
+
+    Args:
+        agent: that plays.
+        seed: of the games and of sampled actions.
+        policy: the agent's own by default.
+        human: whether a person may take over.
+
+    Raises:
+        GeladaError: if the environment has no pictures.
+    """
+
+    def __init__(
+        self, agent: Agent, seed: int = 1, policy: Policy | None = None, human: bool = False
+    ) -> None:
+        self.human = human
+        self._screen = make_screen(agent.games, int(game_seeds(seed, "play", 1)[0]))
+        self._player = Player(agent, self._screen, generator(seed, "play actions"), policy)
+        self.about: dict[str, Any] = {
+            "game": agent.games.game,
+            "steps": agent.checkpoint.steps,
+            "policy": policy or agent.policy,
+            "actions": list(self._screen.action_names),
+            "human": human,
+        }
+        self._shared = threading.Condition()
+        self._closed = threading.Event()
+        self._number = 0  # of the newest picture
+        self._picture: Bytes | None = None
+        self._facts: dict[str, Any] = {}
+        self._asked = -ALONE  # time of the newest question
+        self._pressed: frozenset[str] = frozenset()
+        self._person = False  # whether a person plays
+        self._scores: list[float] = []  # of the games that are over
+        self._before = 0.0  # score of all games before this one
+        self._due = 0.0  # time at which the next picture is shown
+        self._coming: list[Bytes] = []
+        self._error = ""
+        self._thread = threading.Thread(target=self._play, name="game", daemon=True)
+
+    def start(self) -> None:
+        """Begin to play."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the game and its thread."""
+        self._closed.set()
+        with self._shared:
+            self._shared.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(PATIENCE + PAUSE)
+
+    def press(self, pressed: Collection[str], person: bool) -> None:
+        """Say which keys are held down, and whether a person plays.
+
+        Raises:
+            GeladaError: if no person may take over.
+        """
+        if not self.human:
+            raise GeladaError("nobody may take over: gelada play was started without --human")
+        with self._shared:
+            self._pressed, self._person = frozenset(pressed), person
+
+    def picture(self, after: int) -> tuple[bytes, dict[str, Any]] | None:
+        """Return the newest picture as PNG, and facts about it; wait for one that is newer.
+
+        The facts are ``number`` (of the picture), ``score``, ``steps`` and ``games`` so far, the
+        ``action`` of the step, whether the game is ``over``, whether a ``person`` plays, and the
+        ``scores`` of the games before.
+
+        Args:
+            after: number of a picture that the asking one has.
+
+        Returns:
+            None if there is no newer picture within a second.
+
+        Raises:
+            GeladaError: if the game has ended by an error.
+        """
+        with self._shared:
+            self._asked = time.monotonic()
+            self._shared.wait_for(
+                lambda: self._number > after or self._error or self._closed.is_set(), PATIENCE
+            )
+            self._asked = time.monotonic()
+            if self._error:
+                raise GeladaError(self._error)
+            if self._picture is None or self._number <= after:
+                return None
+            picture, facts = self._picture, self._facts
+        return as_png(picture), facts
+
+    def size(self, picture: Bytes) -> tuple[int, int]:
+        """Return the height and width in which a picture is shown."""
+        high, wide = self._screen.zoom or ATARI_ZOOM
+        return picture.shape[0] * high, picture.shape[1] * wide
+
+    def _play(self) -> None:
+        """Play games until closed; what goes wrong is told to those who ask."""
+        try:
+            while not self._closed.is_set():
+                self._play_one()
+        except Exception as error:
+            with self._shared:
+                self._error = f"the game has ended: {type(error).__name__}: {error}"
+                self._shared.notify_all()
+
+    def _play_one(self) -> None:
+        player = self._player
+        self._before, first, said = player.score, player.steps, ""
+        player.begin(self._coming.append)
+        self._show(said, 0)
+        while not player.over and self._somebody_looks():
+            action = self._chosen()
+            player.step(self._coming.append, action)
+            said = "" if action is None else self._screen.action_names[action]
+            self._show(said, player.steps - first)
+        if player.over:
+            with self._shared:
+                self._scores = [*self._scores, player.score - self._before][-NEWEST:]
+                self._tell(said, player.steps - first)
+            self._closed.wait(PAUSE)
+
+    def _chosen(self) -> int | None:
+        """Return the action of the person who plays; None: the agent plays."""
+        with self._shared:
+            if not self._person:
+                return None
+            return action_of(self._pressed, self._screen.action_names)
+
+    def _show(self, action: str, steps: int) -> None:
+        """Show the pictures that have come, each at its time."""
+        for picture in self._coming:
+            with self._shared:
+                self._picture = picture
+                self._tell(action, steps)
+            self._due += 1.0 / self._screen.rate
+            early = self._due - time.monotonic()
+            if early > 0:
+                self._closed.wait(early)
+            elif early < -BEHIND:
+                self._due = time.monotonic()
+        self._coming.clear()
+
+    def _tell(self, action: str, steps: int) -> None:
+        """Count a picture, and wake those who wait for it. The lock is held."""
+        assert self._picture is not None
+        self._number += 1
+        self._facts = {
+            "number": self._number,
+            "score": self._player.score - self._before,
+            "steps": steps,
+            "games": self._player.games,
+            "action": action,
+            "over": self._player.over,
+            "person": self._person,
+            "scores": self._scores,
+            "size": self.size(self._picture),
+        }
+        self._shared.notify_all()
+
+    def _somebody_looks(self) -> bool:
+        """Wait until somebody looks; return False once the game is closed."""
+        while not self._closed.is_set():
+            with self._shared:
+                alone = time.monotonic() - self._asked > ALONE
+            if not alone:
+                return True
+            self._closed.wait(0.05)
+        return False
+
+
+def as_png(picture: Bytes) -> bytes:
+    """Return a picture uint8[H, W, 3] as a PNG file."""
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "PNG", compress_level=1)
+    return file.getvalue()

@@ -1,0 +1,84 @@
+"""Opening the pages of ``gelada watch`` and ``gelada play`` in a real Chromium."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 20.0  # seconds; no test is about how fast a machine is
+
+
+@contextmanager
+def served(command: str, folder: Path, *words: str) -> Iterator[str]:
+    """Run ``gelada COMMAND FOLDER``; give the link that it prints."""
+    whole = [sys.executable, "-m", "gelada.cli.main", command, str(folder), *words]
+    with subprocess.Popen(whole, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+            process.stdout.read()
+
+
+def open_page(browser: Any, link: str, width: int = 1600, theme: str = "light") -> None:
+    size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    browser.get("about:blank")
+    complaints(browser)  # those of the page before
+    browser.get(link)
+    wait(lambda: browser.execute_script("return document.body.dataset.ready") == "yes")
+
+
+def wait(holds: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, "the page does not show it"
+        time.sleep(0.05)
+
+
+def text_of(browser: Any, selector: str) -> str:
+    found: str = browser.execute_script(
+        "return document.querySelector(arguments[0])?.innerText ?? ''", selector
+    )
+    return found
+
+
+def picture_of(browser: Any, selector: str = "#score-chart canvas") -> str:
+    found: str = browser.execute_script(
+        "return document.querySelector(arguments[0])?.toDataURL() ?? ''", selector
+    )
+    return found
+
+
+def complaints(browser: Any) -> list[str]:
+    return [one["message"] for one in browser.get_log("browser") if one["level"] == "SEVERE"]
+
+
+def click(browser: Any, selector: str) -> None:
+    browser.execute_script("document.querySelector(arguments[0]).click()", selector)
+
+
+def screenshot(browser: Any, name: str) -> None:
+    """Leave a picture of the whole page in GELADA_SCREENSHOTS, if that names a folder."""
+    if folder := os.environ.get("GELADA_SCREENSHOTS"):
+        height = browser.execute_script("return document.documentElement.scrollHeight")
+        width = browser.execute_script("return innerWidth")
+        size = {
+            "width": width,
+            "height": min(height, 6000),
+            "deviceScaleFactor": 1,
+            "mobile": False,
+        }
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        time.sleep(0.5)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        browser.save_screenshot(str(Path(folder) / f"{name}.png"))

@@ -1,0 +1,147 @@
+"""Policies as ONNX files, run by ONNX Runtime."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from gelada.algorithms.appo import APPO
+from gelada.algorithms.dqn import DQN
+from gelada.core.errors import GeladaError
+from gelada.core.types import Frames
+from gelada.envs.api import GameSettings
+from gelada.envs.make import action_names, frame_shape
+from gelada.evaluation.agent import Agent
+from gelada.evaluation.export.onnx_file import compare, export_onnx
+from gelada.nets.config import NetworkSettings
+from gelada.training.experiment import Experiment
+from players import CATCH, make_agent, make_checkpoint
+
+BREAKOUT = GameSettings(game="breakout")
+CARTPOLE = GameSettings(game="CartPole-v1")
+
+
+def agent_of(settings: GameSettings, **network: Any) -> Agent:
+    """Return an agent with random parameters and this network."""
+    experiment = Experiment(games=settings, network=NetworkSettings(precision="float32", **network))
+    actions = len(action_names(settings))
+    return Agent(experiment, make_checkpoint(experiment, actions), actions)
+
+
+def session_of(file: Path) -> Any:
+    return onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+
+
+def noise(agent: Agent, count: int) -> Frames:
+    shape = (count, agent.stack, *frame_shape(agent.games))
+    return np.random.default_rng(3).integers(0, 256, shape, dtype=np.uint8)
+
+
+AGENTS: dict[str, Any] = {
+    "pictures": lambda: agent_of(BREAKOUT, width=32),
+    "large pictures": lambda: agent_of(replace(BREAKOUT, size=84), torso="dqn2013", width=16),
+    "residual": lambda: agent_of(BREAKOUT, torso="resnet", width=16),
+    "recurrent": lambda: agent_of(CATCH, torso="tiny", width=16, recurrent="lstm"),
+    "values": lambda: make_agent(CATCH, algorithm=DQN()),
+    "vectors": lambda: agent_of(CARTPOLE, torso="mlp", width=16, stack=1),
+}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_onnx_runtime_computes_what_torch_does(name: str, tmp_path: Path) -> None:
+    agent = AGENTS[name]()
+    export_onnx(agent, tmp_path / "policy.onnx")
+    parity = compare(agent, tmp_path / "policy.onnx", 1000)
+    assert parity.observations == 1000
+    assert parity.difference < 1e-4
+    assert parity.same_actions >= 999
+    assert [path.name for path in tmp_path.iterdir()] == ["policy.onnx"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 33])
+def test_any_number_of_observations_has_the_greedy_actions_of_the_agent(
+    count: int, tmp_path: Path
+) -> None:
+    agent = agent_of(BREAKOUT, width=32)
+    export_onnx(agent, tmp_path / "policy.onnx")
+    stacks = noise(agent, count)
+    (scores,) = session_of(tmp_path / "policy.onnx").run(None, {"observations": stacks})
+    assert scores.shape == (count, 4)
+    np.testing.assert_array_equal(scores.argmax(axis=1), agent.act(stacks, "greedy"))
+
+
+def test_a_recurrent_policy_takes_its_state_and_returns_the_next_one(tmp_path: Path) -> None:
+    agent = agent_of(CATCH, torso="tiny", width=16, recurrent="lstm")
+    export_onnx(agent, tmp_path / "policy.onnx")
+    session = session_of(tmp_path / "policy.onnx")
+    assert [one.name for one in session.get_inputs()] == ["observations", "state"]
+    assert [one.name for one in session.get_outputs()] == ["scores", "next_state"]
+    ours = theirs = agent.initial_state(3)
+    for step in range(5):
+        stacks = noise(agent, 3) // (step + 1)
+        _, theirs = session.run(None, {"observations": stacks, "state": theirs})
+        _, ours = agent.act(stacks, "greedy", state=ours)
+        np.testing.assert_allclose(theirs, ours, atol=1e-5)
+    assert np.abs(ours).max() > 0.1
+
+
+def test_another_network_is_noticed(tmp_path: Path) -> None:
+    agent = agent_of(BREAKOUT, width=32)
+    export_onnx(agent, tmp_path / "policy.onnx")
+    with torch.no_grad():
+        dict(agent.net.named_parameters())["torso.hidden.weight"][0] += 0.1
+    assert compare(agent, tmp_path / "policy.onnx", 16).difference > 1e-2
+
+
+def test_the_file_says_what_it_is_of(tmp_path: Path) -> None:
+    export_onnx(make_agent(CATCH), tmp_path / "policy.onnx")
+    said = session_of(tmp_path / "policy.onnx").get_modelmeta().custom_metadata_map
+    about = json.loads(said["gelada"])
+    assert about["game"] == "catch"
+    assert about["actions"] == ["LEFT", "STAY", "RIGHT"]
+    assert (about["scores"], about["policy"], about["stack"]) == ("logits", "sampled", 4)
+    assert about["games"]["size"] == 10
+
+
+@pytest.mark.parametrize("package", ["onnxscript", "onnxruntime"])
+def test_a_missing_package_is_one_line(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(GeladaError, match=r"pip install 'gelada-rl\[onnx\]'"):
+        export_onnx(make_agent(CATCH), tmp_path / "policy.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_game_of_several_agents_is_refused(tmp_path: Path) -> None:
+    agent = make_agent(GameSettings(game="catch-pair", size=10))
+    with pytest.raises(GeladaError, match="catch-pair has several agents"):
+        export_onnx(agent, tmp_path / "policy.onnx")
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(GeladaError, match=r"cannot write .*policy\.onnx"):
+        export_onnx(make_agent(CATCH, algorithm=APPO()), tmp_path / "nowhere" / "policy.onnx")
+
+
+def test_the_example_of_the_page_runs_as_it_stands_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "exporting.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    agent = make_agent(CATCH)
+    export_onnx(agent, Path("policy.onnx"))
+    exec(compile(code, str(page), "exec"), {})
+    black = np.zeros((1, 4, 10, 5), dtype=np.uint8)
+    want = ("LEFT", "STAY", "RIGHT")[agent.act(black, "greedy")[0]]
+    assert capsys.readouterr().out.strip() == want

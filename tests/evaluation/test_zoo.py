@@ -1,0 +1,65 @@
+"""The agents of the zoo: they load, play, are small, and have the scores that their cards say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+
+from gelada.evaluation.agent import load
+from gelada.evaluation.evaluator import evaluate
+from gelada.evaluation.scores import baselines
+from gelada.evaluation.zoo import CLONE, place_of
+
+ZOO = Path(__file__).resolve().parents[2] / "zoo"
+NAMES = sorted(path.parent.name for path in ZOO.glob("*/config.json"))
+MOST_BYTES = 1_000_000
+
+
+def scores_of(name: str) -> Any:
+    return json.loads((ZOO / name / "evaluation.json").read_text(encoding="utf-8"))
+
+
+def test_the_zoo_has_two_agents_and_a_list_of_them() -> None:
+    assert CLONE / "zoo" == ZOO
+    assert NAMES == ["breakout", "pong"]
+    listed = re.findall(
+        r"^\| `zoo:(\w+)` \|.*?\| ([\d.]+) ± ([\d.]+) \|", text_of("README.md"), re.M
+    )
+    want = [
+        (n, f"{scores_of(n)['mean']:.2f}", f"{scores_of(n)['standard_error']:.2f}") for n in NAMES
+    ]
+    assert sorted(listed) == want
+
+
+def text_of(name: str) -> str:
+    return (ZOO / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_agent_is_small_and_its_card_has_its_score(name: str) -> None:
+    folder = place_of(Path(f"zoo:{name}"))
+    files = [path for path in folder.iterdir() if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= MOST_BYTES
+    saved, card = scores_of(name), text_of(f"{name}/README.md")
+    assert saved["episodes"] == saved["episodes_of_protocol"] == len(saved["scores"])
+    assert saved["mean"] == pytest.approx(sum(saved["scores"]) / len(saved["scores"]))
+    assert f"{saved['mean']:.2f} +/- {saved['standard_error']:.2f}" in card
+    assert f"protocol {saved['protocol']}" in card
+    with av.open(str(folder / "replay.mp4")) as film:
+        assert sum(1 for _ in film.decode(video=0)) > 100
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_agent_plays_far_better_than_random_play(name: str) -> None:
+    agent = load(f"zoo:{name}")
+    assert agent.games.game == name
+    assert agent.checkpoint.steps == scores_of(name)["steps"]
+    pair = baselines(name)
+    assert pair is not None
+    random, human = pair
+    assert evaluate(agent, "training", 1).mean > (random + human) / 2

@@ -1,0 +1,211 @@
+"""A live game: its pictures, its pace, a person who takes over, and who may see it."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from starlette.testclient import TestClient
+
+from conftest import stand_in
+from gelada.core.errors import GeladaError
+from gelada.core.seeding import game_seeds
+from gelada.core.types import Bytes
+from gelada.envs.ale import AleGame
+from gelada.envs.api import GameSettings
+from gelada.page.live import ALONE, LiveGame
+from gelada.page.play import MOST_BYTES, make_play_app
+from gelada.page.server import HEADERS, cookie_name
+from players import CATCH, Catcher, Scripted
+
+TOKEN, PORT = "a-token-of-a-test", 4711
+PONG = GameSettings(game="pong")
+
+
+@contextmanager
+def playing(game: LiveGame) -> Iterator[LiveGame]:
+    game.start()
+    try:
+        yield game
+    finally:
+        game.close()
+
+
+def pictures_of(game: LiveGame, count: int) -> list[tuple[Bytes, dict[str, Any]]]:
+    """Return the next pictures that somebody sees who asks as fast as possible."""
+    found: list[tuple[Bytes, dict[str, Any]]] = []
+    newest = 0
+    while len(found) < count:
+        answer = game.picture(newest)
+        if answer is not None:
+            image, facts = answer
+            newest = facts["number"]
+            found.append((np.asarray(Image.open(io.BytesIO(image))), facts))
+    return found
+
+
+def test_the_pictures_are_those_of_the_game_at_its_own_speed() -> None:
+    agent = Scripted(PONG)
+    began = time.monotonic()
+    with playing(LiveGame(agent)) as game:
+        seen = pictures_of(game, 30)
+    took = time.monotonic() - began
+    last = seen[-1][1]["number"]
+    assert took >= (last - 1) / 60 - 0.01  # never faster than the emulator's 60 a second
+    by_hand = AleGame(PONG, int(game_seeds(1, "play", 1)[0]))
+    shown: list[Bytes] = []
+    by_hand.reset(shown.append)
+    for actions in agent.done:
+        by_hand.step(int(actions[0]), shown.append)
+    for picture, facts in seen:
+        np.testing.assert_array_equal(picture, shown[facts["number"] - 1])
+    assert seen[-1][1]["size"] == (630, 640)
+    assert {facts["games"] for _, facts in seen} == {1}
+
+
+def test_games_follow_one_another_and_their_scores_are_told() -> None:
+    with playing(LiveGame(Catcher())) as game:
+        newest, facts = 0, {}
+        while facts.get("games", 0) < 2:
+            if answer := game.picture(newest):
+                facts = answer[1]
+                newest = facts["number"]
+    assert facts["scores"] == [1.0]
+    assert (facts["score"], facts["over"]) == (0.0, False)
+
+
+def test_a_person_takes_over_and_hands_back() -> None:
+    agent = Scripted(PONG)
+    with playing(LiveGame(agent, human=True)) as game:
+        pictures_of(game, 5)
+        game.press(["up"], person=True)
+        wait_for(game, lambda facts: facts["action"] == "RIGHT" and facts["person"])
+        game.press([], person=True)
+        wait_for(game, lambda facts: facts["action"] == "NOOP")
+        before = len(agent.done)
+        game.press([], person=False)
+        wait_for(game, lambda facts: facts["action"] == "")
+        assert len(agent.done) > before  # the agent has seen every step
+
+
+def wait_for(game: LiveGame, holds: Any) -> None:
+    end, newest = time.monotonic() + 20, 0
+    while time.monotonic() < end:
+        if answer := game.picture(newest):
+            newest = answer[1]["number"]
+            if holds(answer[1]):
+                return
+    pytest.fail("it never came")
+
+
+def test_nobody_takes_over_without_human() -> None:
+    with pytest.raises(GeladaError, match="started without --human"):
+        LiveGame(Catcher()).press(["left"], person=True)
+
+
+def test_the_game_waits_while_nobody_looks() -> None:
+    agent = Scripted(CATCH)
+    with playing(LiveGame(agent)) as game:
+        pictures_of(game, 2)
+        time.sleep(ALONE + 0.5)
+        stopped = len(agent.done)
+        time.sleep(0.5)
+        assert len(agent.done) == stopped
+        wait_for(game, lambda facts: len(agent.done) > stopped)
+
+
+def test_closing_ends_the_thread() -> None:
+    game = LiveGame(Catcher())
+    with playing(game):
+        pictures_of(game, 1)
+        assert "game" in {thread.name for thread in threading.enumerate()}
+    assert "game" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_an_error_of_the_game_is_told() -> None:
+    agent = Catcher()
+    agent.rule = stand_in(lambda observations: 1 / 0)  # type: ignore[method-assign]
+    with playing(LiveGame(agent)) as game, pytest.raises(GeladaError, match="ZeroDivisionError"):
+        pictures_of(game, 2)
+
+
+def client(game: LiveGame, token: str = TOKEN, host: str = "127.0.0.1:4711") -> TestClient:
+    cookies = {cookie_name(PORT): token} if token else {}
+    return TestClient(make_play_app(game, TOKEN, PORT), base_url=f"http://{host}", cookies=cookies)
+
+
+@pytest.mark.parametrize("address", ["/", "/about", "/picture", "/assets/play.js", "/keys"])
+def test_nothing_is_shown_without_the_token(address: str) -> None:
+    game = LiveGame(Catcher(), human=True)
+    for token in ("", "wrong"):
+        page = client(game, token=token)
+        for answer in (page.get(address), page.post(address, content="{}")):
+            assert answer.status_code == 403
+            assert "catch" not in answer.text
+    assert client(game, host="evil.example").get(address).status_code == 400
+
+
+def test_the_page_its_files_and_what_it_is_about() -> None:
+    page = client(LiveGame(Catcher(), human=True))
+    home = page.get(f"/?token={TOKEN}")
+    assert "samesite=strict" in home.headers["set-cookie"].lower()
+    assert home.headers["content-security-policy"] == HEADERS["content-security-policy"]
+    for name in ("play.js", "play.css", "page.css", "util.js"):
+        assert f"assets/{name}" in home.text or name == "util.js"
+        assert page.get(f"/assets/{name}").status_code == 200
+    for name in ("page.js", "index.html", "../live.py", "..%2flive.py"):
+        assert page.get(f"/assets/{name}").status_code == 404
+    about = page.get("/about").json()
+    assert about == {
+        "game": "catch",
+        "steps": 1000,
+        "policy": "sampled",
+        "actions": ["LEFT", "STAY", "RIGHT"],
+        "human": True,
+    }
+
+
+def test_a_picture_comes_with_its_facts() -> None:
+    with playing(LiveGame(Catcher())) as game:
+        page = client(game)
+        answer = page.get("/picture?after=0")
+        assert answer.headers["content-type"] == "image/png"
+        facts = json.loads(answer.headers["x-facts"])
+        assert facts["number"] >= 1
+        assert Image.open(io.BytesIO(answer.content)).size == (40, 80)
+        later = json.loads(page.get(f"/picture?after={facts['number']}").headers["x-facts"])
+        assert later["number"] > facts["number"]
+        assert page.get("/picture?after=x").status_code == 400
+        assert page.get(f"/picture?after={10**14}").status_code == 204
+
+
+BAD = [
+    b"",
+    b"[]",
+    b"{}",
+    b'{"pressed": ["up"]}',
+    b'{"pressed": ["up"], "person": 1}',
+    b'{"pressed": ["jump"], "person": true}',
+    b'{"pressed": 3, "person": true}',
+    b"[" * 500,
+    b'{"pressed": [' + b'"up",' * MOST_BYTES + b'"up"], "person": true}',
+]
+
+
+def test_keys_are_taken_from_the_page_alone() -> None:
+    game = LiveGame(Catcher(), human=True)
+    page = client(game)
+    good = {"pressed": ["left"], "person": True}
+    assert page.post("/keys", json=good).status_code == 204
+    for body in BAD:
+        assert page.post("/keys", content=body).status_code == 400, body[:40]
+    assert page.get("/keys").status_code == 405
+    assert client(LiveGame(Catcher())).post("/keys", json=good).status_code == 403
