@@ -11,6 +11,7 @@ import sections
 import sections_appo
 import sections_peers
 import sections_ray
+import sections_use
 import sections_workers
 from ledger import LEDGER, Ledger, Line
 from lookup import Results
@@ -59,6 +60,7 @@ def all_sections() -> list[Section]:
         *sections_workers.sections(results),
         *sections_appo.sections(results),
         *sections_ray.sections(results),
+        *sections_use.sections(),
     ]
 
 

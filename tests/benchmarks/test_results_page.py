@@ -20,7 +20,9 @@ import targets
 ROOT = Path(__file__).resolve().parents[2]
 
 GROWING = {
+    targets.ACT,
     targets.ALL_PARTS,
+    targets.LIVE,
     targets.PARTS,
     "Parts of APPO on Pong",
     "The autoencoder's cost",
