@@ -41,13 +41,7 @@ from gelada.training.limits import check_limits
 from gelada.training.on_ray import EpochMaker
 from gelada.training.prepare import begin_new, go_on
 from gelada.training.run_folder import cannot_write
-from gelada.training.saving import (
-    LearnerSaver,
-    SliceSaver,
-    load_buffers,
-    load_exactly,
-    save_buffers,
-)
+from gelada.training.saving import Saver, load_buffers, load_exactly, save_last, saver_of
 from gelada.training.sidecars import Followers
 from gelada.training.start import Start
 from gelada.training.topology import make_graph
@@ -250,8 +244,7 @@ class Run:
     def watch_over(self, graph: Graph, runtime: Runtime) -> Result:
         """Wait for the end of roles that have been started, and save what was learned."""
         tracker: Tracker = runtime.roles["tracker"]
-        saver = self._saver(graph, runtime)
-        schedule = FaultSchedule(self.faults.hits, self.experiment.seed)
+        saver = saver_of(self.experiment, graph, runtime, self.start.version, self.log)
         sidecars = self.experiment.sidecars
         interrupted = stuck = lost = False
         followers = Followers(
@@ -263,17 +256,7 @@ class Run:
         )
         try:
             with followers:
-                while not runtime.wait(LOOK_SECONDS) and not self._good_enough.is_set():
-                    runtime.check()
-                    with suppress(Lost):  # the next wait replaces what is lost
-                        self._look(tracker, saver, runtime)
-                        self._shrink(graph, runtime)
-                    self._show(runtime.active)
-                    if line := followers.dead():
-                        self.log(line)
-                    for kind, number in schedule.due():
-                        runtime.hit(kind, number)
-                runtime.check()
+                self._wait(graph, runtime, saver, followers)
         except KeyboardInterrupt:
             interrupted = True
         except StopTraining as request:
@@ -290,7 +273,10 @@ class Run:
                 hurry = interrupted and not saver.needs(hung)
                 if hung and not stuck and not hurry:
                     hung = runtime.stop(patience=LATE_SECONDS)
-                failure, saved = self._save(saver, tracker, runtime, hung)
+                failure, saved, status = save_last(
+                    saver, runtime, hung, self.experiment, self.folder, self.log
+                )
+                self.status = status or self.status
         for line in followers.idle():
             self.log(line)
         if failure:
@@ -302,21 +288,21 @@ class Run:
             self._caller.look(tracker, self.status)
         return Result(self.folder, self.status, interrupted, self.stopped, saved)
 
-    def _saver(self, graph: Graph, runtime: Runtime) -> LearnerSaver | SliceSaver:
-        """Return what saves checkpoints: the learner itself, or slices of all servers."""
-        learners, roles = graph.names("learner"), runtime.roles
-        if not self.experiment.shape.apart:
-            (name,) = learners
-            return LearnerSaver(roles[name], name)
-        return SliceSaver(
-            [roles[name] for name in graph.names("server")],
-            learners,
-            roles["tracker"],
-            self.experiment.algorithm,
-            self.start.version,
-            self.experiment.shape.asynchronous,
-            self.log,
-        )
+    def _wait(self, graph: Graph, runtime: Runtime, saver: Saver, followers: Followers) -> None:
+        """Look at the run again and again until it is over."""
+        tracker: Tracker = runtime.roles["tracker"]
+        schedule = FaultSchedule(self.faults.hits, self.experiment.seed)
+        while not runtime.wait(LOOK_SECONDS) and not self._good_enough.is_set():
+            runtime.check()
+            with suppress(Lost):  # the next wait replaces what is lost
+                self._look(tracker, saver, runtime)
+                self._shrink(graph, runtime)
+            self._show(runtime.active)
+            if line := followers.dead():
+                self.log(line)
+            for kind, number in schedule.due():
+                runtime.hit(kind, number)
+        runtime.check()
 
     def _hear(self, news: dict[str, Any], tracker: Tracker) -> None:
         """Take what a sidecar has found out."""
@@ -324,7 +310,7 @@ class Run:
             if news["kind"] == "evaluation" and tracker.evaluated(news["mean"]):
                 self._good_enough.set()
 
-    def _look(self, tracker: Tracker, saver: LearnerSaver | SliceSaver, runtime: Runtime) -> None:
+    def _look(self, tracker: Tracker, saver: Saver, runtime: Runtime) -> None:
         """Ask the tracker how the run is, save a checkpoint if one is due, and call callbacks."""
         if failure := tracker.failure():
             raise cannot_write(self.folder, failure)
@@ -354,36 +340,3 @@ class Run:
         count = max(min(shape.gradients, shape.learning - runtime.away), 1)
         for name in graph.names("server"):
             runtime.roles[name].need(count)
-
-    def _save(
-        self,
-        saver: LearnerSaver | SliceSaver,
-        tracker: Tracker,
-        runtime: Runtime,
-        hung: Sequence[str],
-    ) -> tuple[OSError | None, bool]:
-        """Save the newest version, and the replay buffers if asked.
-
-        Returns:
-            A failure to write, and whether all that was learned is saved.
-        """
-        failure: OSError | None = None
-        saved = False
-        try:
-            saved = saver.last(hung)
-            if trouble := tracker.status().trouble:
-                patience = self.experiment.tracker.disk_patience
-                self.log(
-                    f"waiting at most {patience:g} s to save into {self.folder}: {trouble}; "
-                    "Ctrl-C again ends the run without it"
-                )
-            try:
-                tracker.finish()
-            except OSError as error:
-                failure = error
-            self.status = tracker.status()
-            if self.experiment.replay.keep and not hung:
-                save_buffers(runtime.roles, self.folder, self.log)
-        except Lost as error:
-            self.log(f"the newest version could not be saved: {error}")
-        return failure, saved and failure is None

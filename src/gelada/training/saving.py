@@ -9,14 +9,17 @@ from typing import Any
 import torch
 
 from gelada.algorithms.api import Algorithm
-from gelada.core.errors import GeladaError
+from gelada.core.errors import GeladaError, Lost
 from gelada.core.types import Aux, Params, Version
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.server import OptimizerState, ParameterServer
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.in_rounds import BufferInRounds
-from gelada.roles.tracker import Tracker
+from gelada.roles.tracker import Status, Tracker
+from gelada.runtime.api import Runtime
+from gelada.runtime.graph import Graph
 from gelada.training.exact import BUFFERS, buffer_at
+from gelada.training.experiment import Experiment
 
 Slice = tuple[Params, OptimizerState]
 
@@ -116,6 +119,68 @@ class SliceSaver:
             mixed=self._mixed,
         )
         self._saved = version
+
+
+Saver = LearnerSaver | SliceSaver
+
+
+def saver_of(
+    experiment: Experiment,
+    graph: Graph,
+    runtime: Runtime,
+    first: Version,
+    log: Callable[[str], None],
+) -> Saver:
+    """Return what saves a run's checkpoints: the learner itself, or slices of all servers."""
+    learners, roles = graph.names("learner"), runtime.roles
+    if not experiment.shape.apart:
+        (name,) = learners
+        return LearnerSaver(roles[name], name)
+    return SliceSaver(
+        [roles[name] for name in graph.names("server")],
+        learners,
+        roles["tracker"],
+        experiment.algorithm,
+        first,
+        experiment.shape.asynchronous,
+        log,
+    )
+
+
+def save_last(
+    saver: Saver,
+    runtime: Runtime,
+    hung: Sequence[str],
+    experiment: Experiment,
+    folder: Path,
+    log: Callable[[str], None],
+) -> tuple[OSError | None, bool, Status | None]:
+    """Save the newest version at the end of a run, and the replay buffers if asked.
+
+    Returns:
+        A failure to write, whether all that was learned is saved, and the tracker's last status
+        (None if the tracker is lost).
+    """
+    failure: OSError | None = None
+    saved, status = False, None
+    tracker: Tracker = runtime.roles["tracker"]
+    try:
+        saved = saver.last(hung)
+        if trouble := tracker.status().trouble:
+            log(
+                f"waiting at most {experiment.tracker.disk_patience:g} s to save into {folder}: "
+                f"{trouble}; Ctrl-C again ends the run without it"
+            )
+        try:
+            tracker.finish()
+        except OSError as error:
+            failure = error
+        status = tracker.status()
+        if experiment.replay.keep and not hung:
+            save_buffers(runtime.roles, folder, log)
+    except Lost as error:
+        log(f"the newest version could not be saved: {error}")
+    return failure, saved and failure is None, status
 
 
 def aux_at(algorithm: Algorithm, steps: int) -> Aux:
