@@ -15,6 +15,7 @@ import cluster
 import dba3c
 import general
 import gorila
+import losses
 import process
 import resume
 from gelada.core.checkpoint import newest_checkpoint, read_checkpoint
@@ -60,7 +61,7 @@ PONG = Timed(GAME, "pong", TIMED)
 
 def all_cells() -> list[Cell]:
     """Return every cell, in the order in which they are measured."""
-    others = (dba3c, cluster, gorila, general, resume)
+    others = (dba3c, cluster, gorila, general, resume, losses)
     return [*pong_cells(), *(cell for module in others for cell in module.all_cells())]
 
 
