@@ -17,6 +17,7 @@ import dba3c
 import general
 import gorila
 import ladder
+import losses
 import process
 import resume
 from gelada.core.checkpoint import newest_checkpoint, read_checkpoint
@@ -62,7 +63,7 @@ PONG = Timed(GAME, "pong", TIMED)
 
 def all_cells() -> list[Cell]:
     """Return every cell, in the order in which they are measured."""
-    others = (dba3c, cluster, gorila, general, resume, ladder, autoencoders)
+    others = (dba3c, cluster, gorila, general, resume, losses, ladder, autoencoders)
     return [*pong_cells(), *(cell for module in others for cell in module.all_cells())]
 
 

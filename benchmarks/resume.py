@@ -8,6 +8,7 @@ Ray one process of the run is killed each time instead.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import signal
@@ -28,6 +29,9 @@ from timed import settings
 STICKY = ("--sticky", "0.25", "--no-finish", "--no-tensorboard", "--deterministic")
 """Of every run here."""
 
+OFTEN = "0.3"
+"""Seconds between checkpoints."""
+
 PRESETS = {
     "appo": ("pong", ()),
     "a3c": ("dba3c-pong", ("--keep-every", "10")),
@@ -35,16 +39,19 @@ PRESETS = {
     "pqn": ("pqn-pong", ()),
 }
 
-STOPS, RAY_STOPS = 20, 5
+STOPS = 20
 """How often a run is stopped."""
 
-STEPS = 100_000
+STEPS, RAY_STEPS = 100_000, 200_000
 """Of a run that is stopped."""
+
+KILLS = "kill=any:20s"
+"""What happens to the processes of a run on Ray."""
 
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 
-LONGEST = 6.0
-"""Seconds of learning before the next stop, at most."""
+LONGEST = 0.6
+"""Seconds between a checkpoint and a stop, at most."""
 
 COST = """
 import json, sys, threading, time
@@ -55,8 +62,9 @@ import gelada.roles.actor as actor
 import gelada.roles.learner as learner
 import gelada.roles.tracker.tracker as tracker
 from gelada.cli.main import run
+from gelada.cli.train import process_start
 
-began, spent, first = time.monotonic(), {}, []
+began, spent, first = process_start(), {}, []
 
 
 def timed(owner, name):
@@ -109,7 +117,7 @@ def all_cells() -> list[Cell]:
         Cell(
             "exact-resume-ray",
             seed,
-            settings("exact-resume-ray", PRESETS[name][0], who=name, stops=RAY_STOPS, steps=STEPS),
+            settings("exact-resume-ray", PRESETS[name][0], who=name, kills=KILLS, steps=RAY_STEPS),
             exact_on_ray,
         )
         for seed, name in enumerate(("appo", "a3c"), 1)
@@ -122,7 +130,7 @@ def words_of(name: str, seed: int, run: Path, steps: int, *more: str) -> list[st
     """Return the words of a run."""
     preset, own = PRESETS[name]
     words = ["train", preset, *own, *STICKY, "--seed", str(seed), "--steps", str(steps)]
-    return [*words, "--checkpoint-seconds", "1", "--out", str(run), *more]
+    return [*words, "--checkpoint-seconds", OFTEN, "--out", str(run), *more]
 
 
 def exact(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
@@ -136,9 +144,9 @@ def exact(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     done: list[str] = []
     first = words_of(name, cell.seed, broken, steps)
     again = ["train", "--resume", str(broken), "--no-finish"]
-    while len(done) < stops:
+    for at in sorted(chance.uniform(0.0, 0.8 * steps) for _ in range(stops)):
         how = chance.choice(SIGNALS)
-        if not stopped(again if done else first, broken, how, chance, log / "output.txt"):
+        if not stopped(again if done else first, broken, how, at, chance, log / "output.txt"):
             break  # it was over before the signal
         done.append(how.name)
     process.run([*again, "--steps", str(steps)], log / "output.txt")
@@ -152,14 +160,26 @@ def exact(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
 
 
 def stopped(
-    words: list[str], run: Path, how: signal.Signals, chance: random.Random, output: Path
+    words: list[str],
+    run: Path,
+    how: signal.Signals,
+    at: float,
+    chance: random.Random,
+    output: Path,
 ) -> bool:
-    """Start a run, and send it a signal some time after its first new checkpoint."""
-    before = newest_version(run)
+    """Start a run; send it a signal soon after a new checkpoint with so many steps.
+
+    Returns:
+        Whether it was still running then.
+    """
+    before, _ = newest(run)
     with output.open("ab") as file:
         program = subprocess.Popen([process.GELADA, *words], stdout=file, stderr=file)
-        while newest_version(run) == before and program.poll() is None:
-            time.sleep(0.05)
+        while program.poll() is None:
+            version, steps = newest(run)
+            if version > before and steps >= at:
+                break
+            time.sleep(0.02)
         time.sleep(chance.uniform(0.0, LONGEST))
         over = program.poll() is not None
         program.send_signal(how)
@@ -167,21 +187,24 @@ def stopped(
     return not over
 
 
-def newest_version(run: Path) -> int:
-    """Return the version of the newest complete checkpoint, -1 without one."""
-    names = [int(path.stem) for path in (run / "checkpoints").glob("[0-9]*.json")]
-    return max(names, default=-1)
+def newest(run: Path) -> tuple[int, int]:
+    """Return version and steps of the newest complete checkpoint, (-1, 0) without one."""
+    found = sorted((run / "checkpoints").glob("[0-9]*.json"))
+    while found:
+        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile, as too old
+            about = json.loads(found.pop().read_text())
+            return about["version"], about["steps"]
+    return -1, 0
 
 
 def exact_on_ray(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
-    """Train on threads without a break, and on Ray where processes are killed."""
+    """Train on Ray without a break, and again while processes are killed."""
     procedure = cell.settings["procedure"]
-    name, steps, stops = procedure["who"], procedure["steps"], procedure["stops"]
+    name, steps = procedure["who"], procedure["steps"]
     whole, broken = scratch / "whole", scratch / "broken"
     ray = ["--on", "ray", "--cpus", "0.2"]
     process.run(words_of(name, cell.seed, whole, steps, *ray), log / "output.txt")
-    faults = ",".join(f"kill=any:{20 + 25 * i}s" for i in range(stops))
-    words = words_of(name, cell.seed, broken, steps, *ray, "--faults", faults)
+    words = words_of(name, cell.seed, broken, steps, *ray, "--faults", procedure["kills"])
     process.run(words, log / "output.txt")
     events = [json.loads(line) for line in (broken / "events.jsonl").read_text().splitlines()]
     return {
@@ -196,6 +219,7 @@ def differences_of(run: Path, other: Path) -> list[str]:
     """Return what differs between two finished runs."""
     mine, theirs = (newest_checkpoint(each / "checkpoints")[1] for each in (run, other))
     found = [] if mine.version.number == theirs.version.number else ["version"]
+    found += [] if mine.steps == theirs.steps else ["steps"]
     if mine.tensors.keys() != theirs.tensors.keys():
         return [*found, "names of tensors"]
     found += [name for name, t in theirs.tensors.items() if not torch.equal(mine.tensors[name], t)]

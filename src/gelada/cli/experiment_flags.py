@@ -21,6 +21,7 @@ from gelada.cli.flags import (
 )
 from gelada.core.errors import GeladaError
 from gelada.core.settings import Range, hints_of
+from gelada.core.settings import check as check_fields
 from gelada.envs.api import GameSettings
 from gelada.nets.config import NetworkSettings
 from gelada.ops.optimizers import OptimizerSettings
@@ -227,8 +228,9 @@ def flag_in_group(name: str) -> str:
 
 
 def check_cluster_flags(cluster: Cluster, on: str) -> None:
-    """Raise GeladaError if a setting of the cluster is given for a run without one."""
+    """Raise GeladaError if a setting of the cluster is out of range, or for a run without one."""
     if on == "ray":
+        check_fields(cluster, flag)
         return
     for name, value in vars(cluster).items():
         if value != getattr(Cluster(), name):

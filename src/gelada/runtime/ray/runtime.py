@@ -34,10 +34,14 @@ from gelada.runtime.ray.alive import Alive
 from gelada.runtime.ray.checks import check_resources, check_versions
 from gelada.runtime.ray.placement import Placement
 from gelada.runtime.ray.process import answer_of, answered
-from gelada.runtime.ray.watched import ACTIVE, START_SECONDS, WatchedProcess, not_started, seen
-
-AVOID_SECONDS = 90.0
-"""Seconds for which no process is started on a host of which one gave no answer."""
+from gelada.runtime.ray.watched import (
+    ACTIVE,
+    START_SECONDS,
+    SilentHosts,
+    WatchedProcess,
+    not_started,
+    seen,
+)
 
 TRIES = 5
 """How often one process may be replaced without a finished step in between: of its own roles, or
@@ -111,7 +115,7 @@ class Ray:
         self._patience = cluster.silence
         self._failure: GeladaError | None = None
         self._over = False
-        self._silent: dict[str, float] = {}  # when a process on a host gave no answer
+        self._silent = SilentHosts()
         self._checked = False  # the versions on all hosts
 
     @property
@@ -227,14 +231,13 @@ class Ray:
         The tracker writes the run's folder, so it stays on this host. Queues come last, because
         they go where their actors are.
         """
-        now = time.monotonic()
-        silent = {node for node, since in self._silent.items() if now - since < AVOID_SECONDS}
-        others = {node["NodeID"] for node in ray.nodes() if node["Alive"]} - silent
+        hosts = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        silent = self._silent.to_avoid(hosts)
         for process in sorted(processes, key=lambda one: one.spec.kind == "queue"):
             if process.handle is not None:
                 continue
-            avoid = silent if others and process.spec.kind != "tracker" else set()
-            host = self._placement.host(process, others)
+            avoid = silent if process.spec.kind != "tracker" else set()
+            host = self._placement.host(process, hosts - silent)
             process.fill(self._cluster, len(self._process_of), avoid, host)
 
     def _begin(self, process: WatchedProcess) -> None:
@@ -314,7 +317,7 @@ class Ray:
             if process.running:
                 if why := process.complaint(self._cluster.silence, self._deadline):
                     if process.about:
-                        self._silent[process.about.node] = time.monotonic()
+                        self._silent.add(process.about.node)
                     self._lose(process, why)
             elif process.handle is not None and time.monotonic() - process.asked > START_SECONDS:
                 self._log(not_started(self._beginning(), self._cluster))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,9 @@ from gelada.runtime.threads import RoleState, hung
 
 START_SECONDS = 60.0
 """Seconds that a process has to start: Ray's worker, imports, games."""
+
+AVOID_SECONDS = 90.0
+"""Seconds for which no process is started on a host of which one gave no answer."""
 
 HEARTBEAT_SECONDS = 0.5
 """Seconds between an answered heartbeat and the next request."""
@@ -65,8 +68,7 @@ class WatchedProcess:
         Args:
             cluster: what the process asks for.
             callers: roles that may call it at the same time.
-            avoid: hosts (by Ray's names) that gave no answer recently. Ray takes up to a minute
-                to see that a host is gone, and starts actors there until then.
+            avoid: hosts on which not to start it; see `SilentHosts`.
             host: to start it on, if that is there ("": any).
         """
         if self.handle is not None:
@@ -141,6 +143,26 @@ class WatchedProcess:
         if handle is not None:
             with contextlib.suppress(Exception):  # it may be gone with its host
                 ray.kill(handle)
+
+
+class SilentHosts:
+    """Hosts, by Ray's names, of which a process gave no answer lately.
+
+    Ray takes up to a minute to see that a host is gone, and starts actors there until then.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def add(self, host: str) -> None:
+        """Note that a process on a host gives no answer now."""
+        self._since[host] = time.monotonic()
+
+    def to_avoid(self, hosts: Set[str]) -> set[str]:
+        """Return the silent hosts; none if there are no others among ``hosts``."""
+        now = time.monotonic()
+        silent = {host for host, since in self._since.items() if now - since < AVOID_SECONDS}
+        return silent if hosts - silent else set()
 
 
 @dataclass
