@@ -73,7 +73,8 @@ def test_the_pictures_are_those_of_the_game_at_its_own_speed() -> None:
 
 def test_games_follow_one_another_and_their_scores_are_told() -> None:
     with playing(LiveGame(Catcher())) as game:
-        newest, facts = 0, {}
+        newest = 0
+        facts: dict[str, Any] = {}
         while facts.get("games", 0) < 2:
             if answer := game.picture(newest):
                 facts = answer[1]

@@ -77,7 +77,8 @@ def export_folder(
         shutil.copyfile(find_files(source)[0] / "config.json", temporary / "config.json")
         write_pair(temporary / MODEL, packed(agent.checkpoint, weights))
         player, say = load(temporary), progress or (lambda _what: lambda _done, _all: None)
-        evaluation = film = None
+        evaluation: Evaluation | None = None
+        film: Film | None = None
         if protocol:
             evaluation = _evaluate(player, temporary, protocol, episodes, say(EVALUATING))
         if film_seconds:
