@@ -27,20 +27,18 @@ from gelada.roles.tracker import Status, Tracker
 from gelada.runtime.api import Active, Runtime
 from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
-from gelada.runtime.system import (
-    describe_machine,
-    keep_freed_memory,
-)
+from gelada.runtime.system import keep_freed_memory
 from gelada.runtime.threads import Threads
 from gelada.training.alarms import Alarms
 from gelada.training.buffers import buffer_bytes
 from gelada.training.callbacks import NO_CALLBACKS, Callbacks, Caller, StopTraining
-from gelada.training.config import Config, identity, new_run, read_config, write_config
+from gelada.training.config import Config, write_config
 from gelada.training.experiment import Experiment, flag
 from gelada.training.faults import NONE, Faults, FaultSchedule
 from gelada.training.limits import check_limits
 from gelada.training.on_ray import EpochMaker
-from gelada.training.run_folder import cannot_write, held, make_folder
+from gelada.training.prepare import begin_new, go_on, join
+from gelada.training.run_folder import cannot_write
 from gelada.training.saving import (
     LearnerSaver,
     SliceSaver,
@@ -49,7 +47,7 @@ from gelada.training.saving import (
     save_buffers,
 )
 from gelada.training.sidecars import Followers
-from gelada.training.start import Start, begin, begin_again, open_games
+from gelada.training.start import Start
 from gelada.training.topology import make_graph
 from gelada.training.validate import check
 
@@ -122,31 +120,16 @@ def train(
     torch.set_num_threads(1)
     with ExitStack() as stack:
         if cluster is not None:
-            _join(cluster, stack)
-        games: list[Games] | None = None
+            join(cluster, stack)
         if resume:
-            config = read_config(folder)
-            stack.enter_context(held(folder, resume, log))
-            start = begin_again(folder, config, log)
+            config, start, games = go_on(folder, stack, log)
         else:
-            make_folder(folder)
-            stack.enter_context(held(folder, resume, log))
-            elsewhere = faults.compute or cluster is not None  # those who play open games there
-            games = open_games(experiment, 1 if elsewhere else None)
-            start = begin(experiment, games)
-            about = {"run": new_run(), **describe_machine(), "precision": start.precision}
-            about["faults"] = str(faults)
-            config = Config(name, experiment, start.actions, about)
-            start = start._replace(run=identity(config))
-        if needed := buffer_bytes(experiment, start.statistics.mean.shape):
-            log(f"experience that is kept takes {needed / 2**20:,.0f} MiB")
+            here = cluster is None and not faults.compute
+            config, start, games = begin_new(experiment, folder, name, faults, here, stack, log)
         run = Run(experiment, folder, config, start, began, faults, log, cluster, callbacks)
         graph, runtime = run.place(games)
         stack.callback(runtime.close)
-        if start.exact:
-            load_exactly(runtime.roles, folder, start.version)
-        elif resume and experiment.replay.keep:
-            load_buffers(runtime.roles, folder, log)
+        run.load(runtime, resume)
         if not resume:  # not before, so that a cluster that is too small leaves the folder empty
             write_config(folder, config)
         return run.watch_over(graph, runtime, watch)
@@ -175,6 +158,8 @@ class Run:
 
     def place(self, games: Sequence[Games] | None) -> tuple[Graph, Runtime]:
         """Make the graph of the roles, and the runtime that will run them."""
+        if needed := buffer_bytes(self.experiment, self.start.statistics.mean.shape):
+            self.log(f"experience that is kept takes {needed / 2**20:,.0f} MiB")
         deadline = self.experiment.shape.deadline
         if self.cluster is None:
             graph = make_graph(
@@ -200,6 +185,13 @@ class Run:
         whole = self.experiment.deterministic
         runtime = Ray(first, restore, self.cluster, deadline, self.log, epochs.events, seed, whole)
         return first.make_graph(), runtime
+
+    def load(self, runtime: Runtime, resumed: bool) -> None:
+        """Load the experience that a resumed run goes on with."""
+        if self.start.exact:
+            load_exactly(runtime.roles, self.folder, self.start.version)
+        elif resumed and self.experiment.replay.keep:
+            load_buffers(runtime.roles, self.folder, self.log)
 
     def watch_over(self, graph: Graph, runtime: Runtime, watch: Watch | None) -> Result:
         """Start all roles, wait for the end, and save what was learned."""
@@ -335,21 +327,3 @@ class Run:
         except Lost as error:
             self.log(f"the newest version could not be saved: {error}")
         return failure, saved and failure is None
-
-
-def _join(cluster: Cluster, stack: ExitStack) -> None:
-    """Join the Ray cluster until the stack is left.
-
-    Raises:
-        GeladaError: if Ray is not installed, or the cluster cannot be joined.
-    """
-    from gelada.runtime.ray import prepare
-
-    prepare(cluster.address)
-    try:
-        from gelada.runtime.ray.session import connected
-    except ImportError as error:
-        raise GeladaError(
-            f"--on ray: {error}; install it with: pip install 'gelada-rl[cluster]'"
-        ) from None
-    stack.enter_context(connected(cluster))
