@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -28,6 +31,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=3000)
 hypothesis.settings.load_profile("gelada")
+
+# Commands in messages begin with gelada if the shell finds it (`gelada.core.program`).
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 # Tests raise these signals. nohup, and & in a script, have them ignored, in child processes too.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

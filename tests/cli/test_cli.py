@@ -92,8 +92,9 @@ MISTAKES = {
     "train pong --learning_rte 5": "unknown flag '--learning_rte'",
     "train --steps 5 pong": "which game or preset? name it first, such as: gelada train pong",
     "bench --seconds 9 pong": "'pong': name the game or preset first, such as: gelada bench pong",
-    "train pong --epsilon 0.1": "unknown flag '--epsilon': exploration is --epsilon-start, "
-    "--epsilon-end and --epsilon-steps (with DQN), the optimizer's is --optimizer-epsilon",
+    "train pong --epsilon 0.1": "unknown flag '--epsilon': here it is --epsilon-start, "
+    "--epsilon-end and --epsilon-steps (exploration, with DQN; the optimizer's is "
+    "--optimizer-epsilon)",
     "train pong --lr=fast": "--lr fast: not a number",
     "train pong --optimizer-epsilon 0": "--optimizer-epsilon 0: must be above 0",
     "train pong --on ray --silence 0.5": "--silence 0.5: must be at least 1",
@@ -414,7 +415,7 @@ def test_training_leaves_everything_and_says_where(
     assert (folder / "film.mp4").read_bytes()[4:8] == b"ftyp"
     events = list((folder / "tensorboard").glob("events.*"))
     assert sum(path.stat().st_size for path in events) > 100
-    saved = json.loads((folder / "eval" / f"{steps}-training.json").read_text())
+    saved = json.loads((folder / "eval" / f"{steps}-training-50-sampled-seed1.json").read_text())
     assert saved == summary["evaluation"]
     assert saved["episodes"] == 50
     for line in (
@@ -451,7 +452,7 @@ def test_a_stopped_evaluation_keeps_and_saves_the_games_that_are_over(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = trained[0]
-    complete = next((folder / "eval").glob("*-training.json"))
+    complete = next((folder / "eval").glob("*-training-50-*.json"))
     before = complete.read_bytes()
 
     @contextmanager
@@ -471,7 +472,8 @@ def test_a_stopped_evaluation_keeps_and_saves_the_games_that_are_over(
         for each, handler in usual.items():
             signal.signal(each, handler)
     said = capsys.readouterr().out
-    path = complete.with_stem(f"{complete.stem}-interrupted")
+    name = complete.name.replace("-50-", "-1000000-").replace(".json", "-interrupted.json")
+    path = complete.with_name(name)
     assert f"saved in {path}" in said
     data = json.loads(path.read_text())
     assert 20 <= data["episodes"] == len(data["scores"]) < 1_000_000 == data["episodes_asked"]

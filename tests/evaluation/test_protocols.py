@@ -12,7 +12,8 @@ import pytest
 
 from gelada.core.types import Version
 from gelada.envs.api import GameSettings
-from gelada.evaluation.protocols import PROTOCOLS, Evaluation, GameResult, evaluation_file
+from gelada.evaluation.protocols import PROTOCOLS, Evaluation, GameResult
+from gelada.evaluation.result_files import evaluation_file, has_evaluation
 from players import CATCH
 
 
@@ -143,8 +144,8 @@ def test_lines_tell_the_whole_protocol_and_every_score() -> None:
 def test_saved_as_json(tmp_path: Path) -> None:
     games = [GameResult(1.0, 10, False), GameResult(4.0, 20, True)]
     path = evaluation(games).save(tmp_path)
-    assert path == tmp_path / "eval" / "1234567-sticky.json"
-    assert path == evaluation_file(tmp_path, 1_234_567, "sticky")
+    assert path == tmp_path / "eval" / "1234567-sticky-2-greedy-seed11.json"
+    assert path == evaluation_file(tmp_path, 1_234_567, "sticky", 2, "greedy", 11)
     data = json.loads(path.read_text())
     wanted = {
         "protocol": "sticky",
@@ -212,13 +213,56 @@ def test_an_interrupted_evaluation_does_not_replace_a_complete_one(tmp_path: Pat
     before = complete.read_bytes()
     cut = evaluation(games[:1], episodes=2)
     path = cut.save(tmp_path)
-    assert path == tmp_path / "eval" / "1234567-sticky-interrupted.json"
+    assert path == tmp_path / "eval" / "1234567-sticky-2-greedy-seed11-interrupted.json"
     data = json.loads(path.read_text())
     assert (data["interrupted"], data["episodes"], data["episodes_asked"]) == (True, 1, 2)
     assert data["scores"] == [1.0]
     assert complete.read_bytes() == before
-    assert path != evaluation_file(tmp_path, 1_234_567, "sticky")
+    assert path != complete
     assert "interrupted after 1 of 2 games" in "\n".join(cut.lines())
+
+
+def test_nothing_is_ever_overwritten(tmp_path: Path) -> None:
+    """Another number of games, policy, seed or result is another file; the same one is the same."""
+    games = [GameResult(1.0, 10, False), GameResult(4.0, 20, True)]
+    first = evaluation(games).save(tmp_path)
+    before = first.read_bytes()
+    assert evaluation(games).save(tmp_path) == first
+    others = [
+        evaluation(games[:1]).save(tmp_path),
+        evaluation(games, policy="sampled").save(tmp_path),
+        evaluation(games, seed=12).save(tmp_path),
+        evaluation(games[::-1]).save(tmp_path),  # as by another version
+        evaluation(games, version=Version(3, 77)).save(tmp_path),  # after a resume
+        evaluation(games[:1], episodes=2).save(tmp_path),
+        evaluation(games[1:], episodes=2).save(tmp_path),
+    ]
+    assert [path.stem.removeprefix("1234567-sticky-") for path in others] == [
+        "1-greedy-seed11",
+        "2-sampled-seed11",
+        "2-greedy-seed12",
+        "2-greedy-seed11-2",
+        "2-greedy-seed11-3",
+        "2-greedy-seed11-interrupted",
+        "2-greedy-seed11-interrupted-2",
+    ]
+    assert first.read_bytes() == before
+    assert len(list(first.parent.iterdir())) == 1 + len(others)
+
+
+def test_which_evaluations_are_there(tmp_path: Path) -> None:
+    def has(steps: int, episodes: int, seed: int = 11) -> bool:
+        return has_evaluation(tmp_path, steps, "sticky", episodes, seed)
+
+    games = [GameResult(1.0, 10, False), GameResult(4.0, 20, True)]
+    assert not has(1_234_567, 2)
+    evaluation(games, episodes=50).save(tmp_path)  # interrupted
+    assert not has(1_234_567, 2)
+    evaluation(games).save(tmp_path)
+    assert [has(1_234_567, 2), has(1_234_567, 1), has(1_234_567, 3)] == [True, True, False]
+    assert [has(234_567, 2), has(1_234_567, 2, seed=1)] == [False, False]
+    (tmp_path / "eval" / "99-sticky.json").write_text("{}")  # of version 0.1
+    assert has(99, 50)
 
 
 def test_the_noop_protocol_is_up_to_30_noops_of_18_000_frames_and_30_games() -> None:

@@ -162,7 +162,9 @@ def test_two_games_are_played_in_order_and_once(
         assert row.frames == 4 * row.steps
         folder = tmp_path / row.run
         assert folder == tmp_path / "runs" / f"{row.game}-1"
-        saved = json.loads((folder / "eval" / f"{row.steps}-training.json").read_text())
+        saved = json.loads(
+            (folder / "eval" / f"{row.steps}-training-2-sampled-seed1.json").read_text()
+        )
         assert (saved["episodes"], saved["mean"]) == (2, row.score)
     assert rows[0].human_normalised is None
     assert rows[1].human_normalised == pytest.approx(100 * (rows[1].score + 20.7) / (14.6 + 20.7))

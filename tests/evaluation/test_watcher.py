@@ -67,7 +67,7 @@ def test_the_newest_is_evaluated_and_filmed_and_older_ones_are_skipped(tmp_path:
     assert worker.do_newest()
     assert told(results) == [("evaluation", 8, 2), ("film", 8, 2)]
     score, film = results
-    info = json.loads((run / "eval" / "800-dba3c.json").read_text())
+    info = json.loads((run / "eval" / "800-dba3c-50-greedy-seed1.json").read_text())
     wanted = {"steps": 800, "version": 8, "seconds": 4.0, "width": 16, "episodes": 50}
     assert {name: info[name] for name in wanted} == wanted
     assert (info["policy"], len(info["scores"])) == ("greedy", 50)
@@ -80,7 +80,7 @@ def test_the_newest_is_evaluated_and_filmed_and_older_ones_are_skipped(tmp_path:
         "standard_error": info["standard_error"],
         "games": 50,
         "skipped": 2,
-        "file": str(run / "eval" / "800-dba3c.json"),
+        "file": str(run / "eval" / "800-dba3c-50-greedy-seed1.json"),
     }
     assert -1 < score["mean"] < 1
     assert film["file"] == str(run / "videos" / "800.mp4")
@@ -91,7 +91,7 @@ def test_the_newest_is_evaluated_and_filmed_and_older_ones_are_skipped(tmp_path:
     with av.open(film["file"]) as video:
         assert sum(1 for _ in video.decode(video=0)) == 12
     files = [path.name for folder in ("eval", "videos") for path in (run / folder).iterdir()]
-    assert files == ["800-dba3c.json", "800.mp4"]
+    assert files == ["800-dba3c-50-greedy-seed1.json", "800.mp4"]
 
 
 def test_none_is_done_twice_not_even_by_a_second_start(tmp_path: Path) -> None:

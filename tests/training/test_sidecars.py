@@ -16,9 +16,12 @@ from typing import Any
 import psutil
 import pytest
 
+from conftest import catch
 from gelada.core.checkpoint import write_checkpoint
 from gelada.core.types import Version
 from gelada.training import sidecars as follow
+from gelada.training.experiment import Sidecars
+from gelada.training.run import train
 from gelada.training.sidecars import Followers
 from launching import finish, gelada, start, wait_until
 from players import make_checkpoint, write_run
@@ -204,3 +207,38 @@ def test_mistakes_are_one_line(
     assert captured.out == ""
     assert len(captured.err.splitlines()) == 1
     assert said in captured.err
+
+
+def test_those_that_had_nothing_to_do_say_so_at_the_end(tmp_path: Path) -> None:
+    """Before the first checkpoint, or in the middle of a first evaluation; not if one was done."""
+    experiment = write_run(tmp_path)
+    (path,) = (tmp_path / "checkpoints").glob("*.safetensors")
+    for file in (path, path.with_suffix(".json")):
+        file.unlink()
+    with Followers(tmp_path, True, True, 1.0, print) as followers:
+        pass
+    assert followers.idle() == []  # there is no checkpoint to point at
+    add(tmp_path, experiment, 3)
+    lines = followers.idle()
+    assert [line.split(" has nothing to show: ")[0] for line in lines] == [
+        "the evaluator",
+        "the recorder",
+    ]
+    for line, rest in zip(lines, ("--no-record", "--no-evaluate"), strict=True):
+        assert "there was no checkpoint before the end of the run" in line
+        assert line.endswith(f"gelada follow {tmp_path} --once {rest}")
+    with Followers(tmp_path, True, False, 1.0, print) as followers:
+        pass
+    (line,) = followers.idle()
+    assert "it was not done with one before the end of the run" in line
+    results: list[Any] = []
+    with Followers(tmp_path, True, False, 1.0, results.append) as followers:
+        wait_for(lambda: bool(results))
+    assert followers.idle() == []
+
+
+def test_a_run_passes_that_on(tmp_path: Path) -> None:
+    lines: list[str] = []
+    experiment = catch(2_000, sidecars=Sidecars(evaluator=True))
+    train(experiment, tmp_path / "run", log=lines.append)
+    assert any(line.startswith("the evaluator has nothing to show: ") for line in lines)

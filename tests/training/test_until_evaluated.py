@@ -32,7 +32,7 @@ def test_the_evaluated_score_ends_the_run(tmp_path: Path) -> None:
     assert result.status.evaluated is not None
     assert result.status.evaluated >= -1.0
     assert result.status.seconds < 110  # it was not the clock that ended it
-    files = list((tmp_path / "run" / "eval").glob("*-dba3c.json"))
+    files = list((tmp_path / "run" / "eval").glob("*-dba3c-50-greedy-seed1.json"))
     about = [json.loads(path.read_text()) for path in files]
     assert result.status.evaluated in [one["mean"] for one in about]
     assert {one["episodes"] for one in about} == {50}

@@ -85,12 +85,17 @@ class Printer:
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(),
-            TextColumn("{task.completed:.0f} of {task.total:.0f} " + unit),
+            TextColumn("{task.fields[count]}", markup=False),
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=self.console, transient=True) as bar:
-            task = bar.add_task(printable(what), total=1)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
+            task = bar.add_task(printable(what), total=None, count="")
+
+            def report(done: float, total: float) -> None:
+                count = f"{done:.0f} of {total:.0f} {unit}"
+                bar.update(task, completed=done, total=total, count=count)
+
+            yield report
 
 
 class Load(NamedTuple):

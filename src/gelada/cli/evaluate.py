@@ -12,6 +12,7 @@ import tyro
 from gelada.cli.flags import check_run, parse, print_json
 from gelada.cli.interrupts import Interrupts
 from gelada.core.errors import GeladaError
+from gelada.core.program import program
 from gelada.core.settings import Range
 
 if TYPE_CHECKING:
@@ -21,12 +22,16 @@ if TYPE_CHECKING:
     from gelada.evaluation.scores import Published
 
 
+TENSORS = ".safetensors"
+"""How the names of checkpoints end."""
+
+
 @dataclass(frozen=True)
 class Eval:
     """Play full games without learning; print the scores with their whole protocol."""
 
     run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
-    """Folder of the run."""
+    """Folder of the run, or the file of one of its checkpoints."""
     episodes: Annotated[int, Range(1)] | None = None
     """Games to play (default: as the protocol says, 100 for training)."""
     protocol: Literal["training", "noop", "sticky", "dba3c", "human"] = "training"
@@ -73,7 +78,7 @@ def _evaluate(args: Sequence[str], interrupts: Interrupts) -> int:
         )
     interrupts.gentle = True  # what was played is saved and said, whatever is pressed now
     if evaluation.games:
-        printer.line(f"saved in {evaluation.save(flags.run)}")
+        printer.line(f"saved in {evaluation.save(run_of(flags.run))}")
     for line in evaluation.lines():
         printer.line(line)
     began_later = evaluation.starts is not None
@@ -122,25 +127,39 @@ def check_starts(protocol: str, starts: Path | None) -> None:
     """Raise GeladaError if there is a file of starts without protocol human, or the other way."""
     if protocol == "human" and not starts:
         raise GeladaError(
-            "--protocol human: needs start states; give --starts FILE, which gelada starts RUN "
-            "--out FILE makes"
+            "--protocol human: needs start states; give --starts FILE, which is made with: "
+            f"{program()} starts RUN --out FILE"
         )
     if starts and protocol != "human":
         raise GeladaError(f"--starts {starts}: only --protocol human begins there; give that too")
 
 
-def find_checkpoint(run: Path, name: str) -> Path:
+def run_of(path: Path) -> Path:
+    """Return the folder of a run, of which that folder or the file of a checkpoint is given."""
+    return path.parent.parent if path.suffix == TENSORS else path
+
+
+def find_checkpoint(run: Path, name: str = "") -> Path:
     """Return what `gelada.evaluation.agent.load` takes: the run, or one of its checkpoint's files.
+
+    Args:
+        run: folder of the run, or the file of a checkpoint.
+        name: of a checkpoint of the run, or "".
 
     Raises:
         GeladaError: if ``run`` is no run or has no such checkpoint.
     """
-    check_run(run)
+    if run.suffix == TENSORS:
+        if name:
+            raise GeladaError(f"--checkpoint {name}: {run} is a checkpoint already; leave one out")
+        if not run.is_file():
+            raise GeladaError(f"{str(run)!r}: there is no such checkpoint")
+    check_run(run_of(run))
     if not name:
         return run
     folder = run / "checkpoints"
     for path in (Path(name), folder / name, folder / f"{name}.safetensors"):
-        if path.suffix == ".safetensors" and path.is_file():
+        if path.suffix == TENSORS and path.is_file():
             if path.resolve().parent != folder.resolve():
                 raise GeladaError(f"--checkpoint {name}: is not in {folder}; name its own run")
             return path

@@ -16,19 +16,15 @@ from typing import Any, TypeVar
 import tyro
 from tyro import _errors as tyro_errors  # private; docs/dependencies.md says why
 
+from gelada.core.elsewhere import hint
 from gelada.core.errors import GeladaError, nearest
+from gelada.core.program import program
 from gelada.core.settings import Name, check, hints_of
 
 T = TypeVar("T")
 
 CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone)
 """Flags are ``--lr``, not ``--algorithm.lr``; an absent value is said by leaving the flag out."""
-
-HINTS = {
-    "--epsilon": "exploration is --epsilon-start, --epsilon-end and --epsilon-steps (with DQN), "
-    "the optimizer's is --optimizer-epsilon",
-}
-"""What a person may mean by flags that there are not."""
 
 
 def flag_of(name: str) -> str:
@@ -60,7 +56,7 @@ def parse(
 
     def refuse(event: tyro_errors.ParseErrorEvent) -> None:
         said = _in_words(event, args, lambda: flags_of(kind, flag))
-        raise GeladaError(f"{said}; see gelada {command} --help")
+        raise GeladaError(f"{said}; see {program()} {command} --help")
 
     with tyro_errors.on_parse_error(refuse):
         flags: T = tyro.cli(kind, prog=f"gelada {command}", args=list(args), config=CONFIG, **extra)
@@ -81,9 +77,9 @@ def value_of(flag_name: str, args: Sequence[str]) -> str:
 def flags_of(kind: Any, flag: Name = flag_of, group: str = "") -> list[str]:
     """Return the flags of a command's dataclass, those of its groups included."""
     found: list[str] = []
-    for name, hint in hints_of(kind).items():
-        inner = dataclasses.is_dataclass(hint)
-        found += flags_of(hint, flag, f"{name}.") if inner else [flag(group + name)]
+    for name, own in hints_of(kind).items():
+        inner = dataclasses.is_dataclass(own)
+        found += flags_of(own, flag, f"{name}.") if inner else [flag(group + name)]
     return found
 
 
@@ -91,6 +87,9 @@ def check_run(run: Path) -> None:
     """Raise GeladaError if ``run`` is no run's folder; the message has the nearest known runs."""
     if (run / "config.json").is_file():
         return
+    below = [str(path.parent) for path in sorted(run.glob("*/config.json"))]
+    if below:
+        raise GeladaError(f"{str(run)!r} is a folder of runs: name one of them, such as {below[0]}")
     runs = [str(path.parent) for path in run.parent.glob("*/config.json")]
     runs += [str(path.parent) for path in Path("runs").glob("*/config.json")]
     near = f"; {nearest(str(run), runs)}" if runs else ""
@@ -126,7 +125,8 @@ def _unknown(tokens: Sequence[str], known: Callable[[], list[str]]) -> str:
     word = next((token for token in tokens if token.startswith("-")), tokens[0]).partition("=")[0]
     if not word.startswith("-"):
         return f"unknown argument {word!r}"
-    return f"unknown flag {word!r}: {HINTS.get(word) or nearest(word, known())}"
+    flags = known()
+    return f"unknown flag {word!r}: {hint(word, flag_of, flags) or nearest(word, flags)}"
 
 
 def _wrong(argument: Any, args: Sequence[str]) -> str:

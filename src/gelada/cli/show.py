@@ -7,33 +7,48 @@ import resource
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
 from gelada.cli.display import Printer
-from gelada.cli.experiment_flags import ExperimentFlags, resolve
+from gelada.cli.evaluate import TENSORS, find_checkpoint, run_of
+from gelada.cli.experiment_flags import (
+    ExperimentFlags,
+    Wanted,
+    experiment_of,
+    parse_onto,
+    resolve,
+)
 from gelada.cli.flags import print_json
 from gelada.cli.parts import Part, in_words, parts_of
 from gelada.cli.train import stop_in_words
+from gelada.core.checkpoint import list_checkpoints, newest_checkpoint, read_about
+from gelada.core.errors import GeladaError
 from gelada.core.types import Version
 from gelada.envs.make import make_games
 from gelada.nets.network import InputStatistics, Network
 from gelada.ops.flat import Layout
 from gelada.runtime.graph import Graph, Node
+from gelada.training.config import check_of, read_config
 from gelada.training.experiment import Experiment
 from gelada.training.limits import memory as estimate
-from gelada.training.presets import NOTES
+from gelada.training.presets import NOTES, PRESETS
 from gelada.training.start import Start, make_network
 from gelada.training.topology import make_graph
+from gelada.training.validate import differing
 
 MIB = 2**20
 
 
 @dataclass(frozen=True)
 class Show(ExperimentFlags):
-    """Print the settings, roles, memory and stop rule of a run without starting it."""
+    """Print the settings, roles, memory and stop rule of a run without starting it.
+
+    The first word may also be the folder of a run, or the file of a checkpoint.
+    """
 
     json: bool = False
     """Print one JSON object instead."""
@@ -41,7 +56,8 @@ class Show(ExperimentFlags):
 
 def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
-    wanted = resolve(Show, "show", args)
+    path = path_in(args)
+    wanted = resolve(Show, "show", args) if path is None else settings_of(path, args)
     experiment = wanted.experiment
     start = imagined_start(experiment)
     net = make_network(experiment, start)
@@ -58,11 +74,49 @@ def main(args: Sequence[str]) -> int:
         "stop": stop_in_words(experiment.stop),
         "notes": list(NOTES.get(wanted.name, ())),
     }
+    if path is not None:
+        data["checkpoint"] = checkpoint_of(path)
     if wanted.flags.json:
         print_json(data)
     else:
         _print(data, graph, parts, wanted.note, Printer())
     return 0
+
+
+def path_in(args: Sequence[str]) -> Path | None:
+    """Return the run or checkpoint that the first word names; None if it names something else."""
+    first = args[0] if args else ""
+    path = Path(first)
+    if not first or first.startswith("-") or first in PRESETS:
+        return None
+    is_run = (path / "config.json").is_file() or any(path.glob("*/config.json"))
+    return path if is_run or path.suffix == TENSORS else None
+
+
+def settings_of(path: Path, args: Sequence[str]) -> Wanted:
+    """Return the settings of the run at a path.
+
+    Raises:
+        GeladaError: if it is no run, or a flag asks for another setting.
+    """
+    find_checkpoint(path)
+    config = read_config(run_of(path))
+    base = config.experiment
+    flags = parse_onto(Show, "show", args, base, stop=base.stop)
+    changed = ["--env"] if flags.env else differing(experiment_of(flags, base), base)
+    if changed:
+        raise GeladaError(f"{', '.join(changed)}: a run's settings are fixed; leave it out")
+    return Wanted(flags, base, base, "", f"{config.name}, {path}")
+
+
+def checkpoint_of(path: Path) -> dict[str, Any] | None:
+    """Return what is known of a checkpoint, or of the newest one of a run; None if it has none."""
+    if path.suffix != TENSORS:
+        if not list_checkpoints(path / "checkpoints"):
+            return None
+        path, _, _ = newest_checkpoint(path / "checkpoints", check_of(read_config(path)))
+    about = read_about(path)
+    return {"file": str(path), "steps": about.steps, "version": about.version}
 
 
 def imagined_start(experiment: Experiment) -> Start:
@@ -140,6 +194,8 @@ def _print(
             "parameter vector down (how many a second, only a run can tell)"
         )
     printer.line(f"runs {data['stop']}")
+    if kept := data.get("checkpoint"):
+        printer.line(f"checkpoint {Path(kept['file']).stem}: {kept['steps']:,} steps")
     for note in data["notes"]:
         printer.line(note)
 

@@ -9,8 +9,10 @@ from typing import Annotated
 
 import tyro
 
-from gelada.cli.flags import check_run, parse
+from gelada.cli.evaluate import find_checkpoint
+from gelada.cli.flags import parse
 from gelada.core.errors import GeladaError
+from gelada.core.program import program
 from gelada.core.settings import Range
 
 
@@ -19,7 +21,7 @@ class Starts:
     """Save start states from an agent's games, for evaluations that begin there."""
 
     run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
-    """Folder of the run; its newest complete checkpoint plays."""
+    """Folder of the run, whose newest complete checkpoint plays, or the file of a checkpoint."""
     out: Path
     """File to write; it must not exist yet."""
     count: Annotated[int, Range(1)] = 100
@@ -31,7 +33,7 @@ class Starts:
 def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     flags = parse(Starts, "starts", args)
-    check_run(flags.run)
+    source = find_checkpoint(flags.run)
     if flags.out.exists():
         raise GeladaError(f"--out {flags.out}: the file exists; name a new file")
     from gelada.cli.display import Printer
@@ -39,7 +41,7 @@ def main(args: Sequence[str]) -> int:
     from gelada.evaluation.start_states import make_starts, write_starts
 
     printer = Printer()
-    agent = load(flags.run)
+    agent = load(source)
     with printer.progress(f"playing {agent.games.game}", "starts") as bar:
         starts = make_starts(agent, str(flags.run), flags.count, flags.seed, progress=bar)
     written = write_starts(flags.out, starts)
@@ -47,5 +49,5 @@ def main(args: Sequence[str]) -> int:
         f"{flags.out}: {written.count} starts of {agent.games.game}, {written.frames.min():,} to "
         f"{written.frames.max():,} frames into their games; sha256 {written.sha256}"
     )
-    printer.line(f"play from them: gelada eval RUN --protocol human --starts {flags.out}")
+    printer.line(f"play from them: {program()} eval RUN --protocol human --starts {flags.out}")
     return 0

@@ -22,6 +22,7 @@ from gelada.cli.flags import check_run, print_json, value_of
 from gelada.cli.interrupts import Interrupts
 from gelada.core.checkpoint import Check, Checkpoint, list_checkpoints, newest_checkpoint
 from gelada.core.errors import GeladaError, RoleFailed, Stalled
+from gelada.core.program import program
 from gelada.envs.own import NoPictures
 from gelada.roles.tracker import WINDOW, Status, StopRule
 from gelada.runtime.api import Active
@@ -31,7 +32,7 @@ from gelada.training.experiment import Experiment
 from gelada.training.faults import check_faults, parse_faults
 from gelada.training.limits import check_limits
 from gelada.training.run import Result, train
-from gelada.training.run_folder import free_folder, make_folder
+from gelada.training.run_folder import check_new, free_folder
 
 FINAL_GAMES = 50
 """Full games of the evaluation at the end."""
@@ -147,10 +148,7 @@ def _train(
     if stopped:
         printer.line(how_to_resume(folder, status.steps, interrupts.name, result.saved))
     else:
-        printer.line(
-            f"{status.steps:,} steps in {clock(status.seconds)}; mean score of the last "
-            f"{min(status.games, WINDOW)} games: {number(status.score)}"
-        )
+        printer.line(how_it_went(status))
         if wanted.flags.finish:
             try:
                 summary |= finish(folder, printer)
@@ -178,7 +176,7 @@ def _learn(
 
     if not resume:
         check_limits(experiment, here=wanted.flags.on == "threads")
-        make_folder(folder)
+        check_new(folder)
     interrupts.gentle = True
     with display:
         printer.line(opening(experiment, folder, resume))
@@ -195,7 +193,7 @@ def _learn(
                 cluster=wanted.flags.cluster if wanted.flags.on == "ray" else None,
             )
         except (Stalled, RoleFailed) as error:
-            again = f"; go on with: gelada train --resume {folder}"
+            again = f"; go on with: {program()} train --resume {folder}"
             raise type(error)(f"{error}{again if _has_checkpoint(folder) else ''}") from error
     interrupts.gentle = False
     return result
@@ -244,14 +242,23 @@ def stop_in_words(rule: StopRule) -> str:
     return f"until {' or '.join(parts)}" if parts else "until Ctrl-C"
 
 
+def how_it_went(status: Status) -> str:
+    """Return the line after a run that has ended by itself."""
+    done = f"{status.steps:,} steps in {clock(status.seconds)}"
+    if status.score is None:
+        return f"{done}; no game was over yet, so there is no score"
+    count = min(status.games, WINDOW)
+    games = "game" if count == 1 else f"{count} games"
+    return f"{done}; mean score of the last {games}: {number(status.score)}"
+
+
 def how_to_resume(folder: Path, steps: int, why: str, saved: bool = True) -> str:
     """Return the line after an interruption; ``saved``: nothing that was learned is lost."""
     if not _has_checkpoint(folder):
         return f"stopped by {why} before anything was learned: there is nothing to go on with"
     what = "all saved" if saved else "what was learned after that could not be saved"
-    return (
-        f"stopped by {why} at {steps:,} steps, {what}; go on with: gelada train --resume {folder}"
-    )
+    again = f"{program()} train --resume {folder}"
+    return f"stopped by {why} at {steps:,} steps, {what}; go on with: {again}"
 
 
 def finish(folder: Path, printer: Printer) -> dict[str, Any]:
@@ -282,14 +289,15 @@ def finish(folder: Path, printer: Printer) -> dict[str, Any]:
 
 def where_everything_is(folder: Path, steps: int) -> list[str]:
     """Return the last lines: what is where, and what to do next."""
+    gelada = program()
     rows = [("everything is in", str(folder))]
     rows += [
         (what, str(folder / file)) for what, file in PICTURES.items() if (folder / file).is_file()
     ]
     rows += [
-        ("watch it again", f"gelada record {folder}"),
-        ("evaluate it", f"gelada eval {folder}"),
-        ("learn on", f"gelada train --resume {folder} --steps {2 * steps}"),
+        ("watch it again", f"{gelada} record {folder}"),
+        ("evaluate it", f"{gelada} eval {folder}"),
+        ("learn on", f"{gelada} train --resume {folder} --steps {2 * steps}"),
     ]
     return [f"{what:<20}{how}" for what, how in rows]
 

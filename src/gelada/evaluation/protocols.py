@@ -14,11 +14,11 @@ from statistics import fmean, median, quantiles, stdev
 from typing import Any, NamedTuple
 
 from gelada.core.errors import GeladaError, nearest
-from gelada.core.files import write_whole
 from gelada.core.types import Version
 from gelada.envs.api import GameSettings
 from gelada.envs.make import is_atari
 from gelada.evaluation.agent import Policy, describe
+from gelada.evaluation.result_files import evaluation_file, write_new
 from gelada.evaluation.scores import baselines, normalised
 from gelada.evaluation.start_states import summary_line
 
@@ -276,17 +276,16 @@ class Evaluation:
         }
 
     def save(self, folder: Path) -> Path:
-        """Write ``eval/<steps>-<protocol>.json`` into a run's folder; return its path.
+        """Write a file in ``eval/`` of a run's folder; return its path.
 
-        An interrupted evaluation has ``-interrupted`` in its name, so it never takes the place of
-        a complete one.
+        Its name has the steps, the protocol, the number of games, the policy and the seed, and
+        ``-interrupted`` at the end if games are missing. Nothing is ever overwritten (`write_new`).
         """
-        path = evaluation_file(folder, self.steps, self.protocol.name)
+        own = (self.protocol.name, self.episodes, self.policy, self.seed)
+        path = evaluation_file(folder, self.steps, *own)
         if self.interrupted:
             path = path.with_stem(f"{path.stem}-interrupted")
-        path.parent.mkdir(exist_ok=True)
-        write_whole(path, (json.dumps(self.as_dict(), indent=1) + "\n").encode())
-        return path
+        return write_new(path, (json.dumps(self.as_dict(), indent=1) + "\n").encode())
 
     def _beside_a_human(self) -> list[str]:
         """Say the human-normalised score, if the game has one."""
@@ -317,11 +316,6 @@ class Evaluation:
     def _table(self) -> list[str]:
         rows = [self.scores[i : i + 10] for i in range(0, len(self.games), 10)]
         return ["  " + " ".join(f"{score:g}" for score in row) for row in rows]
-
-
-def evaluation_file(folder: Path, steps: int, protocol: str) -> Path:
-    """Return where a run's folder keeps the evaluation after ``steps`` steps by a protocol."""
-    return folder / "eval" / f"{steps}-{protocol}.json"
 
 
 def _yes(value: bool) -> str:

@@ -17,11 +17,15 @@ from gelada.core.checkpoint import by_age, list_checkpoints, read_about
 from gelada.core.errors import GeladaError
 from gelada.evaluation.agent import Agent, load
 from gelada.evaluation.evaluator import evaluate as play_games
-from gelada.evaluation.protocols import evaluation_file, find_protocol
+from gelada.evaluation.protocols import find_protocol
+from gelada.evaluation.result_files import has_evaluation
 from gelada.evaluation.video import record as film_games
 
 POLL_SECONDS = 1.0
 """Seconds between two listings of a run's checkpoints."""
+
+SEED = 1
+"""Of the games and of sampled actions."""
 
 Report = Callable[[dict[str, Any]], None]
 """Called with one result: a dict of JSON values, its ``kind`` first (see `follow`)."""
@@ -53,7 +57,7 @@ def follow(
 
     Args:
         run: folder of the run; it may have no checkpoints yet.
-        evaluate: play the protocol's games; saved as ``eval/<steps>-<protocol>.json``.
+        evaluate: play the protocol's games; saved in ``eval/``.
         record: film; saved as ``videos/<steps>.mp4``.
         say: called with each result, on this thread.
         until: called about five times a second; once it returns True, work in progress is dropped
@@ -151,7 +155,7 @@ class Follower:
             GeladaError: if the checkpoint's JSON is gone or cannot be read.
         """
         steps = read_about(path).steps
-        return [job for job in self._jobs if not job.file(steps).exists()]
+        return [job for job in self._jobs if not job.is_done(steps)]
 
     def _is_done(self, path: Path) -> bool:
         try:
@@ -193,8 +197,8 @@ class _Job(Protocol):
 
     kind: str
 
-    def file(self, steps: int) -> Path:
-        """Return the file that a finished job leaves."""
+    def is_done(self, steps: int) -> bool:
+        """Return whether the run's folder has the result for the checkpoint after these steps."""
 
     def do(self, agent: Agent, check_run: Callable[[], None]) -> tuple[dict[str, Any], Path]:
         """Do the job, calling ``check_run`` often; return its results and the file."""
@@ -204,13 +208,16 @@ class _EvaluationJob:
     kind = "evaluation"
 
     def __init__(self, run: Path, protocol: str) -> None:
-        self._run, self._protocol = run, protocol
+        self._run, self._protocol = run, find_protocol(protocol)
 
-    def file(self, steps: int) -> Path:
-        return evaluation_file(self._run, steps, self._protocol)
+    def is_done(self, steps: int) -> bool:
+        own = self._protocol
+        return has_evaluation(self._run, steps, own.name, own.episodes, SEED)
 
     def do(self, agent: Agent, check_run: Callable[[], None]) -> tuple[dict[str, Any], Path]:
-        evaluation = play_games(agent, self._protocol, progress=lambda _done, _all: check_run())
+        evaluation = play_games(
+            agent, self._protocol.name, seed=SEED, progress=lambda _done, _all: check_run()
+        )
         if evaluation.interrupted:
             raise RunEnded
         names = ("mean", "max", "standard_error")
@@ -224,13 +231,16 @@ class _FilmJob:
     def __init__(self, run: Path, seconds: float, protocol: str) -> None:
         self._run, self._seconds, self._protocol = run, seconds, find_protocol(protocol)
 
-    def file(self, steps: int) -> Path:
+    def is_done(self, steps: int) -> bool:
+        return self._file(steps).exists()
+
+    def _file(self, steps: int) -> Path:
         return self._run / "videos" / f"{steps}.mp4"
 
     def do(self, agent: Agent, check_run: Callable[[], None]) -> tuple[dict[str, Any], Path]:
         film = film_games(
             agent,
-            self.file(agent.checkpoint.steps),
+            self._file(agent.checkpoint.steps),
             self._seconds,
             policy=self._protocol.policy,
             progress=lambda _done, _all: check_run(),

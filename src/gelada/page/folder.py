@@ -206,9 +206,12 @@ def flat(values: dict[str, Any], group: str = "") -> dict[str, Any]:
 
 
 def read_evaluations(paths: list[Path]) -> list[Evaluated]:
-    """Return the complete evaluations in these files, by their steps."""
+    """Return the complete evaluations in these files, by their steps.
+
+    Of those after the same steps the one of most games is last: the newest one that counts.
+    """
     found = [one for path in paths if (one := _read_evaluation(path))]
-    return sorted(found, key=lambda one: (one.steps, one.protocol))
+    return sorted(found, key=lambda one: (one.steps, one.protocol, one.games))
 
 
 def _read_evaluation(path: Path) -> Evaluated | None:

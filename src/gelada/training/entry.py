@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gelada.core.elsewhere import hint
 from gelada.core.errors import GeladaError, nearest
 from gelada.core.functions import name_of, remember
 from gelada.core.types import Episode
@@ -137,7 +138,9 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
     inner: dict[str, dict[str, Any]] = {}
     for key in settings.keys() - changes.keys():
         if key not in places:
-            raise GeladaError(f"{key}: unknown setting; {nearest(key, [*places, *alone])}")
+            known = [*places, *alone]
+            said = hint(key, str, known) or nearest(key, known)
+            raise GeladaError(f"{key}: unknown setting; {said}")
         group, own = places[key]
         value = settings[key]
         inner.setdefault(group, {})[own] = name_of(value) if callable(value) else value

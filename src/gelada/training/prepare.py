@@ -54,6 +54,7 @@ def begin_new(
     """
     make_folder(folder)
     stack.enter_context(held(folder, False, log))
+    say_what_is_least(experiment, log)
     games = open_games(experiment, None if here else 1)
     start = begin(experiment, games)
     about = {"run": new_run(), **describe_machine(), "precision": start.precision}
@@ -71,6 +72,28 @@ def go_on(folder: Path, stack: ExitStack, log: Log) -> Prepared:
     config = read_config(folder)
     stack.enter_context(held(folder, True, log))
     return Prepared(config, begin_again(folder, config, log), None)
+
+
+def say_what_is_least(experiment: Experiment, log: Log) -> None:
+    """Say that a run has more steps than ``--steps``, if its first batch already has."""
+    steps, least = experiment.stop.steps, least_steps(experiment)
+    if steps is None or steps >= least:
+        return
+    shape, memory = experiment.shape, experiment.replay
+    buffer = f"a replay buffer of --minimum {memory.minimum}"
+    log(
+        f"--steps {steps}: the run will have at least {least:,} steps: random ones that measure "
+        f"the input (--random-steps {shape.random_steps}) and "
+        f"{buffer if memory.capacity else 'a first batch'}"
+    )
+
+
+def least_steps(experiment: Experiment) -> int:
+    """Return how many environment steps a run has at least when it has learned once."""
+    shape, memory = experiment.shape, experiment.replay
+    games = shape.players * shape.games
+    random = shape.random_steps // games * games
+    return random + (memory.minimum if memory.capacity else shape.datapoints)
 
 
 def join(cluster: Cluster, stack: ExitStack) -> None:

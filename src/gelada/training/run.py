@@ -57,6 +57,13 @@ Watch = Callable[[Status, Sequence[Active]], None]
 LOOK_SECONDS = 0.5
 """Between two looks at a run: for failures, due checkpoints, faults and the display."""
 
+STOP_SECONDS = 5.0
+"""For which the roles that still work at the end of a run are waited for, in any case."""
+
+LATE_SECONDS = 60.0
+"""For which they are waited for after that, if there is no hurry: on a busy machine a rollout, or a
+round of a large network, takes long."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -200,15 +207,16 @@ class Run:
         schedule = FaultSchedule(self.faults.hits, self.experiment.seed)
         sidecars = self.experiment.sidecars
         interrupted = stuck = False
+        followers = Followers(
+            self.folder,
+            sidecars.evaluator,
+            sidecars.recorder,
+            sidecars.record_length,
+            lambda news: self._hear(news, tracker),
+        )
         runtime.start()
         try:
-            with Followers(
-                self.folder,
-                sidecars.evaluator,
-                sidecars.recorder,
-                sidecars.record_length,
-                lambda news: self._hear(news, tracker),
-            ) as followers:
+            with followers:
                 while not runtime.wait(LOOK_SECONDS) and not self._good_enough.is_set():
                     runtime.check()
                     with suppress(Lost):  # the next wait replaces what is lost
@@ -228,10 +236,13 @@ class Run:
             stuck = True
             raise
         finally:
-            hung = runtime.stop(patience=5.0)
-            if saver.needs(hung) and not stuck:  # a round of a large network takes longer
-                hung = runtime.stop(patience=60.0)
+            hung = runtime.stop(patience=STOP_SECONDS)
+            hurry = interrupted and not saver.needs(hung)
+            if hung and not stuck and not hurry:
+                hung = runtime.stop(patience=LATE_SECONDS)
             failure, saved = self._save(saver, tracker, runtime, hung)
+        for line in followers.idle():
+            self.log(line)
         if failure:
             raise cannot_write(self.folder, failure)
         if hung and not interrupted:

@@ -33,6 +33,14 @@ def make_folder(folder: Path) -> None:
         ) from None
 
 
+def check_new(folder: Path) -> None:
+    """Raise GeladaError if a new run cannot have this folder, without making it."""
+    if folder.is_dir():
+        check_empty(folder)
+    elif folder.exists():
+        raise GeladaError(f"--out {folder}: is a file; name a folder")
+
+
 def free_folder(name: str) -> Path:
     """Return runs/NAME-N with the first N that is not there."""
     slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.").lower()

@@ -16,8 +16,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gelada.core.checkpoint import list_checkpoints
+from gelada.core.program import program
+
 END_SECONDS = 5.0
 """Seconds between SIGTERM and SIGKILL to a sidecar."""
+
+ONLY = {"evaluator": "--no-record", "recorder": "--no-evaluate"}
+"""What makes ``gelada follow`` the one or the other."""
 
 Heard = Callable[[dict[str, Any]], None]
 """Takes one result of `gelada.evaluation.watcher.follow`, as a dict of JSON values."""
@@ -48,13 +54,16 @@ class Followers:
         heard: Heard,
     ) -> None:
         length = ["--record-length", str(record_seconds)]
+        self._named = run
         self._run, self._heard = run.absolute(), heard  # its name may begin with a dash
         self._wanted: list[tuple[str, list[str], Path]] = []
         if evaluate:
-            self._wanted.append(("evaluator", ["--no-record"], run / "eval"))
+            self._wanted.append(("evaluator", [ONLY["evaluator"]], run / "eval"))
         if record:
-            self._wanted.append(("recorder", ["--no-evaluate", *length], run / "videos"))
+            self._wanted.append(("recorder", [ONLY["recorder"], *length], run / "videos"))
         self._children: list[_Child] = []
+        self._idle: list[str] = []  # names of those that ended without a result
+        self._none = True  # there was no checkpoint for them
 
     def __enter__(self) -> Followers:
         try:
@@ -74,22 +83,36 @@ class Followers:
 
     def __exit__(self, *_: object) -> None:
         children, self._children = self._children, []
+        self._none = not list_checkpoints(self._run / "checkpoints")
         for child in children:
             child.process.terminate()
         end = time.monotonic() + END_SECONDS
         for child in children:
             child.end(max(end - time.monotonic(), 0.0))
+        self._idle = [child.name for child in children if not (child.results or child.told)]
 
     def dead(self) -> str:
         """Return a line about a process that ended too early, once for each process, or ""."""
         return next((line for child in self._children if (line := child.dead())), "")
+
+    def idle(self) -> list[str]:
+        """Return a line about each process that ended without a result, after the run's end."""
+        if not list_checkpoints(self._run / "checkpoints"):
+            return []
+        why = "there was no checkpoint" if self._none else "it was not done with one"
+        return [
+            f"the {name} has nothing to show: {why} before the end of the run; for the last "
+            f"checkpoint: {program()} follow {self._named} --once {ONLY[name]}"
+            for name in self._idle
+        ]
 
 
 class _Child:
     """One process, and the thread that reads its results."""
 
     def __init__(self, name: str, words: Sequence[str], log: Path, heard: Heard) -> None:
-        self.name, self._log, self._heard, self._told = name, log, heard, False
+        self.name, self._log, self._heard, self.told = name, log, heard, False
+        self.results = 0
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as errors:
             self._log_began = errors.tell()
@@ -107,9 +130,9 @@ class _Child:
     def dead(self) -> str:
         """Return a line about the end of the process, once; "" before and afterwards."""
         code = self.process.poll()
-        if code is None or self._told:
+        if code is None or self.told:
             return ""
-        self._told = True
+        self.told = True
         with self._log.open("rb") as log:
             log.seek(self._log_began)
             said = log.read().decode(errors="replace").strip().splitlines()
@@ -133,4 +156,5 @@ class _Child:
                     result = json.loads(line)
                 except ValueError:  # incomplete, as the process was killed
                     continue
+                self.results += result.get("kind") != "passed over"
                 self._heard(result)

@@ -1,0 +1,85 @@
+"""Flags and arguments that people know from other libraries are answered with ours."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import gelada
+from gelada.cli.experiment_flags import flag_in_group
+from gelada.cli.flags import flag_of, flags_of
+from gelada.cli.main import run
+from gelada.cli.train import Train
+from gelada.core.elsewhere import ELSEWHERE
+from gelada.training.experiment import ALGORITHMS, Experiment, argument, groups_of
+
+
+def arguments() -> set[str]:
+    """Return the names in Python of all settings with any algorithm."""
+    found = {"seed", "deterministic"}
+    for algorithm in ALGORITHMS.values():
+        groups = groups_of(Experiment(algorithm=algorithm())).items()
+        found |= {argument(name, of) for of, group in groups for name in vars(group)}
+    return found
+
+
+def test_all_of_our_names_exist_and_none_of_theirs_does() -> None:
+    more = {"out", "episodes"}  # of gelada train and gelada eval
+    known = arguments() | more
+    for name, ours in ELSEWHERE.items():
+        mentioned = {*ours.names, *re.findall(r"\{(\w+)\}", ours.note)}
+        assert mentioned <= known, name
+        assert name == name.lower()
+    assert not ELSEWHERE.keys() & (arguments() - {"game"})  # which has no flag
+    flags = {*flags_of(Train, flag_in_group)} - {"--game"}
+    assert not {flag_of(name) for name in ELSEWHERE} & flags
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("pong --learning-rate 1e-3", "here it is --lr;"),
+        ("pong --learning_rate=1e-3", "here it is --lr;"),
+        ("pong --num-envs 8", "here it is --games and --actors (each of so many actors plays so"),
+        ("pong --n-envs 8", "here it is --games and --actors"),
+        ("pong --total-timesteps 1000", "here it is --steps;"),
+        ("--env-id Pong-v5", "the game is the first word, such as pong"),
+        ("pong --ent-coef 0.01", "here it is --entropy and --entropy-end;"),
+        ("dqn-pong --clip-coef 0.1", "here it is --clip (with another algorithm);"),
+        ("pong --buffer-size 9", "here it is --capacity (with DQN);"),
+        (
+            "pong --n-steps 9",
+            "(of a rollout; n-step returns have --n, with A3C and DQN)",
+        ),
+    ],
+)
+def test_a_flag_of_another_library_is_answered_with_ours(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = [] if words.startswith("--env-id") else [words.split()[0]]
+    rest = words.split()[len(first) :]
+    assert run(["train", *(first or ["pong"]), *rest]) == 2
+    err = capsys.readouterr().err
+    assert re.match(r"gelada: unknown flag '--[\w-]+': ", err)
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_commands_that_train_nothing_do_not_name_what_they_lack(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["eval", "x", "--learning-rate", "1"]) == 2
+    assert "here it is" not in capsys.readouterr().err
+    assert run(["eval", "x", "--n-eval-episodes", "1"]) == 2
+    assert "here it is --episodes" in capsys.readouterr().err
+
+
+def test_arguments_in_python_too() -> None:
+    with pytest.raises(
+        gelada.GeladaError, match=r"^learning_rate: unknown setting; here it is lr$"
+    ):
+        gelada.preset("pong", learning_rate=1e-3)
+    said = r"^max_grad_norm: unknown setting; here it is gradient_clip$"
+    with pytest.raises(gelada.GeladaError, match=said):
+        gelada.train("catch", max_grad_norm=0.5)

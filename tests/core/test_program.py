@@ -1,0 +1,62 @@
+"""Commands in messages begin with what starts this program where the reader is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from gelada.core.program import program
+
+
+def executable(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        f"#!{sys.executable}\nfrom gelada.core.program import program\nprint(program())\n"
+    )
+    path.chmod(0o755)
+    return path
+
+
+def test_a_program_that_the_shell_finds_is_called_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = executable(tmp_path / "bin" / "gelada")
+    monkeypatch.setenv("PATH", str(own.parent))
+    monkeypatch.setattr(sys, "argv", [str(own), "train", "pong"])
+    assert program() == "gelada"
+
+
+@pytest.mark.parametrize("where", [".venv/bin", ".", "with spaces"])
+def test_another_is_called_by_its_path(where: str, tmp_path: Path) -> None:
+    """The program is started as a person would, and then as it says."""
+    executable(tmp_path / where / "gelada")
+    elsewhere = executable(tmp_path / "other" / "gelada")  # of another installation
+    source = str(Path(__file__).resolve().parents[2] / "src")
+    for path in ("/usr/bin:/bin", f"{elsewhere.parent}:/usr/bin:/bin"):
+        env = {**os.environ, "PATH": path, "PYTHONPATH": source}
+        run = partial(subprocess.run, shell=True, cwd=tmp_path, env=env, text=True, check=True)
+        command = f"'./{where}/gelada'"
+        for _ in range(2):  # what it says starts it, too
+            command = run(command, capture_output=True).stdout.strip()
+        assert "gelada" in command
+        assert command != "gelada"
+        assert not command.strip("'").startswith("/")
+
+
+def test_from_python_it_is_the_one_beside_the_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = executable(tmp_path / "venv" / "bin" / "gelada")
+    monkeypatch.setattr(sys, "argv", ["my_script.py"])
+    monkeypatch.setattr(sys, "executable", str(own.with_name("python")))
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert program() == str(own)
+    monkeypatch.chdir(tmp_path)
+    assert program() == "venv/bin/gelada"
+    own.unlink()
+    assert program() == "gelada"
