@@ -70,8 +70,8 @@ class Printer:
         with survived():
             self.console.print(printable(text), markup=False, soft_wrap=True)
 
-    def table(self, table: Table, soft_wrap: bool | None = None) -> None:
-        """Write a table; with ``soft_wrap`` False it is made to fit the width."""
+    def table(self, table: RenderableType, soft_wrap: bool | None = None) -> None:
+        """Write a table or the like; with ``soft_wrap`` False it is made to fit the width."""
         with survived():
             self.console.print(table, soft_wrap=soft_wrap)
 

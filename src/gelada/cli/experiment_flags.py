@@ -10,7 +10,15 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import tyro
 
 from gelada.algorithms.appo import APPO
-from gelada.cli.flags import parse, value_of
+from gelada.cli.flags import (
+    ANNOTATED,
+    UNSAID,
+    is_empty,
+    parse,
+    quiet_fields,
+    subclass,
+    value_of,
+)
 from gelada.core.errors import GeladaError
 from gelada.core.settings import Range, hints_of
 from gelada.envs.api import GameSettings
@@ -97,7 +105,8 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
     base, note = preset(name)
     if first and env:
         base, note = in_environment(base, env)
-    flags = parse_onto(kind, command, args, base, stop=base.stop if asked else StopRule())
+    stop = base.stop if asked else StopRule()
+    flags = parse_onto(kind, command, args, base, stop, defaults_of(name, command))
     if flags.name != first:
         raise GeladaError(
             f"{flags.name!r}: name the game or preset first, such as: gelada {command} {flags.name}"
@@ -114,7 +123,8 @@ def resolve_again(kind: type[F], command: str, args: Sequence[str], base: Experi
     Raises:
         GeladaError: if a setting differs from the run's that may not change any more.
     """
-    flags = parse_onto(kind, command, args, base, stop=StopRule())
+    about = "The defaults are those of the run."
+    flags = parse_onto(kind, command, args, base, StopRule(), about)
     if flags.name or flags.env:
         raise GeladaError(
             f"{flags.name or flags.env!r} with --resume: the run knows its game; leave the name out"
@@ -133,8 +143,22 @@ def resolve_again(kind: type[F], command: str, args: Sequence[str], base: Experi
     return Wanted(flags, experiment, base, "", "")
 
 
+def defaults_of(name: str, command: str) -> str:
+    """Return what help says about the defaults it shows."""
+    other = "breakout" if name != "breakout" else "pong"
+    return (
+        f"The defaults are those of {name}; with another game or preset there are others: "
+        f"gelada {command} {other} --help"
+    )
+
+
 def parse_onto(
-    kind: type[F], command: str, args: Sequence[str], base: Experiment, stop: StopRule
+    kind: type[F],
+    command: str,
+    args: Sequence[str],
+    base: Experiment,
+    stop: StopRule,
+    about: str = "",
 ) -> F:
     """Return a command's flags, those that are not given as in ``base``.
 
@@ -145,13 +169,13 @@ def parse_onto(
     for name, group in groups_of(base).items():
         values[name] = groups[name](**vars(stop if name == "stop" else group))
     made = with_groups(kind, groups)
-    return parse(made, command, args, made(**values), flag_in_group)
+    return parse(made, command, args, made(**values), flag_in_group, about)
 
 
 def with_groups(kind: type[F], groups: dict[str, Any]) -> type[F]:
     """Return a command's dataclass with these groups of settings, such as another algorithm's."""
     fields: list[Any] = [(name, group, field(default=group())) for name, group in groups.items()]
-    return _subclass(kind, fields)
+    return subclass(kind, quiet_fields(kind, without=groups) + fields)
 
 
 def flag_group(group: str, kind: Any) -> Any:
@@ -160,15 +184,16 @@ def flag_group(group: str, kind: Any) -> Any:
     The game is named by the command's first word and has no flag.
     """
     fields: list[Any] = []
-    annotated: Any = Annotated
     for each in dataclasses.fields(kind):
-        hint = hints_of(kind)[each.name]
+        more: list[Any] = [UNSAID] if is_empty(each.default) else []
         if (group, each.name) == ("games", "game"):
-            fields.append((each.name, annotated[hint, tyro.conf.Suppress], each.default))
+            more.append(tyro.conf.Suppress)
         elif each.name in shared_names():
-            own = flag(each.name, group).removeprefix("--")
-            fields.append((each.name, annotated[hint, tyro.conf.arg(name=own)], each.default))
-    return _subclass(kind, fields) if fields else kind
+            more.append(tyro.conf.arg(name=flag(each.name, group).removeprefix("--")))
+        if more:
+            hint = ANNOTATED[(hints_of(kind)[each.name], *more)]
+            fields.append((each.name, hint, each.default))
+    return subclass(kind, fields) if fields else kind
 
 
 def experiment_of(flags: ExperimentFlags, base: Experiment) -> Experiment:
@@ -194,9 +219,3 @@ def check_cluster_flags(cluster: Cluster, on: str) -> None:
     for name, value in vars(cluster).items():
         if value != getattr(Cluster(), name):
             raise GeladaError(f"{given(flag(name), value)}: has an effect only with --on ray")
-
-
-def _subclass(kind: type[F], fields: list[Any]) -> type[F]:
-    made = dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True)
-    made.__doc__, made.__module__ = kind.__doc__, kind.__module__
-    return made

@@ -6,12 +6,13 @@ Imports no torch, so that help and wrong words are answered at once.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
 from tyro import _errors as tyro_errors  # private; docs/dependencies.md says why
@@ -38,6 +39,7 @@ def parse(
     args: Sequence[str],
     default: T | None = None,
     flag: Name = flag_of,
+    about: str = "",
 ) -> T:
     """Return ``args`` as a ``kind``, starting from ``default``.
 
@@ -47,21 +49,77 @@ def parse(
         args: the words after it.
         default: values of flags that are not given.
         flag: names the flag of a field ``name`` or ``group.name``.
+        about: what help says beside the docstring of ``kind``.
 
     Raises:
         GeladaError: on an unknown flag, or a value that cannot be read or is out of range.
         SystemExit: with code 0, when ``--help`` was printed.
     """
     extra: dict[str, Any] = {} if default is None else {"default": default}
+    shown = quiet(kind) if default is None else kind
+    paragraphs = [*(inspect.getdoc(kind) or "").split("\n\n"), about]
+    said = "\n\n".join(" ".join(text.split()) for text in paragraphs if text)
 
     def refuse(event: tyro_errors.ParseErrorEvent) -> None:
-        said = _in_words(event, args, lambda: flags_of(kind, flag))
-        raise GeladaError(f"{said}; see {program()} {command} --help")
+        wrong = _in_words(event, args, lambda: flags_of(kind, flag))
+        raise GeladaError(f"{wrong}; see {program()} {command} --help")
 
     with tyro_errors.on_parse_error(refuse):
-        flags: T = tyro.cli(kind, prog=f"gelada {command}", args=list(args), config=CONFIG, **extra)
+        flags: T = tyro.cli(
+            shown,
+            prog=f"gelada {command}",
+            description=said,
+            args=list(args),
+            config=CONFIG,
+            **extra,
+        )
     check(flags, flag)
     return flags
+
+
+def quiet(kind: type[T]) -> type[T]:
+    """Return a command's dataclass whose help does not print defaults that are None or empty.
+
+    What holds then stands in the text of the setting.
+    """
+    fields = quiet_fields(kind)
+    return subclass(kind, fields) if fields else kind
+
+
+def quiet_fields(kind: Any, without: Collection[str] = ()) -> list[Any]:
+    """Return the fields that `quiet` replaces, as `dataclasses.make_dataclass` takes them."""
+    fields: list[Any] = []
+    for each in dataclasses.fields(kind):
+        own = hints_of(kind)[each.name]
+        if each.name in without:
+            continue
+        if dataclasses.is_dataclass(own):
+            inner: Any = quiet(own)  # type: ignore[arg-type]  # a class, not an instance
+            fields.append((each.name, inner, dataclasses.field(default_factory=inner)))
+        elif is_empty(each.default):
+            fields.append((each.name, ANNOTATED[own, UNSAID], each.default))
+    return fields
+
+
+def is_empty(default: Any) -> bool:
+    """Return whether a default says nothing by itself."""
+    return default is None or default == ""
+
+
+def _default(label: str) -> str:
+    """Return what help prints about a default; nothing if it is None or empty."""
+    return "" if label in ("None", "", "''") else f"(default: {label})"
+
+
+ANNOTATED: Any = Annotated
+UNSAID = tyro.conf.arg(help_behavior_hint=_default)
+
+
+def subclass(kind: type[T], fields: list[Any]) -> type[T]:
+    """Return a frozen dataclass with some fields of another one replaced."""
+    made = dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True)
+    made.__doc__, made.__module__ = kind.__doc__, kind.__module__
+    return made
 
 
 def value_of(flag_name: str, args: Sequence[str]) -> str:

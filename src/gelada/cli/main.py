@@ -1,5 +1,5 @@
 """The command line: ``gelada train | eval | suite | starts | record | follow | watch | report``,
-``gelada show | bench``.
+``gelada games | show | bench``.
 
 Nothing heavy is imported before it is needed: ``gelada --version`` and ``gelada --help`` answer
 at once. Exit codes: 0 done; 1 a role or a file failed; 2 a mistake in what was asked; 3 a role
@@ -37,6 +37,7 @@ Distributed deep reinforcement learning that learns Atari games from the screen.
   gelada follow RUN              evaluate and film a run while it learns
   gelada watch                   show runs in the browser while they learn
   gelada report RUN ... --out report.html    one file with curves, intervals, published scores
+  gelada games                   list the names of games and presets
   gelada show pong               print the settings and roles of a run without starting it
   gelada bench pong              measure how fast this machine could learn, and how fast it does
   gelada --version
@@ -50,6 +51,7 @@ COMMANDS = {
     "suite": "gelada.cli.suite",
     "starts": "gelada.cli.starts",
     "record": "gelada.cli.record",
+    "games": "gelada.cli.games",
     "show": "gelada.cli.show",
     "bench": "gelada.cli.bench",
     "follow": "gelada.cli.follow",
