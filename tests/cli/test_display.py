@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,16 +13,8 @@ import pytest
 from rich.console import Console
 
 from gelada.cli import display as display_module
-from gelada.cli.display import (
-    Display,
-    Printer,
-    about_workers,
-    clock,
-    number,
-    share_done,
-    small_curve,
-    time_left,
-)
+from gelada.cli.display import Display, Printer, earlier_curve
+from gelada.cli.panel import Curve, about_workers, number, small_curve
 from gelada.core.timing import bounding_stage
 from gelada.core.types import Traffic
 from gelada.roles.tracker import Status, StopRule, Workers
@@ -29,12 +23,16 @@ from gelada.runtime.api import Active
 
 def role(name: str, **seconds: float) -> Active:
     spent = {stage.replace("_", " "): s for stage, s in seconds.items()}
-    return cast("Active", SimpleNamespace(name=name, clock=SimpleNamespace(seconds=spent)))
+    stage = next(reversed(spent), "starting")
+    clock = SimpleNamespace(seconds=spent, stage=stage)
+    return cast("Active", SimpleNamespace(name=name, clock=clock))
 
 
-def printer(terminal: bool) -> tuple[Printer, io.StringIO]:
+def printer(terminal: bool, width: int = 90, height: int = 30) -> tuple[Printer, io.StringIO]:
     file = io.StringIO()
-    console = Console(file=file, force_terminal=terminal, width=90, height=30, soft_wrap=True)
+    console = Console(
+        file=file, force_terminal=terminal, width=width, height=height, soft_wrap=True
+    )
     return Printer(console=console), file
 
 
@@ -83,34 +81,6 @@ def test_only_the_last_seconds_count_for_rate_and_bound() -> None:
         )
     assert shown.rate() == pytest.approx(200.0)
     assert shown.bound() == "emulate"
-
-
-@pytest.mark.parametrize(
-    ("status", "stop", "share", "left"),
-    [
-        (Status(steps=250, seconds=60), StopRule(steps=1000), 0.25, "0:07"),
-        (Status(steps=250, seconds=60), StopRule(minutes=2), 0.5, "1:00"),
-        (Status(steps=250, seconds=60), StopRule(steps=1000, minutes=2), 0.5, "0:07"),
-        (
-            Status(steps=250, score=-5.0, curve=[(1, 0.0, -20.0), (2, 0.0, -5.0)]),
-            StopRule(steps=1000, until_score=10.0),
-            0.5,
-            "at most 0:07",
-        ),
-        (Status(steps=5, score=1.0), StopRule(until_score=10.0), 0.0, ""),
-        (
-            Status(steps=250, evaluated=7.0),
-            StopRule(steps=1000, until_evaluated=10.0),
-            0.25,
-            "at most 0:07",
-        ),
-        (Status(steps=2000), StopRule(steps=1000), 1.0, "0:00"),
-        (Status(steps=2000), StopRule(), 0.0, ""),
-    ],
-)
-def test_share_done_and_time_left(status: Status, stop: StopRule, share: float, left: str) -> None:
-    assert share_done(status, stop) == pytest.approx(share)
-    assert time_left(status, stop, rate=100.0) == left
 
 
 def test_the_curve_has_the_height_of_its_scores() -> None:
@@ -165,10 +135,12 @@ def test_the_panel_says_everything_and_fits() -> None:
     last = text.split("╭")[-1]
     for words in (
         "pong · runs/pong-1",
-        "at most 4:58 left",
-        "430,080 of 1,000,000 steps · 4:12 · 1,908 steps/s",
+        "of the way to a score of 18 · about 0:0",
+        "at most 4:58",
+        "430,080 steps · 4:12 · 1,908 steps/s",
         "score 15.70 of 18 (mean of 50 games) · best 16.02 · 812 games",
-        "bounded by learn · policy lag 1.2 (at most 2) · checkpoint 00000412",
+        "speed limited by learning · learns from games 1.2 updates old (at most 2)",
+        "newest checkpoint: 00000412",
         "┤",
     ):
         assert words in last, words
@@ -187,8 +159,9 @@ def test_plain_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch)
     lines = file.getvalue().splitlines()
     assert len(lines) == 3  # after 10, 20 and 30 seconds
     assert lines[0] == (
-        "20,000 steps, 2 %, 2,000 steps/s (bounded by starting), score none, best none, 0 games, "
-        "lag 0.0, 8:10 left"
+        "20,000 steps, 2,000 steps/s, score none, best none, 0 games, before the first update · "
+        "learners: waiting for games to learn from · actors: playing, 2 % of 1,000,000 steps, "
+        "8:10 left"
     )
     assert "\x1b" not in file.getvalue()
 
@@ -208,13 +181,13 @@ def test_workers_in_words() -> None:
     assert workers is not None
     assert about_workers(workers) == [
         "3 of 4 workers active",
-        "dropped 7.5 %",
-        "partial 2.5 %",
-        "queue 1.2",
-        "waiting 0.13 s",
+        "7.5 % of gradients dropped",
+        "2.5 % taken by some servers only",
+        "1.2 trajectories queued",
+        "0.13 s of waiting in an update",
     ]
     none = about_workers(workers._replace(traffic=Traffic()))
-    assert none[1:3] == ["dropped 0.0 %", "partial 0.0 %"]
+    assert none[1:3] == ["0.0 % of gradients dropped", "0.0 % taken by some servers only"]
 
 
 def test_the_panel_of_workers_says_how_they_are_doing_and_fits() -> None:
@@ -226,9 +199,9 @@ def test_the_panel_of_workers_says_how_they_are_doing_and_fits() -> None:
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
     last = text.split("╭")[-1]
     for words in (
-        "430,080 of 1,000,000 steps · 4:12 · 1,908 datapoints/s",
+        "430,080 steps · 4:12 · 1,908 datapoints/s",
         "· 812 games · evaluated 17.28 of 300",
-        "3 of 4 workers active · dropped 7.5 % · partial 2.5 % · queue 1.2 · waiting 0.13 s",
+        "3 of 4 workers active · 7.5 % of gradients dropped",
         "at most 4:58 left",
     ):
         assert words in last, words
@@ -240,9 +213,11 @@ def test_the_plain_line_of_workers() -> None:
     shown.watch(Status(steps=411_000, seconds=242.0), [])
     shown.watch(bundled_status(), ROLES)
     assert shown.plain(bundled_status()) == (
-        "430,080 steps, 43 %, 1,908 datapoints/s (bounded by learn), score 15.70, best 16.02, "
-        "evaluated 17.28, 812 games, lag 1.2, 3 of 4 workers active, dropped 7.5 %, "
-        "partial 2.5 %, queue 1.2, waiting 0.13 s, 4:58 left"
+        "430,080 steps, 1,908 datapoints/s, score 15.70, best 16.02, evaluated 17.28, 812 games, "
+        "speed limited by learning, learns from games 1.2 updates old (at most 2), "
+        "3 of 4 workers active, 7.5 % of gradients dropped, 2.5 % taken by some servers only, "
+        "1.2 trajectories queued, 0.13 s of waiting in an update, 43 % of 1,000,000 steps, "
+        "4:58 left"
     )
 
 
@@ -263,6 +238,82 @@ def test_names_in_brackets_are_printed_as_they_are() -> None:
     assert file.getvalue() == "saved in [runs]/pong-1 " + "x" * 200 + "\n"
 
 
-def test_times_and_scores_as_text() -> None:
-    assert [clock(s) for s in (0, 65.9, 3600, 7384)] == ["0:00", "1:05", "1:00:00", "2:03:04"]
+def test_scores_as_text() -> None:
     assert [number(s) for s in (None, 1.0, -20.456)] == ["none", "1.00", "-20.46"]
+
+
+MILLION = StopRule(steps=1_000_000)
+
+
+def shown_at(
+    width: int,
+    height: int,
+    view: Status,
+    stop: StopRule = MILLION,
+    earlier: Curve = (),
+) -> list[str]:
+    """Return the lines of the panel at a size, without codes."""
+    to, file = printer(terminal=True, width=width, height=height)
+    with Display("pong · runs/pong-1", stop, to, earlier) as shown:
+        shown.watch(Status(steps=411_000, seconds=242.0), [])
+        shown.watch(view, ROLES)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
+    return ("╭" + text.split("╭")[-1]).rstrip().splitlines()
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 12), (60, 16), (80, 24), (120, 30), (200, 50)])
+def test_the_panel_fits_any_terminal(width: int, height: int) -> None:
+    stop = StopRule(steps=1_000_000, until_score=18.0, until_evaluated=300.0)
+    lines = shown_at(width, height, bundled_status(), stop=stop)
+    assert {len(line) for line in lines} == {width}
+    assert len(lines) < height
+    text = " ".join(" ".join(line.strip("│ ") for line in lines).split())
+    for words in ("1,908 datapoints/s", "score 15.70 of 18", "812 games"):
+        assert words in text, words
+    assert ("newest checkpoint:" in text) == (height > 16)  # the least important line
+
+
+def test_a_wide_terminal_has_the_curve_beside_the_figures_and_losses() -> None:
+    status = full_status()
+    status.values = {"policy_loss": -0.0123, "value_loss": 0.5, "entropy": 1.25}
+    lines = shown_at(160, 40, status)
+    (both,) = (line for line in lines if "1,908 steps/s" in line)
+    assert "15.0 ┤" in both  # the highest score of the curve
+    text = "\n".join(lines)
+    assert "policy loss -0.0123" in text
+    assert "entropy 1.25" in text
+    columns = max(line.count("█") for line in lines if "┤" in line)
+    assert columns > 30
+    assert "policy loss" not in "\n".join(shown_at(80, 40, status))
+
+
+def test_after_a_resume_the_old_curve_is_there(tmp_path: Path) -> None:
+    rows = [
+        {"steps": 1000 * i, "seconds": 0.5 * i, "games": i, "score": -20.0 + i} for i in range(31)
+    ]
+    rows.append({"steps": 31_000, "seconds": 15.5, "games": 31, "score": None})
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    earlier = earlier_curve(tmp_path)
+    assert earlier[0] == (0, 0.0, -20.0)
+    assert len(earlier) == 31
+    shown = Display("t", StopRule(), printer(terminal=True)[0], earlier)
+    assert list(shown.curve(Status(steps=25_000))) == [p for p in earlier if p[0] <= 25_000]
+    new = [(25_500, 13.0, 6.0), (26_000, 13.5, 7.0)]  # from a checkpoint after 25,000 steps
+    assert list(shown.curve(Status(steps=26_000, curve=new))) == [
+        *(point for point in earlier if point[0] < 25_500),
+        *new,
+    ]
+    status = Status(steps=26_000, seconds=13.5, score=7.0, version=5, curve=new)
+    lines = shown_at(80, 24, status, earlier=earlier)
+    assert any("-20.0 ┤" in line for line in lines)
+    assert earlier_curve(tmp_path / "nothing") == []
+
+
+def test_before_the_first_update_it_says_what_is_waited_for() -> None:
+    to, file = printer(terminal=True)
+    begun = [role("learner-0"), role("actor-0", start_games=1.0), role("actor-1", emulate=1.0)]
+    with Display("t", StopRule(), to) as shown:
+        shown.watch(Status(), begun)
+    said = "before the first update · learners: starting · actors: starting games or playing"
+    assert said in file.getvalue()
+    assert "speed limited" not in file.getvalue()

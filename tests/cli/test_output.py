@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from conftest import catch
-from gelada.cli import display as display_module
+from gelada.cli import panel as panel_module
 from gelada.cli.display import Display, Printer
 from gelada.core.errors import GeladaError, printable
 from gelada.roles.tracker import Status, StopRule, TrackerSettings
@@ -38,7 +38,7 @@ def plain(said: str) -> str:
 
 
 def show_some(display: Display) -> None:
-    clock = SimpleNamespace(seconds={"learn": 1.0})
+    clock = SimpleNamespace(seconds={"learn": 1.0}, stage="learn")
     role = cast("Active", SimpleNamespace(name="learner-0", clock=clock))
     with display:
         for step in range(3):
@@ -108,7 +108,7 @@ def test_an_error_in_the_display_is_told_once(monkeypatch: pytest.MonkeyPatch) -
     def broken(*_: Any) -> list[str]:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(display_module, "small_curve", broken)
+    monkeypatch.setattr(panel_module, "small_curve", broken)
     file = io.StringIO()
     show_some(Display("pong", StopRule(), Printer(console=console_of(file))))
     assert file.getvalue().count("the display failed: ZeroDivisionError: a bug") == 1

@@ -177,7 +177,7 @@ def _one(
 
 def _learn(suite: Suite, game: str, seed: int, printer: Printer, interrupts: Interrupts) -> None:
     """Train one run from where it is to its end; Ctrl-C saves it and is a KeyboardInterrupt."""
-    from gelada.cli.display import Display
+    from gelada.cli.display import Display, earlier_curve
     from gelada.cli.train import already_over
     from gelada.core.checkpoint import list_checkpoints
     from gelada.core.lock import locked
@@ -190,7 +190,9 @@ def _learn(suite: Suite, game: str, seed: int, printer: Printer, interrupts: Int
     if not resume and (folder / "config.json").exists():
         with locked(folder, f"the run {folder}", printer.line):
             shutil.rmtree(folder)  # begun, but nothing was learned
-    display = Display(f"{game}, seed {seed} · {folder}", experiment.stop, printer)
+    earlier = earlier_curve(folder) if resume else ()
+    title = f"{game}, seed {seed} · {folder}"
+    display = Display(title, experiment.stop, printer, earlier)
 
     def watch(*seen: Any) -> None:
         display.watch(*seen)
@@ -204,7 +206,7 @@ def _learn(suite: Suite, game: str, seed: int, printer: Printer, interrupts: Int
 
 def _in_words(entry: Entry) -> str:
     """Return a finished run in a phrase."""
-    from gelada.cli.display import clock
+    from gelada.cli.ending import clock
 
     share = entry.human_normalised
     human = "" if share is None else f", {share:.1f} % of a human"
@@ -251,7 +253,7 @@ def table_of(suite: Suite, found: Sequence[GameSummary]) -> Table:
     """Return the results beside the published scores, each with the time it took to pass it."""
     from rich.table import Table
 
-    from gelada.cli.display import clock
+    from gelada.cli.ending import clock
     from gelada.evaluation.scores import COLUMNS
     from gelada.evaluation.suite import REFERENCES, human_normalised
 

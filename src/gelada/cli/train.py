@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from gelada.cli.display import Display, Printer, clock, number
+from gelada.cli.display import Display, Printer, earlier_curve
+from gelada.cli.ending import clock
 from gelada.cli.experiment_flags import (
     STOP_FLAGS,
     ExperimentFlags,
@@ -20,6 +21,7 @@ from gelada.cli.experiment_flags import (
 )
 from gelada.cli.flags import check_run, print_json, value_of
 from gelada.cli.interrupts import Interrupts
+from gelada.cli.panel import number
 from gelada.core.checkpoint import Check, Checkpoint, list_checkpoints, newest_checkpoint
 from gelada.core.errors import GeladaError, RoleFailed, Stalled
 from gelada.core.program import program
@@ -168,7 +170,8 @@ def _learn(
     """Train with the display on; signals wait for the edges where nothing is lost."""
     resume, experiment = wanted.flags.resume is not None, wanted.experiment
     faults = parse_faults(wanted.flags.faults)
-    display = Display(f"{name} · {folder}", experiment.stop, printer)
+    earlier = earlier_curve(folder) if resume else ()
+    display = Display(f"{name} · {folder}", experiment.stop, printer, earlier)
 
     def watch(status: Status, active: Sequence[Active]) -> None:
         display.watch(status, active)
