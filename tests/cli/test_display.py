@@ -317,3 +317,6 @@ def test_before_the_first_update_it_says_what_is_waited_for() -> None:
     said = "before the first update · learners: starting · actors: starting games or playing"
     assert said in file.getvalue()
     assert "speed limited" not in file.getvalue()
+    with Display("t", StopRule(), to) as shown:
+        shown.watch(Status(), [])  # as on Ray while they start
+    assert "before the first update · waiting for the processes of the run" in file.getvalue()

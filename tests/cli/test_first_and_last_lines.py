@@ -25,10 +25,12 @@ def test_on_ray_without_ray_leaves_no_folder(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it was not installed
     monkeypatch.delitem(sys.modules, "gelada.runtime.ray.session", raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     folder = tmp_path / "run"
     assert run(["train", "catch", "--on", "ray", "--out", str(folder)]) == 2
     said = capsys.readouterr()
     assert said.out.startswith("learning catch into ")
+    assert "; first it starts Ray on this machine, which takes some seconds\n" in said.out
     assert "install it with: pip install 'gelada-rl[cluster]'" in said.err
     assert list(tmp_path.iterdir()) == []
 

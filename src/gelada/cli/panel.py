@@ -174,8 +174,10 @@ def age_of_experience(status: Status) -> str:
 
 def waited_for(status: Status, active: Sequence[Active]) -> str:
     """Return what the roles do before anything was learned; "" afterwards."""
-    if status.version or not active:
+    if status.version:
         return ""
+    if not active:
+        return "before the first update · waiting for the processes of the run"
     doing: dict[str, dict[str, None]] = {}
     for role in active:
         kind = role.name.partition("-")[0]

@@ -182,7 +182,7 @@ def _learn(
         check_new(folder)
     interrupts.gentle = True
     with display:
-        printer.line(opening(experiment, folder, resume))
+        printer.line(opening(experiment, folder, resume) + where_in_words(wanted.flags))
         try:
             result = train(
                 experiment,
@@ -206,6 +206,16 @@ def opening(experiment: Experiment, folder: Path, resumed: bool) -> str:
     """Return the first line: what is about to happen."""
     what = "going on with" if resumed else f"learning {experiment.games.game} into"
     return f"{what} {folder}: {shape_in_words(experiment)}; {stop_in_words(experiment.stop)}"
+
+
+def where_in_words(flags: Train) -> str:
+    """Return what a run on Ray waits for first; "" on threads."""
+    if flags.on != "ray":
+        return ""
+    address = flags.cluster.address or os.environ.get("RAY_ADDRESS", "")
+    if address:
+        return f"; first it joins the Ray cluster at {address}"
+    return "; first it starts Ray on this machine, which takes some seconds"
 
 
 def shape_in_words(experiment: Experiment) -> str:
