@@ -10,6 +10,7 @@ from statistics import median
 import sections
 import sections_peers
 import sections_ray
+import sections_use
 import sections_workers
 from ledger import LEDGER, Ledger, Line
 from lookup import Results
@@ -55,6 +56,7 @@ def all_sections() -> list[Section]:
         *sections_peers.sections(),
         *sections_workers.sections(results),
         *sections_ray.sections(results),
+        *sections_use.sections(),
     ]
 
 

@@ -35,6 +35,9 @@ KILLED = "Ray: Pong with processes that are killed"
 LOSS_MUST = "10 seconds to detect, 60 to 90 % of the speed"
 LOSS_GOAL = "3 and 20"
 
+ACT = "The loaded agent: one observation"
+LIVE = "The live page"
+
 TARGETS = (
     Target(PONG, "seconds to Pong", "180", "75"),
     Target(PONG, "steps to Pong", "500,000", "250,000"),
@@ -88,6 +91,11 @@ TARGETS = (
         Target(KILLED, f"killed every 30 s, seed {seed}", "", "1.1 times the steps")
         for seed in (1, 2)
     ),
+    Target(ACT, "84x84, network of the general recipe (dqn2013)", "2", "1"),
+    Target(LIVE, "first view of 50 runs of 10,000,000 steps, s", "2", "0.5"),
+    Target(LIVE, "a new line of metrics on that page, s", "2", "1"),
+    Target(LIVE, "speed of a run that is watched from elsewhere, alone = 1", "0.95", "0.99"),
+    Target(LIVE, "the same with a browser on the same two cores", "0.95", "0.99"),
 )
 
 

@@ -1,0 +1,67 @@
+"""The sections of docs/results.md about using it: the loaded agent, and the live page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from page import Row, Section, machine
+from table import listed
+
+FOLDER = Path(__file__).parent / "results"
+
+
+def where(measured: dict[str, Any]) -> str:
+    """Return machine, day and commit of a measurement."""
+    commit = measured["machine"].get("commit") or "unknown"
+    return f"{machine(measured)}; {measured['time'][:10]}, commit `{commit}`"
+
+
+def acting(measured: dict[str, Any]) -> Section:
+    """Return the section about the time of an action."""
+    return Section(
+        "The loaded agent: one observation",
+        f"Wall time of `agent.act` with one numpy observation, over {measured['calls']:,} calls.",
+        ("", "median, ms", "95 % of the calls, ms"),
+        tuple(
+            Row((name, f"{own['median_ms']:.2f}", f"{own['p95_ms']:.2f}"))
+            for name, own in measured["agents"].items()
+        ),
+        measured=[f"`python benchmarks/act.py`; {where(measured)}"],
+    )
+
+
+def live_page(measured: dict[str, Any]) -> Section:
+    """Return the section about the live page."""
+    runs = f"{measured['runs']} runs of {measured['steps']:,} steps"
+    speeds, cost = measured["steps_per_s"], measured["cost"]
+    labels = {
+        "from elsewhere": "speed of a run that is watched from elsewhere, alone = 1",
+        "here": "the same with a browser on the same two cores",
+    }
+    rows = [
+        Row((f"first view of {runs}, s", listed(measured["first_view_s"], "{:.2f}"))),
+        Row(("a new line of metrics on that page, s", listed(measured["update_s"], "{:.2f}"))),
+        *(Row((label, f"{1 - cost[watched]:.3f}")) for watched, label in labels.items()),
+    ]
+    return Section(
+        "The live page",
+        "Seconds in Chromium on the same machine: from the request of the page to a drawn chart "
+        "and a row of each run, and from a line in `metrics.jsonl` to its score on the page. "
+        "Speeds are medians of runs of Pong in turn: "
+        + "; ".join(f"{name}: {listed(own, '{:,.0f}')} steps/s" for name, own in speeds.items())
+        + ".",
+        ("", "measured"),
+        tuple(rows),
+        measured=[f"`python benchmarks/live_page.py`; {where(measured)}"],
+    )
+
+
+def sections() -> list[Section]:
+    """Return the sections of this module; what is not measured yet is left out."""
+    found = []
+    for name, make in (("act", acting), ("live_page", live_page)):
+        if (file := FOLDER / f"{name}.json").exists():
+            found.append(make(json.loads(file.read_text(encoding="utf-8"))))
+    return found
