@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gelada.training.entry import train as train
     from gelada.training.experiment import Experiment as Experiment
     from gelada.training.experiment import ReplaySettings as ReplaySettings
+    from gelada.training.experiment import ReuseSettings as ReuseSettings
     from gelada.training.experiment import Shape as Shape
     from gelada.training.experiment import Sidecars as Sidecars
     from gelada.training.run import Result as Result
@@ -64,6 +65,7 @@ _HOME = {
     "PQN": "algorithms.pqn",
     "ReplaySettings": "training.experiment",
     "Result": "training.run",
+    "ReuseSettings": "training.experiment",
     "RoleFailed": "core.errors",
     "Shape": "training.experiment",
     "Sidecars": "training.experiment",
@@ -100,6 +102,7 @@ __all__ = [
     "OptimizerSettings",
     "ReplaySettings",
     "Result",
+    "ReuseSettings",
     "RoleFailed",
     "Shape",
     "Sidecars",

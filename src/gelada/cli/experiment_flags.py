@@ -20,6 +20,7 @@ from gelada.cli.flags import (
     value_of,
 )
 from gelada.core.errors import GeladaError
+from gelada.core.program import program
 from gelada.core.settings import Range, hints_of
 from gelada.envs.api import GameSettings
 from gelada.nets.config import NetworkSettings
@@ -100,7 +101,8 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
     name = first or env or default_game or ("pong" if asked else "")
     if not name:
         raise GeladaError(
-            f"gelada {command}: which game or preset? name it first, such as: gelada {command} pong"
+            f"gelada {command}: which game or preset? name it first, such as: "
+            f"{program()} {command} pong"
         )
     base, note = preset(name)
     if first and env:
@@ -109,7 +111,8 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
     flags = parse_onto(kind, command, args, base, stop, defaults_of(name, command))
     if flags.name != first:
         raise GeladaError(
-            f"{flags.name!r}: name the game or preset first, such as: gelada {command} {flags.name}"
+            f"{flags.name!r}: name the game or preset first, such as: "
+            f"{program()} {command} {flags.name}"
         )
     experiment = with_target(experiment_of(flags, base))
     check_effect(experiment, base)
@@ -148,7 +151,7 @@ def defaults_of(name: str, command: str) -> str:
     other = "breakout" if name != "breakout" else "pong"
     return (
         f"The defaults are those of {name}; with another game or preset there are others: "
-        f"gelada {command} {other} --help"
+        f"{program()} {command} {other} --help"
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from gelada.core.errors import GeladaError
+from gelada.core.program import program
 from gelada.core.seeding import game_seeds, generator
 from gelada.core.types import Bools, Bytes, Ints
 from gelada.envs.ale import AleGame
@@ -66,17 +67,11 @@ def evaluate(
             agent.
     """
     agent, chosen = as_agent(agent), find_protocol(protocol)
-    if chosen.starts != (starts is not None):
-        need = "needs start states" if chosen.starts else "begins games at their beginning"
-        raise GeladaError(f"protocol {protocol!r} {need}; only 'human' takes starts")
-    if episodes is None:
-        episodes = starts.count if starts else chosen.episodes
-    if episodes < 1:
-        raise GeladaError(f"episodes {episodes}: must be at least 1; leave it out for the default")
+    wanted = _number_of_games(chosen, episodes, starts)
     policy = policy or chosen.policy or agent.policy
     settings = chosen.settings(agent.games)
     several = agents(settings)
-    episodes = -(-episodes // several) * several
+    episodes = -(-wanted // several) * several
     players = _make_players(agent, chosen, settings, policy, episodes, seed, starts)
     _play(players, episodes, progress)
     results = sorted(result for player in players for result in player.results)
@@ -95,6 +90,23 @@ def evaluate(
         games=tuple(result for _, _, result in results),
         starts=starts.summary() if starts else None,
     )
+
+
+def _number_of_games(protocol: Protocol, episodes: int | None, starts: StartStates | None) -> int:
+    """Return how many games are asked for.
+
+    Raises:
+        GeladaError: if it is none, or the protocol needs start states that are missing (or the
+            reverse).
+    """
+    if protocol.starts != (starts is not None):
+        need = "needs start states" if protocol.starts else "begins games at their beginning"
+        raise GeladaError(f"protocol {protocol.name!r} {need}; only 'human' takes starts")
+    if episodes is None:
+        return starts.count if starts else protocol.episodes
+    if episodes < 1:
+        raise GeladaError(f"episodes {episodes}: must be at least 1; leave it out for the default")
+    return episodes
 
 
 def _make_players(
@@ -219,7 +231,7 @@ class _StartStateGame:
         except (ValueError, RuntimeError, SystemError, MemoryError) as error:
             raise GeladaError(
                 f"--starts {self._starts.file}: start state {start} cannot be played: {error}; "
-                "make a file with: gelada starts RUN --out FILE"
+                f"make a file with: {program()} starts RUN --out FILE"
             ) from None
         for frame in frames:
             self._observed.push(frame[None])

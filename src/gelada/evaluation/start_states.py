@@ -23,6 +23,7 @@ from safetensors.numpy import load, save
 
 from gelada.core.errors import GeladaError
 from gelada.core.files import open_regular, write_whole
+from gelada.core.program import program
 from gelada.core.seeding import game_seeds, generator, sequence
 from gelada.core.settings import Range, read
 from gelada.core.types import Ints
@@ -216,7 +217,7 @@ def read_starts(path: Path, settings: GameSettings) -> StartStates:
         GeladaError: if the file is missing, damaged or no file of start states, or belongs to
             another game, frame skip or emulator.
     """
-    again = "make one with: gelada starts RUN --out FILE"
+    again = f"make one with: {program()} starts RUN --out FILE"
     try:
         with open_regular(path) as file:
             data = file.read()
@@ -311,7 +312,7 @@ def _check(path: Path, about: dict[str, Any], settings: GameSettings) -> None:
         if theirs.get(name) != own[name]:
             raise GeladaError(
                 f"--starts {path}: {what} is {str(theirs.get(name))[:80]}, want {own[name]}; make "
-                f"a file for {settings.game} here with: gelada starts RUN --out FILE"
+                f"a file for {settings.game} here with: {program()} starts RUN --out FILE"
             )
 
 

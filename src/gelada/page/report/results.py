@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from gelada.core.errors import GeladaError
+from gelada.core.program import program
 from gelada.envs.api import GameSettings
 from gelada.envs.make import is_atari
 from gelada.evaluation.scores import normalised
@@ -150,7 +151,7 @@ def read_results(places: Sequence[Path], protocol: str = "") -> Results:
     if not results:
         asked = f" by protocol {protocol}" if protocol else ""
         raise GeladaError(
-            f"{len(runs)} runs, and none has a score{asked} yet; evaluate them with gelada eval"
+            f"{len(runs)} runs, and none has a score{asked} yet; evaluate them with {program()} eval"
         )
     have = {result.run.path for result in results}
     without = tuple(run.name for run in runs if run.path not in have)
