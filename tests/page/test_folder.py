@@ -63,6 +63,18 @@ def test_evaluations_are_read_when_they_come_and_interrupted_ones_left_out(tmp_p
     ]
 
 
+def test_of_two_evaluations_after_the_same_steps_the_longer_one_is_the_newest(
+    tmp_path: Path,
+) -> None:
+    path = make_run(tmp_path / "a", rising(5))
+    evaluate(path, 5000, [1.0] * 50).rename(path / "eval" / "5000-sticky-50-sampled-seed1.json")
+    evaluate(path, 5000, [9.0]).rename(path / "eval" / "5000-sticky-1-sampled-seed1.json")
+    assert [(e.steps, e.games, e.mean) for e in read(path).evaluations] == [
+        (5000, 1, 9.0),
+        (5000, 50, 1.0),
+    ]
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "{", '{"mean": 1}', '{"mean": NaN}', "[" * 10**5, "null"]
 )

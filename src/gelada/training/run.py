@@ -271,7 +271,7 @@ class Run:
     def _hear(self, news: dict[str, Any], tracker: Tracker) -> None:
         """Take what a sidecar has found out."""
         with suppress(Lost):
-            if news["kind"] == "evaluation" and tracker.evaluated(news["mean"]):
+            if news["kind"] == "evaluation" and tracker.evaluated(news["mean"], news["steps"]):
                 self._good_enough.set()
 
     def _look(self, tracker: Tracker, saver: LearnerSaver | SliceSaver, runtime: Runtime) -> None:

@@ -151,7 +151,8 @@ def read_results(places: Sequence[Path], protocol: str = "") -> Results:
     if not results:
         asked = f" by protocol {protocol}" if protocol else ""
         raise GeladaError(
-            f"{len(runs)} runs, and none has a score{asked} yet; evaluate them with {program()} eval"
+            f"{len(runs)} runs, and none has a score{asked} yet; evaluate them with: "
+            f"{program()} eval RUN"
         )
     have = {result.run.path for result in results}
     without = tuple(run.name for run in runs if run.path not in have)

@@ -156,12 +156,17 @@ class Tracker:
             self._over = self._take(number, [told[i] for i in sorted(self._round.pop(number))])
             return self._over
 
-    def evaluated(self, mean: float) -> bool:
-        """Take the mean score of an evaluation beside the run; return whether it ends the run."""
+    def evaluated(self, mean: float, steps: int) -> bool:
+        """Take the mean score of an evaluation beside the run; return whether it ends the run.
+
+        Args:
+            mean: raw return of its games.
+            steps: environment steps behind the checkpoint that played.
+        """
         with self._lock:
             self._status.evaluated = mean
             if self._board:
-                self._board.put({"steps": self._status.steps, EVALUATED: mean})
+                self._board.put({"steps": steps, EVALUATED: mean})
             return self._stop.is_met_by(mean)
 
     def spent(self, stages: Stages) -> None:
