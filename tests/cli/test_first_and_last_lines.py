@@ -61,7 +61,7 @@ def test_a_run_that_must_be_longer_than_asked_says_so(tmp_path: Path) -> None:
     lines.clear()
     longer = gelada.train("catch", tmp_path / "long", steps=result.steps, **quiet)
     assert longer.steps == result.steps
-    assert lines == []
+    assert not [line for line in lines if "--steps" in line]
 
 
 @pytest.mark.parametrize(

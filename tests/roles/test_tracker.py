@@ -139,9 +139,9 @@ def test_steps_behind_marked_and_newest_versions_are_remembered() -> None:
 
 def test_an_evaluation_ends_a_run_at_its_score() -> None:
     tracker = make_tracker(stop=StopRule(until_evaluated=5.0))
-    assert [tracker.evaluated(mean) for mean in (4.9, 5.0, 3.0)] == [False, True, False]
+    assert [tracker.evaluated(mean, 100) for mean in (4.9, 5.0, 3.0)] == [False, True, False]
     assert tracker.status().evaluated == 3.0
-    assert not make_tracker().evaluated(1e9)
+    assert not make_tracker().evaluated(1e9, 100)
 
 
 def slices(*versions: Version) -> list[Params]:
