@@ -24,7 +24,7 @@ Curve = Sequence[tuple[int, float, float]]
 BESIDE = 112
 """Columns from which the curve stands beside the figures instead of below them."""
 
-FIGURES = 58
+FIGURES = 64
 """Columns of the figures there."""
 
 WIDEST = 220
