@@ -44,7 +44,7 @@ def test_all_of_our_names_exist_and_none_of_theirs_does() -> None:
         ("pong --num-envs 8", "here it is --games and --actors (each of so many actors plays so"),
         ("pong --n-envs 8", "here it is --games and --actors"),
         ("pong --total-timesteps 1000", "here it is --steps;"),
-        ("--env-id Pong-v5", "the game is the first word, such as pong"),
+        ("--env-id Pong-v5", "the game is named first, such as pong"),
         ("pong --ent-coef 0.01", "here it is --entropy and --entropy-end;"),
         ("dqn-pong --clip-coef 0.1", "here it is --clip (with another algorithm);"),
         ("pong --buffer-size 9", "here it is --capacity (with DQN);"),

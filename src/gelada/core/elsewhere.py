@@ -27,7 +27,7 @@ GRADIENT = Ours(("gradient_clip",))
 KL = Ours(("kl",))
 LAM = Ours(("lam",))
 WORKERS = Ours(("actors", "workers"), "actors around one learner, or workers that learn each")
-GAME = Ours((), "the game is the first word, such as pong")
+GAME = Ours((), "the game is named first, such as pong")
 BUFFER = Ours(("capacity",), "with DQN")
 STARTS = Ours(("minimum",), "steps in the replay buffer before learning begins, with DQN")
 EPSILON = Ours(
@@ -87,7 +87,7 @@ ELSEWHERE: dict[str, Ours] = {
     "env_name": GAME,
     "game": GAME,
     "rom": GAME,
-    "algo": Ours((), "the algorithm is part of the first word, such as dqn-pong"),
+    "algo": Ours((), "the algorithm is part of the name that comes first, such as dqn-pong"),
     "buffer_size": BUFFER,
     "learning_starts": STARTS,
     "num_steps_sampled_before_learning_starts": STARTS,
