@@ -49,9 +49,7 @@ ELSEWHERE: dict[str, Ours] = {
     "num_timesteps": STEPS,
     "train_for_env_steps": Ours(("steps",), "in decisions, of four frames each"),
     "num_steps": LENGTH,
-    "n_steps": Ours(
-        ("length",), "steps of a rollout; that of n-step returns is {n}, with A3C and DQN"
-    ),
+    "n_steps": Ours(("length",), "of a rollout; n-step returns have {n}, with A3C and DQN"),
     "rollout": LENGTH,
     "rollout_length": LENGTH,
     "rollout_fragment_length": LENGTH,
