@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 
 import sections
+import sections_losses
 import sections_peers
 import sections_ray
 import sections_workers
@@ -55,6 +56,7 @@ def all_sections() -> list[Section]:
         *sections_peers.sections(),
         *sections_workers.sections(results),
         *sections_ray.sections(results),
+        *sections_losses.sections(results),
     ]
 
 
