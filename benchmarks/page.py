@@ -17,6 +17,16 @@ WIDTH = 100
 """Of the lines of the page, but for tables."""
 
 
+SHORT = {
+    "equal": "equal: {}",
+    "megabytes": "{:.1f} MB",
+    "median": "median {:.1f} seconds",
+    "lost": "{} called lost",
+    "score_with_kills": "{:.1f} with kills",
+}
+"""Figures of lines about stops and losses, in a few words."""
+
+
 @dataclass(frozen=True)
 class Row:
     """A row of a table, and the lines of the ledger that its figures are from."""
@@ -137,6 +147,9 @@ def headline(line: Line) -> str:
         return f"a ratio of {result['ratio']:.2f}"
     if "time" in result:
         return "; ".join(f"{name} {time:.2f}" for name, time in result["time"].items())
+    for name, form in SHORT.items():
+        if name in result:
+            return form.format(result[name])
     raise ValueError(f"{line['what']}: no headline is known for {sorted(result)}")
 
 

@@ -9,6 +9,7 @@ from statistics import median
 
 import sections
 import sections_appo
+import sections_losses
 import sections_peers
 import sections_ray
 import sections_use
@@ -61,6 +62,7 @@ def all_sections() -> list[Section]:
         *sections_appo.sections(results),
         *sections_ray.sections(results),
         *sections_use.sections(),
+        *sections_losses.sections(results),
     ]
 
 

@@ -152,6 +152,7 @@ def exact(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     process.run([*again, "--steps", str(steps)], log / "output.txt")
     return {
         "command": process.clean(words, scratch),
+        "who": name,
         "stops": len(done),
         "equal": differences_of(broken, whole) == [],
         "different": differences_of(broken, whole)[:5],
@@ -209,6 +210,7 @@ def exact_on_ray(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     events = [json.loads(line) for line in (broken / "events.jsonl").read_text().splitlines()]
     return {
         "command": process.clean(words, scratch),
+        "who": name,
         "stops": sum(event["event"] == "restored" for event in events),
         "equal": differences_of(broken, whole) == [],
         "different": differences_of(broken, whole)[:5],

@@ -8,6 +8,8 @@ from typing import Any
 import psutil
 import pytest
 
+import sections_losses
+from lookup import Results
 from losses import detections, other_work, score_at
 
 
@@ -47,3 +49,26 @@ def test_other_work_ends() -> None:
         busy = set(psutil.Process(os.getpid()).children()) - before
         assert len(busy) == 2
     assert not any(process.is_running() for process in busy)
+
+
+def measured(what: str, seed: int, **result: Any) -> dict[str, Any]:
+    about = {"event": "finished", "time": f"2026-01-0{seed}", "what": what, "settings": "a"}
+    return about | {"seed": seed, "machine": {}, "result": {"command": "x"} | result}
+
+
+def test_sections_are_there_once_something_was_measured() -> None:
+    assert sections_losses.sections(Results([])) == []
+    lines = [
+        measured("exact-resume", 1, who="appo", stops=20, equal=True, different=[]),
+        measured("exact-resume-ray", 2, who="a3c", stops=6, equal=False, different=["metrics"]),
+        measured("ray-killed-score", 1, score=18.0, score_with_kills=17.5, share=0.987, hits=9,
+                 restored=4, lost_steps=5120),
+    ]  # fmt: skip
+    exactly, killed = sections_losses.sections(Results(lines))
+    assert [row.cells for row in exactly.rows] == [
+        ("APPO, on threads", "20", "yes"),
+        ("A3C, 2 workers, on Ray", "6", "no: metrics"),
+    ]
+    assert [row.cells for row in killed.rows] == [
+        ("1", "18.0", "17.5", "0.99", "5,120", "9", "4")
+    ]  # fmt: skip

@@ -1,0 +1,93 @@
+"""Which ports of a Ray of its own listen, at which addresses, and who may use them.
+
+The table in docs/clusters.md is compared with what really listens.
+"""
+
+from __future__ import annotations
+
+import re
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ray_runs import Run, running, train
+
+pytestmark = pytest.mark.cluster
+
+TABLE = Path(__file__).resolve().parents[2] / "docs" / "clusters.md"
+
+COMMANDS = {
+    "`gcs_server`": r"/gcs_server ",
+    "`raylet`": r"/raylet/raylet ",
+    "`DashboardAgent`": r"DashboardAgent|dashboard/agent\.py",
+    "`RuntimeEnvAgent`": r"RuntimeEnvAgent|runtime_env/agent/main\.py",
+    "each process of the run": r"^ray::Process",
+    "each spare process": r"^ray::IDLE",
+}
+"""How the processes in the table are known by their command lines."""
+
+
+def rows() -> dict[str, tuple[str, str, str]]:
+    """Return address, number of ports and protocol of each process in the table."""
+    found = re.findall(
+        r"^\| ([^|]+) \| [^|]+ \| (\S+) \| (\d) \| ([^|]+) \|$", TABLE.read_text(), re.MULTILINE
+    )
+    return {what: (address, count, protocol) for what, address, count, protocol in found}
+
+
+def listening(process: psutil.Process) -> set[tuple[str, int]]:
+    """Return the addresses and ports at which a process listens."""
+    try:
+        there = process.net_connections("inet")
+    except psutil.NoSuchProcess:
+        return set()
+    return {
+        (c.laddr.ip.removeprefix("::ffff:"), c.laddr.port)
+        for c in there
+        if c.status == psutil.CONN_LISTEN
+    }
+
+
+def what_listens(run: Run) -> dict[str, list[set[tuple[str, int]]]]:
+    """Return what each kind of process listens at."""
+    found: dict[str, list[set[tuple[str, int]]]] = {}
+    for process in [psutil.Process(run.process.pid), *run.family]:
+        ports, command = listening(process), running(process)
+        kinds = [kind for kind, form in COMMANDS.items() if re.search(form, command)]
+        kind = "the command" if process.pid == run.process.pid else (kinds or [command])[0]
+        if ports:
+            found.setdefault(kind, []).append(ports)
+    return found
+
+
+def answer(address: tuple[str, int]) -> str:
+    """Return what a port answers to a question of a web browser, without a token."""
+    host, port = address
+    try:
+        with urllib.request.urlopen(f"http://{host}:{port}/", timeout=10) as page:
+            return str(page.status)
+    except urllib.error.HTTPError as error:
+        return str(error.code)
+    except OSError:
+        return "no HTTP"
+
+
+def test_the_table_of_ports_is_what_really_listens(tmp_path: Path) -> None:
+    run = train(tmp_path, "dba3c-catch", "--until-score", 2, "--steps", 10_000_000)
+    try:
+        run.wait(lambda: run.version() > 0)
+        run.look()
+        found, table = what_listens(run), rows()
+        assert set(found) - {"each spare process"} == set(table) - {"each spare process"}
+        for kind, each in found.items():
+            address, count, protocol = table[kind]
+            for ports in each:
+                assert {host for host, _ in ports} == {address}, kind
+                assert len(ports) == int(count), kind
+                answers = {answer(port) for port in ports}
+                assert answers == ({"401"} if protocol == "HTTP" else {"no HTTP"}), kind
+    finally:
+        run.kill()
