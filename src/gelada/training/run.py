@@ -263,8 +263,7 @@ class Run:
         """Return what saves checkpoints: the learner itself, or slices of all servers."""
         learners, roles = graph.names("learner"), runtime.roles
         if not self.experiment.shape.apart:
-            (name,) = learners
-            return LearnerSaver(roles[name], name)
+            return LearnerSaver(roles[learners[0]], learners[0])
         return SliceSaver(
             [roles[name] for name in graph.names("server")],
             learners,
