@@ -118,9 +118,7 @@ def test_a_lost_learner_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return sample(queue, patience)
 
     monkeypatch.setattr(TrajectoryQueue, "sample", failing)
-    with pytest.raises(
-        RoleFailed, match=r"^learner-\d failed at test_replicas\.py:\d+: ValueError"
-    ):
+    with pytest.raises(RoleFailed, match=r"^learner-\d failed at test_replicas\.py"):
         train(CATCH, tmp_path / "run", **QUIET)
 
 
@@ -152,7 +150,7 @@ def test_catch_is_learned_and_an_interrupted_run_is_saved(tmp_path: Path) -> Non
         (
             "pong",
             {"learners": 2},
-            r"^--learners 2 with APPO: not tested; .* or add --reduce group$",
+            r"^--learners 2 with APPO: .* or add --reduce group$",
         ),
         ("pong", {"reduce": "group"}, r"^--reduce group: has an effect only with --learners"),
         (
