@@ -2,28 +2,35 @@
 
 Every learner of a group has the whole network, an optimizer and a replay of its own. Before each
 step all of them sum their gradients, so all take the same step and their parameters stay equal,
-bit for bit. `LearnerGroup` is the meeting place and passive; `Member` is a learner's side of it.
+bit for bit. `LearnerGroup` joins learners on threads and is passive; processes are joined by a
+`gelada.roles.ring.Ring`. `Member` is a learner's side of either.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
 
 import torch
 
-from gelada.core.errors import Closed, Deadline, Diverged
+from gelada.core.errors import Closed, Deadline, Diverged, Lost
 from gelada.core.timing import Clock, wait_for
 
 CLOSING_SECONDS = 30.0
 """Once a run stops, a learner waits at most so long for the others to end their round."""
 
 
+NORM = "parameter_norm"
+"""Value of a round that is the same for all, while their parameters are."""
+
+
 class LearnerGroup:
     """Sums vectors of several learners in the order of their ranks; passive.
 
     Each learner adds up its own slice of all vectors, so the work is shared, and the order does not
-    depend on who comes first. Where learners are in other processes, their calls carry the vectors.
+    depend on who comes first.
 
     Args:
         size: learners in the group.
@@ -113,16 +120,26 @@ def _add(parts: list[torch.Tensor], total: torch.Tensor, rank: int) -> None:
         total[own].add_(part)
 
 
+class Sums(Protocol):
+    """What joins the learners of a group: a `LearnerGroup`, or a `gelada.roles.ring.Ring`."""
+
+    def sum(self, rank: int, vector: torch.Tensor) -> torch.Tensor:
+        """Wait for the vectors of all learners, and return their sum, the same bits for all."""
+
+    def leave(self, rank: int) -> None:
+        """Note that a learner has ended."""
+
+
 class Member:
     """A learner in a group.
 
     Args:
-        group: the meeting place.
+        group: joins the learners.
         rank: of the learner, from 0.
         size: learners in the group.
     """
 
-    def __init__(self, group: LearnerGroup, rank: int, size: int) -> None:
+    def __init__(self, group: Sums, rank: int, size: int) -> None:
         self.rank, self.size, self.clock = rank, size, Clock()
         self._group = group
 
@@ -161,7 +178,7 @@ class Member:
         table = torch.zeros(self.size, len(names) + 1, dtype=torch.float64)
         table[self.rank] = torch.tensor([*values.values(), steps], dtype=torch.float64)
         table = self.sum(table)
-        norms = table[:, names.index("parameter_norm")].tolist()
+        norms = table[:, names.index(NORM)].tolist() if NORM in names else []
         if len(set(norms)) > 1:
             raise Diverged(f"replicas differ: the norms of the learners' parameters are {norms}")
         means, most = table.mean(dim=0).tolist(), table.amax(dim=0).tolist()
@@ -176,5 +193,6 @@ class Member:
         return bool(self.sum(torch.tensor([float(own)])) > 0)
 
     def leave(self) -> None:
-        """Tell the others that this learner has ended."""
-        self._group.leave(self.rank)
+        """Tell the others that this learner has ended, if they are still there."""
+        with suppress(Closed, Lost):
+            self._group.leave(self.rank)

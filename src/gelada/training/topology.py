@@ -25,7 +25,7 @@ from gelada.envs.api import Games
 from gelada.envs.make import MakeGames, make_games
 from gelada.ops.flat import FlatParameters
 from gelada.roles.actor import Pace
-from gelada.roles.group import LearnerGroup, Member
+from gelada.roles.group import LearnerGroup, Member, Sums
 from gelada.roles.parameters.admission import Admission, Async, Quorum
 from gelada.roles.parameters.published import KEPT
 from gelada.roles.parameters.server import ParameterServer
@@ -33,6 +33,7 @@ from gelada.roles.replay.api import Replay, ReplayReader
 from gelada.roles.replay.joined import JoinedQueues
 from gelada.roles.replay.queue import Fifo, FifoWindows, Rounds, Selector, TrajectoryQueue
 from gelada.roles.replay.sharded import ShardedReplay
+from gelada.roles.ring import Meeting, Ring
 from gelada.runtime.devices import CPU, ON_CPU, Placement
 from gelada.runtime.graph import Graph, part
 from gelada.training.buffers import actors_of
@@ -127,14 +128,20 @@ def add_replicas(nodes: Nodes, spread: bool) -> None:
     shape, deterministic = nodes.experiment.shape, nodes.experiment.deterministic
     size, counting = shape.replicas, deterministic or not (spread or shape.batch)
     pace = Pace(shape.ahead if counting else None, exactly=deterministic)
-    group = nodes.graph.add("group", "group", "main", LearnerGroup, size, nodes.patience)
+    sums: Sequence[Sums]
+    if spread:
+        meeting = nodes.graph.add("meeting", "group", "main", Meeting)
+        sums = [part(Ring, meeting, rank, size, nodes.patience) for rank in range(size)]
+    else:
+        joined = nodes.graph.add("group", "group", "main", LearnerGroup, size, nodes.patience)
+        sums = [joined] * size
     for rank in range(size):
         own = replace(nodes, flat=FlatParameters(copy.deepcopy(nodes.net))) if rank else nodes
         queue = _central_queue(own, rank, counting, f"main-{rank}" if rank else "main")
         servers = own.servers(Quorum(1), own_memory=False, rank=rank)
         for index in range(rank * shape.actors, (rank + 1) * shape.actors):
             own.actor(f"actor-{index}", index, servers, queue, pace)
-        own.central_learner(servers, queue, rank=rank, member=part(Member, group, rank, size))
+        own.central_learner(servers, queue, rank=rank, member=part(Member, sums[rank], rank, size))
 
 
 def _central_queue(nodes: Nodes, index: int, counting: bool, process: str) -> Replay:
