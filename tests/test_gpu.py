@@ -19,7 +19,7 @@ from gelada.core.checkpoint import newest_checkpoint
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings, make_optimizer
 from gelada.roles.replay.queue import as_batch
-from gelada.runtime.devices import Devices, own_stream
+from gelada.runtime.devices import Devices, Placement, own_stream, prepare
 from gelada.training.run import train
 
 pytestmark = pytest.mark.gpu
@@ -53,7 +53,7 @@ def gradient_on(device: torch.device, algorithm: APPO) -> torch.Tensor:
 
 @pytest.mark.parametrize("advantage", ["gae", "vtrace"])
 def test_a_step_is_that_of_the_cpu(gpu: torch.device, advantage: Any) -> None:
-    torch.backends.cudnn.allow_tf32 = False
+    prepare(Placement(gpu, gpu), deterministic=False)
     algorithm = APPO(advantage=advantage)
     want = gradient_on(torch.device("cpu"), algorithm)
     torch.testing.assert_close(gradient_on(gpu, algorithm), want, rtol=1e-4, atol=1e-4)

@@ -14,11 +14,12 @@ BENCHMARKS = Path(run.__file__).parent
 
 OWN = {
     *("--only", "--list", "--seeds", "--most"),  # of run.py
+    *("--call", "--smoke"),  # of gpu.py
     *("--algorithm", "--game", "--network", "--score"),  # of the scripts of other systems
 }
 
 GIVEN = (
-    *("cells", "cluster", "dba3c", "general", "gorila", "games", "timed", "search"),
+    *("cells", "cluster", "dba3c", "general", "gorila", "games", "gpu", "timed", "search"),
     *("ladder", "autoencoders"),
 )
 

@@ -16,8 +16,10 @@ from gelada.algorithms.dqn import DQN
 from gelada.cli.perf.limit import act, emulate, learn, limit_of, stage_rates
 from gelada.nets.network import NetworkSettings
 from gelada.nets.torsos import Torso
+from gelada.runtime.devices import CPU, Placement
 from gelada.training.presets import PRESETS
 from gelada.training.start import begin
+from reading import META
 
 EXPERIMENT = replace(short_pong(1), network=NetworkSettings(precision="float32"))
 SHAPE = EXPERIMENT.shape
@@ -90,6 +92,24 @@ def test_the_limit_is_that_of_stages_one_after_the_other() -> None:
     assert limit_of({"emulate": 2.0, "act": 4.0, "learn": 4.0}) == 1.0
 
 
+def test_host_and_gpu_work_at_the_same_time() -> None:
+    rates = {"emulate": 6.0, "act": 4.0, "learn": 4.0, "feed": 3.0}
+    gpu = torch.device("cuda", 0)
+    assert limit_of(rates, Placement(gpu, gpu)) == 2.0  # emulate and feed; act and learn
+    assert limit_of(rates | {"feed": 30.0}, Placement(gpu, gpu)) == 2.0
+    assert limit_of(rates, Placement(gpu, CPU)) == pytest.approx(4 / 3)
+    assert limit_of(rates | {"emulate": 2.0}, Placement(CPU, gpu)) == pytest.approx(4 / 3)
+
+
+def test_stages_of_a_device_are_measured_there() -> None:
+    catch, stages = replace(PRESETS["catch"], seed=2), list[str]()
+    placement = Placement(META, META)
+    told = stages.append
+    rates = stage_rates(catch, begin(catch), 0.05, lambda stage, _: told(stage), placement)
+    assert list(rates) == stages == ["emulate", "feed", "act", "learn"]
+    assert min(rates.values()) > 0
+
+
 def test_the_stages_run_in_processes_of_their_own() -> None:
     catch = replace(PRESETS["catch"], seed=2)
     stages: list[str] = []
@@ -109,6 +129,7 @@ def test_bench_prints_the_share_of_the_limit() -> None:
     assert done.returncode == 0, done.stderr
     rates = json.loads(done.stdout)
     assert rates["limit_steps_per_s"] > 0
+    assert 0 <= rates["learner_waits"] <= 1
     assert rates["share_of_limit"] == pytest.approx(
         rates["achieved_steps_per_s"] / rates["limit_steps_per_s"], abs=1e-3
     )

@@ -163,9 +163,9 @@ class SpyingPrepared:
         self.size, self.row = prepared.size, prepared.row
         self.indices, self.inner = indices, prepared
 
-    def select(self, index: torch.Tensor) -> Any:
+    def select(self, index: torch.Tensor, moments: torch.Tensor | None = None) -> Any:
         self.indices.append(index)
-        return self.inner.select(index)
+        return self.inner.select(index, moments)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

@@ -31,7 +31,8 @@ def on_meta(experiment: Experiment, act: torch.device = CPU) -> Inline:
     games = open_games(experiment)
     start, placement = begin(experiment, games), Placement(META, act)
     graph = make_graph(experiment, start, None, patience=0.0, games=games, placement=placement)
-    return Inline(graph)
+    with Reads():  # of the first parameters
+        return Inline(graph)
 
 
 def with_network(**changes: Any) -> Experiment:
@@ -50,16 +51,14 @@ LEARNERS: dict[str, Experiment] = {
     "IMPALA": replace(
         CATCH, algorithm=tuned(CATCH, advantage="vtrace", policy_loss="gradient", epochs=1)
     ),
-    "bfloat16": with_network(precision="bfloat16"),
     "a memory": recurrent(),
-    "a prediction": with_network(autoencoder="predict"),
     "older batches": replace(
         CATCH, reuse=ReuseSettings(replay_proportion=0.5, replay_slots=4, buffer_batches=2)
     ),
     "two agents": replace(CATCH, games=GameSettings(game="catch-pair", size=10)),
     "convolutions in blocks": Experiment(
         games=GameSettings(game="pong", size=84),
-        network=NetworkSettings(torso="dqn2013", width=16, autoencoder="auxiliary"),
+        network=NetworkSettings(torso="dqn2013", width=16, precision="float32"),
         algorithm=APPO(minibatch=32),
         shape=Shape(actors=1, games=2, length=16, random_steps=32),
         tracker=CATCH.tracker,

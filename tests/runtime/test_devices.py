@@ -99,14 +99,15 @@ def test_the_cpu_has_no_streams() -> None:
 
 def test_float32_is_float32_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
+    convolutions: Any = torch.backends.cudnn.conv  # type: ignore[attr-defined]  # torch stub
     monkeypatch.setattr(torch, "use_deterministic_algorithms", asked.append)
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    monkeypatch.setattr(convolutions, "fp32_precision", "tf32")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     devices.prepare(ON_CPU, deterministic=True)
-    assert torch.backends.cudnn.allow_tf32
+    assert convolutions.fp32_precision == "tf32"
     assert asked == []
     devices.prepare(Placement(GPU, GPU), deterministic=False)
-    assert not torch.backends.cudnn.allow_tf32
+    assert convolutions.fp32_precision == "ieee"
     assert asked == []
     devices.prepare(Placement(CPU, GPU), deterministic=True)
     assert asked == [True]

@@ -18,7 +18,7 @@ from gelada.training.experiment import Experiment, ReuseSettings
 from gelada.training.presets import PRESETS
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
-from outcomes import Outcome, assert_same, outcome
+from outcomes import Outcome, assert_same, outcome, threads
 from ray_runs import LONG
 
 pytestmark = pytest.mark.cluster
@@ -95,3 +95,9 @@ def test_a_run_on_ray_is_the_same_run_bit_for_bit(experiment: Experiment) -> Non
     place.run()
     expected = outcome(place.roles)._replace(aux={})  # the learner's own stays where it lives
     assert_same(run_on_ray(experiment), expected)
+
+
+def test_a_group_of_learners_on_ray_is_the_same_group_bit_for_bit() -> None:
+    shape = replace(CENTRAL.shape, actors=1, learners=2, reduce="group")
+    experiment = replace(CENTRAL, shape=shape)
+    assert_same(run_on_ray(experiment), threads(experiment)._replace(aux={}))

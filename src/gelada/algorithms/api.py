@@ -22,7 +22,7 @@ Source = Literal["queue", "buffer"]
 """Where batches come from: a trajectory queue hands out each trajectory once, a replay buffer
 samples windows of stored experience many times."""
 
-Topology = Literal["central", "workers", "apart"]
+Topology = Literal["central", "replicas", "workers", "apart"]
 """How actors, learners and parameter servers are arranged (docs/circle.md)."""
 
 ActingPolicy = Literal["sampled", "epsilon"]
@@ -48,8 +48,20 @@ class Prepared(Protocol):
     """float32[N] ≥ 0, the new priority of each window for a prioritized replay buffer, known after
     the loss; None if experience is used once."""
 
-    def select(self, index: torch.Tensor) -> Any:
-        """Return the minibatch of these rows, int64[M]."""
+    def select(self, index: torch.Tensor, moments: torch.Tensor | None = None) -> Any:
+        """Return the minibatch of these rows, int64[M].
+
+        Args:
+            index: the rows.
+            moments: float32[2], mean and deviation to standardise by, instead of the minibatch's.
+        """
+
+    def sums(self, index: torch.Tensor) -> torch.Tensor | None:
+        """Return the sums float64[3] of what the loss of these samples standardises.
+
+        They are those of the weights, of the weighted samples, and of their weighted squares. None
+        if it standardises nothing. A group of learners adds them up and gives `select` the moments.
+        """
 
     def weight(self, index: torch.Tensor) -> torch.Tensor:
         """Return what the mean loss of these samples is divided by, such as their weights' sum.

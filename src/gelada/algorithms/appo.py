@@ -48,7 +48,7 @@ class APPO(APPOSettings):
     """Hyper-parameters and methods of APPO."""
 
     source: ClassVar[Source] = "queue"
-    topologies: ClassVar[tuple[Topology, ...]] = ("central",)
+    topologies: ClassVar[tuple[Topology, ...]] = ("central", "replicas")
     evaluates_first: ClassVar[bool] = True
     acting_heads: ClassVar[tuple[str, ...]] = ("policy",)
     acting_policy: ClassVar[ActingPolicy] = "sampled"
@@ -131,7 +131,13 @@ class APPO(APPOSettings):
         )
         future = auxiliary.future(net, batch, evaluated.outputs.get(CODE))
         samples = Samples(
-            observations, batch.actions.shape[1], steps, steps.weights, future, net.policies
+            observations,
+            batch.actions.shape[1],
+            steps,
+            steps.weights,
+            future,
+            net.policies,
+            steps.advantages if self.normalise else None,
         )
         return in_sequences(samples, evaluated, batch.ages, self.sequence)
 
@@ -142,14 +148,16 @@ class APPO(APPOSettings):
 
         With ``kl_coeff``, the KL term times its weight is added.
         """
-        observations, steps, ahead = minibatch
+        observations, steps, ahead, moments = minibatch
         weights = steps.weights
         outputs = net(observations)
         log_policy, values = losses.log_softmax(outputs["policy"]), outputs["value"].squeeze(1)
         ignored = weights == 0.0  # they may be infinite, and 0 times infinity is not 0
         advantages = steps.advantages.masked_fill(ignored, 0.0)
         targets = steps.targets.masked_fill(ignored, 0.0)
-        if self.normalise:
+        if self.normalise and moments is not None:
+            advantages = losses.standardise_by(advantages, moments)
+        elif self.normalise:
             advantages = losses.standardise(advantages, weights)
         now = losses.chosen(log_policy, steps.actions)
         log_ratios = losses.log_ratios(now, steps.log_probs, ignored)  # to the behaviour policy

@@ -11,6 +11,7 @@ from gelada.core.types import Batch
 from gelada.nets.network import Observed
 from gelada.nets.observations import Observations
 from gelada.ops import returns
+from gelada.ops.losses import weighted_sums
 
 Columns = TypeVar("Columns", bound="tuple[torch.Tensor, ...]")
 
@@ -21,6 +22,7 @@ class Minibatch(NamedTuple, Generic[Columns]):
     observations: torch.Tensor | Observed  # [M, K, H, W], preprocessed; what the network takes
     steps: Columns  # a NamedTuple of tensors [M]
     ahead: Ahead | None = None  # what followed the first of them, for a prediction
+    moments: torch.Tensor | None = None  # float32[2], to standardise by instead of its own
 
 
 class Samples(Generic[Columns]):
@@ -33,6 +35,7 @@ class Samples(Generic[Columns]):
         weights: float32[N * T] of the steps in the loss.
         future: what follows each step, for a prediction.
         policies: separate ones of the network, for the agents whose windows are neighbours.
+        standardised: float32[N * T], what the loss standardises in each minibatch, if anything.
     """
 
     row = 1
@@ -46,22 +49,32 @@ class Samples(Generic[Columns]):
         weights: torch.Tensor,
         future: Future | None = None,
         policies: int = 1,
+        standardised: torch.Tensor | None = None,
     ) -> None:
-        self._policies = policies
+        self._policies, self._standardised = policies, standardised
         self.size = len(weights)
         self._future = future
         self._observations, self._length, self._columns = observations, length, columns
         self._weights, self.device = weights, weights.device
 
-    def select(self, index: torch.Tensor) -> Minibatch[Columns]:
+    def select(
+        self, index: torch.Tensor, moments: torch.Tensor | None = None
+    ) -> Minibatch[Columns]:
         """Return the samples with indices int64[M]; ``n * T + t`` is step t of window n."""
         window = index // self._length
         picked = type(self._columns)(*(column[index] for column in self._columns))
         ahead = None if self._future is None else self._future.select(index)
         stacks = self._observations.pick(index + window)  # a window has one more than steps
         if self._policies == 1:
-            return Minibatch(stacks, picked, ahead)
-        return Minibatch(Observed(stacks, agents=window % self._policies), picked, ahead)
+            return Minibatch(stacks, picked, ahead, moments)
+        seen = Observed(stacks, agents=window % self._policies)
+        return Minibatch(seen, picked, ahead, moments)
+
+    def sums(self, index: torch.Tensor) -> torch.Tensor | None:
+        """Return the sums of what the loss of these samples standardises; None if nothing."""
+        if self._standardised is None:
+            return None
+        return weighted_sums(self._standardised[index], self._weights[index])
 
     def weight(self, index: torch.Tensor) -> torch.Tensor:
         """Return the sum of the weights of these samples, a scalar float32."""
@@ -89,10 +102,14 @@ class WholeBatch:
         self.observations, self.batch, self.partial = observations, batch, partial
         self.device = batch.actions.device
 
-    def select(self, index: torch.Tensor) -> WholeBatch:
+    def select(self, index: torch.Tensor, moments: torch.Tensor | None = None) -> WholeBatch:  # noqa: ARG002 - the protocol
         """Return the whole batch, as the order of its samples does not matter."""
         assert len(index) == self.size
         return self
+
+    def sums(self, index: torch.Tensor) -> torch.Tensor | None:  # noqa: ARG002 - the protocol
+        """Return None: the losses of whole batches standardise nothing."""
+        return None
 
     def weight(self, index: torch.Tensor) -> torch.Tensor:
         """Return the number of its steps in the loss mask, of n-step returns the first ones."""

@@ -70,7 +70,7 @@ class PQN:
     """Environment steps over which the learning rate changes linearly."""
 
     source: ClassVar[Source] = "queue"
-    topologies: ClassVar[tuple[Topology, ...]] = ("central",)
+    topologies: ClassVar[tuple[Topology, ...]] = ("central", "replicas")
     evaluates_first: ClassVar[bool] = True
     target_every: ClassVar[int] = 0
     acting_heads: ClassVar[tuple[str, ...]] = ("q",)
@@ -145,7 +145,7 @@ class PQN:
         aux: Aux,  # noqa: ARG002 - the protocol
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return half the mean squared error of the chosen actions' values, and scalars to log."""
-        observations, steps, _ = minibatch
+        observations, steps, *_ = minibatch
         ignored = steps.weights == 0.0  # may hold infinities, and 0 times infinity is not 0
         targets = steps.targets.masked_fill(ignored, 0.0)
         values = losses.chosen(net(observations)["q"], steps.actions)

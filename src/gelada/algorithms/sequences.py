@@ -120,13 +120,19 @@ class SequenceSamples(Generic[Columns]):
         self._samples, self._states, self.device = samples, states, states.device
         self._begins = (ages[:, :-1] == 0).reshape(self.size, sequence)
 
-    def select(self, index: torch.Tensor) -> Minibatch[Columns]:
+    def select(
+        self, index: torch.Tensor, moments: torch.Tensor | None = None
+    ) -> Minibatch[Columns]:
         """Return the sequences with indices int64[M], one after the other."""
-        found = self._samples.select(self._steps(index))
+        found = self._samples.select(self._steps(index), moments)
         seen = found.observations
         seen = Observed(seen) if isinstance(seen, torch.Tensor) else seen
         seen = seen._replace(state=self._states[index], begins=self._begins[index])
         return found._replace(observations=seen)
+
+    def sums(self, index: torch.Tensor) -> torch.Tensor | None:
+        """Return the sums of what the loss of these sequences standardises; None if nothing."""
+        return self._samples.sums(self._steps(index))
 
     def weight(self, index: torch.Tensor) -> torch.Tensor:
         """Return the sum of the weights of the steps of these sequences, a scalar float32."""

@@ -158,13 +158,23 @@ def table_of(rates: dict[str, Any]) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("stage")
     table.add_column("steps/s", justify="right")
+    gpu = machine.get("gpu")
+    learns = "all cores" if machine.get("device", "cpu") == "cpu" else gpu
+    acts = "all cores" if machine.get("act_device", "cpu") == "cpu" else gpu
     for what, key in (
         ("emulate, all cores", "emulate_steps_per_s"),
-        ("act, all cores", "act_samples_per_s"),
-        ("learn, all epochs, all cores", "learn_samples_per_s"),
-        ("limit: 1 / sum of 1 / rate", "limit_steps_per_s"),
+        (f"act, {acts}", "act_samples_per_s"),
+        ("join batches, all cores", "feed_samples_per_s"),
+        (f"learn, all epochs, {learns}", "learn_samples_per_s"),
+        (
+            "limit: of host or GPU, the lesser" if gpu else "limit: 1 / sum of 1 / rate",
+            "limit_steps_per_s",
+        ),
         ("training reaches", "achieved_steps_per_s"),
     ):
-        table.add_row(what, f"{rates[key]:,.0f}")
+        if key in rates:
+            table.add_row(what, f"{rates[key]:,.0f}")
     table.add_row("share of the limit", f"{100 * rates['share_of_limit']:.0f} %")
+    if "learner_waits" in rates:
+        table.add_row("learner waits", f"{100 * rates['learner_waits']:.0f} %")
     return table

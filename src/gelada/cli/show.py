@@ -78,7 +78,7 @@ def main(args: Sequence[str]) -> int:
     if wanted.flags.json:
         print_json(data)
     else:
-        _print(data, graph, parts, wanted.note, Printer())
+        _print(data, graph, parts, wanted.note, experiment.shape.apart, Printer())
     return 0
 
 
@@ -150,7 +150,12 @@ def bytes_per_update(experiment: Experiment, net: Network) -> int:
 
 
 def _print(
-    data: dict[str, Any], graph: Graph, parts: list[Part], note: str, printer: Printer
+    data: dict[str, Any],
+    graph: Graph,
+    parts: list[Part],
+    note: str,
+    distributed: bool,
+    printer: Printer,
 ) -> None:
     if note:
         printer.line(note)
@@ -178,8 +183,6 @@ def _print(
     if parts:
         printer.line(in_words(parts))
     printer.line(f"parameters: {data['parameters']:,}")
-    shape = data["settings"]["shape"]
-    distributed = bool(shape["workers"] or shape["learners"])
     printer.line(
         f"memory{', all in one process' if distributed else ''}, estimated: "
         + ", ".join(f"{name} {mib:,.0f} MiB" for name, mib in data["memory_mib"].items())

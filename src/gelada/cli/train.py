@@ -229,6 +229,8 @@ def shape_in_words(experiment: Experiment) -> str:
     shape, memory = experiment.shape, experiment.replay
     players = f"{shape.actors} actors x {shape.games} games"
     kept = f", replay buffer of {memory.capacity:,} steps" if memory.capacity else ""
+    if shape.replicas > 1:
+        return f"{shape.replicas} learners that step alike, each with {players}"
     if not shape.apart:
         return f"{players}, 1 learner{kept}"
     if shape.asynchronous:

@@ -168,6 +168,22 @@ def standardise(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     return centred / (mean_of(centred.square(), weights).sqrt() + 1e-8)
 
 
+def weighted_sums(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return float64[3]: the sums of weights, weighted values, and weighted squares.
+
+    Sums of several learners' samples can be added; what has weight 0 may hold anything.
+    """
+    double = values.masked_fill(weights == 0.0, 0.0).double()
+    weighted = weights.double() * double
+    return torch.stack([weights.double().sum(), weighted.sum(), (weighted * double).sum()])
+
+
+def standardise_by(values: torch.Tensor, moments: torch.Tensor) -> torch.Tensor:
+    """Return ``values`` less the mean, divided by the deviation; ``moments`` is float32[2]."""
+    mean, deviation = moments
+    return (values - mean) / (deviation + 1e-8)
+
+
 def log_softmax(logits: torch.Tensor) -> torch.Tensor:
     """Return log pi(.|x) [M, A] in float32 from scores of any precision."""
     return functional.log_softmax(logits.float(), dim=-1)

@@ -18,6 +18,7 @@ from gelada.core.seeding import generator
 from gelada.core.types import Aux, Batch, Version
 from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
+from gelada.roles.group import Member
 from gelada.roles.parameters.client import ParameterClient
 from gelada.roles.replay.reuse import Use
 
@@ -84,13 +85,14 @@ class Backprop:
             parts = part + sum(map(len, epochs)) + later
             for minibatches in epochs:
                 seen: list[Terms] = []
-                for index in minibatches:
+                moments = _moments(client.member, prepared, minibatches)
+                for index, moment in zip(minibatches, moments, strict=True):
                     client.push()  # the gradient before; the learner pushes the round's last one
-                    total, terms = self.forward(net, prepared, index, aux)
-                    terms["gradient_norm"] = self.backward(flat, total)
+                    total, terms = self.forward(net, prepared, index, aux, moment)
+                    weight = prepared.weight(index)
+                    terms["gradient_norm"] = self.backward(flat, total, weight, client.member)
                     seen.append(terms)
-                    rate = algorithm.learning_rate(aux)
-                    client.offer(part, parts, prepared.weight(index), rate)
+                    client.offer(part, parts, weight, algorithm.learning_rate(aux))
                     part += 1
                 history.append(seen)
         values, norm, priorities = _read(history, flat.values, prepared.priorities, version)
@@ -103,15 +105,31 @@ class Backprop:
         return self._algorithm.prepare(net, batch, aux)
 
     def forward(
-        self, net: Network, prepared: Prepared, index: torch.Tensor, aux: Aux
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        self,
+        net: Network,
+        prepared: Prepared,
+        index: torch.Tensor,
+        aux: Aux,
+        moments: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, Terms]:
         """Return the loss of a minibatch, and named scalars about it."""
-        return self._algorithm.loss(net, prepared.select(index), aux)
+        return self._algorithm.loss(net, prepared.select(index, moments), aux)
 
-    def backward(self, flat: FlatParameters, total: torch.Tensor) -> torch.Tensor:
-        """Write the loss's gradient into the flat vector, clipped; return its norm before."""
+    def backward(
+        self,
+        flat: FlatParameters,
+        total: torch.Tensor,
+        weight: torch.Tensor,
+        member: Member | None,
+    ) -> torch.Tensor:
+        """Write the gradient of the loss into the flat vector, clipped; return its norm before.
+
+        In a group it is the mean gradient of all its learners, weighted by the samples' weights.
+        """
         flat.zero_gradients()
         torch.autograd.backward(total)
+        if member is not None:
+            member.average(flat.gradients, weight)
         return flat.clip(self._algorithm.gradient_clip)
 
     def _minibatches(
@@ -121,6 +139,18 @@ class Backprop:
         rows = max(self._algorithm.minibatch // prepared.row, 1)
         orders = [torch.randperm(prepared.size, generator=random) for _ in range(epochs)]
         return [torch.split(order.to(prepared.device, non_blocking=True), rows) for order in orders]
+
+
+def _moments(
+    member: Member | None, prepared: Prepared, minibatches: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor | None]:
+    """Return by what the loss of each minibatch standardises in a group; None: by its own."""
+    alone: list[torch.Tensor | None] = [None] * len(minibatches)
+    if member is None:
+        return alone
+    sums = [prepared.sums(index) for index in minibatches]
+    found = [one for one in sums if one is not None]
+    return member.moments(torch.stack(found)).unbind() if found else alone
 
 
 def _read(

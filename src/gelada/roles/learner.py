@@ -78,6 +78,18 @@ class Learner:
 
     def step(self) -> None:
         """Learn from one fresh batch. Sets ``finished`` when the run should end."""
+        member = self.client.member
+        if member is None:
+            self._step()
+            return
+        member.clock = self.clock
+        try:
+            self._step()
+        except BaseException:  # whatever it is, the others of the group are not to wait for ever
+            member.leave()
+            raise
+
+    def _step(self) -> None:
         if not self._begun:
             self.schedule.begin(self._tracker.begin(self.name))
             self._begun = True
@@ -88,13 +100,16 @@ class Learner:
             if self._batch is None:  # else an error came after the batch: it is learned again
                 with self.clock("wait for experience"):
                     self._batch = self._replay.sample()
+                if client.member is not None:  # all begin the round, or none
+                    client.member.any(False)
             targets = client.pull_targets().items()
             self.schedule.aux.update((TARGET + name, values) for name, values in targets)
             with self.clock("learn"):
                 self._learn(self._batch)
+                self._batch = self._shared(self._batch)
             if self._over is None:  # else an error came after the report: it counts once
                 with self.clock("report"):
-                    self._over = self._tracker.report(self._update(self._batch))
+                    self._over = self._report(self._batch)
         with self.clock("push"):
             client.push()
         assert self._batch is not None
@@ -117,7 +132,8 @@ class Learner:
     def restart(self) -> bool:
         """Go back to the beginning of the round after an error; return whether that is possible."""
         counting = self._batch is None and self._in_round  # learned, but not counted yet
-        if counting or not self.client.go_back():
+        grouped = self.client.member is not None  # the others go on, or have ended
+        if counting or grouped or not self.client.go_back():
             return False
         self._in_round = False
         return True
@@ -164,6 +180,24 @@ class Learner:
             self.client.discard()
         if priorities is not None:
             self._replay.update(batch.keys, batch.generations, priorities)
+
+    def _shared(self, batch: Batch) -> Batch:
+        """Return the batch, in a group with the steps of all learners; take over their values."""
+        member = self.client.member
+        if member is None:
+            return batch
+        self._values, steps = member.share(self._values, int(batch.fresh))
+        return batch._replace(fresh=torch.tensor(steps))
+
+    def _report(self, batch: Batch) -> bool:
+        """Tell the tracker about the round; return whether the run should end.
+
+        The first learner of a group reports for all, and all end with the same round.
+        """
+        member = self.client.member
+        if member is None:
+            return self._tracker.report(self._update(batch))
+        return member.any(member.rank == 0 and self._tracker.report(self._update(batch)))
 
     def _keep_stacks(self, batch: Batch) -> None:
         """Keep what the picture beside the next checkpoint shows, if the network has a decoder."""

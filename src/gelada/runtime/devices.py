@@ -102,7 +102,7 @@ def prepare(placement: Placement, deterministic: bool) -> None:
     """
     if not placement.gpus:
         return
-    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.conv.fp32_precision = "ieee"  # type: ignore[attr-defined]  # torch stub
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)

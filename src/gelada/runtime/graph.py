@@ -18,10 +18,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-Kind = Literal["actor", "learner", "server", "link", "replay", "queue", "cache", "tracker"]
+Kind = Literal["actor", "learner", "server", "link", "replay", "queue", "cache", "group", "tracker"]
 """What a role is. A link stands in front of a server, a view of several replays is a replay, and a
 cache passes on parameters that a learner has pulled. A queue is a replay that is one of several,
-and the run can go on without it."""
+and the run can go on without it. A group is where learners add up their gradients."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import platform
+import socket
 import subprocess
 import sys
 import threading
@@ -95,6 +96,16 @@ def _quotas(root: Path) -> list[int]:
                 quota, period = (int((group / name).read_text()) for name in names)
                 found += [quota // period] if quota > 0 else []
     return found
+
+
+def own_address() -> str:
+    """Return the address of this host in its network; that of the host itself if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("10.255.255.255", 1))  # sends nothing, but chooses an interface
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
 
 
 def check_memory(needed: int, available: int | None) -> None:

@@ -38,6 +38,10 @@ def check_central(experiment: Experiment) -> None:
             f"--ahead {shape.ahead} with --deterministic: servers keep {KEPT} versions; "
             f"use at most {KEPT - 1}"
         )
+    if queues > 1 and shape.replicas > 1:
+        raise GeladaError(
+            f"--replays {queues} with --reduce group: each learner has one queue; leave it out"
+        )
     if queues > 1 and experiment.algorithm.source == "buffer":
         raise GeladaError(
             f"--replays {queues} with a single learner: it has one replay buffer; add --learners"
@@ -73,6 +77,11 @@ def check_reuse(experiment: Experiment) -> None:
         raise GeladaError(f"{what} with {name}: it has a replay buffer; leave it out")
     if shape.apart:
         raise GeladaError(f"{what} with {name}: it learns from each step once; leave it out")
+    if shape.replicas > 1:
+        raise GeladaError(
+            f"{what} with --reduce group: the learners' batches would differ in size; leave one of "
+            "the two out"
+        )
     if algorithm.epochs < 2 and (reuse.buffer_batches > 1 or reuse.ramp_up):
         what = "--ramp-up" if reuse.ramp_up else f"--buffer-batches {reuse.buffer_batches}"
         raise GeladaError(

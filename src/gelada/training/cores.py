@@ -80,7 +80,7 @@ def for_cores(
         if getattr(shape, name) != getattr(base.shape, name):
             what = given(flag(name, "shape"), getattr(shape, name))
             raise GeladaError(f"--cores {cores} with {what}: both choose it; leave one of them out")
-    if shape.apart or experiment.algorithm.source == "buffer":
+    if shape.apart or shape.replicas > 1 or experiment.algorithm.source == "buffer":
         what = "workers" if shape.workers else "learners" if shape.learners else "a replay buffer"
         raise GeladaError(
             f"--cores {cores} in a run with {what}: it suits runs of APPO and PQN with one "

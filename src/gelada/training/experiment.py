@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from gelada.algorithms.a3c import A3C
 from gelada.algorithms.api import Algorithm
@@ -21,6 +21,7 @@ from gelada.roles.replay.reuse import Order
 from gelada.roles.tracker import StopRule, TrackerSettings
 
 APART = OnlyWith("with --workers or --learners", lambda shape: shape.apart)
+SEVERAL = OnlyWith("with --learners", lambda shape: shape.learners > 0)
 PACED = OnlyWith(
     "with --workers, or without --batch", lambda shape: shape.workers > 0 or not shape.batch
 )
@@ -76,8 +77,11 @@ class Shape:
     deadline: Annotated[float, Range(above=0, high=10_000_000)] = 120.0
     """Seconds without progress of a role after which the run stops and names the role."""
     learners: Annotated[int, Range(0, 256)] = 0
-    """Number of learners that run apart from actors, replay buffers and servers (0: learners are
-    part of workers, or there is a single one)."""
+    """Number of learners that run apart from actors, replay buffers and servers, or with --reduce
+    group that step alike (0: learners are part of workers, or there is a single one)."""
+    reduce: Annotated[Literal["servers", "group"], SEVERAL] = "servers"
+    """How several learners join their gradients: at parameter servers, or (group) by adding them up
+    before each step. In a group each learner has the actors, games and batch that are given."""
     replays: Annotated[int, Range(1, 256), NOT_WORKERS] = 1
     """Replay buffers between the actors and the learners; without --learners, trajectory queues
     between the actors and the learner, each in a process of its own on Ray."""
@@ -85,7 +89,12 @@ class Shape:
     @property
     def apart(self) -> bool:
         """Whether servers have memory of their own, apart from any learner's."""
-        return bool(self.workers or self.learners)
+        return bool(self.workers or (self.learners and self.reduce == "servers"))
+
+    @property
+    def replicas(self) -> int:
+        """Learners that step alike, each with actors, a queue and servers of its own."""
+        return self.learners if self.reduce == "group" and self.learners else 1
 
     @property
     def learning(self) -> int:
@@ -95,7 +104,7 @@ class Shape:
     @property
     def players(self) -> int:
         """Actors of the run."""
-        return self.actors * max(self.workers, 1)
+        return self.actors * max(self.workers, self.replicas)
 
     @property
     def gradients(self) -> int:

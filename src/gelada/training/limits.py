@@ -83,6 +83,11 @@ def check_limits(
     if cluster is not None and (cluster.address or os.environ.get("RAY_ADDRESS")):
         return
     parts = parts_of(experiment, net, cluster)
+    if placement.learn.type == "cuda" and experiment.shape.replicas > 1:
+        raise GeladaError(
+            f"--device {placement.learn} with --reduce group: the learners of a group compute on "
+            "CPUs; leave one of the two out"
+        )
     if placement.learn.type == "cuda":
         _check_gpu({name: parts.pop(name) for name in ON_DEVICE}, placement.learn)
     available = available_memory()
@@ -210,7 +215,7 @@ def copies(experiment: Experiment) -> int:
     shape, slots = experiment.shape, SLOTS[experiment.optimizer.optimizer]
     target = bool(experiment.algorithm.target_every)
     if not shape.apart:
-        return 2 + slots + KEPT + shape.actors + 2 * target
+        return shape.replicas * (2 + slots + KEPT + shape.actors + 2 * target)
     waiting = 0 if shape.asynchronous else shape.gradients - 1
     servers = (1 + slots) + KEPT + (1 + slots) + waiting + target  # own, published, put aside
     cache = max(KEPT, shape.ahead + 1)

@@ -16,6 +16,7 @@ from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
 from gelada.roles.actor import Actor, ActorSettings, Pace
 from gelada.roles.backprop import Backprop, Compute
+from gelada.roles.group import Member
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.admission import Admission
 from gelada.roles.parameters.client import LocalClient, RemoteClient
@@ -34,6 +35,7 @@ from gelada.training.buffers import limiter_of, sampling_of, shape_of
 from gelada.training.exact import DETERMINISTIC_EVERY, rhythm_of
 from gelada.training.experiment import Experiment, settings_of
 from gelada.training.faults import Faults, NoExperience, Sleeper, Straggler
+from gelada.training.slices import by_name, slice_of
 from gelada.training.start import Start
 
 
@@ -117,8 +119,8 @@ class Nodes:
     def cache(self, name: str, process: str, kept: int) -> PublishedParameters:
         """Add what publishes the parameters that a learner has pulled; it keeps some versions."""
         version, before = self.start.version, None
-        if previous := dict(_by_name(self.start.optimizer)).get(PREVIOUS):
-            values = _slice_of(self.flat, slice(None), previous)
+        if previous := dict(by_name(self.start.optimizer)).get(PREVIOUS):
+            values = slice_of(self.flat, slice(None), previous)
             before = Params(version._replace(number=version.number - 1), values)
         params = Params(version, self.flat.values.clone())
         return self.graph.add(
@@ -180,21 +182,27 @@ class Nodes:
         """The epoch in the seeds of a deterministic run."""
         return self.start.origin.epoch if self.experiment.deterministic else None
 
-    def servers(self, admission: Admission, own_memory: bool) -> list[ParameterServer]:
-        """Add the parameter servers, over slices of the flat vector or over copies of them."""
+    def servers(
+        self, admission: Admission, own_memory: bool, rank: int = 0
+    ) -> list[ParameterServer]:
+        """Add the parameter servers, over slices of the flat vector or over copies of them.
+
+        In a group, those of its learner ``rank``.
+        """
+        prefix, process = (f"replica-{rank}-", f"main-{rank}") if rank else ("", "main")
         flat, start, experiment = self.flat, self.start, self.experiment
         return [
             self.graph.add(
-                f"server-{i}",
+                f"{prefix}server-{i}",
                 "server",
-                f"server-{i}" if own_memory else "main",
+                f"server-{i}" if own_memory else process,
                 ParameterServer,
                 flat.values[cut].clone() if own_memory else flat.values[cut],
                 experiment.optimizer,
                 admission,
                 start.version,
                 ServerSettings(
-                    f"server-{i}",
+                    f"{prefix}server-{i}",
                     self.patience,
                     experiment.shape.keep_every if own_memory else 0,
                     experiment.algorithm.target_every,
@@ -203,7 +211,7 @@ class Nodes:
                     and experiment.shape.broadcast_every == 1,
                     broadcast_every=1 if own_memory else experiment.shape.broadcast_every,
                 ),
-                {k: _slice_of(flat, cut, tensors) for k, tensors in _by_name(start.optimizer)},
+                {k: slice_of(flat, cut, tensors) for k, tensors in by_name(start.optimizer)},
             )
             for i, cut in enumerate(flat.layout.cut(experiment.shape.servers))
         ]
@@ -213,23 +221,26 @@ class Nodes:
         servers: Sequence[ParameterServer],
         replay: ReplayReader,
         before_save: Callable[[Version], None] | None = None,
+        rank: int = 0,
+        member: Member | None = None,
     ) -> None:
-        """Add the learner whose own memory the servers step."""
+        """Add the learner whose own memory the servers step; one of a group if it is a member."""
         algorithm, start, reuse = self.experiment.algorithm, self.start, self.experiment.reuse
-        seeds = (self.experiment.seed, start.version.epoch)
+        seeds, every = (self.experiment.seed, start.version.epoch), algorithm.target_every
+        aux = {name: value.clone() for name, value in (start.aux or algorithm.start()).items()}
         self.graph.add(
-            "learner-0",
+            f"learner-{rank}",
             "learner",
-            "main",
+            f"main-{rank}" if rank else "main",
             Learner,
-            0,
+            rank,
             algorithm,
-            client=part(LocalClient, self.flat, servers, start.version, algorithm.target_every),
-            compute=Backprop(algorithm, 0, self.experiment.seed, self._streams),
-            schedule=part(OwnSchedule, algorithm, start.aux or algorithm.start(), start.steps),
+            client=part(LocalClient, self.flat, servers, start.version, every, member),
+            compute=Backprop(algorithm, rank, self.experiment.seed, self._streams),
+            schedule=part(OwnSchedule, algorithm, aux, start.steps),
             replay=replay,
             tracker=self.tracker,
-            saves=True,
+            saves=rank == 0,
             reuse=part(
                 Reuse,
                 reuse.buffer_batches,
@@ -316,7 +327,7 @@ def add_tracker(
             start.counters,
             start.version.number,
             start.steps,
-            learners=experiment.shape.learning,
+            learners=experiment.shape.learning if experiment.shape.apart else 1,
             every=DETERMINISTIC_EVERY if experiment.deterministic else None,
             marked=experiment.shape.keep_every if experiment.shape.apart else 0,
             going_on=GoingOn(
@@ -327,21 +338,3 @@ def add_tracker(
             settings=settings_of(experiment),
         ),
     )
-
-
-def _by_name(tensors: dict[str, torch.Tensor]) -> list[tuple[str, dict[str, torch.Tensor]]]:
-    """Group "mean/torso.0.weight" and the like by their first part; scalars have no second."""
-    groups: dict[str, dict[str, torch.Tensor]] = {}
-    for name, tensor in tensors.items():
-        kind, _, parameter = name.partition("/")
-        groups.setdefault(kind, {})[parameter] = tensor
-    return list(groups.items())
-
-
-def _slice_of(flat: FlatParameters, cut: slice, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return one server's part of an optimizer state that is stored by parameter name."""
-    if "" in tensors:
-        return tensors[""]
-    whole = torch.zeros_like(flat.values)
-    flat.layout.fill(whole, tensors)
-    return whole[cut]

@@ -134,8 +134,7 @@ def saver_of(
     """Return what saves a run's checkpoints: the learner itself, or slices of all servers."""
     learners, roles = graph.names("learner"), runtime.roles
     if not experiment.shape.apart:
-        (name,) = learners
-        return LearnerSaver(roles[name], name)
+        return LearnerSaver(roles[learners[0]], learners[0])
     return SliceSaver(
         [roles[name] for name in graph.names("server")],
         learners,

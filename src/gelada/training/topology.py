@@ -2,8 +2,9 @@
 
     Actor ──Trajectory──> Replay ──Batch──> Learner ──Gradient──> ParameterServer ──Params──> Actor
 
-A run has one of three shapes. *Central* (APPO, DQN): several actors around one replay and one
-learner, whose own memory the parameter servers step. *Workers* (DBA3C, Gorila): each worker has
+A run has one of four shapes. *Central* (APPO, DQN): several actors around one replay and one
+learner, whose own memory the parameter servers step. *Replicas* (APPO, PQN): several such centres,
+whose learners add up their gradients before each step. *Workers* (DBA3C, Gorila): each worker has
 actors, a replay and a learner, around servers with memory of their own. *Apart* (Gorila): actors,
 learners, replay buffers and servers each stand alone, as many of each as one likes.
 
@@ -12,7 +13,9 @@ Nothing is started here. `gelada.training.nodes` has the arguments of each role.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -22,6 +25,7 @@ from gelada.envs.api import Games
 from gelada.envs.make import MakeGames, make_games
 from gelada.ops.flat import FlatParameters
 from gelada.roles.actor import Pace
+from gelada.roles.group import LearnerGroup, Member, Sums
 from gelada.roles.parameters.admission import Admission, Async, Quorum
 from gelada.roles.parameters.published import KEPT
 from gelada.roles.parameters.server import ParameterServer
@@ -29,8 +33,9 @@ from gelada.roles.replay.api import Replay, ReplayReader
 from gelada.roles.replay.joined import JoinedQueues
 from gelada.roles.replay.queue import Fifo, FifoWindows, Rounds, Selector, TrajectoryQueue
 from gelada.roles.replay.sharded import ShardedReplay
+from gelada.roles.ring import Meeting, Ring
 from gelada.runtime.devices import CPU, ON_CPU, Placement
-from gelada.runtime.graph import Graph
+from gelada.runtime.graph import Graph, part
 from gelada.training.buffers import actors_of
 from gelada.training.exact import rhythm_of
 from gelada.training.experiment import Experiment
@@ -77,8 +82,10 @@ def make_graph(
     nodes = Nodes(graph, experiment, start, flat, tracker, patience, faults, games, make, placement)
     if experiment.shape.workers:
         add_workers(nodes)
-    elif experiment.shape.learners:
+    elif experiment.shape.apart:
         add_apart(nodes)
+    elif experiment.shape.replicas > 1:
+        add_replicas(nodes, spread)
     else:
         add_central(nodes, spread, folder)
     return graph
@@ -102,7 +109,9 @@ def add_central(nodes: Nodes, spread: bool, folder: Path | None = None) -> None:
         counting = deterministic or not (spread or shape.batch)
         ahead, every = shape.ahead if counting else None, shape.broadcast_every
         pace = Pace(ahead, exactly=deterministic, every=every)
-        replays = [_central_queue(nodes, index, counting) for index in range(shape.queues)]
+        several = range(shape.queues)
+        places = [f"replay-{index}" if shape.queues > 1 else "main" for index in several]
+        replays = [_central_queue(nodes, index, counting, places[index]) for index in several]
     servers = nodes.servers(Quorum(1), own_memory=False)
     for index in range(shape.actors):
         own = replays[index * len(replays) // shape.actors]
@@ -114,11 +123,32 @@ def add_central(nodes: Nodes, spread: bool, folder: Path | None = None) -> None:
     nodes.central_learner(servers, read, before_save)
 
 
-def _central_queue(nodes: Nodes, index: int, counting: bool) -> Replay:
-    """Add one of the trajectory queues of a central run, for its part of the actors.
+def add_replicas(nodes: Nodes, spread: bool) -> None:
+    """Add learners that step alike, each with the actors, queue and servers of a central run."""
+    shape, deterministic = nodes.experiment.shape, nodes.experiment.deterministic
+    size, counting = shape.replicas, deterministic or not (spread or shape.batch)
+    pace = Pace(shape.ahead if counting else None, exactly=deterministic)
+    sums: Sequence[Sums]
+    if spread:
+        meeting = nodes.graph.add("meeting", "group", "main", Meeting)
+        sums = [part(Ring, meeting, rank, size, nodes.patience) for rank in range(size)]
+    else:
+        joined = nodes.graph.add("group", "group", "main", LearnerGroup, size, nodes.patience)
+        sums = [joined] * size
+    for rank in range(size):
+        own = replace(nodes, flat=FlatParameters(copy.deepcopy(nodes.net))) if rank else nodes
+        queue = _central_queue(own, rank, counting, f"main-{rank}" if rank else "main")
+        servers = own.servers(Quorum(1), own_memory=False, rank=rank)
+        for index in range(rank * shape.actors, (rank + 1) * shape.actors):
+            own.actor(f"actor-{index}", index, servers, queue, pace)
+        own.central_learner(servers, queue, rank=rank, member=part(Member, sums[rank], rank, size))
 
-    With several, each is in a process of its own. The run can go on without one of them, unless it
-    counts rounds.
+
+def _central_queue(nodes: Nodes, index: int, counting: bool, process: str) -> Replay:
+    """Add one of the trajectory queues around learners, for its part of the actors.
+
+    If one learner has several, each is in a process of its own, and the run can go on without one
+    of them, unless it counts rounds.
     """
     shape, deterministic = nodes.experiment.shape, nodes.experiment.deterministic
     actors, several = shape.actors // shape.queues, shape.queues > 1
@@ -129,8 +159,8 @@ def _central_queue(nodes: Nodes, index: int, counting: bool) -> Replay:
         selector = FifoWindows(shape.windows // shape.queues)
     in_flight = shape.in_flight if shape.batch else 0
     return nodes.queue(
-        f"replay-{index}" if several else "replay",
-        f"replay-{index}" if several else "main",
+        f"replay-{index}" if several or shape.replicas > 1 else "replay",
+        process,
         selector,
         capacity=actors * (max(shape.ahead + shape.broadcast_every - 1, in_flight) + 2),
         full=None if counting else actors * max(shape.ahead, 1),

@@ -77,6 +77,7 @@ ACROSS = (
 
 TOPOLOGIES: dict[Topology, str] = {
     "central": "leave out --workers and --learners",
+    "replicas": "add --reduce group",
     "workers": "use --workers 1 or more",
     "apart": "use --learners 1 or more",
 }
@@ -180,9 +181,16 @@ def _check_topology(experiment: Experiment) -> None:
             "learner; use one of the two"
         )
     topology: Topology = "workers" if shape.workers else "apart" if shape.learners else "central"
+    if topology == "apart" and shape.reduce == "group":
+        topology = "replicas"
     if topology not in algorithm.topologies:
         what = f"--learners {shape.learners}" if shape.learners else f"--workers {shape.workers}"
-        fixes = " or ".join(TOPOLOGIES[each] for each in algorithm.topologies)
+        what += " --reduce group" if topology == "replicas" else ""
+        fixes = " or ".join(
+            TOPOLOGIES[each]
+            for each in algorithm.topologies
+            if each != "replicas" or topology == "apart"
+        )
         raise GeladaError(f"{what} with {type(algorithm).__name__}: not tested; {fixes}")
 
 

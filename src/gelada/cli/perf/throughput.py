@@ -14,9 +14,10 @@ from typing import Any
 import torch
 
 from gelada.cli.perf.limit import Progress, limit_of, stage_rates
+from gelada.core.timing import WAIT
 from gelada.roles.tracker import Status, StopRule
 from gelada.runtime.api import Active
-from gelada.runtime.devices import Devices, place
+from gelada.runtime.devices import Devices, describe_devices, place, prepare
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import describe_machine, keep_freed_memory
 from gelada.training.experiment import Experiment
@@ -54,11 +55,20 @@ def bench(
     placement = place(devices or Devices())
     start = begin(experiment, open_games(experiment), placement.learn)
     share = seconds / 12
-    before = stage_rates(experiment, start, share, lambda stage, part: tell(stage, 0.25 * part))
+    prepare(placement, experiment.deterministic)
+
+    def rates_now(first: float) -> dict[str, float]:
+        def told(stage: str, part: float) -> None:
+            tell(stage, first + 0.25 * part)
+
+        return stage_rates(experiment, start, share, told, placement)
+
+    before, roles = rates_now(0.0), list[Active]()
     with tempfile.TemporaryDirectory() as folder:
         counts: list[tuple[float, int]] = []
 
-        def watch(status: Status, _active: Sequence[Active]) -> None:
+        def watch(status: Status, active: Sequence[Active]) -> None:
+            roles[:] = active
             counts.append((status.seconds, status.steps))
             tell("train", 0.25 + 0.5 * min(status.seconds / (seconds / 2), 1.0))
 
@@ -72,11 +82,9 @@ def bench(
             devices=devices,
         )
         counts.append((result.status.seconds, result.status.steps))
-    after = stage_rates(
-        experiment, start, share, lambda stage, part: tell(stage, 0.75 + 0.25 * part)
-    )
+    after = rates_now(0.75)
     rates = {name: (before[name] + after[name]) / 2 for name in before}
-    limit = limit_of(rates)
+    limit = limit_of(rates, placement)
     achieved = steady_rate(counts)
     return {
         "game": experiment.games.game,
@@ -84,12 +92,24 @@ def bench(
         "emulate_steps_per_s": round(rates["emulate"], 1),
         "act_samples_per_s": round(rates["act"], 1),
         "learn_samples_per_s": round(rates["learn"], 1),
+        **({"feed_samples_per_s": round(rates["feed"], 1)} if "feed" in rates else {}),
         "limit_steps_per_s": round(limit, 1),
-        "limit_before_after": [round(limit_of(part), 1) for part in (before, after)],
+        "limit_before_after": [round(limit_of(part, placement), 1) for part in (before, after)],
         "achieved_steps_per_s": round(achieved, 1),
         "share_of_limit": round(achieved / limit, 3),
-        "machine": describe_machine(),
+        "learner_waits": waiting_share(roles),
+        "machine": describe_machine() | describe_devices(placement),
     }
+
+
+def waiting_share(roles: Sequence[Active]) -> float:
+    """Return the share of its time that the first learner has waited for others."""
+    for role in roles:
+        if role.name.startswith("learner"):
+            seconds = dict(role.clock.seconds)
+            waited = sum(spent for stage, spent in seconds.items() if stage.startswith(WAIT))
+            return round(waited / max(sum(seconds.values()), 1e-9), 3)
+    return 0.0
 
 
 def steady_rate(counts: Sequence[tuple[float, int]]) -> float:

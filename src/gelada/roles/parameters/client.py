@@ -20,6 +20,7 @@ import torch
 
 from gelada.core.types import Params, Traffic, Version
 from gelada.ops.flat import FlatParameters, Layout
+from gelada.roles.group import Member
 from gelada.roles.parameters.outbox import Outbox, OwnServer, Server
 from gelada.roles.parameters.published import PublishedParameters
 from gelada.roles.parameters.pulling import (
@@ -45,6 +46,10 @@ class ParameterClient(Protocol):
     @property
     def version(self) -> Version:
         """Version of the parameters in ``flat``."""
+
+    @property
+    def member(self) -> Member | None:
+        """This learner in a group that steps alike; None if it is in none."""
 
     @property
     def pending(self) -> bool:
@@ -131,7 +136,7 @@ class Targets:
 
 
 class LocalClient:
-    """For the only learner of servers that step the learner's own memory.
+    """For a learner whose own memory its servers step: the only one, or one of a group.
 
     A round may have many minibatches, each an optimizer step, and the learner's rounds are the
     versions. A round in which nothing was pushed makes none.
@@ -141,6 +146,7 @@ class LocalClient:
         servers: in the order of their slices.
         version: of the parameters now.
         target_every: versions between changes of the target parameters (0: none).
+        member: this learner in a group, whose servers all step alike.
     """
 
     traffic: Traffic | None = None
@@ -151,8 +157,9 @@ class LocalClient:
         servers: Sequence[OwnServer],
         version: Version,
         target_every: int = 0,
+        member: Member | None = None,
     ) -> None:
-        self.flat, self.version, self.outliers = flat, version, 0
+        self.flat, self.version, self.outliers, self.member = flat, version, 0, member
         self._servers = servers
         self._outbox = Outbox(0, servers, flat)
         self._targets = Targets(servers, flat.layout, target_every, flat.values.device)
@@ -222,6 +229,8 @@ class RemoteClient:
         broadcast_every: the cache gets the parameters when a version divisible by this is reached.
         device: on which this learner computes. The servers are in the memory of the host.
     """
+
+    member: Member | None = None
 
     def __init__(
         self,

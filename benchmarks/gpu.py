@@ -1,0 +1,176 @@
+"""Measures what a machine with a GPU does, in calls of at most ten minutes each.
+
+    python benchmarks/gpu.py --list                    cells, calls, and how long each may take
+    python benchmarks/gpu.py --call speed --out OUT    the cells of a call, one after the other
+    python benchmarks/gpu.py --only pong-limit --out OUT
+    python benchmarks/gpu.py --call speed --device cpu --smoke --out OUT    a rehearsal
+
+Each cell is a ``gelada`` command in a process of its own. What it prints goes to OUT/CELL.json, and
+OUT/gpu.jsonl gets a line for each: the command, its exit code, seconds, result and machine. A cell
+that would take longer than what is left of the call is not begun. With ``--smoke`` each cell takes
+some seconds and has small numbers, so that nothing is wrong with the script when a machine is
+there for a short time. Its results say nothing about speed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+CALL_SECONDS = 590.0
+"""Longest call; a machine may be lent for ten minutes at a time."""
+
+MARGIN = 20.0
+"""Seconds that a cell may take longer than planned, for loading and the end."""
+
+
+class Cell(NamedTuple):
+    """One command."""
+
+    name: str
+    call: str
+    seconds: float  # that it may take
+    words: tuple[str, ...]  # after gelada, or with "python" first a command of its own
+    smoke: tuple[str, ...]  # replaces words with numbers in a rehearsal
+
+
+BENCH = ("--seconds", "60", "--json")
+SHORT = ("--seconds", "6", "--json")
+WIDE = ("--cores", "all")
+OFF_POLICY = ("--advantage", "vtrace")
+QUIET = ("--no-tensorboard", "--no-finish", "--json")
+NATURE = ("--torso", "nature", "--width", "512")
+
+
+def cells() -> list[Cell]:
+    """Return all cells in the order in which they are worth most."""
+    pong = ("bench", "pong", *WIDE, *OFF_POLICY)
+    found = [
+        Cell("pong-limit", "speed", 100, (*pong, "--device", "DEVICE", *BENCH), SHORT),
+        Cell(
+            "nature-limit",
+            "speed",
+            110,
+            ("bench", "breakout", *NATURE, *WIDE, *OFF_POLICY, "--device", "DEVICE", *BENCH),
+            SHORT,
+        ),
+        Cell(
+            "pong-act-on-cpu",
+            "speed",
+            100,
+            (*pong, "--device", "DEVICE", "--act-device", "cpu", *BENCH),
+            SHORT,
+        ),
+        Cell("pong-no-gpu", "speed", 100, (*pong, *BENCH), SHORT),
+        Cell(
+            "pong-group-no-gpu",
+            "speed",
+            100,
+            ("bench", "pong", "--learners", "4", "--reduce", "group", "--actors", "3", *BENCH),
+            SHORT,
+        ),
+    ]
+    for seed in range(1, 6):
+        learned = ("--until-score", "18", "--minutes", "1.5", "--seed", str(seed))
+        train = ("train", "pong", *WIDE, *OFF_POLICY, "--device", "DEVICE")
+        words = (*train, *learned, "--out", "OUT", *QUIET)
+        found.append(Cell(f"pong-18-seed-{seed}", "pong", 100, words, ("--minutes", "0.1")))
+    breakout = ("train", "breakout", *WIDE, *OFF_POLICY, "--device", "DEVICE", "--out", "OUT")
+    rule = ("--until-score", "400", "--minutes", "9")
+    found.append(
+        Cell("breakout-400", "breakout", 560, (*breakout, *rule, *QUIET), ("--minutes", "0.1"))
+    )
+    tests = ("python", "-m", "pytest", "-m", "gpu", "tests/test_gpu.py")
+    found.append(Cell("tests", "tests", 300, tests, ()))
+    return found
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; return 1 if a cell failed or was left out."""
+    flags = parse(args)
+    if flags.list:
+        for cell in cells():
+            print(f"{cell.call:<10}{cell.name:<22}{cell.seconds:>5.0f} s  {' '.join(cell.words)}")
+        return 0
+    out = Path(flags.out)
+    out.mkdir(parents=True, exist_ok=True)
+    began, failed = time.monotonic(), False
+    for cell in cells():
+        if flags.only not in (None, cell.name) or flags.call not in (None, cell.call):
+            continue
+        left = CALL_SECONDS - (time.monotonic() - began)
+        wanted = 60.0 if flags.smoke else cell.seconds
+        if wanted > left:
+            line = {"cell": cell.name, "left_out": f"{left:.0f} s are left of the call"}
+        else:
+            line = measure(cell, flags.device, flags.smoke, out, min(wanted + MARGIN, left))
+        failed = failed or line.get("code") != 0
+        with (out / "gpu.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        print(json.dumps({k: line[k] for k in line if k != "result"}), flush=True)
+    return int(failed)
+
+
+def parse(args: Sequence[str] | None) -> Any:
+    """Return the flags."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--call", choices=sorted({cell.call for cell in cells()}))
+    parser.add_argument("--only", choices=[cell.name for cell in cells()])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--out", default="gpu-results")
+    flags = parser.parse_args(args)
+    if not flags.list and flags.call is None and flags.only is None:
+        parser.error("name a --call or a cell with --only; --list shows them")
+    return flags
+
+
+def command_of(cell: Cell, device: str, smoke: bool, out: Path) -> list[str]:
+    """Return the command of a cell."""
+    words = list(cell.words)
+    if smoke:
+        words += cell.smoke  # the last value of a flag counts
+    run = str(out / f"run-{cell.name}")
+    words = [{"DEVICE": device, "OUT": run}.get(word, word) for word in words]
+    if words[0] == "python":
+        return [sys.executable, *words[1:]]
+    return [sys.executable, "-m", "gelada.cli.main", *words]
+
+
+def measure(cell: Cell, device: str, smoke: bool, out: Path, seconds: float) -> dict[str, Any]:
+    """Run a cell for at most so long; return what became of it."""
+    command, began = command_of(cell, device, smoke, out), time.monotonic()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+        code, said, errors = done.returncode, done.stdout, done.stderr
+    except subprocess.TimeoutExpired as late:
+        code, said, errors = 124, _text(late.stdout), _text(late.stderr)
+    (out / f"{cell.name}.json").write_text(said, encoding="utf-8")
+    (out / f"{cell.name}.log").write_text(errors, encoding="utf-8")
+    line: dict[str, Any] = {
+        "cell": cell.name,
+        "command": " ".join(command[1:]),
+        "code": code,
+        "seconds": round(time.monotonic() - began, 1),
+        "smoke": smoke,
+    }
+    try:
+        line["result"] = json.loads(said)
+    except ValueError:
+        line["said"] = said[-400:] + errors[-400:]
+    return line
+
+
+def _text(output: str | bytes | None) -> str:
+    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
