@@ -12,7 +12,7 @@ import pytest
 
 from gelada.core.errors import GeladaError
 from gelada.runtime.ray import prepare
-from gelada.runtime.ray.own import END_SECONDS, end_users_of, own_folder, users_of
+from gelada.runtime.ray.own import END_SECONDS, end_writers, own_folder, writers
 
 READ = (
     "RAY_ADDRESS",
@@ -90,17 +90,17 @@ def test_the_folder_of_ray_is_closed_to_others_and_deleted(
 def test_all_who_write_into_the_folder_are_ended_and_no_others(tmp_path: Path) -> None:
     sleep = [sys.executable, "-c", "import time; time.sleep(1000)"]
     nested = f"import subprocess; subprocess.Popen({sleep!r}).wait()"
-    other = subprocess.Popen(sleep)
     (tmp_path / "mine").mkdir()
-    with (tmp_path / "mine" / "log").open("w") as log:
+    with (tmp_path / "mine" / "log").open("w") as log, Path(log.name).open() as reads:
+        other = subprocess.Popen(sleep, stdin=reads)
         parent = subprocess.Popen([sys.executable, "-c", nested], stdout=log)
         try:
-            while len(users_of(tmp_path / "mine")) < 2:
+            while len(writers(tmp_path / "mine")) < 2:
                 assert parent.poll() is None
-            assert other.pid not in users_of(tmp_path / "mine")
-            end_users_of(tmp_path / "mine")  # but not this process, which has the file open, too
+            assert other.pid not in writers(tmp_path / "mine")
+            end_writers(tmp_path / "mine")  # but not this process, which has the file open, too
             assert parent.wait(END_SECONDS) < 0
-            assert users_of(tmp_path / "mine") == set()
+            assert writers(tmp_path / "mine") == set()
             assert other.poll() is None
         finally:
             for process in (parent, other):

@@ -23,7 +23,7 @@ END_SECONDS = 10.0
 def own_folder() -> Iterator[Path]:
     """Make a folder for the files, logs and sockets of a Ray.
 
-    At the end all processes that use it are killed, and it is deleted. Ray opens the folder that it
+    At the end all who write into it are killed, and it is deleted. Ray opens the folder that it
     is given to all users, so this is one inside of a folder that only this user can enter (mode
     0700).
     """
@@ -34,29 +34,36 @@ def own_folder() -> Iterator[Path]:
     try:
         yield private / "r"
     finally:
-        end_users_of(private)
+        end_writers(private)
         shutil.rmtree(private, ignore_errors=True)
 
 
-def end_users_of(folder: Path) -> None:
-    """Kill all processes that have a file open below a folder, and wait until they are gone.
+def end_writers(folder: Path) -> None:
+    """Kill all processes that write into files below a folder, and wait until they are gone.
 
     All processes of a Ray, and those that they start, write their output into its folder. Only
     Linux tells which processes those are; elsewhere nothing happens.
     """
     until = time.monotonic() + END_SECONDS
-    while (left := users_of(folder)) and time.monotonic() < until:
+    while (left := writers(folder)) and time.monotonic() < until:
         for process in left:
             with contextlib.suppress(OSError):
                 os.kill(process, signal.SIGKILL)
         time.sleep(0.05)
 
 
-def users_of(folder: Path) -> set[int]:
-    """Return the numbers of all processes but this one that have a file open below a folder."""
+def writers(folder: Path) -> set[int]:
+    """Return the numbers of all processes but this one that write into files below a folder."""
     found, below = set[int](), f"{folder.resolve()}/"
-    for path in Path("/proc").glob("[0-9]*/fd"):
+    for file in Path("/proc").glob("[0-9]*/fd/*"):
+        process = file.parent.parent
         with contextlib.suppress(OSError):  # of another user, or gone
-            if any(os.readlink(file).startswith(below) for file in path.iterdir()):
-                found.add(int(path.parent.name))
+            if os.readlink(file).startswith(below) and _is_written(process / "fdinfo" / file.name):
+                found.add(int(process.name))
     return found - {os.getpid()}
+
+
+def _is_written(info: Path) -> bool:
+    """Return whether a file is open for writing, from what the system says about it."""
+    flags = dict(line.split(":", 1) for line in info.read_text().splitlines() if ":" in line)
+    return bool(int(flags.get("flags", "0"), 8) & (os.O_WRONLY | os.O_RDWR))
