@@ -55,15 +55,19 @@ def end_writers(folder: Path) -> None:
 def writers(folder: Path) -> set[int]:
     """Return the numbers of all processes but this one that write into files below a folder."""
     found, below = set[int](), f"{folder.resolve()}/"
-    for file in Path("/proc").glob("[0-9]*/fd/*"):
-        process = file.parent.parent
+    for process in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else []):
         with contextlib.suppress(OSError):  # of another user, or gone
-            if os.readlink(file).startswith(below) and _is_written(process / "fdinfo" / file.name):
-                found.add(int(process.name))
+            for number in os.listdir(f"/proc/{process}/fd"):
+                if _is_written(process, number, below):
+                    found.add(int(process))
     return found - {os.getpid()}
 
 
-def _is_written(info: Path) -> bool:
-    """Return whether a file is open for writing, from what the system says about it."""
-    flags = dict(line.split(":", 1) for line in info.read_text().splitlines() if ":" in line)
-    return bool(int(flags.get("flags", "0"), 8) & (os.O_WRONLY | os.O_RDWR))
+def _is_written(process: str, number: str, below: str) -> bool:
+    """Return whether an open file of a process is below a folder, and open for writing."""
+    with contextlib.suppress(OSError, ValueError, LookupError):  # it was closed meanwhile
+        if os.readlink(f"/proc/{process}/fd/{number}").startswith(below):
+            info = Path(f"/proc/{process}/fdinfo/{number}").read_text().splitlines()
+            (flags,) = (line.split()[1] for line in info if line.startswith("flags:"))
+            return bool(int(flags, 8) & (os.O_WRONLY | os.O_RDWR))
+    return False
