@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from gelada.core.errors import GeladaError
 from gelada.runtime.ray import prepare
-from gelada.runtime.ray.own import END_SECONDS, MARK, end_marked, marked, own_folder, processes_with
+from gelada.runtime.ray.own import END_SECONDS, end_writers, own_folder, writers
 
 READ = (
     "RAY_ADDRESS",
@@ -86,20 +87,22 @@ def test_the_folder_of_ray_is_closed_to_others_and_deleted(
     assert not folder.parent.exists()
 
 
-def test_marked_processes_and_their_children_are_ended_and_no_others() -> None:
+def test_all_who_write_into_the_folder_are_ended_and_no_others(tmp_path: Path) -> None:
     sleep = [sys.executable, "-c", "import time; time.sleep(1000)"]
     nested = f"import subprocess; subprocess.Popen({sleep!r}).wait()"
-    with marked() as mark:
-        parent = subprocess.Popen([sys.executable, "-c", nested])
-    other = subprocess.Popen(sleep)
-    try:
-        assert MARK not in os.environ
-        while len(processes_with(mark)) < 2:
-            assert parent.poll() is None
-        end_marked(mark)
-        assert parent.wait(END_SECONDS) < 0
-        assert processes_with(mark) == []
-        assert other.poll() is None
-    finally:
-        other.kill()
-        other.wait()
+    (tmp_path / "mine").mkdir()
+    with (tmp_path / "mine" / "log").open("w") as log, Path(log.name).open() as reads:
+        other = subprocess.Popen(sleep, stdin=reads)
+        parent = subprocess.Popen([sys.executable, "-c", nested], stdout=log)
+        try:
+            while len(writers(tmp_path / "mine")) < 2:
+                assert parent.poll() is None
+            assert other.pid not in writers(tmp_path / "mine")
+            end_writers(tmp_path / "mine")  # but not this process, which has the file open, too
+            assert parent.wait(END_SECONDS) < 0
+            assert writers(tmp_path / "mine") == set()
+            assert other.poll() is None
+        finally:
+            for process in (parent, other):
+                process.kill()
+                process.wait()

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import signal
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-
-MARK = "GELADA_RAY"
-"""Environment variable by which the processes of one Ray are known."""
 
 LONGEST = 20
 """Characters of the folder for temporary files. Ray makes sockets below it, whose paths end after
@@ -25,47 +21,53 @@ END_SECONDS = 10.0
 
 @contextlib.contextmanager
 def own_folder() -> Iterator[Path]:
-    """Make a folder for the files, logs and sockets of a Ray, and delete it at the end.
+    """Make a folder for the files, logs and sockets of a Ray.
 
-    Ray opens the folder that it is given to all users, so this is one inside of a folder that only
-    this user can enter (mode 0700).
+    At the end all who write into it are killed, and it is deleted. Ray opens the folder that it
+    is given to all users, so this is one inside of a folder that only this user can enter (mode
+    0700).
     """
     parent = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     if len(parent) > LONGEST:
         parent = "/tmp"
-    private = tempfile.mkdtemp(prefix="gelada-", dir=parent)
+    private = Path(tempfile.mkdtemp(prefix="gelada-", dir=parent))
     try:
-        yield Path(private) / "r"
+        yield private / "r"
     finally:
+        end_writers(private)
         shutil.rmtree(private, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def marked() -> Iterator[str]:
-    """Mark all processes that are started in the block, and those that they start later."""
-    mark = secrets.token_hex(8)
-    os.environ[MARK] = mark
-    try:
-        yield mark
-    finally:
-        del os.environ[MARK]
+def end_writers(folder: Path) -> None:
+    """Kill all processes that write into files below a folder, and wait until they are gone.
 
-
-def end_marked(mark: str) -> None:
-    """Kill all processes with a mark, and wait until they are gone (Linux only)."""
+    All processes of a Ray, and those that they start, write their output into its folder. Only
+    Linux tells which processes those are; elsewhere nothing happens.
+    """
     until = time.monotonic() + END_SECONDS
-    while (left := processes_with(mark)) and time.monotonic() < until:
+    while (left := writers(folder)) and time.monotonic() < until:
         for process in left:
             with contextlib.suppress(OSError):
                 os.kill(process, signal.SIGKILL)
         time.sleep(0.05)
 
 
-def processes_with(mark: str) -> list[int]:
-    """Return the numbers of the processes with a mark, but not that of this one."""
-    wanted, found = f"{MARK}={mark}".encode(), []
-    for path in Path("/proc").glob("[0-9]*/environ"):
+def writers(folder: Path) -> set[int]:
+    """Return the numbers of all processes but this one that write into files below a folder."""
+    found, below = set[int](), f"{folder.resolve()}/"
+    for process in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else []):
         with contextlib.suppress(OSError):  # of another user, or gone
-            if wanted in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
-    return [process for process in found if process != os.getpid()]
+            for number in os.listdir(f"/proc/{process}/fd"):
+                if _is_written(process, number, below):
+                    found.add(int(process))
+    return found - {os.getpid()}
+
+
+def _is_written(process: str, number: str, below: str) -> bool:
+    """Return whether an open file of a process is below a folder, and open for writing."""
+    with contextlib.suppress(OSError, ValueError, LookupError):  # it was closed meanwhile
+        if os.readlink(f"/proc/{process}/fd/{number}").startswith(below):
+            info = Path(f"/proc/{process}/fdinfo/{number}").read_text().splitlines()
+            (flags,) = (line.split()[1] for line in info if line.startswith("flags:"))
+            return bool(int(flags, 8) & (os.O_WRONLY | os.O_RDWR))
+    return False

@@ -17,7 +17,7 @@ import ray
 from gelada.core.errors import GeladaError
 from gelada.runtime.groups import Cluster
 from gelada.runtime.ray.alive import Address, Alive, ports_of_ray
-from gelada.runtime.ray.own import end_marked, marked, own_folder
+from gelada.runtime.ray.own import own_folder
 from gelada.runtime.ray.process import first_line, register_tensors
 
 STORE_BYTES = 500_000_000
@@ -48,10 +48,7 @@ def connected(cluster: Cluster) -> Iterator[Alive]:
             folder = stack.enter_context(own_folder())
             own = {"include_dashboard": False, "object_store_memory": STORE_BYTES}
             own["_temp_dir"] = str(folder)
-        with marked() as mark:
-            if not address:
-                stack.callback(end_marked, mark)
-            _init(address, own)
+        _init(address, own)
         ports: dict[str, Address] = {}
         alive = Alive(ports)
         stack.callback(_leave, alive)
