@@ -14,6 +14,7 @@ from conftest import catch, short_pong, tuned
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.core.errors import GeladaError, RoleFailed
 from gelada.core.types import Version
+from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.replay.queue import TrajectoryQueue
 from gelada.training.experiment import Experiment
 from gelada.training.run import train
@@ -38,7 +39,7 @@ def joined(base: Experiment, actors: int, **changes: Any) -> Experiment:
 
 
 def pong(rounds: int, players: int) -> Experiment:
-    base = short_pong(0, deterministic=True)
+    base = short_pong(0, deterministic=True, optimizer=OptimizerSettings(epsilon=1e-3))
     steps = 64 // (2 * players) * 2 * players + rounds * players * 2 * 16
     return replace(base, stop=replace(base.stop, steps=steps))
 

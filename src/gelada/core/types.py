@@ -25,6 +25,9 @@ Frames = NDArray[Any]
 """Frames of games: uint8 […, H, W], or float32 […, 1, D] of vectors."""
 
 
+CPU = torch.device("cpu")
+
+
 class Version(NamedTuple):
     """The version of the parameters: ``number`` rounds since the start, within one ``epoch``.
 

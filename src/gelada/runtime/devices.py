@@ -17,8 +17,7 @@ from typing import NamedTuple
 import torch
 
 from gelada.core.errors import GeladaError
-
-CPU = torch.device("cpu")
+from gelada.core.types import CPU as CPU  # with the other devices
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import torch
 
-from gelada.core.types import Params, Traffic, Version
+from gelada.core.types import CPU, Params, Traffic, Version
 from gelada.ops.flat import FlatParameters, Layout
 from gelada.roles.group import Member
 from gelada.roles.parameters.outbox import Outbox, OwnServer, Server
@@ -30,7 +30,6 @@ from gelada.roles.parameters.pulling import (
     pull_newest,
 )
 from gelada.roles.parameters.server import OptimizerState
-from gelada.runtime.devices import CPU
 
 
 class ParameterClient(Protocol):
