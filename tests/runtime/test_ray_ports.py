@@ -5,6 +5,7 @@ The table in docs/clusters.md is compared with what really listens.
 
 from __future__ import annotations
 
+import http.client
 import re
 import urllib.error
 import urllib.request
@@ -71,7 +72,7 @@ def answer(address: tuple[str, int]) -> str:
             return str(page.status)
     except urllib.error.HTTPError as error:
         return str(error.code)
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return "no HTTP"
 
 

@@ -23,7 +23,15 @@ from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.tracker import Tracker
 from gelada.training.experiment import Experiment, ReplaySettings, ReuseSettings
 from gelada.training.presets import PRESETS
-from outcomes import Outcome, assert_same, equal, inline, place_threads, run_to_the_end
+from outcomes import (
+    Outcome,
+    assert_same,
+    equal,
+    inline,
+    place_threads,
+    run_to_the_end,
+    threads,
+)
 
 
 def fail_once(function: Any, at: int, error: str) -> Any:
@@ -99,7 +107,7 @@ RUNS: dict[str, Experiment] = {
 @functools.cache
 def oracle_of(name: str) -> Outcome:
     """Return how a run ends in which nothing raises."""
-    return inline(RUNS[name])
+    return threads(RUNS[name])
 
 
 def parts_of(experiment: Experiment) -> int:
