@@ -6,7 +6,7 @@ The limit is measured by `gelada.cli.perf.limit`.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,22 +52,7 @@ def bench(
     start = begin(experiment, open_games(experiment))
     share = seconds / 12
     before = stage_rates(experiment, start, share, lambda stage, part: tell(stage, 0.25 * part))
-    with tempfile.TemporaryDirectory() as folder:
-        counts: list[tuple[float, int]] = []
-
-        def watch(status: Status, _active: Sequence[Active]) -> None:
-            counts.append((status.seconds, status.steps))
-            tell("train", 0.25 + 0.5 * min(status.seconds / (seconds / 2), 1.0))
-
-        result = train(
-            experiment,
-            Path(folder) / "run",
-            "bench",
-            watch=watch,
-            log=lambda _: None,
-            cluster=cluster,
-        )
-        counts.append((result.status.seconds, result.status.steps))
+    counts = trained(experiment, cluster, lambda part: tell("train", 0.25 + 0.5 * part))
     after = stage_rates(
         experiment, start, share, lambda stage, part: tell(stage, 0.75 + 0.25 * part)
     )
@@ -86,6 +71,32 @@ def bench(
         "share_of_limit": round(achieved / limit, 3),
         "machine": describe_machine(),
     }
+
+
+def trained(
+    experiment: Experiment, cluster: Cluster | None, tell: Callable[[float], None]
+) -> list[tuple[float, int]]:
+    """Train for the minutes of the stop rule, into a folder that is deleted; return what was seen.
+
+    Args:
+        experiment: all settings.
+        cluster: of processes (None: threads).
+        tell: takes the share of the time that is over.
+
+    Returns:
+        (seconds, steps), about twice a second and at the end.
+    """
+    counts: list[tuple[float, int]] = []
+    minutes = experiment.stop.minutes or 1.0
+
+    def watch(status: Status, _active: Sequence[Active]) -> None:
+        counts.append((status.seconds, status.steps))
+        tell(min(status.seconds / (60 * minutes), 1.0))
+
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        result = train(experiment, run, "bench", watch=watch, log=lambda _: None, cluster=cluster)
+    return [*counts, (result.status.seconds, result.status.steps)]
 
 
 def steady_rate(counts: Sequence[tuple[float, int]]) -> float:
