@@ -26,14 +26,14 @@ def test_each_frozen_process_is_timed_by_its_own_loss() -> None:
 
 
 def test_steps_that_were_played_again_count_as_played() -> None:
-    metrics = [
+    metrics: list[dict[str, Any]] = [
         {"seconds": 1.0, "steps": 100, "score": None},
         {"seconds": 2.0, "steps": 200, "score": 2.0},
         {"seconds": 3.0, "steps": 300, "score": 3.0},
         {"seconds": 5.0, "steps": 240, "score": 2.5},  # 60 steps were lost
         {"seconds": 6.0, "steps": 340, "score": 4.0},
     ]
-    restored = [{"seconds": 4.0, "event": "restored", "lost_steps": 60}]
+    restored: list[dict[str, Any]] = [{"seconds": 4.0, "event": "restored", "lost_steps": 60}]
     assert score_at(metrics, [], 300) == 2.5
     assert score_at(metrics, restored, 300) == 2.5
     assert score_at(metrics[:3], [], 300) == 3.0
