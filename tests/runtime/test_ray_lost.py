@@ -90,15 +90,20 @@ def test_a_cluster_whose_head_is_lost_ends_the_run(tmp_path: Path) -> None:
         assert not any(map(running, left))
 
 
-def test_after_the_end_nothing_of_ray_is_left(tmp_path: Path, short: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_after_the_end_nothing_of_ray_is_left(
+    tmp_path: Path, short: Path, how: signal.Signals
+) -> None:
+    shared = set(os.listdir("/dev/shm"))
     run = train(tmp_path, "catch", *ENDLESS, env={"RAY_TMPDIR": str(short)})
     try:
         run.wait(lambda: run.version() > 0)
-        run.process.send_signal(signal.SIGINT)
-        assert run.end()[0] == 130
+        run.process.send_signal(how)
+        assert run.end()[0] == (130 if how == signal.SIGINT else -how)
     finally:
         run.kill()
     assert list(short.iterdir()) == []
+    assert set(os.listdir("/dev/shm")) <= shared
 
 
 def test_what_gives_no_answer_for_long_is_lost_and_what_comes_back_is_not() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
+import psutil
 import pytest
 
 from gelada.core.errors import GeladaError
@@ -106,3 +108,34 @@ def test_all_who_write_into_the_folder_are_ended_and_no_others(tmp_path: Path) -
             for process in (parent, other):
                 process.kill()
                 process.wait()
+
+
+OWNER = """
+import subprocess, sys
+from gelada.runtime.ray.own import own_folder
+
+with own_folder() as folder:
+    folder.mkdir()
+    sleep = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    with (folder / "log").open("w") as log:
+        writes = subprocess.Popen(sleep, stdout=log)
+    print(folder.parent, writes.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_process_that_is_killed_leaves_neither_folder_nor_processes(killed: bool) -> None:
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout is not None
+    folder, number = owner.stdout.readline().split()
+    assert Path(folder).is_dir()
+    if killed:
+        owner.kill()
+    owner.communicate()
+    assert owner.returncode == (-9 if killed else 0)
+    while Path(folder).exists():
+        time.sleep(0.05)
+    assert not psutil.pid_exists(int(number)) or psutil.Process(int(number)).status() == "zombie"
