@@ -46,8 +46,17 @@ html_title = f"Gelada {release}"
 html_copy_source = False
 
 CONTENTS = {
-    "Use": ["install", "python", "running", "recipe", "evaluation", "atari", "watching"],
-    "More": ["sweeps", "tracking", "clusters", "reuse", "autoencoder", "speed"],
+    "Use": [
+        "install",
+        "python",
+        "running",
+        "recipe",
+        "evaluation",
+        "atari",
+        "watching",
+        "exporting",
+    ],
+    "More": ["sweeps", "tracking", "clusters", "devices", "reuse", "autoencoder", "speed"],
     "Algorithms": ["appo", "dba3c", "gorila"],
     "Read the code": ["circle", "one-frame", "extending", "site/reference"],
     "Project": [
