@@ -27,6 +27,7 @@ include_patterns = [
     "docs/*.md",
     "docs/site/*.md",
     "benchmarks/results/README.md",
+    "zoo/README.md",
 ]
 exclude_patterns = [
     *(".*", "build", "dist", "runs", "src", "tests", "**/__pycache__"),
@@ -71,6 +72,7 @@ def contents() -> dict[str, list[str]]:
     """Return the pages of each heading as Sphinx names them: paths without suffixes."""
     named = {name for pages in CONTENTS.values() for name in pages}
     rest = sorted(path.stem for path in (ROOT / "docs").glob("*.md") if path.stem not in named)
+    rest += ["../zoo/README"] if (ROOT / "zoo" / "README.md").exists() else []
     wanted = {**CONTENTS, "More": [*CONTENTS["More"], *rest]}
     return {
         caption: [f"docs/{name}".replace("docs/../", "") for name in pages]
