@@ -187,7 +187,7 @@ def test_a_rung_is_tuned_and_learns_catch_in_miniature(
 ) -> None:
     monkeypatch.setattr(run, "RESULTS", tmp_path)
     monkeypatch.setattr(ladder, "LEDGER", tmp_path / "ledger.jsonl")
-    book = ledger.Ledger(ladder.LEDGER)
+    book = ledger.Ledger(tmp_path / "ledger.jsonl")
     flags = {"--until-score": "0.9", "--steps": "150000"}
     small = Ladder(
         "catch",

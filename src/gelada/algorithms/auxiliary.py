@@ -134,8 +134,8 @@ def loss(
     assert isinstance(net.auxiliary, Prediction)
     assert ahead is not None
     with net.casting():
-        predicted = net.auxiliary(code, ahead.actions)
-    terms = prediction_losses(*predicted, ahead)
+        latents, outcomes = net.auxiliary(code, ahead.actions)
+    terms = prediction_losses(latents, outcomes, ahead)
     total = torch.stack(list(terms.values())).sum()
     logged = {name: term.detach() for name, term in terms.items()}
     return net.auxiliary_weight * total, logged | {"prediction_loss": total.detach()}
