@@ -59,7 +59,7 @@ def test_targets_are_the_papers_lambda_returns_of_the_current_network(seed: int)
     ends = (sent.terminated, sent.truncated)
     want = slow_targets(sent.rewards, best, *ends, ALGORITHM.gamma, ALGORITHM.lam)
     for index in torch.randperm(18).split(5):
-        observations, steps, _ = prepared.select(index)
+        observations, steps, *_ = prepared.select(index)
         for row, number in enumerate(index.tolist()):
             b, t = divmod(number, 6)
             assert steps.targets[row].item() == pytest.approx(want[b, t], rel=1e-4, abs=1e-5)

@@ -148,7 +148,7 @@ def test_a_central_learner_begins_its_round_again_as_if_nothing_had_been(
 
 def pushed(server: ParameterServer, part: int) -> bool:
     gradient = torch.full((64,), float(part + 1))
-    return server.push(Gradient(0, Version(0, 3), part, 3, 1, 0.0, 0.1, gradient)).counted
+    return server.push(Gradient(0, Version(0, 3), part, 3, 1, 0.1, gradient)).counted
 
 
 def test_a_server_goes_back_bit_for_bit_and_takes_all_parts_again() -> None:
@@ -174,7 +174,7 @@ def test_a_server_whose_only_step_was_interrupted_cannot_go_back(
 ) -> None:
     server = ParameterServer(torch.zeros(64), OptimizerSettings(), Quorum(1), Version(0, 3))
     monkeypatch.setattr(server.optimizer, "step", fail_once(None, 1, "by accident"))
-    gradient = Gradient(0, Version(0, 3), 0, 1, 1, 0.0, 0.1, torch.ones(64))
+    gradient = Gradient(0, Version(0, 3), 0, 1, 1, 0.1, torch.ones(64))
     with pytest.raises(RuntimeError, match="by accident"):
         server.push(gradient)
     assert not server.go_back(Version(0, 3))

@@ -87,6 +87,7 @@ def test_threads_and_open_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> 
 
 APART = replace(PRESETS["gorila-catch"].shape, workers=0, learners=2, actors=3, replays=2)
 QUEUES = replace(catch(1000).shape, actors=4, replays=2)
+GROUP = replace(catch(1000).shape, learners=2, reduce="group")
 
 
 @pytest.mark.parametrize(
@@ -96,8 +97,9 @@ QUEUES = replace(catch(1000).shape, actors=4, replays=2)
         replace(catch(1000), shape=QUEUES),
         PRESETS["dba3c-catch"],
         replace(PRESETS["gorila-catch"], shape=APART),
+        replace(catch(1000), shape=GROUP),
     ],
-    ids=["central", "queues", "workers", "apart"],
+    ids=["central", "queues", "workers", "apart", "group"],
 )
 @pytest.mark.parametrize("per_process", [1, 2])
 def test_processes_are_counted_as_they_will_be(experiment: Experiment, per_process: int) -> None:

@@ -140,11 +140,13 @@ def check_parts(parts: dict[str, int], available: int, where: str) -> None:
 def processes_of(experiment: Experiment, per_process: int) -> int:
     """Return how many processes a run on a cluster has; see `gelada.runtime.groups`."""
     shape = experiment.shape
-    grouped = shape.workers or shape.actors + shape.learners
+    grouped = shape.workers or shape.players + (shape.learners if shape.apart else 0)
     if shape.workers:
         others = shape.servers
-    elif shape.learners:
+    elif shape.apart:
         others = shape.servers + shape.replays
+    elif shape.replicas > 1:
+        others = shape.replicas
     else:
         others = 1 + (shape.queues if shape.queues > 1 else 0)
     return 1 + others - (-grouped // per_process)

@@ -6,7 +6,7 @@ The limit is measured by `gelada.cli.perf.limit`.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,25 +63,10 @@ def bench(
 
         return stage_rates(experiment, start, share, told, placement)
 
-    before, roles = rates_now(0.0), list[Active]()
-    with tempfile.TemporaryDirectory() as folder:
-        counts: list[tuple[float, int]] = []
-
-        def watch(status: Status, active: Sequence[Active]) -> None:
-            roles[:] = active
-            counts.append((status.seconds, status.steps))
-            tell("train", 0.25 + 0.5 * min(status.seconds / (seconds / 2), 1.0))
-
-        result = train(
-            experiment,
-            Path(folder) / "run",
-            "bench",
-            watch=watch,
-            log=lambda _: None,
-            cluster=cluster,
-            devices=devices,
-        )
-        counts.append((result.status.seconds, result.status.steps))
+    before = rates_now(0.0)
+    counts, waits = trained(
+        experiment, cluster, devices, lambda part: tell("train", 0.25 + 0.5 * part)
+    )
     after = rates_now(0.75)
     rates = {name: (before[name] + after[name]) / 2 for name in before}
     limit = limit_of(rates, placement)
@@ -97,9 +82,49 @@ def bench(
         "limit_before_after": [round(limit_of(part, placement), 1) for part in (before, after)],
         "achieved_steps_per_s": round(achieved, 1),
         "share_of_limit": round(achieved / limit, 3),
-        "learner_waits": waiting_share(roles),
+        "learner_waits": waits,
         "machine": describe_machine() | describe_devices(placement),
     }
+
+
+def trained(
+    experiment: Experiment,
+    cluster: Cluster | None,
+    devices: Devices | None,
+    tell: Callable[[float], None],
+) -> tuple[list[tuple[float, int]], float]:
+    """Train for the minutes of the stop rule, into a folder that is deleted; return what was seen.
+
+    Args:
+        experiment: all settings.
+        cluster: of processes (None: threads).
+        devices: of the networks (None: the CPU).
+        tell: takes the share of the time that is over.
+
+    Returns:
+        (seconds, steps), about twice a second and at the end, and `waiting_share`.
+    """
+    counts: list[tuple[float, int]] = []
+    roles: list[Active] = []
+    minutes = experiment.stop.minutes or 1.0
+
+    def watch(status: Status, active: Sequence[Active]) -> None:
+        roles[:] = active
+        counts.append((status.seconds, status.steps))
+        tell(min(status.seconds / (60 * minutes), 1.0))
+
+    with tempfile.TemporaryDirectory() as folder:
+        result = train(
+            experiment,
+            Path(folder) / "run",
+            "bench",
+            watch=watch,
+            log=lambda _: None,
+            cluster=cluster,
+            devices=devices,
+        )
+    counts.append((result.status.seconds, result.status.steps))
+    return counts, waiting_share(roles)
 
 
 def waiting_share(roles: Sequence[Active]) -> float:
