@@ -46,12 +46,14 @@ def experiments() -> dict[str, Experiment]:
 
 def untrained(experiment: Experiment) -> Agent:
     """Return an agent with initial weights: they do not change what it costs."""
-    flat = np.full(frame_shape(experiment.games), 90.0, np.float32)
-    statistics, actions = InputStatistics(flat, flat / 3), len(action_names(experiment.games))
+    shape, actions = frame_shape(experiment.games), len(action_names(experiment.games))
+    mean, deviation = np.full(shape, 90, np.float32), np.full(shape, 30, np.float32)
+    statistics = InputStatistics(mean, deviation)
     start = Start(statistics, actions, "float32", Version(0, 0), 0, None, {}, None, {})
     net = make_network(experiment, start)
     tensors = {f"parameter/{name}": p.detach().clone() for name, p in net.named_parameters()}
-    tensors |= {"input/mean": torch.from_numpy(flat), "input/deviation": torch.from_numpy(flat / 3)}
+    tensors |= {"input/mean": torch.from_numpy(mean)}
+    tensors |= {"input/deviation": torch.from_numpy(deviation)}
     return Agent(experiment, Checkpoint(Version(0, 0), 0, tensors, {}), actions)
 
 

@@ -99,4 +99,5 @@ def sooner(without: list[Line], with_it: list[Line]) -> dict[str, Any]:
 def steps_per_second(lines: list[Line]) -> float:
     """Return the steps a second of a run, from its first score on."""
     first, last = lines[0], lines[-1]
-    return round((last["steps"] - first["steps"]) / (last["seconds"] - first["seconds"]), 1)
+    rate = (last["steps"] - first["steps"]) / (last["seconds"] - first["seconds"])
+    return float(round(rate, 1))

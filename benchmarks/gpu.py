@@ -106,6 +106,7 @@ def main(args: Sequence[str] | None = None) -> int:
             continue
         left = CALL_SECONDS - (time.monotonic() - began)
         wanted = 60.0 if flags.smoke else cell.seconds
+        line: dict[str, Any]
         if wanted > left:
             line = {"cell": cell.name, "left_out": f"{left:.0f} s are left of the call"}
         else:

@@ -160,8 +160,8 @@ class Ladder:
 
     def run_cell(self, name: str, course: Course, seed: int) -> Cell:
         """Return the cell of a run that counts."""
-        own = {"flags": course.flags, "tried": [self.game, self.steps, self.draws]}
-        own |= {"solved": course.solved, "episodes": self.episodes}
+        own: dict[str, Any] = {"flags": course.flags, "solved": course.solved}
+        own |= {"tried": [self.game, self.steps, self.draws], "episodes": self.episodes}
         what = f"ladder-{course.game}"
         return Cell(what, seed, self._settings(what, name, course.game, own), self.play)
 

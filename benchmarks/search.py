@@ -107,11 +107,12 @@ def parse(args: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 def grid(name: str, steps: int) -> int:
     """Train a preset with each of the ladder's draws that is missing; return the first failure."""
     for number, draw in enumerate(DRAWS):
-        about = {"name": f"grid-{number}", "game": name, "seed": FIRST_SEED + number % TRY_SEEDS}
+        seed, candidate = FIRST_SEED + number % TRY_SEEDS, f"grid-{number}"
+        about = {"name": candidate, "game": name, "seed": seed}
         done = read_lines(FILE)
         if any(line.get("code") == 0 and about.items() <= line.items() for line in done):
             continue
-        words = [name, about["name"], "--seed", str(about["seed"]), "--steps", str(steps)]
+        words = [name, candidate, "--seed", str(seed), "--steps", str(steps)]
         if code := main([*words, "--", *draw]):
             return code
     return 0

@@ -15,6 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 META, CPU = torch.device("meta"), torch.device("cpu")
 ATEN = torch.ops.aten
+MOVES = (ATEN._to_copy.default, ATEN.to.device, ATEN.to.dtype_layout)
+"""What `torch.Tensor.to` and ``cpu`` become; in inference mode they stay as they are."""
 
 
 class Reads(TorchDispatchMode):
@@ -36,7 +38,8 @@ class Reads(TorchDispatchMode):
         if func is ATEN._local_scalar_dense.default and source.device == META:
             self.count += 1
             return 1.0 if source.is_floating_point() else 1
-        if func is ATEN._to_copy.default and source.device == META and kwargs.get("device") == CPU:
+        to_host = kwargs.get("device") == CPU or CPU in args[1:2]
+        if func in MOVES and source.device == META and to_host:
             self.count += 1
             return torch.ones(source.shape, dtype=kwargs.get("dtype") or source.dtype)
         if func is ATEN.copy_.default and source.device == CPU and args[1].device == META:

@@ -50,7 +50,8 @@ def test_the_seed_is_no_part_of_the_hash_and_the_settings_are() -> None:
     assert [cell.seed for cell in pong] == [1, 2, 3, 4, 5]
     assert len({cell.hash for cell in pong}) == 1
     assert "seed" not in pong[0].settings["experiment"]
-    assert pong[0].settings["experiment"]["algorithm"]["type"] == "APPO"
+    pqn = next(cell for cell in cells.all_cells() if cell.what == "pqn-time")
+    assert pqn.settings["experiment"]["algorithm"]["type"] == "PQN"
     names = [cell.name for cell in cells.all_cells()]
     assert len(set(names)) == len(names) > 40
 

@@ -472,9 +472,10 @@ def test_a_stopped_evaluation_keeps_and_saves_the_games_that_are_over(
         for each, handler in usual.items():
             signal.signal(each, handler)
     said = capsys.readouterr().out
-    name = complete.name.replace("-50-", "-1000000-").replace(".json", "-interrupted.json")
-    path = complete.with_name(name)
-    assert f"saved in {path}" in said
+    path = Path(said.partition("saved in ")[2].splitlines()[0])
+    assert path.parent == complete.parent
+    name = complete.stem.replace("-50-", "-1000000-")
+    assert path.stem.startswith(f"{name}-interrupted")  # the second time with a number
     data = json.loads(path.read_text())
     assert 20 <= data["episodes"] == len(data["scores"]) < 1_000_000 == data["episodes_asked"]
     assert f"interrupted after {data['episodes']} of 1000000 games" in said

@@ -288,7 +288,7 @@ def test_a_wide_terminal_has_the_curve_beside_the_figures_and_losses() -> None:
 
 
 def test_after_a_resume_the_old_curve_is_there(tmp_path: Path) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"steps": 1000 * i, "seconds": 0.5 * i, "games": i, "score": -20.0 + i} for i in range(31)
     ]
     rows.append({"steps": 31_000, "seconds": 15.5, "games": 31, "score": None})

@@ -6,6 +6,7 @@ import io
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,8 @@ def test_on_ray_without_ray_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it was not installed
+    constants = SimpleNamespace(ENABLE_RAY_CLUSTER=False)  # nothing is open to the network
+    monkeypatch.setitem(sys.modules, "ray._private.ray_constants", constants)
     monkeypatch.delitem(sys.modules, "gelada.runtime.ray.session", raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     folder = tmp_path / "run"

@@ -174,7 +174,7 @@ def test_parameters_and_gradients_are_views_of_the_flat_vector(form: str) -> Non
         total = net.auxiliary(outputs[CODE]).square().sum()
     else:
         assert net.auxiliary is not None
-        latents, outcomes = net.auxiliary(outputs[CODE], torch.tensor([0, 1, 2, 0]))
+        latents, outcomes = net.auxiliary(outputs[CODE], torch.tensor([[0], [1], [2], [0]]))
         total = latents.square().sum() + outcomes.square().sum()
     torch.autograd.backward(total)
     flat.check()

@@ -24,7 +24,8 @@ from reading import META, Reads
 
 CATCH = catch(100_000)
 GORILA = replace(PRESETS["gorila-catch"], tracker=CATCH.tracker)
-ONE_DQN = replace(GORILA, shape=replace(GORILA.shape, workers=0, asynchronous=False, actors=2))
+ONE = replace(GORILA.shape, workers=0, asynchronous=False, actors=2, servers=1)
+ONE_DQN = replace(GORILA, shape=ONE)
 
 
 def on_meta(experiment: Experiment, act: torch.device = CPU) -> Inline:

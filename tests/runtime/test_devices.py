@@ -101,16 +101,20 @@ def test_float32_is_float32_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     convolutions: Any = torch.backends.cudnn.conv  # type: ignore[attr-defined]  # torch stub
     monkeypatch.setattr(torch, "use_deterministic_algorithms", asked.append)
-    monkeypatch.setattr(convolutions, "fp32_precision", "tf32")
-    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    devices.prepare(ON_CPU, deterministic=True)
-    assert convolutions.fp32_precision == "tf32"
-    assert asked == []
-    devices.prepare(Placement(GPU, GPU), deterministic=False)
-    assert convolutions.fp32_precision == "ieee"
-    assert asked == []
-    devices.prepare(Placement(CPU, GPU), deterministic=True)
-    assert asked == [True]
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    before = convolutions.fp32_precision
+    try:
+        convolutions.fp32_precision = "tf32"
+        devices.prepare(ON_CPU, deterministic=True)
+        assert convolutions.fp32_precision == "tf32"
+        assert asked == []
+        devices.prepare(Placement(GPU, GPU), deterministic=False)
+        assert convolutions.fp32_precision == "ieee"
+        assert asked == []
+        devices.prepare(Placement(CPU, GPU), deterministic=True)
+        assert asked == [True]
+    finally:
+        convolutions.fp32_precision = before
 
 
 @pytest.mark.parametrize(

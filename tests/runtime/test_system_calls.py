@@ -50,12 +50,15 @@ NAMES = {
 GUARDED = {
     "cli/train.py": {"os.sysconf", "time.CLOCK_BOOTTIME", "time.clock_gettime"},
     "core/lock.py": {"import fcntl"},
+    "runtime/ray/own.py": {"signal.SIGKILL"},  # to processes that /proc lists
+    "runtime/ray/runtime.py": {"signal.SIGKILL"},  # to processes on other hosts
     "runtime/system.py": {
-        *("os.PRIO_PROCESS", "os.getpriority", "os.nice", "os.setpriority", "os.sysconf"),
-        "import resource",
+        *("os.PRIO_PROCESS", "os.getpriority", "os.nice", "os.sched_getaffinity"),
+        *("os.setpriority", "os.sysconf", "import resource"),
     },
 }
-"""Where they are used all the same, each behind a check that the tests below go through."""
+"""Where they are used all the same: behind checks that the tests below go through, and by Ray for
+what does not exist on Windows."""
 
 
 def used(path: Path) -> set[str]:
@@ -86,7 +89,16 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take away what Windows lacks, for code that is imported already."""
     for module in ("fcntl", "resource"):
         monkeypatch.setitem(sys.modules, module, None)
-    for name in ("getpriority", "nice", "pread", "pwrite", "setpriority", "sysconf"):
+    names = (
+        "getpriority",
+        "nice",
+        "pread",
+        "pwrite",
+        "sched_getaffinity",
+        "setpriority",
+        "sysconf",
+    )
+    for name in names:
         monkeypatch.delattr(os, name)
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import shutil
 import sys
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -26,6 +28,9 @@ T = TypeVar("T")
 
 CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone)
 """Flags are ``--lr``, not ``--algorithm.lr``; an absent value is said by leaving the flag out."""
+
+WIDEST = 100
+"""Columns of what help says about a command."""
 
 
 def flag_of(name: str) -> str:
@@ -58,7 +63,8 @@ def parse(
     extra: dict[str, Any] = {} if default is None else {"default": default}
     shown = quiet(kind) if default is None else kind
     paragraphs = [*(inspect.getdoc(kind) or "").split("\n\n"), about]
-    said = "\n\n".join(" ".join(text.split()) for text in paragraphs if text)
+    width = min(shutil.get_terminal_size().columns, WIDEST)
+    said = "\n\n".join(wrapped(text, width) for text in paragraphs if text)
 
     def refuse(event: tyro_errors.ParseErrorEvent) -> None:
         wrong = _in_words(event, args, lambda: flags_of(kind, flag))
@@ -75,6 +81,11 @@ def parse(
         )
     check(flags, flag)
     return flags
+
+
+def wrapped(text: str, width: int) -> str:
+    """Return a paragraph in lines of at most so many characters, where words allow it."""
+    return fill(" ".join(text.split()), width, break_long_words=False, break_on_hyphens=False)
 
 
 def quiet(kind: type[T]) -> type[T]:
@@ -98,6 +109,8 @@ def quiet_fields(kind: Any, without: Collection[str] = ()) -> list[Any]:
             fields.append((each.name, inner, dataclasses.field(default_factory=inner)))
         elif is_empty(each.default):
             fields.append((each.name, ANNOTATED[own, UNSAID], each.default))
+        elif each.default is each.default_factory is dataclasses.MISSING:
+            fields.append((each.name, ANNOTATED[own, UNSAID]))
     return fields
 
 

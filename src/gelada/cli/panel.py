@@ -76,7 +76,7 @@ def draw(view: View, width: int, height: int) -> Panel:
     inner = width - 4
     rows = _bar(view, inner)
     room = height - 3 - len(rows)  # the frame, and the line of the cursor
-    figures = [Text.assemble(*line) for line in _figures(view)]
+    figures = [Text.assemble(*line, no_wrap=False, overflow="fold") for line in _figures(view)]
     if inner >= BESIDE:
         figures += [Text(line, "dim") for line in _losses(view.status.values)]
         figures = _that_fit(figures, FIGURES, room)

@@ -7,6 +7,7 @@ the methods of `gelada.roles.group.LearnerGroup`.
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ class Meeting:
 
     def __init__(self) -> None:
         self._store: Any = None
+        self._lock = threading.Lock()
         self._closed = False
 
     def address(self) -> Address:
@@ -38,11 +40,12 @@ class Meeting:
         """
         if self._closed:
             raise Closed
-        if self._store is None:
-            from torch.distributed import TCPStore
+        with self._lock:
+            if self._store is None:
+                from torch.distributed import TCPStore
 
-            self._store = TCPStore("0.0.0.0", 0, is_master=True, wait_for_workers=False)
-        return Address(own_address(), self._store.port)
+                self._store = TCPStore("0.0.0.0", 0, is_master=True, wait_for_workers=False)
+            return Address(own_address(), self._store.port)
 
     def close(self) -> None:
         """Tell nobody from now on; those who have met stay connected."""
