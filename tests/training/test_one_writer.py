@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from gelada.core.errors import GeladaError
 from gelada.core.lock import locked
 from gelada.training.config import Config, write_config
 from gelada.training.run import train
+from gelada.training.run_folder import held
 from launching import CATCH, complete, finish, gelada, start, wait_until
 
 
@@ -59,6 +61,31 @@ def test_a_start_that_fails_leaves_no_folder(
     with pytest.raises(GeladaError, match="no games today"):
         train(catch(1000), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_written_before_a_run_began_is_deleted_but_never_a_checkpoint(
+    tmp_path: Path,
+) -> None:
+    """On Ray the first processes may write while the last ones cannot be made."""
+    for name, files in {
+        "empty": (),
+        "unbegun": ("metrics.jsonl", "tensorboard/events"),
+        "begun": ("metrics.jsonl", "config.json"),
+        "learned": ("metrics.jsonl", "checkpoints/00000001.json"),  # somebody deleted config.json
+    }.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        with suppress(ZeroDivisionError), held(folder, resume=False, log=print):
+            for file in files:
+                (folder / file).parent.mkdir(exist_ok=True)
+                (folder / file).touch()
+            raise ZeroDivisionError
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {
+        *("begun/metrics.jsonl", "begun/config.json"),
+        *("learned/metrics.jsonl", "learned/checkpoints/00000001.json"),
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["begun", "learned"]
 
 
 def test_a_resume_removes_what_killed_processes_have_left(tmp_path: Path) -> None:

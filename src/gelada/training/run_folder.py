@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -73,9 +74,13 @@ def held(folder: Path, resume: bool, log: Callable[[str], None]) -> Iterator[Non
         with locked(folder, f"the run {folder}", log):
             if resume:
                 remove_leftovers(folder)
+                yield
             else:
                 check_empty(folder)
-            yield
+                try:
+                    yield
+                finally:
+                    remove_unbegun(folder)
     except OSError as error:
         if Path(str(error.filename)) != folder / LOCK:
             raise
@@ -84,6 +89,21 @@ def held(folder: Path, resume: bool, log: Callable[[str], None]) -> Iterator[Non
         if not resume:
             with contextlib.suppress(OSError):  # there is something in it
                 folder.rmdir()
+
+
+def remove_unbegun(folder: Path) -> None:
+    """Delete what a new run has written, if it has not begun and has no checkpoint.
+
+    While the processes of a run start, the first of them may write already.
+    """
+    if (folder / "config.json").exists() or any(folder.glob("checkpoints/*")):
+        return
+    with contextlib.suppress(OSError):  # somebody else has deleted it
+        for path in folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != LOCK:
+                path.unlink()
 
 
 def remove_leftovers(folder: Path) -> None:
