@@ -143,6 +143,9 @@ def headline(line: Line) -> str:
         return f"share {share:.2f}, {result['run_steps']:,} steps"
     if "seconds" in result:
         return f"{result['seconds']:.0f} seconds"
+    if "minutes" in result:
+        scores = result["minutes"].items()
+        return "; ".join(f"{one['mean']:,.1f} after {minutes} minutes" for minutes, one in scores)
     if "ratio" in result:
         return f"a ratio of {result['ratio']:.2f}"
     if "time" in result:

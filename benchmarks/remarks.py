@@ -35,6 +35,10 @@ REMARKS: dict[tuple[str, str, int], str] = {
     ("general-games", "6e27dd1ecd8a", 1): (
         f"This was measured before the rule that {EXPLORES}, and not again."
     ),
+    ("breakout-score", "a6a85119a5bd", 1): (
+        "A first start of the run was stopped after a minute, because another program still ran "
+        "beside it."
+    ),
     ("general-limit", "1e2cef17d345", 1): (
         "In the first measurement `limit.py` measured Pong's small network for Breakout too, so "
         "the limit of processes was that of another network."

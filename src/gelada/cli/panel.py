@@ -27,6 +27,9 @@ BESIDE = 112
 FIGURES = 64
 """Columns of the figures there."""
 
+SHORTEST = 24
+"""Columns of the bar, if there is text beside it."""
+
 WIDEST = 220
 MOST_ROWS = 12
 """Of the curve."""
@@ -80,7 +83,7 @@ def draw(view: View, width: int, height: int) -> Panel:
     if inner >= BESIDE:
         figures += [Text(line, "dim") for line in _losses(view.status.values)]
         figures = _that_fit(figures, FIGURES, room)
-        high = min(max(len(figures), 5), MOST_ROWS, room)
+        high = min(max(_lines(figures, FIGURES), 5), MOST_ROWS, room)
         curve = small_curve(view.curve, inner - FIGURES - 3, high)
         beside = Table.grid(padding=(0, 3))
         beside.add_column(width=FIGURES)
@@ -116,7 +119,7 @@ def _bar(view: View, width: int) -> list[RenderableType]:
     bar = Bar(1.0, 0.0, share, color="green", bgcolor="grey23")
     if not view.ends:
         return [Text("until Ctrl-C")]
-    if len(said) + 12 > width:
+    if len(said) + SHORTEST > width:
         return [bar, *map(Text, wrap(said, width))]
     grid = Table.grid(expand=True, padding=(0, 1))
     grid.add_column(ratio=1)
