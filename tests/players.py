@@ -100,6 +100,7 @@ def make_agent(
 
 def write_run(folder: Path, settings: GameSettings = CATCH) -> Experiment:
     """Write a run's folder with one checkpoint."""
+    folder.mkdir(parents=True, exist_ok=True)
     experiment = make_experiment(settings)
     actions = len(action_names(settings))
     write_config(folder, Config(settings.game, experiment, actions, {"precision": "float32"}))
