@@ -49,7 +49,7 @@ test-gpu: setup
 package: setup $(VENV)/.package
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
-	$(BIN)/python -m pytest -m package
+	$(BIN)/python -m pytest -m package tests/test_package.py
 
 # -W: a warning, such as a link that leads nowhere, is an error. -E -a: all pages are made anew.
 docs: setup $(VENV)/.docs
