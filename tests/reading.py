@@ -23,7 +23,7 @@ class Reads(TorchDispatchMode):
     """Counts what the host reads of tensors on ``meta``."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch stub
         self.count = 0
 
     def __torch_dispatch__(
@@ -34,7 +34,7 @@ class Reads(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        source = args[0] if args else None
+        source: Any = args[0] if args else None
         if func is ATEN._local_scalar_dense.default and source.device == META:
             self.count += 1
             return 1.0 if source.is_floating_point() else 1

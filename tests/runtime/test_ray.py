@@ -14,11 +14,12 @@ import pytest
 from conftest import catch, distributed_catch
 from gelada.runtime.groups import Cluster
 from gelada.runtime.inline import Inline
+from gelada.runtime.threads import Threads
 from gelada.training.experiment import Experiment, ReuseSettings
 from gelada.training.presets import PRESETS
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
-from outcomes import Outcome, assert_same, outcome, threads
+from outcomes import Outcome, assert_same, outcome, run_to_the_end
 from ray_runs import LONG
 
 pytestmark = pytest.mark.cluster
@@ -100,4 +101,6 @@ def test_a_run_on_ray_is_the_same_run_bit_for_bit(experiment: Experiment) -> Non
 def test_a_group_of_learners_on_ray_is_the_same_group_bit_for_bit() -> None:
     shape = replace(CENTRAL.shape, actors=1, learners=2, reduce="group")
     experiment = replace(CENTRAL, shape=shape)
-    assert_same(run_on_ray(experiment), threads(experiment)._replace(aux={}))
+    graph = make_graph(experiment, begin(experiment), None, patience=60.0)
+    expected = run_to_the_end(Threads(graph.build()))._replace(aux={})
+    assert_same(run_on_ray(experiment), expected)

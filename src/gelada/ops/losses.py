@@ -144,7 +144,7 @@ def median_in_order(values: torch.Tensor, ignored: torch.Tensor) -> torch.Tensor
     ordered = values.masked_fill(ignored, math.inf).sort().values
     count = (~ignored).sum()
     middle = ordered.gather(0, ((count - 1).clamp(min=0) // 2).unsqueeze(0)).squeeze(0)
-    return torch.where(count > 0, middle, 0.0)
+    return middle.masked_fill(count == 0, 0.0)
 
 
 def ratio_statistics(ratios: torch.Tensor, weights: torch.Tensor) -> dict[str, torch.Tensor]:

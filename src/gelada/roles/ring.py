@@ -42,7 +42,7 @@ class Meeting:
             raise Closed
         with self._lock:
             if self._store is None:
-                from torch.distributed import TCPStore
+                from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch stub
 
                 self._store = TCPStore("0.0.0.0", 0, is_master=True, wait_for_workers=False)
             return Address(own_address(), self._store.port)
@@ -89,7 +89,10 @@ class Ring:
 
     def _connect(self) -> Any:
         """Meet the others; return torch's process group."""
-        from torch.distributed import ProcessGroupGloo, TCPStore
+        from torch.distributed import (  # type: ignore[attr-defined]  # torch stub
+            ProcessGroupGloo,
+            TCPStore,
+        )
 
         address, patience = self._meeting.address(), timedelta(seconds=self._patience)
         store = TCPStore(address.host, address.port, is_master=False, timeout=patience)

@@ -98,8 +98,9 @@ def for_cores(
             "first, which depends on who is faster; leave one of the two out"
         )
     batch = shape.datapoints if found.batched else shape.batch
-    changes = {"actors": found.actors, "games": found.games, "emulators": found.emulators}
-    return replace(experiment, shape=replace(shape, batch=batch, **changes))
+    actors, games, emulators, _ = found
+    changed = replace(shape, batch=batch, actors=actors, games=games, emulators=emulators)
+    return replace(experiment, shape=changed)
 
 
 def cores_of(text: str, usable: int) -> int:

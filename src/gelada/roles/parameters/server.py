@@ -292,8 +292,8 @@ def _mean(gradients: list[Gradient]) -> torch.Tensor:
     """
     if len(gradients) == 1:
         return gradients[0].values
-    total = sum(g.samples for g in gradients)
-    first, *rest = ((g.values, g.samples / total if total else 0.0) for g in gradients)
+    total = sum(float(g.samples) for g in gradients)
+    first, *rest = ((g.values, float(g.samples) / total if total else 0.0) for g in gradients)
     mean = first[0] * first[1]
     for values, weight in rest:
         mean.add_(values, alpha=weight)
