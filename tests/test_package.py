@@ -52,8 +52,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clean")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], check=True)
     python = folder / "env" / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
-    words = ["install", "--quiet", "--no-deps", "--no-index", built("*.whl")]
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
+    words = ["install", "--quiet", "--no-deps", "--no-index", str(built("*.whl"))]
     subprocess.run([*pip, *words], check=True, env=ENVIRONMENT)
     (own,) = (folder / "env" / "lib").glob("python*/site-packages")
     (own / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")

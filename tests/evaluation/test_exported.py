@@ -22,7 +22,7 @@ BREAKOUT = GameSettings(game="breakout")
 def test_float32_weights_are_unchanged_and_nothing_else_is_kept() -> None:
     checkpoint = make_checkpoint(make_experiment(BREAKOUT), 4)
     checkpoint.tensors["optimizer/step"] = torch.tensor(3)
-    checkpoint.counters |= {"score": 1.5, "recent_scores": [1.0, 2.0]}
+    checkpoint.counters.update({"score": 1.5, "recent_scores": [1.0, 2.0]})
     found = packed(checkpoint)
     assert {name.partition("/")[0] for name in found.tensors} == {"parameter", "input"}
     assert all(

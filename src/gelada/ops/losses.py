@@ -180,8 +180,8 @@ def weighted_sums(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 
 def standardise_by(values: torch.Tensor, moments: torch.Tensor) -> torch.Tensor:
     """Return ``values`` less the mean, divided by the deviation; ``moments`` is float32[2]."""
-    mean, deviation = moments
-    return (values - mean) / (deviation + 1e-8)
+    standardised: torch.Tensor = (values - moments[0]) / (moments[1] + 1e-8)
+    return standardised
 
 
 def log_softmax(logits: torch.Tensor) -> torch.Tensor:
