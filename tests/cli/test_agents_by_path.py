@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,29 @@ def test_show_takes_a_run_and_a_checkpoint(
     text = capsys.readouterr().out
     assert f"settingsofcatch,{two[0]}" in "".join(text.split())
     assert "checkpoint 00000099: 2,000 steps" in text
+
+
+def test_record_takes_a_checkpoint_and_films_into_its_run(
+    two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["record", str(two[1]), "--gif", "--seconds", "1"]) == 0
+    assert [path.name for path in (two[0] / "videos").iterdir()] == ["1000.gif"]
+
+
+def test_an_exported_agent_is_shown_and_evaluated_by_its_folder_or_its_file(
+    two: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported = tmp_path / "exported"
+    exported.mkdir()
+    shutil.copy(two[0] / "config.json", exported)
+    for suffix in (".safetensors", ".json"):
+        shutil.copy(two[1].with_suffix(suffix), exported / f"model{suffix}")
+    for path in (exported, exported / "model.safetensors"):
+        assert run(["show", str(path), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["checkpoint"]["steps"] == 1_000
+        assert run(["eval", str(path), "--episodes", "2", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["steps"] == 1_000
+    assert len(list((exported / "eval").iterdir())) == 1
 
 
 def test_what_is_no_agent_is_one_line(

@@ -187,10 +187,12 @@ def while_playing(
     play = evaluate
     todo = [happens]
 
-    def slow(agent: Agent, protocol: str, progress: Callable[[int, int], None]) -> Evaluation:
+    def slow(
+        agent: Agent, protocol: str, seed: int, progress: Callable[[int, int], None]
+    ) -> Evaluation:
         if todo:
             todo.pop()(progress)
-        return play(agent, protocol, progress=progress)
+        return play(agent, protocol, seed=seed, progress=progress)
 
     monkeypatch.setattr(follower, "play_games", slow)
 

@@ -84,8 +84,14 @@ def parse(
 
 
 def wrapped(text: str, width: int) -> str:
-    """Return a paragraph in lines of at most so many characters, where words allow it."""
-    return fill(" ".join(text.split()), width, break_long_words=False, break_on_hyphens=False)
+    """Return a paragraph in lines of at most so many characters, where words allow it.
+
+    The parser puts lines that begin with a letter together again, so further ones are indented.
+    """
+    whole = " ".join(text.split())
+    return fill(
+        whole, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def quiet(kind: type[T]) -> type[T]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from gelada.cli.evaluate import find_checkpoint
+from gelada.cli.evaluate import find_checkpoint, run_of
 from gelada.cli.flags import parse, print_json
 from gelada.core.errors import GeladaError
 from gelada.core.settings import POSITIVE, Range
@@ -28,7 +28,8 @@ class Record:
     """Film a game in the emulator's own colours."""
 
     runs: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")]]
-    """Folder of the run; of several runs a game of each is filmed, side by side."""
+    """Folder of the run or of an exported agent, the file of a checkpoint, or zoo:NAME. Of several
+    runs a game of each is filmed, side by side."""
     out: Path | None = None
     """A .mp4 or .gif file (default: in RUN/videos)."""
     gif: bool = False
@@ -57,8 +58,9 @@ def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     flags = parse(Record, "record", args)
     _check(flags)
-    runs = [place_of(run) for run in flags.runs]
-    sources = [find_checkpoint(run, flags.checkpoint) for run in runs]
+    places = [place_of(run) for run in flags.runs]
+    sources = [find_checkpoint(place, flags.checkpoint) for place in places]
+    runs = [run_of(place) for place in places]
     from gelada.cli.display import Printer
 
     printer = Printer(to_stderr=flags.json)

@@ -27,6 +27,8 @@ from gelada.core.checkpoint import list_checkpoints, newest_checkpoint, read_abo
 from gelada.core.errors import GeladaError
 from gelada.core.types import Version
 from gelada.envs.make import make_games
+from gelada.evaluation.exported import find_files
+from gelada.evaluation.zoo import place_of
 from gelada.nets.network import InputStatistics, Network
 from gelada.ops.flat import Layout
 from gelada.runtime.graph import Graph, Node
@@ -46,7 +48,8 @@ MIB = 2**20
 class Show(ExperimentFlags):
     """Print the settings, roles, memory and stop rule of a run without starting it.
 
-    The first word may also be the folder of a run, or the file of a checkpoint.
+    The first word may also be the folder of a run or of an exported agent, the file of a
+    checkpoint, or zoo:NAME.
     """
 
     json: bool = False
@@ -85,7 +88,7 @@ def main(args: Sequence[str]) -> int:
 def path_in(args: Sequence[str]) -> Path | None:
     """Return the run or checkpoint that the first word names; None if it names something else."""
     first = args[0] if args else ""
-    path = Path(first)
+    path = place_of(Path(first))
     if not first or first.startswith("-") or first in PRESETS:
         return None
     is_run = (path / "config.json").is_file() or any(path.glob("*/config.json"))
@@ -110,12 +113,13 @@ def settings_of(path: Path, args: Sequence[str]) -> Wanted:
 
 def checkpoint_of(path: Path) -> dict[str, Any] | None:
     """Return what is known of a checkpoint, or of the newest one of a run; None if it has none."""
-    if path.suffix != TENSORS:
-        if not list_checkpoints(path / "checkpoints"):
+    folder, file = find_files(path)
+    if file is None:
+        if not list_checkpoints(folder / "checkpoints"):
             return None
-        path, _, _ = newest_checkpoint(path / "checkpoints", check_of(read_config(path)))
-    about = read_about(path)
-    return {"file": str(path), "steps": about.steps, "version": about.version}
+        file, _, _ = newest_checkpoint(folder / "checkpoints", check_of(read_config(folder)))
+    about = read_about(file)
+    return {"file": str(file), "steps": about.steps, "version": about.version}
 
 
 def imagined_start(experiment: Experiment) -> Start:
