@@ -16,7 +16,6 @@ OFF = "off"
 FORMS: dict[str, tuple[str, ...]] = {
     OFF: (),
     "predict": ("--autoencoder", "predict"),
-    "predict, 1/16": ("--autoencoder", "predict", "--autoencoder-part", "0.0625"),
     "auxiliary": ("--autoencoder", "auxiliary"),
     "auxiliary, 1/16": ("--autoencoder", "auxiliary", "--autoencoder-part", "0.0625"),
     "latent": ("--autoencoder", "latent"),
@@ -27,7 +26,7 @@ SPEED_MINUTES, ROUNDS = "0.35", 3
 
 GAME_MINUTES = "4.2"
 
-CHEAPEST = "predict, 1/16"
+CHEAPEST = "predict"
 """The form that plays the six games."""
 
 SEEDS = (1, 2, 3)
@@ -70,7 +69,7 @@ def both(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     curves: dict[str, list[Line]] = {}
     words: list[str] = []
     for name in (OFF, CHEAPEST):
-        run = scratch / name.split(",")[0]
+        run = scratch / name
         words = train_words(game, cell.seed, run, "--minutes", GAME_MINUTES, *FORMS[name])
         train(words, run, log, f"{run.name}-")
         curves[name] = [line for line in read_metrics(run) if line["score"] is not None]
