@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,13 +18,13 @@ LATE = 0.3
 
 @pytest.fixture
 def slow_actors(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = Actor._play
+    quick = Actor.step
 
-    def play(self: Actor, version: Any) -> Any:
+    def step(self: Actor) -> None:
         time.sleep(LATE)
-        return quick(self, version)
+        quick(self)
 
-    monkeypatch.setattr(Actor, "_play", play)
+    monkeypatch.setattr(Actor, "step", step)
     monkeypatch.setattr(run, "STOP_SECONDS", LATE / 10)
 
 

@@ -29,7 +29,7 @@ CLOSE = 1e-3
 
 @dataclass(frozen=True)
 class Export:
-    """Take a trained agent along: as an ONNX file, or as a folder that is ready for a hub."""
+    """Take a trained agent along, as an ONNX file or as a folder for a hub."""
 
     run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
     """Folder of the run or of an exported agent, or zoo:NAME."""
