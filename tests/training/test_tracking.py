@@ -98,6 +98,7 @@ def logged(data: bytes) -> list[bytes]:
 def test_weights_and_biases_holds_settings_and_metrics() -> None:
     wandb = pytest.importorskip("wandb")
     exec(script("tracking.md", "wandb"), {})
+    wandb.teardown()  # its own process writes the end of the file
     (file,) = Path("runs/wandb").glob("offline-run-*/*.wandb")
     from wandb.proto import wandb_internal_pb2  # type: ignore[import-not-found]
 
