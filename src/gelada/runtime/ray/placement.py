@@ -13,8 +13,9 @@ from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster, actors_of_queues, spread_groups
 from gelada.runtime.ray.watched import WatchedProcess
 
-WAIT_SECONDS = 20.0
-"""Seconds for which a queue waits to be told where its actors are."""
+WAIT_SECONDS = 60.0
+"""Seconds for which a queue waits at most to be told where its actors are. Where many processes
+start at once on few cores, each takes long to import its libraries."""
 
 
 class Placement:
