@@ -16,6 +16,10 @@ from gelada.runtime.host import About, Heartbeat
 from gelada.runtime.ray.process import Process
 from gelada.runtime.threads import RoleState, hung
 
+SOME_CPU = 0.001
+"""What a process asks for that takes hardly any CPU, to be started on a certain host: Ray puts
+processes that ask for nothing anywhere."""
+
 START_SECONDS = 60.0
 """Seconds that a process has to start: Ray's worker, imports, games."""
 
@@ -76,7 +80,7 @@ class WatchedProcess:
         self.about, self.new = None, True
         actor = ray.remote(concurrency_groups={"watch": 2})(Process)
         self.handle = actor.options(
-            num_cpus=cpus_of(self.spec, cluster),
+            num_cpus=cpus_of(self.spec, cluster) or (SOME_CPU if host else 0.0),
             max_restarts=0,
             max_concurrency=4 * callers + 16,  # those of lost processes wait on for a while
             scheduling_strategy=_where(self.spec, host),
