@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from ale_py import ALEInterface, ALEState, ALEVectorInterface, roms
 from gelada.algorithms.appo import APPO
 from gelada.algorithms.dqn import DQN
 from gelada.core.checkpoint import Checkpoint, write_checkpoint
+from gelada.core.seeding import game_seeds
 from gelada.core.types import Bytes, Floats, Ints, Version
 from gelada.envs.ale import AleGame, rom_of
 from gelada.envs.api import GameSettings
@@ -163,6 +164,24 @@ class Scripted(Ruled):
         actions: Ints = sums // 7 % self.actions
         self.done.append(actions)
         return actions
+
+
+@lru_cache
+def filmed_by_hand(
+    settings: GameSettings, pictures: int, seed: int = 1
+) -> tuple[list[Bytes], float, int]:
+    """Play the game of a film with `Scripted`; return the emulator's pictures, score and steps."""
+    agent = Scripted(settings)
+    game = AleGame(settings, int(game_seeds(seed, "film", 1)[0]))
+    shown: list[Bytes] = []
+    stack = np.zeros((4, 42, 42), dtype=np.uint8)
+    stack[-1] = game.reset(shown.append)
+    score, steps, over = 0.0, 0, False
+    while len(shown) < pictures and not over:
+        step = game.step(int(agent.act(stack)), shown.append)
+        stack = np.concatenate([stack[1:], step.frame[None]])
+        score, steps, over = score + step.reward, steps + 1, step.over
+    return shown, score, steps
 
 
 class Clock(Scripted):

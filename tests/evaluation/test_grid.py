@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 
 import av
@@ -10,13 +9,11 @@ import numpy as np
 import pytest
 
 from gelada.core.errors import GeladaError
-from gelada.core.seeding import game_seeds
 from gelada.core.types import Bytes
-from gelada.envs.ale import AleGame
 from gelada.envs.api import GameSettings
 from gelada.evaluation.films.captions import caption
 from gelada.evaluation.films.grid import GAP, HOLD, MOST, Cell, record_grid
-from players import Catcher, Scripted
+from players import Catcher, Scripted, filmed_by_hand
 
 BREAKOUT = GameSettings(game="breakout")
 WIDTH, HEIGHT = 320, 210  # of a panel of a .gif, without its caption
@@ -25,25 +22,6 @@ WIDTH, HEIGHT = 320, 210  # of a panel of a .gif, without its caption
 def decode(path: Path) -> Bytes:
     with av.open(str(path)) as film:
         return np.stack([frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)])
-
-
-@lru_cache
-def by_hand(
-    seed: int, pictures: int, max_frames: int, name: str = "breakout"
-) -> tuple[list[Bytes], float, int]:
-    """Play the film's game; return its emulator pictures, score and steps."""
-    settings = GameSettings(game=name, max_frames=max_frames)
-    agent = Scripted(settings)
-    game = AleGame(settings, int(game_seeds(seed, "film", 1)[0]))
-    shown: list[Bytes] = []
-    stack = np.zeros((4, 42, 42), dtype=np.uint8)
-    stack[-1] = game.reset(shown.append)
-    score, steps, over = 0.0, 0, False
-    while len(shown) < pictures and not over:
-        step = game.step(int(agent.act(stack)), shown.append)
-        stack = np.concatenate([stack[1:], step.frame[None]])
-        score, steps, over = score + step.reward, steps + 1, step.over
-    return shown, score, steps
 
 
 def panel(picture: Bytes, column: int) -> Bytes:
@@ -58,7 +36,7 @@ def test_each_panel_shows_its_own_game_pixel_for_pixel(tmp_path: Path) -> None:
     pictures = decode(tmp_path / "a.gif")
     assert pictures.shape == (30, HEIGHT + 24, 2 * WIDTH + GAP, 3)
     for column, name in enumerate(games):
-        shown, _, _ = by_hand(3, 121, 108_000, name)
+        shown, _, _ = filmed_by_hand(GameSettings(game=name), 121, 3)
         want = np.stack([picture.repeat(2, axis=1) for picture in shown[:120:4]])
         have = np.stack([panel(picture, column) for picture in pictures])
         np.testing.assert_array_equal(have, want)
@@ -73,10 +51,11 @@ def test_a_game_that_is_over_shows_its_end_until_the_others_are_over(tmp_path: P
     cells = [Cell(Scripted(short), "short"), Cell(Scripted(long), "long")]
     first, second = record_grid(cells, tmp_path / "a.gif", seconds=60)
     assert (first.over, second.over) == (True, True)
-    assert (first.steps, second.steps) == (by_hand(1, 999, 60)[2], by_hand(1, 999, 120)[2])
-    assert (first.score, second.score) == (by_hand(1, 999, 60)[1], by_hand(1, 999, 120)[1])
+    shown, scores, steps = zip(*(filmed_by_hand(game, 999) for game in (short, long)), strict=True)
+    assert (first.steps, second.steps) == steps
+    assert (first.score, second.score) == scores
     pictures = decode(tmp_path / "a.gif")
-    ends = [len(by_hand(1, 999, frames)[0]) for frames in (60, 120)]
+    ends = [len(each) for each in shown]
     assert len(pictures) == pytest.approx(ends[1] / 4 + HOLD * 15, abs=2)
     for column, end in enumerate(ends):
         held = {panel(picture, column).tobytes() for picture in pictures[end // 4 + 1 :]}

@@ -20,7 +20,16 @@ from gelada.envs.api import GameSettings
 from gelada.evaluation.agent import Agent
 from gelada.evaluation.video import record
 from gelada.nets.network import InputStatistics, Network
-from players import CATCH, Catcher, Clock, Scripted, Waiting, make_agent, make_experiment
+from players import (
+    CATCH,
+    Catcher,
+    Clock,
+    Scripted,
+    Waiting,
+    filmed_by_hand,
+    make_agent,
+    make_experiment,
+)
 
 BREAKOUT = GameSettings(game="breakout")
 
@@ -33,24 +42,9 @@ def decode(path: Path) -> tuple[Bytes, float]:
         return np.stack(pictures), len(pictures) / ((film.duration or 0) / av.time_base)
 
 
-def by_hand(settings: GameSettings, pictures: int, seed: int = 1) -> tuple[list[Bytes], float, int]:
-    """Play the film's game; return its emulator pictures, score and steps."""
-    agent = Scripted(settings)
-    game = AleGame(settings, int(game_seeds(seed, "film", 1)[0]))
-    shown: list[Bytes] = []
-    stack = np.zeros((4, 42, 42), dtype=np.uint8)
-    stack[-1] = game.reset(shown.append)
-    score, steps, over = 0.0, 0, False
-    while len(shown) < pictures and not over:
-        step = game.step(int(agent.act(stack)), shown.append)
-        stack = np.concatenate([stack[1:], step.frame[None]])
-        score, steps, over = score + step.reward, steps + 1, step.over
-    return shown, score, steps
-
-
 def test_an_mp4_shows_every_second_frame_of_the_emulator(tmp_path: Path) -> None:
     film = record(Scripted(BREAKOUT), tmp_path / "a.mp4", seconds=4.0)
-    shown, score, steps = by_hand(BREAKOUT, 240)
+    shown, score, steps = filmed_by_hand(BREAKOUT, 240)
     assert (film.path, film.score, film.steps) == (tmp_path / "a.mp4", score, steps)
     assert not film.over
     assert film.seconds == pytest.approx(len(shown) / 60)
@@ -67,7 +61,7 @@ def test_an_mp4_shows_every_second_frame_of_the_emulator(tmp_path: Path) -> None
 
 def test_a_gif_has_the_exact_colours(tmp_path: Path) -> None:
     film = record(Scripted(BREAKOUT), tmp_path / "a.gif", seconds=2.0)
-    shown, score, _ = by_hand(BREAKOUT, 120)
+    shown, score, _ = filmed_by_hand(BREAKOUT, 120)
     assert film.score == score
     pictures, rate = decode(film.path)
     assert rate == pytest.approx(15, rel=0.05)

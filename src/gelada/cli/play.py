@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import tyro
 
 from gelada.cli.evaluate import find_checkpoint
 from gelada.cli.flags import parse
+from gelada.cli.links import show_link
 from gelada.core.errors import GeladaError
 from gelada.core.settings import Range
 from gelada.evaluation.zoo import place_of
@@ -55,12 +55,6 @@ def main(args: Sequence[str]) -> int:
     game = LiveGame(load(source), flags.seed, flags.policy, flags.human)
     token = new_token()
     with listen(flags.port) as listening:
-        link = f"http://{HOST}:{listening.getsockname()[1]}/?token={token}"
-        sys.stdout.write(f"{link}\nCtrl-C ends it\n")
-        sys.stdout.flush()
-        if flags.open:
-            import webbrowser
-
-            webbrowser.open(link)
+        show_link(listening, HOST, token, flags.open)
         serve_game(game, token, listening)
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Annotated
 import tyro
 
 from gelada.cli.flags import parse
+from gelada.cli.links import show_link
 from gelada.core.errors import GeladaError
 from gelada.core.settings import Range
 from gelada.runtime.system import lower_priority
@@ -51,13 +51,7 @@ def main(args: Sequence[str]) -> int:
     lower_priority(NICER)
     token = new_token()
     with listen(flags.port) as listening:
-        link = f"http://{HOST}:{listening.getsockname()[1]}/?token={token}"
-        sys.stdout.write(f"{link}\nCtrl-C ends it\n")
-        sys.stdout.flush()
-        if flags.open:
-            import webbrowser
-
-            webbrowser.open(link)
+        show_link(listening, HOST, token, flags.open)
         view = View(Runs(flags.runs))
         threading.Thread(target=view.look, args=(0, ())).start()  # read before the link is opened
         serve(view, token, listening)

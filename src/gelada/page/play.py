@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from gelada.core.errors import GeladaError
 from gelada.page.live import LiveGame
-from gelada.page.server import TYPES, assets, cookie_name, guarded, run_app
+from gelada.page.server import assets, guarded, page_routes, run_app
 
 PAGE = "play.html"
 
@@ -40,18 +40,6 @@ def make_play_app(game: LiveGame, token: str, port: int) -> Starlette:
         port: at which it listens.
     """
     files = {name: data for name, data in assets().items() if name in FILES}
-
-    async def home(request: Request) -> Response:
-        answer = Response(files[PAGE], media_type=TYPES[".html"])
-        if "token" in request.query_params:
-            answer.set_cookie(cookie_name(port), token, httponly=True, samesite="strict", path="/")
-        return answer
-
-    async def asset(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in files:
-            return PlainTextResponse("there is no such file", 404)
-        return Response(files[name], media_type=TYPES[f".{name.rpartition('.')[2]}"])
 
     async def about(_request: Request) -> Response:
         return JSONResponse(game.about)
@@ -80,8 +68,7 @@ def make_play_app(game: LiveGame, token: str, port: int) -> Starlette:
         return Response(status_code=204)
 
     routes = [
-        Route("/", home),
-        Route("/assets/{name}", asset),
+        *page_routes(PAGE, files, token, port),
         Route("/about", about),
         Route("/picture", picture),
         Route("/keys", keys, methods=["POST"]),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 
 import uvicorn
@@ -69,19 +69,6 @@ def make_app(view: View, token: str, port: int) -> Starlette:
         port: at which it listens; cookies are the same for all ports, so it is in the cookie's
             name.
     """
-    files = assets()
-
-    async def home(request: Request) -> Response:
-        answer = Response(files["index.html"], media_type=TYPES[".html"])
-        if "token" in request.query_params:
-            answer.set_cookie(cookie_name(port), token, httponly=True, samesite="strict", path="/")
-        return answer
-
-    async def asset(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in files:
-            return PlainTextResponse("there is no such file", 404)
-        return Response(files[name], media_type=TYPES[f".{name.rpartition('.')[2]}"])
 
     def look(request: Request) -> Response:  # no coroutine: reads files, on a thread
         after = request.query_params.get("after", "0")
@@ -98,13 +85,33 @@ def make_app(view: View, token: str, port: int) -> Starlette:
             return PlainTextResponse("there is no such film", 404)
         return FileResponse(path, media_type=FILM_TYPES[path.suffix])
 
-    routes = [
-        Route("/", home),
-        Route("/assets/{name}", asset),
-        Route("/look", look),
-        Route("/films/{run}/{name}", film),
-    ]
-    return guarded(routes, token, port)
+    routes = [Route("/look", look), Route("/films/{run}/{name}", film)]
+    return guarded([*page_routes("index.html", assets(), token, port), *routes], token, port)
+
+
+def page_routes(home: str, files: Mapping[str, bytes], token: str, port: int) -> list[Route]:
+    """Return the routes of a page's own files.
+
+    Args:
+        home: name of the file at the address of the link; whoever opens the link gets a cookie.
+        files: by name, as far as they belong to the page.
+        token: that every request must bring.
+        port: at which the page listens.
+    """
+
+    async def first(request: Request) -> Response:
+        answer = Response(files[home], media_type=TYPES[".html"])
+        if "token" in request.query_params:
+            answer.set_cookie(cookie_name(port), token, httponly=True, samesite="strict", path="/")
+        return answer
+
+    async def asset(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in files:
+            return PlainTextResponse("there is no such file", 404)
+        return Response(files[name], media_type=TYPES[f".{name.rpartition('.')[2]}"])
+
+    return [Route("/", first), Route("/assets/{name}", asset)]
 
 
 def guarded(routes: Sequence[Route], token: str, port: int) -> Starlette:
