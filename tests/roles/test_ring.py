@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -53,6 +54,21 @@ def test_nobody_waits_for_a_learner_that_left() -> None:
     other.leave(1)
     with pytest.raises(Lost, match=r"^a learner of the group is gone: "):
         one.sum(0, torch.ones(4))
+
+
+def test_on_one_host_all_listen_on_the_loopback_only() -> None:
+    process = psutil.Process()
+
+    def listening() -> set[Any]:
+        found = process.net_connections(kind="inet")
+        return {one.laddr for one in found if one.status == psutil.CONN_LISTEN}
+
+    before = listening()
+    groups = rings(2)
+    sums_of(groups, torch.ones(1, 2, 4))
+    opened = listening() - before
+    assert len(opened) == 3  # the meeting, and each learner
+    assert {address.ip for address in opened} == {"127.0.0.1"}
 
 
 def test_a_meeting_that_is_closed_tells_nobody() -> None:

@@ -218,7 +218,7 @@ def where_in_words(flags: Train) -> str:
     """Return what a run on Ray waits for first; "" on threads."""
     if flags.on != "ray":
         return ""
-    address = flags.cluster.address or os.environ.get("RAY_ADDRESS", "")
+    address = flags.cluster.joined
     if address:
         return f"; first it joins the Ray cluster at {address}"
     return "; first it starts Ray on this machine, which takes some seconds"

@@ -7,6 +7,7 @@ the methods of `gelada.roles.group.LearnerGroup`.
 
 from __future__ import annotations
 
+import socket
 import threading
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -15,6 +16,8 @@ import torch
 
 from gelada.core.errors import Closed, Lost
 from gelada.runtime.system import own_address
+
+LOOPBACK = "127.0.0.1"
 
 
 class Address(NamedTuple):
@@ -25,9 +28,17 @@ class Address(NamedTuple):
 
 
 class Meeting:
-    """Tells the processes of a group where to meet; passive."""
+    """Tells the processes of a group where to meet; passive.
 
-    def __init__(self) -> None:
+    Neither the meeting nor the ring asks for a password.
+
+    Args:
+        on_network: some of the processes are on other hosts; else all listen on the loopback
+            address only.
+    """
+
+    def __init__(self, on_network: bool = False) -> None:
+        self._host = own_address() if on_network else LOOPBACK
         self._store: Any = None
         self._lock = threading.Lock()
         self._closed = False
@@ -44,8 +55,16 @@ class Meeting:
             if self._store is None:
                 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch stub
 
-                self._store = TCPStore("0.0.0.0", 0, is_master=True, wait_for_workers=False)
-            return Address(own_address(), self._store.port)
+                with socket.create_server((self._host, 0)) as listening:
+                    port = listening.getsockname()[1]
+                    self._store = TCPStore(  # by itself it would listen on all addresses
+                        self._host,
+                        port,
+                        is_master=True,
+                        wait_for_workers=False,
+                        master_listen_fd=listening.detach(),
+                    )
+            return Address(self._host, self._store.port)
 
     def close(self) -> None:
         """Tell nobody from now on; those who have met stay connected."""
@@ -96,4 +115,10 @@ class Ring:
 
         address, patience = self._meeting.address(), timedelta(seconds=self._patience)
         store = TCPStore(address.host, address.port, is_master=False, timeout=patience)
-        return ProcessGroupGloo(store, self._rank, self._size, patience)
+        if address.host != LOOPBACK:
+            return ProcessGroupGloo(store, self._rank, self._size, patience)
+        gloo: Any = ProcessGroupGloo  # torch's stub has no options
+        options = gloo._Options()
+        options._timeout = patience
+        options._devices = [gloo.create_device(hostname=LOOPBACK)]
+        return gloo(store, self._rank, self._size, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
@@ -37,6 +38,11 @@ class Cluster:
     shrink: bool = False
     """While more workers are lost than there are backups, a step takes the gradients of those
     left; else it waits until the lost are back."""
+
+    @property
+    def joined(self) -> str:
+        """Address of the running cluster that is joined; "" if the run starts a Ray of its own."""
+        return self.address or os.environ.get("RAY_ADDRESS", "")
 
 
 class ProcessSpec(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import partial
 
@@ -80,7 +79,7 @@ def check_limits(
             f"--servers {servers}: the network has only {Layout(net).count:,} parameters, enough "
             f"for {most}; use fewer servers or a larger --width"
         )
-    if cluster is not None and (cluster.address or os.environ.get("RAY_ADDRESS")):
+    if cluster is not None and cluster.joined:
         return
     parts = parts_of(experiment, net, cluster)
     if placement.learn.type == "cuda" and experiment.shape.replicas > 1:

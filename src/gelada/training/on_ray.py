@@ -39,6 +39,7 @@ class EpochMaker:
         began: `time.monotonic` when the run began.
         faults: what goes wrong on purpose.
         log: takes lines for the user.
+        on_network: processes may be on several hosts.
 
     Raises:
         GeladaError: if replay buffers are to be kept, which live on other hosts than the folder.
@@ -53,6 +54,7 @@ class EpochMaker:
         began: float,
         faults: Faults,
         log: Callable[[str], None],
+        on_network: bool,
     ) -> None:
         if experiment.deterministic and experiment.replay.capacity:
             raise GeladaError(
@@ -66,6 +68,7 @@ class EpochMaker:
             )
         self._experiment, self._folder, self._config = experiment, folder, config
         self._start, self._began, self._faults, self._log = start, began, faults, log
+        self._on_network = on_network
         self.events = Events(folder / "events.jsonl", began)
 
     def first(self) -> Epoch:
@@ -106,6 +109,7 @@ class EpochMaker:
             self._began,
             faults=self._faults,
             spread=True,
+            on_network=self._on_network,
         )
         return Epoch(start.version.epoch, make)
 

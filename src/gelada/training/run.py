@@ -199,7 +199,14 @@ class Run:
         from gelada.runtime.ray.runtime import Ray
 
         epochs = EpochMaker(
-            self.experiment, self.folder, self.config, self.start, self.began, self.faults, self.log
+            self.experiment,
+            self.folder,
+            self.config,
+            self.start,
+            self.began,
+            self.faults,
+            self.log,
+            on_network=bool(self.cluster.joined),
         )
 
         def restore(number: int) -> Any:

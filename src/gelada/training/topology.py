@@ -56,6 +56,7 @@ def make_graph(
     spread: bool = False,
     make: MakeGames | None = None,
     placement: Placement = ON_CPU,
+    on_network: bool = False,
 ) -> Graph:
     """Return the graph of a run, in the shape that the experiment asks for.
 
@@ -70,6 +71,7 @@ def make_graph(
         spread: the roles run in several processes, of which some may be lost.
         make: loads the games that are not given (default: `make_games`, with ``--emulators``).
         placement: devices that learn and act.
+        on_network: some of these processes may be on other hosts.
     """
     make = make or partial(make_games, threads=experiment.shape.emulators)
     # drawn on the CPU, so that the first parameters are the same on every device
@@ -85,7 +87,7 @@ def make_graph(
     elif experiment.shape.apart:
         add_apart(nodes)
     elif experiment.shape.replicas > 1:
-        add_replicas(nodes, spread)
+        add_replicas(nodes, spread, on_network)
     else:
         add_central(nodes, spread, folder)
     return graph
@@ -123,14 +125,14 @@ def add_central(nodes: Nodes, spread: bool, folder: Path | None = None) -> None:
     nodes.central_learner(servers, read, before_save)
 
 
-def add_replicas(nodes: Nodes, spread: bool) -> None:
+def add_replicas(nodes: Nodes, spread: bool, on_network: bool) -> None:
     """Add learners that step alike, each with the actors, queue and servers of a central run."""
     shape, deterministic = nodes.experiment.shape, nodes.experiment.deterministic
     size, counting = shape.replicas, deterministic or not (spread or shape.batch)
     pace = Pace(shape.ahead if counting else None, exactly=deterministic)
     sums: Sequence[Sums]
     if spread:
-        meeting = nodes.graph.add("meeting", "group", "main", Meeting)
+        meeting = nodes.graph.add("meeting", "group", "main", Meeting, on_network)
         sums = [part(Ring, meeting, rank, size, nodes.patience) for rank in range(size)]
     else:
         joined = nodes.graph.add("group", "group", "main", LearnerGroup, size, nodes.patience)

@@ -39,7 +39,7 @@ def connected(cluster: Cluster) -> Iterator[Alive]:
     Raises:
         GeladaError: if there is no such cluster or it cannot be joined, in one line.
     """
-    address = cluster.address or os.environ.get("RAY_ADDRESS", "")
+    address = cluster.joined
     if address:
         check_reachable(address)
     with contextlib.ExitStack() as stack:
