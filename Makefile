@@ -14,8 +14,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
+# Tests start many processes, on Ray above all: none of them has to compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help setup train test fuzz test-cluster test-browser test-gpu package docs bench
+.PHONY: help setup train test lint types tests fuzz test-cluster test-browser test-gpu package docs bench
 
 help:
 	@sed -n '/^#/!q;s/^# //p' Makefile
@@ -25,11 +28,19 @@ setup: $(STAMP)
 train: setup
 	$(BIN)/gelada train pong
 
+# Types are checked while tests run: a test waits now and then, and mypy uses one core.
 test: setup
+	@$(MAKE) --no-print-directory --jobs=2 lint types tests
+
+lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+
+types: setup
 	$(BIN)/mypy
+
+tests: setup
 	$(BIN)/python -m pytest -m "not cluster and not browser and not package" \
 	  -n logical --maxprocesses 8 --dist worksteal
 
@@ -51,10 +62,12 @@ package: setup $(VENV)/.package
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/python -m pytest -m package tests/test_package.py
 
-# -W: a warning, such as a link that leads nowhere, is an error. -E -a: all pages are made anew.
+# -W: a warning, such as a link that leads nowhere, is an error. -E -a: all pages are made anew. The
+# test is of a script of a page; what it needs has 70 MB, so `make setup` does without.
 docs: setup $(VENV)/.docs
 	rm -rf build/docs
 	$(BIN)/sphinx-build -q -E -a -W --keep-going -c docs/site . build/docs
+	$(BIN)/python -m pytest tests/training/test_tracking.py -k weights_and_biases
 	@echo "build/docs/index.html"
 
 bench: setup

@@ -14,11 +14,14 @@ from typing import Any
 import autoencoders
 import cluster
 import dba3c
+import default_games
 import general
 import gorila
 import ladder
+import loaders
 import losses
 import process
+import replicas
 import resume
 from gelada.core.checkpoint import newest_checkpoint, read_checkpoint
 from gelada.training.presets import preset
@@ -63,7 +66,19 @@ PONG = Timed(GAME, "pong", TIMED)
 
 def all_cells() -> list[Cell]:
     """Return every cell, in the order in which they are measured."""
-    others = (dba3c, cluster, gorila, general, resume, losses, ladder, autoencoders)
+    others = (
+        dba3c,
+        cluster,
+        gorila,
+        general,
+        default_games,
+        resume,
+        losses,
+        ladder,
+        autoencoders,
+        loaders,
+        replicas,
+    )
     return [*pong_cells(), *(cell for module in others for cell in module.all_cells())]
 
 
@@ -85,7 +100,7 @@ def own(what: str, **procedure: Any) -> dict[str, Any]:
     return settings(what, GAME, **procedure)
 
 
-def limit(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG001 - a cell's form
+def limit(_cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
     """Measure the machine's limit and the share of it that training reaches."""
     rates = process.bench(GAME, 2 * BENCH_SECONDS)
     (log / "bench.json").write_text(json.dumps(rates, indent=1) + "\n", encoding="utf-8")

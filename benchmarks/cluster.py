@@ -86,7 +86,7 @@ def all_cells() -> list[Cell]:
     return [*limits, *failures, Cell("ray-paper", 1, paper, paper_shape), *killed]
 
 
-def share_of_limit(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG001 - a form
+def share_of_limit(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
     """Measure the machine's limit and what training in processes reaches, threads beside it."""
     preset = DBA3C if "workers" in cell.settings["experiment"]["shape"] else APPO
     found = {}

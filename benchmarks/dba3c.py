@@ -79,7 +79,7 @@ def delay_cell(delay: int) -> Cell:
     return Cell("dba3c-delay", 1, own, delayed)
 
 
-def share_of_limit(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG001 - a form
+def share_of_limit(_cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
     """Measure the machine's limit and the share of it that training reaches."""
     rates = process.bench(PRESET, 2 * BENCH_SECONDS)
     (log / "bench.json").write_text(json.dumps(rates, indent=1) + "\n", encoding="utf-8")

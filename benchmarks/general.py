@@ -28,7 +28,7 @@ from timed import (
 
 BREAKOUT = "breakout"
 HOUR = {"--minutes": "75", "--checkpoint-seconds": "300", "--keep-checkpoints": "0"}
-MINUTES = (60, 75)
+MINUTES = (30, 45, 60, 75)
 """Of Breakout's training; the newest checkpoint of each is evaluated."""
 
 SIX = Games("general-games")
@@ -96,7 +96,7 @@ def score_cell() -> Cell:
     return Cell("breakout-score", 1, settings("breakout-score", BREAKOUT, timed=HOUR), score)
 
 
-def learn(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG001 - a cell's form
+def learn(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
     """Train alone on the machine, and keep the checkpoints."""
     run = RUNS / cell.name
     shutil.rmtree(run, ignore_errors=True)
@@ -113,7 +113,7 @@ def learn(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG0
     }
 
 
-def score(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG001 - a cell's form
+def score(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
     """Play 50 fresh full games with the newest checkpoint of each of `MINUTES`."""
     from gelada.evaluation.agent import load
     from gelada.evaluation.evaluator import evaluate
@@ -140,7 +140,7 @@ def score(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG0
     return {"minutes": found}
 
 
-def share_of_limits(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG001 - a form
+def share_of_limits(_cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
     """Measure the share of the machine's limit, all settings in turn."""
     rates: dict[str, list[dict[str, Any]]] = {name: [] for name in LIMITS}
     for _ in range(ROUNDS):

@@ -4,12 +4,15 @@
     python benchmarks/gpu.py --call speed --out OUT    the cells of a call, one after the other
     python benchmarks/gpu.py --only pong-limit --out OUT
     python benchmarks/gpu.py --call speed --device cpu --smoke --out OUT    a rehearsal
+    python benchmarks/gpu.py --call graphs --out OUT   with and without CUDA graphs in turn
 
 Each cell is a ``gelada`` command in a process of its own. What it prints goes to OUT/CELL.json, and
 OUT/gpu.jsonl gets a line for each: the command, its exit code, seconds, result and machine. A cell
 that would take longer than what is left of the call is not begun. With ``--smoke`` each cell takes
 some seconds and has small numbers, so that nothing is wrong with the script when a machine is
-there for a short time. Its results say nothing about speed.
+there for a short time. Its results say nothing about speed, and a CPU has no graphs. The call
+``graphs`` ends with a line for each game: the ratio of its steps per second with graphs to that
+without.
 """
 
 from __future__ import annotations
@@ -83,6 +86,12 @@ def cells() -> list[Cell]:
         found.append(Cell(f"pong-18-seed-{seed}", "pong", 100, words, ("--minutes", "0.1")))
     breakout = ("train", "breakout", *WIDE, *OFF_POLICY, "--device", "DEVICE", "--out", "OUT")
     rule = ("--until-score", "400", "--minutes", "9")
+    for turn in (1, 2):
+        for game, network in (("pong", ()), ("breakout", NATURE)):
+            for kind, graphs in (("eager", ()), ("graphs", ("GRAPHS",))):
+                words = ("bench", game, *network, *WIDE, *OFF_POLICY, "--device", "DEVICE")
+                words = (*words, *graphs, "--seconds", "30", "--json")
+                found.append(Cell(f"{game}-{kind}-{turn}", "graphs", 70, words, SHORT))
     found.append(
         Cell("breakout-400", "breakout", 560, (*breakout, *rule, *QUIET), ("--minutes", "0.1"))
     )
@@ -101,6 +110,7 @@ def main(args: Sequence[str] | None = None) -> int:
     out = Path(flags.out)
     out.mkdir(parents=True, exist_ok=True)
     began, failed = time.monotonic(), False
+    lines: list[dict[str, Any]] = []
     for cell in cells():
         if flags.only not in (None, cell.name) or flags.call not in (None, cell.call):
             continue
@@ -110,12 +120,33 @@ def main(args: Sequence[str] | None = None) -> int:
         if wanted > left:
             line = {"cell": cell.name, "left_out": f"{left:.0f} s are left of the call"}
         else:
-            line = measure(cell, flags.device, flags.smoke, out, min(wanted + MARGIN, left))
+            longest = left if flags.smoke else min(wanted + MARGIN, left)  # a rehearsal has time
+            line = measure(cell, flags.device, flags.smoke, out, longest)
         failed = failed or line.get("code") != 0
+        lines.append(line)
         with (out / "gpu.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         print(json.dumps({k: line[k] for k in line if k != "result"}), flush=True)
+    for game, ratio in ratios(lines).items():
+        print(json.dumps({"game": game, "with_graphs_to_without": ratio}), flush=True)
     return int(failed)
+
+
+def ratios(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Return by game the steps per second with graphs, divided by those without.
+
+    Each is the mean over the turns; a game whose cells are not all there is left out.
+    """
+    rates: dict[tuple[str, str], list[float]] = {}
+    for line in lines:
+        game, _, rest = line["cell"].partition("-")
+        kind = rest.partition("-")[0]
+        if kind in ("eager", "graphs") and "result" in line:
+            rate = float(line["result"]["achieved_steps_per_s"])
+            rates.setdefault((game, kind), []).append(rate)
+    means = {key: sum(found) / len(found) for key, found in rates.items()}
+    games = [game for game, kind in means if kind == "graphs" and (game, "eager") in means]
+    return {game: round(means[game, "graphs"] / means[game, "eager"], 3) for game in games}
 
 
 def parse(args: Sequence[str] | None) -> Any:
@@ -139,7 +170,10 @@ def command_of(cell: Cell, device: str, smoke: bool, out: Path) -> list[str]:
     if smoke:
         words += cell.smoke  # the last value of a flag counts
     run = str(out / f"run-{cell.name}")
-    words = [{"DEVICE": device, "OUT": run}.get(word, word) for word in words]
+    if device == "cpu":
+        words = [word for word in words if word != "GRAPHS"]
+    known = {"DEVICE": device, "OUT": run, "GRAPHS": "--graphs"}
+    words = [known.get(word, word) for word in words]
     if words[0] == "python":
         return [sys.executable, *words[1:]]
     return [sys.executable, "-m", "gelada.cli.main", *words]

@@ -1,13 +1,14 @@
 """What the live page costs and how soon it shows things: python benchmarks/live_page.py
 
 Needs Chromium and its driver (`make test-browser` installs them). Let nothing else run on the
-machine meanwhile; it takes about ten minutes. Writes results/live_page.json; docs/results.md has
-its table.
+machine meanwhile; it takes fifteen minutes. Writes results/live_page.json; docs/results.md has its
+table.
 
 * First view: fifty runs of 10,000,000 steps each, a line of metrics a second. From the request of
   the page to a drawn chart and a row of each run.
 * Update: from a new line in the metrics of one of them to its score on the page.
-* Cost: the speed of a training, alone and with its page, in turn.
+* Cost: the speed of a training, alone and with its page, in turn; and the share of the machine's
+  processor time that the server takes meanwhile, which varies less.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import psutil
+
 import process
 from gelada.core.files import read_lines
-from gelada.runtime.system import describe_machine
+from gelada.runtime.system import describe_machine, usable_cores
 from ledger import Line, steady_rate
 
 RESULT = Path(__file__).parent / "results" / "live_page.json"
@@ -36,7 +39,7 @@ RESULT = Path(__file__).parent / "results" / "live_page.json"
 RUNS, STEPS, RATE = 50, 10_000_000, 3_700
 """Runs that are shown, and the steps and speed (a second) of each."""
 
-VIEWS, UPDATES, TURNS = 5, 10, 3
+VIEWS, UPDATES, TURNS = 5, 10, 5
 MINUTES = "0.75"
 PATIENCE = 60.0
 
@@ -45,14 +48,14 @@ OTHERS = ("gradient_norm", "learning_rate", "lag_min", "lag_mean", "lag_max", "t
 STAGES = ("actor_act", "actor_emulate", "actor_wait_for_parameters", "learner_learn")
 
 POLL = """
-import sys, time, urllib.request
-link = sys.argv[1].replace("/?", "/look?after=0&")
-opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+import json, sys, time, urllib.request
+opener, now = urllib.request.build_opener(urllib.request.ProxyHandler({})), 0
 while True:
-    opener.open(link).read()
-    time.sleep(0.5)
+    link = sys.argv[1].replace("/?", f"/look?after={now}&")
+    now = json.loads(opener.open(link).read())["now"]
+    time.sleep(0.4)
 """
-"""A page that is open elsewhere, whose browser takes no time here: everything twice a second."""
+"""Asks as a page does that is open elsewhere, whose browser takes no time here."""
 
 
 def make_run(folder: Path, seed: int, steps: int = STEPS) -> None:
@@ -84,13 +87,23 @@ def line(steps: int, seconds: float, score: float) -> Line:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Run ``gelada watch``; give the link that it prints."""
+def served(folder: Path, shares: list[float] | None = None) -> Iterator[str]:
+    """Run ``gelada watch``; give the link that it prints.
+
+    Args:
+        folder: that it shows.
+        shares: takes the server's share of the processor time of all cores in the end.
+    """
     words = [process.GELADA, "watch", str(folder)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
+        began = time.monotonic()
         try:
             yield server.stdout.readline().strip()
+            if shares is not None:
+                spent = psutil.Process(server.pid).cpu_times()
+                cores = (time.monotonic() - began) * usable_cores()
+                shares.append(round((spent.user + spent.system) / cores, 5))
         finally:
             server.terminate()
             server.stdout.read()
@@ -155,12 +168,13 @@ def update(browser: Any, folder: Path, number: int) -> float:
     return seconds_until(lambda: browser.execute_script(SHOWN, str(score)))
 
 
-def speed(scratch: Path, name: str, watched: str) -> float:
+def speed(scratch: Path, name: str, watched: str, shares: list[float]) -> float:
     """Return the steps a second of a training, alone or with its page.
 
     Args:
         scratch: folder for runs.
         name: of this run.
+        shares: takes the server's share of the processor time.
         watched: "alone"; "from elsewhere", with the server and something that asks it; or "here",
             with the server and a browser.
     """
@@ -169,7 +183,7 @@ def speed(scratch: Path, name: str, watched: str) -> float:
     run = place / "run"
     words = ["train", "pong", "--out", str(run), "--minutes", MINUTES, "--no-finish"]
     with ExitStack() as stack:
-        link = stack.enter_context(served(place)) if watched != "alone" else ""
+        link = stack.enter_context(served(place, shares)) if watched != "alone" else ""
         if watched == "from elsewhere":
             polling = subprocess.Popen([sys.executable, "-c", POLL, link])
             stack.callback(polling.wait)
@@ -193,11 +207,13 @@ def main() -> None:
             updates = [round(update(browser, run, number), 3) for number in range(UPDATES)]
             print("update, s:", updates)
     speeds: dict[str, list[float]] = {"alone": [], "from elsewhere": [], "here": []}
+    shares: dict[str, list[float]] = {watched: [] for watched in speeds}
     with tempfile.TemporaryDirectory() as name:
         for turn in range(TURNS):
             for watched, found in speeds.items():
-                found.append(speed(Path(name), f"{watched.replace(' ', '-')}-{turn}", watched))
-                print(watched, found[-1])
+                own = f"{watched.replace(' ', '-')}-{turn}"
+                found.append(speed(Path(name), own, watched, shares[watched]))
+                print(watched, found[-1], shares[watched][-1:], flush=True)
     result = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "runs": RUNS,
@@ -205,6 +221,7 @@ def main() -> None:
         "first_view_s": views,
         "update_s": updates,
         "steps_per_s": speeds,
+        "server_share": {watched: own for watched, own in shares.items() if own},
         "cost": {
             watched: round(1 - median(own) / median(speeds["alone"]), 4)
             for watched, own in speeds.items()

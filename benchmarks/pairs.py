@@ -4,10 +4,12 @@
     python benchmarks/pairs.py b8731a0 --pairs 5       more pairs
 
 A run trains for ``--seconds`` without TensorBoard; its rate is that of the steps after 30 % of the
-time, its memory the largest resident set of the process. Then ``gelada --help`` and ``import
-gelada`` are timed, twenty times each in turn. One JSON line for each comparison is appended to
-``results/pairs.jsonl``; ratios are today's to the other's, and of seconds the other's to today's,
-so above 1 today's code is better. Let nothing else run on the machine meanwhile.
+time, its memory the largest resident set of the process, and its cost the processor time of the
+whole process for each step, which other work on the machine changes least. Then ``gelada --help``
+and ``import gelada`` are timed, twenty times each in turn. One JSON line for each comparison is
+appended to ``results/pairs.jsonl``; ratios are today's to the other's, and of times the other's to
+today's, so above 1 today's code is better (but for memory). Let nothing else run on the machine
+meanwhile.
 """
 
 from __future__ import annotations
@@ -53,23 +55,25 @@ def main(args: Sequence[str] | None = None) -> int:
             ]
             rates = [[run["steps_per_s"] for run in pair] for pair in found]
             memory = [[run["peak_mb"] for run in pair] for pair in found]
+            cost = [[run["processor_ms"] for run in pair] for pair in found]
+            what = f"{game} processor time"
             save(flags.commit, what=game, unit="steps/s", pairs=rates, ratios=ratios(rates))
             save(
                 flags.commit, what=f"{game} memory", unit="MB", pairs=memory, ratios=ratios(memory)
             )
+            save(flags.commit, what=what, unit="ms/step", pairs=cost, ratios=ratios(swapped(cost)))
         starts: dict[str, Callable[[Path], list[str]]] = {
             "gelada --help": lambda tree: [*gelada(tree), "--help"],
             "import gelada": lambda _tree: [sys.executable, "-c", "import gelada"],
         }
         for what, words in starts.items():
             times = [[seconds(words(tree), tree) for tree in (other, ROOT)] for _ in range(STARTS)]
-            inverse = [[now, before] for before, now in times]
-            save(flags.commit, what=what, unit="s", pairs=times, ratios=ratios(inverse))
+            save(flags.commit, what=what, unit="s", pairs=times, ratios=ratios(swapped(times)))
     return 0
 
 
 def trained(game: str, for_seconds: float, tree: Path) -> dict[str, float]:
-    """Train for so long; return the rate and the largest resident set."""
+    """Train for so long; return the rate, the largest resident set and the processor time."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         words = [*gelada(tree), "train", game, "--minutes", str(for_seconds / 60)]
@@ -83,7 +87,11 @@ def trained(game: str, for_seconds: float, tree: Path) -> dict[str, float]:
         lines = [line for line in read_metrics(run) if line["seconds"] >= SETTLED * for_seconds]
     first, last = lines[0], lines[-1]
     rate = (last["steps"] - first["steps"]) / (last["seconds"] - first["seconds"])
-    return {"steps_per_s": round(rate, 1), "peak_mb": round(usage.ru_maxrss / 1000, 1)}
+    return {
+        "steps_per_s": round(rate, 1),
+        "peak_mb": round(usage.ru_maxrss / 1000, 1),
+        "processor_ms": round(1000 * (usage.ru_utime + usage.ru_stime) / last["steps"], 4),
+    }
 
 
 def seconds(words: Sequence[str], tree: Path) -> float:
@@ -98,13 +106,18 @@ def ratios(pairs: Sequence[Sequence[float]]) -> list[float]:
     return [round(now / before, 4) for before, now in pairs]
 
 
+def swapped(pairs: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Return the pairs with today's value first."""
+    return [[now, before] for before, now in pairs]
+
+
 def save(commit: str, **found: Any) -> None:
     """Append a line, and print its median ratio."""
     line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "other": commit, **found}
     line |= {"median_ratio": median(found["ratios"]), "machine": describe_machine()}
     with RESULTS.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
-    print(f"{found['what']:<18}{line['median_ratio']:.3f}  {found['pairs']}", flush=True)
+    print(f"{found['what']:<26}{line['median_ratio']:.3f}  {found['pairs']}", flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import dba3c
+from default_games import TEN
+from games import GAMES
 from gelada.core.files import parse_lines
+from gelada.page.report.public import public_curves
 from ladder import RUNGS
 from ledger import LEDGER, Ledger, Line
 from lookup import Results
@@ -38,6 +41,7 @@ def main() -> int:
         "algorithms.png": draw_algorithms,
         "breakout.png": draw_breakout,
         "ladder.png": draw_ladder,
+        "six-games.png": draw_six,
     }
     for name, draw in drawings.items():
         figure = Figure(figsize=(9, 4.2), dpi=110, layout="constrained")
@@ -170,6 +174,38 @@ def draw_ladder(figure: Figure, results: Results) -> bool:
     finish(by_steps, "million steps", "score (mean of 50 training games)", "")
     finish(by_time, "minutes", "", "")
     return found
+
+
+def draw_six(figure: Figure, results: Results) -> bool:
+    """Draw the score of each game against frames and minutes, all seeds, with public curves."""
+    figure.set_size_inches(9, 7)
+    found = False
+    for number, game in enumerate(GAMES, 1):
+        axes, most = figure.add_subplot(3, 2, number), 0.0
+        for one in results.seeds(TEN.what, game):
+            found, rows = True, rows_of(one.line)
+            frames = [4 * row["steps"] / 1e6 for row in rows]
+            most = max(most, *frames)
+            seed = one.line["seed"]
+            axes.plot(frames, [row["score"] for row in rows], label=f"seed {seed}", zorder=3)
+            if seed == TEN.seeds[0]:
+                above = axes.secondary_xaxis("top", functions=axis_of_minutes(rows))
+                above.set_xlabel("minutes of seed 1", fontsize=8)
+        for curve in public_curves(game):
+            points = [(n / 1e6, score) for n, score in curve.points.items() if n <= 1.4e6 * most]
+            if points:
+                axes.plot(*zip(*points, strict=True), color="tab:grey", alpha=0.35, linewidth=0.8)
+        finish(axes, "million frames", game, "")
+    return found
+
+
+def axis_of_minutes(
+    rows: list[dict[str, Any]],
+) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return the functions from million frames to minutes and back, along a run's metrics."""
+    minutes = [0.0, *(row["seconds"] / 60 for row in rows)]
+    frames = [0.0, *(4 * row["steps"] / 1e6 for row in rows)]
+    return partial(np.interp, xp=frames, fp=minutes), partial(np.interp, xp=minutes, fp=frames)
 
 
 def axis_of_steps(rows: list[dict[str, Any]]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:

@@ -59,6 +59,24 @@ REMARKS: dict[tuple[str, str, int], str] = {
         "The first start failed: a tracker that was lost five times ended the run, although the "
         "workers had made steps in between. That was a mistake in the code; it was repaired."
     ),
+    ("pong-time", "634bac5e1c89", 1): (
+        "At commit `6ada53e7825c` the five seeds had been trained before, and only this one was "
+        "evaluated: not solved, its best checkpoint played 18.8 and 17.5 in the games that "
+        "confirm. Those lines were not kept, and all five were measured anew."
+    ),
+    ("ray-frozen", "e15fbc5281d4", 1): (
+        "In the first measurement one process was missed only after 8.1 seconds, because the run "
+        "waited for its answer. That was mended, and then it was measured again."
+    ),
+    ("ray-calm", "72279a4cfcc1", 1): (
+        "Two starts before it, beside processes of the usual niceness, came to nothing: the first "
+        "was given up after a minute, as its processes had not started (now a run waits for five), "
+        "the second was stopped by hand after four."
+    ),
+    ("ray-killed-score", "6a2d24609848", 2): (
+        "While the run with kills went on, tests ran beside it; so it took 15 minutes, the one "
+        "without kills before it 7."
+    ),
 }
 
 

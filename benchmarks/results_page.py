@@ -9,6 +9,8 @@ from statistics import median
 
 import sections
 import sections_appo
+import sections_default
+import sections_devices
 import sections_losses
 import sections_peers
 import sections_ray
@@ -57,12 +59,14 @@ def all_sections() -> list[Section]:
     results = Results(Ledger(LEDGER).lines())
     return [
         *sections.sections(results),
+        *sections_default.sections(results),
         *sections_peers.sections(),
         *sections_workers.sections(results),
         *sections_appo.sections(results),
         *sections_ray.sections(results),
         *sections_use.sections(),
         *sections_losses.sections(results),
+        *sections_devices.sections(results),
     ]
 
 

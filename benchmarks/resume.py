@@ -2,8 +2,8 @@
 
 `exact` trains a preset once without a break, and once more with breaks: the process is killed,
 interrupted or terminated at random moments and resumed each time. At the end all tensors of the
-newest checkpoint, the counters, the replay buffer and the metrics have to be equal bit for bit. On
-Ray one process of the run is killed each time instead.
+newest checkpoint, the counters, the replay buffer, the metrics and the scores of all games have to
+be equal bit for bit. On Ray one process of the run is killed each time instead.
 """
 
 from __future__ import annotations
@@ -227,16 +227,17 @@ def differences_of(run: Path, other: Path) -> list[str]:
     found += [name for name, t in theirs.tensors.items() if not torch.equal(mine.tensors[name], t)]
     counters = [{**each.counters, "seconds": 0.0} for each in (mine, theirs)]
     found += ["counters"] if counters[0] != counters[1] else []
-    found += ["metrics"] if metrics_of(run) != metrics_of(other) else []
+    for file in ("metrics", "episodes"):
+        found += [file] if lines_of(run, file) != lines_of(other, file) else []
     for path in sorted((other / "stores").rglob("*.safetensors"))[-1:]:
         same = path.read_bytes() == (run / path.relative_to(other)).read_bytes()
         found += [] if same else ["replay buffer"]
     return found
 
 
-def metrics_of(run: Path) -> list[dict[str, Any]]:
-    """Return the lines of metrics without what depends on the time."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+def lines_of(run: Path, file: str) -> list[dict[str, Any]]:
+    """Return the lines of metrics or episodes without what depends on the time."""
+    lines = [json.loads(line) for line in (run / f"{file}.jsonl").read_text().splitlines()]
     return [{**line, "seconds": 0.0} for line in lines]
 
 

@@ -61,6 +61,8 @@ def frozen(results: Results) -> Section:
     if found := results.one("ray-frozen"):
         result, own = found.line["result"], (found,)
         rows.append(Row(("processes frozen", str(result["frozen"])), own))
+        if "missed" in result:
+            rows.append(Row(("of them never noticed", str(result["missed"])), own))
         rows.append(Row(("seconds to detect, median", f"{result['median']:.1f}"), own))
         rows.append(Row(("seconds to detect, most", f"{result['most']:.1f}"), own))
     if found := results.one("ray-calm"):
@@ -71,7 +73,7 @@ def frozen(results: Results) -> Section:
     return Section(
         "Ray: processes that are frozen",
         "`dba3c-pong` on Ray with `--faults stop=any:25s`, and without faults beside four "
-        "processes that keep the processors busy.",
+        "processes that keep the processors busy, with the niceness that Ray gives its own (15).",
         ("", "measured"),
         tuple(rows),
     )

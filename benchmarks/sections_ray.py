@@ -107,9 +107,9 @@ def killed(results: Results) -> Section:
         "Ray: Pong with processes that are killed",
         "`dba3c-pong` to a training score of 18 with `--faults kill=any:30s`, and without. "
         "*Steps* are those that count at the end; *steps lost* came after the last checkpoint "
-        "before a loss and were played again on top of them. The ratio of steps counts both. A "
-        "restore begins all games anew, so long games are missing among those that the score is "
-        "the mean of.",
+        "before a loss and were played again on top of them. The ratio of steps counts both. In "
+        "version 0.1 a restore began all games anew, so long games were missing among those that "
+        "the score is the mean of.",
         (
             *("seed", "killed", "steps", "steps lost", "seconds", "hits", "restores"),
             *("steps and steps lost, never killed = 1", "seconds, never killed = 1"),

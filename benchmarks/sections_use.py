@@ -11,6 +11,9 @@ from table import listed
 
 FOLDER = Path(__file__).parent / "results"
 
+FIRST = "logs/live_page-1/live_page.json"
+"""A first measurement of the live page, in the folder of results."""
+
 
 def where(measured: dict[str, Any]) -> str:
     """Return machine, day and commit of a measurement."""
@@ -40,10 +43,15 @@ def live_page(measured: dict[str, Any]) -> Section:
         "from elsewhere": "speed of a run that is watched from elsewhere, alone = 1",
         "here": "the same with a browser on the same two cores",
     }
+    shares = measured["server_share"]
     rows = [
         Row((f"first view of {runs}, s", listed(measured["first_view_s"], "{:.2f}"))),
         Row(("a new line of metrics on that page, s", listed(measured["update_s"], "{:.2f}"))),
         *(Row((label, f"{1 - cost[watched]:.3f}")) for watched, label in labels.items()),
+        *(
+            Row((f"{what}: share of both cores that the server takes", listed(own, "{:.4f}")))
+            for what, own in shares.items()
+        ),
     ]
     return Section(
         "The live page",
@@ -51,10 +59,23 @@ def live_page(measured: dict[str, Any]) -> Section:
         "and a row of each run, and from a line in `metrics.jsonl` to its score on the page. "
         "Speeds are medians of runs of Pong in turn: "
         + "; ".join(f"{name}: {listed(own, '{:,.0f}')} steps/s" for name, own in speeds.items())
-        + ".",
+        + f". They vary more than the page costs. {first_page()}",
         ("", "measured"),
         tuple(rows),
         measured=[f"`python benchmarks/live_page.py`; {where(measured)}"],
+    )
+
+
+def first_page() -> str:
+    """Return what was measured first, and why again."""
+    first = json.loads((FOLDER / FIRST).read_text(encoding="utf-8"))
+    cost, turns = first["cost"], len(first["steps_per_s"]["alone"])
+    elsewhere, here = (f"{1 - cost[name]:.3f}" for name in ("from elsewhere", "here"))
+    return (
+        f"A first measurement of {turns} turns gave {elsewhere} from elsewhere and {here} with a "
+        "browser. It asked for everything twice a second, as no page does, and other programs read "
+        "files meanwhile; so it was repeated with questions as the page asks them, and with the "
+        "processor time of the server."
     )
 
 

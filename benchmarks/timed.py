@@ -74,7 +74,7 @@ class Timed:
     def _procedure(self) -> dict[str, Any]:
         return {"timed": self.flags} | ({"switches": self.switches} if self.switches else {})
 
-    def train(self, cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG002 - a form
+    def train(self, cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
         """Train alone on the machine, between two measurements of its limit; keep checkpoints."""
         run = RUNS / cell.name
         shutil.rmtree(run, ignore_errors=True)
@@ -104,7 +104,7 @@ class Timed:
             return None
         return float(process.bench(self.preset, BENCH_SECONDS)["limit_steps_per_s"])
 
-    def time(self, cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:  # noqa: ARG002 - a form
+    def time(self, cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
         """Look for the first checkpoint of the timed run that plays well enough."""
         trained = self.train_cell(cell.seed)
         line = finished(Ledger(LEDGER).of(trained))

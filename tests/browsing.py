@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 20.0  # seconds; no test is about how fast a machine is
+PATIENCE = 120.0  # seconds; no test is about how fast a machine is
 
 
 @contextmanager
@@ -82,3 +82,22 @@ def screenshot(browser: Any, name: str) -> None:
         time.sleep(0.5)
         Path(folder).mkdir(parents=True, exist_ok=True)
         browser.save_screenshot(str(Path(folder) / f"{name}.png"))
+
+
+TRAVERSALS = [
+    "/assets/../server.py",
+    "/assets/..%2fserver.py",
+    "/assets/%2e%2e/server.py",
+    "/assets/..%5cserver.py",
+    "/assets//etc/passwd",
+    "/assets/%2fetc%2fpasswd",
+    "/films/{run}/../config.json",
+    "/films/{run}/..%2fconfig.json",
+    "/films/{run}/%2e%2e%2f%2e%2e%2f%2e%2e%2fsecret.json",
+    "/films/../../secret.json",
+    "/films/..%2f..%2fsecret.json/x.mp4",
+    "/films/{run}/20000.mp4",
+    "/secret.json",
+    "/../secret.json",
+]
+"""Addresses that would lead out of what the live page shows, if paths were followed."""

@@ -50,6 +50,22 @@ def one_torch_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_flushed_to_disk() -> Iterator[None]:
+    """Files of tests need not outlive a loss of power, and many disks take long to be sure."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def as_nice_as_before() -> Iterator[None]:
+    """No test leaves this process nicer than it was: all later ones would have to wait."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    yield
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Chromium without a window; for tests marked ``browser``."""

@@ -16,6 +16,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,16 +31,18 @@ from gelada.core.files import read_metrics
 from gelada.core.types import Version
 from gelada.evaluation.agent import load as load_agent
 from gelada.evaluation.curve import read_marks, read_points
-from gelada.evaluation.start_states import StartStates, read_starts, write_starts
+from gelada.evaluation.start_states import StartStates, make_starts, read_starts, write_starts
 from gelada.evaluation.suite import Entry, Suite, read_ledger, summarize
 from gelada.nets.config import NetworkSettings
 from gelada.nets.network import InputStatistics
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import make_optimizer
+from gelada.runtime.system import version_of
 from gelada.training.config import Config, identity, read_config, write_config
 from gelada.training.experiment import Experiment
 from gelada.training.presets import PRESETS
 from gelada.training.start import Start, begin_again, make_network
+from players import make_agent
 
 GONE = object()
 """Stands for a value that is missing."""
@@ -96,7 +99,8 @@ def experiment() -> Experiment:
 def make_run(folder: Path, run: str = "ours") -> Config:
     """Write a run's folder: settings, two checkpoints, metrics, an evaluation."""
     folder.mkdir(parents=True)
-    config = Config("catch", experiment(), 3, {"run": run, "precision": "float32"})
+    about = {"run": run, "precision": "float32", "gelada-rl": version_of("gelada-rl")}
+    config = Config("catch", experiment(), 3, about)
     write_config(folder, config)
     statistics = InputStatistics(
         np.full((10, 5), 9.0, dtype=np.float32), np.full((10, 5), 40.0, dtype=np.float32)
@@ -242,10 +246,14 @@ WHOLE: dict[str, Callable[[Path], None]] = {
 }
 
 
+def _spoil(file: str, spoil: Callable[[Path], None], folder: Path) -> None:
+    spoil(folder / file)
+
+
 def whole_kinds(file: str) -> Iterator[Kind]:
     """Yield what can be wrong with a file as a whole."""
     for how, spoil in WHOLE.items():
-        yield Kind(file, "", how, lambda folder, s=spoil: s(folder / file))  # type: ignore[misc]
+        yield Kind(file, "", how, partial(_spoil, file, spoil))
 
 
 # checkpoints
@@ -292,6 +300,10 @@ TENSORS: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
 }
 
 
+def _rename(name: str, tensors: dict[str, torch.Tensor]) -> None:
+    tensors[f"{name}x"] = tensors.pop(name)
+
+
 def tensor_kinds(tensors: dict[str, torch.Tensor]) -> Iterator[Kind]:
     """Yield all changes of one tensor, with right checksums."""
     file = f"{NEWEST}.safetensors"
@@ -303,15 +315,8 @@ def tensor_kinds(tensors: dict[str, torch.Tensor]) -> Iterator[Kind]:
                 if value is not None:
                     found[name] = value.contiguous()
 
-            yield Kind(file, name, how, lambda folder, put=put: rewrite(folder, put))  # type: ignore[misc]
-        yield Kind(
-            file,
-            name,
-            "renamed",
-            lambda folder, name=name: rewrite(
-                folder, lambda t: t.update({f"{name}x": t.pop(name)})
-            ),  # type: ignore[misc]
-        )
+            yield Kind(file, name, how, partial(rewrite, change=put))
+        yield Kind(file, name, "renamed", partial(rewrite, change=partial(_rename, name)))
 
 
 def header(entries: Any, size: int = 8) -> bytes:
@@ -355,7 +360,7 @@ def checkpoint_kinds(folder: Path) -> Iterator[Kind]:
     yield from json_kinds(names, first, lambda changed: changed, ", format 1")
     yield from tensor_kinds(load((folder / f"{NEWEST}.safetensors").read_bytes()))
     for how, data in HEADERS.items():
-        yield Kind(f"{NEWEST}.safetensors", "header", how, lambda f, d=data: reseal(f, d))  # type: ignore[misc]
+        yield Kind(f"{NEWEST}.safetensors", "header", how, partial(reseal, data=data))
 
 
 def swapped_kinds() -> Iterator[Kind]:
@@ -414,12 +419,8 @@ def swapped_kinds() -> Iterator[Kind]:
     for name in ("pong", "dba3c-catch", "apex-pong", "dba3c-breakout-paper"):
         yield Kind("config.json", "", f"of {name}", config_of(plays(name)))
     for actions in (1, 2, 4, 18):
-        yield Kind(
-            "config.json",
-            "actions",
-            f"of {actions}",
-            config_of(lambda config, n=actions: config._replace(actions=n)),  # type: ignore[misc]
-        )
+        change = partial(Config._replace, actions=actions)
+        yield Kind("config.json", "actions", f"of {actions}", config_of(change))
 
 
 # start states, ledgers, metrics
@@ -594,15 +595,17 @@ def all_kinds(folder: Path, starts: StartStates | None) -> list[Kind]:
 def main() -> None:
     """Try all kinds and print how many there are and what came of them."""
     counts: Counter[tuple[str, str]] = Counter()
+    starts = make_starts(make_agent(PRESETS["pong"].games), "runs/some", count=2)
     with tempfile.TemporaryDirectory() as there:
         base = Path(there) / "base"
         make_run(base)
         make_ledger(base)
-        for number, kind in enumerate(all_kinds(base, None)):
+        write_starts(base / STARTS, starts)
+        for number, kind in enumerate(all_kinds(base, starts)):
             folder = Path(there) / str(number)
             shutil.copytree(base, folder)
             try:
-                how = outcome(kind, folder)
+                how = outcome(kind, folder, starts)
             except Exception as error:
                 how = f"wrong: {type(error).__name__}: {str(error)[:200]}"
                 sys.stdout.write(f"{kind}: {how}\n")
@@ -612,6 +615,7 @@ def main() -> None:
     for (file, how), count in sorted(counts.items()):
         sys.stdout.write(f"{file:<36}{how:<14}{count:>6}\n")
     sys.stdout.write(f"{'kinds in all':<50}{sum(counts.values()):>6}\n")
+    sys.exit(any(how == "wrong" for _, how in counts))
 
 
 if __name__ == "__main__":

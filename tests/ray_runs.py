@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import secrets
@@ -20,12 +19,20 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from launching import complete
+from gelada.core.files import read_lines
+from launching import LONG, complete
 
-SMALL = ("--on", "ray", "--cpus", 0.2, "--no-finish", "--no-tensorboard", "--json")
+SILENCE = 8.0
+"""Seconds; twice the default, as tests share a machine with others."""
 
-LONG = 300.0
-"""Seconds: a bound for waiting, on a slow machine too."""
+QUIET = ("--no-finish", "--no-tensorboard", "--json")
+SMALL = ("--on", "ray", "--cpus", 0.2, "--silence", SILENCE, *QUIET)
+
+STATUS = re.compile(r"[\d,]+ steps, [\d,]+ \S+/s, score ")
+"""How a line begins that tells how a run goes."""
+
+SLOW = re.compile(r"(?!gelada: ).+ did not start within \d+ s: each asks for ")
+"""How a line begins that tells that processes take long to start."""
 
 DRIVER = '''
 import signal
@@ -66,10 +73,16 @@ class Run:
         words: after ``gelada``.
         code: of the driver, before the command line begins.
         env: variables to add to this process's.
+        session: start it in a session of its own, as in a terminal of its own.
     """
 
     def __init__(
-        self, folder: Path, *words: object, code: str = DRIVER, env: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *words: object,
+        code: str = DRIVER,
+        env: Mapping[str, str] | None = None,
+        session: bool = False,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "run"
@@ -82,6 +95,7 @@ class Run:
                 stdout=out,
                 stderr=err,
                 env=without_ray() | dict(env or {}),
+                start_new_session=session,
             )
         self.family: set[psutil.Process] = set()
 
@@ -98,22 +112,21 @@ class Run:
     def events(self, name: str) -> list[dict[str, Any]]:
         """Return its events of a name so far."""
         path = self.path / "events.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [event for event in map(json.loads, lines) if event["event"] == name]
+        events = read_lines(path) if path.exists() else []
+        return [event for event in events if event["event"] == name]
 
     def version(self) -> int:
         """Return the version of its newest checkpoint (0: there is none)."""
         return max((about["version"] for about in complete(self.path)), default=0)
 
-    def metrics(self) -> list[str]:
+    def metrics(self) -> list[dict[str, Any]]:
         """Return the lines of its metrics until now."""
         path = self.path / "metrics.jsonl"
-        return path.read_text().splitlines() if path.exists() else []
+        return read_lines(path) if path.exists() else []
 
     def plays_well(self) -> bool:
         """Say whether its newest mean score is good, and its best one."""
-        lines = self.metrics()
-        newest = json.loads(lines[-1]) if lines else {}
+        newest = (self.metrics() or [{}])[-1]
         return min(newest.get("score") or 0.0, newest.get("best") or 0.0) >= 0.9
 
     def look(self) -> None:
@@ -133,7 +146,11 @@ class Run:
         self.look()
 
     def end(self) -> tuple[int, str, str]:
-        """Wait for its end and that of all its processes; return exit code, stdout and stderr."""
+        """Wait for its end and that of all its processes; return exit code, stdout and stderr.
+
+        The lines that tell every few seconds how the run goes are left out of stderr, and those
+        of a slow start.
+        """
         until = time.monotonic() + LONG
         while self.process.poll() is None:
             self.look()
@@ -142,7 +159,9 @@ class Run:
                 pytest.fail(f"it never ended; it said: {self.log}")
             time.sleep(0.2)
         self.gone()
-        return self.process.returncode, self._out.read_text(), self.log
+        told = self.log.splitlines(keepends=True)
+        rest = (line for line in told if not (STATUS.match(line) or SLOW.match(line)))
+        return self.process.returncode, self._out.read_text(), "".join(rest)
 
     def kill(self) -> None:
         """End it if a test has left it running; its processes follow."""

@@ -189,5 +189,6 @@ class Model:
                 assert bool(batch.mask[n, t]) == (step.mask and not over)
                 over |= bool(step.fields["terminated"] or step.fields["truncated"])
                 over |= step.ages[1] == 0
-            assert batch.versions[n] == steps[0].version  # type: ignore[union-attr]  # seen above
+            assert steps[0] is not None
+            assert batch.versions[n] == steps[0].version
         return begins

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import rlcompleter
 from pathlib import Path
 
 import gelada
@@ -38,3 +40,12 @@ def test_functions_settings_and_errors_are_exported() -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(gelada, "trane")
+
+
+def test_a_shell_completes_names_and_shows_signatures() -> None:
+    """As IPython and Python's own shell do, from ``dir`` and docstrings."""
+    shell = rlcompleter.Completer({"gelada": gelada})
+    assert shell.complete("gelada.ev", 0) == "gelada.evaluate("
+    assert shell.complete("gelada.StopR", 0) == "gelada.StopRule("
+    assert {"steps", "make_env", "on_episode"} <= inspect.signature(gelada.train).parameters.keys()
+    assert {"policy", "state"} <= inspect.signature(gelada.Agent.act).parameters.keys()

@@ -34,6 +34,7 @@ PAGES = [
     ROOT / "benchmarks" / "results" / "README.md",
     *DOCS,
     *sorted((ROOT / "docs" / "site").glob("*.md")),
+    ROOT / "zoo" / "README.md",
 ]
 
 OLD_COMMANDS = "results.md"

@@ -18,7 +18,10 @@ from gelada.algorithms.appo import APPO
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings, make_optimizer
+from gelada.roles.backprop import Backprop
+from gelada.roles.recorded import GraphBackprop
 from gelada.roles.replay.queue import as_batch
+from gelada.runtime.cuda_graphs import WARM_UP, Recorded
 from gelada.runtime.devices import Devices, Placement, own_stream, prepare
 from gelada.training.run import train
 
@@ -79,6 +82,68 @@ def test_nothing_waits_for_the_gpu_inside_a_round(gpu: torch.device) -> None:
         finally:
             torch.cuda.set_sync_debug_mode("default")
     assert bool(flat.values.isfinite().all())
+
+
+def learned(gpu: torch.device, graphs: bool, rounds: int) -> tuple[torch.Tensor, list[float]]:
+    """Return the parameters after some rounds with other batches each, and all losses."""
+    net, algorithm = make_net().to(gpu), APPO(advantage="vtrace", kl_coeff=0.1)
+    flat, aux = FlatParameters(net), algorithm.start()
+    optimizer = make_optimizer(flat.values, OptimizerSettings())
+    make = GraphBackprop if graphs else Backprop
+    backprop, random, found = make(algorithm, 0, 0), np.random.default_rng(3), list[torch.Tensor]()
+    order = torch.Generator().manual_seed(3)
+    for number in range(rounds):
+        aux["entropy"].fill_(0.01 / (number + 1))  # as a schedule does
+        batch = as_batch([random_trajectory(random, games=6, length=20)]).to(gpu)
+        rows = torch.randperm(120, generator=order).to(gpu)
+        recorded = graphs and number > WARM_UP
+        torch.cuda.set_sync_debug_mode("error" if recorded else "default")
+        try:
+            prepared = backprop.prepare(net, batch, aux)
+            for index in torch.split(rows, 50):  # the last is smaller
+                terms, _ = backprop.minibatch(flat, prepared, index, aux, None, None)
+                optimizer.step(flat.gradients, 1e-3)
+                found += [terms["policy_loss"], terms["gradient_norm"]]
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return flat.values.cpu(), torch.stack(found).tolist()
+
+
+def test_learning_by_graphs_is_learning_without_bit_for_bit(gpu: torch.device) -> None:
+    prepare(Placement(gpu, gpu), deterministic=True)
+    try:
+        with own_stream(gpu):
+            want, found = (learned(gpu, graphs, WARM_UP + 3) for graphs in (False, True))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert torch.equal(want[0], found[0])
+    assert want[1] == found[1]
+
+
+def test_acting_by_graphs_is_acting_without_bit_for_bit(gpu: torch.device) -> None:
+    prepare(Placement(gpu, gpu), deterministic=False)
+    net, algorithm = make_net().for_acting(("policy",)).to(gpu), APPO()
+
+    def act(stacks: torch.Tensor, state: torch.Tensor | None) -> Any:
+        return algorithm.act(net, stacks, state)
+
+    recorded, random = Recorded(act), torch.Generator().manual_seed(3)
+    height, width = net.mean.shape
+    with own_stream(gpu), torch.inference_mode():
+        for step in range(WARM_UP + 3):
+            stacks = torch.randn(8, net.stack, height, width, generator=random).to(gpu)
+            scores = recorded(stacks, None)[0]
+            assert torch.equal(scores, act(stacks, None)[0])
+            assert recorded.recorded == (step >= WARM_UP)
+
+
+def test_a_run_by_graphs_is_that_without_bit_for_bit(gpu: torch.device, tmp_path: Path) -> None:
+    experiment = short_pong(WARM_UP + 8, deterministic=True)
+    for name in ("without", "with"):
+        devices = Devices("cuda", graphs=name == "with")
+        train(experiment, tmp_path / name, log=lambda _: None, devices=devices)
+    want, found = parameters_of(tmp_path / "without"), parameters_of(tmp_path / "with")
+    assert all(torch.equal(want[name], found[name]) for name in want)
 
 
 def parameters_of(folder: Path) -> dict[str, torch.Tensor]:

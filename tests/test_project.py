@@ -80,6 +80,11 @@ def test_the_reference_has_every_public_name_once() -> None:
     assert sorted([*names, "__version__"]) == sorted(gelada.__all__)
 
 
+def test_every_extra_is_on_the_page_about_installing() -> None:
+    extras = re.findall(r"^\| `pip install '\.\[(\w+)\]'`", text_of("docs/install.md"), re.M)
+    assert sorted(extras) == sorted(project()["optional-dependencies"])
+
+
 def test_the_container_is_made_of_what_is_there() -> None:
     text = text_of("Containerfile").replace("\\\n", " ")
     copied = [

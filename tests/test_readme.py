@@ -42,3 +42,17 @@ def test_the_page_about_python(
         exec(block, {"__name__": "__main__"})
     said = capsys.readouterr().out
     assert re.search(r"^good enough after \d+ steps \d+$", said, re.MULTILINE)
+
+
+def test_the_first_screen_says_what_for_whom_how_to_begin_and_what_is_missing() -> None:
+    before_pictures = (ROOT / "README.md").read_text(encoding="utf-8").partition("![")[0]
+    assert len(before_pictures.splitlines()) <= 25
+    said = " ".join(before_pictures.split())
+    for words in (
+        "Gelada is a reinforcement learning library",
+        "It is for people who",
+        "``` make train ```",
+        "It needs Python 3.11",
+        "([all limits](#limits))",
+    ):
+        assert words in said

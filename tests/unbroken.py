@@ -24,8 +24,14 @@ def finished(folder: Path) -> tuple[Checkpoint, list[dict[str, Any]]]:
     return checkpoint, [line for line in lines if line["version"] % 10 == 0]
 
 
+def episodes_of(folder: Path) -> list[dict[str, Any]]:
+    """Return the lines of all games that were learned from, without what depends on the time."""
+    text = (folder / "episodes.jsonl").read_text()
+    return [{**json.loads(line), "seconds": 0.0} for line in text.splitlines()]
+
+
 def assert_same_run(one: Path, other: Path) -> None:
-    """Parameters, optimizer, actors with their games, scores and metrics: bit for bit."""
+    """Parameters, optimizer, actors with their games, scores and all lines: bit for bit."""
     (mine, my_lines), (theirs, their_lines) = finished(one), finished(other)
     assert mine.version.number == theirs.version.number
     assert mine.steps == theirs.steps
@@ -34,5 +40,6 @@ def assert_same_run(one: Path, other: Path) -> None:
     for name, tensor in theirs.tensors.items():
         assert torch.equal(mine.tensors[name], tensor), name
     assert my_lines == their_lines
+    assert episodes_of(one) == episodes_of(other)
     for path in sorted((other / "stores").rglob("*.safetensors"))[-1:]:
         assert path.read_bytes() == (one / path.relative_to(other)).read_bytes(), path

@@ -30,7 +30,7 @@ include_patterns = [
     "docs/site/*.md",
     "benchmarks/results/README.md",
     "zoo/README.md",
-    "zoo/*/README.md",
+    "zoo/*/*.md",
 ]
 exclude_patterns = [
     *(".*", "build", "dist", "runs", "src", "tests", "**/__pycache__"),
@@ -74,7 +74,7 @@ def contents() -> dict[str, list[str]]:
     """Return the pages of each heading as Sphinx names them: paths without suffixes."""
     named = {name for pages in CONTENTS.values() for name in pages}
     rest = sorted(path.stem for path in (ROOT / "docs").glob("*.md") if path.stem not in named)
-    zoo = sorted((ROOT / "zoo").glob("**/README.md"))
+    zoo = sorted((ROOT / "zoo").glob("**/*.md"))
     rest += [f"../{path.relative_to(ROOT).with_suffix('')}" for path in zoo]
     wanted = {**CONTENTS, "More": [*CONTENTS["More"], *rest]}
     return {

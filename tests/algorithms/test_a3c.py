@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import make_net, random_trajectory
+from conftest import make_net, random_trajectory, stand_in
 from gelada.algorithms.a3c import A3C
 from gelada.algorithms.batches import WholeBatch
 from gelada.nets.network import NetworkSettings
@@ -57,7 +57,7 @@ class Case:
         aux = algorithm.start()
         prepared = algorithm.prepare(make_net(), batch, aux)
         whole = prepared.select(torch.randperm(N * T))
-        total, terms = algorithm.loss(net, whole, aux)  # type: ignore[arg-type]  # as good as one
+        total, terms = algorithm.loss(stand_in(net), whole, aux)
         torch.autograd.backward(total)
         return total.detach(), terms, net
 
@@ -203,7 +203,7 @@ def test_all_observations_are_looked_at_once_in_the_order_of_their_steps() -> No
     algorithm, batch = A3C(), as_batch(sent)
     prepared: WholeBatch = algorithm.prepare(net, batch, algorithm.start())
     assert prepared.size == 16
-    algorithm.loss(Showing(), prepared, algorithm.start())  # type: ignore[arg-type]  # as good as one
+    algorithm.loss(stand_in(Showing()), prepared, algorithm.start())
     (stacks,) = shown
     plain = [
         np.concatenate([stack_at(s.frames, s.ages, t, 3) for s in sent], axis=0) for t in range(5)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import make_net, random_trajectory
+from conftest import make_net, random_trajectory, stand_in
 from gelada.algorithms.appo import APPO, Steps
 from gelada.algorithms.batches import Minibatch
 from gelada.nets.network import NetworkSettings
@@ -58,7 +58,7 @@ class Case:
     def run(self, algorithm: APPO) -> tuple[torch.Tensor, dict[str, torch.Tensor], Given]:
         """Return the loss, its terms and the network with gradients."""
         net = Given(self.logits, self.values)
-        total, terms = algorithm.loss(net, self.minibatch(), algorithm.start())  # type: ignore[arg-type]
+        total, terms = algorithm.loss(stand_in(net), self.minibatch(), algorithm.start())
         torch.autograd.backward(total)
         return total.detach(), terms, net
 

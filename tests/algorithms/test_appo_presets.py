@@ -47,9 +47,7 @@ def test_a_target_that_is_copied_at_every_version_is_vtrace_ppo_at_lag_0() -> No
     assert (older.parameters - plain.parameters).abs().max() > 0.1 * moved
 
 
-def test_it_learns_catch_as_plain_vtrace_ppo_does() -> None:
-    plain, target = (inline(at_lag_0(40_000, every)).status for every in (0, 1))
-    assert plain.best is not None
+def test_it_learns_catch_at_lag_0() -> None:
+    target = inline(at_lag_0(40_000, 1)).status
     assert target.best is not None
-    assert plain.best >= 0.9
     assert target.best >= 0.9

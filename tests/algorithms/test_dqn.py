@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +38,8 @@ WAYS = {
     "lambda 1": replace(LAMBDA, lam=1.0),
     "lambda, double, duelling": replace(LAMBDA, double=True, duelling=True),
     "lambda, squared": replace(LAMBDA, error="squared"),
+    "munchausen": replace(LAMBDA, munchausen=0.9, temperature=0.3),
+    "munchausen, duelling": replace(LAMBDA, munchausen=0.5, temperature=0.3, duelling=True),
 }
 
 
@@ -175,8 +178,26 @@ class Slow:
     def best(self, b: int, t: int) -> float:
         """max_a Q'(x, a), or double: Q'(x, argmax_a Q(x, a)) (Hasselt et al. 2016)."""
         row = b * (LENGTH + 1) + t
+        if self.algorithm.munchausen:
+            policy = self.policy(row)
+            entropic = self.frozen[row] - self.algorithm.temperature * np.log(policy)
+            return float((policy * entropic).sum())
         action = (self.current if self.algorithm.double else self.frozen)[row].argmax()
         return float(self.frozen[row, action])
+
+    def policy(self, row: int) -> Array:
+        """Return the softmax of Q' divided by the temperature (Vieillard et al. 2020)."""
+        weights = np.exp(self.frozen[row] / self.algorithm.temperature)
+        policy: Array = weights / weights.sum()
+        return policy
+
+    def extra(self, b: int, t: int) -> float:
+        """Return alpha times the scaled log-policy of the action taken, which is at least -1."""
+        if not self.algorithm.munchausen:
+            return 0.0
+        policy = self.policy(b * (LENGTH + 1) + t)
+        scaled = self.algorithm.temperature * math.log(policy[self.stream.actions[b, t]])
+        return self.algorithm.munchausen * max(scaled, -1.0)
 
     def n_step(self, b: int, t: int, n: int) -> tuple[float, int, bool]:
         """Return r_t + … + gamma^k max Q(x_{t+k}), k <= n, and whether more could follow."""
@@ -186,6 +207,7 @@ class Slow:
                 return total + self.algorithm.gamma**k * self.best(b, t + k), k, True
             reward = float(self.stream.rewards[b, t + k])
             reward = float(np.sign(reward)) if self.algorithm.reward_clip == "sign" else reward
+            reward += self.extra(b, t + k)
             total += self.algorithm.gamma**k * reward
             if self.stream.terminated[b, t + k]:
                 return total, k + 1, True
@@ -268,7 +290,7 @@ def test_the_ways_differ() -> None:
         ("three steps", "squared", "signs of rewards"),
         ("one step", "double"),
         ("duelling",),
-        ("lambda 0", "lambda 0.9", "lambda 1", "lambda, squared"),
+        ("lambda 0", "lambda 0.9", "lambda 1", "lambda, squared", "munchausen"),
     ]
     for ways in together:  # the same windows, and the same values
         totals = {round(Case(1, WAYS[way]).run()[0].item(), 5) for way in ways}

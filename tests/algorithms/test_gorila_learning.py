@@ -26,7 +26,6 @@ LAMBDA = tuned(CATCH, returns="q_lambda", target_every=0)
 BOTH = tuned(CATCH, double=True, duelling=True, explore="ladder")
 FEW = replace(CATCH.replay, windows=16, samples_per_insert=0.5)
 WAYS: dict[str, dict[str, Any]] = {
-    "one learner": {"shape": CENTRED},
     "one learner, prioritized": {"shape": CENTRED, "replay": PRIORITIZED, "algorithm": BOTH},
     "one learner, lambda": {"shape": CENTRED, "replay": FEW, "algorithm": LAMBDA},
     "outliers dropped": {"shape": CENTRED, "algorithm": tuned(CATCH, outlier=2.0)},
@@ -49,12 +48,14 @@ def test_catch_is_learned(tmp_path: Path, way: str) -> None:
     assert checkpoint.steps == result.status.steps
 
 
-@pytest.mark.parametrize("way", ["asynchronous", "synchronous", "prioritized"])
+@pytest.mark.parametrize("way", ["asynchronous", "synchronous, prioritized"])
 def test_catch_is_learned_in_workers(tmp_path: Path, way: str) -> None:
     changes: dict[str, dict[str, Any]] = {
         "asynchronous": {},
-        "synchronous": {"shape": replace(CATCH.shape, asynchronous=False)},
-        "prioritized": {"replay": PRIORITIZED},
+        "synchronous, prioritized": {
+            "shape": replace(CATCH.shape, asynchronous=False),
+            "replay": PRIORITIZED,
+        },
     }
     result = learn(replace(CATCH, **changes[way]), tmp_path / "run")
     assert result.status.workers is not None
@@ -85,8 +86,10 @@ def test_catch_is_learned_on_ray(tmp_path: Path, words: str) -> None:
 def test_real_pong_is_played_and_learned_from_for_a_moment(tmp_path: Path) -> None:
     experiment = PRESETS["apex-pong"]
     memory = replace(experiment.replay, capacity=4_000, minimum=1_000, samples_per_insert=0.5)
-    experiment = replace(experiment, replay=memory, stop=StopRule(steps=8_000), tracker=QUIET)
+    shape = replace(experiment.shape, random_steps=512)
+    stop = StopRule(steps=5_000)
+    experiment = replace(experiment, replay=memory, shape=shape, stop=stop, tracker=QUIET)
     status = train(experiment, tmp_path / "run", log=lambda _: None).status
-    assert status.steps >= 8_000
-    assert status.version >= 10  # 0.5 windows for each of 3,000 steps, 128 a batch
+    assert status.steps >= 5_000
+    assert status.version >= 10  # 0.5 windows for each of 3,488 steps, 128 a batch
     assert {"td_error", "q", "value_loss"} <= set(status.values)

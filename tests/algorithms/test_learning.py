@@ -26,14 +26,16 @@ from gelada.training.topology import make_graph
 CATCH = PRESETS["catch"]
 WAYS: dict[str, dict[str, Any]] = {
     "free": {},
-    "deterministic": {"deterministic": True},
-    "vtrace": {"algorithm": tuned(CATCH, advantage="vtrace")},
-    "rmsprop": {
+    "deterministic, vtrace": {
+        "deterministic": True,
+        "algorithm": tuned(CATCH, advantage="vtrace"),
+    },
+    "rmsprop, three servers": {
+        "shape": replace(CATCH.shape, servers=3),
         "optimizer": OptimizerSettings(optimizer="rmsprop", decay=0.95),
         "algorithm": tuned(CATCH, lr=5e-4, lr_max=1e-3),
     },
     "bfloat16": {"network": replace(CATCH.network, precision="bfloat16")},
-    "three servers": {"shape": replace(CATCH.shape, servers=3)},
 }
 
 
@@ -55,11 +57,12 @@ WORKERS = PRESETS["dba3c-catch"]
 BACKUP = replace(WORKERS.shape, workers=3, quorum=2)
 WORKER_WAYS: dict[str, tuple[dict[str, Any], Faults]] = {
     "synchronous": ({}, NONE),
-    "deterministic": ({"deterministic": True}, NONE),
-    "a backup": ({"shape": BACKUP}, NONE),
+    "deterministic, the ratio clipped": (
+        {"deterministic": True, "algorithm": tuned(WORKERS, ratio_clip=1.0)},
+        NONE,
+    ),
     "a backup and a straggler": ({"shape": BACKUP}, Faults(straggler=0.02)),
     "asynchronous": ({"shape": replace(WORKERS.shape, workers=3, asynchronous=True)}, NONE),
-    "the ratio clipped": ({"algorithm": tuned(WORKERS, ratio_clip=1.0)}, NONE),
 }
 
 

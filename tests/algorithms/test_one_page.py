@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 PAGE = Path(__file__).parents[2] / "examples" / "one_page.py"
 
@@ -36,24 +39,49 @@ def test_the_page_is_a_page() -> None:
     assert max(map(len, lines)) <= 100
 
 
-def said(*words: str) -> tuple[int, str, str]:
-    """Return exit code, stdout and stderr of the page with these words."""
-    command = [sys.executable, str(PAGE), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    return done.returncode, done.stdout, done.stderr
+def asked(patch: pytest.MonkeyPatch, *words: str) -> object:
+    """Run the page in this process with words that end it at once; return its exit code."""
+    patch.setattr(sys, "argv", [str(PAGE), *words])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(PAGE), run_name="__main__")
+    return end.value.code
 
 
-def test_help_says_what_the_page_does() -> None:
-    code, out, err = said("--help")
-    assert (code, err) == (0, "")
-    assert out.startswith("One page that trains an agent with Gelada's parts")
-    assert "GAME" in out
+def test_help_says_what_the_page_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked(monkeypatch, "--help") == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert said.out.startswith("One page that trains an agent with Gelada's parts")
+    assert "GAME" in said.out
 
 
-def test_an_unknown_game_is_one_line() -> None:
-    for word in ("pongg", "CartPole-v1", "--steps"):
-        code, out, err = said(word)
-        assert (code, out) == (2, "")
-        assert err.startswith("one_page.py: error: ")
-        assert word in err
-        assert err.count("\n") == 1
+@pytest.mark.parametrize("word", ["pongg", "CartPole-v1", "--steps"])
+def test_an_unknown_game_is_one_line(
+    word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked(monkeypatch, word) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("one_page.py: error: ")
+    assert word in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_no_score_is_printed_before_a_game_is_over(tmp_path: Path) -> None:
+    """A line each round of 4 steps; a game of Catch has 9."""
+    text = PAGE.read_text(encoding="utf-8")
+    for old, new in {
+        "B, T, K = 16, 32,": "B, T, K = 16, 4,",
+        "STEPS = 50_000": "STEPS = 320",
+        "round_ % 10 == 9": "True",
+    }.items():
+        assert old in text
+        text = text.replace(old, new)
+    done = subprocess.run(
+        [sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    steps = [line.split()[0] for line in done.stdout.splitlines()[:-1]]
+    assert steps == ["192", "256", "320"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import make_net, random_trajectory
+from conftest import make_net, random_trajectory, stand_in
 from gelada.algorithms.batches import Minibatch
 from gelada.algorithms.pqn import PQN, Steps
 from gelada.core.errors import GeladaError
@@ -75,7 +75,7 @@ def test_the_loss_is_half_the_mean_squared_error_of_steps_that_count() -> None:
     actions, weights = rng.integers(3, size=7), np.array([1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0])
     spoilt = np.where(weights == 0.0, np.inf, targets)
     q = torch.from_numpy(values.astype(np.float32)).requires_grad_(True)
-    net: Any = lambda _observations: {"q": q}  # noqa: E731
+    net = stand_in(lambda _observations: {"q": q})
     steps = Steps(
         torch.from_numpy(actions),
         torch.from_numpy(spoilt.astype(np.float32)),

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from gelada.algorithms.schedules import COEFFICIENT_LIMITS, followed, linear, staircase
+from gelada.algorithms.schedules import (
+    COEFFICIENT_LIMITS,
+    begun,
+    current,
+    followed,
+    linear,
+    moved,
+    staircase,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,3 +59,15 @@ LOW, HIGH = COEFFICIENT_LIMITS
 def test_the_weight_of_a_kl_term_as_a_table(weight: float, kl: float, after: float) -> None:
     """With a target of 0.01."""
     assert followed(weight, kl, 0.01) == pytest.approx(after)
+
+
+def test_only_numbers_with_an_end_are_in_the_state_and_move() -> None:
+    ends = {"gamma": (0.99, None), "lam": (0.9, 0.5)}
+    aux = begun(ends)
+    assert aux.keys() == {"lam"}
+    assert (current(aux, ends, "gamma"), current(aux, ends, "lam")) == (0.99, 0.9)
+    moved(aux, ends, 100, 400)
+    assert current(aux, ends, "gamma") == 0.99
+    assert current(aux, ends, "lam") == pytest.approx(0.8)
+    moved(aux, ends, 4000, 400)
+    assert current(aux, ends, "lam") == pytest.approx(0.5)

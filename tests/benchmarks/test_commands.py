@@ -20,7 +20,7 @@ OWN = {
 
 GIVEN = (
     *("cells", "cluster", "dba3c", "general", "gorila", "games", "gpu", "timed", "search"),
-    *("ladder", "autoencoders"),
+    *("ladder", "autoencoders", "loaders", "replicas", "default_games", "halving", "candidates"),
 )
 
 

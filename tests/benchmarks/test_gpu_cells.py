@@ -40,6 +40,32 @@ def test_a_rehearsal_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert json.loads(capsys.readouterr().out)["command"].count("--minutes 0.1") == 1
 
 
+def test_graphs_are_asked_for_of_a_gpu_only(tmp_path: Path) -> None:
+    asked = {
+        (cell.name, device): "--graphs" in gpu.command_of(cell, device, False, tmp_path)
+        for cell in gpu.cells()
+        for device in ("cpu", "cuda")
+    }
+    assert {name for (name, device), there in asked.items() if there and device == "cpu"} == set()
+    want = {f"{game}-graphs-{turn}" for game in ("pong", "breakout") for turn in (1, 2)}
+    assert {name for (name, device), there in asked.items() if there} == want
+    assert not any("GRAPHS" in gpu.command_of(c, "cuda", False, tmp_path) for c in gpu.cells())
+
+
+def test_graphs_are_compared_with_runs_without() -> None:
+    rates = {"pong-eager-1": 100.0, "pong-eager-2": 300.0, "pong-graphs-1": 500.0, "tests": 1.0}
+    lines = [{"cell": k, "result": {"achieved_steps_per_s": v}} for k, v in rates.items()]
+    assert gpu.ratios([*lines, {"cell": "breakout-graphs-1", "said": "no GPU"}]) == {"pong": 2.5}
+
+
+def test_a_rehearsal_of_graphs_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--only", "pong-graphs-1", "--device", "cpu", "--smoke", "--out", str(tmp_path)]
+    assert gpu.main(words) == 0
+    (line,) = map(json.loads, (tmp_path / "gpu.jsonl").read_text().splitlines())
+    assert line["result"]["achieved_steps_per_s"] > 0
+    assert "with_graphs" not in capsys.readouterr().out
+
+
 def test_a_cell_that_takes_too_long_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import sections_losses
 from lookup import Results
-from losses import detections, other_work, score_at
+from losses import detections, missed, other_work, score_at
 
 
 def test_each_frozen_process_is_timed_by_its_own_loss() -> None:
@@ -23,6 +23,7 @@ def test_each_frozen_process_is_timed_by_its_own_loss() -> None:
         {"seconds": 30.0, "event": "hit", "process": 10},  # the run ended before
     ]
     assert detections(events) == [4.25, 4.5]
+    assert [missed(events, end) for end in (31.0, 44.0, 46.0)] == [0, 0, 1]
 
 
 def test_steps_that_were_played_again_count_as_played() -> None:
@@ -45,7 +46,7 @@ def test_steps_that_were_played_again_count_as_played() -> None:
 
 def test_other_work_ends() -> None:
     before = set(psutil.Process(os.getpid()).children())
-    with other_work(2):
+    with other_work(2, niceness=1):
         busy = set(psutil.Process(os.getpid()).children()) - before
         assert len(busy) == 2
     assert not any(process.is_running() for process in busy)

@@ -199,7 +199,7 @@ def test_a_script_that_fails_reports_the_peer_and_no_figure(
 def test_a_script_that_never_ends_is_ended_with_all_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matches, "limit", lambda seconds: 2.0)
+    monkeypatch.setattr(matches, "limit", lambda seconds: 6.0)
     child = tmp_path / "child"
     script = written(
         tmp_path / "script.py",
@@ -208,7 +208,7 @@ def test_a_script_that_never_ends_is_ended_with_all_it_started(
         f"pathlib.Path({str(child)!r}).write_text(str(child.pid))\n"
         "time.sleep(600)\n",
     )
-    with pytest.raises(venvs.Failed, match="not over after 2 s"):
+    with pytest.raises(venvs.Failed, match="not over after 6 s"):
         matches.run_theirs(sys.executable, peer(script), "own", "pong", 1.0)
     assert is_gone(int(child.read_text()))
 
@@ -236,13 +236,13 @@ def test_sigterm_ends_what_was_started_too(tmp_path: Path) -> None:
     while not (child.exists() and child.read_text().endswith("\n")) and time.monotonic() < until:
         time.sleep(0.05)
     driver.terminate()
-    assert driver.wait(30) == 143
+    assert driver.wait(60) == 143
     assert is_gone(int(child.read_text()))
 
 
 def is_gone(number: int) -> bool:
-    """Say whether a process ends within 10 seconds (one that nobody waits for counts as ended)."""
-    until = time.monotonic() + 10
+    """Say whether a process ends within a minute (one that nobody waits for counts as ended)."""
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         try:
             if psutil.Process(number).status() == psutil.STATUS_ZOMBIE:

@@ -14,6 +14,7 @@ import page
 import remarks
 import results_page
 import sections
+import sections_default
 import sections_ray
 import targets
 
@@ -26,6 +27,10 @@ GROWING = {
     targets.PARTS,
     "Parts of APPO on Pong",
     "The autoencoder's cost",
+    "Breakout",
+    sections_default.SIX,
+    sections_default.MEANS,
+    sections_default.FIVE,
 }
 """Sections whose rows are measured one by one."""
 
@@ -100,6 +105,7 @@ def test_a_run_is_found_for_the_evaluation_of_its_checkpoints() -> None:
     ("what", "result", "variant"),
     [
         ("general-games", {"game": "freeway"}, "freeway"),
+        ("default-hour-games", {"game": "freeway"}, "freeway"),
         ("ray-limit", {"preset": "pong"}, "pong"),
         ("ray-failure", {"command": "gelada x --chaos kill=worker:40s"}, "worker kill"),
         ("ray-killed", {"command": "gelada x --faults kill=any:30s"}, "any kill"),
@@ -173,7 +179,7 @@ def test_every_target_has_its_row() -> None:
     for target, line in zip(targets.TARGETS, lines[2:], strict=True):
         known = (target.section, target.row) in there
         assert known or target.section in GROWING, line
-        assert ("not measured yet" in line) != known
+        assert ("not measured yet" in line) != known or target.section in GROWING
 
 
 def test_targets_are_spoken_of_in_benchmarks_only() -> None:

@@ -49,6 +49,7 @@ def test_the_tables_have_what_was_asked_for() -> None:
             "first_view_s": [0.5, 0.4, 0.6],
             "update_s": [0.3, 0.9],
             "steps_per_s": {"alone": [3000.0], "from elsewhere": [2990.0], "here": [2700.0]},
+            "server_share": {"from elsewhere": [0.004], "here": [0.006]},
             "cost": {"from elsewhere": 0.0033, "here": 0.1},
         }
     )

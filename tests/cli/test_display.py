@@ -83,6 +83,15 @@ def test_only_the_last_seconds_count_for_rate_and_bound() -> None:
     assert shown.bound() == "emulate"
 
 
+def test_the_time_in_which_processes_were_started_does_not_count_for_the_rate() -> None:
+    """After a resume the first status with a time has that of the run before."""
+    shown = Display("t", StopRule(steps=100_000), printer(terminal=False)[0])
+    shown.watch(Status(steps=50_000), [])
+    for second in range(3):
+        shown.watch(Status(steps=50_000 + 700 * second, seconds=500.0 + second), ROLES)
+    assert shown.rate() == pytest.approx(700.0)
+
+
 def test_the_curve_has_the_height_of_its_scores() -> None:
     curve = [(1000 * i, 1.0 * i, float(i)) for i in range(100)]
     lines = small_curve(curve, width=30, rows=4)

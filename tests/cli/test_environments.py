@@ -72,6 +72,9 @@ def test_what_the_first_word_and_env_mean() -> None:
     assert of("CartPole-v1") == ("CartPole-v1", "mlp", "CartPole-v1")
     assert of("vector", "--env", "Acrobot-v1") == ("Acrobot-v1", "mlp", "vector-Acrobot-v1")
     assert of("Acrobot-v1") == ("Acrobot-v1", "mlp", "Acrobot-v1")
+    grid = "minigrid:MiniGrid-Empty-5x5-v0"
+    assert of("--env", grid) == of(grid) == (grid, "mlp", grid)
+    assert of("pixels", "--env", grid) == (grid, "mlp", f"pixels-{grid}")
     assert of("pqn-CartPole-v1") == ("CartPole-v1", "mlp", "pqn-CartPole-v1")
     assert of("--env", "breakout") == ("breakout", "dqn2013", "breakout")
     assert of("pong", "--env", "breakout") == ("breakout", "small", "pong-breakout")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import sys
@@ -20,6 +21,8 @@ from gelada.roles.tracker import Status
 from gelada.training.prepare import least_steps
 from gelada.training.presets import preset
 
+SOURCE = Path(gelada.__file__).parent
+
 
 def test_on_ray_without_ray_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -36,6 +39,21 @@ def test_on_ray_without_ray_leaves_no_folder(
     assert "; first it starts Ray on this machine, which takes some seconds\n" in said.out
     assert "install it with: pip install 'gelada-rl[cluster]'" in said.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_while_processes_are_started_it_says_what_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def starting(*arguments: Any, **_: object) -> None:
+        watch = arguments[4]
+        watch(Status(), [])  # as `train` calls it until all processes are there
+        raise gelada.GeladaError("that is enough")
+
+    monkeypatch.setattr("gelada.cli.train.train", starting)
+    monkeypatch.setattr("gelada.cli.display.LINE_SECONDS", 0.0)
+    assert run(["train", "catch", "--on", "ray", "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().out
+    assert "before the first update · waiting for the processes of the run" in said
 
 
 def test_a_refusal_after_the_first_line_leaves_no_folder(
@@ -110,3 +128,20 @@ def test_the_next_commands_begin_with_what_started_this_one(
     assert lines[-1].split(maxsplit=2)[2] == (
         ".venv/bin/gelada train --resume runs/pong-1 --steps 200"
     )
+
+
+COMMAND = re.compile(r"\b(with|as|again|see):? gelada [a-z]")
+"""What introduces a command that can be copied, and its beginning where nobody looked for it."""
+
+
+def test_commands_in_messages_can_be_copied_by_whoever_reads_them() -> None:
+    """They begin with `program()`, in all strings but docstrings and the list of commands."""
+    copied = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        strings = [node for node in nodes if isinstance(node, ast.Constant)]
+        texts = [str(node.value) for node in strings if id(node) not in docstrings]
+        copied += [(path.name, text) for text in texts if COMMAND.search(text)]
+    assert [name for name, _ in copied] == ["main.py"]
+    assert copied[0][1].startswith("usage: gelada COMMAND")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
 
 from conftest import short_pong
 from gelada.algorithms.dqn import DQN
+from gelada.cli.main import run
 from gelada.cli.perf.limit import act, emulate, learn, limit_of, stage_rates
+from gelada.cli.perf.throughput import waiting_shares
+from gelada.core.timing import Clock
 from gelada.nets.network import NetworkSettings
 from gelada.nets.torsos import Torso
 from gelada.runtime.devices import CPU, Placement
@@ -23,6 +24,17 @@ from reading import META
 
 EXPERIMENT = replace(short_pong(1), network=NetworkSettings(precision="float32"))
 SHAPE = EXPERIMENT.shape
+
+
+@dataclass
+class Seen:
+    """A role, and where its time went."""
+
+    name: str
+    clock: Clock = field(default_factory=Clock)
+    finished: bool = False
+
+    def step(self) -> None: ...
 
 
 class Looks:
@@ -110,26 +122,31 @@ def test_stages_of_a_device_are_measured_there() -> None:
     assert min(rates.values()) > 0
 
 
-def test_the_stages_run_in_processes_of_their_own() -> None:
-    catch = replace(PRESETS["catch"], seed=2)
-    stages: list[str] = []
-    rates = stage_rates(catch, begin(catch), 0.05, lambda stage, _: stages.append(stage))
-    assert list(rates) == stages == ["emulate", "act", "learn"]
-    assert min(rates.values()) > 0
+def test_how_long_learner_and_loader_wait() -> None:
+    roles = [Seen("loader-0"), Seen("learner-0"), Seen("learner-1")]
+    roles[0].clock.seconds = {"wait for experience": 3.0, "load": 1.0}
+    roles[1].clock.seconds = {"wait for experience": 1.0, "wait for parameters": 2.0, "learn": 7.0}
+    found = waiting_shares(roles)
+    assert found == {
+        "loader_waits": 0.75,
+        "learner_waits": 0.3,
+        "learner_waits_for_batch": 0.1,
+    }
 
 
-def test_bench_prints_the_share_of_the_limit() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "gelada.cli.main", "bench", "catch", "--seconds", "6", "--json"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    rates = json.loads(done.stdout)
+def test_bench_measures_all_stages_and_prints_the_share_of_the_limit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The stages run in a process of their own, here in one instead of one for each core."""
+    monkeypatch.setattr("gelada.cli.perf.limit.usable_cores", lambda: 1)
+    assert run(["bench", "catch", "--seconds", "6", "--json"]) == 0
+    rates = json.loads(capsys.readouterr().out)
+    stages = [name for name in rates if name.endswith(("_samples_per_s", "_steps_per_s"))]
+    assert stages[:3] == ["emulate_steps_per_s", "act_samples_per_s", "learn_samples_per_s"]
+    assert min(rates[name] for name in stages[:3]) > 0
     assert rates["limit_steps_per_s"] > 0
-    assert 0 <= rates["learner_waits"] <= 1
+    assert 0 <= rates["learner_waits_for_batch"] <= rates["learner_waits"] <= 1
+    assert "loader_waits" not in rates
     assert rates["share_of_limit"] == pytest.approx(
         rates["achieved_steps_per_s"] / rates["limit_steps_per_s"], abs=1e-3
     )

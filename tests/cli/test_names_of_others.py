@@ -45,6 +45,7 @@ def test_all_of_our_names_exist_and_none_of_theirs_does() -> None:
         ("pong --n-envs 8", "here it is --games and --actors"),
         ("pong --total-timesteps 1000", "here it is --steps;"),
         ("--env-id Pong-v5", "the game is named first, such as pong"),
+        ("--preset vector", "the preset is named first, such as: vector --env Acrobot-v1"),
         ("pong --ent-coef 0.01", "here it is --entropy and --entropy-end;"),
         ("dqn-pong --clip-coef 0.1", "here it is --clip (with another algorithm);"),
         ("pong --buffer-size 9", "here it is --capacity (with DQN);"),
@@ -57,7 +58,7 @@ def test_all_of_our_names_exist_and_none_of_theirs_does() -> None:
 def test_a_flag_of_another_library_is_answered_with_ours(
     words: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = [] if words.startswith("--env-id") else [words.split()[0]]
+    first = [] if words.startswith("--") else [words.split()[0]]
     rest = words.split()[len(first) :]
     assert run(["train", *(first or ["pong"]), *rest]) == 2
     err = capsys.readouterr().err

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from conftest import distributed_catch, short_pong
-from gelada.cli.perf.operators import Span
+from gelada.cli.perf.operators import Span, between_clocks
 from gelada.cli.perf.profiler import INSIDE, OTHER, Spans, nested, own_seconds
 from gelada.cli.perf.short_run import measure_run, train_once
 from gelada.core.timing import Clock
+from gelada.training.experiment import Experiment
 
 ACTOR = {
     "wait for room",
@@ -85,11 +86,29 @@ def outermost(spans: list[Event]) -> list[Event]:
     return outer
 
 
+def rounds_around(trace: Path, learner: str) -> tuple[int, int]:
+    """Return how many rounds ended before operators were taken down, and how many began later."""
+    spans = threads_in(trace)[learner]
+    since = min((span.start for span in spans if span.kind == "operator"), default=float("inf"))
+    rounds = [span for span in spans if span.stage == "learn"]
+    return sum(r.end <= since for r in rounds), sum(r.start >= since for r in rounds)
+
+
+def profile(experiment: Experiment, trace: Path) -> dict[str, Any]:
+    """Profile two seconds, or on a slow machine as many as some rounds of each learner take."""
+    for seconds in (2.0, 8.0, 32.0):
+        result = measure_run(experiment, seconds, trace=trace)
+        learners = [name for name in threads_in(trace) if name.startswith("learner")]
+        if min(min(rounds_around(trace, name)) for name in learners) >= 2:
+            break
+    return result
+
+
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
-    """Return the result and the trace of two seconds of real Pong."""
+    """Return the result and the trace of some seconds of real Pong."""
     trace = tmp_path_factory.mktemp("profile") / "trace.json"
-    return measure_run(short_pong(1), 2.0, trace=trace), trace
+    return profile(short_pong(1), trace), trace
 
 
 def test_a_trace_has_all_threads_and_all_stages(profiled: tuple[dict[str, Any], Path]) -> None:
@@ -145,19 +164,18 @@ def test_what_is_inside_is_inside(profiled: tuple[dict[str, Any], Path]) -> None
     assert parents["assemble"] == {"wait for experience"}
 
 
-def test_operators_of_the_last_third_lie_in_their_stages(
+def test_operators_come_after_some_rounds_and_lie_in_their_stages(
     profiled: tuple[dict[str, Any], Path],
 ) -> None:
+    assert min(rounds_around(profiled[1], "learner-0")) >= 2
     homes: dict[str, set[str]] = {}
     for name, spans in threads_in(profiled[1]).items():
-        wall = max(span.end for span in spans)
         around: list[Event] = []
         for span in spans:
             while around and around[-1].end <= span.start:
                 around.pop()
             stage = next((s.stage for s in reversed(around) if s.kind != "operator"), "")
             if span.kind == "operator":
-                assert span.start > wall / 2
                 homes.setdefault(f"{name[:5]} {span.stage}", set()).add(stage)
             around.append(span)
     assert homes["actor aten::conv2d"] == {"act"}
@@ -181,6 +199,44 @@ def test_what_crosses_an_edge_is_cut_off_there() -> None:
         ("emulate", 100, 200),
         ("fits", 120, 130),
     ]
+
+
+def test_operators_never_cut_a_stage() -> None:
+    """One between two stages may seem to end in the second, by another clock."""
+    pairs = [
+        (Span("wait", 0, 100), "waiting"),
+        (Span("between", 105, 130), "operator"),
+        (Span("its part", 107, 125), "operator"),
+        (Span("learn", 120, 200), "busy"),
+        (Span("at once", 120, 140), "operator"),
+        (Span("forward", 150, 190), "busy"),
+        (Span("kernel", 185, 195), "operator"),
+    ]
+    assert [tuple(span) for span, _ in nested(pairs)] == [
+        ("wait", 0, 100),
+        ("between", 105, 120),
+        ("its part", 107, 120),
+        ("learn", 120, 200),
+        ("at once", 120, 140),
+        ("forward", 150, 190),
+        ("kernel", 185, 190),
+    ]
+
+
+def test_a_thread_that_has_to_wait_between_two_clocks_does_not_shift_all_operators(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, reads = [1_000], [0]
+
+    def read() -> int:
+        """It waits before the second of three readings, but not the 50th time."""
+        reads[0] += 1
+        now[0] += 5_000_000 if reads[0] % 3 == 2 and reads[0] != 149 else 20
+        return now[0]
+
+    monkeypatch.setattr("time.monotonic_ns", read)
+    monkeypatch.setattr("time.time_ns", lambda: read() + 7_000_000_000)
+    assert between_clocks() == 7_000_000_000
 
 
 def test_shares_are_those_of_the_spans_and_1_together(
@@ -244,7 +300,7 @@ def test_a_span_belongs_to_the_thread_that_makes_it_even_if_it_raises() -> None:
 
 def test_workers_have_all_their_threads_in_the_trace(tmp_path: Path) -> None:
     experiment = replace(distributed_catch(1), deterministic=False)
-    measure_run(experiment, 2.0, trace=tmp_path / "trace.json")
+    profile(experiment, tmp_path / "trace.json")
     threads = stages_in(tmp_path / "trace.json")
     assert set(threads) == {"actor-0", "actor-1", "learner-0", "learner-1"}
     for name, spans in threads.items():

@@ -172,7 +172,14 @@ def test_only_learners_are_replaced_in_a_plan() -> None:
     assert new == ["learner-0"]
 
 
-def test_a_rate_with_stubs_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rate_with_stubs_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shorter(experiment: Experiment, seconds: float, *rest: Any) -> dict[str, Any]:
+        assert seconds == 6.0
+        return measure_run(experiment, 1.5, *rest)
+
+    monkeypatch.setattr("gelada.cli.bench.measure_run", shorter)
     words = ["bench", "catch", "--dummy", "emulator,learner", "--seconds", "6", "--json"]
     assert run(words) == 0
     result = json.loads(capsys.readouterr().out)

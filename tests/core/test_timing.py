@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gelada.core import timing
-from gelada.core.timing import PIECE_SECONDS, Gaps, wait_for
+from gelada.core.timing import PIECE_SECONDS, Gaps, Patience, wait_for
 
 
 class Waits(threading.Condition):
@@ -41,7 +41,9 @@ def test_a_wait_ends_when_it_holds() -> None:
     assert changed.waited == [PIECE_SECONDS] * 3
 
 
-def test_gaps_between_looks_are_known_by_when_they_began(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gaps_between_looks_count_from_the_moment_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     gaps = Gaps()
@@ -50,6 +52,20 @@ def test_gaps_between_looks_are_known_by_when_they_began(monkeypatch: pytest.Mon
         gaps.look()
     assert gaps.since(0.0) == 230.0
     assert gaps.since(1.5) == 230.0
-    assert gaps.since(1.6) == 30.0  # a stage that began in a gap began after it
-    assert gaps.since(203.0) == 0.0
+    assert gaps.since(1.6) == pytest.approx(229.9)  # a stage that began just before the pause
+    assert gaps.since(201.4) == pytest.approx(30.1)  # or just after it, before the next look
+    assert gaps.since(203.0) == 29.5
+    assert gaps.since(233.0) == 0.0
     assert timing.PIECE_SECONDS < 120  # the usual deadline
+
+
+def test_one_who_waits_in_pieces_loses_a_piece_by_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    patience = Patience(10.0)
+    left = []
+    for passed in (0.0, 1.0, 3600.0, 3.0, 2.0):
+        now[0] += passed
+        left.append(patience.left())
+    assert left == [10.0, 9.0, 9.0 - PIECE_SECONDS, 1.0, 0.0]
+    assert Patience(0.0).left() == 0.0

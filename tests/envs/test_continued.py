@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -92,6 +94,15 @@ def test_a_helper_plays_the_games_that_go_on() -> None:
     for name, value in expected.items():
         np.testing.assert_array_equal(saved[name], value, err_msg=name)
     np.testing.assert_array_equal(games.reset(), again.reset())
+
+
+def test_a_helper_begins_without_torch() -> None:
+    """Of which the import takes longer than all else that it does before a resumed run goes on."""
+    code = "import sys, gelada.envs.outside, gelada.envs.continued; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert {"ale_py", "safetensors"} <= loaded
+    assert "torch" not in loaded
 
 
 def test_a_game_that_comes_out_otherwise_is_refused() -> None:

@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 
 import gym_toys
+from conftest import stand_in
 from gelada.core.errors import GeladaError
 from gelada.core.functions import name_of
 from gelada.core.types import Floats, Ints
@@ -276,7 +277,7 @@ def test_what_a_function_of_the_user_returns_is_checked() -> None:
 def test_an_environment_without_pictures_says_so() -> None:
     with pytest.raises(NoPictures, match="let its function take render_mode"):
         GymGames(name_of(gym_toys.silent_walk), SEEDS[:1], pictures=True)
-    blind: Any = lambda: gym_toys.Shaped(VECTOR)  # noqa: E731
+    blind = stand_in(lambda: gym_toys.Shaped(VECTOR))
     gymnasium.register("Blind-v0", blind)
     with pytest.raises(NoPictures, match=r"no render mode rgb_array \(none\)"):
         GymGames("Blind-v0", SEEDS[:1], pictures=True)

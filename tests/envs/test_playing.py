@@ -135,7 +135,9 @@ def test_an_unknown_policy_is_refused() -> None:
         agent.act(np.zeros((4, 10, 5), dtype=np.uint8), policy)
 
 
-def test_few_observations_take_one_thread_of_torch_and_give_the_others_back() -> None:
+def test_few_observations_take_one_thread_of_torch_and_give_the_others_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     agent = make_agent()
     counts = []
 
@@ -145,7 +147,7 @@ def test_few_observations_take_one_thread_of_torch_and_give_the_others_back() ->
         counts.append(torch.get_num_threads())
         return preprocess(frames)
 
-    agent.net.preprocess = counting  # type: ignore[method-assign]
+    monkeypatch.setattr(agent.net, "preprocess", counting)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

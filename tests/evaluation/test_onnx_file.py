@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,10 @@ def noise(agent: Agent, count: int) -> Frames:
     return np.random.default_rng(3).integers(0, 256, shape, dtype=np.uint8)
 
 
+Exported = tuple[Agent, Path]
+
 AGENTS: dict[str, Any] = {
+    "small": lambda: make_agent(CATCH),
     "pictures": lambda: agent_of(BREAKOUT, width=32),
     "large pictures": lambda: agent_of(replace(BREAKOUT, size=84), torso="dqn2013", width=16),
     "residual": lambda: agent_of(BREAKOUT, torso="resnet", width=16),
@@ -56,33 +61,47 @@ AGENTS: dict[str, Any] = {
 }
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Exported]:
+    """Return an agent and its file by the agent's name; each is exported once."""
+
+    @functools.cache
+    def make(name: str) -> Exported:
+        agent, file = AGENTS[name](), tmp_path_factory.mktemp("onnx") / "policy.onnx"
+        export_onnx(agent, file)
+        return agent, file
+
+    return make
+
+
 @pytest.mark.parametrize("name", AGENTS)
-def test_onnx_runtime_computes_what_torch_does(name: str, tmp_path: Path) -> None:
-    agent = AGENTS[name]()
-    export_onnx(agent, tmp_path / "policy.onnx")
-    parity = compare(agent, tmp_path / "policy.onnx", 1000)
+def test_onnx_runtime_computes_what_torch_does(
+    name: str, exported: Callable[[str], Exported]
+) -> None:
+    agent, file = exported(name)
+    parity = compare(agent, file, 1000)
     assert parity.observations == 1000
     assert parity.difference < 1e-4
     assert parity.same_actions >= 999
-    assert [path.name for path in tmp_path.iterdir()] == ["policy.onnx"]
+    assert [path.name for path in file.parent.iterdir()] == ["policy.onnx"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 33])
 def test_any_number_of_observations_has_the_greedy_actions_of_the_agent(
-    count: int, tmp_path: Path
+    count: int, exported: Callable[[str], Exported]
 ) -> None:
-    agent = agent_of(BREAKOUT, width=32)
-    export_onnx(agent, tmp_path / "policy.onnx")
+    agent, file = exported("pictures")
     stacks = noise(agent, count)
-    (scores,) = session_of(tmp_path / "policy.onnx").run(None, {"observations": stacks})
+    (scores,) = session_of(file).run(None, {"observations": stacks})
     assert scores.shape == (count, 4)
     np.testing.assert_array_equal(scores.argmax(axis=1), agent.act(stacks, "greedy"))
 
 
-def test_a_recurrent_policy_takes_its_state_and_returns_the_next_one(tmp_path: Path) -> None:
-    agent = agent_of(CATCH, torso="tiny", width=16, recurrent="lstm")
-    export_onnx(agent, tmp_path / "policy.onnx")
-    session = session_of(tmp_path / "policy.onnx")
+def test_a_recurrent_policy_takes_its_state_and_returns_the_next_one(
+    exported: Callable[[str], Exported],
+) -> None:
+    agent, file = exported("recurrent")
+    session = session_of(file)
     assert [one.name for one in session.get_inputs()] == ["observations", "state"]
     assert [one.name for one in session.get_outputs()] == ["scores", "next_state"]
     ours = theirs = agent.initial_state(3)
@@ -94,17 +113,18 @@ def test_a_recurrent_policy_takes_its_state_and_returns_the_next_one(tmp_path: P
     assert np.abs(ours).max() > 0.1
 
 
-def test_another_network_is_noticed(tmp_path: Path) -> None:
+def test_another_network_is_noticed(exported: Callable[[str], Exported]) -> None:
+    _, file = exported("pictures")
     agent = agent_of(BREAKOUT, width=32)
-    export_onnx(agent, tmp_path / "policy.onnx")
+    assert compare(agent, file, 16).difference < 1e-4
     with torch.no_grad():
         dict(agent.net.named_parameters())["torso.hidden.weight"][0] += 0.1
-    assert compare(agent, tmp_path / "policy.onnx", 16).difference > 1e-2
+    assert compare(agent, file, 16).difference > 1e-2
 
 
-def test_the_file_says_what_it_is_of(tmp_path: Path) -> None:
-    export_onnx(make_agent(CATCH), tmp_path / "policy.onnx")
-    said = session_of(tmp_path / "policy.onnx").get_modelmeta().custom_metadata_map
+def test_the_file_says_what_it_is_of(exported: Callable[[str], Exported]) -> None:
+    _, file = exported("small")
+    said = session_of(file).get_modelmeta().custom_metadata_map
     about = json.loads(said["gelada"])
     assert about["game"] == "catch"
     assert about["actions"] == ["LEFT", "STAY", "RIGHT"]
@@ -134,13 +154,14 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_page_runs_as_it_stands_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    exported: Callable[[str], Exported],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "exporting.md"
     (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    agent = make_agent(CATCH)
-    export_onnx(agent, Path("policy.onnx"))
+    agent, file = exported("small")
+    monkeypatch.chdir(file.parent)
     exec(compile(code, str(page), "exec"), {})
     black = np.zeros((1, 4, 10, 5), dtype=np.uint8)
     want = ("LEFT", "STAY", "RIGHT")[agent.act(black, "greedy")[0]]

@@ -14,10 +14,12 @@ from gelada.evaluation.agent import load
 from gelada.evaluation.evaluator import evaluate
 from gelada.evaluation.scores import baselines
 from gelada.evaluation.zoo import CLONE, place_of
+from gelada.page.report.words import plus_minus
 
 ZOO = Path(__file__).resolve().parents[2] / "zoo"
 NAMES = sorted(path.parent.name for path in ZOO.glob("*/config.json"))
-MOST_BYTES = 1_000_000
+MOST_BYTES, GAMES = 1_000_000, 100
+FLOAT32 = CLONE / "benchmarks" / "results" / "logs" / "zoo" / "breakout-float32.json"
 
 
 def scores_of(name: str) -> Any:
@@ -46,7 +48,7 @@ def test_an_agent_is_small_and_its_card_has_its_score(name: str) -> None:
     files = [path for path in folder.iterdir() if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= MOST_BYTES
     saved, card = scores_of(name), text_of(f"{name}/README.md")
-    assert saved["episodes"] == saved["episodes_of_protocol"] == len(saved["scores"])
+    assert saved["episodes"] == len(saved["scores"]) == GAMES
     assert saved["mean"] == pytest.approx(sum(saved["scores"]) / len(saved["scores"]))
     assert f"{saved['mean']:.2f} +/- {saved['standard_error']:.2f}" in card
     assert f"protocol {saved['protocol']}" in card
@@ -63,3 +65,21 @@ def test_an_agent_plays_far_better_than_random_play(name: str) -> None:
     assert pair is not None
     random, human = pair
     assert evaluate(agent, "training", 1).mean > (random + human) / 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_report_has_the_score_of_the_card(name: str) -> None:
+    report, saved = text_of(f"{name}/report.md"), scores_of(name)
+    assert f" | {plus_minus(saved['mean'], saved['standard_error'])} | " in report
+    assert f"noop: {GAMES} games, actions sampled, sticky actions 0," in report
+    assert "## Published scores" in report
+    assert f"({name}/report.md)" in text_of("README.md")
+
+
+def test_the_score_before_rounding_is_in_the_logs() -> None:
+    log = json.loads(FLOAT32.read_text(encoding="utf-8"))
+    said = " ".join(text_of("README.md").split())
+    assert (log["protocol"], log["episodes"], log["seed"]) == ("noop", GAMES, 1)
+    assert log["mean"] == pytest.approx(sum(log["scores"]) / GAMES)
+    assert log["steps"] == scores_of("breakout")["steps"]
+    assert f"{log['mean']:.2f} ± {log['standard_error']:.2f}" in said

@@ -183,7 +183,7 @@ def test_parameters_and_gradients_are_views_of_the_flat_vector(form: str) -> Non
         assert named[f"{layer}.weight"].abs().sum() > 0.0, layer
 
 
-SIDES = {"small": 42, "dqn2013": 84, "nature": 84, "resnet": 42, "ba3c": 104}
+SIDES = {"small": 42, "dqn2013": 84, "nature": 84, "resnet": 42, "ba3c": 104, "pooled": 84}
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -161,7 +161,9 @@ def test_bfloat16_is_roughly_float32() -> None:
         assert (found - want).abs().max() < 0.1 * want.std()
 
 
-@pytest.mark.parametrize(("torso", "side"), [("tiny", 1), ("small", 14), ("nature", 36)])
+@pytest.mark.parametrize(
+    ("torso", "side"), [("tiny", 1), ("small", 14), ("nature", 36), ("pooled", 34)]
+)
 def test_the_smallest_frame_by_hand(torso: str, side: int) -> None:
     assert smallest_side(torso) == side
 
@@ -246,7 +248,7 @@ def test_resnet_is_the_plain_numpy_form(side: int) -> None:
     np.testing.assert_allclose(net.features(stacks).detach(), want, rtol=1e-3, atol=1e-3)
 
 
-def test_resnet_and_dqn2013_have_the_papers_parameters() -> None:
+def test_torsos_have_the_parameters_that_they_should() -> None:
     def count(torso: Any) -> int:
         settings = NetworkSettings(torso=torso, width=256, layer_norm=False)
         net = make_net(settings, (84, 84), {"policy": 18, "value": 1})
@@ -258,3 +260,5 @@ def test_resnet_and_dqn2013_have_the_papers_parameters() -> None:
     assert count("resnet") == residual + (11 * 11 * 32 + 1) * 256 + heads
     first, second = 8 * 8 * 4 * 16 + 16, 4 * 4 * 16 * 32 + 32
     assert count("dqn2013") == first + second + (9 * 9 * 32 + 1) * 256 + heads
+    convolutions = (16 * 4 + 1) * 16 + (9 * 16 + 1) * 32 + (9 * 32 + 1) * 64
+    assert count("pooled") == convolutions + (7 * 7 * 64 + 1) * 256 + heads

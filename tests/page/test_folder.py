@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gelada.core.timing import bounding_stage
-from gelada.page.folder import Film, RunFolder, flat, milestones
+from gelada.evaluation.export.hub import EVALUATION
+from gelada.page.folder import EXPORTED, Film, RunFolder, flat, milestones
 from made_runs import append, evaluate, make_run, rising, row
 
 VERSION_0_1 = Path(__file__).parent.parent / "data" / "version-0.1"
@@ -98,6 +99,14 @@ def test_events_and_resumes_are_told(tmp_path: Path) -> None:
         {"seconds": 3.5, "event": "lost", "where.host": "b", "where.process": 7},
         {"event": "resumed", "steps": 2500},
     ]
+
+
+def test_an_exported_agent_has_its_evaluation(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "a")
+    file = evaluate(path, 5000, [1.0, 3.0], protocol="noop")
+    file.rename(path / EXPORTED)
+    assert EXPORTED == EVALUATION
+    assert [(e.steps, e.protocol, e.mean) for e in read(path).evaluations] == [(5000, "noop", 2.0)]
 
 
 def test_films_are_plain_files_with_steps_in_their_names(tmp_path: Path) -> None:

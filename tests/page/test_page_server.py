@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from browsing import TRAVERSALS
 from gelada.page.runs import Runs
 from gelada.page.server import HEADERS, assets, cookie_name, make_app, new_token
 from gelada.page.view import View
@@ -87,24 +88,6 @@ def test_every_answer_forbids_other_sites_and_scripts(folder: Path) -> None:
             headers = page.get(address).headers
             assert {name: headers[name] for name in HEADERS} == HEADERS
     assert "access-control-allow-origin" not in headers
-
-
-TRAVERSALS = [
-    "/assets/../server.py",
-    "/assets/..%2fserver.py",
-    "/assets/%2e%2e/server.py",
-    "/assets/..%5cserver.py",
-    "/assets//etc/passwd",
-    "/assets/%2fetc%2fpasswd",
-    "/films/{run}/../config.json",
-    "/films/{run}/..%2fconfig.json",
-    "/films/{run}/%2e%2e%2f%2e%2e%2f%2e%2e%2fsecret.json",
-    "/films/../../secret.json",
-    "/films/..%2f..%2fsecret.json/x.mp4",
-    "/films/{run}/20000.mp4",
-    "/secret.json",
-    "/../secret.json",
-]
 
 
 @pytest.mark.parametrize("address", TRAVERSALS)

@@ -12,12 +12,13 @@ import pytest
 
 from gelada.core.errors import GeladaError
 from gelada.evaluation.scores import scores
+from gelada.page.report import plots
 from gelada.page.report.blocks import Block, Figure, Heading, Table, Text, as_html, as_markdown
 from gelada.page.report.compose import compose
 from gelada.page.report.how import as_csv
 from gelada.page.report.public import SOURCES, public_curves, source_of
 from gelada.page.report.results import TRAINING_GAMES, Results, read_results, score_at
-from made_runs import evaluate, make_run, rising
+from made_runs import append, evaluate, make_run, rising, row
 
 NAME = "<img src=x onerror=alert(1)>$x$"
 
@@ -26,11 +27,18 @@ def report(results: Results) -> str:
     return as_html(*compose(results))
 
 
+PICTURES = [name for name in vars(plots) if name.endswith("_picture")]
+
+
 def tables(results: Results) -> dict[str, list[tuple[str, ...]]]:
-    """Return the rows of each table by the heading before it."""
+    """Return the rows of each table by the heading before it; no picture is drawn."""
     found: dict[str, list[tuple[str, ...]]] = {}
     heading = ""
-    for block in compose(results)[1]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in PICTURES:
+            patch.setattr(plots, name, lambda *_: "")
+        blocks = compose(results)[1]
+    for block in blocks:
         if isinstance(block, Heading):
             heading = block.text
         elif isinstance(block, Table):
@@ -87,7 +95,9 @@ def test_one_kind_of_number_is_never_compared_with_another(tmp_path: Path) -> No
     results = read_results([tmp_path])
     assert results.protocol == "noop"
     assert results.without == ("pong-1",)
-    assert "pong-1" in compose(results)[1][1].text  # type: ignore[union-attr]
+    about = compose(results)[1][1]
+    assert isinstance(about, Text)
+    assert "pong-1" in about.text
     assert read_results([tmp_path], "training").without == ("pong-2", "pong-3")
     with pytest.raises(GeladaError, match="none has a score by protocol human"):
         read_results([tmp_path], "human")
@@ -154,6 +164,38 @@ def test_public_curves_stand_beside_the_score_at_the_same_frames(two_seeds: Path
     assert len(others) == 1 + len(public_curves("pong"))
     curve = next(c for c in public_curves("pong") if c.method == "MR.Q")
     assert others["MR.Q"] == ("MR.Q", "10", *[f"{curve.points[f]:.4g}" for f in curve.points][:3])
+
+
+def test_where_the_time_went_is_that_of_the_newest_line(tmp_path: Path) -> None:
+    make_run(tmp_path / "old", rising(5))  # as of version 0.1, which wrote no shares
+    run = make_run(tmp_path / "new", rising(5, time_actor_emulate=0.1), seed=2)
+    shares = {"time_actor_act": 0.3, "time_actor_emulate": 0.6, "time_actor_send": 0.004}
+    shares |= {"time_learner_learn": 0.25, "time_learner_wait_for_experience": 0.7}
+    append(run, row(9000, 18.0, 1.0, **shares))
+    results = read_results([tmp_path])
+    assert tables(results)["Where the time went"] == [
+        ("new", "emulate", "emulate 60 %, act 30 %", "wait for experience 70 %, learn 25 %")
+    ]
+    found = [block for block in compose(results)[1] if isinstance(block, Table)]
+    (table,) = (one for one in found if "speed bounded by" in one.columns)
+    assert table.columns[2:] == ("time of actors", "time of learners")
+    (tmp_path / "new" / "metrics.jsonl").unlink()
+    assert "Where the time went" not in tables(read_results([tmp_path]))
+
+
+def test_an_exported_agent_is_reported_without_curves(tmp_path: Path) -> None:
+    for game in ("pong", "breakout"):
+        agent = make_run(tmp_path / game, game=game)
+        evaluate(agent, 1_000_000, [1.0, 3.0], protocol="noop").rename(agent / "evaluation.json")
+    title, blocks = compose(read_results([tmp_path]))
+    assert title == "Report: 2 games"
+    assert not [block for block in blocks if isinstance(block, Heading) and "curves" in block.text]
+    assert {figure.caption[:19] for figure in blocks if isinstance(figure, Figure)} == {
+        "Performance profile"
+    }
+    found = tables(read_results([tmp_path]))
+    assert [row[3] for row in found["Scores"]] == ["2.00 ± 1.00", "2.00 ± 1.00"]
+    assert len(found["pong"]) > 10  # published scores beside it
 
 
 def test_public_curves_have_sources_and_games_that_are_known() -> None:

@@ -33,7 +33,7 @@ def test_watch_prints_a_link_that_only_this_machine_can_open(tmp_path: Path) -> 
         assert page.getresponse().status == 403
         page.close()
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     assert process.returncode == 130
     assert sorted(path.name for path in tmp_path.rglob("*")) == [
         "config.json",
@@ -42,7 +42,10 @@ def test_watch_prints_a_link_that_only_this_machine_can_open(tmp_path: Path) -> 
     ]
 
 
-def test_mistakes_of_watch_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_of_watch_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gelada.cli.watch.lower_priority", lambda by: None)  # stays with pytest
     assert run(["watch", str(tmp_path / "nothing")]) == 2
     assert "is no folder" in capsys.readouterr().err
     with socket.socket() as taken:

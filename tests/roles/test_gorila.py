@@ -104,6 +104,34 @@ def test_a_learner_that_begins_again_goes_on_with_its_schedule() -> None:
     assert tracker.begin("learner-0").life == 2
 
 
+def test_a_replay_that_is_lost_with_its_learner_goes_on_with_its_exponent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[float] = []
+
+    def weights(priorities: Any, counts: Any, exponent: float) -> Any:
+        seen.append(exponent)
+        return np.ones(len(counts), dtype=np.float32)
+
+    monkeypatch.setattr("gelada.roles.replay.buffer.importance_weights", weights)
+    replay = replace(FREE, prioritized=True, beta=0.4, beta_end=1.0, beta_steps=8_000)
+    experiment = replace(CATCH, replay=replay)
+    start = begin(experiment)
+    roles = make_graph(experiment, start, None, patience=0.0).build()
+    fill(roles)
+    roles["learner-0"].step()
+    added = experiment.shape.games * experiment.shape.length * 2  # by two rounds
+    assert seen == [pytest.approx(0.4 + 0.6 * (start.steps + 2 * added) / 8_000)]
+    roles["tracker"].report(Update(1, Version(0, 2), 3_000, (0.0, 0.0, 0.0), {}))
+    now = roles["tracker"].status().steps
+    names = {"learner-0", "cache-0", "replay-0", "actor-0"}
+    anew = make_graph(experiment, start, None, patience=0.0)  # in a new process of the worker
+    again = anew.build(names, roles.__getitem__)
+    fill(again)
+    again["learner-0"].step()
+    assert seen[1:] == [pytest.approx(0.4 + 0.6 * (now + 2 * added) / 8_000)]
+
+
 def target_of(learner: Learner) -> torch.Tensor:
     named = {
         k.removeprefix(TARGET): v for k, v in learner.schedule.aux.items() if k.startswith(TARGET)

@@ -16,6 +16,7 @@ from gelada.algorithms.appo import APPO
 from gelada.core.errors import Diverged
 from gelada.core.seeding import generator
 from gelada.core.types import Gradient, Trajectory, Update, Version
+from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.backprop import Backprop
@@ -371,7 +372,9 @@ def test_one_held_batch_is_no_buffer_bit_for_bit(order: Any) -> None:
     assert torch.equal(*vectors)
 
 
-def test_old_windows_count_neither_as_steps_nor_as_lag_nor_in_what_steers() -> None:
+def test_old_windows_count_neither_as_steps_nor_as_lag_nor_in_what_steers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     algorithm = APPO(minibatch=640, epochs=1)
     scene = Scene(algorithm, rounds=9, mix=Mix(5, 4.0, 4, (1,)))
     seen: list[Any] = []
@@ -381,7 +384,7 @@ def test_old_windows_count_neither_as_steps_nor_as_lag_nor_in_what_steers() -> N
         seen.append(sample(patience))
         return seen[-1]
 
-    scene.replay.sample = keep  # type: ignore[method-assign]
+    monkeypatch.setattr(scene.replay, "sample", keep)
     for round in range(3):
         scene.feed(round, number=4 + round)
         before = copy.deepcopy(scene.net)
@@ -418,7 +421,8 @@ def test_learners_with_unequal_weights_are_one_learner_with_the_joined_batch(wei
         for learner, own in enumerate(parts):
             aux, index = algorithm.start(), torch.arange(own.actions.numel())
             prepared = algorithm.prepare(make_net(), own, aux)
-            total, _ = algorithm.loss(flat.module, prepared.select(index), aux)  # type: ignore[arg-type]
+            assert isinstance(flat.module, Network)
+            total, _ = algorithm.loss(flat.module, prepared.select(index), aux)
             flat.zero_gradients()
             torch.autograd.backward(total)
             values = flat.gradients.clone()

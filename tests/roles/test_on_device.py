@@ -13,6 +13,7 @@ from gelada.algorithms.appo import APPO
 from gelada.core.errors import Deadline
 from gelada.envs.api import GameSettings
 from gelada.nets.config import NetworkSettings
+from gelada.runtime.cuda_graphs import WARM_UP
 from gelada.runtime.devices import CPU, Placement
 from gelada.runtime.inline import Inline
 from gelada.training.experiment import Experiment, ReuseSettings, Shape
@@ -20,6 +21,7 @@ from gelada.training.presets import PRESETS
 from gelada.training.start import begin, open_games
 from gelada.training.topology import make_graph
 from reading import META, Reads
+from tapes import on_device as on_device
 
 CATCH = catch(100_000)
 GORILA = replace(PRESETS["gorila-catch"], tracker=CATCH.tracker)
@@ -27,9 +29,9 @@ ONE = replace(GORILA.shape, workers=0, asynchronous=False, actors=2, servers=1)
 ONE_DQN = replace(GORILA, shape=ONE)
 
 
-def on_meta(experiment: Experiment, act: torch.device = CPU) -> Inline:
+def on_meta(experiment: Experiment, act: torch.device = CPU, graphs: bool = False) -> Inline:
     games = open_games(experiment)
-    start, placement = begin(experiment, games), Placement(META, act)
+    start, placement = begin(experiment, games), Placement(META, act, graphs)
     graph = make_graph(experiment, start, None, patience=0.0, games=games, placement=placement)
     with Reads():  # of the first parameters
         return Inline(graph)
@@ -41,7 +43,8 @@ def with_network(**changes: Any) -> Experiment:
 
 def recurrent() -> Experiment:
     base = with_network(recurrent="lstm")
-    return replace(base, algorithm=tuned(base, sequence=16, minibatch=64))
+    shape = replace(base.shape, games=2)  # every step of a memory is many operations
+    return replace(base, shape=shape, algorithm=tuned(base, sequence=16, minibatch=64))
 
 
 TARGET = {"advantage": "vtrace", "target_every": 2, "kl_adjust": 1.0, "kl_coeff": 0.1}
@@ -54,6 +57,12 @@ LEARNERS: dict[str, Experiment] = {
     "a memory": recurrent(),
     "older batches": replace(
         CATCH, reuse=ReuseSettings(replay_proportion=0.5, replay_slots=4, buffer_batches=2)
+    ),
+    "a loader": replace(CATCH, shape=replace(CATCH.shape, loaders=1)),
+    "loaders and older batches": replace(
+        CATCH,
+        shape=replace(CATCH.shape, loaders=2),
+        reuse=ReuseSettings(replay_proportion=0.5, replay_slots=4, buffer_batches=2),
     ),
     "two agents": replace(CATCH, games=GameSettings(game="catch-pair", size=10)),
     "convolutions in blocks": Experiment(
@@ -97,6 +106,36 @@ def test_a_learner_on_a_device_reads_twice_a_round(name: str) -> None:
                 rounds.append(count)
     assert learner.clock.steps == 3
     assert set(rounds) <= {1, 2}, rounds  # what was found in the batch, and the new parameters
+
+
+RECORDED = [name for name in LEARNERS if "older" not in name]  # whose batches are of one shape
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_graphs_of_a_learner_have_nothing_of_the_host(name: str, on_device: list[Any]) -> None:
+    place = on_meta(LEARNERS[name], graphs=True)
+    learner, rounds = place.roles["learner-0"], list[int]()
+    while len(rounds) < WARM_UP + 3:
+        for role in place.active:
+            count = turn(role)
+            if role is learner and count is not None:
+                rounds.append(count)
+    assert set(rounds) <= {1, 2}, rounds
+    prepare, *steps = on_device
+    assert prepare.replays == 3
+    assert steps
+    assert all(step.replays >= 3 for step in steps)
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_graphs_of_an_actor_have_nothing_of_the_host(memory: bool, on_device: list[Any]) -> None:
+    experiment = recurrent() if memory else CATCH
+    place = on_meta(experiment, META, graphs=True)
+    for role in place.active:
+        if role.name.startswith("actor"):
+            assert turn(role) is not None
+    assert len(on_device) == experiment.shape.actors
+    assert {graph.replays for graph in on_device} == {experiment.shape.length - WARM_UP}
 
 
 @pytest.mark.parametrize("memory", [False, True])

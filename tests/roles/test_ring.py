@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from gelada.core.errors import Closed, Lost
+from gelada.core.types import CPU
 from gelada.roles.group import LearnerGroup, Member, Sums
-from gelada.roles.ring import Meeting, Ring
+from gelada.roles.ring import Meeting, Ring, backend_of
+from reading import META, Reads
 
 
 def sums_of(groups: list[Sums], vectors: torch.Tensor) -> list[list[torch.Tensor]]:
@@ -26,9 +28,9 @@ def sums_of(groups: list[Sums], vectors: torch.Tensor) -> list[list[torch.Tensor
         return list(threads.map(work, range(len(groups))))
 
 
-def rings(size: int) -> list[Any]:
-    meeting = Meeting()
-    return [Ring(meeting, rank, size, patience=30.0) for rank in range(size)]
+def rings(size: int, on_network: bool = False, device: torch.device = CPU) -> list[Any]:
+    meeting = Meeting(on_network)
+    return [Ring(meeting, rank, size, 30.0, device) for rank in range(size)]
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
@@ -48,6 +50,66 @@ def test_all_learners_find_the_same_bits() -> None:
         assert all(torch.equal(a, b) for a, b in zip(first, found, strict=True))
 
 
+@pytest.mark.parametrize("kind", ["threads", "ring"])
+def test_what_is_on_a_device_is_added_up_by_the_host(kind: str) -> None:
+    groups: list[Any] = [LearnerGroup(2)] * 2 if kind == "threads" else rings(2, device=META)
+    added: list[torch.Tensor] = []
+
+    def work(rank: int) -> torch.Tensor:
+        with Reads() as reads:  # ones
+            added.append(groups[rank].sum(rank, torch.zeros(3, device=META)))
+            found = Member(groups[rank], rank, 2).sum(torch.zeros(3, 1, device=META))
+        assert reads.count == 2
+        return found
+
+    with ThreadPoolExecutor(2) as threads:
+        for found in threads.map(work, range(2)):
+            assert (found.device, found.shape) == (META, (3, 1))
+    assert [total.tolist() for total in added] == [[2.0] * 3] * 2
+
+
+def test_nccl_is_for_learners_with_a_gpu_each() -> None:
+    assert backend_of(["GPU-a", "GPU-b"]) == "nccl"
+    assert backend_of(["GPU-a", "GPU-a"]) == "gloo"  # two learners share it
+    assert backend_of(["GPU-a", ""]) == "gloo"  # NCCL is missing
+    assert backend_of(["", ""]) == "gloo"
+
+
+class OnGpus:
+    """Stands for a process group of NCCL."""
+
+    def __init__(self) -> None:
+        self.added: list[torch.device] = []
+        self.aborted = False
+
+    def allreduce(self, tensors: list[torch.Tensor]) -> OnGpus:
+        self.added += [one.device for one in tensors]
+        return self
+
+    def wait(self) -> None:
+        if self.aborted:
+            raise RuntimeError("NCCL communicator was aborted")
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def test_with_a_gpu_each_only_what_is_on_it_is_added_up_there() -> None:
+    (ring,) = rings(1, device=META)
+    host = torch.ones(2)
+    assert ring.sum(0, host).tolist() == [1.0, 1.0]
+    ring._gpus = gpus = OnGpus()
+    assert ring.sum(0, torch.zeros(2, device=META)).device == META
+    assert ring.sum(0, host).tolist() == [1.0, 1.0]
+    assert gpus.added == [META]
+    gpus.aborted = True
+    with pytest.raises(Lost, match=r"^a learner of the group is gone: NCCL communicator was abor"):
+        ring.sum(0, torch.zeros(2, device=META))
+    ring._gpus, gpus.aborted = gpus, False
+    ring.leave(0)
+    assert gpus.aborted
+
+
 def test_nobody_waits_for_a_learner_that_left() -> None:
     one, other = rings(2)
     sums_of([one, other], torch.ones(1, 2, 4))
@@ -56,19 +118,34 @@ def test_nobody_waits_for_a_learner_that_left() -> None:
         one.sum(0, torch.ones(4))
 
 
-def test_on_one_host_all_listen_on_the_loopback_only() -> None:
-    process = psutil.Process()
+def listening() -> set[Any]:
+    """Return the addresses and ports at which this process listens."""
+    found = psutil.Process().net_connections(kind="inet")
+    return {one.laddr for one in found if one.status == psutil.CONN_LISTEN}
 
-    def listening() -> set[Any]:
-        found = process.net_connections(kind="inet")
-        return {one.laddr for one in found if one.status == psutil.CONN_LISTEN}
 
+@pytest.mark.parametrize("on_network", [False, True])
+def test_all_listen_on_the_loopback_or_on_the_network_that_leads_to_others(
+    on_network: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gelada.roles.ring.own_address", lambda: "127.0.0.2")
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     before = listening()
-    groups = rings(2)
+    groups = rings(2, on_network)
     sums_of(groups, torch.ones(1, 2, 4))
     opened = listening() - before
     assert len(opened) == 3  # the meeting, and each learner
-    assert {address.ip for address in opened} == {"127.0.0.1"}
+    assert {address.ip for address in opened} == {"127.0.0.2" if on_network else "127.0.0.1"}
+
+
+def test_a_network_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gelada.roles.ring.own_address", lambda: "127.0.0.2")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    before = listening()
+    groups = rings(2, on_network=True)
+    sums_of(groups, torch.ones(1, 2, 4))
+    opened = listening() - before
+    assert sorted(address.ip for address in opened) == ["127.0.0.1", "127.0.0.1", "127.0.0.2"]
 
 
 def test_a_meeting_that_is_closed_tells_nobody() -> None:

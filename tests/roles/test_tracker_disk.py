@@ -44,7 +44,7 @@ def report(tracker: Tracker, number: int) -> None:
 
 
 def wait_until(holds: Callable[[], object]) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.005)
@@ -89,7 +89,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 def test_what_may_pass_is_told_at_once_and_tried_again(
     tmp_path: Path, disk: Disk, error: Exception, said: str
 ) -> None:
-    tracker = make_tracker(tmp_path)
+    tracker = make_tracker(tmp_path, every=1)
     disk.error = error
     save(tracker, 1)
     wait_until(lambda: tracker.status().trouble)
@@ -105,7 +105,8 @@ def test_what_may_pass_is_told_at_once_and_tried_again(
              list_checkpoints(tmp_path / "checkpoints"))]  # fmt: skip
     assert found[-1] == 19  # the newest; of those that waited no other
     assert len(found) <= 2
-    assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 1
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["version"] for line in lines] == list(range(2, 20))
 
 
 @pytest.mark.parametrize(
@@ -168,11 +169,11 @@ class Slow:
     """Work that waits until it is told to go on."""
 
     def __init__(self) -> None:
-        self.goes_on, self.done = threading.Event(), 0
+        self.begun, self.goes_on = threading.Event(), threading.Event()
 
     def write(self) -> None:
-        self.goes_on.wait(30)
-        self.done += 1
+        self.begun.set()
+        self.goes_on.wait(60)
 
 
 def test_a_disk_that_hangs_is_told_and_ends_the_run_after_the_patience() -> None:
@@ -180,7 +181,7 @@ def test_a_disk_that_hangs_is_told_and_ends_the_run_after_the_patience() -> None
     work = Slow()
     writer = Writer([work], patience=50.0, retry=0.01, now=lambda: now[0])
     writer.wake()
-    time.sleep(0.01)
+    assert work.begun.wait(60)
     assert (writer.trouble(), writer.failure) == ("", None)
     now[0] += 25
     wait_until(writer.trouble)
@@ -226,6 +227,52 @@ def test_only_the_newest_checkpoint_waits_for_the_disk(tmp_path: Path, disk: Dis
         "00000001",
         "00000029",
     ]
+
+
+def test_a_version_that_is_saved_twice_is_complete_at_every_moment(
+    tmp_path: Path, disk: Disk
+) -> None:
+    """At the end of a run its newest version is saved again: a kill must not cost the only one."""
+    tracker = make_tracker(tmp_path, keep_checkpoints=1)
+    save(tracker, 1)
+    save(tracker, 2)
+    wait_until(lambda: tracker.status().last_checkpoint == "00000002.safetensors")
+    disk.error = RuntimeError("killed")
+    save(tracker, 2)
+    tracker.finish()  # nothing had to be written
+    assert newest_checkpoint(tmp_path / "checkpoints")[1].version.number == 2
+
+
+def test_a_version_that_was_deleted_is_saved_again(tmp_path: Path) -> None:
+    tracker = make_tracker(tmp_path)
+    save(tracker, 2)
+    wait_until(lambda: tracker.status().last_checkpoint)
+    for path in (tmp_path / "checkpoints").iterdir():
+        path.unlink()
+    save(tracker, 2)
+    tracker.finish()
+    assert newest_checkpoint(tmp_path / "checkpoints")[1].version.number == 2
+
+
+def test_what_others_cannot_write_ends_the_run_after_the_patience_too(
+    tmp_path: Path, disk: Disk
+) -> None:
+    tracker = make_tracker(tmp_path, checkpoint_seconds=1000.0)
+    tracker.beside(None)  # as always
+    assert tracker.status().trouble == ""
+    tracker.beside(OSError(errno.EIO, "the replay buffer cannot be saved"))
+    wait_until(lambda: tracker.status().trouble)
+    assert tracker.status().trouble == "the replay buffer cannot be saved"
+    assert tracker.failure() is None
+    assert not tracker.wants_checkpoint()  # in ten seconds
+    tracker.beside(None)
+    wait_until(lambda: not tracker.status().trouble)
+    tracker.finish()
+    tracker = make_tracker(tmp_path, patience=0.0)
+    tracker.beside(OSError(errno.EIO, "the replay buffer cannot be saved"))
+    wait_until(tracker.failure)
+    with pytest.raises(OSError, match="the replay buffer cannot be saved"):
+        tracker.finish()
 
 
 def test_lines_of_metrics_survive_a_disk_that_takes_a_part_of_them(

@@ -163,7 +163,7 @@ def test_it_waits_for_the_next_version_and_says_whose_gradients_are_there() -> N
     assert scene.replay.depth == 1  # no batch was taken
 
 
-def test_what_became_of_its_gradients_is_counted() -> None:
+def test_what_became_of_its_gradients_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(Quorum(1))
     late = scene.replay.sample
 
@@ -177,11 +177,11 @@ def test_what_became_of_its_gradients_is_counted() -> None:
 
     traffic = []
     for who in [(), (0, 1), (0,), (1,)]:  # servers at which somebody else was first
-        scene.replay.sample = others_are_faster(*who)  # type: ignore[method-assign]
+        monkeypatch.setattr(scene.replay, "sample", others_are_faster(*who))
         scene.step()
         for index in [1 - i for i in who if len(who) == 1]:
             assert scene.servers[index].pull().version == scene.servers[1 - index].pull().version
-    scene.replay.sample = late  # type: ignore[method-assign]
+    monkeypatch.setattr(scene.replay, "sample", late)
     scene.step()
     traffic = [update.traffic._replace(moved=0) for update in scene.log.updates]
     assert traffic == [

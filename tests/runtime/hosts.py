@@ -119,7 +119,7 @@ class Host:
         self,
         command: Sequence[object],
         environment: Mapping[str, str] | None = None,
-        seconds: float = 120.0,
+        seconds: float = 300.0,
     ) -> str:
         """Return what a program prints; RuntimeError if it fails or takes too many seconds."""
         program = self.run(command, environment)
@@ -167,7 +167,7 @@ class Host:
         """Kill the host and let go of what is left of its programs."""
         self.kill()
         for program in self._programs:
-            program.wait(timeout=30)
+            program.wait(timeout=120)
             close_pipes(program)
         self._own.close()
 
@@ -215,7 +215,7 @@ class Namespaces:
     def close(self) -> None:
         """End the process that holds them."""
         close_pipes(self.process)
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=120)
 
 
 class Hosts:
@@ -284,7 +284,7 @@ def ray_cluster(hosts: Sequence[Host], cpus: int) -> Iterator[Cluster]:
             host.clear()
 
 
-def wait_for(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_for(holds: Callable[[], bool], seconds: float = 120.0) -> None:
     """Wait until something holds; TimeoutError if it does not within so many seconds."""
     until = time.monotonic() + seconds
     while not holds():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gelada.evaluation.agent import load
-from launching import complete, gelada
+from launching import complete, finish, start
 
 pytestmark = [
     pytest.mark.cluster,
@@ -36,7 +36,8 @@ def test_a_full_disk_stops_the_run_with_a_line_and_keeps_a_checkpoint(
 ) -> None:
     run = disk / "run"
     args = ("--minutes", 2, "--checkpoint-seconds", 0.05, "--keep-checkpoints", 0, events)
-    code, _, err = gelada("train", "catch", "--out", run, *args, "--disk-patience", 1)
+    process = start("train", "catch", "--out", run, *args, "--disk-patience", 1)
+    code, _, err = finish(process)
     assert code == 5
     assert err.count("\n") == 1
     assert re.match(
@@ -54,5 +55,5 @@ def test_a_full_disk_stops_the_run_with_a_line_and_keeps_a_checkpoint(
         path.unlink()
     stop = newest["steps"] + 5120
     again = ("--no-finish", "--steps", stop, "--checkpoint-seconds", 60, events)
-    assert gelada("train", "--resume", run, *again)[0] == 0
+    assert finish(start("train", "--resume", run, *again))[0] == 0
     assert complete(run)[-1]["steps"] >= stop

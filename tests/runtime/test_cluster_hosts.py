@@ -81,7 +81,7 @@ def test_hosts_see_each_other_but_not_each_others_processes() -> None:
         two.thaw()
         assert one.check([sys.executable, "-c", ASK, two.address]).startswith("h2 ")
         server.terminate()
-        assert server.wait(timeout=30) == -signal.SIGTERM
+        assert server.wait(timeout=120) == -signal.SIGTERM
 
 
 def test_nothing_is_left_of_hosts() -> None:
@@ -107,8 +107,8 @@ def test_ray_spans_three_hosts_and_misses_a_dead_one() -> None:
             assert [len(list(host.folder.glob("ray/session_2*"))) for host in hosts] == [1, 1, 1]
             hosts[2].kill()
             living = json.dumps([host.address for host in hosts[:2]])
-            wait_for(lambda: line(program) == living, seconds=60)  # Ray prints lines of its own
-            out, err = stranger.communicate(timeout=60)
+            wait_for(lambda: line(program) == living)  # Ray prints lines of its own
+            out, err = stranger.communicate(timeout=300)
             assert stranger.returncode
             assert not out
             assert "InvalidAuthToken" in err

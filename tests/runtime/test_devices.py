@@ -11,12 +11,23 @@ import torch
 
 import gelada
 from conftest import short_pong
+from gelada.algorithms.pqn import PQN
 from gelada.cli.main import run
 from gelada.core.errors import GeladaError
 from gelada.nets.precision import gpu_precision
 from gelada.runtime import devices
-from gelada.runtime.devices import CPU, ON_CPU, Devices, Placement, find_device, own_stream, place
+from gelada.runtime.devices import (
+    CPU,
+    ON_CPU,
+    Devices,
+    Placement,
+    find_device,
+    is_gpu,
+    own_stream,
+    place,
+)
 from gelada.training.config import read_config
+from gelada.training.experiment import Experiment
 from gelada.training.limits import check_limits
 from gelada.training.presets import PRESETS
 
@@ -45,9 +56,39 @@ def test_devices_have_the_names_of_torch(two_gpus: None) -> None:
     assert ON_CPU.gpus == []
 
 
+def test_auto_is_a_gpu_if_there_is_one(two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert place(Devices("auto")) == ON_CPU
+    assert not is_gpu("auto")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert place(Devices("auto", "cpu")) == Placement(GPU, CPU)
+    assert is_gpu("auto")
+    assert place(Devices("auto"), on_ray=True) == ON_CPU  # its processes have none
+
+
+def test_graphs_are_of_a_gpu(two_gpus: None) -> None:
+    assert place(Devices("cuda", graphs=True)) == Placement(GPU, GPU, True)
+    assert place(Devices("cuda", graphs=True)).acts_by_graph
+    assert not place(Devices("cuda", "cpu", graphs=True)).acts_by_graph
+    assert not place(Devices("cuda")).acts_by_graph
+    for act in ("", "cuda"):
+        with pytest.raises(GeladaError, match=r"^--graphs with --device cpu: .*add --device cuda"):
+            place(Devices("cpu", act, graphs=True))
+
+
+@pytest.mark.parametrize("name", ["gamma", "lam"])
+def test_graphs_refuse_numbers_that_move(name: str) -> None:
+    end: dict[str, Any] = {f"{name}_end": 0.9}
+    moving = replace(PRESETS["pqn-catch"], algorithm=PQN(**end))
+    with pytest.raises(GeladaError, match=rf"^--graphs with --{name}-end: "):
+        check_limits(moving, placement=Placement(CPU, CPU, True))
+    check_limits(moving)
+    check_limits(PRESETS["pqn-catch"], placement=Placement(CPU, CPU, True))
+
+
 @pytest.mark.parametrize("name", ["gpu", "", "cuda:", "cuda:x", "cuda:1000", "meta", "CUDA"])
 def test_other_names_are_refused(name: str) -> None:
-    with pytest.raises(GeladaError, match=r"must be cpu, cuda or cuda:N, such as cuda:0$"):
+    with pytest.raises(GeladaError, match=r"must be auto, cpu, cuda or cuda:N, such as cuda:0$"):
         find_device(name)
 
 
@@ -70,10 +111,48 @@ def test_a_gpu_that_is_not_there_is_refused(
         find_device("cuda")
 
 
-def test_a_cluster_computes_on_cpus(two_gpus: None) -> None:
-    with pytest.raises(GeladaError, match=r"^--device cuda:1 with --on ray: "):
-        place(Devices("cpu", "cuda:1"), on_ray=True)
+def test_in_a_cluster_learners_get_gpus_and_actors_compute_on_cpus(no_cuda: None) -> None:
+    assert place(Devices("cuda"), on_ray=True) == Placement(GPU, CPU)  # there are none here
+    assert place(Devices("cuda", "cpu", True), on_ray=True) == Placement(GPU, CPU, True)
     assert place(Devices(), on_ray=True) == ON_CPU
+    with pytest.raises(GeladaError, match=r"^--act-device cuda with --on ray: actors compute on"):
+        place(Devices("cuda", "cuda"), on_ray=True)
+    with pytest.raises(GeladaError, match=r"^--device cuda:1 with --on ray: .*use --device cuda$"):
+        place(Devices("cuda:1"), on_ray=True)
+
+
+def test_each_learner_of_a_group_has_the_next_gpu() -> None:
+    own, other = torch.device("cuda", 2), torch.device("cuda", 5)
+    assert Placement(GPU, GPU).of(2) == Placement(own, own)
+    assert Placement(GPU, CPU, True).of(2) == Placement(own, CPU, True)
+    assert Placement(GPU, other).of(2) == Placement(own, other)
+    assert ON_CPU.of(2) == ON_CPU
+
+
+def group(learners: int) -> Experiment:
+    base = PRESETS["catch"]
+    return replace(base, shape=replace(base.shape, learners=learners, reduce="group"))
+
+
+def test_a_group_has_no_more_learners_than_gpus(
+    two_gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[torch.device] = []
+
+    def room(device: torch.device) -> tuple[int, int]:
+        asked.append(device)
+        return 2**34, 2**34
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", room)
+    check_limits(group(2), placement=Placement(GPU, GPU))
+    assert asked == [GPU, torch.device("cuda", 1)]
+    said = (
+        r"^--learners 3 with --device cuda:0: each learner .* GPU of its own, 3 in all, .* are 2;"
+    )
+    with pytest.raises(GeladaError, match=said):
+        check_limits(group(3), placement=Placement(GPU, GPU))
+    with pytest.raises(GeladaError, match=r"^--learners 2 with --device cuda:1: .* there are 1;"):
+        check_limits(group(2), placement=Placement(torch.device("cuda", 1), CPU))
 
 
 def test_a_gpu_without_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +211,17 @@ def test_the_command_line_refuses_in_one_line_and_leaves_no_folder(
     assert run(words.split()) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"gelada: {words.split(' ', 2)[2]}: torch ")
+    assert said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_graphs_on_a_cpu_are_refused_likewise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", "catch", "--graphs"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("gelada: --graphs with --device cpu: ")
     assert said.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 

@@ -22,6 +22,7 @@ from gelada.runtime.threads import Threads
 from gelada.training.experiment import Experiment, flag
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
+from launching import LONG
 from outcomes import Outcome, assert_same, outcome, run_to_the_end
 
 
@@ -38,7 +39,7 @@ def on_hosts(experiment: Experiment, per_process: int = 1) -> Outcome:
     where = {role: there[spec.name] for spec in specs for role in spec.roles}
     for spec in specs:
         there[spec.name].begin(0, make, spec.roles, where, 60.0)
-    until = time.monotonic() + 120
+    until = time.monotonic() + LONG
     while not any(state.finished for host in there.values() for state in host.heartbeat().roles):
         assert time.monotonic() < until
         assert not any(host.heartbeat().failure for host in there.values())
@@ -237,7 +238,7 @@ def test_a_heartbeat_tells_who_failed_and_has_the_traceback() -> None:
 
     host = RoleHost(dial)
     host.begin(0, make, ["worker"], {}, 60.0)
-    until = time.monotonic() + 30
+    until = time.monotonic() + LONG
     while host.heartbeat().failure is None:
         assert time.monotonic() < until
         time.sleep(0.01)

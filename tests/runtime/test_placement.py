@@ -69,3 +69,16 @@ def test_a_group_shares_a_host_where_there_is_room(
 def test_a_process_of_two_groups_has_one_host() -> None:
     hosts = spread_groups([["a", "b"], ["b", "c"]], 1.0, {"x": 2.0, "y": 2.0})
     assert hosts == {"a": "x", "b": "x", "c": "y"}
+
+
+def test_each_learner_of_a_group_shares_a_host_with_its_actors() -> None:
+    base = catch(1000)
+    shape = replace(base.shape, actors=2, learners=2, reduce="group")
+    experiment = replace(base, shape=shape)
+    graph = make_graph(experiment, begin(experiment), None, spread=True)
+    specs = group_processes(graph, 1)
+    learners = actors_of_queues(graph, specs, "learner")
+    assert learners == {"main": ("actor-0", "actor-1"), "main-1": ("actor-2", "actor-3")}
+    groups = [[learner, *actors] for learner, actors in learners.items()]
+    hosts = spread_groups(groups, 1.0, {"x": 4.0, "y": 4.0})
+    assert [name for name, host in hosts.items() if host == "y"] == groups[1]

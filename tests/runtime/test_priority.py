@@ -35,6 +35,11 @@ def threads() -> set[int]:
     return {int(name) for name in os.listdir("/proc/self/task")}
 
 
+def as_nice_as_actors(before: int) -> int:
+    """Return the niceness of actors; that of the tests themselves may be high already."""
+    return min(before + ACTORS, 19)
+
+
 class Looking:
     """Notes how nice its thread is."""
 
@@ -54,8 +59,10 @@ def test_a_role_is_as_nice_as_it_says_and_nobody_else_is() -> None:
     actor, learner = Nice("actor-0"), Looking("learner-0")
     place = Threads({role.name: role for role in (actor, learner)})
     place.start()
+    while not (actor.finished and learner.finished):
+        place.wait(0.01)
     assert not place.stop()
-    assert (actor.seen, learner.seen) == (before + ACTORS, before)
+    assert (actor.seen, learner.seen) == (as_nice_as_actors(before), before)
     assert niceness() == before
 
 
@@ -75,7 +82,7 @@ def test_the_emulators_threads_are_nicer_and_the_caller_is_not() -> None:
         with suppress(FileNotFoundError, ProcessLookupError):
             emulators.append(niceness_of(thread))
     assert len(emulators) >= len(games) > 0
-    assert set(emulators) == {before + ACTORS}
+    assert set(emulators) == {as_nice_as_actors(before)}
     assert niceness() == before
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from all_parts import ALL, PAIR
 from conftest import catch, distributed_catch
 from gelada.runtime.groups import Cluster
 from gelada.runtime.inline import Inline
@@ -19,8 +20,9 @@ from gelada.training.experiment import Experiment, ReuseSettings
 from gelada.training.presets import PRESETS
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
+from launching import LONG
 from outcomes import Outcome, assert_same, outcome, run_to_the_end
-from ray_runs import LONG
+from ray_runs import SLOW
 
 pytestmark = pytest.mark.cluster
 
@@ -47,13 +49,15 @@ def run_on_ray(experiment: Experiment) -> Outcome:
     from gelada.runtime.ray import prepare
 
     prepare("")
-    from gelada.runtime.ray.runtime import Epoch, Ray
+    from gelada.runtime.ray.processes import Epoch
+    from gelada.runtime.ray.runtime import Ray
     from gelada.runtime.ray.session import connected
 
     def never(epoch: int) -> Epoch:
         raise AssertionError("nothing should be lost")
 
-    cluster, lines, events = Cluster(cpus=0.2), list[str](), list[dict[str, Any]]()
+    cluster = Cluster(cpus=0.2, silence=60.0)  # nobody is blamed on a slow machine
+    lines, events = list[str](), list[dict[str, Any]]()
     first = begin(experiment)
     make = partial(make_graph, experiment, first, None, patience=60.0, spread=True)
     with connected(cluster):
@@ -69,7 +73,7 @@ def run_on_ray(experiment: Experiment) -> Outcome:
             result = outcome(place.roles)
         finally:
             place.close()
-    assert lines == []
+    assert [line for line in lines if not SLOW.match(line)] == []
     assert events == []
     return result
 
@@ -88,8 +92,19 @@ EVERY_THIRD = replace(CENTRAL, shape=replace(CENTRAL.shape, broadcast_every=3))
         RECURRENT,
         replace(CATCH, reuse=ReuseSettings(0.5, 5, 3, "random", ramp_up=True)),
         replace(CATCH, shape=SEVERAL, reuse=ReuseSettings(1.0, 3, 2)),
+        ALL,
+        PAIR,
     ],
-    ids=["workers", "central", "every third", "recurrent", "used again", "several queues"],
+    ids=[
+        "workers",
+        "central",
+        "every third",
+        "recurrent",
+        "used again",
+        "several queues",
+        "all parts of APPO",
+        "two agents",
+    ],
 )
 def test_a_run_on_ray_is_the_same_run_bit_for_bit(experiment: Experiment) -> None:
     place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from launching import complete
-from ray_runs import train
+from ray_runs import Run, train
 from unbroken import assert_same_run, finished
 
 pytestmark = pytest.mark.cluster
+
+
+def wait_for_news(run: Run) -> None:
+    """Wait for a checkpoint that is newer than the newest one."""
+    newest = run.version()
+    run.wait(lambda: run.version() > newest)
+
+
+def has_restored(run: Run, times: int) -> bool:
+    return len(run.events("restored")) == times
 
 
 def test_killed_processes_change_nothing(tmp_path: Path) -> None:
     run = train(tmp_path / "broken", "dba3c-catch", "--deterministic", "--steps", 10_000_000)
     try:
         for losses, whom in enumerate(("worker", "server"), 1):
-            newest = run.version()
-            run.wait(lambda newest=newest: run.version() > newest)  # type: ignore[misc]
+            wait_for_news(run)
             run.order("SIGKILL", whom)
-            run.wait(lambda losses=losses: len(run.events("restored")) == losses)  # type: ignore[misc]
-        newest = run.version()
-        run.wait(lambda: run.version() > newest)
+            run.wait(partial(has_restored, run, losses))
+        wait_for_news(run)
         run.process.send_signal(signal.SIGINT)
         assert run.end()[0] == 130
     finally:

@@ -19,7 +19,7 @@ from gelada.evaluation.agent import load
 from gelada.evaluation.evaluator import evaluate
 from gelada.training.presets import PRESETS
 from launching import complete
-from ray_runs import SMALL, Run, running, train
+from ray_runs import SILENCE, SMALL, Run, running, train
 
 pytestmark = pytest.mark.cluster
 
@@ -101,7 +101,7 @@ def test_a_run_outlives_its_workers_and_a_driver_that_was_frozen(begin: Begin) -
     assert re.search(r"has given no answer for \d", frozen["why"])
     driver = psutil.Process(run.process.pid)
     driver.suspend()
-    time.sleep(5)  # longer than a process may be silent
+    time.sleep(SILENCE + 1)  # longer than a process may be silent
     driver.resume()
     stop_when_learned(run)
     lost = run.events("lost")

@@ -12,6 +12,8 @@ import psutil
 import pytest
 from hosts import Host, Hosts, needs_root, ray_cluster, wait_for
 
+from ray_runs import SILENCE
+
 pytestmark = [pytest.mark.cluster, needs_root]
 
 LONG = 400.0
@@ -50,7 +52,7 @@ def test_catch_is_learned_while_one_of_three_hosts_dies(tmp_path: Path) -> None:
     words += ["--workers", 3, "--quorum", 2, "--servers", 2, "--minutes", 20]
     words += ["--checkpoint-seconds", 2, "--keep-every", 5, "--no-finish", "--no-tensorboard"]
     with Hosts(3) as hosts, ray_cluster(hosts, cpus=2) as cluster:
-        joined = ["--on", "ray", "--address", cluster.address, "--silence", 6]
+        joined = ["--on", "ray", "--address", cluster.address, "--silence", SILENCE]
         program = hosts[0].run([*words, *joined], cluster.environment)
 
         def half_way() -> bool:

@@ -1,4 +1,4 @@
-"""Queues on three hosts: near their actors, also after a host has died (make test-cluster)."""
+"""Learners and queues on three hosts: near their actors, and what is lost (make test-cluster)."""
 
 from __future__ import annotations
 
@@ -6,17 +6,24 @@ import json
 import re
 import signal
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from hosts import Host, Hosts, needs_root, ray_cluster, wait_for
-from test_ray_hosts import LONG, lines
+from hosts import Cluster, Host, Hosts, needs_root, ray_cluster, wait_for
+from test_ray_hosts import LONG, cells, lines
+
+from gelada.evaluation.agent import load
+from gelada.evaluation.evaluator import evaluate
+from launching import complete
+from ray_runs import DRIVER, SILENCE
 
 pytestmark = [pytest.mark.cluster, needs_root]
 
-WORDS = ("--actors", 4, "--replays", 2, "--replay-proportion", 0.5, "--replay-slots", 18)
-SHORT = ("--no-finish", "--no-tensorboard", "--json", "--checkpoint-seconds", 2)
+GROUP = ("--learners", 2, "--reduce", "group", "--actors", 1)
+QUEUES = ("--actors", 4, "--replays", 2, "--replay-proportion", 0.5, "--replay-slots", 18)
+SHORT = ("--no-finish", "--no-tensorboard", "--json", "--checkpoint-seconds", 1)
 LASTS = ("--until-score", 2, "--steps", 10_000_000, "--minutes", 20)
 
 PLACES = """
@@ -39,62 +46,144 @@ main()
 """The command, which also says on which host each process has begun."""
 
 
-def places(said: Path) -> list[tuple[str, str]]:
-    """Return (process, host) in the order in which they began."""
-    found = re.findall(r"^PLACE (\S+) (\S+)$", said.read_text(), re.MULTILINE)
-    return [(name, host) for name, host in found]
+class Three(NamedTuple):
+    """Three hosts with Ray on them."""
+
+    hosts: tuple[Host, ...]
+    cluster: Cluster
 
 
-def begin(hosts: tuple[Host, ...], cluster: Any, folder: Path) -> Any:
-    program = folder / "driver.py"
-    program.write_text(PLACES)
-    words = [sys.executable, program, "train", "catch", "--out", folder / "run"]
-    joined = ["--on", "ray", "--address", cluster.address, "--silence", 6]
-    with (folder / "said").open("w") as said:
-        return hosts[0].run(
-            [*words, *WORDS, *SHORT, *LASTS, *joined], cluster.environment, stderr=said
-        )
-
-
-def test_queues_are_near_their_actors_and_stay_so_when_a_host_dies(tmp_path: Path) -> None:
-    said = tmp_path / "said"
+@pytest.fixture(scope="module")
+def three() -> Iterator[Three]:
+    """Start the hosts once for all tests here, which run in their order: the last one kills one."""
     with Hosts(3) as hosts, ray_cluster(hosts, cpus=4) as cluster:
-        program = begin(hosts, cluster, tmp_path)
+        yield Three(hosts, cluster)
 
-        def events(name: str) -> list[dict[str, Any]]:
-            assert program.poll() is None, said.read_text()
-            found = lines(tmp_path / "run" / "events.jsonl")
-            return [line for line in found if line["event"] == name]
 
-        def steps() -> int:
-            found = lines(tmp_path / "run" / "metrics.jsonl")
-            return int(found[-1]["steps"]) if found else 0
+class Run:
+    """A run of Catch that is started on the first host and goes on until Ctrl-C."""
 
-        wait_for(lambda: not events("lost") and steps() > 5_000, LONG)
-        where = dict(places(said))
-        assert where["main"] == "h1"
-        assert where["actor-0"] == where["actor-1"] == where["replay-0"]
-        assert where["actor-2"] == where["actor-3"] == where["replay-1"]
-        assert {where["replay-0"], where["replay-1"]} == {"h2", "h3"}
+    def __init__(self, three: Three, folder: Path, *flags: object) -> None:
+        self.path, self._said, self._driver = folder / "run", folder / "said", folder / "driver.py"
+        self._driver.write_text(DRIVER + PLACES)
+        words = [sys.executable, self._driver, "train", "catch", "--out", self.path, *flags]
+        joined = ["--on", "ray", "--address", three.cluster.address, "--silence", SILENCE]
+        with self._said.open("w") as said:
+            self._program = three.hosts[0].run(
+                [*words, *SHORT, *LASTS, *joined], three.cluster.environment, stderr=said
+            )
 
-        (victim,) = (host for host in hosts if host.name == where["replay-1"])
-        victim.kill()
-        group = {"replay-1", "actor-2", "actor-3"}
-        wait_for(lambda: {line["what"] for line in events("back")} >= group, LONG)
-        for line in events("lost"):
-            assert line["what"] in group
-            assert line["times"] >= 1
-        at = steps()
-        wait_for(lambda: steps() > at + 5_000, LONG)
-        now = dict(places(said))  # the newest of each
-        assert now["replay-1"] in {now["actor-2"], now["actor-3"]}
-        assert victim.name not in {now[name] for name in group}
-        assert now["replay-0"] == where["replay-0"]
-        assert events("restored") == []  # nothing went back to a checkpoint
-        program.send_signal(signal.SIGINT)
-        out, _ = program.communicate(timeout=LONG)
-        assert program.returncode == 130, said.read_text()
-    assert json.loads(out)["stopped"] == "Ctrl-C"
-    text = said.read_text()
+    @property
+    def said(self) -> str:
+        return self._said.read_text()
+
+    def wait(self, holds: Callable[[], bool]) -> None:
+        """Wait for something; the run must go on until then."""
+
+        def now() -> bool:
+            assert self._program.poll() is None, self.said
+            return holds()
+
+        wait_for(now, LONG)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        return [line for line in lines(self.path / "events.jsonl") if line["event"] == name]
+
+    def metrics(self) -> list[dict[str, Any]]:
+        return lines(self.path / "metrics.jsonl")
+
+    def steps(self) -> int:
+        found = self.metrics()
+        return int(found[-1]["steps"]) if found else 0
+
+    def places(self) -> dict[str, str]:
+        """Return where each process is, or was when it was last begun."""
+        return dict(re.findall(r"^PLACE (\S+) (\S+)$", self.said, re.MULTILINE))
+
+    def learn_on(self) -> None:
+        """Wait for a newer checkpoint."""
+        newest = max((about["version"] for about in complete(self.path)), default=0)
+        self.wait(lambda: any(about["version"] > newest for about in complete(self.path)))
+
+    def hit(self, how: str, whom: str) -> dict[str, Any]:
+        """Have a process of a kind hit; return that event when the run has gone back for it."""
+        hits, restored = len(self.events("hit")), len(self.events("restored"))
+        with self._driver.with_suffix(".orders").open("a") as orders:
+            orders.write(f"{how} {whom}\n")
+        self.wait(lambda: len(self.events("hit")) > hits)
+        self.wait(lambda: len(self.events("restored")) > restored)
+        return self.events("hit")[-1]
+
+    def stop(self) -> dict[str, Any]:
+        """Press Ctrl-C; return what the run prints."""
+        self._program.send_signal(signal.SIGINT)
+        out, _ = self._program.communicate(timeout=LONG)
+        assert self._program.returncode == 130, self.said
+        summary: dict[str, Any] = json.loads(out)
+        assert summary["stopped"] == "Ctrl-C"
+        return summary
+
+
+def test_a_group_on_two_hosts_learns_though_learners_are_killed_and_frozen(
+    tmp_path: Path, three: Three
+) -> None:
+    run = Run(three, tmp_path, *GROUP)
+    run.learn_on()
+    where = run.places()
+    assert where["main"] == where["actor-0"] == "h1"
+    assert where["main-1"] == where["actor-1"] != "h1"
+    for how in ("SIGKILL", "SIGSTOP"):
+        hit = run.hit(how, "learner")
+        assert (hit["what"] in ("main", "main-1"), hit["signal"]) == (True, how)
+        assert hit["process"] in [line.get("process") for line in run.events("lost")]
+        run.learn_on()
+    told = len(run.metrics())
+
+    def plays_well() -> bool:
+        """Whether it does so now, and not only before what befell it."""
+        found = run.metrics()
+        newest = found[-1]
+        return len(found) > told + 1 and min(newest["score"] or 0, newest["best"] or 0) >= 0.9
+
+    run.wait(plays_well)
+    summary, saved = run.stop(), complete(run.path)[-1]
+    epochs = [event["epoch"] for event in run.events("restored")]
+    assert epochs == list(range(1, len(epochs) + 1))
+    assert len(epochs) >= 2
+    assert (saved["epoch"], saved["steps"]) == (len(epochs), summary["steps"])
+    assert re.search(r"stopped by Ctrl-C at [\d,]+ steps, all saved", run.said)
+    went = re.findall(r"^going on from (\d+)\.safetensors", run.said, re.MULTILINE)
+    assert len(went) == len(epochs)
+    assert min(map(int, went)) > 0
+    assert evaluate(load(run.path), episodes=200).mean >= 0.75
+    wait_for(lambda: sum(map(cells, three.hosts)) == 0, LONG)
+
+
+def test_queues_are_near_their_actors_and_stay_so_when_a_host_dies(
+    tmp_path: Path, three: Three
+) -> None:
+    run = Run(three, tmp_path, *QUEUES)
+    run.wait(lambda: not run.events("lost") and run.steps() > 5_000)
+    where = run.places()
+    assert where["main"] == "h1"
+    assert where["actor-0"] == where["actor-1"] == where["replay-0"]
+    assert where["actor-2"] == where["actor-3"] == where["replay-1"]
+    assert {where["replay-0"], where["replay-1"]} == {"h2", "h3"}
+
+    (victim,) = (host for host in three.hosts if host.name == where["replay-1"])
+    victim.kill()
+    group = {"replay-1", "actor-2", "actor-3"}
+    run.wait(lambda: {line["what"] for line in run.events("back")} >= group)
+    for line in run.events("lost"):
+        assert line["what"] in group
+        assert line["times"] >= 1
+    at = run.steps()
+    run.wait(lambda: run.steps() > at + 5_000)
+    now = run.places()
+    assert now["replay-1"] in {now["actor-2"], now["actor-3"]}
+    assert victim.name not in {now[name] for name in group}
+    assert now["replay-0"] == where["replay-0"]
+    assert run.events("restored") == []  # nothing went back to a checkpoint
+    run.stop()
     told = rf"^replay-1 on {victim.name} \(process \d+\) .*; begun again$"
-    assert re.search(told, text, re.MULTILINE)
+    assert re.search(told, run.said, re.MULTILINE)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from gelada.core.types import Ints
 from gelada.envs.api import Step
 from gelada.envs.catch import CatchGames
 from gelada.runtime.graph import Graph
-from gelada.runtime.threads import RESTARTS, SOUND_SECONDS, Threads
+from gelada.runtime.threads import PAUSES, RESTARTS, SOUND_SECONDS, Threads
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
 
@@ -51,8 +52,8 @@ def place_of(*roles: tuple[type[Role], str, Callable[[Role], None]], deadline: f
 
 
 def watch_over(place: Threads) -> None:
-    """Check as `train` does until a role has ended, at most a minute."""
-    until = time.monotonic() + 60
+    """Check as `train` does until a role has ended, at most five minutes."""
+    until = time.monotonic() + 300
     while not place.wait(0.01) and time.monotonic() < until:
         place.check()
     place.check()
@@ -103,6 +104,35 @@ def test_a_role_that_cannot_be_restarted_ends_the_run_at_once(kind: type[Role]) 
     assert lines == []
 
 
+class Leaving(Role):
+    left = False
+
+    def leave(self) -> None:
+        self.left = True
+
+
+@pytest.mark.parametrize("when", ["at its beginning", "after its work", "after an error"])
+def test_a_device_that_fails_ends_the_run(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that has failed says so again when its stream is waited for."""
+
+    @contextmanager
+    def own_stream(_: torch.device) -> Iterator[None]:
+        try:
+            if when != "at its beginning":
+                yield
+        finally:
+            raise RuntimeError("CUDA error: unspecified launch failure")
+
+    monkeypatch.setattr("gelada.runtime.threads.own_stream", own_stream)
+    place, _ = place_of((Leaving, "learner-0", fail_until(when == "after an error")))
+    place.start()
+    assert place.wait(60)
+    with pytest.raises(RoleFailed, match=r"^learner-0 failed at .*: RuntimeError: CUDA error: "):
+        place.check()
+    assert place.stop() == []
+    assert place.roles["learner-0"].left
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "message"),
     [
@@ -136,8 +166,25 @@ def test_a_role_whose_wait_is_closed_just_ends() -> None:
     assert lines == []
 
 
-def test_a_role_that_hangs_is_named_with_its_stage_but_one_that_waits_is_not() -> None:
-    released = threading.Event()
+class Later:
+    """The clock of `time.monotonic`, which a test can set forward."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._real, self._ahead = time.monotonic, 0.0
+        monkeypatch.setattr("time.monotonic", lambda: self._real() + self._ahead)
+
+    def look_for(self, place: Threads, seconds: float) -> None:
+        """Check as `train` does while so many seconds pass, but at once."""
+        for _ in range(round(seconds)):
+            place.check()
+            self._ahead += 1.0
+        place.check()
+
+
+def test_a_role_that_hangs_is_named_with_its_stage_but_one_that_waits_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    released, later = threading.Event(), Later(monkeypatch)
 
     def hang(role: Role) -> None:
         if role.clock.steps == 1:
@@ -154,11 +201,14 @@ def test_a_role_that_hangs_is_named_with_its_stage_but_one_that_waits_is_not() -
 
     place, _ = place_of(
         (Role, "waiting", wait), (Role, "starting", slow_start), (Role, "actor-3", hang),
-        deadline=0.05,
+        deadline=100.0,
     )  # fmt: skip
     place.start()
-    with pytest.raises(Stalled, match=r"^actor-3 has hung in 'emulate' for \d+ s \(deadline 0.05"):
-        watch_over(place)
+    stages = ["wait for parameters", "work", "emulate"]
+    while [role.clock.stage for role in place.active] != stages:
+        place.wait(0.01)
+    with pytest.raises(Stalled, match=r"^actor-3 has hung in 'emulate' for \d+ s \(deadline 100 "):
+        later.look_for(place, 110)
     assert sorted(place.stop(patience=0.01)) == ["actor-3", "starting", "waiting"]
     released.set()
     assert place.stop() == []
@@ -252,16 +302,19 @@ def test_an_environment_that_always_raises_ends_the_run(monkeypatch: pytest.Monk
 
 
 def test_an_environment_that_hangs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    released = threading.Event()
+    released, later = threading.Barrier(3), Later(monkeypatch)
 
     def hang() -> None:
         released.wait(60)
 
-    place, _ = circle(monkeypatch, 10**9, 1, hang, deadline=2.0)
+    place, _ = circle(monkeypatch, 10**9, 2, hang)
     place.start()
+    clock = place.roles["learner-0"].clock
+    while released.n_waiting < 2 or (clock.steps, clock.stage) != (3, "wait for experience"):
+        place.wait(0.01)  # both actors hang in their fourth rollouts; the learner waits for them
     with pytest.raises(Stalled, match=r"^actor-[01] has hung in 'emulate' for"):
-        watch_over(place)
-    released.set()
+        later.look_for(place, 70)
+    released.wait(60)
     assert place.stop() == []
     assert place.roles["learner-0"].is_sound()
 
@@ -277,9 +330,12 @@ def test_a_process_that_was_stopped_is_not_called_hung(monkeypatch: pytest.Monke
     place, _ = place_of((Role, "actor-0", work), deadline=20.0)
     role = place.active[0]
     role.clock.steps = 1  # the first step has more time
+    now[0] += 0.5  # the stage begins between two looks, as nearly all do
     place.start()
     while role.clock.stage != "work":
         pass
+    now[0] += 3600.0
+    place.check()
     for _ in range(4):
         now[0] += 4.0
         place.check()
@@ -292,6 +348,30 @@ def test_a_process_that_was_stopped_is_not_called_hung(monkeypatch: pytest.Monke
         place.check()
     goes_on.set()
     place.stop()
+
+
+def test_restarts_in_a_row_have_longer_and_longer_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong may pass: a disk, a library that is being replaced."""
+    waited: list[float | None] = []
+    real = threading.Event.wait
+
+    def wait(self: threading.Event, timeout: float | None = None) -> bool:
+        if timeout not in PAUSES:
+            return real(self, timeout)
+        waited.append(timeout)
+        return False
+
+    def work(_: Role) -> None:
+        raise OSError("again")
+
+    monkeypatch.setattr(threading.Event, "wait", wait)
+    place, _ = place_of((Restartable, "actor-0", work))
+    place.start()
+    while not place.wait(1.7):
+        pass
+    assert waited == sorted(PAUSES)
+    assert PAUSES[-1] >= 1.0
+    assert isinstance(place.failure, RoleFailed)
 
 
 def test_restarts_long_ago_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

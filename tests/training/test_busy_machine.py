@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from conftest import catch
 from gelada.core.errors import Stalled
 from gelada.roles.actor import Actor
+from gelada.roles.learner import Learner
 from gelada.training import run
 
 LATE = 0.3
@@ -36,11 +38,32 @@ def test_an_actor_in_the_middle_of_a_rollout_is_waited_for(
     assert result.steps >= 3_000
 
 
-def test_one_that_does_not_come_back_is_named(
-    tmp_path: Path, slow_actors: None, monkeypatch: pytest.MonkeyPatch
+def test_those_that_do_not_come_back_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "LATE_SECONDS", LATE / 10)
-    said = r"^actor-\d(, actor-\d)? did not stop; everything learned is saved$"
+    """Both actors are in a rollout that does not end when the learner has learned enough."""
+    play, learn = Actor.step, Learner.step
+    rounds, everyone, goes_on = 3, threading.Barrier(3), threading.Event()
+
+    def step(self: Actor) -> None:
+        if self.clock.steps == rounds:
+            everyone.wait(60)
+            goes_on.wait(60)
+        play(self)
+
+    def last_step(self: Learner) -> None:
+        learn(self)
+        if self.finished:
+            everyone.wait(60)
+
+    monkeypatch.setattr(Actor, "step", step)
+    monkeypatch.setattr(Learner, "step", last_step)
+    monkeypatch.setattr(run, "STOP_SECONDS", 0.5)
+    monkeypatch.setattr(run, "LATE_SECONDS", 0.5)
+    said = "^actor-0, actor-1 did not stop; everything learned is saved$"
     with pytest.raises(Stalled, match=said):
-        run.train(catch(3_000), tmp_path / "run", log=lambda _: None)
-    time.sleep(2 * LATE)  # its threads end
+        run.train(catch(512 + rounds * 512), tmp_path / "run", log=lambda _: None)
+    goes_on.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("actor-"):
+            thread.join(60)

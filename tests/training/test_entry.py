@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import gelada
+from conftest import stand_in
 from gelada.training.config import read_config
 from gelada.training.experiment import Experiment
 from gelada.training.presets import PRESETS
@@ -55,7 +56,7 @@ def test_a_given_stop_rule_drops_the_presets() -> None:
         ),
         (lambda: gelada.preset("pong", rho_bar=2.0), r"^--rho-bar 2: has an effect only with"),
         (lambda: gelada.train(), r"^train\(None\): name a game or preset"),
-        (lambda: gelada.train(3), r"^train\(3\): name a game or preset"),  # type: ignore[arg-type]
+        (lambda: gelada.train(stand_in(3)), r"^train\(3\): name a game or preset"),
         (lambda: gelada.train("catch", resume="runs/x"), "^resume: the run has its own settings"),
         (lambda: gelada.train("catch", steps=-5), r"^--steps -5: must be at least 1"),
         (lambda: gelada.train("catch", lr=-1.0), r"^--lr -1: must be above 0"),
@@ -94,3 +95,18 @@ def test_a_run_by_name_resumed_and_one_by_experiment(
     assert len(evaluation.scores) == 20
     film = gelada.record("runs/mine-1", "film.gif", seconds=2)
     assert film.path.is_file()
+
+
+def test_what_the_name_of_a_game_implies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on the command line; nothing is trained here."""
+    monkeypatch.setattr("gelada.training.run.train", lambda *_, **__: None)
+    lines: list[str] = []
+    gelada.train("ALE/Pong-v5", log=lines.append)
+    gelada.train("pong", env="BreakoutNoFrameskip-v4", log=lines.append)
+    gelada.train(env="gym_toys:grid", log=lines.append)
+    gelada.train("pong", log=lines.append)
+    assert [line.split(" (")[0] for line in lines] == [
+        "ALE/Pong-v5 implies sticky actions 0.25",
+        "BreakoutNoFrameskip-v4 implies sticky actions 0",
+        "gym_toys:grid: the agent observes 'image', not 'direction'",
+    ]

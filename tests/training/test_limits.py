@@ -81,7 +81,7 @@ def test_threads_and_open_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(limits, "available_threads", lambda: None)
     monkeypatch.setattr(limits, "available_memory", lambda: None)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (32, 32))
-    with pytest.raises(GeladaError, match=r"may open 32 files, and a run needs 64; .*ulimit -n"):
+    with pytest.raises(GeladaError, match=r"may open 32 files, and this run needs 64; .*ulimit -n"):
         check_limits(catch(1000))
 
 
@@ -123,3 +123,20 @@ def test_memory_is_checked_before_a_run_on_ray_too(monkeypatch: pytest.MonkeyPat
         check_cluster_memory(many, Cluster("10.0.0.1:6379"), 2**33)
     check_cluster_memory(many, Cluster("10.0.0.1:6379"), 2**34)
     check_cluster_memory(many, Cluster("10.0.0.1:6379"), 0)  # Ray does not say
+
+
+def test_a_resume_needs_processes_that_play_the_games_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = PRESETS["pong"]
+    many = replace(base, shape=replace(base.shape, actors=100, games=1))
+    monkeypatch.setattr(limits, "available_memory", lambda: 3 * 2**30)
+    monkeypatch.setattr(limits, "available_threads", lambda: 10**6)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (128, 128))
+    check_limits(many)
+    with pytest.raises(
+        GeladaError, match=r"most of it for continued games, .*; lower --actors in a new run$"
+    ):
+        check_limits(many, resumed=True)
+    monkeypatch.setattr(limits, "available_memory", lambda: 2**40)
+    with pytest.raises(GeladaError, match=r"may open 128 files, and this run needs 264; "):
+        check_limits(many, resumed=True)
+    check_limits(catch(1000), resumed=True)  # goes on without helpers

@@ -20,6 +20,7 @@ from gelada.training.experiment import Experiment
 from gelada.training.run import train
 from gelada.training.validate import check
 from outcomes import Outcome, assert_same, inline, place_threads, run_to_the_end, threads
+from unbroken import assert_same_run
 
 QUIET: dict[str, Any] = {"log": lambda _line: None}
 
@@ -101,12 +102,8 @@ def test_a_run_is_resumed_exactly(tmp_path: Path) -> None:
     train(half, tmp_path / "run", **QUIET)
     train(CATCH, tmp_path / "run", resume=True, **QUIET)
     train(CATCH, tmp_path / "whole", **QUIET)
-    parts, whole = (
-        newest_checkpoint(tmp_path / name / "checkpoints")[1] for name in ("run", "whole")
-    )
-    assert parts.version.number == whole.version.number == 12
-    for name, tensor in whole.group("parameter").items():
-        assert torch.equal(tensor, parts.group("parameter")[name]), name
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    assert newest_checkpoint(tmp_path / "run" / "checkpoints")[1].version.number == 12
 
 
 def test_a_lost_learner_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

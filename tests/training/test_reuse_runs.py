@@ -19,6 +19,7 @@ from gelada.training.presets import PRESETS
 from gelada.training.run import train
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
+from gelada.training.validate import check
 from outcomes import assert_same, inline, threads
 
 CATCH = catch(512 + 10 * 512, deterministic=True)
@@ -206,6 +207,35 @@ def test_each_agent_of_a_game_has_windows() -> None:
     rows = pair.shape.actors * pair.shape.games * 2
     assert [int((~batch.replayed).sum()) for batch in batches] == [rows] * 4
     assert [int(batch.replayed.sum()) for batch in batches] == [0, 0, rows, rows]
+
+
+@pytest.mark.parametrize("batch", [0, 6 * 32])
+def test_old_windows_of_separate_policies_stay_those_of_their_agent(batch: int) -> None:
+    """Also if a batch ends in the midst of a trajectory."""
+    pair = PRESETS["catch-pair"]
+    pair = replace(
+        pair,
+        network=replace(pair.network, policies="separate"),
+        algorithm=tuned(pair, minibatch=64),
+        shape=replace(pair.shape, games=2, batch=batch, in_flight=9),
+        reuse=ReuseSettings(1.5, 5),
+        deterministic=not batch,
+    )
+    check(pair)
+    place = Inline(make_graph(pair, begin(pair), None, patience=0.0))
+    batches = kept_batches(place)
+    for _ in range(6):
+        place.wait(0.0)
+    agent_of: dict[bytes, int] = {}
+    for each in batches:
+        for row, old in enumerate(each.replayed.tolist()):
+            window = each.frames[row].numpy().tobytes()
+            if old:
+                assert agent_of[window] == row % 2
+            else:
+                assert agent_of.setdefault(window, row % 2) == row % 2
+    assert sum(int(each.replayed.sum()) for each in batches) > 20
+    assert set(agent_of.values()) == {0, 1}
 
 
 def test_what_is_held_counts_as_memory() -> None:

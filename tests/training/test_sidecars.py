@@ -23,7 +23,7 @@ from gelada.training import sidecars as follow
 from gelada.training.experiment import Sidecars
 from gelada.training.run import train
 from gelada.training.sidecars import Followers
-from launching import finish, gelada, start, wait_until
+from launching import LONG, finish, gelada, start, wait_until
 from players import make_checkpoint, write_run
 
 Results = list[dict[str, Any]]
@@ -35,7 +35,7 @@ def add(run: Path, experiment: Any, version: int) -> None:
 
 
 def wait_for(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + LONG
     while not holds():
         assert time.monotonic() < until, "it never came"
         time.sleep(0.02)
@@ -57,7 +57,7 @@ def is_gone(pid: int) -> bool:
 def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(tmp_path: Path) -> None:
     experiment = write_run(tmp_path)
     results: list[Any] = []
-    before, threads = children(), threading.active_count()
+    before, threads = children(), set(threading.enumerate())
     with Followers(tmp_path, True, True, 1.5, results.append) as followers:
         pids = [child.pid for child in children() if child not in before]
         assert len(pids) == 2
@@ -70,7 +70,7 @@ def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(tmp_path: Pa
         assert followers.dead() == ""
     assert children() == before
     assert all(is_gone(pid) for pid in pids)
-    assert threading.active_count() == threads
+    assert set(threading.enumerate()) <= threads
     assert followers.dead() == ""
     evaluations = [r for r in results if r["kind"] == "evaluation"]
     films = [r for r in results if r["kind"] == "film"]
@@ -178,7 +178,8 @@ def test_children_end_when_the_training_is_gone(tmp_path: Path) -> None:
     wait_for(lambda: is_gone(int(pid)))
 
 
-def test_once_does_the_newest_and_ends(tmp_path: Path) -> None:
+def test_once_does_the_newest_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gelada.cli.follow.lower_priority", lambda by: None)  # stays with pytest
     experiment = write_run(tmp_path)
     add(tmp_path, experiment, 8)
     code, out, err = gelada("follow", tmp_path, "--once", "--json", "--record-length", 1)

@@ -58,7 +58,7 @@ def test_a_hopeless_trial_is_pruned_by_the_callback() -> None:
     exec(text, names)
     (trial,) = names["study"].trials
     assert trial.state.name == "PRUNED"
-    assert len(trial.intermediate_values) == 1
+    assert trial.intermediate_values  # what was reported, until the run had ended
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -100,7 +100,7 @@ def test_weights_and_biases_holds_settings_and_metrics() -> None:
     exec(script("tracking.md", "wandb"), {})
     wandb.teardown()  # its own process writes the end of the file
     (file,) = Path("runs/wandb").glob("offline-run-*/*.wandb")
-    from wandb.proto import wandb_internal_pb2  # type: ignore[import-not-found]
+    from wandb.proto import wandb_internal_pb2
 
     rows = []
     for data in logged(file.read_bytes()):

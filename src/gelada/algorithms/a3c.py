@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 
 import torch
 
-from gelada.algorithms.api import ActingPolicy, Source, Topology
+from gelada.algorithms.api import ActingPolicy, Source, Topology, number
 from gelada.algorithms.batches import WholeBatch
 from gelada.algorithms.exploration import Player, Sampled
 from gelada.algorithms.schedules import linear
@@ -131,7 +131,7 @@ class A3C:
         value_loss = losses.value_loss(predicted, targets, weights)
         entropy = losses.entropy(log_policy, weights)
         total = policy_loss + self.value_coefficient * value_loss
-        total = total - float(aux["entropy"]) * entropy
+        total = total - number(aux["entropy"]) * entropy
         with torch.no_grad():
             explained = losses.explained_variance(predicted.detach(), targets, weights)
             terms = {

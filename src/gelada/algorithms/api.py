@@ -35,6 +35,15 @@ def target_parameters(aux: Aux) -> dict[str, torch.Tensor]:
     return {k.removeprefix(TARGET): v for k, v in aux.items() if k.startswith(TARGET)}
 
 
+def number(value: torch.Tensor) -> float | torch.Tensor:
+    """Return a number of an algorithm's state, as a loss takes it.
+
+    It is float64 in the memory of the host, and read. A learner that records CUDA graphs has a copy
+    in float32 on its device, which must not be read, as the next replay is with another number.
+    """
+    return float(value) if value.dtype == torch.float64 else value
+
+
 class Prepared(Protocol):
     """A batch that is ready for epochs of minibatches."""
 

@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 import torch
 
 from gelada.algorithms import auxiliary
-from gelada.algorithms.api import ActingPolicy, Source, Topology, target_parameters
+from gelada.algorithms.api import ActingPolicy, Source, Topology, number, target_parameters
 from gelada.algorithms.appo_settings import APPOSettings
 from gelada.algorithms.batches import Minibatch, Samples
 from gelada.algorithms.exploration import Player, Sampled
@@ -27,6 +27,7 @@ from gelada.nets.heads import Head, Linear
 from gelada.nets.network import CODE, Network
 from gelada.nets.observations import Observations
 from gelada.ops import losses, returns
+from gelada.ops.distributions import FORMS
 
 Terms = dict[str, torch.Tensor]
 
@@ -64,7 +65,9 @@ class APPO(APPOSettings):
 
     def heads(self, actions: int, width: int) -> dict[str, Head]:
         """Return the policy, which is nearly uniform at first, and the value."""
-        return {"policy": Linear(width, actions, gain=0.01), "value": Linear(width, 1)}
+        atoms, gain = (1, 1.0) if self.values == "numbers" else (self.atoms, 0.1)
+        policy = Linear(width, actions, gain=0.01)
+        return {"policy": policy, "value": Linear(width, atoms, gain)}
 
     def start(self) -> Aux:
         """Return the initial learning rate, entropy weight and KL target.
@@ -105,7 +108,7 @@ class APPO(APPOSettings):
         given = (observations, batch, self.minibatch, self.sequence)
         evaluated = evaluate(net, *given)
         outputs, shape, actions = evaluated.outputs, observations.shape, batch.actions.flatten()
-        values = outputs["value"].view(shape)
+        values = self._means(outputs["value"]).view(shape)
         rewards = returns.clipped(batch.rewards, self.reward_clip)
         ends = (batch.terminated, batch.truncated)
         old = batch.log_probs.new_empty(len(actions), 0)
@@ -151,7 +154,7 @@ class APPO(APPOSettings):
         observations, steps, ahead, moments = minibatch
         weights = steps.weights
         outputs = net(observations)
-        log_policy, values = losses.log_softmax(outputs["policy"]), outputs["value"].squeeze(1)
+        log_policy, values = losses.log_softmax(outputs["policy"]), self._means(outputs["value"])
         ignored = weights == 0.0  # they may be infinite, and 0 times infinity is not 0
         advantages = steps.advantages.masked_fill(ignored, 0.0)
         targets = steps.targets.masked_fill(ignored, 0.0)
@@ -166,15 +169,19 @@ class APPO(APPOSettings):
             policy_loss = losses.clipped_surrogate(ratios, advantages, self.clip, weights)
         else:
             policy_loss = losses.policy_gradient(now, advantages, weights)
-        value = losses.value_loss(values, targets, weights)
+        if self.values == "numbers":
+            value = losses.value_loss(values, targets, weights)
+        else:
+            value = losses.mean_of(FORMS[self.values].losses(outputs["value"], targets), weights)
         entropy = losses.entropy(log_policy, weights)
-        total = policy_loss + self.value_coefficient * value - float(aux["entropy"]) * entropy
+        total = policy_loss + self.value_coefficient * value
+        total = total - number(aux["entropy"]) * entropy
         terms = {"policy_loss": policy_loss, "value_loss": value, "entropy": entropy}
         if self.kl_coeff:
-            weight = float(aux["kl_coefficient"])
+            weight = number(aux["kl_coefficient"])
             kl_term, measured = self._kl_term(log_policy, log_ratios, steps)
             total = total + weight * kl_term
-            terms |= {"kl_term": measured, "kl_coefficient": value.new_full((), weight)}
+            terms |= {"kl_term": measured, "kl_coefficient": torch.ones_like(value) * weight}
         if CODE in outputs:
             extra, found = auxiliary.loss(net, outputs[CODE], observations, ahead, weights)
             total, terms = total + extra, terms | found
@@ -208,6 +215,10 @@ class APPO(APPOSettings):
             weight.fill_(followed(float(weight), values["kl_term"], self.kl_target))
         aux["entropy"].fill_(self._annealed(self.entropy, self.entropy_end, steps))
         aux["kl_target"].fill_(self._annealed(self.kl, self.kl_end, steps))
+
+    def _means(self, output: torch.Tensor) -> torch.Tensor:
+        """Return values [M] from the value head's output [M, 1], or [M, atoms] of distributions."""
+        return output.squeeze(1) if self.values == "numbers" else FORMS[self.values].means(output)
 
     def _annealed(self, start: float, end: float, steps: int) -> float:
         return staircase(start, end, steps, self.anneal_steps, self.anneal_stages)

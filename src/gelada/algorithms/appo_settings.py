@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from gelada.core.errors import GeladaError
 from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
+from gelada.ops.distributions import Atoms, Values
 from gelada.ops.returns import RewardClip
 
 VTRACE = OnlyWith("with --advantage vtrace", lambda appo: appo.advantage == "vtrace")
@@ -55,7 +56,13 @@ class APPOSettings:
     normalise: bool = True
     """Standardise advantages in each minibatch."""
     value_coefficient: Annotated[float, Range(0)] = 1.0
-    """Weight of the value loss (half the squared error)."""
+    """Weight of the value loss (half the squared error, or that of the distribution)."""
+    values: Values = "numbers"
+    """What the value head learns: the value, or a distribution as a histogram (HL-Gauss,
+    Farebrother et al. 2024) or by quantiles (QR-DQN, Dabney et al. 2018), whose mean is the
+    value."""
+    atoms: Atoms = 51
+    """Bins of a histogram of returns from -100 to 100, or number of quantiles."""
     entropy: Annotated[float, Range(0)] = 0.005
     """Weight of the policy's entropy at the start …"""
     entropy_end: Annotated[float, Range(0)] = 0.002

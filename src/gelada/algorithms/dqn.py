@@ -2,7 +2,8 @@
 
 Mnih et al. 2015, with double Q-learning (Hasselt et al. 2016), duelling heads (Wang et al. 2016),
 n-step returns (Sutton 1988), Peng's Q(lambda) (Peng & Williams 1996; Kozuno et al. 2021; with
-replay: Daley & Amato 2019), prioritized replay (Schaul et al. 2016) and the outlier rule of Gorila
+replay: Daley & Amato 2019), distributions of values (`gelada.ops.distributions`), Munchausen
+(Vieillard et al. 2020), prioritized replay (Schaul et al. 2016) and the outlier rule of Gorila
 (Nair et al. 2015) as settings.
 
 The target network is a float32 copy of the parameters in ``aux``, with names
@@ -21,14 +22,15 @@ from torch.func import functional_call
 
 from gelada.algorithms.api import ActingPolicy, Source, Topology, target_parameters
 from gelada.algorithms.batches import WholeBatch
-from gelada.algorithms.exploration import EpsilonGreedy, Player, falling, ladder
-from gelada.algorithms.schedules import linear
+from gelada.algorithms.exploration import EpsilonGreedy, Player, epsilon_greedy, falling, ladder
+from gelada.algorithms.schedules import Ends, begun, current, linear, moved
 from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
 from gelada.core.types import Aux, Batch
-from gelada.nets.heads import Duelling, Head, Linear
+from gelada.nets.heads import Head, action_values
 from gelada.nets.network import Network
 from gelada.nets.observations import Observations
 from gelada.ops import losses, returns
+from gelada.ops.distributions import FORMS, Atoms, Values, means_of
 from gelada.ops.returns import RewardClip
 
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -49,7 +51,12 @@ N_STEP = OnlyWith("with --returns n_step", lambda dqn: dqn.returns == "n_step")
 Q_LAMBDA = OnlyWith("with --returns q_lambda", lambda dqn: dqn.returns == "q_lambda")
 SCHEDULE = OnlyWith("with --explore schedule", lambda dqn: dqn.explore == "schedule")
 LADDER = OnlyWith("with --explore ladder", lambda dqn: dqn.explore == "ladder")
-TARGET_NETWORK = OnlyWith("with --target-every above 0", lambda dqn: dqn.target_every > 0)
+NUMBERS = OnlyWith("with --values numbers", lambda dqn: dqn.values == "numbers")
+MUNCHAUSEN = OnlyWith("with --munchausen above 0", lambda dqn: dqn.munchausen > 0)
+DOUBLE = OnlyWith(
+    "with --target-every above 0 and without --munchausen",
+    lambda dqn: dqn.target_every > 0 and not dqn.munchausen,
+)
 
 
 @dataclass(frozen=True)
@@ -58,21 +65,36 @@ class DQN:
 
     gamma: Annotated[float, SHARE] = 0.99
     """Discount per step."""
+    gamma_end: Annotated[float, SHARE] | None = None
+    """Discount after anneal_steps, to which it changes linearly (none: it is constant)."""
     returns: Literal["n_step", "q_lambda"] = "n_step"
     """Targets: n-step returns of each window's first step, or Peng's Q(lambda) of all its steps."""
     n: Annotated[int, Range(1, 65536), N_STEP] = 1
     """n_step: rewards in a return before it bootstraps, and the steps of a window."""
     lam: Annotated[float, SHARE, Q_LAMBDA] = 0.9
     """q_lambda: lambda of the returns (0: one-step returns; 1: returns to the window's end)."""
-    double: Annotated[bool, TARGET_NETWORK] = False
+    lam_end: Annotated[float, SHARE, Q_LAMBDA] | None = None
+    """q_lambda: lambda after anneal_steps, to which it changes linearly (none: it is constant)."""
+    double: Annotated[bool, DOUBLE] = False
     """Double Q-learning: the current network chooses the action, the target network its value."""
     duelling: bool = False
     """Compute action values from separate layers for the state value and the advantages."""
+    values: Values = "numbers"
+    """What is learned for each action: the value, or a distribution as a histogram (HL-Gauss,
+    Farebrother et al. 2024) or by quantiles (QR-DQN, Dabney et al. 2018), whose mean is the
+    value."""
+    atoms: Atoms = 51
+    """Bins of a histogram of returns from -100 to 100, or number of quantiles."""
+    munchausen: Annotated[float, SHARE, Q_LAMBDA] = 0.0
+    """q_lambda: weight of the scaled log-policy in the rewards (Vieillard et al. 2020: 0.9; 0:
+    none)."""
+    temperature: Annotated[float, POSITIVE, MUNCHAUSEN] = 0.03
+    """Munchausen: temperature of the policy, a softmax of the action values."""
     target_every: Annotated[int, Range(0)] = 2_500
     """Updates between copies of the parameters to the target network (0: no target network)."""
     reward_clip: RewardClip = "sign"
     """Rewards in the loss: their sign, or raw (none). Scores are always raw."""
-    error: Literal["huber", "squared"] = "huber"
+    error: Annotated[Literal["huber", "squared"], NUMBERS] = "huber"
     """Loss of an error: half its square, or the Huber loss, which is linear beyond 1."""
     outlier: Annotated[float, Range(0)] = 0.0
     """Drop a gradient if its loss is more than this many standard deviations above the running mean
@@ -89,6 +111,8 @@ class DQN:
     """ladder: epsilon of the first game (Horgan et al. 2018)."""
     ladder_alpha: Annotated[float, Range(0), LADDER] = 7.0
     """ladder: epsilon of the last game is the base to the power of 1 + alpha."""
+    longest_random: Annotated[int, Range(1, 10_000)] = 1
+    """Most steps that a random action lasts (1: each lasts one step)."""
     gradient_clip: Annotated[float, POSITIVE] = 10.0
     """Limit of the gradient's global norm."""
     lr: Annotated[float, POSITIVE] = 2.5e-4
@@ -96,7 +120,8 @@ class DQN:
     lr_end: Annotated[float, POSITIVE] = 2.5e-4
     """… and after anneal_steps."""
     anneal_steps: Annotated[int, Range(0)] = 1_000_000
-    """Environment steps over which the learning rate changes linearly."""
+    """Environment steps over which the learning rate, and discount and lambda if they have an end,
+    change linearly."""
 
     epochs: ClassVar[int] = 1
     minibatch: ClassVar[int] = 2**31  # the whole batch
@@ -130,14 +155,16 @@ class DQN:
 
     def heads(self, actions: int, width: int) -> dict[str, Head]:
         """Return the head of action values."""
-        return {"q": Duelling(width, actions) if self.duelling else Linear(width, actions)}
+        atoms = 1 if self.values == "numbers" else self.atoms
+        return {"q": action_values(width, actions, atoms, self.duelling)}
 
     def start(self) -> Aux:
-        """Return the initial learning rate, and statistics of the loss over no losses."""
+        """Return the learning rate, what else moves, and statistics of the loss over no losses."""
         names = ("loss_count", "loss_mean", "loss_variance")
         return {
             "learning_rate": torch.tensor(self.lr, dtype=torch.float64),
             **{name: torch.zeros((), dtype=torch.float64) for name in names},
+            **begun(self._ends),
         }
 
     def learning_rate(self, aux: Aux) -> float:
@@ -148,16 +175,17 @@ class DQN:
         """Return epsilon-greedy exploration."""
         if self.explore == "schedule":
             fall = (self.epsilon_start, self.epsilon_end, self.epsilon_steps)
-            return EpsilonGreedy(player, falling(*fall, player.games))
-        return EpsilonGreedy(player, ladder(player, self.ladder_base, self.ladder_alpha))
+            return epsilon_greedy(player, falling(*fall, player.games), self.longest_random)
+        epsilons = ladder(player, self.ladder_base, self.ladder_alpha)
+        return epsilon_greedy(player, epsilons, self.longest_random)
 
     def act(
         self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the action values float32[B, A]. The recurrent state is unchanged."""
-        return net.heads["q"](net.features(observations)), state
+        return means_of(self.values, net.heads["q"](net.features(observations))), state
 
-    def prepare(self, net: Network, batch: Batch, aux: Aux) -> WholeBatch:  # noqa: ARG002 - the protocol
+    def prepare(self, net: Network, batch: Batch, aux: Aux) -> WholeBatch:
         """Preprocess and stack the observations: all, or two of each window with n-step returns."""
         if self.returns == "q_lambda":
             return WholeBatch(Observations(net, batch.frames, batch.ages), batch, None)
@@ -166,7 +194,7 @@ class DQN:
             returns.clipped(batch.rewards, self.reward_clip),
             batch.terminated,
             batch.truncated,
-            self.gamma,
+            current(aux, self._ends, "gamma"),
         )
         rows = partial.after.unsqueeze(1)
         stack = rows + torch.arange(net.stack, device=rows.device)
@@ -188,13 +216,17 @@ class DQN:
         largest and the mean error of the window; 0 for a window without a step in the loss mask.
         """
         evaluate = self._first_steps if self.returns == "n_step" else self._all_steps
-        values, targets = evaluate(net, minibatch, aux)
+        taken, targets = evaluate(net, minibatch, aux)
+        values = means_of(self.values, taken)
         batch, steps = minibatch.batch, values.shape[1]
         mask = batch.mask[:, :steps].float()
         # masked errors may be infinite, and 0 times infinity is not 0
         errors = (targets - values).masked_fill(mask == 0.0, 0.0)
         weights = mask * batch.weights.unsqueeze(1)
-        each = losses.huber(errors) if self.error == "huber" else 0.5 * errors.square()
+        if self.values != "numbers":
+            each = FORMS[self.values].losses(taken, targets.masked_fill(mask == 0.0, 0.0))
+        else:
+            each = losses.huber(errors) if self.error == "huber" else 0.5 * errors.square()
         number = mask.sum().clamp(min=1.0)
         total = (each * weights).sum() / number
         with torch.no_grad():
@@ -220,12 +252,13 @@ class DQN:
         return abs(loss) > float(aux["loss_mean"]) + self.outlier * deviation
 
     def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:
-        """Set the learning rate for the environment steps, and add a loss to its statistics.
+        """Set what changes with the environment steps, and add a loss to its statistics.
 
         The losses of dropped gradients are part of the statistics. Otherwise all gradients would
         be dropped from then on after a lasting rise of the loss.
         """
         aux["learning_rate"].fill_(linear(self.lr, self.lr_end, steps, self.anneal_steps))
+        moved(aux, self._ends, steps, self.anneal_steps)
         if "value_loss" not in values:
             return
         aux["loss_count"] += 1.0
@@ -237,29 +270,35 @@ class DQN:
         aux["loss_variance"].fill_((1.0 - rate) * spread)
 
     def _first_steps(self, net: Network, whole: WholeBatch, aux: Aux) -> Pair:
-        """Return the value of each window's first action and its n-step target, both [N, 1]."""
+        """Return the outputs of the windows' first actions [N, 1, …], and their targets [N, 1]."""
         assert whole.partial is not None
         rewards, discounts, _ = whole.partial
         first, following = whole.observations.chunks(whole.size)
-        values = losses.chosen(net(first)["q"], whole.batch.actions[:, 0])
+        taken = losses.chosen(net(first)["q"], whole.batch.actions[:, 0])
         with torch.no_grad():
             targets = rewards + discounts * self._best(net, following, None, aux)
-        return values.unsqueeze(1), targets.unsqueeze(1)
+        return taken.unsqueeze(1), targets.unsqueeze(1)
 
     def _all_steps(self, net: Network, whole: WholeBatch, aux: Aux) -> Pair:
-        """Return the values of the actions taken and their lambda returns, both [N, T]."""
+        """Return the outputs of the actions taken [N, T, …], and their lambda returns [N, T]."""
         batch, shape = whole.batch, whole.observations.shape  # [N, T + 1]
         (stacks,) = whole.observations.chunks(self.minibatch)
-        scores = net(stacks)["q"]
-        taken = scores.view(*shape, -1)[:, :-1].flatten(0, 1)
-        values = losses.chosen(taken, batch.actions.flatten()).view_as(batch.rewards)
+        output = net(stacks)["q"]
+        before_last = output.unflatten(0, shape)[:, :-1].flatten(0, 1)
+        taken = losses.chosen(before_last, batch.actions.flatten())
         with torch.no_grad():
-            best = self._best(net, stacks, scores.detach(), aux).view(shape)
-            ends = (batch.terminated, batch.truncated)
-            targets = returns.q_lambda(
-                returns.clipped(batch.rewards, self.reward_clip), best, *ends, self.gamma, self.lam
-            )
-        return values, targets
+            scores = means_of(self.values, output.detach())
+            rewards = returns.clipped(batch.rewards, self.reward_clip)
+            if self.munchausen:
+                evaluated = self._evaluated(net, stacks, scores, aux).unflatten(0, shape)
+                extra, best = returns.munchausen(evaluated, batch.actions, self.temperature)
+                rewards = rewards + self.munchausen * extra
+            else:
+                best = self._best(net, stacks, scores, aux).view(shape)
+            ends, now = (batch.terminated, batch.truncated), self._ends
+            gamma, lam = current(aux, now, "gamma"), current(aux, now, "lam")
+            targets = returns.q_lambda(rewards, best, *ends, gamma, lam)
+        return taken.unflatten(0, batch.actions.shape), targets
 
     def _best(
         self, net: Network, stacks: torch.Tensor, scores: torch.Tensor | None, aux: Aux
@@ -268,16 +307,25 @@ class DQN:
 
         ``scores`` are the action values [M, A] of the current network, if they are known.
         """
-        target = target_parameters(aux)
-        if scores is None and (self.double or not target):
-            scores = net(stacks)["q"]
-        if target:
-            evaluated = functional_call(net, target, (stacks,))["q"]
-        else:
-            assert scores is not None
-            evaluated = scores
+        if scores is None and (self.double or not target_parameters(aux)):
+            scores = means_of(self.values, net(stacks)["q"])
+        evaluated = self._evaluated(net, stacks, scores, aux)
         chooser = scores if self.double and scores is not None else evaluated
         return losses.chosen(evaluated, chooser.argmax(dim=1))
+
+    def _evaluated(
+        self, net: Network, stacks: torch.Tensor, scores: torch.Tensor | None, aux: Aux
+    ) -> torch.Tensor:
+        """Return action values [M, A] of the target network; without one, those that are known."""
+        if target := target_parameters(aux):
+            return means_of(self.values, functional_call(net, target, (stacks,))["q"])
+        assert scores is not None
+        return scores
+
+    @property
+    def _ends(self) -> Ends:
+        """What may change linearly besides the learning rate."""
+        return {"gamma": (self.gamma, self.gamma_end), "lam": (self.lam, self.lam_end)}
 
 
 def _priorities(sizes: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

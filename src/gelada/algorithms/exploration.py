@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from gelada.algorithms.schedules import linear
-from gelada.core.types import Bools, Floats, State
+from gelada.core.types import Bools, Floats, Ints, State
 from gelada.nets.network import Network
 from gelada.ops import losses
 
@@ -148,9 +148,7 @@ class _Held:
         actions = (above <= self._numbers.unsqueeze(1)).sum(dim=1).clamp(max=logits.shape[1] - 1)
         high = above.gather(1, actions.unsqueeze(1)).squeeze(1)
         low = high - probabilities.gather(1, actions.unsqueeze(1)).squeeze(1)
-        before = (
-            self._high - self._low
-        )  # length of the interval of numbers that lead to the actions so far
+        before = self._high - self._low  # share of the numbers that lead to the actions so far
         self._low, self._high = torch.maximum(self._low, low), torch.minimum(self._high, high)
         now = (self._high - self._low).clamp(min=1e-12)
         self._log_probs.append((now / before.clamp(min=1e-12)).log().clamp(max=0.0))
@@ -184,6 +182,77 @@ class EpsilonGreedy:
     def end(self, scores: torch.Tensor, actions: torch.Tensor, rewards: Floats) -> Explored:  # noqa: ARG002 - the protocol
         """Return zeros, as losses of action values do not use probabilities."""
         return Explored(torch.zeros(actions.shape), np.ones(len(actions), dtype=np.bool_))
+
+
+class LastingEpsilonGreedy(EpsilonGreedy):
+    """Epsilon-greedy whose random actions last several steps, also into the next rollout.
+
+    How many steps is drawn from a zeta distribution: n has a probability proportional to
+    ``n ** -2`` (epsilon z-greedy, Dabney et al. 2021, section 4.1). The share of random steps is
+    epsilon all the same, so they begin more seldom than in the paper.
+
+    Args:
+        player: the actor.
+        epsilons: as in `EpsilonGreedy`.
+        longest: most steps that a random action lasts.
+    """
+
+    def __init__(
+        self, player: Player, epsilons: Callable[[int], torch.Tensor], longest: int
+    ) -> None:
+        super().__init__(player, epsilons)
+        numbers = torch.arange(1, longest + 1, dtype=torch.float64)
+        self._chances = numbers**-2
+        self._mean = float((self._chances * numbers).sum() / self._chances.sum())
+        self._actions: Ints = np.zeros(player.games, dtype=np.int64)
+        self._left: Ints = np.zeros(player.games, dtype=np.int64)  # steps that they still last
+
+    def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:  # noqa: ARG002 - the protocol
+        """Draw where random actions begin, which they are, and how long they last."""
+        _, _, games, actions = self._player
+        shape, epsilons = (length, games), self._epsilons(steps).double()
+        # with this chance at each step without one, they are played in a share epsilon of all steps
+        chances = epsilons / (self._mean * (1.0 - epsilons) + epsilons)
+        begins = (torch.rand(shape, generator=random) < chances).numpy()
+        drawn = torch.randint(actions, shape, generator=random).numpy()
+        count = length * games
+        longer = torch.multinomial(self._chances, count, replacement=True, generator=random)
+        lasts = 1 + longer.view(shape).numpy()
+        noise = np.zeros((length, games, actions), dtype=np.float32)
+        for t in range(length):
+            new = begins[t] & (self._left == 0)
+            self._actions[new], self._left[new] = drawn[t, new], lasts[t, new]
+            (explores,) = np.nonzero(self._left)
+            noise[t, explores, self._actions[explores]] = np.inf
+            self._left[explores] -= 1
+        self._noise = torch.from_numpy(noise)
+
+    def save(self) -> State:
+        """Return the actions that go on, and for how many steps."""
+        return {"left": self._left.copy(), "actions": self._actions.copy()}
+
+    def restore(self, state: State) -> None:
+        """Go on with these actions.
+
+        Raises:
+            ValueError: if they cannot be those of such games.
+        """
+        _, _, games, actions = self._player
+        for name, end in (("left", len(self._chances)), ("actions", actions)):
+            value = state[name]
+            whole = value.shape == (games,) and value.dtype == np.int64
+            if not whole or value.min() < 0 or value.max() >= end:
+                raise ValueError(f"{name} is not a whole number below {end} for each game")
+        self._left, self._actions = state["left"].copy(), state["actions"].copy()
+
+
+def epsilon_greedy(
+    player: Player, epsilons: Callable[[int], torch.Tensor], longest: int
+) -> EpsilonGreedy:
+    """Return epsilon-greedy exploration whose random actions last at most ``longest`` steps."""
+    if longest == 1:
+        return EpsilonGreedy(player, epsilons)
+    return LastingEpsilonGreedy(player, epsilons, longest)
 
 
 def falling(start: float, end: float, over: int, games: int) -> Callable[[int], torch.Tensor]:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+
+import torch
+
+from gelada.core.types import Aux
 
 COEFFICIENT_LIMITS = (1e-4, 1e4)
 """Smallest and largest coefficient of a KL term that `followed` returns. Our choice: from 0 or
@@ -46,3 +51,28 @@ def followed(coefficient: float, kl: float, target: float) -> float:
         coefficient *= 0.5
     low, high = COEFFICIENT_LIMITS
     return min(max(coefficient, low), high)
+
+
+Ends = Mapping[str, tuple[float, float | None]]
+"""The start and the end of numbers by name. A number without an end is constant."""
+
+
+def begun(ends: Ends) -> Aux:
+    """Return the starts of the numbers that have an end, for an algorithm's own state."""
+    return {
+        name: torch.tensor(start, dtype=torch.float64)
+        for name, (start, end) in ends.items()
+        if end is not None
+    }
+
+
+def moved(aux: Aux, ends: Ends, steps: int, over: int) -> None:
+    """Set the numbers of `begun` in an algorithm's state, linearly over ``over`` steps."""
+    for name, (start, end) in ends.items():
+        if end is not None:
+            aux[name].fill_(linear(start, end, steps, over))
+
+
+def current(aux: Aux, ends: Ends, name: str) -> float:
+    """Return a number as it is now."""
+    return float(aux[name]) if name in aux else ends[name][0]

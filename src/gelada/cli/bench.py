@@ -175,6 +175,11 @@ def table_of(rates: dict[str, Any]) -> Table:
         if key in rates:
             table.add_row(what, f"{rates[key]:,.0f}")
     table.add_row("share of the limit", f"{100 * rates['share_of_limit']:.0f} %")
-    if "learner_waits" in rates:
-        table.add_row("learner waits", f"{100 * rates['learner_waits']:.0f} %")
+    for what, key in (
+        ("learner waits", "learner_waits"),
+        ("learner waits for a batch", "learner_waits_for_batch"),
+        ("loader waits", "loader_waits"),
+    ):
+        if key in rates:
+            table.add_row(what, f"{100 * rates[key]:.1f} %")
     return table

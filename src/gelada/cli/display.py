@@ -156,6 +156,8 @@ class Display:
                 self._printer.line(f"the display failed: {type(error).__name__}: {error}")
 
     def _show(self, status: Status, active: Sequence[Active]) -> None:
+        if self._loads and not self._loads[-1].seconds:
+            self._loads.clear()  # of a time when processes were started and the clock not told
         stages = {role.name: dict(role.clock.seconds) for role in active}
         self._loads.append(Load(status.seconds, status.steps, stages))
         while len(self._loads) > 2 and status.seconds - self._loads[1].seconds > RECENT:

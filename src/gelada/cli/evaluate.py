@@ -49,7 +49,8 @@ class Eval:
     seed: Annotated[int, Range(0)] = 1
     """Seed of the games and of sampled actions."""
     device: str = "cpu"
-    """Device of the agent's network: cpu, cuda, or cuda:N for one of several GPUs."""
+    """Device of the agent's network: cpu, cuda, cuda:N for one of several GPUs, or auto for a GPU
+    if there is one."""
     compare: bool = False
     """Print the score beside the published ones for the game."""
     json: bool = False

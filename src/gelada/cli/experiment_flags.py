@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple, TypeVar
+from functools import cache
+from typing import Annotated, Any, NamedTuple, TypeVar, cast
 
 import tyro
 
@@ -27,7 +28,7 @@ from gelada.envs.api import GameSettings
 from gelada.nets.config import NetworkSettings
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.tracker import StopRule, TrackerSettings
-from gelada.runtime.devices import Devices
+from gelada.runtime.devices import Devices, is_gpu
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import usable_cores
 from gelada.training.cores import cores_of, for_cores
@@ -124,7 +125,7 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
     experiment = with_target(experiment_of(flags, base))
     if flags.cores:
         devices: Devices = getattr(flags, "devices", Devices())
-        cores, gpu = cores_of(flags.cores, usable_cores()), devices.device.startswith("cuda")
+        cores, gpu = cores_of(flags.cores, usable_cores()), is_gpu(devices.device)
         experiment = for_cores(experiment, base, cores, gpu)
     check_effect(experiment, base)
     check(experiment)
@@ -182,20 +183,25 @@ def parse_onto(
 
     The stop rule starts from ``stop``: an empty one tells what is given from what is not.
     """
-    groups = {name: flag_group(name, type(group)) for name, group in groups_of(base).items()}
+    groups = {name: flag_group(name, cast("Any", type(g))) for name, g in groups_of(base).items()}
     values: dict[str, Any] = {"seed": base.seed, "deterministic": base.deterministic}
     for name, group in groups_of(base).items():
         values[name] = groups[name](**vars(stop if name == "stop" else group))
-    made = with_groups(kind, groups)
+    made: type[F] = with_groups(cast("Any", kind), tuple(groups.items()))
     return parse(made, command, args, made(**values), flag_in_group, about)
 
 
-def with_groups(kind: type[F], groups: dict[str, Any]) -> type[F]:
-    """Return a command's dataclass with these groups of settings, such as another algorithm's."""
-    fields: list[Any] = [(name, group, field(default=group())) for name, group in groups.items()]
-    return subclass(kind, quiet_fields(kind, without=groups) + fields)
+@cache
+def with_groups(kind: Any, groups: tuple[tuple[str, Any], ...]) -> Any:
+    """Return a command's dataclass with these groups of settings, such as another algorithm's.
+
+    It is made once, and so is what is known about it: how its values are checked, and its help.
+    """
+    fields: list[Any] = [(name, group, field(default=group())) for name, group in groups]
+    return subclass(kind, quiet_fields(kind, without=dict(groups)) + fields)
 
 
+@cache
 def flag_group(group: str, kind: Any) -> Any:
     """Return a group of settings for the parser: names that others have begin with the group's.
 

@@ -13,6 +13,7 @@ import tyro
 from gelada.cli.evaluate import find_checkpoint
 from gelada.cli.flags import parse, print_json
 from gelada.core.errors import GeladaError
+from gelada.core.program import program
 from gelada.core.settings import Range
 from gelada.evaluation.zoo import place_of
 
@@ -140,6 +141,6 @@ def _hub(agent: Agent, source: Path, folder: Path, flags: Export, printer: Print
         printer.line(done.evaluation.lines()[0])
     if flags.film_seconds and not done.film:
         printer.line("no film: the environment has no pictures")
-    printer.line(f"load it again: gelada eval {folder}")
+    printer.line(f"load it again: {program()} eval {folder}")
     score = done.evaluation.as_dict() if done.evaluation else None
     return {"folder": str(done.folder), "bytes": done.size, "evaluation": score}

@@ -110,8 +110,8 @@ def quiet_fields(kind: Any, without: Collection[str] = ()) -> list[Any]:
         own = hints_of(kind)[each.name]
         if each.name in without:
             continue
-        if dataclasses.is_dataclass(own):
-            inner: Any = quiet(own)  # type: ignore[arg-type]  # a class, not an instance
+        if isinstance(own, type) and dataclasses.is_dataclass(own):
+            inner: Any = quiet(own)
             fields.append((each.name, inner, dataclasses.field(default_factory=inner)))
         elif is_empty(each.default):
             fields.append((each.name, ANNOTATED[own, UNSAID], each.default))

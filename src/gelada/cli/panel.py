@@ -55,6 +55,7 @@ DOING = {
     "wait for experience": "waiting for games to learn from",
     "wait for parameters": "waiting for parameters",
     "wait for room": "waiting for the learner",
+    "wait for the disk": "waiting for the disk",
     "learn": "learning a first batch",
 }
 """What a role does in a stage."""

@@ -12,6 +12,7 @@ import tyro
 from gelada.cli.evaluate import find_checkpoint, run_of
 from gelada.cli.flags import parse, print_json
 from gelada.core.errors import GeladaError
+from gelada.core.program import program
 from gelada.core.settings import POSITIVE, Range
 from gelada.evaluation.zoo import place_of
 
@@ -49,7 +50,8 @@ class Record:
     seed: Annotated[int, Range(0)] = 1
     """Seed of the game and of sampled actions."""
     device: str = "cpu"
-    """Device of the agent's network: cpu, cuda, or cuda:N for one of several GPUs."""
+    """Device of the agent's network: cpu, cuda, cuda:N for one of several GPUs, or auto for a GPU
+    if there is one."""
     json: bool = False
     """Print one JSON object on stdout; all else goes to stderr."""
 
@@ -79,7 +81,7 @@ def _check(flags: Record) -> None:
     """Raise GeladaError if flags do not go together."""
     out = flags.out
     if not flags.runs:
-        raise GeladaError("RUN is missing: name it first; see gelada record --help")
+        raise GeladaError(f"RUN is missing: name it first; see {program()} record --help")
     if out and out.suffix not in SUFFIXES:
         raise GeladaError(f"--out {out}: must end in {' or '.join(SUFFIXES)}")
     if out and flags.gif:

@@ -12,6 +12,7 @@ import tyro
 from gelada.cli.flags import parse
 from gelada.core.errors import GeladaError
 from gelada.core.files import write_whole
+from gelada.core.program import program
 
 SUFFIXES = (".html", ".md")
 
@@ -34,7 +35,7 @@ def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     flags = parse(Report, "report", args)
     if not flags.runs:
-        raise GeladaError("which runs? such as: gelada report runs --out report.html")
+        raise GeladaError(f"which runs? such as: {program()} report runs --out report.html")
     if flags.out.suffix not in SUFFIXES:
         raise GeladaError(f"--out {flags.out}: must end in {' or '.join(SUFFIXES)}")
     for file in (flags.out, flags.csv):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from rich.table import Table
+from rich.text import Text
 
 from gelada.cli.display import Printer
 from gelada.cli.evaluate import TENSORS, find_checkpoint, run_of
@@ -24,7 +25,7 @@ from gelada.cli.flags import print_json
 from gelada.cli.parts import Part, in_words, parts_of
 from gelada.cli.train import stop_in_words
 from gelada.core.checkpoint import list_checkpoints, newest_checkpoint, read_about
-from gelada.core.errors import GeladaError
+from gelada.core.errors import GeladaError, printable
 from gelada.core.types import Version
 from gelada.envs.make import make_games
 from gelada.evaluation.exported import find_files
@@ -37,7 +38,7 @@ from gelada.training.config import check_of, read_config
 from gelada.training.experiment import Experiment
 from gelada.training.limits import memory as estimate
 from gelada.training.presets import NOTES, PRESETS
-from gelada.training.start import Start, make_network
+from gelada.training.start import Start, check_game, make_network
 from gelada.training.topology import make_graph
 from gelada.training.validate import differing
 
@@ -103,6 +104,7 @@ def settings_of(path: Path, args: Sequence[str]) -> Wanted:
     """
     find_checkpoint(path)
     config = read_config(run_of(path))
+    check_game(config, run_of(path) / "config.json")
     base = config.experiment
     flags = parse_onto(Show, "show", args, base, stop=base.stop)
     changed = ["--env"] if flags.env else differing(experiment_of(flags, base), base)
@@ -163,13 +165,14 @@ def _print(
 ) -> None:
     if note:
         printer.line(note)
-    settings = Table(title=f"settings of {data['name']}", title_justify="left", show_header=False)
+    title = as_it_is(f"settings of {data['name']}")
+    settings = Table(title=title, title_justify="left", show_header=False)
     for group, values in data["settings"].items():
         if isinstance(values, dict):
             shown = ", ".join(f"{k} {v}" for k, v in values.items() if v is not None)
-            settings.add_row(group, shown or "none")
+            settings.add_row(group, as_it_is(shown or "none"))
         else:
-            settings.add_row(group, str(values))
+            settings.add_row(group, as_it_is(str(values)))
     printer.table(settings)
     roles = Table(title="plan", title_justify="left")
     for column in ("role", "class", "worker", "thread of its own"):
@@ -201,6 +204,11 @@ def _print(
         printer.line(f"checkpoint {Path(kept['file']).stem}: {kept['steps']:,} steps")
     for note in data["notes"]:
         printer.line(note)
+
+
+def as_it_is(text: str) -> Text:
+    """Return a text that may come from a file of others: nothing in it is markup, or steers."""
+    return Text(printable(text))
 
 
 def alike_nodes(graph: Graph) -> list[list[Node]]:

@@ -156,7 +156,8 @@ def _train(
         printer.line(how_it_went(status))
         if wanted.flags.finish:
             try:
-                summary |= finish(folder, printer, wanted.flags.devices.device)
+                here = "cpu" if wanted.flags.on == "ray" else wanted.flags.devices.device
+                summary |= finish(folder, printer, here)
             except KeyboardInterrupt:
                 stopped = True
                 printer.line("stopped; training was over and is saved")
@@ -178,12 +179,11 @@ def _learn(
     display = Display(f"{name} · {folder}", experiment.stop, printer, earlier)
 
     def watch(status: Status, active: Sequence[Active]) -> None:
-        if active:  # else they are still being started
-            display.watch(status, active)
+        display.watch(status, active)
         interrupts.raise_if_any()
 
     if not resume:
-        check_limits(experiment, cluster, place(wanted.flags.devices))
+        check_limits(experiment, cluster, place(wanted.flags.devices, cluster is not None))
         check_new(folder)
     interrupts.gentle = True
     with display:

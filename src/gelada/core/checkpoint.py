@@ -95,9 +95,19 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
             made is gone; nothing is left behind.
     """
     folder.mkdir(exist_ok=True)
-    path = folder / f"{checkpoint.version.number:08d}.safetensors"
+    path = path_of(folder, checkpoint)
     write_pair(path, checkpoint)
     return path
+
+
+def path_of(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Return where the tensors of a checkpoint are in a folder of checkpoints."""
+    return folder / f"{checkpoint.version.number:08d}.safetensors"
+
+
+def is_there(path: Path) -> bool:
+    """Return whether both files of the checkpoint whose tensors are at ``path`` are there."""
+    return path.exists() and path.with_suffix(".json").exists()
 
 
 def write_pair(path: Path, checkpoint: Checkpoint) -> None:

@@ -28,6 +28,7 @@ KL = Ours(("kl",))
 LAM = Ours(("lam",))
 WORKERS = Ours(("actors", "workers"), "actors around one learner, or workers that learn each")
 GAME = Ours((), "the game is named first, such as pong")
+PRESET = Ours((), "the preset is named first, such as: vector --env Acrobot-v1")
 BUFFER = Ours(("capacity",), "with DQN")
 STARTS = Ours(("minimum",), "steps in the replay buffer before learning begins, with DQN")
 EPSILON = Ours(
@@ -83,6 +84,7 @@ ELSEWHERE: dict[str, Ours] = {
     "num_env_runners": WORKERS,
     "env_id": GAME,
     "env_name": GAME,
+    "preset": PRESET,
     "game": GAME,
     "rom": GAME,
     "algo": Ours((), "the algorithm is part of the name that comes first, such as dqn-pong"),

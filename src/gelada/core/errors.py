@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import traceback
 from collections.abc import Iterable
 
 
@@ -68,8 +67,11 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
 
 def place_of(error: BaseException) -> str:
     """Return file and line where an error was raised."""
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
+    where = error.__traceback__
+    assert where is not None
+    while where.tb_next:
+        where = where.tb_next
+    return f"{where.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{where.tb_lineno}"
 
 
 def printable(text: str) -> str:

@@ -1,18 +1,20 @@
 """Saved states as files hold them: arrays by name, and JSON values for the rest.
 
-A state is a nested dictionary (`gelada.core.types.State`) whose leaves are arrays, tensors and
+A state is a nested dictionary (`gelada.core.arrays.State`) whose leaves are arrays, tensors and
 JSON values. `split` takes the arrays out, `join` puts them back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from gelada.core.types import State
+from gelada.core.arrays import State
+
+if TYPE_CHECKING:
+    import torch
 
 
 def split(state: State, prefix: str) -> tuple[dict[str, torch.Tensor], State]:
@@ -21,35 +23,51 @@ def split(state: State, prefix: str) -> tuple[dict[str, torch.Tensor], State]:
     Raises:
         ValueError: if a key has a slash.
     """
-    tensors: dict[str, torch.Tensor] = {}
+    import torch
+
+    arrays, values = split_arrays(state, prefix)
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}, values
+
+
+def split_arrays(state: State, prefix: str) -> tuple[dict[str, np.ndarray[Any, Any]], State]:
+    """Return what `split` does, as arrays of numpy, each contiguous.
+
+    Raises:
+        ValueError: if a key has a slash.
+    """
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
     values: State = {}
     for key, value in state.items():
         if "/" in key:
             raise ValueError(f"key {key!r} of a state: has a slash, which separates keys in a file")
         name = f"{prefix}/{key}"
-        if isinstance(value, np.ndarray):
-            tensors[name] = torch.from_numpy(np.ascontiguousarray(value))
-        elif isinstance(value, torch.Tensor):
-            tensors[name] = value.contiguous()
-        elif isinstance(value, dict):
-            inner, values[key] = split(value, name)
-            tensors |= inner
+        if isinstance(value, dict):
+            inner, values[key] = split_arrays(value, name)
+            arrays |= inner
+        elif isinstance(value, np.ndarray) or hasattr(value, "numpy"):  # or a tensor
+            arrays[name] = np.asarray(value, order="C")
         else:
             values[key] = value
-    return tensors, values
+    return arrays, values
 
 
-def join(tensors: Mapping[str, torch.Tensor], values: State, prefix: str) -> State:
-    """Return the state of which `split` returned these; all its arrays are of numpy."""
+def join(arrays: Mapping[str, Any], values: State, prefix: str) -> State:
+    """Return the state of which `split` or `split_arrays` returned these.
+
+    Args:
+        arrays: tensors, or arrays of numpy; in the state they are of numpy and share the memory.
+        values: everything else.
+        prefix: of the names that are the state's.
+    """
     state: State = _copy(values)
-    for name, tensor in tensors.items():
+    for name, array in arrays.items():
         if not name.startswith(prefix + "/"):
             continue
         *path, last = name.removeprefix(prefix + "/").split("/")
         place = state
         for key in path:
             place = place.setdefault(key, {})
-        place[last] = tensor.numpy()
+        place[last] = array if isinstance(array, np.ndarray) else array.numpy()
     return state
 
 

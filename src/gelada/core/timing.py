@@ -86,20 +86,38 @@ def wait_for(changed: threading.Condition, holds: Callable[[], bool], patience: 
             return False
 
 
+class Patience:
+    """Seconds of waiting that are left, for one who waits in pieces; see `wait_for`.
+
+    Args:
+        seconds: in which this process runs.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._left, self._last = seconds, time.monotonic()
+
+    def left(self) -> float:
+        """Return the seconds left, at least 0; to be called after each piece."""
+        now = time.monotonic()
+        self._left -= min(now - self._last, PIECE_SECONDS)
+        self._last = now
+        return max(self._left, 0.0)
+
+
 class Gaps:
     """Times in which this process did not run, found by looking at the clock again and again."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
-        self._gaps: deque[tuple[float, float]] = deque(maxlen=100)  # begin, seconds
+        self._gaps: deque[tuple[float, float]] = deque(maxlen=100)  # begin, end
 
     def look(self) -> None:
         """Compare with the look before; to be called more often than every `PIECE_SECONDS`."""
         now = time.monotonic()
         if now - self._last > PIECE_SECONDS:
-            self._gaps.append((self._last, now - self._last))
+            self._gaps.append((self._last, now))
         self._last = now
 
     def since(self, moment: float) -> float:
-        """Return the seconds of all gaps that began after a moment."""
-        return sum(seconds for begin, seconds in self._gaps if begin >= moment)
+        """Return the seconds of all gaps after a moment, which may lie within the first of them."""
+        return sum(max(end - max(begin, moment), 0.0) for begin, end in self._gaps)

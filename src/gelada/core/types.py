@@ -10,20 +10,17 @@ is four frames.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-Bools = NDArray[np.bool_]
-Bytes = NDArray[np.uint8]
-Doubles = NDArray[np.float64]
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Frames = NDArray[Any]
-"""Frames of games: uint8 […, H, W], or float32 […, 1, D] of vectors."""
-
+from gelada.core.arrays import Bools as Bools
+from gelada.core.arrays import Bytes as Bytes
+from gelada.core.arrays import Doubles as Doubles
+from gelada.core.arrays import Floats as Floats
+from gelada.core.arrays import Frames as Frames
+from gelada.core.arrays import Ints as Ints
+from gelada.core.arrays import State as State
 
 CPU = torch.device("cpu")
 
@@ -96,13 +93,17 @@ class Batch(NamedTuple):
     uses: torch.Tensor  # int64 scalar: epochs over this batch in earlier rounds
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch on ``device``; tensors that are there are not copied.
+        """Return the batch on ``device``; one that is there is not copied.
 
-        What only counts or names windows stays in the memory of the host, where it is read.
+        What only counts or names windows stays in the memory of the host, where it is read. So does
+        ``replayed``: on another device ``independent`` leaves out the old windows.
         """
+        if device == self.frames.device:
+            return self
+        fresh = self._replace(independent=self.independent & ~self.replayed)
         moved = {
             name: tensor.to(device, non_blocking=True)
-            for name, tensor in self._asdict().items()
+            for name, tensor in fresh._asdict().items()
             if name not in COUNTED
         }
         return self._replace(**moved)
@@ -113,11 +114,13 @@ class Batch(NamedTuple):
         These steps measure how far the policy has moved: with old windows the learning rate would
         follow their age.
         """
-        measured = self.independent & ~self.replayed
+        measured = self.independent
+        if measured.device == self.replayed.device:
+            measured = measured & ~self.replayed
         return measured.float().repeat_interleave(self.actions.shape[1])
 
 
-COUNTED = frozenset({"versions", "keys", "generations", "fresh", "uses"})
+COUNTED = frozenset({"versions", "keys", "generations", "replayed", "fresh", "uses"})
 """Fields of a batch that no network and no loss reads."""
 
 
@@ -186,6 +189,3 @@ class Update(NamedTuple):
 
 Aux = dict[str, torch.Tensor]
 """The state of an algorithm besides the parameters, by name; checkpoints contain it."""
-
-State = dict[str, Any]
-"""The saved state of an object: tensors by name, and JSON values."""

@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from ale_py import Action, ALEInterface, ALEState, LoggerMode, roms
 
-from gelada.core.types import Bytes, Ints
+from gelada.core.arrays import Bytes, Ints
 from gelada.envs.ale_random import wind
 from gelada.envs.api import GameSettings, in_planes
 

@@ -12,8 +12,8 @@ from typing import Annotated, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from gelada.core.arrays import Bools, Bytes, Floats, Frames, Ints, State
 from gelada.core.settings import SHARE, Range
-from gelada.core.types import Bools, Bytes, Floats, Frames, Ints, State
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,42 @@ from __future__ import annotations
 
 import numpy as np
 
+from gelada.core.arrays import Bytes, Ints, State
 from gelada.core.errors import GeladaError
-from gelada.core.types import Bytes, Ints, State
 from gelada.envs.ale import AleGame
 from gelada.envs.api import GameSettings, Step
 from gelada.envs.past import Past, checksums
+
+MOST_RESETS, MOST_FRAMES = 10**7, 2**31 - 1
+"""Of one game since it was loaded. The emulator counts frames in 32 bits, and moving its random
+numbers on takes some seconds for so many."""
+
+
+def check_past(settings: GameSettings, state: State) -> None:
+    """Check that a saved state can be that of games with these settings.
+
+    Raises:
+        GeladaError: if not; names the part of it.
+    """
+    longest = settings.max_frames // settings.frame_skip + 1
+    ranges = {
+        "seeds": (0, 2**31 - 1),
+        "resets": (1, MOST_RESETS),
+        "frames": (0, MOST_FRAMES),
+        "opening": (0, settings.noop_max + 10),
+        "steps": (0, longest),
+        "checksums": (0, 2**32 - 1),
+    }
+    count = np.size(state.get("seeds", ()))
+    for name, (low, high) in ranges.items():
+        value = state.get(name)
+        if not isinstance(value, np.ndarray) or value.dtype != np.int64:
+            raise GeladaError(f"{name} is missing or no array of whole numbers")
+        if not count or value.shape != (count,) or value.min() < low or value.max() > high:
+            raise GeladaError(f"{name} is not one number from {low:,} to {high:,} for each game")
+    actions, steps = state.get("actions"), int(state["steps"].sum())
+    if not isinstance(actions, np.ndarray) or actions.dtype != np.uint8 or len(actions) != steps:
+        raise GeladaError(f"actions is not one byte for each of {steps:,} steps")
 
 
 class ContinuedGames:
@@ -22,10 +53,11 @@ class ContinuedGames:
         state: of `gelada.envs.atari.AtariGames.save`, or of `save` here.
 
     Raises:
-        GeladaError: if a game does not come out as it was.
+        GeladaError: if a game does not come out as it was, or the state cannot be.
     """
 
     def __init__(self, settings: GameSettings, state: State) -> None:
+        check_past(settings, state)
         self._past = past = Past(state["seeds"], state)
         self.count = len(past.seeds)
         self._games = [AleGame(settings, int(seed)) for seed in past.seeds]
@@ -33,6 +65,8 @@ class ContinuedGames:
         self.actions, self.action_names = first.actions, first.action_names
         self.frame_shape = first.frame_shape
         self._fire = self.action_names.index("FIRE") if "FIRE" in self.action_names else 0
+        if len(state["actions"]) and state["actions"].max() >= self.actions:
+            raise GeladaError(f"actions has one above {self.actions - 1}, the last of the game")
         columns = (past.resets.tolist(), past.frames.tolist(), past.opening.tolist())
         numbers = zip(*columns, strict=True)
         self.newest: Bytes = np.stack(

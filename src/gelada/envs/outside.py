@@ -19,11 +19,11 @@ from typing import Any
 
 import cv2
 import numpy as np
-from safetensors.torch import load, save
+from safetensors.numpy import load, save
 
+from gelada.core.arrays import Bools, Bytes, Floats, Ints, State
 from gelada.core.errors import GeladaError
-from gelada.core.nested import join, split
-from gelada.core.types import Bools, Bytes, Floats, Ints, State
+from gelada.core.nested import join, split_arrays
 from gelada.envs.api import GameSettings, Step
 
 STEP, RESET, SAVE = b"s", b"r", b"v"
@@ -119,15 +119,16 @@ def _end(helper: subprocess.Popen[bytes]) -> None:
 
 def _packed(state: State) -> bytes:
     """Return a state as two byte strings with their lengths before them: arrays, and the rest."""
-    tensors, values = split(state, "state")
-    parts = (save(tensors), json.dumps(values).encode())
+    arrays, values = split_arrays(state, "state")
+    parts = (save(arrays), json.dumps(values).encode())
     return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
 
 def _unpacked(pipe: Any) -> State:
     """Read what `_packed` returned."""
     arrays, values = (_exactly(pipe, int.from_bytes(_exactly(pipe, 8), "little")) for _ in range(2))
-    return join(load(arrays), json.loads(values), "state")
+    found = {name: array.copy() for name, array in load(arrays).items()}  # else read-only
+    return join(found, json.loads(values), "state")
 
 
 def _exactly(pipe: Any, size: int) -> bytes:
@@ -144,8 +145,9 @@ def serve(asked: Any, answers: Any) -> None:
     first = _unpacked(asked)
     try:
         games = ContinuedGames(GameSettings(**first["settings"]), first["state"])
-    except GeladaError as error:
-        answers.write(_packed({"error": str(error)}))
+    except Exception as error:  # whatever it is, the other side has to know
+        said = str(error) if isinstance(error, GeladaError) else f"{type(error).__name__}: {error}"
+        answers.write(_packed({"error": said}))
         answers.flush()
         return
     about = {"count": games.count, "actions": games.actions, "frame_shape": games.frame_shape}

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gelada.core.types import Bools, Bytes, Ints, State
+from gelada.core.arrays import Bools, Bytes, Ints, State
 
 LEAST = 1024
 """Steps of an episode for which memory is taken at first."""

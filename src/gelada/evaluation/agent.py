@@ -316,7 +316,7 @@ def load(
             ``zoo:NAME`` in a clone of the repository.
         make_env: the function that made the environments of the run, if it is in no module.
         own_torso, own_heads: likewise, the functions that made its torso and heads.
-        device: of the network: "cpu", "cuda" or "cuda:N", whichever the run was trained on.
+        device: of the network: "cpu", "cuda", "cuda:N" or "auto", whichever the run was trained on.
 
     Raises:
         GeladaError: if there is no such run, no complete checkpoint or no such device, or the

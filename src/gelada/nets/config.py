@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from gelada.core.settings import POSITIVE, OnlyWith, Range
 from gelada.nets.init import ConvInit, LinearInit
 
-TorsoName = Literal["small", "dqn2013", "nature", "resnet", "ba3c", "tiny", "mlp"]
+TorsoName = Literal["small", "dqn2013", "nature", "resnet", "ba3c", "pooled", "tiny", "mlp"]
 """The torsos that `NetworkSettings.torso` can name."""
 
 Autoencoder = Literal["off", "latent", "auxiliary", "predict"]
@@ -34,8 +34,8 @@ class NetworkSettings:
 
     torso: Annotated[TorsoName, NO_OWN] = "small"
     """Layers before the hidden layer: small (two convolutions for 42x42), dqn2013 and nature
-    (Mnih et al. 2013, 2015), resnet (IMPALA), ba3c (DBA3C), tiny (none, for Catch), mlp (one dense
-    layer, for vectors)."""
+    (Mnih et al. 2013, 2015), resnet (IMPALA), ba3c (DBA3C), pooled (small kernels and max
+    pooling), tiny (none, for Catch), mlp (one dense layer, for vectors)."""
     width: Annotated[int, Range(1, 8192)] = 256
     """Units of the hidden layer."""
     hidden: Annotated[Literal["dense", "linear"], NO_OWN] = "dense"

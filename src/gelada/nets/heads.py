@@ -75,6 +75,51 @@ class Duelling(Head):
         return values + advantages - advantages.mean(dim=1, keepdim=True)
 
 
+class Distributions(Head):
+    """A distribution of values for each action, as `gelada.ops.distributions` reads it.
+
+    Args:
+        width: units of the hidden layer.
+        actions: number of actions (A).
+        atoms: outputs for each action.
+        duelling: add outputs of the state to the centred ones of the actions, as in `Duelling`.
+    """
+
+    def __init__(self, width: int, actions: int, atoms: int, duelling: bool) -> None:
+        super().__init__()
+        self._shape = (actions, atoms)
+        self.advantage = Linear(width, actions * atoms, gain=0.1)
+        self.value = Linear(width, atoms, gain=0.1) if duelling else None
+
+    def start(self, init: LinearInit) -> None:
+        """Draw the initial weights; the first distributions are nearly alike."""
+        self.advantage.start(init)
+        if self.value is not None:
+            self.value.start(init)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the outputs float32[M, A, atoms]."""
+        outputs: torch.Tensor = self.advantage.forward(hidden).unflatten(1, self._shape)
+        if self.value is None:
+            return outputs
+        state = self.value.forward(hidden).unsqueeze(1)
+        return state + outputs - outputs.mean(dim=1, keepdim=True)
+
+
+def action_values(width: int, actions: int, atoms: int, duelling: bool) -> Head:
+    """Return a new head of action values; one atom is the value itself.
+
+    Args:
+        width: units of the hidden layer.
+        actions: number of actions.
+        atoms: outputs for each action.
+        duelling: whether state value and advantages have separate layers.
+    """
+    if atoms > 1:
+        return Distributions(width, actions, atoms, duelling)
+    return Duelling(width, actions) if duelling else Linear(width, actions)
+
+
 class Separate(nn.Module):
     """A head of its own for each agent of a game.
 

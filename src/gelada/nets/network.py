@@ -63,13 +63,19 @@ CODE = "code"
 def measure_input(frames: Frames, floor: float = FLOOR) -> InputStatistics:
     """Return the statistics of frames [N, H, W].
 
+    It takes one row of pixels after the other: all frames as float32 at once would be a large part
+    of the memory of a small run, and what is freed is not always given back to the system.
+
     Args:
         frames: of random games.
         floor: smallest standard deviation.
     """
-    values = frames.astype(np.float32)
-    deviation = np.maximum(values.std(axis=0), floor)
-    return InputStatistics(values.mean(axis=0), deviation.astype(np.float32))
+    mean = np.empty(frames.shape[1:], np.float32)
+    deviation = np.empty_like(mean)
+    for row in range(len(mean)):
+        values = frames[:, row].astype(np.float32)
+        mean[row], deviation[row] = values.mean(axis=0), values.std(axis=0)
+    return InputStatistics(mean, np.maximum(deviation, floor))
 
 
 def floor_of(frames: Frames) -> float:

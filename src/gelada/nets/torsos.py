@@ -44,6 +44,13 @@ BA3C = (
 )
 """Distributed-BA3C (Adamski et al. 2018). A side of 84 becomes 80, 40, 36, 18, 14, 7, 5."""
 
+POOLED = (
+    Convolution(16, 4, 2, pool=2),
+    Convolution(32, 3, 1, pool=2),
+    Convolution(64, 3, 1),
+)
+"""Small kernels with max pooling. A side of 84 becomes 41, 20, 18, 9, 7."""
+
 TORSOS: dict[str, tuple[Convolution, ...]] = {
     "nature": NATURE,
     "dqn2013": DQN2013,
@@ -51,6 +58,7 @@ TORSOS: dict[str, tuple[Convolution, ...]] = {
     "tiny": (),
     "mlp": (),
     "ba3c": BA3C,
+    "pooled": POOLED,
     "resnet": (),
 }
 """Convolutions of each torso. Those of resnet are in `gelada.nets.residual`. The torso mlp has a

@@ -169,6 +169,17 @@ class FlatParameters:
                 assert same, f"the {kind} {name!r} is no longer a view of the flat vector"
 
 
+def in_host_memory(vector: torch.Tensor) -> torch.Tensor:
+    """Return a vector that the host can read: itself, or a copy of what is on a device.
+
+    The copy from a GPU is pinned, so that it needs no second one on the way.
+    """
+    if vector.device.type == "cpu":
+        return vector
+    pinned = vector.device.type == "cuda"
+    return torch.empty(vector.shape, dtype=vector.dtype, pin_memory=pinned).copy_(vector)
+
+
 def _is_dense(tensor: torch.Tensor) -> bool:
     """Say whether the tensor fills its memory without gaps or overlaps, in any order."""
     expected = 1

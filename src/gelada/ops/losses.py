@@ -53,9 +53,13 @@ def entropy(log_probs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     return mean_of(-(log_probs.exp() * log_probs).sum(dim=1), weights)
 
 
-def chosen(log_probs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-    """Return log pi(a|x) [M] from log pi(.|x) [M, A] and actions [M]."""
-    return log_probs.gather(1, actions.unsqueeze(1)).squeeze(1)
+def chosen(scores: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+    """Return the scores [M] of the actions int64[M], such as log pi(a|x), from all of them [M, A].
+
+    From scores [M, A, n] it returns [M, n].
+    """
+    index = actions.view(-1, 1, *[1] * (scores.dim() - 2)).expand(-1, 1, *scores.shape[2:])
+    return scores.gather(1, index).squeeze(1)
 
 
 LOG_RATIO_LIMIT = 20.0

@@ -115,6 +115,27 @@ def q_lambda(
     return _accumulate(rewards, values, terminated, truncated, gamma, ones, lam * ones).targets
 
 
+def munchausen(
+    scores: torch.Tensor, actions: torch.Tensor, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return Munchausen's rewards float32[N, T] and soft values float32[N, T + 1].
+
+    Vieillard et al. 2020, equation 1, with pi the softmax of ``scores / temperature``: the reward
+    of a step is ``temperature log pi(a_t|x_t)``, at least -1, and the value of an observation is
+    ``sum_a pi(a|x) (Q(x, a) - temperature log pi(a|x))``.
+
+    Args:
+        scores: action values float32[N, T + 1, A].
+        actions: int64[N, T], taken.
+        temperature: of the policy.
+    """
+    scaled = scores / temperature
+    normaliser = torch.logsumexp(scaled, dim=2)
+    taken = scaled[:, :-1].gather(2, actions.unsqueeze(2)).squeeze(2)
+    rewards = temperature * (taken - normaliser[:, :-1])
+    return rewards.clamp(-1.0, 0.0), temperature * normaliser
+
+
 def gae(
     rewards: torch.Tensor,
     values: torch.Tensor,

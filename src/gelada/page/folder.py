@@ -31,12 +31,16 @@ STAGE = re.compile(r"time_([a-z]+)_(.+)")
 
 FILMS = (".mp4", ".gif")
 
+EXPORTED = "evaluation.json"
+"""The evaluation of an exported agent, in its folder. This package does not import what writes it,
+which needs torch."""
+
 TOGETHER = "milestones"
 """Name of the film that ``gelada record --milestones`` makes, without its suffix."""
 
 
 class Evaluated(NamedTuple):
-    """One evaluation: a file in ``eval/``."""
+    """One evaluation: a file in ``eval/``, or that of an exported agent."""
 
     steps: int
     protocol: str
@@ -90,7 +94,9 @@ class RunFolder:
         self.curve = Curve(path / "metrics.jsonl", kept)
         self._config = Watched(lambda: [path / "config.json"], _read_config)
         self._events = Watched(lambda: [path / "events.jsonl"], _read_events)
-        self._evaluations = Watched(lambda: _files(path / "eval", (".json",)), read_evaluations)
+        self._evaluations = Watched(
+            lambda: [*_files(path / "eval", (".json",)), path / EXPORTED], read_evaluations
+        )
         self._films = Watched(lambda: [*_files(path / "videos", FILMS), path / "film.mp4"], list)
 
     def refresh(self) -> bool:

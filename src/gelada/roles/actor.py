@@ -20,7 +20,7 @@ from gelada.algorithms.api import Algorithm
 from gelada.algorithms.exploration import Lasting, Player
 from gelada.core.seeding import game_seeds, generator
 from gelada.core.timing import Clock
-from gelada.core.types import Bools, Episode, Floats, Frames, Ints, State, Trajectory, Version
+from gelada.core.types import Episode, Frames, Ints, State, Trajectory, Version
 from gelada.envs.api import Games, Savable, Step
 from gelada.nets.network import Network
 from gelada.ops.flat import Layout
@@ -28,10 +28,15 @@ from gelada.roles.parameters.published import ANY
 from gelada.roles.parameters.pulling import Pulled, Source, pull_consistent
 from gelada.roles.replay.api import ReplayWriter
 from gelada.roles.rhythm import ONE_EACH, Rhythm
-from gelada.roles.snapshot import GoOn, as_array, continued, snapshot
+from gelada.roles.rollout import Rollout
+from gelada.roles.snapshot import GoOn, as_array, continued, restoring, snapshot
 from gelada.roles.tracker import Begun, Tracker
+from gelada.runtime.cuda_graphs import Recorded
 from gelada.runtime.devices import CPU
 from gelada.runtime.system import ACTORS
+
+Act = Callable[[torch.Tensor, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor | None]]
+"""From stacks and recurrent state to scores of actions and the next state."""
 
 SAVE_SECONDS = 5.0
 """Seconds between two states that an actor hands over (in a deterministic run: every round)."""
@@ -86,6 +91,7 @@ class Actor:
         games: loaded games to begin with, instead of games of ``make_games``.
         go_on: makes games that go on from a saved state (None: games always begin anew).
         device: of the copy of the network. Exploration is on the CPU, with the same numbers.
+        graphs: record the network's step as a CUDA graph.
     """
 
     niceness = ACTORS
@@ -102,6 +108,7 @@ class Actor:
         games: Games | None = None,
         go_on: GoOn | None = None,
         device: torch.device = CPU,
+        graphs: bool = False,
     ) -> None:
         self.name = f"actor-{settings.index}"
         self.clock = Clock()
@@ -110,6 +117,7 @@ class Actor:
         self._algorithm = algorithm
         self.device = device
         self._net = net.for_acting(algorithm.acting_heads).to(device)
+        self._act: Act = Recorded(self._evaluate) if graphs else self._evaluate
         self._layout = Layout(net)
         self._sources = self._layout.owners(sources, dict(self._net.named_parameters()))
         self._replay, self._tracker = replay, tracker
@@ -230,13 +238,15 @@ class Actor:
 
     def _restore(self, saved: State) -> None:
         """Take over everything that lasts from one rollout to the next."""
-        self._frames = saved["frames"].copy()
-        self._ages, self._lengths = saved["ages"].copy(), saved["lengths"].copy()
-        self._scores = saved["scores"].copy()
-        if "state" in saved:
-            self._state = self._moved(saved["state"].copy())
-        if isinstance(self._exploration, Lasting):
-            self._exploration.restore(saved["exploration"])
+        assert self._games is not None
+        with restoring(saved, self.name, self._games, self._net.stack):
+            self._frames = saved["frames"].copy()
+            self._ages, self._lengths = saved["ages"].copy(), saved["lengths"].copy()
+            self._scores = saved["scores"].copy()
+            if "state" in saved:
+                self._state = self._moved(saved["state"].copy())
+            if isinstance(self._exploration, Lasting):
+                self._exploration.restore(saved["exploration"])
 
     def _hand_over(self) -> None:
         """Hand the tracker what another actor needs to go on with the next rollout."""
@@ -260,61 +270,43 @@ class Actor:
         """Play ``length`` steps. Return the trajectory and the episodes that ended in it."""
         assert self._games is not None
         length, depth, games = self._settings.length, self._net.stack, self._games
-        count, clock, preprocessed = games.count, self.clock, self._preprocessed
-        frames: Frames = np.empty((count, length + depth, *games.frame_shape), self._frames.dtype)
-        frames[:, :depth] = self._frames
+        clock, preprocessed = self.clock, self._preprocessed
+        rollout = Rollout(self._frames, self._ages, length)
         preprocessed[:, :depth] = preprocessed[:, -depth:].clone()
-        ages: Ints = np.empty((count, length + 1), dtype=np.int64)
-        ages[:, 0] = self._ages
-        actions: Ints = np.empty((count, length), dtype=np.int64)
-        rewards: Floats = np.empty((count, length), dtype=np.float32)
-        terminated: Bools = np.empty((count, length), dtype=np.bool_)
-        truncated, forced = np.empty_like(terminated), np.empty_like(terminated)
         all_scores: list[torch.Tensor] = []
         finished: list[Episode] = []
-        state = first_state = self._state
+        state, before = self._state, as_array(self._state, games.count)
         self._begin_rollout(version)
         for t in range(length):
             with clock("act"):
-                scores, state = self._algorithm.act(self._net, self._stacks[t], state)
+                scores, state = self._act(self._stacks[t], state)
                 scores = scores.cpu()  # waits for a GPU, once a step: the emulator needs actions
                 all_scores.append(scores)
                 acted = self._exploration.choose(t, scores).numpy()
             with clock("emulate"):
                 step = games.step(acted)
             with clock("act"):
-                frames[:, t + depth] = step.frames
+                rollout.add(t, acted, step)
                 self._next_frames[t].copy_(self._net.standardise(self._moved(step.frames)))
-                actions[:, t], rewards[:, t], forced[:, t] = acted, step.rewards, step.forced
-                terminated[:, t], truncated[:, t] = step.terminated, step.truncated
-                ages[:, t + 1] = np.where(step.over, 0, ages[:, t] + 1)
                 if step.over.any():
                     for b in np.flatnonzero(step.over):
                         preprocessed[b, t + 1 : t + depth] = self._black
                     if state is not None:
                         state = state.masked_fill(self._moved(step.over).unsqueeze(1), 0.0)
                 finished += self._finish(step)
-        self._frames, self._ages, self._state = frames[:, length:], ages[:, length], state
+        self._frames, self._ages = rollout.frames[:, length:], rollout.ages[:, length]
+        self._state = state
         with clock("act"):
-            explored = self._exploration.end(
-                torch.stack(all_scores, dim=1), torch.from_numpy(actions), rewards
-            )
-        trajectory = Trajectory(
-            actor=self._settings.index,
-            round=self._round,
-            version=version,
-            frames=frames,
-            ages=ages,
-            actions=actions,
-            rewards=rewards,
-            terminated=terminated,
-            truncated=truncated,
-            mask=~(forced | truncated),
-            log_probs=explored.log_probs.numpy(),
-            independent=explored.independent,
-            state=as_array(first_state, count),
-        )
-        return trajectory, finished
+            actions, rewards = torch.from_numpy(rollout.actions), rollout.rewards
+            explored = self._exploration.end(torch.stack(all_scores, dim=1), actions, rewards)
+        index = self._settings.index
+        return rollout.trajectory(index, self._round, version, explored, before), finished
+
+    def _evaluate(
+        self, stacks: torch.Tensor, state: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the scores of the actions, and the next recurrent state; see `Algorithm.act`."""
+        return self._algorithm.act(self._net, stacks, state)
 
     def _begin_rollout(self, version: Version) -> None:
         """Tell the exploration that a rollout begins.

@@ -88,9 +88,9 @@ class Backprop:
                 moments = _moments(client.member, prepared, minibatches)
                 for index, moment in zip(minibatches, moments, strict=True):
                     client.push()  # the gradient before; the learner pushes the round's last one
-                    total, terms = self.forward(net, prepared, index, aux, moment)
-                    weight = prepared.weight(index)
-                    terms["gradient_norm"] = self.backward(flat, total, weight, client.member)
+                    terms, weight = self.minibatch(
+                        flat, prepared, index, aux, moment, client.member
+                    )
                     seen.append(terms)
                     client.offer(part, parts, weight, algorithm.learning_rate(aux))
                     part += 1
@@ -103,6 +103,31 @@ class Backprop:
     def prepare(self, net: Network, batch: Batch, aux: Aux) -> Prepared:
         """Compute the targets of a batch."""
         return self._algorithm.prepare(net, batch, aux)
+
+    def minibatch(
+        self,
+        flat: FlatParameters,
+        prepared: Prepared,
+        index: torch.Tensor,
+        aux: Aux,
+        moments: torch.Tensor | None,
+        member: Member | None,
+    ) -> tuple[Terms, torch.Tensor]:
+        """Write the gradient of a minibatch; return scalars about it, and the sum of its weights.
+
+        Args:
+            flat: the network and its gradients.
+            prepared: the batch.
+            index: int64[M], rows of the minibatch.
+            aux: the algorithm's own state.
+            moments: float32[2], by what a group standardises (None: alone).
+            member: in a group of learners, whose mean gradient it is.
+        """
+        assert isinstance(flat.module, Network)
+        total, terms = self.forward(flat.module, prepared, index, aux, moments)
+        weight = prepared.weight(index)
+        terms["gradient_norm"] = self.backward(flat, total, weight, member)
+        return terms, weight
 
     def forward(
         self,

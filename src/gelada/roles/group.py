@@ -17,6 +17,7 @@ import torch
 
 from gelada.core.errors import Closed, Deadline, Diverged, Lost
 from gelada.core.timing import Clock, wait_for
+from gelada.ops.flat import in_host_memory
 
 CLOSING_SECONDS = 30.0
 """Once a run stops, a learner waits at most so long for the others to end their round."""
@@ -53,11 +54,13 @@ class LearnerGroup:
         Args:
             rank: of the learner, from 0.
             vector: [P], of the same length and dtype for all; nobody changes it until this returns.
+                From a GPU it is copied to the memory of the host, where the sum is.
 
         Raises:
             Deadline: if some did not come within the patience; the message names them.
             Closed: if the run stops and one of the others has left.
         """
+        vector = in_host_memory(vector)
         with self._changed:
             turn = self._begun + 1
             self._vectors[rank] = vector
@@ -124,7 +127,10 @@ class Sums(Protocol):
     """What joins the learners of a group: a `LearnerGroup`, or a `gelada.roles.ring.Ring`."""
 
     def sum(self, rank: int, vector: torch.Tensor) -> torch.Tensor:
-        """Wait for the vectors of all learners, and return their sum, the same bits for all."""
+        """Wait for the vectors of all learners, and return their sum, the same bits for all.
+
+        It may be in the memory of the host, wherever the vectors are.
+        """
 
     def leave(self, rank: int) -> None:
         """Note that a learner has ended."""
@@ -147,7 +153,7 @@ class Member:
         """Return the sum of the tensors of all members; each has the same bits."""
         with self.clock("wait for learners"):
             total = self._group.sum(self.rank, values.reshape(-1))
-        return total.view(values.shape)
+        return total.to(values.device).view(values.shape)
 
     def average(self, gradients: torch.Tensor, weight: torch.Tensor) -> None:
         """Replace gradients float32[P] by the mean of all members', weighted by ``weight``."""

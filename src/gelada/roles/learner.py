@@ -7,11 +7,14 @@ while not learner.finished:
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 
 from gelada.algorithms.api import TARGET, Algorithm
+from gelada.core.errors import CannotWrite
 from gelada.core.timing import WAIT, Clock
 from gelada.core.types import Batch, Update, Version
 from gelada.nets.autoencoder import Decoder
@@ -38,7 +41,7 @@ class Learner:
         tracker: is told about every round; says when to stop.
         saves: write checkpoints between rounds: for a learner that shares its servers with none.
         reuse: which batches a round uses besides its fresh one (default: none).
-        before_save: called with the version before each checkpoint.
+        before_save: called with the version before each checkpoint; writes what belongs to it.
     """
 
     def __init__(
@@ -78,22 +81,12 @@ class Learner:
 
     def step(self) -> None:
         """Learn from one fresh batch. Sets ``finished`` when the run should end."""
-        member = self.client.member
-        if member is None:
-            self._step()
-            return
-        member.clock = self.clock
-        try:
-            self._step()
-        except BaseException:  # whatever it is, the others of the group are not to wait for ever
-            member.leave()
-            raise
-
-    def _step(self) -> None:
+        client = self.client
         if not self._begun:
             self.schedule.begin(self._tracker.begin(self.name))
             self._begun = True
-        client = self.client
+            if client.member is not None:
+                client.member.clock = self.clock
         if not client.pending:  # else an error came between two servers: the rest is still to go
             with self.clock("wait for parameters"):
                 client.pull()
@@ -126,7 +119,7 @@ class Learner:
         if self._saves:
             self._keep_stacks(batch)
         if self._saves and self._tracker.wants_checkpoint():
-            with self.clock("report"):
+            with suppress(CannotWrite):  # the tracker was told, and wants another one soon
                 self.save()
 
     def restart(self) -> bool:
@@ -138,24 +131,50 @@ class Learner:
         self._in_round = False
         return True
 
+    def leave(self) -> None:
+        """Let the others of a group go, unless all of them end with the same round."""
+        if self.client.member is not None and not self.finished:
+            self.client.member.leave()
+
     def save(self) -> None:
-        """Hand everything that a resumed run needs to the tracker, as copies."""
-        states = self.client.states()
-        if self._before_save:
-            self._before_save(self.client.version)
-        self._tracker.checkpoint(
-            [params for params, _ in states],
-            [optimizer for _, optimizer in states],
-            {k: v.clone() for k, v in self.schedule.aux.items() if not k.startswith(TARGET)},
-            self.schedule.steps,
-        )
-        if self._shown is not None:
-            net = self.client.flat.module
-            assert isinstance(net, Network)
-            self._tracker.picture(*reconstruct(net, self._shown), self.schedule.steps)
+        """Hand everything that a resumed run needs to the tracker, as copies.
+
+        Raises:
+            CannotWrite: if what belongs to the checkpoint, such as a replay buffer, cannot be
+                written. The tracker has been told.
+        """
+        self._save_beside()
+        with self.clock("report"):
+            states = self.client.states()
+            self._tracker.checkpoint(
+                [params for params, _ in states],
+                [optimizer for _, optimizer in states],
+                {k: v.clone() for k, v in self.schedule.aux.items() if not k.startswith(TARGET)},
+                self.schedule.steps,
+            )
+            if self._shown is not None:
+                net = self.client.flat.module
+                assert isinstance(net, Network)
+                self._tracker.picture(*reconstruct(net, self._shown), self.schedule.steps)
+
+    def _save_beside(self) -> None:
+        """Write what belongs to a checkpoint; a disk that hangs is waited for."""
+        if self._before_save is None:
+            return
+        try:
+            with self.clock("wait for the disk"):
+                self._before_save(self.client.version)
+        except CannotWrite as error:
+            self._tracker.beside(OSError(errno.EIO, str(error)))
+            raise
+        self._tracker.beside(None)
 
     def save_last(self) -> bool:
-        """Save at the end of a run; return False if something was learned that cannot be saved."""
+        """Save at the end of a run; return False if something was learned that cannot be saved.
+
+        Raises:
+            CannotWrite: as `save` does.
+        """
         if not self.is_sound():
             return False
         if self.clock.steps:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from gelada.algorithms.api import Algorithm
 from gelada.core.types import Aux, Batch, Version
+from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.tracker import Begun
 
 
@@ -71,16 +72,27 @@ class SharedSchedule:
         steps: environment steps behind the parameters at the start of the run.
         first: version of the parameters at the start of the run.
         share: learners whose batches make one version (with replay buffers: all learners).
+        buffer: that is lost with this learner, one of as many as there are learners.
     """
 
-    def __init__(self, algorithm: Algorithm, steps: int, first: Version, share: int) -> None:
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        steps: int,
+        first: Version,
+        share: int,
+        buffer: ReplayBuffer | None = None,
+    ) -> None:
         self.aux, self.steps = algorithm.start(), steps
         self._algorithm, self._first, self._share = algorithm, first, share
         self._first_steps = steps
+        self._buffer = buffer
         self._fresh = 0  # environment steps that came with this learner's batches
 
     def begin(self, begun: Begun) -> None:
         """Count the new steps on from those that the run has when this learner begins."""
+        if self._buffer is not None:
+            self._buffer.begin((begun.steps - self._first_steps) / self._share)
         if self._algorithm.source == "buffer":
             self._first_steps = begun.steps
 

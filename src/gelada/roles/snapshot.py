@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -12,6 +13,9 @@ from gelada.algorithms.exploration import Exploration, Lasting
 from gelada.core.errors import GeladaError
 from gelada.core.types import Doubles, Floats, Frames, Ints, State
 from gelada.envs.api import Games, Savable
+
+WRONG = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
+"""What a saved state whose values cannot be may raise."""
 
 GoOn = Callable[[State], Games]
 """From what `Savable.save` of games returned to games that go on from there."""
@@ -75,8 +79,34 @@ def continued(saved: State | None, go_on: GoOn | None, name: str, exactly: bool)
         return None
     try:
         return go_on(saved["games"])
-    except GeladaError as error:
+    except (GeladaError, *WRONG) as error:
         if exactly:  # the run would not be the one that was broken off
-            raise
+            raise GeladaError(f"the games of {name} cannot go on: {error}") from None
         warnings.warn(f"{name} begins new games: {error}", stacklevel=2)
         return None
+
+
+@contextmanager
+def restoring(saved: State, name: str, games: Games, stack: int) -> Iterator[None]:
+    """Take over a saved state within this context; its shapes are checked first.
+
+    Args:
+        saved: result of `snapshot`.
+        name: of the actor.
+        games: that go on.
+        stack: frames of an observation.
+
+    Raises:
+        GeladaError: if the state is not one of such an actor.
+    """
+    rows: tuple[int, ...] = (games.count,)
+    shapes = {"ages": rows, "lengths": rows, "scores": rows}
+    shapes["frames"] = (games.count, stack, *games.frame_shape)
+    try:
+        for part, shape in shapes.items():
+            if saved[part].shape != shape:
+                raise ValueError(f"{part} of shape {saved[part].shape}, want {shape}")
+        yield
+    except WRONG as error:
+        what = f"{type(error).__name__}: {error}"
+        raise GeladaError(f"{name} cannot go on from its saved state: {what}") from None

@@ -17,11 +17,12 @@ from gelada.core.timing import Clock
 class Active(Protocol):
     """A role that calls others; the runtime calls its ``step`` again and again.
 
-    An active role may have three more members. ``niceness`` lowers the priority of its thread.
+    An active role may have four more members. ``niceness`` lowers the priority of its thread.
     ``device`` is the `torch.device` on which it computes, if that is not the CPU.
     ``restart()`` is called after ``step`` raised an error that is not one of
     `gelada.core.errors`; it makes the role ready for the next step, or returns False if it
     cannot. A role without it ends the run with its first such error.
+    ``leave()`` is called when its thread ends, so that no other role waits for it.
     """
 
     name: str
@@ -84,6 +85,9 @@ class Runtime(Protocol):
         Raises:
             GeladaError: if a process does not come up, or has other versions installed.
         """
+
+    def has_begun(self, role: str) -> bool:
+        """Return whether a role is there and answers calls, before ``start`` has returned too."""
 
     def wait(self, seconds: float) -> bool:
         """Wait at most so long; return whether a role has finished or the run has failed.

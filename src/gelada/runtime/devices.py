@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,15 +20,27 @@ import torch
 from gelada.core.errors import GeladaError
 from gelada.core.types import CPU as CPU  # with the other devices
 
+AUTO = "auto"
+"""Name of the first GPU, or of the CPU where there is none."""
+
 
 @dataclass(frozen=True)
 class Devices:
     """Which devices compute. They may differ from one start of a run to the next."""
 
     device: str = "cpu"
-    """Device that learns: cpu, cuda, or cuda:N for one of several GPUs."""
+    """Device that learns: cpu, cuda, cuda:N for one of several GPUs, or auto for a GPU if there is
+    one."""
     act_device: str = ""
     """Device that computes the actors' networks, likewise (default: the one that learns)."""
+    graphs: bool = False
+    """On a GPU, record the steps of learning and acting as CUDA graphs, which are queued by one
+    call each."""
+
+
+CAPTURING = threading.Lock()
+"""Held while a CUDA graph is recorded: a process may record one at a time, and nothing may wait for
+the whole device meanwhile."""
 
 
 class Placement(NamedTuple):
@@ -35,11 +48,25 @@ class Placement(NamedTuple):
 
     learn: torch.device
     act: torch.device
+    graphs: bool = False  # record what is computed on GPUs
 
     @property
     def gpus(self) -> list[torch.device]:
         """The GPUs among them, each once."""
-        return [device for device in dict.fromkeys(self) if device.type == "cuda"]
+        both = dict.fromkeys((self.learn, self.act))
+        return [device for device in both if device.type == "cuda"]
+
+    def of(self, rank: int) -> Placement:
+        """Return the devices of a group's learner and its actors: the next GPU for each."""
+        if self.learn.type != "cuda":
+            return self
+        own = torch.device("cuda", (self.learn.index or 0) + rank)
+        return self._replace(learn=own, act=own if self.act == self.learn else self.act)
+
+    @property
+    def acts_by_graph(self) -> bool:
+        """Whether actors record their steps: where they are on a device such as the learner's."""
+        return self.graphs and self.act.type == self.learn.type
 
 
 ON_CPU = Placement(CPU, CPU)
@@ -53,30 +80,61 @@ def place(devices: Devices, on_ray: bool = False) -> Placement:
         on_ray: whether the roles live in processes of a Ray cluster.
 
     Raises:
-        GeladaError: if there is no such device, or a cluster is to use a GPU.
+        GeladaError: if there is no such device, or Ray cannot give it to the role, or graphs of a
+            CPU are asked for.
     """
-    learn = find_device(devices.device)
-    act = find_device(devices.act_device, "--act-device") if devices.act_device else learn
-    placement = Placement(learn, act)
-    if on_ray and placement.gpus:
+    if on_ray:
+        learn, act = _place_on_ray(devices)
+    else:
+        learn = find_device(devices.device)
+        act = find_device(devices.act_device, "--act-device") if devices.act_device else learn
+    placement = Placement(learn, act, devices.graphs)
+    if devices.graphs and learn.type == "cpu":
         raise GeladaError(
-            f"--device {placement.gpus[0]} with --on ray: the processes of a cluster compute on "
-            "their CPUs; leave one of the two out"
+            "--graphs with --device cpu: CUDA graphs are of what a GPU learns; add --device cuda, "
+            "or leave it out"
         )
     return placement
 
 
+def _place_on_ray(devices: Devices) -> tuple[torch.device, torch.device]:
+    """Return the devices of processes that learn and that act, whose GPUs may be on other hosts.
+
+    Ray gives a process a GPU, which is the first that it sees.
+    """
+    if devices.act_device not in ("", "cpu", AUTO):
+        raise GeladaError(
+            f"--act-device {devices.act_device} with --on ray: actors compute on the CPUs of their "
+            "processes; leave --act-device out"
+        )
+    if devices.device == "cuda":
+        return torch.device("cuda", 0), CPU
+    if devices.device.startswith("cuda:"):
+        raise GeladaError(
+            f"--device {devices.device} with --on ray: Ray chooses the GPU of each process that "
+            "learns; use --device cuda"
+        )
+    return find_device("cpu" if devices.device == AUTO else devices.device), CPU
+
+
+def is_gpu(name: str) -> bool:
+    """Return whether a name is one of a GPU, whether that is there or not."""
+    return name.startswith("cuda") or (name == AUTO and torch.cuda.is_available())
+
+
 def find_device(name: str, flag: str = "--device") -> torch.device:
-    """Return the device of a name: cpu, cuda or cuda:N.
+    """Return the device of a name: cpu, cuda, cuda:N or auto.
 
     Raises:
         GeladaError: if there is no such device here; the message names the flag.
     """
-    match = re.fullmatch(r"cpu|cuda(?::(\d{1,3}))?", name)
+    match = re.fullmatch(r"auto|cpu|cuda(?::(\d{1,3}))?", name)
     if match is None:
-        raise GeladaError(f"{flag} {name[:40]}: must be cpu, cuda or cuda:N, such as cuda:0")
-    if name == "cpu":
+        raise GeladaError(f"{flag} {name[:40]}: must be auto, cpu, cuda or cuda:N, such as cuda:0")
+    if not is_gpu(name):
         return CPU
+    if name == AUTO:
+        return torch.device("cuda", 0)
     if not torch.backends.cuda.is_built():
         raise GeladaError(
             f"{flag} {name}: torch {torch.__version__} is built without CUDA; install a build "
@@ -107,9 +165,12 @@ def prepare(placement: Placement, deterministic: bool) -> None:
         torch.use_deterministic_algorithms(True)
 
 
-def describe_devices(placement: Placement) -> dict[str, str]:
-    """Return what ``config.json`` says about the devices of a run's first start."""
-    names = [torch.cuda.get_device_name(gpu) for gpu in placement.gpus]
+def describe_devices(placement: Placement, on_ray: bool = False) -> dict[str, str]:
+    """Return what ``config.json`` says about the devices of a run's first start.
+
+    Those of a cluster have no names here, as they are not in this process.
+    """
+    names = [torch.cuda.get_device_name(gpu) for gpu in placement.gpus if not on_ray]
     found = {"device": str(placement.learn), "act_device": str(placement.act)}
     return found | ({"gpu": ", ".join(names)} if names else {})
 
@@ -125,7 +186,8 @@ def own_stream(device: torch.device) -> Iterator[None]:
         yield
         return
     torch.cuda.set_device(device)  # of this thread
-    torch.cuda.synchronize(device)  # what the thread that built the roles has queued is there
+    with CAPTURING:
+        torch.cuda.synchronize(device)  # what the thread that built the roles has queued is there
     stream = torch.cuda.Stream(device)
     with torch.cuda.stream(stream):
         try:

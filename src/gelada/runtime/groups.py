@@ -52,6 +52,7 @@ class ProcessSpec(NamedTuple):
     kind: ProcessKind
     roles: tuple[str, ...]
     learns: bool  # has a learner
+    gpus: int = 0  # that it asks for
 
     def is_a(self, kind: str) -> bool:
         """Return whether the process is of a kind that faults can name.
@@ -66,8 +67,11 @@ class ProcessSpec(NamedTuple):
         return kind == self.kind or (kind == "learner" and self.learns)
 
 
-def group_processes(graph: Graph, per_process: int) -> list[ProcessSpec]:
-    """Group the roles of a graph into processes, and so many workers into one process."""
+def group_processes(graph: Graph, per_process: int, gpus: bool = False) -> list[ProcessSpec]:
+    """Group the roles of a graph into processes, and so many workers into one process.
+
+    With ``gpus`` each process that learns asks for a GPU, which its learners share.
+    """
     roles: dict[str, list[str]] = {}
     kinds: dict[str, set[Kind]] = {}
     for node in graph.nodes:
@@ -87,18 +91,24 @@ def group_processes(graph: Graph, per_process: int) -> list[ProcessSpec]:
         shared = [role for process in group for role in roles[process]]
         learns = any("learner" in kinds[process] for process in group)
         specs.append(ProcessSpec(name, "worker", tuple(shared), learns))
-    return specs
+    return [spec._replace(gpus=int(gpus and spec.learns)) for spec in specs]
 
 
-def actors_of_queues(graph: Graph, specs: Sequence[ProcessSpec]) -> dict[str, tuple[str, ...]]:
-    """Return the processes whose actors add to a queue that is one of several, by its process."""
+def actors_of_queues(
+    graph: Graph, specs: Sequence[ProcessSpec], kind: ProcessKind = "queue"
+) -> dict[str, tuple[str, ...]]:
+    """Return, for each process of a kind, the processes whose actors add to the queue in it.
+
+    A queue that is one of several has a process of its own. In a group of learners each has its
+    queue in its own process, of the kind ``learner``.
+    """
     process_of = {role: spec.name for spec in specs for role in spec.roles}
-    found: dict[str, dict[str, None]] = {s.name: {} for s in specs if s.kind == "queue"}
+    found: dict[str, dict[str, None]] = {s.name: {} for s in specs if s.kind == kind}
     for node in graph.nodes:
         for value in node.args if node.kind == "actor" else ():
             if isinstance(value, Handle) and process_of[value.name] in found:
                 found[process_of[value.name]][process_of[node.name]] = None
-    return {queue: tuple(actors) for queue, actors in found.items()}
+    return {name: tuple(actors) for name, actors in found.items()}
 
 
 def spread_groups(

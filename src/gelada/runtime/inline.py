@@ -34,6 +34,10 @@ class Inline:
     def start(self, pause: Callable[[], None] = nothing) -> None:
         """Do nothing: roles run while `wait` is called."""
 
+    def has_begun(self, role: str) -> bool:
+        """Return whether there is such a role: all are there from the beginning."""
+        return role in self.roles
+
     def wait(self, seconds: float) -> bool:  # noqa: ARG002 - the protocol
         """Call ``step`` of each active role once; return whether one has finished."""
         before = torch.get_num_threads()

@@ -233,12 +233,13 @@ def describe_machine() -> dict[str, Any]:
         "cores": usable_cores(),
         "memory_gib": round(page * pages / 2**30, 1) if page and pages else None,
         "python": platform.python_version(),
-        **{name: _version(name) for name in packages},
+        **{name: version_of(name) for name in packages},
         "commit": _commit(),
     }
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
+    """Return the installed version of a package, "unknown" if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -82,6 +82,10 @@ class Threads:
         for thread in self._threads:
             thread.start()
 
+    def has_begun(self, role: str) -> bool:
+        """Return whether there is such a role: all are there from the beginning."""
+        return role in self.roles
+
     def wait(self, seconds: float) -> bool:
         """Wait until a role has finished or failed, at most so long; return whether one has."""
         with self._woken:
@@ -161,6 +165,10 @@ class Threads:
             self._fail(
                 error if isinstance(error, GeladaError) else Stalled(f"{role.name}: {error}")
             )
+        except Exception as error:  # of the device: its stream cannot be made, or waited for
+            self._fail(failed(role, error))
+        if leave := getattr(role, "leave", None):
+            leave()
         with self._woken:
             self._ended.add(role.name)
             self._woken.notify_all()
@@ -176,10 +184,7 @@ class Threads:
             ) from error
         restart: Any = getattr(role, "restart", None)
         if restart is None or restarts > RESTARTS or restart() is False:
-            count = f" {restarts} times" if restarts > 1 else ""
-            failure = RoleFailed(f"{role.name} failed{count} at {place}: {what}")
-            failure.details = "".join(traceback.format_exception(error))
-            raise failure from error
+            raise failed(role, error, restarts) from error
         with role.clock("wait after an error"):
             self._stopping.wait(PAUSES[restarts - 1])
         self._log(f"{role.name} raised at {place}: {what}; restarted ({restarts} of {RESTARTS})")
@@ -193,6 +198,15 @@ class Threads:
 
     def _is_over(self) -> bool:
         return bool(self._ended) or self.failure is not None
+
+
+def failed(role: Active, error: Exception, times: int = 1) -> RoleFailed:
+    """Return what ends a run whose role has raised an error so many times in a row."""
+    count = f" {times} times" if times > 1 else ""
+    what = f"{type(error).__name__}: {error}"
+    failure = RoleFailed(f"{role.name} failed{count} at {place_of(error)}: {what}")
+    failure.details = "".join(traceback.format_exception(error))
+    return failure
 
 
 def hung(state: RoleState, deadline: float) -> str:

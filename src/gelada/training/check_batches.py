@@ -38,6 +38,11 @@ def check_central(experiment: Experiment) -> None:
             f"--ahead {shape.ahead} with --deterministic: servers keep {KEPT} versions; "
             f"use at most {KEPT - 1}"
         )
+    if shape.loaders and experiment.algorithm.source == "buffer":
+        raise GeladaError(
+            f"--loaders {shape.loaders} with {type(experiment.algorithm).__name__}: what is "
+            "sampled would be older than the priorities; leave it out"
+        )
     if queues > 1 and shape.replicas > 1:
         raise GeladaError(
             f"--replays {queues} with --reduce group: each learner has one queue; leave it out"

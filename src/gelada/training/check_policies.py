@@ -44,14 +44,13 @@ def check_agents(experiment: Experiment) -> None:
         )
     if experiment.network.policies != "separate":
         return
-    shape, reuse = experiment.shape, experiment.reuse
-    if shape.batch or reuse.replay_proportion:
-        what = f"--batch {shape.batch}"
-        if reuse.replay_proportion:
-            what = f"--replay-proportion {reuse.replay_proportion:g}"
+    shape, count = experiment.shape, agents(experiment.games)
+    windows = shape.windows // shape.queues
+    if shape.batch and windows % count:
+        fits = max(windows // count, 1) * count * shape.queues * shape.length
         raise GeladaError(
-            f"--policies separate with {what}: a batch must have whole trajectories, whose rows "
-            "are those of each agent in turn; leave one of them out"
+            f"--batch {shape.batch} with --policies separate: {windows} windows of a queue cannot "
+            f"be shared equally by {count} agents; use {fits}"
         )
     if not hasattr(algorithm, "sequence"):
         raise GeladaError(

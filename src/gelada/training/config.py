@@ -7,6 +7,7 @@ import hashlib
 import json
 import secrets
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -15,6 +16,7 @@ from gelada.core.errors import GeladaError, nearest
 from gelada.core.files import read_object, write_whole
 from gelada.core.settings import Range, hints_of, read
 from gelada.core.types import State
+from gelada.runtime.system import version_of
 from gelada.training.experiment import ALGORITHMS, Experiment
 
 FORMAT = 2
@@ -84,7 +86,10 @@ def identity(config: Config) -> State:
 def check_of(config: Config) -> Check:
     """Return what refuses checkpoints of other runs. Those of version 0.1 name none."""
     own = identity(config)
-    whats = {"id": "run", "game": "game", "settings": "settings of game and network"}
+    whats = {"id": "run", "game": "game"}
+    if own["versions"]["gelada-rl"] == version_of("gelada-rl"):
+        # the digest is of what differs from the defaults, which may change from version to version
+        whats["settings"] = "settings of game and network"
 
     def check(checkpoint: Checkpoint) -> None:
         for name, what in whats.items():
@@ -102,7 +107,13 @@ def _changed(settings: Any) -> dict[str, Any]:
     """Return the settings that differ from the defaults, so that new ones change nothing."""
     default = type(settings)()
     values = dataclasses.asdict(settings)
-    return {name: value for name, value in values.items() if value != getattr(default, name)}
+    changed = {name: value for name, value in values.items() if value != getattr(default, name)}
+    return {name: _as_read(value) for name, value in changed.items()}
+
+
+def _as_read(value: Any) -> Any:
+    """Return a value with whole numbers as floats: 1 for a float is read as 1.0 the next time."""
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def write_config(folder: Path, config: Config) -> None:
@@ -187,7 +198,7 @@ def _experiment(data: dict[str, Any]) -> Experiment:
                 known = nearest(str(algorithm), ALGORITHMS)
                 raise GeladaError(f"algorithm.name {str(algorithm)[:40]!r} is unknown; {known}")
             kind = ALGORITHMS[algorithm]
-        values[group] = read(kind, value, lambda name, of=group: _path(of, name), group)  # type: ignore[misc]
+        values[group] = read(kind, value, partial(_path, group), group)
     return Experiment(**values)
 
 

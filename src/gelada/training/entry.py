@@ -13,7 +13,7 @@ from gelada.core.functions import name_of, remember
 from gelada.core.types import Episode
 from gelada.envs.own import MakeEnv
 from gelada.roles.tracker import Status, StopRule
-from gelada.runtime.devices import Devices
+from gelada.runtime.devices import Devices, is_gpu
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import usable_cores
 from gelada.training import presets, run
@@ -65,6 +65,7 @@ def train(
     cores: int | Literal["all"] | None = None,
     device: str = "cpu",
     act_device: str = "",
+    graphs: bool = False,
     log: Callable[[str], None] = print,
     **settings: Any,
 ) -> run.Result:
@@ -95,8 +96,9 @@ def train(
         on_checkpoint: called with the path of every new checkpoint.
         cluster: run in processes of this Ray cluster; on threads of this process by default.
         cores: choose actors, games, emulator threads and batch for so many cores of this machine.
-        device: that learns: "cpu", "cuda" or "cuda:N". A run may go on on another one.
+        device: that learns: "cpu", "cuda", "cuda:N" or "auto". A run may go on on another one.
         act_device: that chooses actions (default: the one that learns).
+        graphs: record the steps of learning and acting on a GPU as CUDA graphs.
         log: takes lines for the user.
         settings: further settings by their names (see `preset`).
 
@@ -118,13 +120,15 @@ def train(
             remember(config.experiment.games.game, make_env)
         name, base = config.name, config.experiment
     else:
-        base, own = _experiment(what, env if make_env is None else name_of(make_env))
+        base, own, note = _experiment(what, env if make_env is None else name_of(make_env))
+        if note:
+            log(note)
         name = name or own
         folder = free_folder(name) if out is None else Path(out)
     experiment = presets.with_target(with_settings(base, **wanted))
     if cores is not None:
         wide = cores_of(str(cores), usable_cores())
-        experiment = for_cores(experiment, base, wide, device.startswith("cuda"))
+        experiment = for_cores(experiment, base, wide, is_gpu(device))
     if resume is not None:
         _check_resumed(experiment, base)
     return run.train(
@@ -135,7 +139,7 @@ def train(
         log=log,
         cluster=cluster,
         callbacks=callbacks,
-        devices=Devices(device, act_device),
+        devices=Devices(device, act_device, graphs),
     )
 
 
@@ -174,21 +178,26 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
     return made
 
 
-def _experiment(what: str | Experiment | None, env: str | None) -> tuple[Experiment, str]:
-    """Return the settings of a preset, environment or both, and a name for the run."""
+def _experiment(what: str | Experiment | None, env: str | None) -> tuple[Experiment, str, str]:
+    """Return the settings of a preset, environment or both, a name for the run, and a note.
+
+    The note is a sentence about what the name of a game implies, or "".
+    """
+    note = ""
     if what is None and env is not None:
-        return presets.preset(env)[0], env
+        what, env = env, None
     if isinstance(what, Experiment):
         experiment, name = what, what.games.game
     elif isinstance(what, str):
-        experiment, name = presets.preset(what)[0], what
+        (experiment, note), name = presets.preset(what), what
     else:
         raise GeladaError(
             f"train({what!r}): name a game or preset, such as 'pong', or give an Experiment"
         )
     if env is not None:
-        experiment, name = presets.in_environment(experiment, env)[0], f"{name}-{env}"
-    return experiment, name
+        experiment, note = presets.in_environment(experiment, env)
+        name = f"{name}-{env}"
+    return experiment, name, note
 
 
 def _check_resumed(experiment: Experiment, base: Experiment) -> None:

@@ -7,13 +7,14 @@ beside it. Then every number that the resumed run computes is that of the unbrok
 
 from __future__ import annotations
 
-import contextlib
 import json
+import math
+from collections.abc import Callable
 from pathlib import Path
 
 from gelada.core.checkpoint import Checkpoint
 from gelada.core.errors import GeladaError
-from gelada.core.files import parse_lines, write_whole
+from gelada.core.files import read_lines, write_whole
 from gelada.core.nested import join
 from gelada.core.origin import Origin
 from gelada.core.types import State, Version
@@ -114,21 +115,42 @@ def buffer_at(folder: Path, version: Version) -> Path:
     return folder_of(folder / BUFFERS / "replay", version)
 
 
-def cut_metrics(folder: Path, version: int) -> None:
-    """Delete the lines of metrics after a version; the run writes the same lines again.
+def cut_lines(folder: Path, version: int, steps: int) -> None:
+    """Delete the lines of metrics and episodes after a version; the run writes them again.
 
-    Lines that only the end of the earlier run made go too.
+    Lines of metrics that only the end of the earlier run made go too.
+
+    Args:
+        folder: of the run.
+        version: number of the version that the run goes on from.
+        steps: environment steps behind it.
+
+    Raises:
+        GeladaError: if a file cannot be read; names it.
     """
-    path = folder / "metrics.jsonl"
-    with contextlib.suppress(FileNotFoundError):
-        lines = parse_lines(path.read_text(encoding="utf-8", errors="replace"))
-        kept = [
-            line
-            for line in lines
-            if isinstance(number := line.get("version"), int)
-            and number <= version
-            and number % DETERMINISTIC_EVERY == 0
-        ]
-        if kept != lines:
-            text = "".join(json.dumps(line) + "\n" for line in kept)
-            write_whole(path, text.encode())
+    _cut(folder / "metrics.jsonl", lambda line: _is_before(line, version))
+    _cut(folder / "episodes.jsonl", lambda line: _number(line, "steps") <= steps)
+
+
+def _is_before(line: State, version: int) -> bool:
+    number = _number(line, "version")
+    return number <= version and number % DETERMINISTIC_EVERY == 0
+
+
+def _number(line: State, name: str) -> float:
+    """Return a number of a line; one that is larger than all others if there is none."""
+    value = line.get(name)
+    return value if isinstance(value, int) else math.inf
+
+
+def _cut(path: Path, stays: Callable[[State], bool]) -> None:
+    """Keep some lines of a file; leave it as it is if those are all."""
+    try:
+        lines = read_lines(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise GeladaError(f"{path} cannot be read: {error.strerror or error}") from None
+    kept = [line for line in lines if stays(line)]
+    if kept != lines:
+        write_whole(path, "".join(json.dumps(line) + "\n" for line in kept).encode())

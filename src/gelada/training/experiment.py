@@ -30,6 +30,9 @@ UNPACED = OnlyWith(
 )
 NOT_WORKERS = OnlyWith("without --workers", lambda shape: not shape.workers)
 TOGETHER = OnlyWith("without --learners", lambda shape: not shape.learners)
+ALONE = OnlyWith(
+    "without --workers and --learners", lambda shape: not (shape.workers or shape.learners)
+)
 ASYNCHRONOUS = OnlyWith("with --asynchronous", lambda shape: shape.asynchronous)
 MIXED = OnlyWith("with --replay-proportion above 0", lambda reuse: reuse.replay_proportion > 0)
 BUFFERED = OnlyWith("with --buffer-batches above 1", lambda reuse: reuse.buffer_batches > 1)
@@ -85,6 +88,10 @@ class Shape:
     replays: Annotated[int, Range(1, 256), NOT_WORKERS] = 1
     """Replay buffers between the actors and the learners; without --learners, trajectory queues
     between the actors and the learner, each in a process of its own on Ray."""
+
+    loaders: Annotated[int, Range(0, 16), ALONE] = 0
+    """Threads that join trajectories to batches, and copy them to a GPU, while the learner learns
+    (0: the learner does that itself)."""
 
     @property
     def apart(self) -> bool:

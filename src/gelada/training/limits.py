@@ -34,6 +34,10 @@ MOST_ACTIONS = 18
 PROCESS_BYTES = 200 * 2**20
 """One process of a run on Ray without its roles, measured: Python, torch and Ray."""
 
+HELPER_BYTES, HELPER_THREADS = 40 * 2**20, 3
+"""Of a process that plays the games of an actor on (`gelada.envs.outside`), measured with eight
+games: 33 MiB that are its own."""
+
 LEAST_FILES = 64
 """Open files that any run may need: libraries, the run's files, pipes to sidecars."""
 
@@ -47,6 +51,7 @@ FLAGS = {
     "minibatch with gradients": "--minibatch or --games",
     "input statistics": "--random-steps",
     "processes": "--workers or --actors, or raise --per-process",
+    "continued games": "--actors in a new run",
 }
 """What lowers each part of the memory."""
 
@@ -56,7 +61,10 @@ ON_DEVICE = ("parameters", "standardised frames", "stacks", "minibatch with grad
 
 
 def check_limits(
-    experiment: Experiment, cluster: Cluster | None = None, placement: Placement = ON_CPU
+    experiment: Experiment,
+    cluster: Cluster | None = None,
+    placement: Placement = ON_CPU,
+    resumed: bool = False,
 ) -> None:
     """Refuse a run that could not be held on this machine; see `memory`.
 
@@ -65,11 +73,17 @@ def check_limits(
         cluster: in which the roles run (None: on threads of this process). For one that is there
             already `check_cluster_memory` checks the rest.
         placement: the devices of the run.
+        resumed: games go on, which processes of their own play.
 
     Raises:
         GeladaError: if there are more servers than parts of the network, or the run needs more
-            memory or threads than are left, or more open files than the process may have.
+            memory or threads than are left, or more open files than the process may have, or a
+            group has more learners than there are GPUs, or graphs are asked for of steps that
+            cannot be recorded.
     """
+    _check_graphs(experiment, placement)
+    if cluster is None:
+        _check_gpus(experiment, placement)
     if experiment.network.own_torso or experiment.network.own_heads:
         return  # a function of the user may take real tensors only
     net, servers = imagined_network(experiment), experiment.shape.servers
@@ -81,32 +95,52 @@ def check_limits(
         )
     if cluster is not None and cluster.joined:
         return
-    parts = parts_of(experiment, net, cluster)
-    if placement.learn.type == "cuda" and experiment.shape.replicas > 1:
-        raise GeladaError(
-            f"--device {placement.learn} with --reduce group: the learners of a group compute on "
-            "CPUs; leave one of the two out"
-        )
-    if placement.learn.type == "cuda":
-        _check_gpu({name: parts.pop(name) for name in ON_DEVICE}, placement.learn)
+    helpers = experiment.shape.players if resumed and is_atari(experiment.games.game) else 0
+    parts = parts_of(experiment, net, cluster) | {"continued games": helpers * HELPER_BYTES}
+    if placement.learn.type == "cuda" and cluster is None:
+        size = max(experiment.shape.replicas, 1)
+        share = {name: parts.pop(name) // size for name in ON_DEVICE}
+        for rank in range(size):
+            _check_gpu(share, placement.of(rank).learn)
     available = available_memory()
     if available is not None:
         check_memory(buffer_bytes(experiment, frame_shape(experiment.games)), available)
         check_parts(parts, available, "are available")
     if cluster is not None:
         return  # each process has its own threads and files
+    _check_process(experiment, helpers)
+
+
+def _check_graphs(experiment: Experiment, placement: Placement) -> None:
+    """Raise GeladaError if graphs are asked for of a loss whose operations have moving numbers."""
+    moving = sorted({"gamma", "lam"} & experiment.algorithm.start().keys())
+    if placement.graphs and moving:
+        flags = " and ".join(f"--{name}-end" for name in moving)
+        raise GeladaError(
+            f"--graphs with {flags}: a graph has the discount and lambda of its recording; leave "
+            "one of the two out"
+        )
+
+
+def _check_process(experiment: Experiment, helpers: int) -> None:
+    """Raise GeladaError if this process may not have the threads or open files of a run.
+
+    Args:
+        experiment: all settings.
+        helpers: processes that play on games of a resumed run.
+    """
     shape = experiment.shape
-    threads = (1 + shape.emulators) * shape.players + shape.learning + 16
+    threads = (1 + shape.emulators) * shape.players + shape.learning + HELPER_THREADS * helpers + 16
     left = available_threads()
     if left is not None and threads > left:
         raise GeladaError(
             f"--actors {shape.actors}: the run needs about {threads} threads, and {left} are left "
             "to this process; use fewer actors"
         )
-    files = process_limit("NOFILE")
-    if files is not None and files < LEAST_FILES:
+    files, needed = process_limit("NOFILE"), LEAST_FILES + 2 * helpers
+    if files is not None and files < needed:
         raise GeladaError(
-            f"this process may open {files} files, and a run needs {LEAST_FILES}; raise the limit "
+            f"this process may open {files} files, and this run needs {needed}; raise the limit "
             "with ulimit -n"
         )
 
@@ -149,6 +183,19 @@ def processes_of(experiment: Experiment, per_process: int) -> int:
     else:
         others = 1 + (shape.queues if shape.queues > 1 else 0)
     return 1 + others - (-grouped // per_process)
+
+
+def _check_gpus(experiment: Experiment, placement: Placement) -> None:
+    """Raise GeladaError if a group on GPUs has more learners than there are."""
+    size, first = experiment.shape.replicas, placement.learn.index or 0
+    if placement.learn.type != "cuda" or size <= 1:
+        return
+    if size > (there := torch.cuda.device_count() - first):
+        raise GeladaError(
+            f"--learners {size} with --device {placement.learn}: each learner of a group has a GPU "
+            f"of its own, {size} in all, and from this one on there are {there}; use fewer "
+            "learners, or --device cpu"
+        )
 
 
 def _check_gpu(parts: dict[str, int], device: torch.device) -> None:
@@ -203,11 +250,12 @@ def memory(experiment: Experiment, net: Network) -> dict[str, int]:
         "emulators": games * EMULATOR_BYTES if is_atari(experiment.games.game) else 0,
         "parameters": copies(experiment) * 4 * Layout(net).size,
         "stores": buffer_bytes(experiment, (height, width)),
-        "trajectories": (trajectories + 1) * frames + batch,  # one is being played
+        # one is being played; a loader has a batch in its hands and one on the shelf
+        "trajectories": (trajectories + 1) * frames + (1 + 2 * shape.loaders) * batch,
         "standardised frames": seen * batch,
         "stacks": shape.learning * observations * seen * net.stack * pixels,
         "minibatch with gradients": 2 * chunk * sample,
-        "input statistics": 10 * shape.random_steps * pixels,  # uint8 twice, float32 twice
+        "input statistics": 2 * shape.random_steps * pixels,  # parts and the whole
     }
 
 

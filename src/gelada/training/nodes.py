@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-
-import torch
 
 from gelada.core.types import Params, Version
 from gelada.envs.api import Games
@@ -22,18 +19,18 @@ from gelada.roles.parameters.admission import Admission
 from gelada.roles.parameters.client import LocalClient, RemoteClient
 from gelada.roles.parameters.published import PublishedParameters
 from gelada.roles.parameters.server import PREVIOUS, ParameterServer, ServerSettings
+from gelada.roles.recorded import GraphBackprop
 from gelada.roles.replay.api import ReplayReader, ReplayWriter
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.mix import Mix
 from gelada.roles.replay.queue import Selector, TrajectoryQueue
 from gelada.roles.replay.reuse import Reuse
 from gelada.roles.schedule import OwnSchedule, SharedSchedule
-from gelada.roles.tracker import Exactly, GoingOn, RunFacts, Tracker
+from gelada.roles.tracker import Tracker
 from gelada.runtime.devices import ON_CPU, Placement
 from gelada.runtime.graph import Graph, Kind, part
 from gelada.training.buffers import limiter_of, sampling_of, shape_of
-from gelada.training.exact import DETERMINISTIC_EVERY, rhythm_of
-from gelada.training.experiment import Experiment, settings_of
+from gelada.training.experiment import Experiment
 from gelada.training.faults import Faults, NoExperience, Sleeper, Straggler
 from gelada.training.slices import by_name, slice_of
 from gelada.training.start import Start
@@ -95,10 +92,11 @@ class Nodes:
         if not reuse.replay_proportion:
             return None
         seeds = (self.experiment.seed, index, self.start.version.epoch)
-        rows = agents(self.experiment.games)  # of a game; --batch counts each
-        batch = shape.windows // shape.queues * (1 if shape.batch else rows)
+        rows, together = agents(self.experiment.games), self.net.policies
+        batch = shape.windows // shape.queues * (1 if shape.batch else rows)  # it counts each
         kept = reuse.replay_slots * shape.games * rows
-        return part(Mix, kept, reuse.replay_proportion, batch, seeds)
+        sizes = (kept // together, reuse.replay_proportion, batch // together)
+        return part(Mix, *sizes, seeds, together)
 
     def buffer(self, name: str, process: str, actors: int, index: int = 0) -> ReplayBuffer:
         """Add a replay buffer for so many actors."""
@@ -162,7 +160,13 @@ class Nodes:
             games[index] if games else None,
             partial(continue_games, experiment.games) if can_go_on(experiment.games.game) else None,
             self.placement.act,
+            self.placement.acts_by_graph,
         )
+
+    def _backprop(self, index: int) -> Compute:
+        """Return what a learner computes gradients with."""
+        make = GraphBackprop if self.placement.graphs else Backprop
+        return make(self.experiment.algorithm, index, self.experiment.seed, self._streams)
 
     @property
     def first_round(self) -> int:
@@ -236,7 +240,7 @@ class Nodes:
             rank,
             algorithm,
             client=part(LocalClient, self.flat, servers, start.version, every, member),
-            compute=Backprop(algorithm, rank, self.experiment.seed, self._streams),
+            compute=self._backprop(rank),
             schedule=part(OwnSchedule, algorithm, aux, start.steps),
             replay=replay,
             tracker=self.tracker,
@@ -259,14 +263,18 @@ class Nodes:
         servers: Sequence[ParameterServer],
         replay: ReplayReader,
         cache: PublishedParameters,
+        buffer: ReplayBuffer | None = None,
     ) -> None:
-        """Add one of several learners, which pull from servers and push to them."""
+        """Add one of several learners, which pull from servers and push to them.
+
+        ``buffer`` is the replay if that is a buffer in the same process; see `SharedSchedule`.
+        """
         shape, algorithm, start = self.experiment.shape, self.experiment.algorithm, self.start
         faults, batches = self.faults, replay
         share = 1 if shape.asynchronous else shape.gradients
         if algorithm.source == "buffer":
             share = shape.learning
-        compute: Compute = Backprop(algorithm, index, self.experiment.seed, self._streams)
+        compute: Compute = self._backprop(index)
         slow = faults.straggler if index == 0 else 0.0
         if faults.compute:
             compute = Sleeper(slow or faults.compute, algorithm)
@@ -293,48 +301,7 @@ class Nodes:
                 self.placement.learn,
             ),
             compute=compute,
-            schedule=part(SharedSchedule, algorithm, start.steps, start.version, share),
+            schedule=part(SharedSchedule, algorithm, start.steps, start.version, share, buffer),
             replay=batches,
             tracker=self.tracker,
         )
-
-
-def add_tracker(
-    graph: Graph,
-    experiment: Experiment,
-    start: Start,
-    flat: FlatParameters,
-    folder: Path | None,
-    began: float | None,
-) -> Tracker:
-    """Add the tracker. The checkpoints that it writes hold the input statistics too."""
-    statistics = {
-        "input/mean": torch.from_numpy(start.statistics.mean),
-        "input/deviation": torch.from_numpy(start.statistics.deviation),
-    }
-    return graph.add(
-        "tracker",
-        "tracker",
-        "tracker",
-        Tracker,
-        folder,
-        experiment.tracker,
-        experiment.stop,
-        flat.layout,
-        statistics,
-        RunFacts(
-            began,
-            start.counters,
-            start.version.number,
-            start.steps,
-            learners=experiment.shape.learning if experiment.shape.apart else 1,
-            every=DETERMINISTIC_EVERY if experiment.deterministic else None,
-            marked=experiment.shape.keep_every if experiment.shape.apart else 0,
-            going_on=GoingOn(
-                experiment.shape.players,
-                start.saved or {},
-                Exactly(start.origin, rhythm_of(experiment)) if experiment.deterministic else None,
-            ),
-            settings=settings_of(experiment),
-        ),
-    )

@@ -15,17 +15,19 @@ from gelada.core.checkpoint import list_checkpoints
 from gelada.core.errors import Closed, GeladaError, Lost
 from gelada.core.files import Events
 from gelada.roles.tracker import Status, Tracker
+from gelada.runtime.devices import ON_CPU, Placement, find_device, prepare
+from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
 from gelada.training.config import Config
-from gelada.training.exact import cut_metrics
+from gelada.training.exact import cut_lines
 from gelada.training.experiment import Experiment
-from gelada.training.faults import Faults
+from gelada.training.faults import NONE, Faults
 from gelada.training.limits import check_cluster_memory
 from gelada.training.start import Start, begin_again
 from gelada.training.topology import make_graph
 
 if TYPE_CHECKING:
-    from gelada.runtime.ray.runtime import Epoch
+    from gelada.runtime.ray.processes import Epoch
 
 
 class EpochMaker:
@@ -40,6 +42,7 @@ class EpochMaker:
         faults: what goes wrong on purpose.
         log: takes lines for the user.
         on_network: processes may be on several hosts.
+        placement: the devices of a process that learns.
 
     Raises:
         GeladaError: if replay buffers are to be kept, which live on other hosts than the folder.
@@ -55,6 +58,7 @@ class EpochMaker:
         faults: Faults,
         log: Callable[[str], None],
         on_network: bool,
+        placement: Placement = ON_CPU,
     ) -> None:
         if experiment.deterministic and experiment.replay.capacity:
             raise GeladaError(
@@ -68,7 +72,7 @@ class EpochMaker:
             )
         self._experiment, self._folder, self._config = experiment, folder, config
         self._start, self._began, self._faults, self._log = start, began, faults, log
-        self._on_network = on_network
+        self._on_network, self._placement = on_network, placement
         self.events = Events(folder / "events.jsonl", began)
 
     def first(self) -> Epoch:
@@ -99,19 +103,20 @@ class EpochMaker:
         return self._epoch(start)
 
     def _epoch(self, start: Start) -> Epoch:
-        from gelada.runtime.ray.runtime import Epoch
+        from gelada.runtime.ray.processes import Epoch
 
         make = partial(
+            graph_in_process,
             make_graph,
+            self._placement,
             self._experiment,
             start,
             self._folder.resolve(),
             self._began,
             faults=self._faults,
-            spread=True,
             on_network=self._on_network,
         )
-        return Epoch(start.version.epoch, make)
+        return Epoch(start.version.epoch, make, bool(self._placement.gpus))
 
     def _newest(self, number: int) -> Start:
         """Return where the run goes on: at the newest checkpoint, or at its start without one."""
@@ -121,7 +126,7 @@ class EpochMaker:
             self._log("there is no checkpoint yet: beginning anew")
             start = self._start
             if self._experiment.deterministic:
-                cut_metrics(self._folder, start.version.number)
+                cut_lines(self._folder, start.version.number, start.steps)
         seconds = self._start.counters.get("seconds", 0.0)  # the time since then is in `began`
         version = start.version._replace(epoch=max(start.version.epoch, number + 1))
         return start._replace(version=version, counters=start.counters | {"seconds": seconds})
@@ -135,6 +140,45 @@ class EpochMaker:
         return round(workers.queue) * max(self._experiment.shape.workers, 1)
 
 
+def graph_in_process(
+    make: Callable[..., Graph],
+    placement: Placement,
+    experiment: Experiment,
+    start: Start,
+    folder: Path | None,
+    began: float | None,
+    faults: Faults = NONE,
+    on_network: bool = False,
+    gpu: bool = False,
+) -> Graph:
+    """Return the graph of a run as a process makes it, on CPUs unless it was given a GPU.
+
+    Arguments that are not named below are those of `make_graph`.
+
+    Args:
+        make: `make_graph` as the driver has it.
+        placement: the devices of a process that has a GPU.
+        gpu: whether this process has a GPU.
+
+    Raises:
+        GeladaError: if torch cannot use the GPU.
+    """
+    own = placement if gpu else ON_CPU
+    for device in own.gpus:
+        find_device(str(device))  # torch may be unable to use it
+    prepare(own, experiment.deterministic)
+    return make(
+        experiment,
+        start,
+        folder,
+        began,
+        faults=faults,
+        spread=True,
+        placement=own,
+        on_network=on_network,
+    )
+
+
 def join(
     cluster: Cluster, experiment: Experiment, stack: ExitStack, log: Callable[[str], None]
 ) -> Any:
@@ -143,9 +187,10 @@ def join(
     Raises:
         GeladaError: if Ray is not installed, or the cluster cannot be joined or is too small.
     """
-    from gelada.runtime.ray import has_token, prepare
+    from gelada.runtime.ray import has_token
+    from gelada.runtime.ray import prepare as prepare_ray
 
-    address = prepare(cluster.address)
+    address = prepare_ray(cluster.address)
     try:
         from gelada.runtime.ray.session import connected
     except ImportError as error:

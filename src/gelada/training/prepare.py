@@ -1,4 +1,4 @@
-"""What is done before a run has roles: its folder is held, its settings and its start are found."""
+"""What is done before a run has roles: its settings are checked, its folder is held."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
+from gelada.core.settings import check as check_fields
 from gelada.envs.api import Games
-from gelada.runtime.devices import Placement, describe_devices
+from gelada.runtime.devices import Devices, Placement, describe_devices, place, prepare
 from gelada.runtime.groups import Cluster
-from gelada.runtime.system import describe_machine
+from gelada.runtime.system import describe_machine, keep_freed_memory, usable_cores
 from gelada.training.config import Config, identity, new_run, read_config
-from gelada.training.experiment import Experiment
+from gelada.training.cores import idle
+from gelada.training.experiment import Experiment, flag
 from gelada.training.faults import Faults
+from gelada.training.limits import check_limits
 from gelada.training.on_ray import join
 from gelada.training.run_folder import held, make_folder
 from gelada.training.start import Start, begin, begin_again, open_games
+from gelada.training.validate import check
 
 Log = Callable[[str], None]
 """Takes lines for the user."""
@@ -29,6 +35,39 @@ class Prepared(NamedTuple):
     start: Start
     games: list[Games] | None  # that are open already, by actor
     alive: Any  # with a cluster: tells whether Ray itself lives
+
+
+def prepare_process(
+    experiment: Experiment, cluster: Cluster | None, devices: Devices, log: Log, resumed: bool
+) -> Placement:
+    """Check the settings against one another and the machine; set up this process for the run.
+
+    Args:
+        experiment: all settings.
+        cluster: in which the roles run (None: on threads of this process).
+        devices: that learn and act.
+        log: takes lines for the user.
+        resumed: whether the run goes on from a checkpoint.
+
+    Returns:
+        The devices of the run.
+
+    Raises:
+        GeladaError: if a setting is out of range or contradicts another one, or the machine is
+            too small for the run.
+    """
+    check(experiment)
+    if cluster is not None:
+        check_fields(cluster, flag)
+    placement = place(devices, on_ray=cluster is not None)
+    check_limits(experiment, cluster, placement, resumed)
+    if cluster is None:
+        prepare(placement, experiment.deterministic)
+        if line := idle(experiment, usable_cores()):
+            log(line)
+    keep_freed_memory()
+    torch.set_num_threads(1)
+    return placement
 
 
 def begin_new(
@@ -64,9 +103,10 @@ def begin_new(
     say_what_is_least(experiment, log)
     elsewhere = faults.compute or cluster is not None  # those who play open games there
     games = open_games(experiment, 1 if elsewhere else None)
-    start = begin(experiment, games, placement.learn)
+    # in a cluster actors compute on CPUs, and this host may have no GPU
+    start = begin(experiment, games, placement.act if cluster else placement.learn)
     about = {"run": new_run(), **describe_machine(), "precision": start.precision}
-    about |= describe_devices(placement)
+    about |= describe_devices(placement, on_ray=cluster is not None)
     about["faults"] = str(faults)
     config = Config(name, experiment, start.actions, about)
     return Prepared(config, start._replace(run=identity(config)), games, alive)

@@ -17,35 +17,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from gelada.core.errors import ClusterLost, GeladaError, Lost, Stalled
 from gelada.core.files import Events
-from gelada.core.settings import check as check_fields
 from gelada.envs.api import Games
 from gelada.roles.tracker import Status, Tracker
 from gelada.runtime.api import Active, Runtime
-from gelada.runtime.devices import ON_CPU, Devices, Placement, place, prepare
+from gelada.runtime.devices import ON_CPU, Devices, Placement
 from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
-from gelada.runtime.system import keep_freed_memory, usable_cores
 from gelada.runtime.threads import Threads
 from gelada.training.alarms import Alarms
 from gelada.training.buffers import buffer_bytes
 from gelada.training.callbacks import NO_CALLBACKS, Callbacks, Caller, StopTraining
 from gelada.training.config import Config, write_config
-from gelada.training.cores import idle
-from gelada.training.experiment import Experiment, flag
+from gelada.training.experiment import Experiment
 from gelada.training.faults import NONE, Faults, FaultSchedule
-from gelada.training.limits import check_limits
 from gelada.training.on_ray import EpochMaker
-from gelada.training.prepare import begin_new, go_on
+from gelada.training.prepare import begin_new, go_on, prepare_process
 from gelada.training.run_folder import cannot_write
 from gelada.training.saving import Saver, load_buffers, load_exactly, save_last, saver_of
 from gelada.training.sidecars import Followers
 from gelada.training.start import Start
 from gelada.training.topology import make_graph
-from gelada.training.validate import check
 
 Watch = Callable[[Status, Sequence[Active]], None]
 """Takes the status of the run and its active roles, to show them."""
@@ -117,42 +110,21 @@ def train(
             was learned until then is in the newest checkpoint.
     """
     began = time.monotonic() if began is None else began
-    check(experiment)
-    if cluster is not None:
-        check_fields(cluster, flag)
-    placement = place(devices or Devices(), on_ray=cluster is not None)
-    check_limits(experiment, cluster, placement)
-    prepare(placement, experiment.deterministic)
-    if cluster is None and (line := idle(experiment, usable_cores())):
-        log(line)
-    keep_freed_memory()
-    torch.set_num_threads(1)
+    placement = prepare_process(experiment, cluster, devices or Devices(), log, resume)
     with ExitStack() as stack:
         if resume:
             prepared = go_on(experiment, folder, cluster, stack, log)
         else:
             prepared = begin_new(experiment, folder, name, faults, cluster, placement, stack, log)
         config, start, games, alive = prepared
-        run = Run(
-            experiment,
-            folder,
-            config,
-            start,
-            began,
-            faults,
-            log,
-            cluster,
-            alive,
-            watch,
-            callbacks,
-            placement,
-        )
+        others = (faults, log, cluster, alive, watch, callbacks, placement)
+        run = Run(experiment, folder, config, start, began, *others)
         graph, runtime = run.place(games)
         stack.callback(runtime.close)
         run.load(runtime, resume)
         if not resume:  # not before, so that a cluster that is too small leaves the folder empty
             write_config(folder, config)
-        return run.begin(runtime, resume) or run.watch_over(graph, runtime)
+        return run.watch_over(graph, runtime, resume)
 
 
 @dataclass
@@ -175,6 +147,7 @@ class Run:
     def __post_init__(self) -> None:
         self._caller = Caller(self.callbacks, self.folder, self.log)
         self.stopped = ""  # why a callback ended the run
+        self._going = False  # all roles were started, or something was learned before that
         self.status = Status(steps=self.start.steps)  # the last that the tracker told
         self._good_enough = threading.Event()  # an evaluation has reached its goal
         self._alarms = Alarms(self.experiment.tracker, self.log)
@@ -207,6 +180,7 @@ class Run:
             self.faults,
             self.log,
             on_network=bool(self.cluster.joined),
+            placement=self.placement,
         )
 
         def restore(number: int) -> Any:
@@ -233,23 +207,8 @@ class Run:
         elif resumed and self.experiment.replay.keep:
             load_buffers(runtime.roles, self.folder, self.log)
 
-    def begin(self, runtime: Runtime, resumed: bool) -> Result | None:
-        """Start all roles; return how the run ended, if the caller ended it meanwhile."""
-        started = False
-        try:
-            runtime.start(lambda: self._show([]))
-            started = True
-        except KeyboardInterrupt:
-            return Result(self.folder, self.status, interrupted=True)
-        except StopTraining as request:
-            return Result(self.folder, self.status, False, str(request) or "a callback")
-        finally:
-            if not (resumed or started):  # nothing was learned: this is no run
-                (self.folder / "config.json").unlink(missing_ok=True)
-        return None
-
-    def watch_over(self, graph: Graph, runtime: Runtime) -> Result:
-        """Wait for the end of roles that have been started, and save what was learned."""
+    def watch_over(self, graph: Graph, runtime: Runtime, resumed: bool) -> Result:
+        """Start all roles, wait for their end, and save what was learned."""
         tracker: Tracker = runtime.roles["tracker"]
         saver = saver_of(self.experiment, graph, runtime, self.start.version, self.log)
         sidecars = self.experiment.sidecars
@@ -262,6 +221,7 @@ class Run:
             lambda news: self._hear(news, tracker),
         )
         try:
+            self._start(runtime, resumed)
             with followers:
                 self._wait(graph, runtime, saver, followers)
         except KeyboardInterrupt:
@@ -275,7 +235,7 @@ class Run:
             lost = True  # nobody is there who could save anything
             raise
         finally:
-            if not lost:
+            if self._going and not lost:
                 hung = runtime.stop(patience=STOP_SECONDS)
                 hurry = interrupted and not saver.needs(hung)
                 if hung and not stuck and not hurry:
@@ -284,6 +244,8 @@ class Run:
                     saver, runtime, hung, self.experiment, self.folder, self.log
                 )
                 self.status = status or self.status
+        if not self._going:
+            return Result(self.folder, self.status, interrupted, self.stopped)
         for line in followers.idle():
             self.log(line)
         if failure:
@@ -294,6 +256,23 @@ class Run:
         with suppress(Lost, StopTraining):  # for what the last looks did not see
             self._caller.look(tracker, self.status)
         return Result(self.folder, self.status, interrupted, self.stopped, saved)
+
+    def _start(self, runtime: Runtime, resumed: bool) -> None:
+        """Start all roles. In processes, the first of them learn while others are being started."""
+        try:
+            runtime.start(lambda: self._show([]))
+            self._going = True
+        finally:
+            self._going = self._going or self._has_learned(runtime)
+            if not (resumed or self._going):  # nothing was learned: this is no run
+                (self.folder / "config.json").unlink(missing_ok=True)
+
+    def _has_learned(self, runtime: Runtime) -> bool:
+        """Return whether anything was learned before all roles had been started."""
+        if runtime.has_begun("tracker"):
+            with suppress(Lost):
+                self.status = runtime.roles["tracker"].status()
+        return self.status.version > self.start.version.number
 
     def _wait(self, graph: Graph, runtime: Runtime, saver: Saver, followers: Followers) -> None:
         """Look at the run again and again until it is over."""

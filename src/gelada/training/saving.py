@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,17 +11,21 @@ from typing import Any
 import torch
 
 from gelada.algorithms.api import Algorithm
-from gelada.core.errors import GeladaError, Lost
+from gelada.core.errors import CannotWrite, GeladaError, Lost
 from gelada.core.types import Aux, Params, Version
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.server import OptimizerState, ParameterServer
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.in_rounds import BufferInRounds
+from gelada.roles.snapshot import WRONG
 from gelada.roles.tracker import Status, Tracker
 from gelada.runtime.api import Runtime
 from gelada.runtime.graph import Graph
 from gelada.training.exact import BUFFERS, buffer_at
 from gelada.training.experiment import Experiment
+
+RETRY_SECONDS = 1.0
+"""Between two tries to save at the end of a run whose disk fails."""
 
 Slice = tuple[Params, OptimizerState]
 
@@ -163,13 +169,21 @@ def save_last(
     failure: OSError | None = None
     saved, status = False, None
     tracker: Tracker = runtime.roles["tracker"]
-    try:
-        saved = saver.last(hung)
-        if trouble := tracker.status().trouble:
+    patience, told = experiment.tracker.disk_patience, False
+
+    def wait_for(trouble: str) -> None:
+        nonlocal told  # checkpoints and logs fail one after the other on the same disk
+        if not told:
             log(
-                f"waiting at most {experiment.tracker.disk_patience:g} s to save into {folder}: "
-                f"{trouble}; Ctrl-C again ends the run without it"
+                f"waiting at most {patience:g} s to save into {folder}: {trouble}; Ctrl-C again "
+                "ends the run without it"
             )
+        told = True
+
+    try:
+        saved, failure = _saved_in_time(saver, hung, tracker, patience, wait_for)
+        if failure is None and (trouble := tracker.status().trouble):
+            wait_for(trouble)
         try:
             tracker.finish()
         except OSError as error:
@@ -180,6 +194,36 @@ def save_last(
     except Lost as error:
         log(f"the newest version could not be saved: {error}")
     return failure, saved and failure is None, status
+
+
+def _saved_in_time(
+    saver: Saver,
+    hung: Sequence[str],
+    tracker: Tracker,
+    patience: float,
+    wait_for: Callable[[str], None],
+) -> tuple[bool, OSError | None]:
+    """Save the newest version; if only the disk is in the way, try again for the patience.
+
+    Args:
+        saver: of the run.
+        hung: names of roles that have not ended.
+        tracker: knows if the run has ended because its patience was used up.
+        patience: seconds.
+        wait_for: called with what is waited for, each time.
+
+    Returns:
+        Whether it is saved, and the failure to write.
+    """
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return saver.last(hung), None
+        except CannotWrite as error:
+            if time.monotonic() >= until or tracker.failure():
+                return False, OSError(errno.EIO, str(error))
+            wait_for(str(error))
+            time.sleep(RETRY_SECONDS)
 
 
 def aux_at(algorithm: Algorithm, steps: int) -> Aux:
@@ -200,10 +244,6 @@ def save_buffers(roles: Mapping[str, Any], folder: Path, log: Callable[[str], No
         buffer.save(folder / BUFFERS / name)
 
 
-WRONG = (OSError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
-"""What a saved replay buffer with other values than its settings allow may raise."""
-
-
 def load_buffers(roles: Mapping[str, Any], folder: Path, log: Callable[[str], None]) -> None:
     """Fill the replay buffers with the experience that the run saved before.
 
@@ -212,11 +252,7 @@ def load_buffers(roles: Mapping[str, Any], folder: Path, log: Callable[[str], No
     """
     for name, buffer in _buffers(roles):
         if (folder / BUFFERS / name).exists():
-            try:
-                buffer.load(folder / BUFFERS / name)
-            except WRONG as error:
-                where = folder / BUFFERS / name
-                raise GeladaError(f"{where} has a value that cannot be: {error}") from None
+            _load(buffer, folder / BUFFERS / name)
             log(f"{name}: {buffer.depth:,} steps of experience loaded")
         else:
             log(f"{name}: no experience was saved; it begins empty")
@@ -231,7 +267,19 @@ def load_exactly(roles: Mapping[str, Any], folder: Path, version: Version) -> No
     for name, role in roles.items():
         if isinstance(role, BufferInRounds):
             assert name == "replay", name
-            role.load(buffer_at(folder, version))
+            _load(role, buffer_at(folder, version))
+
+
+def _load(buffer: ReplayBuffer | BufferInRounds, folder: Path) -> None:
+    """Load what a buffer has saved; say what to do if that cannot be."""
+    try:
+        buffer.load(folder)
+    except GeladaError as error:
+        raise GeladaError(f"{error}; or delete {folder}, to begin with an empty one") from None
+    except (OSError, *WRONG) as error:
+        raise GeladaError(
+            f"{folder} has a value that cannot be: {error}; delete it, to begin with an empty one"
+        ) from None
 
 
 def _buffers(roles: Mapping[str, Any]) -> list[tuple[str, ReplayBuffer]]:

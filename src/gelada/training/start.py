@@ -37,10 +37,11 @@ from gelada.nets.network import (
 )
 from gelada.nets.precision import faster_precision, gpu_precision, native_precision
 from gelada.ops.optimizers import make_optimizer
+from gelada.roles.snapshot import WRONG
 from gelada.runtime.devices import CPU
 from gelada.runtime.system import ACTORS, be_nicer
 from gelada.training.config import Config, check_of, identity
-from gelada.training.exact import cut_metrics, origin_of, states_of
+from gelada.training.exact import cut_lines, origin_of, states_of
 from gelada.training.experiment import Experiment
 
 
@@ -162,10 +163,10 @@ def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Sta
     try:
         origin = origin_of(checkpoint, config.experiment, folder)
         saved = states_of(checkpoint, config.experiment)
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+    except WRONG as error:
         raise GeladaError(f"checkpoint {path.name} has games that cannot be: {error}") from None
     if origin is not None:
-        cut_metrics(folder, version.number)
+        cut_lines(folder, version.number, checkpoint.steps)
     elif config.experiment.deterministic:
         log("the checkpoint does not hold all of the run's state: the run goes on with new games")
         saved = {}

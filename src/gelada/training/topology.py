@@ -8,7 +8,8 @@ whose learners add up their gradients before each step. *Workers* (DBA3C, Gorila
 actors, a replay and a learner, around servers with memory of their own. *Apart* (Gorila): actors,
 learners, replay buffers and servers each stand alone, as many of each as one likes.
 
-Nothing is started here. `gelada.training.nodes` has the arguments of each role.
+Nothing is started here. `gelada.training.nodes` has the arguments of each role, and
+`gelada.training.tracker_node` those of the tracker.
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ from gelada.envs.make import MakeGames, make_games
 from gelada.ops.flat import FlatParameters
 from gelada.roles.actor import Pace
 from gelada.roles.group import LearnerGroup, Member, Sums
+from gelada.roles.loader import Loader
 from gelada.roles.parameters.admission import Admission, Async, Quorum
 from gelada.roles.parameters.published import KEPT
 from gelada.roles.parameters.server import ParameterServer
 from gelada.roles.replay.api import Replay, ReplayReader
+from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.joined import JoinedQueues
 from gelada.roles.replay.queue import Fifo, FifoWindows, Rounds, Selector, TrajectoryQueue
 from gelada.roles.replay.sharded import ShardedReplay
+from gelada.roles.replay.shelf import Shelf
 from gelada.roles.ring import Meeting, Ring
 from gelada.runtime.devices import CPU, ON_CPU, Placement
 from gelada.runtime.graph import Graph, part
@@ -41,8 +45,9 @@ from gelada.training.exact import rhythm_of
 from gelada.training.experiment import Experiment
 from gelada.training.faults import NONE, Faults, Link
 from gelada.training.in_rounds import add_buffer_in_rounds, saver_of
-from gelada.training.nodes import Nodes, add_tracker
+from gelada.training.nodes import Nodes
 from gelada.training.start import Start, make_network
+from gelada.training.tracker_node import add_tracker
 
 
 def make_graph(
@@ -122,7 +127,19 @@ def add_central(nodes: Nodes, spread: bool, folder: Path | None = None) -> None:
     if len(replays) > 1:
         queues = cast("list[TrajectoryQueue]", replays)
         read = nodes.graph.add("replay", "replay", "main", JoinedQueues, queues, nodes.patience)
-    nodes.central_learner(servers, read, before_save)
+    nodes.central_learner(servers, _loaded(nodes, read), before_save)
+
+
+def _loaded(nodes: Nodes, replay: ReplayReader) -> ReplayReader:
+    """Return the replay, or with ``--loaders`` a shelf of its batches that loaders fill."""
+    count = nodes.experiment.shape.loaders
+    if not count:
+        return replay
+    shelf = nodes.graph.add("shelf", "replay", "main", Shelf, replay, count + 1, nodes.patience)
+    device = nodes.placement.learn
+    for index in range(count):
+        nodes.graph.add(f"loader-{index}", "loader", "main", Loader, index, shelf, device)
+    return shelf
 
 
 def add_replicas(nodes: Nodes, spread: bool, on_network: bool) -> None:
@@ -133,17 +150,30 @@ def add_replicas(nodes: Nodes, spread: bool, on_network: bool) -> None:
     sums: Sequence[Sums]
     if spread:
         meeting = nodes.graph.add("meeting", "group", "main", Meeting, on_network)
-        sums = [part(Ring, meeting, rank, size, nodes.patience) for rank in range(size)]
+        device = nodes.placement.learn
+        sums = [part(Ring, meeting, rank, size, nodes.patience, device) for rank in range(size)]
     else:
         joined = nodes.graph.add("group", "group", "main", LearnerGroup, size, nodes.patience)
         sums = [joined] * size
     for rank in range(size):
-        own = replace(nodes, flat=FlatParameters(copy.deepcopy(nodes.net))) if rank else nodes
+        own = _replica(nodes, rank, spread)
         queue = _central_queue(own, rank, counting, f"main-{rank}" if rank else "main")
         servers = own.servers(Quorum(1), own_memory=False, rank=rank)
         for index in range(rank * shape.actors, (rank + 1) * shape.actors):
             own.actor(f"actor-{index}", index, servers, queue, pace)
         own.central_learner(servers, queue, rank=rank, member=part(Member, sums[rank], rank, size))
+
+
+def _replica(nodes: Nodes, rank: int, spread: bool) -> Nodes:
+    """Return what adds the roles of a group's learner, with a network of its own on its device.
+
+    A process that Ray has given a GPU sees this one only.
+    """
+    if not rank:
+        return nodes
+    placement = nodes.placement if spread else nodes.placement.of(rank)
+    net = copy.deepcopy(nodes.net).to(placement.learn)
+    return replace(nodes, flat=FlatParameters(net), placement=placement)
 
 
 def _central_queue(nodes: Nodes, index: int, counting: bool, process: str) -> Replay:
@@ -190,8 +220,9 @@ def add_worker(nodes: Nodes, index: int, servers: Sequence[ParameterServer]) -> 
     shape, name = nodes.experiment.shape, f"worker-{index}"
     ahead = shape.ahead + nodes.faults.delay
     replay: Replay
+    buffer: ReplayBuffer | None = None
     if nodes.experiment.replay.capacity:
-        replay = nodes.buffer(f"replay-{index}", name, shape.actors, index)
+        replay = buffer = nodes.buffer(f"replay-{index}", name, shape.actors, index)
     else:
         replay = _queue_of_worker(nodes, index, name, ahead)
     cache = nodes.cache(f"cache-{index}", name, max(KEPT, ahead + 1))
@@ -201,7 +232,7 @@ def add_worker(nodes: Nodes, index: int, servers: Sequence[ParameterServer]) -> 
     if not nodes.faults.compute:
         for actor in range(index * shape.actors, (index + 1) * shape.actors):
             nodes.actor(name, actor, [cache], replay, pace)
-    nodes.learner(index, name, servers, replay, cache)
+    nodes.learner(index, name, servers, replay, cache, buffer)
 
 
 def _queue_of_worker(nodes: Nodes, index: int, process: str, ahead: int) -> Replay:

@@ -7,6 +7,7 @@ settings.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from gelada.algorithms.api import Topology
@@ -87,7 +88,7 @@ TOPOLOGIES: dict[Topology, str] = {
 def check(experiment: Experiment) -> None:
     """Raise GeladaError for the first setting that cannot be; it names value, rule and fix."""
     for group, settings in groups_of(experiment).items():
-        check_fields(settings, lambda name, group=group: flag(name, group))  # type: ignore[misc]
+        check_fields(settings, partial(flag, group=group))
     for name in ("seed", "deterministic"):
         read(hints_of(Experiment)[name], getattr(experiment, name), flag, name)
     if experiment.stop.until_evaluated is not None and not experiment.sidecars.evaluator:

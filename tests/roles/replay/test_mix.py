@@ -79,6 +79,20 @@ def test_the_proportion_and_the_uniform_draw_by_frequency(proportion: float) -> 
     assert chi_square < 230  # 159 degrees of freedom; above this 1 in 5,000
 
 
+def test_windows_of_the_agents_of_a_game_stay_together() -> None:
+    mix, kept, drawn = Mix(12, 1.5, 4, SEEDS, agents=2), list[int](), 0
+    for batch in range(400):
+        fresh = [numbered(8 * batch, 2), numbered(8 * batch + 2, 6)]  # four games
+        for old in mix.take(fresh):
+            first, second = numbers([old])
+            assert first % 2 == 0
+            assert second == first + 1
+            assert first in kept
+            drawn += 1
+        kept = (kept + numbers(fresh))[-2 * 12 :]
+    assert drawn / (4 * 398) == pytest.approx(1.5, rel=0.05)  # the first two batches have none
+
+
 def test_it_begins_when_more_than_a_batch_is_kept() -> None:
     mix = Mix(9, 1.0, 4, SEEDS)
     assert mix.take([numbered(0, 4)]) == []
@@ -108,6 +122,13 @@ def test_what_is_kept_is_no_view_of_shared_memory() -> None:
     assert kept.ages is own.ages  # nothing is copied twice
 
 
+def with_state(trajectory: Trajectory) -> Trajectory:
+    """Return it with a recurrent state, another one in each game."""
+    rng = np.random.default_rng(trajectory.version.number)
+    rows = (len(trajectory.actions), 6)
+    return trajectory._replace(state=rng.normal(size=rows).astype(np.float32))
+
+
 def fill(queue: TrajectoryQueue, sent: list[Trajectory]) -> None:
     for trajectory in sent:
         queue.add(trajectory)
@@ -115,7 +136,7 @@ def fill(queue: TrajectoryQueue, sent: list[Trajectory]) -> None:
 
 def test_a_batch_says_which_windows_are_old() -> None:
     rng = np.random.default_rng(2)
-    sent = [random_trajectory(rng, games=2, number=n) for n in range(6)]
+    sent = [with_state(random_trajectory(rng, games=2, number=n)) for n in range(6)]
     queue = TrajectoryQueue(Fifo(1), 9, 0.0, mix=Mix(6, 1.5, 2, SEEDS))
     fill(queue, sent)
     batches = [queue.sample() for _ in sent]

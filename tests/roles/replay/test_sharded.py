@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -137,9 +137,9 @@ def test_two_actors_and_two_learners_at_two_replays_keep_the_ratio(sampling: Sam
             client.update(drawn.keys, drawn.generations, drawn.rewards.abs().sum(dim=1))
             assert drawn.frames.shape == (batch, LENGTH + 3, 2, 3)
 
-    def guarded(role: object, number: int) -> None:
+    def guarded(role: Callable[[int], None], number: int) -> None:
         try:
-            role(number)  # type: ignore[operator]  # act or learn
+            role(number)
         except Closed:
             pass
         except BaseException as error:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -26,6 +27,7 @@ from gelada.roles.backprop import Backprop
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.published import PublishedParameters
 from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.recorded import GraphBackprop
 from gelada.roles.replay.queue import TrajectoryQueue
 
 INSIDE: dict[type, dict[str, str]] = {
@@ -33,6 +35,7 @@ INSIDE: dict[type, dict[str, str]] = {
     PublishedParameters: {"publish": "publish"},
     Learner: {"end_round": "end round"},
     Backprop: {"prepare": "prepare", "forward": "forward", "backward": "backward"},
+    GraphBackprop: {"prepare": "prepare", "minibatch": "minibatch"},
     ParameterServer: {
         "refusal": "admission",
         "optimizer.step": "optimizer step",
@@ -153,14 +156,20 @@ def nested(spans: Sequence[tuple[Span, str]]) -> list[tuple[Span, str]]:
     """Return one thread's spans by their starts, each cut off where the one around it ends.
 
     torch reads another clock than we do, and differs by some nanoseconds; without the cuts viewers
-    would leave out what crosses an edge.
+    would leave out what crosses an edge. Operators end where a stage begins, and never cut one.
     """
+    begins = sorted(span.start for span, kind in spans if kind != "operator")
     fitting: list[tuple[Span, str]] = []
     around: list[Span] = []  # the innermost last
-    for span, kind in sorted(spans, key=lambda pair: (pair[0].start, -pair[0].end)):
+    order = sorted(spans, key=lambda pair: (pair[0].start, pair[1] == "operator", -pair[0].end))
+    for span, kind in order:
         while around and around[-1].end <= span.start:
             around.pop()
-        inner = span._replace(end=min(span.end, around[-1].end)) if around else span
+        ends = [span.end, *(one.end for one in around[-1:])]
+        if kind == "operator":
+            later = bisect_right(begins, span.start)
+            ends += begins[later : later + 1]
+        inner = span._replace(end=min(ends))
         around.append(inner)
         fitting.append((inner, kind))
     return fitting

@@ -8,7 +8,6 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,10 +17,9 @@ from gelada.cli.perf.limit import Progress
 from gelada.cli.perf.operators import Operators
 from gelada.cli.perf.profiler import Spans
 from gelada.cli.perf.stubs import EMULATOR, LEARNER, DummyGames, with_dummy_learners
-from gelada.cli.perf.throughput import SETTLED, steady_rate
+from gelada.cli.perf.throughput import SETTLED, for_seconds, steady_rate
 from gelada.core.errors import GeladaError, Stalled
 from gelada.envs.make import MakeGames
-from gelada.roles.tracker import StopRule
 from gelada.runtime.devices import Devices, place, prepare
 from gelada.runtime.system import describe_machine
 from gelada.runtime.threads import Threads
@@ -116,11 +114,7 @@ def train_once(
     torch.set_num_threads(1)
     placement = place(devices or Devices())
     prepare(placement, experiment.deterministic)
-    experiment = replace(
-        experiment,
-        stop=StopRule(minutes=seconds / 60),
-        tracker=replace(experiment.tracker, tensorboard=False, checkpoint_seconds=1e9),
-    )
+    experiment = for_seconds(experiment, seconds)
     make: MakeGames | None = DummyGames if EMULATOR in dummies else None
     games = open_games(experiment, make=make)
     start = begin(experiment, games, placement.learn)

@@ -47,21 +47,16 @@ def bench(
     tell = progress or (lambda _stage, _share: None)
     keep_freed_memory()
     torch.set_num_threads(1)
-    experiment = replace(
-        experiment,
-        stop=StopRule(minutes=seconds / 2 / 60),
-        tracker=replace(experiment.tracker, tensorboard=False, checkpoint_seconds=1e9),
-    )
+    experiment = for_seconds(experiment, seconds / 2)
     placement = place(devices or Devices())
     start = begin(experiment, open_games(experiment), placement.learn)
-    share = seconds / 12
     prepare(placement, experiment.deterministic)
 
     def rates_now(first: float) -> dict[str, float]:
         def told(stage: str, part: float) -> None:
             tell(stage, first + 0.25 * part)
 
-        return stage_rates(experiment, start, share, told, placement)
+        return stage_rates(experiment, start, seconds / 12, told, placement)
 
     before = rates_now(0.0)
     counts, waits = trained(
@@ -82,9 +77,18 @@ def bench(
         "limit_before_after": [round(limit_of(part, placement), 1) for part in (before, after)],
         "achieved_steps_per_s": round(achieved, 1),
         "share_of_limit": round(achieved / limit, 3),
-        "learner_waits": waits,
+        **waits,
         "machine": describe_machine() | describe_devices(placement),
     }
+
+
+def for_seconds(experiment: Experiment, seconds: float) -> Experiment:
+    """Return the experiment as it is measured: it ends by the clock, and writes next to nothing."""
+    return replace(
+        experiment,
+        stop=StopRule(minutes=seconds / 60),
+        tracker=replace(experiment.tracker, tensorboard=False, checkpoint_seconds=1e9),
+    )
 
 
 def trained(
@@ -92,7 +96,7 @@ def trained(
     cluster: Cluster | None,
     devices: Devices | None,
     tell: Callable[[float], None],
-) -> tuple[list[tuple[float, int]], float]:
+) -> tuple[list[tuple[float, int]], dict[str, float]]:
     """Train for the minutes of the stop rule, into a folder that is deleted; return what was seen.
 
     Args:
@@ -102,7 +106,7 @@ def trained(
         tell: takes the share of the time that is over.
 
     Returns:
-        (seconds, steps), about twice a second and at the end, and `waiting_share`.
+        (seconds, steps), about twice a second and at the end, and `waiting_shares`.
     """
     counts: list[tuple[float, int]] = []
     roles: list[Active] = []
@@ -124,17 +128,28 @@ def trained(
             devices=devices,
         )
     counts.append((result.status.seconds, result.status.steps))
-    return counts, waiting_share(roles)
+    return counts, waiting_shares(roles)
 
 
-def waiting_share(roles: Sequence[Active]) -> float:
-    """Return the share of its time that the first learner has waited for others."""
+def waiting_shares(roles: Sequence[Active]) -> dict[str, float]:
+    """Return for which share of its time the first learner waited, and the first loader if any.
+
+    Returns:
+        ``learner_waits`` and ``loader_waits``, for any other role, and ``learner_waits_for_batch``.
+        A learner without a loader joins its batch in that time too.
+    """
+    found = dict[str, float]()
     for role in roles:
-        if role.name.startswith("learner"):
-            seconds = dict(role.clock.seconds)
-            waited = sum(spent for stage, spent in seconds.items() if stage.startswith(WAIT))
-            return round(waited / max(sum(seconds.values()), 1e-9), 3)
-    return 0.0
+        if role.name not in ("loader-0", "learner-0"):
+            continue
+        seconds, name = dict(role.clock.seconds), role.name.removesuffix("-0")
+        total = max(sum(seconds.values()), 1e-9)
+        waited = sum(spent for stage, spent in seconds.items() if stage.startswith(WAIT))
+        found[f"{name}_waits"] = round(waited / total, 3)
+        if name == "learner":
+            batch = seconds.get("wait for experience", 0.0)
+            found["learner_waits_for_batch"] = round(batch / total, 3)
+    return found
 
 
 def steady_rate(counts: Sequence[tuple[float, int]]) -> float:

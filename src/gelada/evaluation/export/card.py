@@ -106,7 +106,8 @@ def _loading(config: Config) -> str:
     if ":" in config.experiment.games.game or config.experiment.network.own_torso:
         extra = "\n\nIts environment or network is made by a function of the run's own code."
     return (
-        "Download this folder and name it. The command line needs `pip install gelada-rl`:\n\n"
+        "These commands need Gelada, the Python package `gelada-rl`. FOLDER is this folder on your "
+        "machine:\n\n"
         "```\ngelada eval FOLDER\ngelada record FOLDER --out film.mp4\ngelada play FOLDER\n```\n\n"
         "From Python:\n\n"
         "```python\nimport gelada\n\n"

@@ -14,6 +14,7 @@ from gelada.page.report.beside import beside_public, beside_published
 from gelada.page.report.blocks import Block, Figure, Heading, Table, Text
 from gelada.page.report.how import how_measured
 from gelada.page.report.results import FEW_GAMES, TRAINING_GAMES, Results
+from gelada.page.report.stages import where_the_time_went
 from gelada.page.report.statistics import (
     LEAST_GAMES,
     LEAST_RUNS,
@@ -66,6 +67,7 @@ def compose(results: Results, now: datetime | None = None) -> tuple[str, list[Bl
         *_summary(results),
         *_over_games(results),
         *_curves(results),
+        *where_the_time_went(results),
         *beside_public(results),
         *beside_published(results),
         *how_measured(results),
@@ -76,8 +78,8 @@ def compose(results: Results, now: datetime | None = None) -> tuple[str, list[Bl
 def _which_scores(results: Results) -> str:
     if results.protocol == TRAINING_GAMES:
         said = (
-            "No run was evaluated, so scores are means of the last 50 games while learning. Play "
-            "full games without learning with gelada eval."
+            "No run was evaluated, so scores are means of the last 50 games while learning. "
+            "gelada eval plays full games without learning."
         )
     else:
         said = (
@@ -195,6 +197,9 @@ def _improvements(groups: dict[str, dict[str, list[float]]], sure: bool) -> list
 
 def _curves(results: Results) -> list[Block]:
     playing = {game: results.playing(game) for game in results.games}
+    playing = {game: groups for game, groups in playing.items() if _have_curves(groups)}
+    if not playing:
+        return []
     many = any(len(runs) > 1 for groups in playing.values() for runs in groups.values())
     said = "Mean score of the last 50 training games."
     said += " Thin lines are seeds, thick ones the mean of a group." if many else ""
@@ -208,3 +213,8 @@ def _curves(results: Results) -> list[Block]:
         picture = plots.metrics_picture(groups, names)
         blocks.append(Figure(picture, f"{game}: speed and losses over steps."))
     return blocks
+
+
+def _have_curves(groups: plots.Groups) -> bool:
+    """Return whether any run wrote metrics; an exported agent has none."""
+    return any(run.curve.rows for runs in groups.values() for run in runs)

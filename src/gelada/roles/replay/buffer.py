@@ -86,6 +86,7 @@ class ReplayBuffer:
         self._random = np.random.default_rng(sequence(seed, "store", index))
         self._fresh = 0  # steps added since the sample before
         self._loaded = 0  # steps added before this run, and loaded
+        self._missed = 0.0  # added to one that was lost, in whose place this one is
         self._changed = threading.Condition()
         self._closed = False
 
@@ -100,6 +101,11 @@ class ReplayBuffer:
         """Bytes of memory taken for steps, frames and priorities."""
         tree = 0 if self._priorities is None else self._priorities.tree.nbytes
         return self._rings.nbytes + tree
+
+    def begin(self, missed: float) -> None:
+        """Begin in the place of a buffer that was lost after so many steps had been added to it."""
+        with self._changed:
+            self._missed = missed
 
     def wait_for_room(self, actor: int = 0) -> None:  # noqa: ARG002 - the protocol
         """Wait until the limiter lets actors add."""
@@ -156,7 +162,7 @@ class ReplayBuffer:
             keys, priorities = self._draw()
             windows = self._rings.gather(keys)
             fresh, self._fresh = self._fresh, 0
-            added = self._limiter.added - self._loaded
+            added = self._limiter.added - self._loaded + self._missed
             self._limiter.sampled += len(keys)
             self._changed.notify_all()  # actors may add now
         mask_after_end(windows)
@@ -267,7 +273,7 @@ class ReplayBuffer:
             return self._priorities.draw(self._random)
         return self._rings.draw(self._shape.windows, self._random), None
 
-    def _weights(self, priorities: Doubles | None, mask: Bools, added: int) -> Floats:
+    def _weights(self, priorities: Doubles | None, mask: Bools, added: float) -> Floats:
         """Return importance weights float32[N] of windows with a mask bool[N, T]."""
         if priorities is None or not isinstance(self._sampling, Prioritized):
             return np.ones(len(mask), dtype=np.float32)

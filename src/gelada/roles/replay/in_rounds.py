@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from gelada.core.errors import Closed, Deadline
+from gelada.core.timing import wait_for
 from gelada.core.types import Batch, Trajectory, Version
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.rhythm import Sampled
@@ -79,8 +80,8 @@ class BufferInRounds:
         """
         with self._changed:
             due = self._rhythm.rounds(self._batches + 1)
-            there = self._changed.wait_for(
-                lambda: self._closed or self._complete() >= due, self._patience
+            there = wait_for(
+                self._changed, lambda: self._closed or self._complete() >= due, self._patience
             )
             if self._closed:
                 raise Closed

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from gelada.core.errors import Deadline, Lost
+from gelada.core.timing import Patience
 from gelada.core.types import Batch
 from gelada.roles.replay.queue import TrajectoryQueue
 from gelada.roles.replay.sharded import SHARD_BITS
@@ -47,13 +48,13 @@ class JoinedQueues:
                 longer.
             Closed: if the run stops.
         """
-        end = time.monotonic() + self._patience
+        patience = Patience(self._patience)
         while True:
             found = [self._part(number) for number in range(len(self._queues))]
             parts = [part for part in found if part is not None]
             if parts:
                 return joined(parts)
-            if time.monotonic() >= end:
+            if not patience.left():
                 raise Deadline(f"no batch for {self._patience:g} s: all queues are lost")
             time.sleep(LOOK_AGAIN)
 

@@ -24,22 +24,28 @@ class Mix:
     replacement, from the windows of earlier batches. None is drawn before more than a batch is
     kept. An old window is not kept a second time.
 
+    Where the agents of a game have policies of their own, what they played side by side stays
+    together, and counts as one window here.
+
     Args:
         kept: windows kept.
         proportion: old windows for each fresh one.
         batch: fresh windows of a batch.
         seeds: seed of the run, and numbers that tell this mix from others.
+        agents: whose windows stay together, which are neighbours in a trajectory.
 
     Raises:
         ValueError: if no more than a batch is kept, so that nothing would ever be drawn.
     """
 
-    def __init__(self, kept: int, proportion: float, batch: int, seeds: Sequence[int]) -> None:
+    def __init__(
+        self, kept: int, proportion: float, batch: int, seeds: Sequence[int], agents: int = 1
+    ) -> None:
         if kept <= batch:
             raise ValueError(f"{kept} windows kept: must be more than the {batch} of a batch")
-        self._proportion, self._batch = proportion, batch
+        self._proportion, self._batch, self._agents = proportion, batch, agents
         self._seed, *self._numbers = seeds
-        self._kept: deque[tuple[Trajectory, int]] = deque(maxlen=kept)  # with the game's number
+        self._kept: deque[tuple[Trajectory, int]] = deque(maxlen=kept)  # with the first row
         self._batches = 0
 
     def take(self, fresh: Sequence[Trajectory]) -> list[Trajectory]:
@@ -48,11 +54,10 @@ class Mix:
         Returns:
             Trajectories of one game each.
         """
-        sizes = [len(trajectory.actions) for trajectory in fresh]
-        old = self._draw(sum(sizes)) if len(self._kept) > self._batch else []
-        for trajectory, games in zip(fresh, sizes, strict=True):
-            own = with_own_memory(trajectory)
-            self._kept.extend((own, game) for game in range(games))
+        rows = [range(0, len(trajectory.actions), self._agents) for trajectory in fresh]
+        old = self._draw(sum(map(len, rows))) if len(self._kept) > self._batch else []
+        for trajectory, own in zip(map(with_own_memory, fresh), rows, strict=True):
+            self._kept.extend((trajectory, row) for row in own)
         self._batches += 1
         return old
 
@@ -62,7 +67,7 @@ class Mix:
         whole = int(self._proportion)
         count = fresh * whole + int((random.random(fresh) < self._proportion - whole).sum())
         drawn = (self._kept[i] for i in random.integers(len(self._kept), size=count))
-        return [games_of(trajectory, slice(game, game + 1)) for trajectory, game in drawn]
+        return [games_of(trajectory, slice(row, row + self._agents)) for trajectory, row in drawn]
 
 
 def games_of(trajectory: Trajectory, part: slice) -> Trajectory:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 
 from gelada.core.errors import Deadline
 from gelada.core.seeding import sequence
+from gelada.core.timing import Patience
 from gelada.core.types import Batch
 from gelada.roles.replay.buffer import ReplayBuffer
 
@@ -57,10 +57,10 @@ class ShardedReplay:
             Deadline: if no buffer had a batch within the patience.
             Closed: if the run stops.
         """
-        end = time.monotonic() + self._patience
+        patience = Patience(self._patience)
         while True:
             number = self._choose()
-            left = max(end - time.monotonic(), 0.0)
+            left = patience.left()
             try:
                 batch = self._buffers[number].sample(min(left, LOOK_AGAIN))
             except Deadline:

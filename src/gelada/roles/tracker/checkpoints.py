@@ -11,10 +11,13 @@ from typing import Any
 
 import torch
 
-from gelada.core.checkpoint import Checkpoint, forget_old, write_checkpoint
-from gelada.core.types import Aux, Params, State
+from gelada.core.checkpoint import Checkpoint, forget_old, is_there, path_of, write_checkpoint
+from gelada.core.types import Aux, Params, State, Version
 from gelada.ops.flat import Layout
 from gelada.roles.tracker.settings import TrackerSettings
+
+SOON_SECONDS = 10.0
+"""Until a checkpoint is asked for again that could not be made, at most."""
 
 
 class Checkpoints:
@@ -42,12 +45,18 @@ class Checkpoints:
         self._lock = threading.Lock()
         self._waiting: Checkpoint | None = None
         self._sound: set[str] = set()  # names of those that are known to be complete
-        self.newest = ""  # name of the file that was written last
+        self._order: Version | None = None  # of the one that was written last
+        self.newest = ""  # name of its file
         self.number, self.written = -1, time.monotonic()  # its version, and when it was written
 
     def is_due(self) -> bool:
         """Return whether the last one is old enough."""
         return time.monotonic() - self._last >= self._settings.checkpoint_seconds
+
+    def put_off(self) -> None:
+        """Ask for one again soon, as this one could not be made."""
+        every = self._settings.checkpoint_seconds
+        self._last = time.monotonic() - every + min(every, SOON_SECONDS)
 
     def put(
         self,
@@ -89,16 +98,25 @@ class Checkpoints:
     def write(self) -> None:
         """Write the newest that waits, and delete old ones.
 
+        One of the same version as the last is not written again: the last would be incomplete
+        meanwhile, and it may be the only one.
+
         Raises:
             OSError: if the disk is full or the run's folder is gone; it goes on waiting.
         """
         checkpoint = self._waiting
         if checkpoint is None:
             return
-        path = write_checkpoint(self._folder, checkpoint)
+        path = path_of(self._folder, checkpoint)
+        again = checkpoint.version == self._order and is_there(path)
+        if not again:
+            write_checkpoint(self._folder, checkpoint)
         with self._lock:
             if self._waiting is checkpoint:
                 self._waiting = None
+        if again:
+            return
+        self._order = checkpoint.version
         self.newest, self.number = path.name, checkpoint.version.number
         self.written = time.monotonic()
         self._sound.add(path.name)

@@ -66,8 +66,13 @@ class Keeper:
         self._moments: dict[int, Moment] = {}  # by version
 
     def keep(self, name: str, state: State) -> None:
-        """Keep the state of an actor; forget those that no checkpoint can need any more."""
+        """Keep the state of an actor; forget those that no checkpoint can need any more.
+
+        A run that is not deterministic goes on from the newest.
+        """
         states = self._states.setdefault(name, {})
+        if self._begin.exactly is None:
+            states.clear()
         states[state["round"]] = state
         _forget(states, lambda round: self._is_marked(self._version(round)))
 

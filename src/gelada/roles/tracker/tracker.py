@@ -29,7 +29,7 @@ from gelada.roles.tracker.settings import StopRule, TrackerSettings
 from gelada.roles.tracker.stages import Stages, StageShares
 from gelada.roles.tracker.tags import EVALUATED, Lately, episode_line
 from gelada.roles.tracker.thinned import Thinned
-from gelada.roles.tracker.writer import Work, Writer
+from gelada.roles.tracker.writer import OthersWork, Work, Writer
 
 KEPT_EPISODES = 65_536
 """Newest episodes that `Tracker.episodes_since` can return."""
@@ -83,7 +83,8 @@ class Tracker:
             self._metrics = Metrics(folder)
             self._episode_log = Metrics(folder, "episodes.jsonl")
             self._checkpoints = Checkpoints(folder, settings, layout, fixed, run.about)
-            work: list[Work] = [self._metrics, self._episode_log, self._checkpoints]
+            self._others = OthersWork()
+            work: list[Work] = [self._metrics, self._episode_log, self._checkpoints, self._others]
             self._writer = Writer(work, settings.disk_patience)
             self._picture = Picture(folder, self._writer)
 
@@ -213,6 +214,22 @@ class Tracker:
             newest = max(params.version for params in slices)
             tensors, more = self._keeper.saved(newest.number)
         self._checkpoints.put(slices, optimizers, aux, steps, counters | more, mixed, more=tensors)
+        self._writer.wake()
+
+    def beside(self, error: OSError | None) -> None:
+        """Take how it went to write what belongs to a checkpoint, such as a replay buffer.
+
+        After an error the run goes on for the patience, as after one of the tracker's own, and a
+        checkpoint is wanted again soon.
+
+        Args:
+            error: why it could not be written, or None.
+        """
+        if self._writer is None or (error is None and self._others.error is None):
+            return
+        self._others.error = error
+        if error is not None:
+            self._checkpoints.put_off()
         self._writer.wake()
 
     def picture(self, frames: Bytes, reconstructions: Bytes, steps: int) -> None:

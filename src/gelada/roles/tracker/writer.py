@@ -29,6 +29,18 @@ class Work(Protocol):
         """Write what has been collected. After an error it stays, and the next call goes on."""
 
 
+class OthersWork:
+    """What somebody else writes into the folder: it fails here as long as it fails there."""
+
+    def __init__(self) -> None:
+        self.error: OSError | None = None
+
+    def write(self) -> None:
+        """Raise the error, if there is one."""
+        if self.error is not None:
+            raise OSError(*self.error.args)
+
+
 class Writer:
     """A thread that writes, so that nobody who reports waits for a disk.
 

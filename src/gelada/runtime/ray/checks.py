@@ -1,4 +1,4 @@
-"""What a Ray cluster must offer to a run: enough CPUs, and the same versions on all hosts."""
+"""What a Ray cluster must offer to a run: CPUs and GPUs, and the same versions on all hosts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ from gelada.runtime.ray.watched import ACTIVE, WatchedProcess, cpus_of
 
 
 def check_resources(specs: Sequence[ProcessSpec], cluster: Cluster) -> None:
-    """Raise GeladaError if the cluster has not enough free CPUs for all processes at once."""
+    """Raise GeladaError if the cluster has not enough free CPUs and GPUs for all processes."""
+    all_there, all_free = ray.cluster_resources(), ray.available_resources()
+    gpus = sum(spec.gpus for spec in specs)
+    there, free = (resources.get("GPU", 0.0) for resources in (all_there, all_free))
+    if gpus > free:
+        raise GeladaError(
+            f"--device cuda: the run asks for {gpus} GPUs, one for each process that learns, the "
+            f"cluster has {there:g}, {free:g} of them free; use fewer learners, or --device cpu, "
+            "with which Gloo adds up the gradients of a group"
+        )
     wanted = sum(cpus_of(spec, cluster) for spec in specs)
-    there, free = (
-        resources.get("CPU", 0.0)
-        for resources in (ray.cluster_resources(), ray.available_resources())
-    )
+    there, free = (resources.get("CPU", 0.0) for resources in (all_there, all_free))
     if wanted > free:
         count = sum(spec.kind in ACTIVE for spec in specs)
         raise GeladaError(

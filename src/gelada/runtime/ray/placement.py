@@ -1,4 +1,7 @@
-"""On which hosts processes go: the actors of a trajectory queue together, and the queue there."""
+"""On which hosts processes go: the actors of a trajectory queue together, and the queue there.
+
+Each learner of a group has its queue in its process, so its actors go where it goes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ start at once on few cores, each takes long to import its libraries."""
 
 
 class Placement:
-    """Where the processes of a run with several queues go; of other runs Ray decides all.
+    """Where the processes of a run with several queues or learners go; else Ray decides all.
 
     Args:
         graph: of the run.
@@ -28,14 +31,17 @@ class Placement:
     """
 
     def __init__(self, graph: Graph, processes: Sequence[WatchedProcess], cluster: Cluster) -> None:
-        names = actors_of_queues(graph, [process.spec for process in processes])
+        specs = [process.spec for process in processes]
+        names = actors_of_queues(graph, specs)
         self._actors = {
             queue: [one for one in processes if one.spec.name in own]
             for queue, own in names.items()
         }
-        learners = [one.spec.name for one in processes if one.spec.kind == "learner"]
-        free = idle_hosts() if names else {}
-        groups = [learners, *names.values()]
+        learners = actors_of_queues(graph, specs, "learner")
+        groups = [list(learners), *map(list, names.values())]
+        if len(learners) > 1:
+            groups = [[learner, *own] for learner, own in learners.items()]
+        free = idle_hosts() if names or len(learners) > 1 else {}
         self._first = spread_groups(groups, cluster.cpus, free) if len(free) > 1 else {}
 
     def actors(self, queue: WatchedProcess) -> Sequence[WatchedProcess]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import ray
@@ -19,6 +20,7 @@ from ray.exceptions import (
 
 from gelada.core.errors import GeladaError, Lost
 from gelada.core.types import Params, Version
+from gelada.runtime.graph import Graph
 from gelada.runtime.host import About, Call, RoleHost
 
 FULL = (ObjectStoreFullError, OutOfDiskError)
@@ -34,6 +36,12 @@ class Process(RoleHost):
         register_tensors()
         super().__init__(dial)
         self._stored: dict[str, _Stored] = {}
+
+    def begin(self, epoch: int, make_graph: Callable[..., Graph], *others: Any) -> About:
+        """Begin as a role host, on the GPU that Ray has given to this process, if any."""
+        if ray.get_gpu_ids():
+            make_graph = partial(make_graph, gpu=True)
+        return super().begin(epoch, make_graph, *others)
 
     def about(self) -> About:
         """Return where this process is, with the name that Ray has for the host."""

@@ -18,30 +18,24 @@ from __future__ import annotations
 import contextlib
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import ray
 from ray.exceptions import RayError
 
-from gelada.core.errors import ClusterLost, GeladaError, Lost, RoleFailed, Stalled
+from gelada.core.errors import ClusterLost, GeladaError, Lost, RoleFailed
 from gelada.runtime.api import Active, nothing
-from gelada.runtime.graph import Graph
-from gelada.runtime.groups import ALONE, Cluster, group_processes
+from gelada.runtime.groups import ALONE, Cluster
 from gelada.runtime.host import Heartbeat, Remote
 from gelada.runtime.ray.alive import Alive
-from gelada.runtime.ray.checks import check_resources, check_versions
-from gelada.runtime.ray.placement import Placement
+from gelada.runtime.ray.checks import check_versions
 from gelada.runtime.ray.process import answer_of, answered
-from gelada.runtime.ray.watched import (
-    ACTIVE,
-    START_SECONDS,
-    SilentHosts,
-    WatchedProcess,
-    not_started,
-    seen,
-)
+from gelada.runtime.ray.processes import Epoch, Processes
+from gelada.runtime.ray.reports import START_SECONDS, Reports, SlowStart, Tell, not_started
+from gelada.runtime.ray.watched import ACTIVE, OwnPauses, WatchedProcess, seen
 
 TRIES = 5
 """How often one process may be replaced without a finished step in between: of its own roles, or
@@ -52,17 +46,6 @@ LISTEN_SECONDS = 0.1
 
 PAUSE_SECONDS = 0.5
 """Seconds between two calls of the caller while processes start."""
-
-Tell = Callable[[dict[str, Any]], None]
-"""Takes an event: what was hit, lost or replaced, and why."""
-
-
-class Epoch(NamedTuple):
-    """One beginning of a run: at its start, after ``--resume`` or after a loss."""
-
-    number: int
-    make_graph: Callable[[], Graph]
-    """Called in every process; makes the same graph in each."""
 
 
 class Ray:
@@ -81,7 +64,7 @@ class Ray:
         alive: tells whether Ray itself lives (default: it always does).
 
     Raises:
-        GeladaError: if the cluster has not enough free CPUs.
+        GeladaError: if the cluster has not enough free CPUs or GPUs.
     """
 
     def __init__(
@@ -98,36 +81,32 @@ class Ray:
     ) -> None:
         self._cluster, self._deadline = cluster, deadline
         self._alive = alive or Alive({})
-        self._restore, self._log, self._tell = restore, log, tell
+        self._restore, self._log, self._reports = restore, log, Reports(log, tell)
         self._random, self._whole = random.Random(seed), whole
         graph = first.make_graph()
-        specs = group_processes(graph, cluster.per_process)
-        check_resources(specs, cluster)
-        self._processes = [WatchedProcess(spec) for spec in specs]
-        self._process_of = {role: one for one in self._processes for role in one.spec.roles}
-        self._placement = Placement(graph, self._processes, cluster)
-        self._epoch, self._make_graph = first.number, ray.put(first.make_graph)
+        self._processes = Processes(graph, first, cluster, deadline)
         self._active = [node.name for node in graph.nodes if node.active]
         self._learners = set(graph.names("learner"))
         self.roles: dict[str, Any] = {
             node.name: Remote(self._call, 0, node.name) for node in graph.nodes
         }
         self._patience = cluster.silence
+        self._watching = threading.get_ident()  # the thread that calls `wait`
         self._failure: GeladaError | None = None
         self._over = False
-        self._silent = SilentHosts()
         self._checked = False  # the versions on all hosts
+        self._pauses = OwnPauses(cluster.silence)
 
     @property
     def active(self) -> list[Active]:
         """The active roles as they were at their last heartbeats."""
-        roles = [seen(name, self._process_of[name].states) for name in self._active]
+        roles = [seen(name, self._processes.of_role[name].states) for name in self._active]
         return cast("list[Active]", roles)
 
     @property
     def away(self) -> int:
         """Learners whose process is lost and has not come back yet."""
-        lost = [role for process in self._processes if process.lost for role in process.spec.roles]
+        lost = [role for one in self._processes.all if one.lost for role in one.spec.roles]
         return len(self._learners.intersection(lost))
 
     def start(self, pause: Callable[[], None] = nothing) -> None:
@@ -136,15 +115,13 @@ class Ray:
         Raises:
             GeladaError: if a process does not come up, or has other versions installed.
         """
-        self._begin_all()
-        until = time.monotonic() + START_SECONDS
-        while self._beginning():
-            left = until - time.monotonic()
-            if left <= 0:
-                raise Stalled(not_started(self._beginning(), self._cluster))
-            waiting = {process.beginning: process for process in self._beginning()}
+        self._processes.begin(self._processes.all)
+        slow = SlowStart(self._cluster, self._log)
+        while late := self._processes.beginning:
+            slow.look(late)
+            waiting = {process.beginning: process for process in late}
             if self._is_there():
-                done, _ = ray.wait(list(waiting), timeout=min(left, PAUSE_SECONDS))
+                done, _ = ray.wait(list(waiting), timeout=PAUSE_SECONDS)
                 for reference in done:
                     self._take_begun(waiting[reference], reference)
             else:
@@ -153,6 +130,11 @@ class Ray:
                 raise self._failure
             pause()
         self._check_versions()
+        self._pauses.look()
+
+    def has_begun(self, role: str) -> bool:
+        """Return whether the process of a role has built its roles."""
+        return self._processes.of_role[role].running
 
     def wait(self, seconds: float) -> bool:
         """Listen to the processes for so long and replace lost ones; return whether all is over."""
@@ -164,9 +146,9 @@ class Ray:
             if not self._is_there():
                 time.sleep(min(left, LISTEN_SECONDS))
                 continue
-            for process in self._processes:
+            for process in self._processes.all:
                 process.ask_heartbeat()
-            waiting = {one.beginning or one.heartbeat: one for one in self._processes}
+            waiting = {one.beginning or one.heartbeat: one for one in self._processes.all}
             waiting.pop(None, None)
             for reference in self._listen(list(waiting), min(left, LISTEN_SECONDS)):
                 process = waiting[reference]
@@ -187,7 +169,8 @@ class Ray:
         if not self._alive.look(at_once=True):
             return []
         self._patience = 60.0
-        asked = {one.handle.stop.remote(patience): one for one in self._processes if one.running}
+        running = [one for one in self._processes.all if one.running]
+        asked = {one.handle.stop.remote(patience): one for one in running}
         done, late = ray.wait(list(asked), num_returns=len(asked), timeout=patience + 2.0)
         hung = [role for ref in late for role in asked[ref].spec.roles if role in self._active]
         for reference in done:
@@ -198,7 +181,7 @@ class Ray:
     def close(self) -> None:
         """End all processes."""
         there = self._alive.look(at_once=True)
-        for process in self._processes:
+        for process in self._processes.all:
             if there:
                 process.kill()
             else:  # only Ray can kill them, but they can end themselves
@@ -208,47 +191,15 @@ class Ray:
         """Send a signal to a process of a kind, chosen by chance."""
         hittable = [
             process
-            for process in self._processes
+            for process in self._processes.all
             if process.running and (kind == "any" or process.spec.is_a(kind))
         ]
         if hittable:
             process = self._random.choice(hittable)
-            self._log(f"faults: {signal.Signals(number).name} to {process}")
-            self._event("hit", process, signal=signal.Signals(number).name)
+            self._reports.hit(process, number)
             process.hit(number)
 
     # requests to processes, and their answers
-
-    def _begin_all(self) -> None:
-        """Begin all processes; start new ones where there are none."""
-        self._fill(self._processes)
-        for process in self._processes:
-            self._begin(process)
-
-    def _fill(self, processes: Sequence[WatchedProcess]) -> None:
-        """Start Ray actors for processes that have none; avoid silent hosts if there are others.
-
-        The tracker writes the run's folder, so it stays on this host. Queues come last, because
-        they go where their actors are.
-        """
-        hosts = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-        silent = self._silent.to_avoid(hosts)
-        for process in sorted(processes, key=lambda one: one.spec.kind == "queue"):
-            if process.handle is not None:
-                continue
-            avoid = silent if process.spec.kind != "tracker" else set()
-            host = self._placement.host(process, hosts - silent)
-            process.fill(self._cluster, len(self._process_of), avoid, host)
-
-    def _begin(self, process: WatchedProcess) -> None:
-        """Ask a process to build its roles and run them."""
-        elsewhere = {  # workers never call one another
-            role: other.handle
-            for other in self._processes
-            if other.spec.kind != "worker" and other is not process
-            for role in other.spec.roles
-        }
-        process.begin(self._epoch, self._make_graph, elsewhere, self._deadline)
 
     def _take_begun(self, process: WatchedProcess, reference: Any) -> None:
         """Take the answer of a process that has built its roles."""
@@ -267,11 +218,8 @@ class Ray:
         process.about, process.beginning = about, None
         process.heard = time.monotonic()
         if process.lost and process.new:
-            after = process.heard - process.lost
-            self._log(f"{process} is back, {after:.1f} s after it was last heard")
-            self._event("back", process, after=round(after, 3))
-            for other in self._processes:
-                other.redial(self._epoch, process)
+            self._reports.back(process, process.heard - process.lost)
+            self._processes.redial(process)
         process.lost, process.new = 0.0, False
         if self._checked:
             self._check_versions()
@@ -287,11 +235,11 @@ class Ray:
         process.heard = time.monotonic()
         for line in heartbeat.lines:
             self._log(line)
-        if heartbeat.epoch != self._epoch:
+        if heartbeat.epoch != self._processes.epoch:
             return
         process.take_heartbeat(heartbeat)
         if any(state.steps for state in heartbeat.roles):  # so processes that only answer are well
-            for other in self._processes:
+            for other in self._processes.all:
                 other.tries *= other.spec.kind in ACTIVE
         self._over = self._over or any(state.finished for state in heartbeat.roles)
         if heartbeat.failure:
@@ -301,28 +249,26 @@ class Ray:
 
     def _listen(self, references: Sequence[Any], seconds: float) -> list[Any]:
         """Return the references that are answered; wait so long for the first."""
-        before = time.monotonic()
+        began = time.monotonic()
         done = answered(references, seconds)
-        slept = time.monotonic() - before - seconds
-        if slept > self._cluster.silence / 2:  # this process got no time, so no other is to blame
-            for process in self._processes:
-                process.asked += slept
+        paused = self._pauses.around(began, seconds)
+        for process in self._processes.all:
+            process.asked += paused
         return done
 
     # lost processes
 
     def _find_lost(self) -> None:
         """Find processes that are silent or stuck, and replace them."""
-        for process in self._processes:
+        for process in self._processes.all:
             if process.running:
                 if why := process.complaint(self._cluster.silence, self._deadline):
-                    if process.about:
-                        self._silent.add(process.about.node)
+                    self._processes.avoid_host_of(process)
                     self._lose(process, why)
             elif process.handle is not None and time.monotonic() - process.asked > START_SECONDS:
-                self._log(not_started(self._beginning(), self._cluster))
+                self._log(not_started(self._processes.beginning, self._cluster, START_SECONDS))
                 process.asked = time.monotonic()
-        lost = [process for process in self._processes if process.handle is None]
+        lost = self._processes.missing
         if lost and not self._failure and self._alive.look():
             self._recover(lost)
 
@@ -332,10 +278,8 @@ class Ray:
             return  # if Ray itself is gone, all its processes follow
         now = time.monotonic()
         process.lost = process.lost or process.heard or now
-        self._log(f"{process} {why.removeprefix(f'{process.spec.name} ')}; begun again")
         process.tries, process.losses = process.tries + 1, process.losses + 1
-        silent, times = round(now - process.lost, 3), process.losses
-        self._event("lost", process, why=why, silent=silent, times=times)
+        self._reports.lost(process, why, now - process.lost)
         if process.tries > TRIES:
             self._fail(RoleFailed(f"{process.spec.name} was lost {TRIES} times: {why}"))
         process.kill()
@@ -344,22 +288,21 @@ class Ray:
         """Replace what can be replaced alone; if more was lost, begin all from a checkpoint."""
         if not self._whole and all(process.spec.kind in ALONE for process in lost):
             self._lose_actors(lost)
-            lost = [process for process in self._processes if process.handle is None]
-            self._fill(lost)
-            for process in lost:
-                self._begin(process)
+            self._processes.begin(self._processes.missing)
             return
-        epoch = self._restore(self._epoch)
-        self._epoch, self._make_graph = epoch.number, ray.put(epoch.make_graph)
+        self._processes.set_epoch(self._restore(self._processes.epoch))
         now = time.monotonic()
-        for process in self._processes:
+        for process in self._processes.all:
             process.lost = process.lost or now
-        self._begin_all()
+            if process.spec.gpus and len(self._learners) > 1:
+                process.kill()  # its GPU may wait for that of a lost one, which nothing else ends
+        self._processes.begin(self._processes.all)
+        self._pauses.look()
 
     def _lose_actors(self, lost: Sequence[WatchedProcess]) -> None:
         """End the actors of lost queues: a call to their queue has failed, or soon will."""
         for queue in lost:
-            for process in self._placement.actors(queue):
+            for process in self._processes.actors_of(queue):
                 if process.running:
                     self._lose(process, f"has lost its queue {queue.spec.name}")
 
@@ -372,12 +315,9 @@ class Ray:
             self._fail(ClusterLost(f"Ray is lost: {self._alive.lost}"))
         return there
 
-    def _beginning(self) -> list[WatchedProcess]:
-        return [process for process in self._processes if process.beginning is not None]
-
     def _check_versions(self) -> None:
         self._checked = True
-        for process in self._processes:
+        for process in self._processes.all:
             try:
                 check_versions(process)
             except GeladaError as error:
@@ -386,17 +326,20 @@ class Ray:
     def _call(
         self, _epoch: int, role: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Call a role from this process, wherever it lives now."""
-        handle = self._process_of[role].handle
+        """Call a role from this process, wherever it lives now.
+
+        While the thread that watches waits for an answer, nobody looks for frozen processes, so it
+        asks for a heartbeat too. Other threads, which hear sidecars, leave what it knows alone.
+        """
+        process, patience = self._processes.of_role[role], self._patience
+        handle = process.handle  # that thread may find it lost meanwhile
         if handle is None or not self._alive.look():
             raise Lost(f"{role} is gone")
-        reference = handle.call.remote(self._epoch, role, method, args, kwargs)
-        return answer_of(reference, role, self._patience)
+        if threading.get_ident() == self._watching:
+            process.ask_heartbeat(at_once=True)
+            patience = process.seconds_left(patience)
+        reference = handle.call.remote(self._processes.epoch, role, method, args, kwargs)
+        return answer_of(reference, role, patience)
 
     def _fail(self, error: GeladaError) -> None:
         self._failure = self._failure or error
-
-    def _event(self, event: str, process: WatchedProcess, **more: Any) -> None:
-        about, spec = process.about, process.spec
-        where = {"host": about.host, "process": about.process} if about else {}
-        self._tell({"event": event, "what": spec.name, "kind": spec.kind} | where | more)

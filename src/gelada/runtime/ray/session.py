@@ -66,7 +66,7 @@ def _init(address: str, own: dict[str, Any]) -> None:
     """
     before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with _quiet():
+        with _quiet(), _of_the_terminal_blocked():
             ray.init(
                 address=address or "local",
                 log_to_driver=False,
@@ -79,6 +79,24 @@ def _init(address: str, own: dict[str, Any]) -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)  # Ray sets its own
+
+
+@contextlib.contextmanager
+def _of_the_terminal_blocked() -> Iterator[None]:
+    """Block SIGHUP and SIGQUIT for what is started meanwhile, as Ray itself does with SIGINT.
+
+    A terminal that is closed sends SIGHUP to all processes of a command. Those of Ray have to live
+    until the run is saved. For this process such a signal comes at the end of the context.
+    """
+    names = [name for name in ("SIGHUP", "SIGQUIT") if hasattr(signal, name)]
+    if not names:  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [getattr(signal, name) for name in names])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _leave(alive: Alive) -> None:

@@ -20,9 +20,6 @@ SOME_CPU = 0.001
 """What a process asks for that takes hardly any CPU, to be started on a certain host: Ray puts
 processes that ask for nothing anywhere."""
 
-START_SECONDS = 60.0
-"""Seconds that a process has to start: Ray's worker, imports, games."""
-
 AVOID_SECONDS = 90.0
 """Seconds for which no process is started on a host of which one gave no answer."""
 
@@ -81,6 +78,7 @@ class WatchedProcess:
         actor = ray.remote(concurrency_groups={"watch": 2})(Process)
         self.handle = actor.options(
             num_cpus=cpus_of(self.spec, cluster) or (SOME_CPU if host else 0.0),
+            num_gpus=self.spec.gpus,
             max_restarts=0,
             max_concurrency=4 * callers + 16,  # those of lost processes wait on for a while
             scheduling_strategy=_where(self.spec, host),
@@ -102,10 +100,11 @@ class WatchedProcess:
         if self.running and other is not self:
             self.handle.redial.remote(epoch, dict.fromkeys(other.spec.roles, other.handle))
 
-    def ask_heartbeat(self) -> None:
-        """Ask for a heartbeat, if one is due."""
+    def ask_heartbeat(self, at_once: bool = False) -> None:
+        """Ask for a heartbeat, if one is due or it is wanted at once, unless one is on its way."""
         now = time.monotonic()
-        if self.running and self.heartbeat is None and now - self.heard >= HEARTBEAT_SECONDS:
+        due = at_once or now - self.heard >= HEARTBEAT_SECONDS
+        if self.running and self.heartbeat is None and due:
             self.heartbeat = self.handle.heartbeat.options(concurrency_group="watch").remote()
             self.asked = now
 
@@ -120,6 +119,15 @@ class WatchedProcess:
             not self.ended
         ):  # because a role that it called was lost; its process will be missed soon
             self.ended = time.monotonic()
+
+    def seconds_left(self, patience: float) -> float:
+        """Return how long a call may wait that is made now: until its heartbeat is late, too.
+
+        Else a call to a frozen process would delay that it is found to be frozen.
+        """
+        if self.heartbeat is None or ray.wait([self.heartbeat], timeout=0.0)[0]:
+            return patience
+        return max(patience - (time.monotonic() - self.asked), HEARTBEAT_SECONDS)
 
     def complaint(self, silence: float, deadline: float) -> str:
         """Return why it counts as lost, or "". Its roles must have begun."""
@@ -147,6 +155,35 @@ class WatchedProcess:
         if handle is not None:
             with contextlib.suppress(Exception):  # it may be gone with its host
                 ray.kill(handle)
+
+
+class OwnPauses:
+    """Times in which the process that watches got no time itself: no other is to blame for them.
+
+    Args:
+        silence: seconds after which a process counts as frozen.
+    """
+
+    def __init__(self, silence: float) -> None:
+        self._silence, self._looked = silence, time.monotonic()
+
+    def look(self) -> None:
+        """Note that it runs now."""
+        self._looked = time.monotonic()
+
+    def around(self, began: float, seconds: float) -> float:
+        """Return how long it paused in or before a wait that has just ended; 0 if hardly at all.
+
+        Args:
+            began: when the wait began.
+            seconds: that it should have taken at most.
+        """
+        now = time.monotonic()
+        slept, away = now - began - seconds, began - self._looked
+        if away > 1.5 * self._silence:  # longer than any call takes
+            slept += away
+        self._looked = now
+        return slept if slept > self._silence / 2 else 0.0
 
 
 class SilentHosts:
@@ -206,13 +243,3 @@ def _where(spec: ProcessSpec, host: str) -> Any:
     if host:
         return NodeAffinitySchedulingStrategy(host, soft=True)
     return "SPREAD" if spec.kind == "server" else "DEFAULT"
-
-
-def not_started(processes: Sequence[WatchedProcess], cluster: Cluster) -> str:
-    """Return a line about processes that have not come up."""
-    names = ", ".join(process.spec.name for process in processes)
-    free = ray.available_resources().get("CPU", 0.0)
-    return (
-        f"{names} did not start within {START_SECONDS:g} s: each asks for {cluster.cpus:g} CPU, "
-        f"the cluster has {free:g} free"
-    )

@@ -1,0 +1,127 @@
+"""The recipes that `halving.py` tries: what may differ between them, and the first ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+Settings = dict[str, Any]
+"""Of a candidate: a value of `SPACE` for each name in `OF` of its family."""
+
+SPACE: dict[str, tuple[Any, ...]] = {
+    "family": ("dqn", "pqn", "appo"),
+    "frames": ("42 small", "60 small", "84 dqn2013", "84 pooled"),
+    "lr": (5e-4, 1e-3, 2e-3),
+    "values": ("numbers", "histograms", "quantiles"),
+    "duelling": (False, True),
+    "munchausen": (0.0, 0.9),
+    "lam": ("0.95", "0.9", "0.7", "0.95 to 0.7"),
+    "gamma": ("0.99", "0.97 to 0.995"),
+    "longest": (1, 20),
+    "learn": (2, 4, 8),
+    "target": (0, 100),
+    "capacity": (8_000, 50_000),
+    "epochs": (1, 2, 3, 4),
+    "kl": ("0.02 to 0.01 in 6", "0.06 to 0.005 in 1.5"),
+    "predict": (False, True),
+}
+"""``learn`` is how often a step is learned from; the steps of ``kl`` are in millions."""
+
+VALUES = ("values", "duelling", "munchausen", "lam", "gamma", "longest")
+
+OF = {
+    "dqn": ("frames", "lr", *VALUES, "learn", "target", "capacity"),
+    "pqn": ("frames", "lr", *VALUES, "epochs"),
+    "appo": ("frames", "lr", "values", "epochs", "kl", "predict"),
+}
+"""What may differ within each family."""
+
+PLAIN: Settings = {"frames": "42 small", "lr": 2e-3, "values": "numbers", "duelling": False}
+PLAIN |= {"munchausen": 0.0, "lam": "0.95", "gamma": "0.99", "longest": 1}
+DQN: Settings = {"family": "dqn", **PLAIN, "learn": 4, "target": 100, "capacity": 8_000}
+PQN: Settings = {"family": "pqn", **PLAIN, "lr": 1e-3, "lam": "0.9", "epochs": 2}
+APPO: Settings = {"family": "appo", "frames": "84 dqn2013", "lr": 1e-3, "epochs": 3}
+APPO |= {"values": "numbers", "kl": SPACE["kl"][0], "predict": False}
+LARGE: Settings = {"frames": "84 dqn2013", "lr": 1e-3}
+
+FIRST: tuple[Settings, ...] = (
+    APPO,
+    DQN,
+    DQN | {"values": "histograms"},
+    DQN | LARGE | {"values": "histograms"},
+    DQN | {"values": "quantiles", "munchausen": 0.9, "longest": 20},
+    DQN | {"values": "histograms", "learn": 8, "target": 0, "lam": "0.95 to 0.7"},
+    PQN | {"values": "histograms", "epochs": 3},
+    APPO | {"frames": "60 small", "values": "histograms", "kl": SPACE["kl"][1]},
+)
+"""The first round. The first two are the recipes of version 0.1 for any game, the default and
+``dqn-``, whose lost lives now end returns."""
+
+
+def words_of(settings: Settings) -> tuple[str, list[str]]:
+    """Return what stands before the game in the preset's name, and the flags."""
+    size, torso = settings["frames"].split()
+    lr, family = settings["lr"], settings["family"]
+    words = ["--size", size, "--torso", torso, "--life-loss-ends", "--lr", f"{lr:g}"]
+    if family == "appo":
+        start, _, end, _, millions = settings["kl"].split()
+        steps = str(round(float(millions) * 1e6))
+        words += ["--kl", start, "--kl-end", end, "--anneal-steps", steps]
+        words += ["--epochs", str(settings["epochs"]), "--values", settings["values"]]
+        return "", words + ["--autoencoder", "predict"] * settings["predict"]
+    words += ["--lr-end", f"{lr / 10:g}", "--values", settings["values"]]
+    words += ["--munchausen", f"{settings['munchausen']:g}"]
+    words += ["--longest-random", str(settings["longest"])]
+    words += ["--duelling"] * settings["duelling"]
+    for flag in ("lam", "gamma"):
+        start, *end = settings[flag].split(" to ")
+        words += [f"--{flag}", start, *(word for one in end for word in (f"--{flag}-end", one))]
+    if family == "pqn":
+        return "pqn-", [*words, "--epochs", str(settings["epochs"])]
+    words += ["--target-every", str(settings["target"]), "--capacity", str(settings["capacity"])]
+    return "dqn-", [*words, "--samples-per-insert", f"{settings['learn'] / 32:g}"]  # windows of 32
+
+
+def proposed(tried: Sequence[tuple[Settings, dict[int, float]]], many: int) -> list[Settings]:
+    """Return new candidates that Optuna proposes (TPE, Bergstra et al. 2011).
+
+    Args:
+        tried: all candidates so far, each with its value at the levels that it has played. One
+            that did not reach the last of them counts as pruned.
+        many: how many.
+    """
+    import optuna
+    from optuna.distributions import CategoricalDistribution
+    from optuna.trial import TrialState, create_trial
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    sampler = optuna.samplers.TPESampler(n_startup_trials=len(FIRST), seed=len(tried))
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    last = max((level for _, values in tried for level in values), default=0)
+    for settings, values in tried:
+        if not values or not fits(settings):
+            continue
+        ended = last in values
+        known_trial = create_trial(
+            state=TrialState.COMPLETE if ended else TrialState.PRUNED,
+            value=values[last] if ended else None,
+            params=settings,
+            distributions={name: CategoricalDistribution(SPACE[name]) for name in settings},
+            intermediate_values=values,
+        )
+        study.add_trial(known_trial)
+    known = [settings for settings, _ in tried]
+    while len(known) < len(tried) + many:
+        trial = study.ask()
+        family = str(trial.suggest_categorical("family", SPACE["family"]))
+        names = OF[family]
+        new = {name: trial.suggest_categorical(name, SPACE[name]) for name in names}
+        if (settings := {"family": family, **new}) not in known:
+            known.append(settings)
+    return known[len(tried) :]
+
+
+def fits(settings: Settings) -> bool:
+    """Say whether a candidate lies in the space of today."""
+    names = {"family", *OF.get(settings["family"], ())}
+    return settings.keys() == names and all(settings[name] in SPACE[name] for name in names)

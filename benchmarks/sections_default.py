@@ -1,0 +1,216 @@
+"""The sections of docs/results.md about the default on many games, beside public curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
+
+import numpy as np
+
+from default_games import HOUR, OTHERS, STICKY, TEN, UNTUNED
+from games import COLUMNS, GAMES
+from gelada.evaluation.scores import normalised, published
+from gelada.page.report.public import public_curves
+from gelada.page.report.statistics import bootstrap, interquartile_mean
+from ledger import Line
+from lookup import Found, Results
+from page import Row, Section
+from sections import score_of
+
+SIX = "Six games with the default"
+MEANS = "Interquartile means over six games"
+FIVE = "Games that nothing was tuned on"
+
+MISSING = "not measured yet"
+
+OLD = {"general-games": "version 0.1, the default", "gorila-games": "version 0.1, `gorila-`"}
+"""Cells of version 0.1 that played the six games for ten minutes on seed 1."""
+
+NEW = "2026-11-23"
+"""Lines before this day are of version 0.1."""
+
+COURSES = {
+    TEN.what: "10 minutes, no-op starts",
+    STICKY.what: "10 minutes, sticky actions, no lives",
+    HOUR.what: "60 minutes, no-op starts",
+}
+
+FRAMES = {"6 M": 6_000_000, "28 M": 28_000_000}
+"""Frames of public curves: about those of ten minutes and of an hour on two cores."""
+
+BEST = 5
+"""Public methods that are shown at each number of frames."""
+
+
+def old(results: Results, what: str, game: str) -> Line | None:
+    """Return the line of version 0.1 about a game."""
+    found = results.one(what, game)
+    lines = [] if found is None else [*found.earlier, found.line]
+    return next((line for line in reversed(lines) if line["time"] < NEW), None)
+
+
+def scores(found: Sequence[Found]) -> list[float]:
+    """Return the score of each seed."""
+    return [one.line["result"]["score"] for one in found]
+
+
+def human(score: float, game: str) -> float:
+    """Return a human-normalised score, 1 for a human."""
+    share = normalised(score, game)
+    assert share is not None
+    return share / 100
+
+
+def joined(found: Sequence[Found]) -> str:
+    """Return the mean over the seeds, and the seeds' scores behind it."""
+    own = scores(found)
+    if not own:
+        return MISSING
+    if len(own) == 1:
+        result = found[0].line["result"]
+        return score_of(result["score"], result["standard_error"])
+    return f"**{fmean(own):,.1f}** ({', '.join(f'{score:,.1f}' for score in own)})"
+
+
+def six(results: Results) -> Section:
+    """Return the section about the six games one by one."""
+    rows = []
+    for game in GAMES:
+        found = results.seeds(TEN.what, game)
+        lines = [old(results, what, game) for what in OLD]
+        before = [line["result"]["score"] for line in lines if line]
+        cells = [game, joined(found)]
+        cells.append(f"{human(fmean(scores(found)), game):.2f}" if found else MISSING)
+        cells += [f"{line['result']['score']:,.1f}" if line else MISSING for line in lines]
+        cells.append(f"{fmean(scores(found)) / max(before):.2f}" if found and before else MISSING)
+        others = [results.seeds(what, game) for what in (STICKY.what, HOUR.what)]
+        cells += [joined(own) for own in others]
+        cells.append(f"{best_public(game):,.0f}")
+        rows.append(Row(tuple(cells), (*found, *(one for own in others for one in own))))
+    picture = "![Score of each game against frames and minutes](pictures/six-games.png)"
+    return Section(
+        SIX,
+        "`gelada train GAME --minutes 10`, alone on the machine; the last checkpoint plays 50 full "
+        "games by protocol `noop`, mean over the seeds 1 to 3. *Human* is the human-normalised "
+        "score. *Sticky* is another run, with `" + " ".join(STICKY.flags) + "`, evaluated by "
+        "protocol `sticky`; public curves have such games. The last column is the best mean score "
+        "of a public curve at 6 million frames, which is about what ten minutes play. Version 0.1 "
+        "has seed 1.",
+        (
+            *("game", "10 minutes", "human", *OLD.values(), "the better of these = 1"),
+            *("10 minutes, sticky", "60 minutes", "best public curve"),
+        ),
+        tuple(rows),
+        picture if any(results.seeds(TEN.what, game) for game in GAMES) else "",
+    )
+
+
+def best_public(game: str) -> float:
+    """Return the best mean score of a public curve at 6 M frames."""
+    frames = FRAMES["6 M"]
+    return max(curve.points[frames] for curve in public_curves(game) if frames in curve.points)
+
+
+def means(results: Results) -> Section:
+    """Return the section about all six games together."""
+    rows = []
+    for what, label in COURSES.items():
+        found = {game: results.seeds(what, game) for game in GAMES}
+        shares = {game: [human(s, game) for s in scores(own)] for game, own in found.items()}
+        every = tuple(one for own in found.values() for one in own)
+        rows.append(Row((label, *summed(shares)), every))
+    for what, label in OLD.items():
+        lines = {game: old(results, what, game) for game in GAMES}
+        own = {g: [human(line["result"]["score"], g)] for g, line in lines.items() if line}
+        rows.append(Row((f"{label}, 10 minutes", *summed(own))))
+    for name, frames in FRAMES.items():
+        best = sorted(public(frames).items(), key=lambda one: -of_games(one[1]))[:BEST]
+        for method, own in best:
+            row = (f"{method}, {name} frames", *summed(own)[:-1], str(runs_of(method)))
+            rows.append(Row(row))
+    return Section(
+        MEANS,
+        "Interquartile means of human-normalised scores (Agarwal et al. 2021): of all runs of the "
+        "six games a quarter is left out at each end. Intervals of 95 % are stratified bootstraps; "
+        "with three runs of a game they are too narrow. *Above* is the number of games whose mean "
+        "is above that of a human. Public curves are those that the package has "
+        "(`gelada report`), the best at 6 and at 28 million frames, where ten minutes and an hour "
+        "come to; a method counts with the mean score of each game. Most were learned with sticky "
+        "actions and without lives.",
+        ("", "interquartile mean", "interval", "mean", "median", "above a human", "runs"),
+        tuple(rows),
+    )
+
+
+def summed(shares: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
+    """Return the cells about human-normalised scores of the six games, by game and run."""
+    if len(shares) < len(GAMES) or not all(shares.values()):
+        return (MISSING, "", "", "", "", str(sum(map(len, shares.values()))))
+    each = [fmean(own) for own in shares.values()]
+    interval = ""
+    if min(map(len, shares.values())) > 1:
+        found = bootstrap(interquartile_mean, shares, np.random.default_rng(1))
+        interval = f"{found.low:.2f} to {found.high:.2f}"
+    return (
+        f"**{of_games(shares):.2f}**",
+        interval,
+        f"{fmean(each):.2f}",
+        f"{median(each):.2f}",
+        f"{sum(one > 1 for one in each)} of {len(each)}",
+        str(sum(map(len, shares.values()))),
+    )
+
+
+def of_games(shares: Mapping[str, Sequence[float]]) -> float:
+    """Return the interquartile mean over all runs of all games."""
+    return interquartile_mean([value for own in shares.values() for value in own])
+
+
+def public(frames: int) -> dict[str, dict[str, list[float]]]:
+    """Return the human-normalised scores at so many frames, by public method and game.
+
+    Methods without all six games are left out.
+    """
+    found: dict[str, dict[str, list[float]]] = {}
+    for game in GAMES:
+        for curve in public_curves(game):
+            if frames in curve.points:
+                own = found.setdefault(curve.method, {})
+                own[game] = [human(curve.points[frames], game)]
+    return {method: own for method, own in found.items() if len(own) == len(GAMES)}
+
+
+def runs_of(method: str) -> int:
+    """Return the runs behind a public method's curves of the six games."""
+    curves = (curve for game in GAMES for curve in public_curves(game))
+    return sum(curve.runs for curve in curves if curve.method == method)
+
+
+def five(results: Results) -> Section:
+    """Return the section about games that nothing was tuned on."""
+    rows, shares = [], []
+    for game in (*UNTUNED, "qbert"):
+        found = results.one(TEN.what if game == "qbert" else OTHERS.what, game)
+        beside = [published(game, name) for name in COLUMNS]
+        cells = [game, MISSING, ""]
+        if found:
+            result = found.line["result"]
+            shares.append(human(result["score"], game))
+            cells = [game, joined([found]), f"{shares[-1]:.2f}"]
+        cells += ["" if value is None else f"{value:,.1f}" for value in beside]
+        rows.append(Row(tuple(cells), (found,) if found else ()))
+    middle = f"{median(shares):.2f}" if len(shares) == len(rows) else MISSING
+    rows.append(Row(("median", "", middle, *[""] * len(COLUMNS))))
+    return Section(
+        FIVE,
+        "The five games that stand for 57 (Aitchison et al. 2023), `gelada train GAME --minutes "
+        "10` on seed 1, measured once and after everything was chosen; protocol `noop`, 50 games. "
+        "Qbert was one of the games of the search, the other four were never looked at.",
+        ("game", "10 minutes", "human-normalised", *COLUMNS.values()),
+        tuple(rows),
+    )
+
+
+def sections(results: Results) -> list[Section]:
+    """Return the sections of this module."""
+    return [six(results), means(results), five(results)]

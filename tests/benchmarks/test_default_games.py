@@ -1,0 +1,172 @@
+"""The measurement of the default: its cells, its sections from made-up ledgers, and Catch."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+import sections_default
+from default_games import HOUR, OTHERS, STICKY, TEN, Course, all_cells
+from games import GAMES
+from gelada.evaluation.scores import normalised
+from lookup import Results
+from sections_default import MISSING, five, means, six
+
+MACHINE = {"processor": "Xeon(R)", "cores": 2, "memory_gib": 24.0, "commit": "abc"}
+
+SCORES = {
+    "boxing": (90.0, 95.0, 88.0),
+    "freeway": (31.0, 32.0, 33.0),
+    "space_invaders": (800.0, 700.0, 900.0),
+    "seaquest": (2000.0, 1500.0, 2500.0),
+    "qbert": (6000.0, 7000.0, 5000.0),
+    "beam_rider": (1500.0, 1200.0, 1400.0),
+}
+
+
+def line(what: str, game: str, seed: int, score: float, time: str = "2026-12-01") -> dict[str, Any]:
+    result = {
+        "game": game,
+        "score": score,
+        "standard_error": 1.5,
+        "steps": 1_400_000,
+        "command": f"gelada train {game} --seed {seed} --out RUNS/run",
+    }
+    about = {"event": "finished", "what": what, "settings": game, "seed": seed, "time": time}
+    return about | {"machine": MACHINE, "result": result}
+
+
+def measured(*leave_out: str) -> list[dict[str, Any]]:
+    """Return the lines of all seeds of the six games, and of version 0.1."""
+    lines = [
+        line("default-games", game, seed, score)
+        for game, own in SCORES.items()
+        if game not in leave_out
+        for seed, score in enumerate(own, 1)
+    ]
+    day = "2026-11-21"
+    old = [line("general-games", game, 1, own[0] / 2, day) for game, own in SCORES.items()]
+    return [*old, *lines, line("gorila-games", "qbert", 1, 4000.0, day)]
+
+
+def shares(game: str) -> list[float]:
+    found = [normalised(score, game) for score in SCORES[game]]
+    return [share / 100 for share in found if share is not None]
+
+
+def test_all_games_are_played_once_before_any_is_repeated() -> None:
+    cells = all_cells()
+    assert len({cell.name for cell in cells}) == len(cells) == 18 + 6 + 4 + 6
+    order = [(cell.what, cell.settings["procedure"]["game"], cell.seed) for cell in cells]
+    assert order[:6] == [("default-games", game, 1) for game in GAMES]
+    assert [what for what, _, _ in order[6:]] == [
+        *6 * ["default-sticky-games"],
+        *12 * ["default-games"],
+        *4 * ["default-untuned-games"],
+        *6 * ["default-hour-games"],
+    ]
+    procedure = STICKY.cell("qbert", 1).settings["procedure"]
+    assert (procedure["protocol"], procedure["minutes"]) == ("sticky", 10)
+    assert not set(OTHERS.games) & set(GAMES)
+    assert (TEN.seeds, HOUR.minutes) == ((1, 2, 3), 60)
+
+
+def test_what_is_not_measured_says_so() -> None:
+    for section in sections_default.sections(Results([])):
+        assert "picture" not in section.after
+        text = "\n".join(section.lines())
+        assert "nan" not in text
+        for row in section.rows:
+            public = row.label.endswith("frames")
+            assert (MISSING in row.cells) != public, row
+
+
+def test_the_games_one_by_one() -> None:
+    section = six(Results(measured()))
+    rows = {row.label: row.cells for row in section.rows}
+    head = section.head
+    qbert = dict(zip(head, rows["qbert"], strict=True))
+    assert qbert["10 minutes"] == "**6,000.0** (6,000.0, 7,000.0, 5,000.0)"
+    assert qbert["human"] == f"{fmean(shares('qbert')):.2f}"
+    assert qbert["version 0.1, the default"] == "3,000.0"
+    assert qbert["version 0.1, `gorila-`"] == "4,000.0"
+    assert qbert["the better of these = 1"] == "1.50"
+    assert qbert["10 minutes, sticky"] == qbert["60 minutes"] == MISSING
+    assert qbert["best public curve"] == "7,580"
+    assert dict(zip(head, rows["boxing"], strict=True))["version 0.1, `gorila-`"] == MISSING
+    assert "six-games.png" in section.after
+    anew = line("general-games", "qbert", 1, 1e6) | {"settings": "of today"}
+    later = [*measured(), anew]
+    assert dict(zip(head, six(Results(later)).rows[4].cells, strict=True))[head[3]] == "3,000.0"
+
+
+def test_the_interquartile_mean_and_its_interval() -> None:
+    lines = [*measured(), *(line("default-sticky-games", g, 1, s[0]) for g, s in SCORES.items())]
+    section = means(Results(lines))
+    rows = {row.label: row.cells for row in section.rows}
+    every = sorted(share for game in GAMES for share in shares(game))
+    middle = fmean(every[4:14])  # of 18 runs
+    ten = dict(zip(section.head, rows["10 minutes, no-op starts"], strict=True))
+    assert ten["interquartile mean"] == f"**{middle:.2f}**"
+    low, high = map(float, ten["interval"].split(" to "))
+    assert low < middle < high
+    each = {game: fmean(shares(game)) for game in GAMES}
+    assert ten["above a human"] == "2 of 6"
+    assert ten["mean"] == f"{fmean(each.values()):.2f}"
+    assert ten["runs"] == "18"
+    firsts = sorted(shares(game)[0] for game in GAMES)
+    sticky = dict(zip(section.head, rows["10 minutes, sticky actions, no lives"], strict=True))
+    assert sticky["interquartile mean"] == f"**{fmean(firsts[1:5]):.2f}**"
+    assert sticky["interval"] == ""
+    assert rows["60 minutes, no-op starts"][1] == MISSING
+    assert rows["version 0.1, `gorila-`, 10 minutes"][1] == MISSING  # one game of six
+    assert rows["version 0.1, the default, 10 minutes"][-1] == "6"
+
+
+def test_a_mean_over_fewer_games_is_not_shown() -> None:
+    rows = {row.label: row.cells for row in means(Results(measured("freeway"))).rows}
+    assert rows["10 minutes, no-op starts"][1] == MISSING
+    assert rows["10 minutes, no-op starts"][-1] == "15"
+
+
+def test_public_methods_stand_at_the_same_frames() -> None:
+    """Their interquartile means over six games, by hand from the package's curves."""
+    rows = {row.label: row.cells for row in means(Results([])).rows}
+    assert rows["Dopamine: Rainbow Impala, 6 M frames"][1] == "**0.54**"
+    assert rows["Dopamine: Rainbow Impala, 6 M frames"][-1] == "30"  # five of each game
+    names = [name for name in rows if name.endswith(" 6 M frames")]
+    values = [float(rows[name][1].strip("*")) for name in names]
+    assert values == sorted(values, reverse=True)
+    assert len(names) == sections_default.BEST
+
+
+def test_games_that_nothing_was_tuned_on() -> None:
+    others = [line("default-untuned-games", game, 1, 8000.0) for game in OTHERS.games]
+    some = five(Results(others))
+    rows = {row.label: row.cells for row in some.rows}
+    assert rows["battle_zone"][1] == "**8,000.0** ± 1.5"
+    assert rows["qbert"][1] == rows["median"][2] == MISSING
+    rows = {row.label: row.cells for row in five(Results([*others, *measured()])).rows}
+    assert rows["qbert"][1] == "**6,000.0** ± 1.5"
+    found = [normalised(8000.0, game) for game in OTHERS.games]
+    shares = sorted([*(x / 100 for x in found if x is not None), (6000 - 163.9) / (13455 - 163.9)])
+    assert rows["median"][2] == f"{shares[2]:.2f}"
+
+
+def test_a_run_is_trained_and_evaluated(tmp_path: Path) -> None:
+    course = Course("default-games", ("catch",), (1,), 0.06, "training")
+    (cell,) = course.cells()
+    log = tmp_path / "log"
+    log.mkdir()
+    result = course.measure(cell, tmp_path, log)
+    assert result["game"] == "catch"
+    assert -1.0 <= result["score"] <= 1.0
+    assert result["steps"] > 0
+    text = gzip.decompress((log / "evaluations.jsonl.gz").read_bytes()).decode()
+    assert fmean(json.loads(text)["scores"]) == pytest.approx(result["score"], abs=1e-3)
+    assert "--minutes 0.06" in result["command"]

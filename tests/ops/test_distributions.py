@@ -1,0 +1,112 @@
+"""Values as histograms and as quantiles, against slow transcriptions of the papers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from gelada.ops import distributions
+
+
+def slow_target(value: float, bins: int) -> list[float]:
+    """Farebrother et al. 2024, section 3.1: a normal distribution cut into bins of equal width.
+
+    Values are squashed first (Pohlen et al. 2018, without their linear term).
+    """
+    limit = math.sqrt(distributions.LIMIT + 1) - 1
+    width = 2 * limit / bins
+    value = min(max(value, -distributions.LIMIT), distributions.LIMIT)
+    middle = math.copysign(math.sqrt(abs(value) + 1) - 1, value)
+    deviation = 0.75 * width
+
+    def below(edge: float) -> float:
+        return 0.5 * (1 + math.erf((edge - middle) / (deviation * math.sqrt(2))))
+
+    mass = [below(-limit + (i + 1) * width) - below(-limit + i * width) for i in range(bins)]
+    return [one / sum(mass) for one in mass]
+
+
+VALUES = [-130.0, -100.0, -7.3, -0.4, 0.0, 0.02, 1.0, 3.5, 40.0, 99.0, 250.0]
+
+
+@pytest.mark.parametrize("bins", [21, 51, 101])
+def test_targets_are_normal_distributions_cut_into_bins(bins: int) -> None:
+    found = distributions.histograms_of(torch.tensor(VALUES), bins)
+    want = np.array([slow_target(value, bins) for value in VALUES])
+    np.testing.assert_allclose(found.numpy(), want, atol=2e-6)
+
+
+@pytest.mark.parametrize("bins", [51, 101])
+def test_the_mean_of_a_target_is_the_return(bins: int) -> None:
+    """A mean that is too high would grow with every bootstrap."""
+    returns = torch.linspace(-60, 60, 2401)
+    found = distributions.histogram_means(distributions.histograms_of(returns, bins).log())
+    assert (found - returns).abs().max() < 0.025
+    larger = (found - returns)[returns > 0].mean().item()
+    assert abs(larger) < 0.003  # not on one side
+
+
+def test_the_mean_of_two_returns_is_that_of_the_mixture() -> None:
+    returns = torch.tensor([1.0, 30.0])
+    both = distributions.histograms_of(returns, 51).mean(dim=0)
+    assert distributions.histogram_means(both.log()).item() == pytest.approx(15.5, abs=0.02)
+
+
+def test_bins_stand_for_rising_values() -> None:
+    for bins in (21, 51, 101):
+        values = distributions.centres(bins)
+        assert (values.diff() > 0).all()
+        assert values[bins // 2] == 0.0
+
+
+def test_the_cross_entropy_is_least_where_the_histogram_is_the_target() -> None:
+    returns = torch.tensor([-3.0, 0.5, 12.0])
+    targets = distributions.histograms_of(returns, 51)
+    least = distributions.histogram_losses(targets.log().clamp(min=-80.0), returns)
+    entropy = -(targets * targets.clamp(min=1e-38).log()).sum(dim=1)
+    torch.testing.assert_close(least, entropy, rtol=1e-4, atol=1e-4)
+    logits = torch.randn(3, 51, generator=torch.Generator().manual_seed(1))
+    found = distributions.histogram_losses(logits, returns)
+    assert (found > least).all()
+    slow = [
+        -sum(p * math.log(q) for p, q in zip(slow_target(value, 51), row, strict=True))
+        for value, row in zip(returns.tolist(), torch.softmax(logits, 1).tolist(), strict=True)
+    ]
+    torch.testing.assert_close(found, torch.tensor(slow), rtol=1e-4, atol=1e-4)
+
+
+def test_the_loss_of_quantiles_is_the_papers() -> None:
+    """Dabney et al. 2018, equations 8 to 10 with kappa 1, divided by the number of quantiles."""
+    quantiles = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(2)) * 2
+    returns = torch.randn(2, 3, generator=torch.Generator().manual_seed(3)) * 2
+    found = distributions.quantile_losses(quantiles, returns)
+    kinds = set()
+    for place in np.ndindex(2, 3):
+        total = 0.0
+        for i in range(5):
+            share = (2 * i + 1) / 10
+            error = (returns[place] - quantiles[place][i]).item()
+            size = abs(error)
+            kinds.add((size > 1, error < 0))
+            huber = 0.5 * error**2 if size <= 1 else size - 0.5
+            total += abs(share - (1 if error < 0 else 0)) * huber
+        assert found[place].item() == pytest.approx(total / 5, rel=1e-5)
+    assert len(kinds) == 4
+
+
+def test_quantiles_become_those_of_the_returns() -> None:
+    random = torch.Generator().manual_seed(4)
+    returns = 50 * torch.rand(4_000, generator=random).square()  # far apart, so that huber is |x|
+    quantiles = torch.zeros(4, requires_grad=True)
+    for step in range(400):
+        total = distributions.quantile_losses(quantiles.expand(4_000, 4), returns).mean()
+        (gradient,) = torch.autograd.grad(total, quantiles)
+        with torch.no_grad():
+            quantiles -= 4 * 60 * 0.99**step * gradient
+    want = np.quantile(returns.numpy(), [1 / 8, 3 / 8, 5 / 8, 7 / 8])
+    np.testing.assert_allclose(quantiles.detach().numpy(), want, rtol=0.02, atol=0.4)
+    mean = distributions.quantile_means(quantiles.detach()).item()
+    assert mean == pytest.approx(want.mean(), rel=0.03)

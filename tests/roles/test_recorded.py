@@ -1,0 +1,121 @@
+"""Learning and acting by graphs: the same bits as without, and nothing of the host in a graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import catch, distributed_catch, make_net, random_trajectory, tuned
+from gelada.algorithms.appo import APPO
+from gelada.core.errors import Deadline
+from gelada.core.types import Batch
+from gelada.roles.recorded import GraphBackprop
+from gelada.roles.replay.queue import as_batch
+from gelada.runtime.cuda_graphs import WARM_UP
+from gelada.runtime.devices import CPU, Placement
+from gelada.runtime.inline import Inline
+from gelada.runtime.threads import Threads
+from gelada.training.experiment import Experiment, ReuseSettings
+from gelada.training.presets import PRESETS
+from gelada.training.start import begin, open_games
+from gelada.training.topology import make_graph
+from outcomes import run_to_the_end
+from tapes import taped as taped
+
+ROUNDS = WARM_UP + 4
+CATCH = catch(100_000, deterministic=True)
+MOVING = tuned(
+    CATCH, advantage="vtrace", target_every=2, kl_coeff=0.1, entropy_end=0.0, anneal_steps=8_000
+)
+MEMORY = replace(
+    CATCH,
+    network=replace(CATCH.network, recurrent="lstm"),
+    algorithm=tuned(CATCH, sequence=16, minibatch=64),
+)
+ONE_DQN = replace(
+    PRESETS["gorila-catch"],
+    shape=replace(
+        PRESETS["gorila-catch"].shape, workers=0, asynchronous=False, actors=1, servers=1
+    ),
+    tracker=CATCH.tracker,
+)
+RUNS: dict[str, Experiment] = {
+    "numbers that move": replace(CATCH, algorithm=MOVING),
+    "a memory": MEMORY,
+    "minibatches of two sizes": replace(CATCH, algorithm=tuned(CATCH, minibatch=96)),
+    "older batches": replace(
+        CATCH, reuse=ReuseSettings(replay_proportion=0.5, replay_slots=4, buffer_batches=2)
+    ),
+    "PQN": replace(PRESETS["pqn-catch"], tracker=CATCH.tracker, deterministic=True),
+    "DQN with priorities": replace(
+        ONE_DQN,
+        replay=replace(ONE_DQN.replay, prioritized=True),
+        algorithm=tuned(ONE_DQN, returns="q_lambda", double=True, duelling=True),
+        deterministic=True,
+    ),
+    "workers": distributed_catch(100),
+}
+
+
+def learned(experiment: Experiment, graphs: bool) -> tuple[torch.Tensor, dict[str, float]]:
+    """Return the parameters after some rounds, and the values of the last."""
+    games = open_games(experiment)
+    start, placement = begin(experiment, games), Placement(CPU, CPU, graphs)
+    graph = make_graph(experiment, start, None, patience=0.0, games=games, placement=placement)
+    place = Inline(graph)
+    learner: Any = place.roles["learner-0"]
+    for _ in range(100_000):
+        for role in place.active:
+            try:
+                role.step()
+            except Deadline:
+                continue
+        if learner.clock.steps >= ROUNDS:
+            break
+    return learner.client.flat.values.clone(), learner._values
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_by_graphs_is_that_without_bit_for_bit(name: str, taped: list[Any]) -> None:
+    want, found = learned(RUNS[name], False)
+    assert not taped
+    parameters, values = learned(RUNS[name], True)
+    assert any(tape.replays > 1 for tape in taped)
+    assert torch.equal(parameters, want)
+    assert values == found
+
+
+def test_a_group_by_graphs_is_that_without_bit_for_bit(taped: list[Any]) -> None:
+    shape = replace(CATCH.shape, actors=1, learners=2, reduce="group")
+    steps = 512 + ROUNDS * 2 * shape.games * shape.length
+    experiment = replace(CATCH, shape=shape, stop=replace(CATCH.stop, steps=steps))
+    found = []
+    for graphs in (False, True):
+        games = open_games(experiment)
+        start, placement = begin(experiment, games), Placement(CPU, CPU, graphs)
+        graph = make_graph(experiment, start, None, 60.0, games=games, placement=placement)
+        found.append(run_to_the_end(Threads(graph.build())))
+        assert any(tape.replays > 1 for tape in taped) == graphs
+    assert torch.equal(found[0].parameters, found[1].parameters)
+    assert found[0].status.values == found[1].status.values
+
+
+def test_memory_of_a_graph_goes_to_no_other_batch(taped: list[Any]) -> None:
+    net, algorithm, random = make_net(), APPO(), np.random.default_rng(3)
+    backprop, aux, rows = GraphBackprop(algorithm, 0, 0), algorithm.start(), torch.arange(4)
+
+    def batch(games: int) -> Batch:
+        return as_batch([random_trajectory(random, games=games, length=20)])
+
+    for _ in range(WARM_UP + 1):
+        prepared: Any = backprop.prepare(net, batch(6), aux)
+    assert len(taped) == 1
+    kept = prepared.select(rows).observations.clone()
+    other: Any = backprop.prepare(net, batch(5), aux)
+    assert len(taped) == 1
+    assert other is not prepared
+    assert torch.equal(prepared.select(rows).observations, kept)

@@ -1,0 +1,108 @@
+"""How long the process that watches over a run waits for one that gives no answer."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from gelada.runtime.graph import Graph
+from gelada.runtime.groups import Cluster, ProcessSpec
+from gelada.runtime.ray import prepare
+
+pytestmark = pytest.mark.cluster
+
+
+class Silent:
+    """In the place of a Ray actor: takes requests for heartbeats, answers none."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    @property
+    def heartbeat(self) -> Silent:
+        return self
+
+    def options(self, **_options: object) -> Silent:
+        return self
+
+    def remote(self) -> object:
+        self.asked += 1
+        return object()
+
+
+def test_a_call_waits_no_longer_than_a_heartbeat_that_is_on_its_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prepare("")  # before ray is imported, as in a run
+    import ray
+
+    from gelada.runtime.ray.watched import HEARTBEAT_SECONDS, WatchedProcess
+
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    answered: list[object] = []
+    monkeypatch.setattr(ray, "wait", lambda wanted, timeout: (answered, wanted))
+    silent = Silent()
+    process = WatchedProcess(ProcessSpec("server-0", "server", ("server-0",), False), silent)
+    process.heard = now
+    process.ask_heartbeat()
+    assert silent.asked == 0  # it answered just now
+    assert process.seconds_left(4.0) == 4.0
+    process.ask_heartbeat(at_once=True)
+    assert silent.asked == 1
+    now += 1.5
+    process.ask_heartbeat(at_once=True)
+    assert silent.asked == 1  # one is on its way
+    assert process.seconds_left(4.0) == 2.5
+    now += 2.6
+    assert process.seconds_left(4.0) == HEARTBEAT_SECONDS
+    answered += [process.heartbeat]  # the answer is there, but nobody has looked yet
+    assert process.seconds_left(4.0) == 4.0
+    assert process.complaint(4.0, deadline=60.0) == "has given no answer for 4.1 s"
+
+
+class Answers(Silent):
+    """Answers calls as well."""
+
+    @property
+    def call(self) -> Answers:
+        return Answers()
+
+    def remote(self, *_call: object) -> object:
+        return super().remote()
+
+
+def test_a_thread_that_hears_a_sidecar_leaves_heartbeats_to_the_one_that_watches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prepare("")
+    import ray
+
+    from gelada.runtime.ray import runtime
+    from gelada.runtime.ray.processes import Epoch
+    from gelada.runtime.ray.watched import WatchedProcess
+
+    handle = Answers()
+    process = WatchedProcess(ProcessSpec("tracker", "tracker", ("tracker",), False), handle)
+
+    class Processes:
+        epoch, of_role = 0, {"tracker": process}
+
+        def __init__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(runtime, "Processes", Processes)
+    monkeypatch.setattr(runtime, "answer_of", lambda reference, role, patience: patience)
+    monkeypatch.setattr(ray, "wait", lambda wanted, timeout: ([], wanted))
+    graph = Graph()
+    graph.add("tracker", "tracker", "tracker", object)
+    first = Epoch(0, lambda: graph)
+    place: Any = runtime.Ray(first, lambda _: first, Cluster(silence=4.0), 60.0, print, print)
+    tracker = place.roles["tracker"]
+    with ThreadPoolExecutor(1) as sidecar:
+        assert sidecar.submit(tracker.evaluated, 21.0, 1_000).result() == 4.0
+    assert (handle.asked, process.heartbeat) == (0, None)
+    assert tracker.status() <= 4.0
+    assert (handle.asked, process.heartbeat is None) == (1, False)

@@ -1,0 +1,134 @@
+"""Stand-ins for CUDA graphs, which record and replay wherever the tests run.
+
+Like a CUDA graph a `Tape` replays the same operations on the same memory, with the numbers of the
+host that they were recorded with. On torch's device ``meta`` an `OnDevice` graph computes nothing,
+and refuses whatever needs the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Generic, TypeVar
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from gelada.nets import observations
+from gelada.ops.flat import FlatParameters
+from gelada.runtime import cuda_graphs
+
+T = TypeVar("T")
+READ = torch.ops.aten._local_scalar_dense.default
+
+
+class Operations(TorchDispatchMode):
+    """Takes down operations: function, arguments, and what it returned."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch stub
+        self.all: list[tuple[Any, Any, Any, Any]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.all.append((func, args, kwargs or {}, result))
+        return result
+
+
+class Counted(Generic[T]):
+    """What both graphs count."""
+
+    made: ClassVar[list[Any]]
+
+    def __init__(self) -> None:
+        self.replays = 0
+        self.made.append(self)
+
+
+class Tape(Counted[T]):
+    """Replays operations of a CPU."""
+
+    made: ClassVar[list[Any]] = []  # emptied by `taped`
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        super().__init__()
+        operations = Operations()
+        with operations:
+            self.result = work()
+        self.operations = operations.all
+
+    def replay(self) -> None:
+        self.replays += 1
+        with torch.no_grad():
+            for func, args, kwargs, before in self.operations:
+                now = func(*args, **kwargs)
+                if func._schema.is_mutable:
+                    continue
+                for old, new in zip(tensors(before), tensors(now), strict=True):
+                    if old.data_ptr() != new.data_ptr():  # else it is a view
+                        old.copy_(new)
+
+
+class OnDevice(Counted[T]):
+    """Refuses operations that a recording on a GPU would not be of."""
+
+    made: ClassVar[list[Any]] = []  # emptied by `on_device`
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        super().__init__()
+        with Strict():
+            self.result = work()
+
+    def replay(self) -> None:
+        self.replays += 1
+
+
+class Strict(TorchDispatchMode):
+    """Raises AssertionError for what reads from the device, or mixes the CPU in."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch stub
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        assert func is not READ, "a number is read"
+        result = func(*args, **(kwargs or {}))
+        for tensor in tensors((args, kwargs, result)):
+            assert tensor.device.type == "meta", f"{func} has to do with the CPU"
+        return result
+
+
+def tensors(values: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+@pytest.fixture
+def taped(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Record tapes, and compute on the CPU in the forms that a GPU has; return all tapes."""
+    monkeypatch.setattr(cuda_graphs, "CudaGraph", Tape)
+    monkeypatch.setattr(observations, "blank", observations.blank_by_age)
+    monkeypatch.setattr(FlatParameters, "clip", clip)
+    monkeypatch.setattr(torch.Tensor, "cpu", torch.Tensor.clone)  # a copy, as from a GPU
+    Tape.made.clear()
+    yield Tape.made
+    Tape.made.clear()
+
+
+def clip(flat: FlatParameters, limit: float) -> torch.Tensor:
+    """Clip as on a GPU, without a look at the norm."""
+    norm: torch.Tensor = torch.linalg.vector_norm(flat.gradients)
+    flat.gradients.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
+    return norm
+
+
+@pytest.fixture
+def on_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Record strictly; return all graphs."""
+    monkeypatch.setattr(cuda_graphs, "CudaGraph", OnDevice)
+    OnDevice.made.clear()
+    yield OnDevice.made
+    OnDevice.made.clear()

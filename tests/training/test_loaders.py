@@ -1,0 +1,91 @@
+"""Runs with loaders: the same bits, and a loader that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gelada
+from conftest import catch
+from gelada.core.checkpoint import newest_checkpoint
+from gelada.core.errors import GeladaError, RoleFailed
+from gelada.core.types import Version
+from gelada.roles.loader import Loader
+from gelada.roles.tracker import Status
+from gelada.runtime.api import Active
+from gelada.training.experiment import ReuseSettings
+from gelada.training.run import train
+from gelada.training.validate import check
+from outcomes import assert_same, inline, threads
+from unbroken import assert_same_run
+
+CATCH = catch(512 + 12 * 512, deterministic=True)
+OLD = replace(CATCH, reuse=ReuseSettings(replay_proportion=0.5, replay_slots=4))
+
+
+@pytest.mark.parametrize("experiment", [CATCH, OLD], ids=["plain", "old windows"])
+def test_loaders_change_no_bit(experiment: Any) -> None:
+    want = inline(experiment)
+    assert want.version == Version(0, 12)
+    for loaders in (1, 3):
+        shape = replace(experiment.shape, loaders=loaders)
+        assert_same(threads(replace(experiment, shape=shape)), want)
+
+
+def test_a_loader_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(loader: Loader) -> None:
+        raise ValueError("torn")
+
+    monkeypatch.setattr(Loader, "step", failing)
+    experiment = replace(CATCH, shape=replace(CATCH.shape, loaders=2))
+    with pytest.raises(RoleFailed, match=r"^loader-\d failed at test_loaders\.py"):
+        train(experiment, tmp_path / "run", log=lambda _line: None)
+
+
+def test_a_run_with_loaders_is_resumed_exactly(tmp_path: Path) -> None:
+    quiet: dict[str, Any] = {"log": lambda _line: None}
+    whole = replace(CATCH, shape=replace(CATCH.shape, loaders=2))
+    half = replace(whole, stop=replace(whole.stop, steps=512 + 6 * 512))
+    train(half, tmp_path / "run", **quiet)
+    train(whole, tmp_path / "run", resume=True, **quiet)
+    train(CATCH, tmp_path / "plain", **quiet)
+    assert_same_run(tmp_path / "run", tmp_path / "plain")
+    assert newest_checkpoint(tmp_path / "run" / "checkpoints")[1].version.number == 12
+
+
+def test_an_interrupted_run_with_loaders_is_saved(tmp_path: Path) -> None:
+    def interrupt(status: Status, active: Sequence[Active]) -> None:
+        if status.version > 4:
+            raise KeyboardInterrupt
+
+    free = catch(10_000_000)
+    free = replace(free, shape=replace(free.shape, loaders=2))
+    result = train(free, tmp_path / "run", watch=interrupt, log=lambda _line: None)
+    assert result.interrupted
+    assert result.saved
+    assert newest_checkpoint(tmp_path / "run" / "checkpoints")[1].steps == result.steps
+
+
+def test_catch_is_learned_with_a_loader(tmp_path: Path) -> None:
+    quiet: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
+    result = gelada.train("catch", tmp_path / "run", loaders=1, until_score=0.9, **quiet)
+    assert result.score is not None
+    assert result.score >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [
+        ("dba3c-pong", {"loaders": 1}, r"^--loaders 1: has an effect only without --workers"),
+        ("apex-pong", {"loaders": 1}, r"^--loaders 1 with DQN: "),
+    ],
+)
+def test_where_loaders_make_no_sense_they_are_refused(
+    name: str, words: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(GeladaError, match=said):
+        check(gelada.preset(name, **words))
