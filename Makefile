@@ -14,6 +14,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
+# Which tests, and how the first time. Many tests stop, freeze and kill processes, and a machine that
+# is busy can be too late for one of them. What failed runs once more, one at a time, and has to pass.
+TESTS = $(BIN)/python -m pytest $(1) $(2) || { test $$? = 1 && echo "== once more, alone" && \
+  $(BIN)/python -m pytest $(1) --last-failed --last-failed-no-failures none; }
+
 # Tests start many processes, on Ray above all: none of them has to compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -41,18 +46,17 @@ types: setup
 	$(BIN)/mypy
 
 tests: setup
-	$(BIN)/python -m pytest -m "not cluster and not browser and not package" \
-	  -n logical --maxprocesses 8 --dist worksteal
+	$(call TESTS,-m "not cluster and not browser and not package",-n logical --maxprocesses 8 --dist worksteal)
 
 fuzz: setup
 	$(BIN)/python tests/hostile.py
 	$(BIN)/python -m pytest tests/test_hostile.py -k fuzz --hypothesis-profile fuzz
 
 test-cluster: setup $(VENV)/.cluster
-	$(BIN)/python -m pytest -m cluster
+	$(call TESTS,-m cluster)
 
 test-browser: setup $(VENV)/.browser
-	$(BIN)/python -m pytest -m browser
+	$(call TESTS,-m browser)
 
 test-gpu: setup
 	GELADA_TEST_GPU=1 $(BIN)/python -m pytest -m gpu
