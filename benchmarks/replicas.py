@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,22 @@ SEEDS = (1, 2, 3)
 STOP = ("--until-score", str(SOLVED), "--minutes", "12", "--steps", "3000000")
 """When the mean of the newest 50 training games is `SOLVED`, or after 12 minutes."""
 
+SCORES = (0.0, 10.0, SOLVED)
+"""A deterministic run is compared at these scores of its newest 50 training games."""
+
+PAIRS = (1, 2, 3, 4, 5, 6, 7, 8)
+"""Seeds of deterministic runs. The steps of one recipe differ by a factor of three from seed to
+seed, so three pairs cannot show whether two recipes are the same."""
+
+DETERMINISTIC = ("--deterministic", "--until-score", str(SOLVED), "--steps", "800000")
+
 
 def all_cells() -> list[Cell]:
     """Return every cell, in the order in which they are measured."""
-    procedure = {"stop": STOP, "kinds": kinds()}
-    own = settings("replicas", GAME, **procedure)
-    return [Cell("replicas", seed, own, both) for seed in SEEDS]
+    free = settings("replicas", GAME, stop=STOP, kinds=kinds())
+    same = settings("replicas-steps", GAME, stop=DETERMINISTIC, kinds=kinds(), scores=SCORES)
+    cells = [Cell("replicas", seed, free, both) for seed in SEEDS]
+    return cells + [Cell("replicas-steps", seed, same, side_by_side) for seed in PAIRS]
 
 
 def kinds() -> dict[str, tuple[str, ...]]:
@@ -52,6 +63,22 @@ def both(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
         "steps_per_s": rates,
         "ratio": ratio,
     }
+
+
+def side_by_side(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+    """Train both kinds at once, deterministically: what runs beside them changes no result."""
+
+    def steps(kind: str) -> dict[str, int | None]:
+        run = scratch / kind.replace(" ", "-")
+        words = train_words(GAME, cell.seed, run, *DETERMINISTIC, *kinds()[kind])
+        train(words, run, log, f"{run.name}-")
+        metrics = read_metrics(run)
+        return {f"{score:g}": steps_to(metrics, score) for score in SCORES}
+
+    with ThreadPoolExecutor() as pool:
+        found = dict(zip(kinds(), pool.map(steps, kinds()), strict=True))
+    words = train_words(GAME, cell.seed, scratch / "run", *DETERMINISTIC)
+    return {"command": process.clean(words, scratch), "steps_to": found}
 
 
 def steps_to(metrics: list[Line], score: float) -> int | None:

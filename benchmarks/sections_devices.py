@@ -5,19 +5,22 @@ A section is on the page once something of it was measured.
 
 from __future__ import annotations
 
+from ledger import median_of
 from loaders import GAMES, KINDS
 from lookup import Results
 from page import Row, Section
-from replicas import kinds
+from replicas import SCORES, kinds
 from table import listed
 
 LOADERS = "A loader on a CPU"
 REPLICAS = "Two learners in step"
+DETERMINISTIC = "Two learners in step, deterministic"
 
 
 def sections(results: Results) -> list[Section]:
     """Return the sections that have a row."""
-    return [one for one in (loaders(results), replicas(results)) if one.rows]
+    every = (loaders(results), replicas(results), deterministic(results))
+    return [one for one in every if one.rows]
 
 
 def loaders(results: Results) -> Section:
@@ -61,5 +64,24 @@ def replicas(results: Results) -> Section:
         "the actors and half of the minibatch for each of the two. A run ends when the mean of its "
         "last 50 training games is 18.",
         ("", "steps to 18", "steps/s"),
+        tuple(rows),
+    )
+
+
+def deterministic(results: Results) -> Section:
+    """Return the section about the same runs, deterministic, with more seeds."""
+    found, rows = results.seeds("replicas-steps"), list[Row]()
+    values = [one.line["result"]["steps_to"] for one in found]
+    for score in SCORES if found else ():
+        by_kind = [[value[kind][f"{score:g}"] for value in values] for kind in kinds()]
+        one, two = map(median_of, by_kind)
+        ratio = f"{two / one:.2f}" if one and two else "none"
+        cells = (f"steps to {score:g}", *(listed(steps, "{:,.0f}") for steps in by_kind), ratio)
+        rows.append(Row(cells, tuple(found)))
+    return Section(
+        DETERMINISTIC,
+        "The same with `--deterministic`, until the mean of the last 50 training games is 18 or "
+        "for 800,000 steps; the ratio is that of the medians.",
+        ("", *kinds(), "ratio"),
         tuple(rows),
     )

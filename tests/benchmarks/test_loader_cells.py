@@ -106,3 +106,32 @@ def test_two_learners_are_compared_with_one(
         ("2 learners", "400"),
         ("ratio", "2.00"),
     ]
+
+
+def test_deterministic_runs_of_both_kinds_are_compared_at_three_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trained(words: list[str], run: Path, log: Path, prefix: str) -> None:
+        assert "--deterministic" in words
+        run.mkdir()
+        late = 200 if "--learners" in words else 100
+        lines = [{"steps": late * n, "score": 5.0 * n or None} for n in range(4)]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    monkeypatch.setattr(replicas, "train", trained)
+    cell = replicas.all_cells()[-1]
+    result = cell.measure(cell, tmp_path, tmp_path)
+    assert result["steps_to"] == {
+        "1 learner": {"0": 100, "10": 200, "18": None},
+        "2 learners": {"0": 200, "10": 400, "18": None},
+    }
+    line: dict[str, Any] = {
+        **{"event": "finished", "time": "2026-01-01", "what": "replicas-steps", "settings": "a"},
+        **{"seed": 1, "machine": {}, "result": result},
+    }
+    (section,) = sections_devices.sections(Results([line]))
+    assert [row.cells for row in section.rows] == [
+        ("steps to 0", "100", "200", "2.00"),
+        ("steps to 10", "200", "400", "2.00"),
+        ("steps to 18", "never", "never", "none"),
+    ]
