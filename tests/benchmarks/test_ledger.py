@@ -224,12 +224,17 @@ def test_no_two_evaluations_play_the_same_games() -> None:
     assert min(seeds) > 1_000_000
 
 
-def test_other_seeds_than_those_set_aside_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_seeds_without_a_cell_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
-        run.parse(["--seeds", "1,6"])
+        run.parse(["--seeds", "1,77"])
     assert stopped.value.code == 2
-    assert "only 1, 2, 3, 4, 5 are measured" in capsys.readouterr().err
-    assert run.parse(["--seeds", "2,4"]).seeds == (2, 4)
+    assert "77: nothing is measured with this seed" in capsys.readouterr().err
+
+
+def test_single_seeds_can_be_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["--list", "--only", "ladder-tune", "--seeds", "12,14"]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert {name.rpartition("-")[2] for name in names} == {"12", "14"}
 
 
 def test_a_checkpoint_is_given_up_only_when_it_cannot_reach_the_mean() -> None:

@@ -13,7 +13,7 @@ from conftest import short_pong
 from gelada.algorithms.dqn import DQN
 from gelada.cli.main import run
 from gelada.cli.perf.limit import act, emulate, learn, limit_of, stage_rates
-from gelada.cli.perf.throughput import waiting_shares
+from gelada.cli.perf.throughput import steady_rate, waiting_shares
 from gelada.core.timing import Clock
 from gelada.nets.network import NetworkSettings
 from gelada.nets.torsos import Torso
@@ -150,3 +150,9 @@ def test_bench_measures_all_stages_and_prints_the_share_of_the_limit(
     assert rates["share_of_limit"] == pytest.approx(
         rates["achieved_steps_per_s"] / rates["limit_steps_per_s"], abs=1e-3
     )
+
+
+def test_a_training_whose_buffer_is_still_filling_has_a_rate_of_zero() -> None:
+    assert steady_rate([]) == 0.0
+    assert steady_rate([(1.0, 0), (2.0, 0)]) == 0.0
+    assert steady_rate([(1.0, 0), (2.0, 100), (4.0, 500)]) == 200.0

@@ -110,3 +110,13 @@ def test_quantiles_become_those_of_the_returns() -> None:
     np.testing.assert_allclose(quantiles.detach().numpy(), want, rtol=0.02, atol=0.4)
     mean = distributions.quantile_means(quantiles.detach()).item()
     assert mean == pytest.approx(want.mean(), rel=0.03)
+
+
+def test_who_only_acts_first_does_not_hinder_who_learns() -> None:
+    logits = torch.zeros(3, 17, requires_grad=True)
+    distributions.edges.cache_clear()
+    distributions.centres.cache_clear()
+    with torch.inference_mode():
+        distributions.histogram_means(logits)
+    distributions.histogram_means(logits).sum().backward()
+    assert logits.grad is not None

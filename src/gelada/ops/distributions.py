@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -44,14 +45,18 @@ def squash(values: torch.Tensor) -> torch.Tensor:
     return values.sign() * ((values.abs() + 1.0).sqrt() - 1.0)
 
 
+@cache
+@torch.inference_mode(False)  # who asks first may only act, and others learn with the same tensors
 def edges(bins: int, device: torch.device | None = None) -> torch.Tensor:
-    """Return the edges float32[bins + 1] of the bins, as values of h."""
+    """Return the edges float32[bins + 1] of the bins, as values of h; nobody changes them."""
     limit = math.sqrt(LIMIT + 1.0) - 1.0
     return torch.linspace(-limit, limit, bins + 1, device=device)
 
 
+@cache
+@torch.inference_mode(False)
 def centres(bins: int, device: torch.device | None = None) -> torch.Tensor:
-    """Return the value float32[bins] that each bin stands for.
+    """Return the value float32[bins] that each bin stands for; nobody changes them.
 
     The inverse of h squares, so with the bins' middles the mean of a target would be larger than
     the return by the target's variance: that of the normal distribution, and a twelfth of a bin's

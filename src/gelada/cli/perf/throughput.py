@@ -153,8 +153,13 @@ def waiting_shares(roles: Sequence[Active]) -> dict[str, float]:
 
 
 def steady_rate(counts: Sequence[tuple[float, int]]) -> float:
-    """Return steps per second from (seconds, steps) pairs, without the first `SETTLED` part."""
-    end_seconds, end_steps = counts[-1]
+    """Return steps per second from (seconds, steps) pairs, without the first `SETTLED` part.
+
+    It is 0 if nothing was counted, as while a replay buffer fills.
+    """
+    end_seconds, end_steps = counts[-1] if counts else (0.0, 0)
     since = [(s, n) for s, n in counts if n > 0 and s >= SETTLED * end_seconds]
+    if not since:
+        return 0.0
     first_seconds, first_steps = since[0]
     return (end_steps - first_steps) / max(end_seconds - first_seconds, 1e-9)
