@@ -5,11 +5,11 @@
 
 A run trains for ``--seconds`` without TensorBoard; its rate is that of the steps after 30 % of the
 time, its memory the largest resident set of the process, and its cost the processor time of the
-whole process for each step, which other work on the machine changes least. Then ``gelada --help``
-and ``import gelada`` are timed, twenty times each in turn. One JSON line for each comparison is
-appended to ``results/pairs.jsonl``; ratios are today's to the other's, and of times the other's to
-today's, so above 1 today's code is better (but for memory). Let nothing else run on the machine
-meanwhile.
+whole process for each step, which other work on the machine changes least. Every other pair begins
+with today's code. Then ``gelada --help`` and ``import gelada`` are timed, twenty times each in
+turn. One JSON line for each comparison is appended to ``results/pairs.jsonl``; ratios are today's
+to the other's, and of times the other's to today's, so above 1 today's code is better (but for
+memory). Let nothing else run on the machine meanwhile.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from gelada.core.files import read_metrics
 from gelada.runtime.system import describe_machine
@@ -36,6 +37,8 @@ GAMES = ("pong", "breakout")
 SETTLED = 0.3
 """Share of a run's time that does not count for its rate."""
 STARTS = 20
+
+Found = TypeVar("Found")
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -49,10 +52,8 @@ def main(args: Sequence[str] | None = None) -> int:
     flags = parser.parse_args(args)
     with checked_out(flags.commit) as other:
         for game in GAMES:
-            found = [
-                [trained(game, flags.seconds, tree) for tree in (other, ROOT)]
-                for _ in range(flags.pairs)
-            ]
+            train = partial(trained, game, flags.seconds)
+            found = in_turn(train, (other, ROOT), flags.pairs)
             rates = [[run["steps_per_s"] for run in pair] for pair in found]
             memory = [[run["peak_mb"] for run in pair] for pair in found]
             cost = [[run["processor_ms"] for run in pair] for pair in found]
@@ -67,9 +68,25 @@ def main(args: Sequence[str] | None = None) -> int:
             "import gelada": lambda _tree: [sys.executable, "-c", "import gelada"],
         }
         for what, words in starts.items():
-            times = [[seconds(words(tree), tree) for tree in (other, ROOT)] for _ in range(STARTS)]
+            times = in_turn(partial(seconds, words), (other, ROOT), STARTS)
             save(flags.commit, what=what, unit="s", pairs=times, ratios=ratios(swapped(times)))
     return 0
+
+
+def in_turn(
+    measure: Callable[[Path], Found], trees: tuple[Path, Path], pairs: int
+) -> list[list[Found]]:
+    """Measure both trees so often; the order changes from pair to pair.
+
+    What runs second is often slower: a processor that was busy is warm, and a virtual one may have
+    used up what it is given for a short while.
+    """
+    found = []
+    for number in range(pairs):
+        order = trees if number % 2 == 0 else trees[::-1]
+        both = {tree: measure(tree) for tree in order}
+        found.append([both[tree] for tree in trees])
+    return found
 
 
 def trained(game: str, for_seconds: float, tree: Path) -> dict[str, float]:
@@ -94,10 +111,10 @@ def trained(game: str, for_seconds: float, tree: Path) -> dict[str, float]:
     }
 
 
-def seconds(words: Sequence[str], tree: Path) -> float:
-    """Return how long a command takes."""
+def seconds(words: Callable[[Path], Sequence[str]], tree: Path) -> float:
+    """Return how long a command takes with the source in ``tree``."""
     began = time.perf_counter()
-    subprocess.run(words, env=environment_of(tree), stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(words(tree), env=environment_of(tree), stdout=subprocess.DEVNULL, check=True)
     return round(time.perf_counter() - began, 4)
 
 
@@ -114,7 +131,11 @@ def swapped(pairs: Sequence[Sequence[float]]) -> list[list[float]]:
 def save(commit: str, **found: Any) -> None:
     """Append a line, and print its median ratio."""
     line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "other": commit, **found}
-    line |= {"median_ratio": median(found["ratios"]), "machine": describe_machine()}
+    line |= {
+        "order": "alternating",
+        "median_ratio": median(found["ratios"]),
+        "machine": describe_machine(),
+    }
     with RESULTS.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
     print(f"{found['what']:<26}{line['median_ratio']:.3f}  {found['pairs']}", flush=True)
