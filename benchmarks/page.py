@@ -20,6 +20,7 @@ WIDTH = 100
 SHORT = {
     "equal": "equal: {}",
     "megabytes": "{:.1f} MB",
+    "peak_rss_mb": "{:.1f} MB",
     "median": "median {:.1f} seconds",
     "lost": "{} called lost",
     "score_with_kills": "{:.1f} with kills",

@@ -2,6 +2,7 @@
 
     python benchmarks/pairs.py b8731a0                 pong and breakout, three pairs each
     python benchmarks/pairs.py b8731a0 --pairs 5       more pairs
+    python benchmarks/pairs.py b8731a0 --pairs 0       only how long the start of a command takes
 
 A run trains for ``--seconds`` without TensorBoard; its rate is that of the steps after 30 % of the
 time, its memory the largest resident set of the process, and its cost the processor time of the
@@ -51,7 +52,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=45.0)
     flags = parser.parse_args(args)
     with checked_out(flags.commit) as other:
-        for game in GAMES:
+        for game in GAMES if flags.pairs else ():
             train = partial(trained, game, flags.seconds)
             found = in_turn(train, (other, ROOT), flags.pairs)
             rates = [[run["steps_per_s"] for run in pair] for pair in found]

@@ -131,7 +131,7 @@ def six_games(results: Results, what: str, title: str, about: str) -> Section:
 
 
 def shares(results: Results) -> Section:
-    """Return the section about the share of the machine's limit by two measurements of it."""
+    """Return the section about the shares of the machine's limit."""
     found = results.one("general-limit")
     result = found.line["result"] if found else {"shares": {}}
 
@@ -143,7 +143,6 @@ def shares(results: Results) -> Section:
             (
                 name,
                 middle("steps_per_s", name),
-                middle("limit_of_threads", name),
                 middle("limit_of_processes", name),
                 listed(result["shares"][name], "{:.2f}"),
             ),
@@ -155,10 +154,8 @@ def shares(results: Results) -> Section:
         "Shares of the machine's limit",
         "Three measurements in turn; columns are medians; [how the limit is put "
         "together](speed.md#the-limit). `gelada bench` measures the limit with a process on each "
-        "core. In version 0.1 it used threads, a script `limit.py` used processes, and the share "
-        "is that of the *higher* of the two limits; the share in *Pong with the default recipe* "
-        "knew the threads' limit only.",
-        ("", "steps/s", "limit of threads", "limit of processes", "share"),
+        "core.",
+        ("", "steps/s", "limit", "share"),
         tuple(rows),
     )
 

@@ -1,15 +1,21 @@
-"""The sections of docs/results.md about using it: the loaded agent, and the live page."""
+"""The sections of docs/results.md about version 0.1, the loaded agent and the live page."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from gelada.core.files import read_lines
+from ledger import Line
 from page import Row, Section, machine
 from table import listed
 
 FOLDER = Path(__file__).parent / "results"
+
+PAIRS = FOLDER / "pairs.jsonl"
 
 FIRST = "logs/live_page-1/live_page.json"
 """A first measurement of the live page, in the folder of results."""
@@ -19,6 +25,56 @@ def where(measured: dict[str, Any]) -> str:
     """Return machine, day and commit of a measurement."""
     commit = measured["machine"].get("commit") or "unknown"
     return f"{machine(measured)}; {measured['time'][:10]}, commit `{commit}`"
+
+
+FIRST_VERSION = "b8731a0"
+"""Commit of version 0.1."""
+
+COMPARED = {
+    "pong": "Pong, steps/s",
+    "breakout": "Breakout, steps/s",
+    "pong memory": "Pong, largest memory, MB",
+    "breakout memory": "Breakout, largest memory, MB",
+    "gelada --help": "`gelada --help`, s",
+    "import gelada": "`import gelada`, s",
+}
+
+
+def beside_first_version(lines: Sequence[Line]) -> Section | None:
+    """Return the section about pairs with version 0.1; None without any."""
+    found = [line for line in lines if line["other"] == FIRST_VERSION]
+    rows = [
+        Row((label, *_compared([line for line in found if line["what"] == what])))
+        for what, label in COMPARED.items()
+        if any(line["what"] == what for line in found)
+    ]
+    if not rows:
+        return None
+    newest = found[-1]
+    return Section(
+        "Beside version 0.1",
+        "Runs of 45 seconds of version 0.1 and of the code of the commit below in turn. A ratio is "
+        "today's figure to 0.1's, of times 0.1's to today's, so above 1 is better but for memory; "
+        "the median, and in brackets each pair, of the commands the median alone. In the earlier "
+        "pairs 0.1 always ran first; what runs second is often slower.",
+        ("", "version 0.1, median", "today, median", "ratio", "medians of earlier pairs"),
+        tuple(rows),
+        measured=[f"`python benchmarks/pairs.py {FIRST_VERSION} --pairs 6`; {where(newest)}"],
+    )
+
+
+def _compared(lines: Sequence[Line]) -> tuple[str, str, str, str]:
+    """Return the cells of the newest of these lines, and the medians of the older ones."""
+    *older, newest = lines
+    digits = ".4f" if newest["unit"] == "s" else ",.0f"
+    before, now = (median(pair[i] for pair in newest["pairs"]) for i in (0, 1))
+    ratio = listed(newest["ratios"], "{:.3f}")
+    return (
+        format(before, digits),
+        format(now, digits),
+        f"**{newest['median_ratio']:.3f}**" if newest["unit"] == "s" else ratio,
+        ", ".join(f"{line['median_ratio']:.3f} ({len(line['pairs'])})" for line in older),
+    )
 
 
 def acting(measured: dict[str, Any]) -> Section:
@@ -82,6 +138,8 @@ def first_page() -> str:
 def sections() -> list[Section]:
     """Return the sections of this module; what is not measured yet is left out."""
     found = []
+    if first := beside_first_version(read_lines(PAIRS)):
+        found.append(first)
     for name, make in (("act", acting), ("live_page", live_page)):
         if (file := FOLDER / f"{name}.json").exists():
             found.append(make(json.loads(file.read_text(encoding="utf-8"))))

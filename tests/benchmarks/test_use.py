@@ -74,3 +74,19 @@ def test_what_is_not_measured_has_no_section() -> None:
     for name in wanted:
         about = json.loads((sections_use.FOLDER / f"{name}.json").read_text("utf-8"))
         assert {"time", "machine"} <= about.keys()
+
+
+def test_the_newest_pairs_with_version_01_stand_beside_the_medians_of_earlier_ones() -> None:
+    def line(commit: str, ratios: list[float]) -> dict[str, object]:
+        pairs = [[2000.0, 2000.0 * ratio] for ratio in ratios]
+        middle = sorted(ratios)[len(ratios) // 2]
+        line = {"other": commit, "what": "pong", "unit": "steps/s", "pairs": pairs}
+        line |= {"ratios": ratios, "median_ratio": middle, "time": "2026-11-23T10:00:00+00:00"}
+        return line | {"machine": MACHINE}
+
+    first, newest = line("b8731a0", [0.9]), line("b8731a0", [1.0, 0.98, 1.1])
+    section = sections_use.beside_first_version([first, line("another", [5.0]), newest])
+    assert section is not None
+    (row,) = section.rows
+    assert row.cells[1:] == ("2,000", "2,000", "**1.000** (1.000, 0.980, 1.100)", "0.900 (1)")
+    assert sections_use.beside_first_version([line("another", [5.0])]) is None

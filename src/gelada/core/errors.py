@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -58,6 +57,8 @@ class Deadline(Exception):
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
     """Return a phrase with the known names closest to ``name``, or else the first eight."""
+    import difflib  # most runs never need it
+
     names = sorted(set(known))
     near = difflib.get_close_matches(name, names, n=count, cutoff=0.5)
     if near:
