@@ -42,15 +42,15 @@ COMPARED = {
 
 def beside_first_version(lines: Sequence[Line]) -> Section | None:
     """Return the section about pairs with version 0.1; None without any."""
-    found = [line for line in lines if line["other"] == FIRST_VERSION]
-    rows = [
-        Row((label, *_compared([line for line in found if line["what"] == what])))
-        for what, label in COMPARED.items()
-        if any(line["what"] == what for line in found)
-    ]
+    of = {
+        what: [line for line in lines if (line["other"], line["what"]) == (FIRST_VERSION, what)]
+        for what in COMPARED
+    }
+    rows = [Row((COMPARED[what], *_compared(own))) for what, own in of.items() if own]
     if not rows:
         return None
-    newest = found[-1]
+    command = f"`python benchmarks/pairs.py {FIRST_VERSION} --pairs"
+    measured = [f"{command} {_many(own[-1])}`; {where(own[-1])}" for own in of.values() if own]
     return Section(
         "Beside version 0.1",
         "Runs of 45 seconds of version 0.1 and of the code of the commit below in turn. A ratio is "
@@ -59,8 +59,13 @@ def beside_first_version(lines: Sequence[Line]) -> Section | None:
         "pairs 0.1 always ran first; what runs second is often slower.",
         ("", "version 0.1, median", "today, median", "ratio", "medians of earlier pairs"),
         tuple(rows),
-        measured=[f"`python benchmarks/pairs.py {FIRST_VERSION} --pairs 6`; {where(newest)}"],
+        measured=list(dict.fromkeys(measured)),
     )
+
+
+def _many(line: Line) -> int:
+    """Return how many pairs of runs were asked for; 0: of commands only."""
+    return 0 if line["unit"] == "s" else len(line["pairs"])
 
 
 def _compared(lines: Sequence[Line]) -> tuple[str, str, str, str]:
