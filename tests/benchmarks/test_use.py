@@ -10,6 +10,7 @@ import live_page
 import sections_use
 import targets
 from gelada.page.runs import Runs, find_runs
+from ledger import Line
 
 MACHINE = {"processor": "Xeon(R)", "cores": 2, "memory_gib": 24.0, "commit": "abc"}
 
@@ -77,10 +78,10 @@ def test_what_is_not_measured_has_no_section() -> None:
 
 
 def test_the_newest_pairs_with_version_01_stand_beside_the_medians_of_earlier_ones() -> None:
-    def line(commit: str, ratios: list[float]) -> dict[str, object]:
+    def line(commit: str, ratios: list[float]) -> Line:
         pairs = [[2000.0, 2000.0 * ratio] for ratio in ratios]
         middle = sorted(ratios)[len(ratios) // 2]
-        line = {"other": commit, "what": "pong", "unit": "steps/s", "pairs": pairs}
+        line: Line = {"other": commit, "what": "pong", "unit": "steps/s", "pairs": pairs}
         line |= {"ratios": ratios, "median_ratio": middle, "time": "2026-11-23T10:00:00+00:00"}
         return line | {"machine": MACHINE}
 
