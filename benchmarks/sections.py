@@ -46,10 +46,7 @@ def pong(results: Results) -> Section:
         "Pong with the default recipe",
         f"{SOLVED} Single values are in the order of the seeds.\n\n"
         "The share of the machine's limit is the speed of the timed run from second 10 to its end, "
-        "divided by the mean of the limits that `gelada bench` finds right before and right after. "
-        "In version 0.1 these limits were measured with threads. In "
-        "*Shares of the machine's limit* "
-        "the limit of processes counts where it is higher, so the shares there are smaller.",
+        "divided by the mean of the limits that `gelada bench` finds right before and right after.",
         HEAD,
         (
             figure("seconds to Pong", timed, "seconds_to_solved", "{:.0f}"),
