@@ -77,10 +77,10 @@ def main(args: Sequence[str] | None = None) -> int:
 def in_turn(
     measure: Callable[[Path], Found], trees: tuple[Path, Path], pairs: int
 ) -> list[list[Found]]:
-    """Measure both trees so often; the order changes from pair to pair.
+    """Measure both trees so often; return the results of each pair in the order of ``trees``.
 
-    What runs second is often slower: a processor that was busy is warm, and a virtual one may have
-    used up what it is given for a short while.
+    Every other pair begins with the second tree: if a processor that was busy is slower, this
+    costs both the same.
     """
     found = []
     for number in range(pairs):

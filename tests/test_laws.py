@@ -194,7 +194,7 @@ def test_importing_gelada_loads_nothing_heavy(tmp_path: Path) -> None:
     script = (
         "import sys, gelada\n"
         "heavy = {'torch', 'numpy', 'ale_py', 'cv2', 'matplotlib', 'gymnasium', 'rich', 'tyro'}\n"
-        "heavy.add('typing')  # as long as all the rest of the import\n"
+        "heavy.add('typing')  # it would be most of the time of the import\n"
         "print(sorted(heavy & set(sys.modules)), gelada.__version__)"
     )
     assert fresh(script, tmp_path) == f"[] {gelada.__version__}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 
-TYPE_CHECKING = False  # that of `typing` would double the time of this import
+TYPE_CHECKING = False  # most of the time of this import would be that of `typing`
 if TYPE_CHECKING:
     from typing import Any
 

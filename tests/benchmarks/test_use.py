@@ -89,5 +89,11 @@ def test_the_newest_pairs_with_version_01_stand_beside_the_medians_of_earlier_on
     section = sections_use.beside_first_version([first, line("another", [5.0]), newest])
     assert section is not None
     (row,) = section.rows
-    assert row.cells[1:] == ("2,000", "2,000", "**1.000** (1.000, 0.980, 1.100)", "0.900 (1)")
+    assert row.cells[1:] == (
+        "2,000",
+        "2,000",
+        "**1.000** (1.000, 0.980, 1.100)",
+        "0.900 (1)",
+        "0.990",
+    )
     assert sections_use.beside_first_version([line("another", [5.0])]) is None
