@@ -59,7 +59,8 @@ def beside_first_version(lines: Sequence[Line]) -> Section | None:
         "of games were measured because the ones before came out badly. Every other pair of theirs "
         "begins with today's code; in earlier ones 0.1 always ran first. Whether that explains "
         "the difference these few pairs do not tell. Single ratios differ by more than a quarter, "
-        "so for speeds the median of all pairs is the better estimate. Earlier pairs are of earlier commits.",
+        "so for speeds the median of all pairs is the better estimate. Earlier pairs are "
+        "of earlier commits.",
         ("", "0.1, median", "today, median", "ratio", "earlier medians (pairs)", "all pairs"),
         tuple(rows),
         measured=list(dict.fromkeys(measured)),
