@@ -18,6 +18,7 @@ SPACE: dict[str, tuple[Any, ...]] = {
     "lam": ("0.95", "0.9", "0.7", "0.95 to 0.7"),
     "gamma": ("0.99", "0.97 to 0.995"),
     "longest": (1, 20),
+    "anneal": (500_000, 1_500_000),
     "learn": (2, 4, 8),
     "target": (0, 100),
     "capacity": (8_000, 50_000),
@@ -25,12 +26,13 @@ SPACE: dict[str, tuple[Any, ...]] = {
     "kl": ("0.02 to 0.01 in 6", "0.06 to 0.005 in 1.5"),
     "predict": (False, True),
 }
-"""``learn`` is how often a step is learned from; the steps of ``kl`` are in millions."""
+"""``learn`` is how often a step is learned from; the steps of ``kl`` are in millions. A candidate
+of DQN without ``anneal`` is older than that name."""
 
 VALUES = ("values", "duelling", "munchausen", "lam", "gamma", "longest")
 
 OF = {
-    "dqn": ("frames", "lr", *VALUES, "learn", "target", "capacity"),
+    "dqn": ("frames", "lr", *VALUES, "anneal", "learn", "target", "capacity"),
     "pqn": ("frames", "lr", *VALUES, "epochs"),
     "appo": ("frames", "lr", "values", "epochs", "kl", "predict"),
 }
@@ -38,7 +40,8 @@ OF = {
 
 PLAIN: Settings = {"frames": "42 small", "lr": 2e-3, "values": "numbers", "duelling": False}
 PLAIN |= {"munchausen": 0.0, "lam": "0.95", "gamma": "0.99", "longest": 1}
-DQN: Settings = {"family": "dqn", **PLAIN, "learn": 4, "target": 100, "capacity": 8_000}
+DQN: Settings = {"family": "dqn", **PLAIN, "anneal": 1_500_000, "learn": 4, "target": 100}
+DQN |= {"capacity": 8_000}
 PQN: Settings = {"family": "pqn", **PLAIN, "lr": 1e-3, "lam": "0.9", "epochs": 2}
 APPO: Settings = {"family": "appo", "frames": "84 dqn2013", "lr": 1e-3, "epochs": 3}
 APPO |= {"values": "numbers", "kl": SPACE["kl"][0], "predict": False}
@@ -56,6 +59,22 @@ FIRST: tuple[Settings, ...] = (
 )
 """The first round. The first two are the recipes of version 0.1 for any game, the default and
 ``dqn-``, whose lost lives now end returns."""
+
+BEST = (FIRST[2], FIRST[7])
+"""The best of the first round of each family, but for the default of version 0.1 itself, which came
+between them."""
+
+SECOND: tuple[Settings, ...] = (
+    *(BEST[0] | {name: value} for name, value in (
+        ("anneal", 500_000), ("frames", "60 small"), ("duelling", True), ("learn", 8)
+    )),
+    *(BEST[1] | {name: value} for name, value in (
+        ("frames", "42 small"), ("lr", 2e-3), ("epochs", 4), ("predict", True)
+    )),
+)  # fmt: skip
+"""The second round: single changes to these two."""
+
+ROUNDS = (FIRST, SECOND)
 
 
 def words_of(settings: Settings) -> tuple[str, list[str]]:
@@ -78,6 +97,7 @@ def words_of(settings: Settings) -> tuple[str, list[str]]:
         words += [f"--{flag}", start, *(word for one in end for word in (f"--{flag}-end", one))]
     if family == "pqn":
         return "pqn-", [*words, "--epochs", str(settings["epochs"])]
+    words += ["--anneal-steps", str(whole(settings)["anneal"])]
     words += ["--target-every", str(settings["target"]), "--capacity", str(settings["capacity"])]
     return "dqn-", [*words, "--samples-per-insert", f"{settings['learn'] / 32:g}"]  # windows of 32
 
@@ -98,7 +118,8 @@ def proposed(tried: Sequence[tuple[Settings, dict[int, float]]], many: int) -> l
     sampler = optuna.samplers.TPESampler(n_startup_trials=len(FIRST), seed=len(tried))
     study = optuna.create_study(direction="maximize", sampler=sampler)
     last = max((level for _, values in tried for level in values), default=0)
-    for settings, values in tried:
+    for given, values in tried:
+        settings = whole(given)
         if not values or not fits(settings):
             continue
         ended = last in values
@@ -110,7 +131,7 @@ def proposed(tried: Sequence[tuple[Settings, dict[int, float]]], many: int) -> l
             intermediate_values=values,
         )
         study.add_trial(known_trial)
-    known = [settings for settings, _ in tried]
+    known = [whole(settings) for settings, _ in tried]
     while len(known) < len(tried) + many:
         trial = study.ask()
         family = str(trial.suggest_categorical("family", SPACE["family"]))
@@ -119,6 +140,11 @@ def proposed(tried: Sequence[tuple[Settings, dict[int, float]]], many: int) -> l
         if (settings := {"family": family, **new}) not in known:
             known.append(settings)
     return known[len(tried) :]
+
+
+def whole(settings: Settings) -> Settings:
+    """Return a candidate's settings with names that are newer than it."""
+    return {"anneal": DQN["anneal"]} | settings if settings["family"] == "dqn" else settings
 
 
 def fits(settings: Settings) -> bool:

@@ -6,8 +6,8 @@
 
 A round has eight candidates. Each trains every game of `GAMES`, alone on the machine, for the
 minutes of the first level of `LEVELS`; the best of them go on to the next level, from their
-checkpoints where the seed is the same. The first round is `FIRST`; later ones are proposed by
-Optuna, from what all candidates before have reached.
+checkpoints where the seed is the same. The first rounds are those of `ROUNDS`; later ones are
+proposed by Optuna, from what all candidates before have reached.
 
 A score is the mean of the last 50 training games. It counts as a share: 0 is random play, 1 the
 best public curve at 6 million frames (`gelada.page.report.public`), which is where ten minutes on
@@ -35,7 +35,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 import candidates
-from candidates import FIRST, Settings, words_of
+from candidates import ROUNDS, Settings, words_of
 from gelada.core.files import read_lines
 from gelada.evaluation.scores import normalised, published
 from gelada.page.report.public import public_curves
@@ -197,8 +197,8 @@ def begin_round(found: Search) -> None:
         for old in RUNS.glob("halving-*"):
             shutil.rmtree(old) if old.is_dir() else old.unlink()
     many = LEVELS[0].candidates
-    new = candidates.proposed(found.tried(), many) if found.rounds else list(FIRST)
     first, number = len(found.settings), len(found.rounds)
+    new = ROUNDS[number] if number < len(ROUNDS) else candidates.proposed(found.tried(), many)
     append(
         *(
             {"kind": "candidate", "candidate": first + i, "round": number, "settings": settings}

@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 import dba3c
+import halving
 from default_games import TEN
 from games import GAMES
 from gelada.core.files import parse_lines
@@ -42,6 +44,7 @@ def main() -> int:
         "breakout.png": draw_breakout,
         "ladder.png": draw_ladder,
         "six-games.png": draw_six,
+        "search.png": draw_search,
     }
     for name, draw in drawings.items():
         figure = Figure(figsize=(9, 4.2), dpi=110, layout="constrained")
@@ -197,6 +200,29 @@ def draw_six(figure: Figure, results: Results) -> bool:
                 axes.plot(*zip(*points, strict=True), color="tab:grey", alpha=0.35, linewidth=0.8)
         finish(axes, "million frames", game, "")
     return found
+
+
+def draw_search(figure: Figure, _results: Results) -> bool:
+    """Draw the score of each game against minutes, a line for each candidate of the search."""
+    figure.set_size_inches(9, 7)
+    found = halving.Search(halving.lines())
+    shown = sorted({run.candidate for run in found.runs})
+    for number, game in enumerate(halving.GAMES, 1):
+        axes = figure.add_subplot(2, 2, number)
+        for candidate in shown:
+            runs = [run for run in found.runs if (run.candidate, run.game) == (candidate, game)]
+            for run in sorted(runs, key=lambda one: one.level):
+                points = [
+                    (point["seconds"] / 60, point["score"])
+                    for point in found.runs[run]["curve"]
+                    if point["score"] is not None
+                ]
+                colour = f"C{candidate % 10}"
+                axes.plot(*zip(*points, strict=True), color=colour, alpha=0.5 + 0.2 * run.level)
+        finish(axes, "minutes", game, "")
+    handles = [Line2D([], [], color=f"C{one % 10}", label=str(one)) for one in shown]
+    figure.legend(handles=handles, title="candidate", loc="outside right center", fontsize=8)
+    return bool(shown)
 
 
 def axis_of_minutes(

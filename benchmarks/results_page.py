@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
+import halving
 import sections
 import sections_appo
 import sections_default
@@ -14,6 +15,7 @@ import sections_devices
 import sections_losses
 import sections_peers
 import sections_ray
+import sections_search
 import sections_use
 import sections_workers
 from ledger import LEDGER, Ledger, Line
@@ -60,6 +62,7 @@ def all_sections() -> list[Section]:
     return [
         *sections.sections(results),
         *sections_default.sections(results),
+        *sections_search.sections(halving.lines()),
         *sections_peers.sections(),
         *sections_workers.sections(results),
         *sections_appo.sections(results),

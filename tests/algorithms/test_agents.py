@@ -112,7 +112,8 @@ def test_two_agents_learn_evaluate_and_are_filmed(experiment: Any, tmp_path: Pat
     assert len(found.games) == found.episodes == 302  # 151 games of two agents
     assert found.mean >= 0.7
     assert set(found.lengths) == {9}
-    film = record(agent, tmp_path / "pair.gif", seconds=15.0, several=True)
+    # ten games are few: drawn actions would add chance to their sum, which is -6 at random
+    film = record(agent, tmp_path / "pair.gif", seconds=15.0, policy="greedy", several=True)
     assert film.games == 10
     assert film.score >= 5.0
 

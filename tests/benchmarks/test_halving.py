@@ -11,7 +11,19 @@ import pytest
 
 import candidates
 import halving
-from candidates import FIRST, OF, SPACE, fits, proposed, words_of
+from candidates import (
+    APPO,
+    BEST,
+    DQN,
+    FIRST,
+    OF,
+    SECOND,
+    SPACE,
+    fits,
+    proposed,
+    whole,
+    words_of,
+)
 from cells import SEEDS
 from gelada.cli.main import run as gelada
 from gelada.evaluation.scores import published
@@ -33,7 +45,7 @@ def qbert(value: float) -> float:
     return low + 4 * value * (high - low)
 
 
-def whole(number: int, level: int, value: float) -> list[dict[str, Any]]:
+def all_games(number: int, level: int, value: float) -> list[dict[str, Any]]:
     """Return the lines of a candidate that has played all games of a level."""
     scores = {game: published(game, "random") for game in GAMES}
     scores["qbert"] = qbert(value)
@@ -65,15 +77,15 @@ def test_the_best_go_on_and_of_equal_ones_the_first() -> None:
     lines = [candidate(number) for number in range(8)]
     for number, value in enumerate([0.1, 0.5, 0.2, 0.5, 0.0, 0.6, 0.5, 0.3]):
         assert Search(lines).reaching(1) == []
-        lines += whole(number, 0, value)
+        lines += all_games(number, 0, value)
     assert Search(lines).reaching(1) == [5, 1, 3]
     assert Search(lines).missing()[:4] == [
         *(Run(n, "qbert", 1) for n in (5, 1, 3)),
         Run(5, "space_invaders", 1),
     ]
-    lines += [*whole(5, 1, 0.6), *whole(1, 1, 0.7), *whole(3, 1, 0.1)]
+    lines += [*all_games(5, 1, 0.6), *all_games(1, 1, 0.7), *all_games(3, 1, 0.1)]
     assert Search(lines).missing() == [Run(1, game, 2) for game in GAMES]
-    lines += whole(1, 2, 0.4)
+    lines += all_games(1, 2, 0.4)
     assert Search(lines).missing() == []
     tried = Search(lines).tried()
     assert [levels.keys() for _, levels in tried[:2]] == [{0}, {0, 1}]
@@ -88,7 +100,7 @@ def test_a_run_that_diverged_counts_as_random_play() -> None:
 
 
 def test_the_first_result_of_a_run_counts() -> None:
-    lines = [candidate(0), *whole(0, 0, 0.2), *whole(0, 0, 0.9)]
+    lines = [candidate(0), *all_games(0, 0, 0.2), *all_games(0, 0, 0.9)]
     assert Search(lines).value(0, 0) == pytest.approx(0.2)
 
 
@@ -97,7 +109,7 @@ def test_levels_have_equal_budgets_and_seeds_that_are_not_measured() -> None:
     assert [level.candidates for level in LEVELS] == [len(FIRST), 3, 1]
     lines = [candidate(number) for number in range(8)]
     assert sum(halving.minutes_of(run) for run in Search(lines).missing()) == 80
-    lines += [line for number in range(8) for line in whole(number, 0, number / 8)]
+    lines += [line for number in range(8) for line in all_games(number, 0, number / 8)]
     assert sum(halving.minutes_of(run) for run in Search(lines).missing()) == 90
 
 
@@ -129,6 +141,22 @@ def test_every_value_of_the_space_is_taken(family: str) -> None:
         assert fits(settings)
         prefix, words = words_of(settings)
         assert gelada(["show", f"{prefix}qbert", "--json", *words]) == 0, words
+
+
+def test_the_second_round_has_changes_of_one_setting_to_the_best_of_the_first() -> None:
+    assert set(map(str, BEST)) <= set(map(str, FIRST))
+    for settings in SECOND:
+        assert fits(settings)
+        (best,) = (one for one in BEST if one["family"] == settings["family"])
+        assert sum(settings[name] != best[name] for name in best) == 1
+
+
+def test_an_older_candidate_has_what_it_was_trained_with() -> None:
+    old = {name: value for name, value in DQN.items() if name != "anneal"}
+    assert not fits(old)
+    assert whole(old) == DQN
+    assert words_of(old) == words_of(DQN)
+    assert whole(APPO) == APPO
 
 
 def test_candidates_that_are_proposed_are_new_and_fit() -> None:

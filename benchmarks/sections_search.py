@@ -1,0 +1,126 @@
+"""The section of docs/results.md about the search for one recipe (`halving.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import fmean
+
+from candidates import APPO, DQN, PQN, Settings, whole
+from halving import GAMES, LEVELS, Run, Search
+from ledger import Line
+from page import Row, Section, machine, origin
+
+PLAIN = {"dqn": DQN, "pqn": PQN, "appo": APPO}
+"""What the candidates of each family are compared with."""
+
+NAMES = {
+    "frames": "frames and torso {}",
+    "values": "values as {}",
+    "duelling": "duelling heads: {}",
+    "lam": "lambda {}",
+    "longest": "random actions of at most {} steps",
+    "anneal": "annealed over {} steps",
+    "learn": "{} samples a step",
+    "target": "target network every {} updates",
+    "capacity": "buffer of {} windows",
+    "kl": "KL target {} million steps",
+    "predict": "prediction: {}",
+}
+"""What stands for a setting and its value; other settings stand with their names."""
+
+
+def sections(lines: Iterable[Line]) -> list[Section]:
+    """Return the section once the search, whose file has these lines, has a finished run."""
+    found = Search(lines)
+    runs = list(found.runs.values())
+    if not runs:
+        return []
+    rows = [
+        Row(row(found, number, level))
+        for level in reversed(range(len(LEVELS)))
+        for number in by_value(found, level)
+    ]
+    head = ("", "minutes, seed", *GAMES, "value", "family and what differs")
+    return [
+        Section(
+            "The search for one recipe",
+            "`python benchmarks/halving.py`: candidates for the default of all games. Each plays "
+            f"{len(GAMES)} games, alone on the machine, for {LEVELS[0].minutes:g} minutes; of each "
+            f"{LEVELS[0].candidates} the best {LEVELS[1].candidates} go on to "
+            f"{LEVELS[1].minutes:g} minutes, and the best of those plays with another seed. A "
+            "score is the mean of the last 50 training games. The value is the mean of the games' "
+            "shares: 0 is random play, 1 the best public curve at 6 million frames. One run tells "
+            "little: where a candidate has two seeds, they show how far apart equal settings come "
+            "out. Without a target network there are 0 updates between its copies.\n\n"
+            "What differs is told against the plain form of the family. "
+            + " ".join(f"{family}: {words(own)}." for family, own in PLAIN.items()),
+            head,
+            tuple(rows),
+            after="![Score of each game against minutes, a line for each "
+            "candidate](pictures/search.png)",
+            measured=origins(runs),
+        )
+    ]
+
+
+def by_value(found: Search, level: int) -> list[int]:
+    """Return the candidates with a run at a level, those with all games first, the best first."""
+    own = {run.candidate for run in found.runs if run.level == level}
+    values = {one: found.value(one, level) for one in own}
+    return sorted(own, key=lambda one: (values[one] is None, -(values[one] or 0.0), one))
+
+
+def row(found: Search, number: int, level: int) -> tuple[str, ...]:
+    """Return a candidate's row at a level."""
+    lines = {game: found.runs.get(Run(number, game, level)) for game in GAMES}
+    scores = ["" if line is None else score_of(line) for line in lines.values()]
+    value = found.value(number, level)
+    return (
+        str(number),
+        f"{LEVELS[level].minutes:g}, {LEVELS[level].seed}",
+        *scores,
+        "" if value is None else f"**{value:.2f}**",
+        different(found.settings[number]),
+    )
+
+
+def score_of(line: Line) -> str:
+    """Return the score of a run."""
+    if line["score"] is None:
+        return "diverged" if line["trouble"] else "none"
+    return f"{line['score']:,.0f}"
+
+
+def different(settings: Settings) -> str:
+    """Return the family, and where the settings differ from its plain form."""
+    family = settings["family"]
+    plain = PLAIN[family]
+    other = {n: value for n, value in whole(settings).items() if value != plain.get(n)}
+    return f"{family}: {words(other)}" if other else f"{family}, plain"
+
+
+def words(settings: Settings) -> str:
+    """Return settings in words."""
+    named = {name: value for name, value in settings.items() if name != "family"}
+    told = (NAMES.get(n, f"{n} {{}}").format(worded(value)) for n, value in named.items())
+    return ", ".join(told)
+
+
+def worded(value: object) -> str:
+    """Return a value in words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def origins(runs: list[Line]) -> list[str]:
+    """Return how many runs were made where and when."""
+    count: dict[str, int] = {}
+    for line in runs:
+        text = f"{machine(line)}; {origin(line)}"
+        count[text] = count.get(text, 0) + 1
+    steps = fmean(line["steps"] / max(line["seconds"], 1e-9) for line in runs)
+    told = f"{len(runs)} runs, on average {steps:,.0f} steps a second"
+    return [told, *(f"{number} runs: {text}" for text, number in count.items())]
