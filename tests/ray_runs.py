@@ -125,9 +125,10 @@ class Run:
         return read_lines(path) if path.exists() else []
 
     def plays_well(self) -> bool:
-        """Say whether its newest mean score is good, and its best one."""
-        newest = (self.metrics() or [{}])[-1]
-        return min(newest.get("score") or 0.0, newest.get("best") or 0.0) >= 0.9
+        """Say whether its two newest mean scores are good, and its best one."""
+        newest = self.metrics()[-2:]
+        good = [min(each.get("score") or 0.0, each.get("best") or 0.0) >= 0.9 for each in newest]
+        return len(good) == 2 and all(good)
 
     def look(self) -> None:
         """Note the processes that it has now."""
