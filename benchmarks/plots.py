@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 import dba3c
-import halving
+import tried
 from default_games import TEN
 from games import GAMES
 from gelada.core.files import parse_lines
@@ -205,9 +205,9 @@ def draw_six(figure: Figure, results: Results) -> bool:
 def draw_search(figure: Figure, _results: Results) -> bool:
     """Draw the score of each game against minutes, a line for each candidate of the search."""
     figure.set_size_inches(9, 7)
-    found = halving.Search(halving.lines())
+    found = tried.Search(tried.lines())
     shown = sorted({run.candidate for run in found.runs})
-    for number, game in enumerate(halving.GAMES, 1):
+    for number, game in enumerate(tried.GAMES, 1):
         axes = figure.add_subplot(2, 2, number)
         for candidate in shown:
             runs = [run for run in found.runs if (run.candidate, run.game) == (candidate, game)]

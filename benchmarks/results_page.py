@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
-import halving
 import sections
 import sections_appo
 import sections_default
@@ -18,6 +17,7 @@ import sections_ray
 import sections_search
 import sections_use
 import sections_workers
+import tried
 from ledger import LEDGER, Ledger, Line
 from lookup import Results
 from page import Section, machine, wrapped
@@ -62,7 +62,7 @@ def all_sections() -> list[Section]:
     return [
         *sections.sections(results),
         *sections_default.sections(results),
-        *sections_search.sections(halving.lines()),
+        *sections_search.sections(tried.lines()),
         *sections_peers.sections(),
         *sections_workers.sections(results),
         *sections_appo.sections(results),

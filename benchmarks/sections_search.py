@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from statistics import fmean
 
 from candidates import APPO, DQN, PQN, Settings, whole
-from halving import GAMES, LEVELS, Run, Search
 from ledger import Line
 from page import Row, Section, machine, origin
+from tried import GAMES, LEVELS, Run, Search, estimated
 
 PLAIN = {"dqn": DQN, "pqn": PQN, "appo": APPO}
 """What the candidates of each family are compared with."""
+
+HEAD = ("", "minutes, seed", *GAMES, "value", "IQM", "family and what differs")
 
 NAMES = {
     "frames": "frames and torso {}",
@@ -35,12 +37,6 @@ def sections(lines: Iterable[Line]) -> list[Section]:
     runs = list(found.runs.values())
     if not runs:
         return []
-    rows = [
-        Row(row(found, number, level))
-        for level in reversed(range(len(LEVELS)))
-        for number in by_value(found, level)
-    ]
-    head = ("", "minutes, seed", *GAMES, "value", "family and what differs")
     return [
         Section(
             "The search for one recipe",
@@ -51,16 +47,24 @@ def sections(lines: Iterable[Line]) -> list[Section]:
             "score is the mean of the last 50 training games. The value is the mean of the games' "
             "shares: 0 is random play, 1 the best public curve at 6 million frames. One run tells "
             "little: where a candidate has two seeds, they show how far apart equal settings come "
-            "out. Without a target network there are 0 updates between its copies.\n\n"
+            "out. The IQM is that of the human-normalised scores of six games, if all runs of "
+            "Boxing are above their middle half and all of Beam Rider below. Without a target "
+            "network there are 0 updates between its copies.\n\n"
             "What differs is told against the plain form of the family. "
             + " ".join(f"{family}: {words(own)}." for family, own in PLAIN.items()),
-            head,
-            tuple(rows),
+            HEAD,
+            tuple(Row(tuple(cells)) for cells in rows(found)),
             after="![Score of each game against minutes, a line for each "
             "candidate](pictures/search.png)",
             measured=origins(runs),
         )
     ]
+
+
+def rows(found: Search) -> list[tuple[str, ...]]:
+    """Return the rows of the table: the highest level first, and in it the best candidate."""
+    levels = reversed(range(len(LEVELS)))
+    return [row(found, one, level) for level in levels for one in by_value(found, level)]
 
 
 def by_value(found: Search, level: int) -> list[int]:
@@ -74,12 +78,14 @@ def row(found: Search, number: int, level: int) -> tuple[str, ...]:
     """Return a candidate's row at a level."""
     lines = {game: found.runs.get(Run(number, game, level)) for game in GAMES}
     scores = ["" if line is None else score_of(line) for line in lines.values()]
+    scored = {game: line["score"] for game, line in lines.items() if line is not None}
     value = found.value(number, level)
     return (
         str(number),
         f"{LEVELS[level].minutes:g}, {LEVELS[level].seed}",
         *scores,
         "" if value is None else f"**{value:.2f}**",
+        "" if value is None else f"{estimated(scored):.2f}",
         different(found.settings[number]),
     )
 

@@ -11,6 +11,7 @@ import pytest
 
 import candidates
 import halving
+import tried
 from candidates import (
     APPO,
     BEST,
@@ -27,7 +28,7 @@ from candidates import (
 from cells import SEEDS
 from gelada.cli.main import run as gelada
 from gelada.evaluation.scores import published
-from halving import GAMES, LEVELS, Run, Search, estimated, share
+from tried import GAMES, LEVELS, Run, Search, estimated, minutes_of, share
 
 
 def candidate(number: int, round: int = 0) -> dict[str, Any]:
@@ -87,9 +88,9 @@ def test_the_best_go_on_and_of_equal_ones_the_first() -> None:
     assert Search(lines).missing() == [Run(1, game, 2) for game in GAMES]
     lines += all_games(1, 2, 0.4)
     assert Search(lines).missing() == []
-    tried = Search(lines).tried()
-    assert [levels.keys() for _, levels in tried[:2]] == [{0}, {0, 1}]
-    assert tried[1][1] == pytest.approx({0: 0.5, 1: 0.7})
+    values = Search(lines).tried()
+    assert [levels.keys() for _, levels in values[:2]] == [{0}, {0, 1}]
+    assert values[1][1] == pytest.approx({0: 0.5, 1: 0.7})
     lines += [candidate(number, round=1) for number in range(8, 16)]
     assert Search(lines).missing()[0] == Run(8, "qbert", 0)
 
@@ -108,9 +109,9 @@ def test_levels_have_equal_budgets_and_seeds_that_are_not_measured() -> None:
     assert not {level.seed for level in LEVELS} & set(SEEDS)
     assert [level.candidates for level in LEVELS] == [len(FIRST), 3, 1]
     lines = [candidate(number) for number in range(8)]
-    assert sum(halving.minutes_of(run) for run in Search(lines).missing()) == 80
+    assert sum(minutes_of(run) for run in Search(lines).missing()) == 80
     lines += [line for number in range(8) for line in all_games(number, 0, number / 8)]
-    assert sum(halving.minutes_of(run) for run in Search(lines).missing()) == 90
+    assert sum(minutes_of(run) for run in Search(lines).missing()) == 90
 
 
 def test_the_estimate_is_the_interquartile_mean_of_six_games_with_three_seeds() -> None:
@@ -160,16 +161,16 @@ def test_an_older_candidate_has_what_it_was_trained_with() -> None:
 
 
 def test_candidates_that_are_proposed_are_new_and_fit() -> None:
-    tried = [(settings, {0: number / 10}) for number, settings in enumerate(FIRST)]
-    tried[3][1][1] = 0.9
-    new = proposed(tried, 6)
-    assert new == proposed(tried, 6)
+    known = [(settings, {0: number / 10}) for number, settings in enumerate(FIRST)]
+    known[3][1][1] = 0.9
+    new = proposed(known, 6)
+    assert new == proposed(known, 6)
     assert len(new) == 6
     assert all(fits(settings) for settings in new)
     assert all(settings not in FIRST for settings in new)
     assert all(a != b for i, a in enumerate(new) for b in new[:i])
     old = {"family": "dqn", "bins": 51}  # a setting of an earlier search
-    assert len(proposed([(old, {0: 0.5}), *tried], 1)) == 1
+    assert len(proposed([(old, {0: 0.5}), *known], 1)) == 1
 
 
 def stand_in(stop_at: int | None = None) -> Any:
@@ -196,16 +197,16 @@ def test_a_search_that_is_stopped_loses_no_finished_run(
     orders = []
     for name, stops in (("whole", []), ("parts", [1, 5, 30, 2])):
         file = tmp_path / f"{name}.jsonl"
-        monkeypatch.setattr(halving, "FILE", file)
+        monkeypatch.setattr(tried, "FILE", file)
         for stop in stops:
             monkeypatch.setattr(halving, "train", stand_in(stop))
             assert halving.main([]) == 130
             with file.open("a", encoding="utf-8") as torn:
                 torn.write('{"kind": "run", "cand')  # as if the machine had lost its power
         monkeypatch.setattr(halving, "train", stand_in())
-        left = 50 - sum(line["kind"] == "run" for line in halving.lines())
+        left = 50 - sum(line["kind"] == "run" for line in tried.lines())
         assert halving.main(["--most", str(left)]) == 0
-        lines = halving.lines()
+        lines = tried.lines()
         assert [line["curve"][-1]["score"] for line in lines if line["kind"] == "run"]
         orders.append(
             [
@@ -214,7 +215,7 @@ def test_a_search_that_is_stopped_loses_no_finished_run(
             ]
         )
     assert orders[0] == orders[1]
-    rounds = Search(halving.lines()).rounds
+    rounds = Search(tried.lines()).rounds
     assert [len(one) for one in rounds] == [8, 8]  # 48 runs are one round
     printed = capsys.readouterr().out
     assert (
@@ -224,7 +225,7 @@ def test_a_search_that_is_stopped_loses_no_finished_run(
     table = capsys.readouterr().out.splitlines()
     assert table[2].startswith("| ")
     assert table[2].split(" | ")[1] == "10, 12"
-    assert "family" in table[2]
+    assert "dqn" in table[2]
 
 
 def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from candidates import FIRST
-from halving import GAMES
 from sections_search import different, sections
+from tried import GAMES
 
 MACHINE = {"processor": "Xeon(R)", "cores": 2, "memory_gib": 24.0, "commit": "abc"}
 
@@ -40,9 +40,9 @@ def test_the_highest_level_comes_first_and_in_it_the_best_candidate() -> None:
         ("0", "2.5, 11"),
         ("2", "2.5, 11"),
     ]
-    assert rows[0][2:] == ("1,234", "", "", "", "", "dqn, plain")
+    assert rows[0][2:] == ("1,234", "", "", "", "", "", "dqn, plain")
     assert rows[1][6].startswith("**")
-    assert rows[3][2:7] == ("5,000", "", "diverged", "", "")
+    assert rows[3][2:8] == ("5,000", "", "diverged", "", "", "")
     assert list(section.measured) == [
         "11 runs, on average 2,000 steps a second",
         "11 runs: Xeon, 2 cores, 24 GiB; 2026-01-01, commit `abc`",

@@ -160,7 +160,7 @@ def test_each_part_shows_what_the_files_hold(browser: Any, link: str) -> None:
     open_page(browser, link)
     wait(lambda: text_of(browser, "#learning").count("loss") == 2)
     cards = text_of(browser, "#cards").lower()
-    assert [cards.count("steps per s"), cards.count("bounded by"), cards.count("emulate")] == [
+    assert [cards.count("steps per s"), cards.count("limited by"), cards.count("emulate")] == [
         4
     ] * 3
     speed = text_of(browser, "#speed")

@@ -177,7 +177,7 @@ def test_where_the_time_went_is_that_of_the_newest_line(tmp_path: Path) -> None:
         ("new", "emulate", "emulate 60 %, act 30 %", "wait for experience 70 %, learn 25 %")
     ]
     found = [block for block in compose(results)[1] if isinstance(block, Table)]
-    (table,) = (one for one in found if "speed bounded by" in one.columns)
+    (table,) = (one for one in found if "speed limited by" in one.columns)
     assert table.columns[2:] == ("time of actors", "time of learners")
     (tmp_path / "new" / "metrics.jsonl").unlink()
     assert "Where the time went" not in tables(read_results([tmp_path]))

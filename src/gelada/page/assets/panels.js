@@ -32,7 +32,7 @@ function card(run, colour) {
     ["steps", steps(of(run, "steps"))],
     ["time", clock(of(run, "seconds"))],
     ["steps per s", number(speedOf(run))],
-    ["bounded by", run.bound || "–"],
+    ["limited by", run.bound || "–"],
   ];
   return make(
     "article",
@@ -45,7 +45,7 @@ function card(run, colour) {
 }
 
 function table(runs, colourOf) {
-  const heads = ["run", "seed", "", "score", "best", "evaluated", "steps", "time", "steps/s", "lag", "bounded by"];
+  const heads = ["run", "seed", "", "score", "best", "evaluated", "steps", "time", "steps/s", "lag", "limited by"];
   return make(
     "table",
     { class: "side" },
@@ -152,7 +152,7 @@ export function stages(runs, colourOf) {
       make(
         "div",
         { class: "stages-of" },
-        make("h3", {}, make("i", { class: "swatch", colour: colourOf(run) }), run.name, make("span", { class: "quiet" }, ` bounded by ${run.bound}`)),
+        make("h3", {}, make("i", { class: "swatch", colour: colourOf(run) }), run.name, make("span", { class: "quiet" }, ` limited by ${run.bound}`)),
         ...Object.entries(run.stages).map(([role, shares]) => bar(role, shares, run.bound)),
       ),
     ),

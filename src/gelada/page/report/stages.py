@@ -21,7 +21,7 @@ def where_the_time_went(results: Results) -> list[Block]:
         (run.name, run.bound(), *(shares_in_words(stages.get(role, {})) for role in roles))
         for run, stages in found
     )
-    columns = ("run", "speed bounded by", *(f"time of {role}s" for role in roles))
+    columns = ("run", "speed limited by", *(f"time of {role}s" for role in roles))
     said = "Shares of the time of each kind of role, at the newest line of the run's metrics."
     return [Heading("Where the time went"), Table(columns, rows), Text(said)]
 
