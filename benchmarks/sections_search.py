@@ -49,7 +49,8 @@ def sections(lines: Iterable[Line]) -> list[Section]:
             "little: where a candidate has two seeds, they show how far apart equal settings come "
             "out. The IQM is that of the human-normalised scores of six games, if all runs of "
             "Boxing are above their middle half and all of Beam Rider below. Without a target "
-            "network there are 0 updates between its copies.\n\n"
+            "network there are 0 updates between its copies. Candidate 4 had Munchausen's rewards "
+            "of all later steps in each return; those after it have only a step's own.\n\n"
             "What differs is told against the plain form of the family. "
             + " ".join(f"{family}: {words(own)}." for family, own in PLAIN.items()),
             HEAD,

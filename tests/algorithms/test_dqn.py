@@ -207,17 +207,19 @@ class Slow:
                 return total + self.algorithm.gamma**k * self.best(b, t + k), k, True
             reward = float(self.stream.rewards[b, t + k])
             reward = float(np.sign(reward)) if self.algorithm.reward_clip == "sign" else reward
-            reward += self.extra(b, t + k)
             total += self.algorithm.gamma**k * reward
             if self.stream.terminated[b, t + k]:
                 return total, k + 1, True
         return total + self.algorithm.gamma**n * self.best(b, t + n), n, False
 
     def target(self, b: int, t: int, end: int) -> float:
-        """The n-step return, or (1 - lam) sum_n lam^(n-1) G^(n), the last with all that is left."""
+        """The n-step return, or (1 - lam) sum_n lam^(n-1) G^(n), the last with all that is left.
+
+        Munchausen's reward is that of step t only.
+        """
         if self.algorithm.returns == "n_step":
             return self.n_step(b, t, end - t)[0]
-        lam, total = self.algorithm.lam, 0.0
+        lam, total = self.algorithm.lam, self.extra(b, t)
         _, longest, _ = self.n_step(b, t, end - t)
         for n in range(1, longest):
             total += (1 - lam) * lam ** (n - 1) * self.n_step(b, t, n)[0]

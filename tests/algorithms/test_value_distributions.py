@@ -88,9 +88,7 @@ def loss(form: str, outputs: Array, value: float) -> float:
     return -float(sum(each))
 
 
-def lambda_returns(
-    sent: Trajectory, best: Array, gamma: float, lam: float, extra: Array | None = None
-) -> Array:
+def lambda_returns(sent: Trajectory, best: Array, gamma: float, lam: float) -> Array:
     """G_t = r_t + gamma (lam G_{t+1} + (1 - lam) V(x_{t+1})), as test_pqn.py has it."""
     targets = np.zeros((GAMES, LENGTH))
     for b in range(GAMES):
@@ -100,7 +98,7 @@ def lambda_returns(
                 continue
             follows = best[b, t + 1] if t == LENGTH - 1 else targets[b, t + 1]
             after = lam * follows + (1 - lam) * best[b, t + 1]
-            reward = np.sign(sent.rewards[b, t]) + (0.0 if extra is None else extra[b, t])
+            reward = np.sign(sent.rewards[b, t])
             targets[b, t] = reward + gamma * (0.0 if sent.terminated[b, t] else after)
     return targets
 
@@ -150,7 +148,7 @@ def test_munchausen_with_distributions_takes_their_means(name: str) -> None:
     soft = 0.5 * np.log(np.exp(values / 0.5).sum(axis=2))
     taken = np.take_along_axis(values[:, :-1], sent.actions[..., None], axis=2)[..., 0]
     extra = 0.8 * np.clip(taken - soft[:, :-1], -1.0, 0.0)
-    targets = lambda_returns(sent, soft, 0.95, algorithm.lam, extra)
+    targets = lambda_returns(sent, soft, 0.95, algorithm.lam) + extra
     errors = np.abs(targets - taken)[sent.mask]
     assert terms["td_error"] == pytest.approx(errors.mean(), rel=2e-4)
 

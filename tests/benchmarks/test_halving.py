@@ -18,6 +18,7 @@ from candidates import (
     DQN,
     FIRST,
     OF,
+    OTHERWISE,
     SECOND,
     SPACE,
     fits,
@@ -169,6 +170,10 @@ def test_candidates_that_are_proposed_are_new_and_fit() -> None:
     assert all(fits(settings) for settings in new)
     assert all(settings not in FIRST for settings in new)
     assert all(a != b for i, a in enumerate(new) for b in new[:i])
+    others = [one for one in known if one[0] != OTHERWISE]
+    assert proposed([*others, (OTHERWISE, {0: 0.1})], 2) == proposed(
+        [*others, (OTHERWISE, {0: 0.9})], 2
+    )
     old = {"family": "dqn", "bins": 51}  # a setting of an earlier search
     assert len(proposed([(old, {0: 0.5}), *known], 1)) == 1
 

@@ -86,8 +86,8 @@ class DQN:
     atoms: Atoms = 51
     """Bins of a histogram of returns from -100 to 100, or number of quantiles."""
     munchausen: Annotated[float, SHARE, Q_LAMBDA] = 0.0
-    """q_lambda: weight of the scaled log-policy in the rewards (Vieillard et al. 2020: 0.9; 0:
-    none)."""
+    """q_lambda: weight of the scaled log-policy in each step's target (Vieillard et al. 2020: 0.9;
+    0: none)."""
     temperature: Annotated[float, POSITIVE, MUNCHAUSEN] = 0.03
     """Munchausen: temperature of the policy, a softmax of the action values."""
     target_every: Annotated[int, Range(0)] = 2_500
@@ -289,15 +289,16 @@ class DQN:
         with torch.no_grad():
             scores = means_of(self.values, output.detach())
             rewards = returns.clipped(batch.rewards, self.reward_clip)
+            extra = torch.zeros_like(rewards)
             if self.munchausen:
                 evaluated = self._evaluated(net, stacks, scores, aux).unflatten(0, shape)
                 extra, best = returns.munchausen(evaluated, batch.actions, self.temperature)
-                rewards = rewards + self.munchausen * extra
             else:
                 best = self._best(net, stacks, scores, aux).view(shape)
             ends, now = (batch.terminated, batch.truncated), self._ends
             gamma, lam = current(aux, now, "gamma"), current(aux, now, "lam")
             targets = returns.q_lambda(rewards, best, *ends, gamma, lam)
+            targets = targets + self.munchausen * extra  # not of later steps: see `munchausen`
         return taken.unflatten(0, batch.actions.shape), targets
 
     def _best(

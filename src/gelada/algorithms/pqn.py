@@ -68,7 +68,8 @@ class PQN:
     atoms: Atoms = 51
     """Bins of a histogram of returns from -100 to 100, or number of quantiles."""
     munchausen: Annotated[float, SHARE] = 0.0
-    """Weight of the scaled log-policy in the rewards (Vieillard et al. 2020: 0.9; 0: none)."""
+    """Weight of the scaled log-policy in each step's target (Vieillard et al. 2020: 0.9; 0:
+    none)."""
     temperature: Annotated[float, POSITIVE, MUNCHAUSEN] = 0.03
     """Munchausen: temperature of the policy, a softmax of the action values."""
     reward_clip: RewardClip = "sign"
@@ -157,12 +158,13 @@ class PQN:
         scores = values.unflatten(0, observations.shape)  # [N, T + 1, A]
         best = scores.amax(dim=2)
         rewards = returns.clipped(batch.rewards, self.reward_clip)
+        extra = torch.zeros_like(rewards)
         if self.munchausen:
             extra, best = returns.munchausen(scores, batch.actions, self.temperature)
-            rewards = rewards + self.munchausen * extra
         ends, now = (batch.terminated, batch.truncated), self._ends
         gamma, lam = current(aux, now, "gamma"), current(aux, now, "lam")
         targets = returns.q_lambda(rewards, best, *ends, gamma, lam)
+        targets = targets + self.munchausen * extra  # not of later steps: see `munchausen`
         weights = batch.mask.float() * batch.weights.unsqueeze(1)
         steps = Steps(batch.actions.flatten(), targets.flatten(), weights.flatten())
         return Samples(observations, batch.actions.shape[1], steps, steps.weights)

@@ -124,6 +124,11 @@ def munchausen(
     of a step is ``temperature log pi(a_t|x_t)``, at least -1, and the value of an observation is
     ``sum_a pi(a|x) (Q(x, a) - temperature log pi(a|x))``.
 
+    The paper has one-step targets. In a return of many steps the reward belongs to its first step
+    only: it tells how likely today's policy is to choose that action, and the later actions of an
+    old trajectory are seldom those of today's policy, so that theirs would add up to a penalty for
+    every step of it.
+
     Args:
         scores: action values float32[N, T + 1, A].
         actions: int64[N, T], taken.
