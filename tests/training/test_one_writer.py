@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from contextlib import suppress
@@ -86,6 +88,26 @@ def test_what_was_written_before_a_run_began_is_deleted_but_never_a_checkpoint(
         *("learned/metrics.jsonl", "learned/checkpoints/00000001.json"),
     }
     assert sorted(path.name for path in tmp_path.iterdir()) == ["begun", "learned"]
+
+
+def test_what_a_process_writes_while_the_folder_is_cleaned_is_deleted_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, late = tmp_path / "run", ["tensorboard/late", "tensorboard/later"]
+    remove = shutil.rmtree
+
+    def written_meanwhile(path: Path) -> None:
+        remove(path)
+        if late:
+            path.mkdir()
+            (folder / late.pop(0)).touch()
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", str(path))
+
+    monkeypatch.setattr("gelada.training.run_folder.shutil.rmtree", written_meanwhile)
+    with suppress(ZeroDivisionError), held(folder, resume=False, log=print):
+        (folder / "tensorboard").mkdir()
+        raise ZeroDivisionError
+    assert (late, folder.exists()) == ([], False)
 
 
 def test_a_resume_removes_what_killed_processes_have_left(tmp_path: Path) -> None:

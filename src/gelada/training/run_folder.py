@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from gelada.core.lock import LOCK, locked
 UNTOUCHED_SECONDS = 600.0
 """Age of a temporary file of an evaluation or a video that nobody is writing any more. Those may be
 made by another process than the run's, such as ``gelada record``."""
+
+LOOKS, SECONDS_BETWEEN_LOOKS = 10, 0.2
+"""How often the folder of a run that could not start is looked at, until nothing is left in it."""
 
 
 def make_folder(folder: Path) -> None:
@@ -94,16 +98,19 @@ def held(folder: Path, resume: bool, log: Callable[[str], None]) -> Iterator[Non
 def remove_unbegun(folder: Path) -> None:
     """Delete what a new run has written, if it has not begun and has no checkpoint.
 
-    While the processes of a run start, the first of them may write already.
+    While the processes of a run start, the first of them may write already, and one that is being
+    ended may write once more: what was found is looked for again.
     """
     if (folder / "config.json").exists() or any(folder.glob("checkpoints/*")):
         return
-    with contextlib.suppress(OSError):  # somebody else has deleted it
-        for path in folder.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.name != LOCK:
-                path.unlink()
+    for _ in range(LOOKS):
+        with contextlib.suppress(OSError):  # somebody else has deleted it, or writes into it
+            found = [path for path in folder.iterdir() if path.name != LOCK]
+            if not found:
+                return
+            for path in found:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
 def remove_leftovers(folder: Path) -> None:
