@@ -70,10 +70,11 @@ between them."""
 
 SECOND: tuple[Settings, ...] = (
     *(BEST[0] | {name: value} for name, value in (
-        ("anneal", 500_000), ("frames", "60 small"), ("duelling", True), ("munchausen", 0.9)
+        ("target", 0), ("frames", "60 small"), ("duelling", True), ("munchausen", 0.9),
+        ("anneal", 500_000),
     )),
     *(BEST[1] | {name: value} for name, value in (
-        ("frames", "42 small"), ("lr", 2e-3), ("epochs", 4), ("predict", True)
+        ("frames", "42 small"), ("epochs", 4), ("predict", True),
     )),
 )  # fmt: skip
 """The second round: single changes to these two."""
