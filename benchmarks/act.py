@@ -35,7 +35,7 @@ WARM, CALLS = 200, 2_000
 
 def experiments() -> dict[str, Experiment]:
     """Return the settings of the agents, by what the table calls them."""
-    pong, breakout = preset("pong")[0], preset("breakout")[0]
+    pong, breakout = preset("pong")[0], preset("ppo-breakout")[0]
     nature = replace(breakout.network, torso="nature", width=512)
     return {
         "84x84, network of the general recipe (dqn2013)": breakout,

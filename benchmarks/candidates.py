@@ -92,7 +92,7 @@ def words_of(settings: Settings) -> tuple[str, list[str]]:
         steps = str(round(float(millions) * 1e6))
         words += ["--kl", start, "--kl-end", end, "--anneal-steps", steps]
         words += ["--epochs", str(settings["epochs"]), "--values", settings["values"]]
-        return "", words + ["--autoencoder", "predict"] * settings["predict"]
+        return "ppo-", words + ["--autoencoder", "predict"] * settings["predict"]
     words += ["--lr-end", f"{lr / 10:g}", "--values", settings["values"]]
     words += ["--munchausen", f"{settings['munchausen']:g}"]
     words += ["--longest-random", str(settings["longest"])]

@@ -60,7 +60,7 @@ def cells() -> list[Cell]:
             "nature-limit",
             "speed",
             110,
-            ("bench", "breakout", *NATURE, *WIDE, *OFF_POLICY, "--device", "DEVICE", *BENCH),
+            ("bench", "ppo-breakout", *NATURE, *WIDE, *OFF_POLICY, "--device", "DEVICE", *BENCH),
             SHORT,
         ),
         Cell(
@@ -84,14 +84,16 @@ def cells() -> list[Cell]:
         train = ("train", "pong", *WIDE, *OFF_POLICY, "--device", "DEVICE")
         words = (*train, *learned, "--out", "OUT", *QUIET)
         found.append(Cell(f"pong-18-seed-{seed}", "pong", 100, words, ("--minutes", "0.1")))
-    breakout = ("train", "breakout", *WIDE, *OFF_POLICY, "--device", "DEVICE", "--out", "OUT")
+    breakout = ("train", "ppo-breakout", *WIDE, *OFF_POLICY, "--device", "DEVICE", "--out", "OUT")
     rule = ("--until-score", "400", "--minutes", "9")
     for turn in (1, 2):
-        for game, network in (("pong", ()), ("breakout", NATURE)):
+        for game, network in (("pong", ()), ("ppo-breakout", NATURE)):
             for kind, graphs in (("eager", ()), ("graphs", ("GRAPHS",))):
                 words = ("bench", game, *network, *WIDE, *OFF_POLICY, "--device", "DEVICE")
                 words = (*words, *graphs, "--seconds", "30", "--json")
-                found.append(Cell(f"{game}-{kind}-{turn}", "graphs", 70, words, SHORT))
+                found.append(
+                    Cell(f"{game.removeprefix('ppo-')}-{kind}-{turn}", "graphs", 70, words, SHORT)
+                )
     found.append(
         Cell("breakout-400", "breakout", 560, (*breakout, *rule, *QUIET), ("--minutes", "0.1"))
     )

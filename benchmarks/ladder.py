@@ -64,13 +64,13 @@ class Rung:
     """What is compared."""
 
     label: str
-    family: str  # first word of its preset's name; "" for the default recipe
+    family: str  # first word of its preset's name
     flags: tuple[str, ...] = ()
     tuned: bool = True  # else it has the settings of its preset
 
     def preset(self, game: str) -> str:
         """Return the name of its preset for a game."""
-        return f"{self.family}-{game}" if self.family else game
+        return f"{self.family}-{game}"
 
 
 PPO = ("--policy-loss", "clip", "--normalise", "--epochs", "3", "--buffer-batches", "2")
@@ -87,10 +87,10 @@ RUNGS = {
     "latent": Rung("+ autoencoder: `latent`", "impala", (*REPLAY, "--autoencoder", "latent")),
     "impact": Rung("IMPACT", "impact"),
     "appo": Rung("`appo`: replay, target policy, KL term", "appo"),
-    "default": Rung("the default recipe, not tuned here", "", tuned=False),
+    "default": Rung("`ppo`, not tuned here", "ppo", tuned=False),
     "lstm": Rung(
         "the same with one frame and an LSTM",
-        "",
+        "ppo",
         ("--stack", "1", "--recurrent", "lstm"),
         tuned=False,
     ),

@@ -123,7 +123,7 @@ def measure(peer: Peer, flags: argparse.Namespace, book: Ledger) -> bool:
         return learn(own, partial(record, SCORE))
     good = True
     for mode in MODES:
-        ours = partial(run_ours, GELADA, flags.game, peer.our_flags(mode), flags.seconds)
+        ours = partial(run_ours, GELADA, peer.our_words(mode, flags.game), flags.seconds)
         theirs = partial(run_theirs, python, peer, mode, flags.game, flags.seconds)
         good &= match(flags.pairs, ours, theirs, partial(record, mode))
     return good
@@ -189,7 +189,7 @@ def listed(peers: Sequence[Peer], game: str) -> list[str]:
         there = (CACHE / peer.venv / "installed.txt").exists()
         lines.append(f"{peer.name}: {'installed' if there else 'not installed'}")
         for mode in MODES:
-            ours = " ".join(["gelada train", game, *peer.our_flags(mode)])
+            ours = " ".join(["gelada train", *peer.our_words(mode, game)])
             lines.append(f"  {mode}: {' '.join(peer.command(mode))}, beside {ours}")
     return lines
 

@@ -262,7 +262,7 @@ def values_of(group: str, name: str, experiments: Sequence[Experiment]) -> list[
 
 
 def test_the_table_of_settings_is_that_of_the_presets() -> None:
-    pong, other, catch = (preset(name)[0] for name in ("pong", "breakout", "catch"))
+    pong, other, catch = (preset(name)[0] for name in ("pong", "ppo-breakout", "catch"))
     want = {}
     for group in GROUPS:
         for field in dataclasses.fields(getattr(pong, group)):
@@ -295,7 +295,15 @@ def test_the_table_of_dba3cs_presets_has_all_that_differs_from_pong() -> None:
     assert single == dataclasses.replace(two, shape=shape)  # as the page says
 
 
-GORILA = ("dqn-pong", "apex-pong", "gorila-pong", "gorila-breakout", "gorila-catch", "gorila-paper")
+GORILA = (
+    "dqn-pong",
+    "dqn-breakout",
+    "apex-pong",
+    "gorila-pong",
+    "gorila-breakout",
+    "gorila-catch",
+    "gorila-paper",
+)
 
 
 def test_the_table_of_gorilas_presets_has_all_that_differs_from_pong() -> None:

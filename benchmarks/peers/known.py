@@ -28,9 +28,9 @@ class Peer:
         """Return the script and its flags."""
         return (self.script, *self.words, *(self.alike if mode == "alike" else ()))
 
-    def our_flags(self, mode: str) -> tuple[str, ...]:
-        """Return the flags of our run beside it."""
-        return self.ours if mode == "alike" else ()
+    def our_words(self, mode: str, game: str) -> tuple[str, ...]:
+        """Return the preset and the flags of our run beside it."""
+        return (f"ppo-{game}", *self.ours) if mode == "alike" else (game,)
 
 
 def batch(games: int, length: int, passes: int, minibatch: int) -> tuple[str, ...]:

@@ -62,13 +62,13 @@ def beginning() -> Line:
     return {"time": time_of_day, "load": round(os.getloadavg()[0], 2)}
 
 
-def run_ours(gelada: str, game: str, flags: Sequence[str], seconds: float) -> Line:
+def run_ours(gelada: str, words: Sequence[str], seconds: float) -> Line:
     """Train for so many seconds and `START` as a user does; return the rate of the steady part.
 
     Raises:
         Failed: if the training fails.
     """
-    did, _ = train(gelada, [game, *flags], START + seconds)
+    did, _ = train(gelada, words, START + seconds)
     return did
 
 

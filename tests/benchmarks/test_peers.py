@@ -302,7 +302,7 @@ POINTS = [(5, 1_000), (6, 9_000), (8, 10_000), (12, 18_000), (15, 24_000)]
 
 def test_ours_is_the_rate_of_the_steady_part(tmp_path: Path) -> None:
     program = a_training(tmp_path, [{"seconds": s, "steps": n} for s, n in POINTS])
-    line = matches.run_ours(program, "pong", ("--epochs", "4"), 90.0)
+    line = matches.run_ours(program, ("pong", "--epochs", "4"), 90.0)
     assert (line["steps"], line["seconds"], line["steps_per_s"]) == (14_000, 7.0, 2_000.0)
     assert line["precision"] == "bfloat16"
     assert line["command"] == "gelada train pong --epochs 4 --no-finish --minutes 1.75"
@@ -358,9 +358,9 @@ def test_a_training_of_ours_that_fails_is_no_figure_either(tmp_path: Path) -> No
     )
     program.chmod(0o755)
     with pytest.raises(venvs.Failed, match="ours: exit code 1: --width 0: bad"):
-        matches.run_ours(str(program), "pong", (), 10.0)
+        matches.run_ours(str(program), ("pong",), 10.0)
     with pytest.raises(venvs.Failed, match="ours"):
-        matches.run_ours(str(tmp_path / "none"), "pong", (), 10.0)
+        matches.run_ours(str(tmp_path / "none"), ("pong",), 10.0)
 
 
 def test_both_run_in_turn_and_ours_begins() -> None:
@@ -414,8 +414,8 @@ def test_a_peer_that_does_not_install_is_reported_and_the_others_go_on(
         ran.append((python, mode, game, seconds))
         return {"version": "2", "steps_per_s": 100.0}
 
-    def run_ours(gelada: str, game: str, flags: Sequence[str], seconds: float) -> dict[str, Any]:
-        return {"command": " ".join(flags), "steps_per_s": 250.0}
+    def run_ours(gelada: str, words: Sequence[str], seconds: float) -> dict[str, Any]:
+        return {"command": " ".join(words), "steps_per_s": 250.0}
 
     monkeypatch.setattr(peers, "RESULTS", tmp_path / "peers.jsonl")
     monkeypatch.setattr(peers, "install", install)
@@ -436,7 +436,7 @@ def test_a_peer_that_does_not_install_is_reported_and_the_others_go_on(
     ]
     assert ran == [("tianshou/bin/python", line["mode"], "pong", 20.0) for line in done]
     assert [line["ratio"] for line in done] == [2.5] * 4
-    assert done[0]["ours"]["command"] == ""  # our default recipe
+    assert done[0]["ours"]["command"] == "pong"  # our default recipe
     assert "--torso nature --width 512 --size 84" in done[2]["ours"]["command"]
     assert {"processor", "cores", "torch", "commit"} <= done[0]["machine"].keys()
     assert "sb3-a2c: failed (install): ERROR" in capsys.readouterr().out
@@ -485,20 +485,20 @@ def test_a_failure_is_in_the_summary_until_it_is_mended() -> None:
 
 @pytest.mark.parametrize("own", known.PEERS, ids=lambda own: own.name)
 def test_a_run_of_ours_like_a_peer_can_be(own: Any) -> None:
-    experiment = resolve(Train, "train", ["pong", *own.our_flags("alike")]).experiment
+    experiment = resolve(Train, "train", own.our_words("alike", "pong")).experiment
     check(experiment)
     network, shape, algorithm = experiment.network, experiment.shape, experiment.algorithm
     assert (network.torso, network.width, network.layer_norm) == ("nature", 512, False)
     assert experiment.games.size == 84
     assert shape.datapoints % algorithm.minibatch in (0, 232)  # Tianshou: 1000 = 3 * 256 + 232
-    assert own.our_flags("own") == ()
+    assert own.our_words("own", "pong") == ("pong",)
     assert (BENCHMARKS / "peers" / own.script).is_file()
 
 
 def test_games_and_epochs_are_those_of_the_peer() -> None:
     found = {}
     for own in known.PEERS:
-        experiment = resolve(Train, "train", ["pong", *own.our_flags("alike")]).experiment
+        experiment = resolve(Train, "train", own.our_words("alike", "pong")).experiment
         shape, algorithm = experiment.shape, experiment.algorithm
         games = shape.actors * shape.games
         found[own.name] = (games, shape.datapoints, algorithm.minibatch, algorithm.epochs)
@@ -580,5 +580,5 @@ def test_the_list_says_what_would_run(capsys: pytest.CaptureFixture[str]) -> Non
     own, alike = capsys.readouterr().out.splitlines()[1:]
     assert own == "  own: run_rllib.py, beside gelada train breakout"
     assert alike.startswith(
-        "  alike: run_rllib.py --network nature, beside gelada train breakout --"
+        "  alike: run_rllib.py --network nature, beside gelada train ppo-breakout --"
     )

@@ -121,7 +121,7 @@ MISTAKES = {
     "train pong --autoencoder latent --torso nature": "--autoencoder latent: half of 42 pixels is "
     "too small for the torso 'nature', which needs 36; use --size 72 or more, or another form",
     "train dqn-pong --autoencoder auxiliary": "--autoencoder auxiliary with DQN: only APPO has a "
-    "loss for it; leave it out, or take a preset with APPO, such as pong",
+    "loss for it; leave it out, or take a preset with APPO, such as ppo-pong",
     "train dba3c-pong --autoencoder predict": "--autoencoder predict with A3C: only APPO has",
     "train pqn-pong --autoencoder latent": "--autoencoder latent with PQN: only APPO has",
     "train pong --autoencoder both": "--autoencoder both: must be one of 'off', 'latent'",
@@ -158,9 +158,9 @@ MISTAKES = {
     "train dba3c-pong --batch 40 --deterministic": "--batch 40 with --deterministic: a batch is "
     "one trajectory of each actor there; use --batch 0",
     "train dba3c-pong --batch 19": "--batch 19: must be at least one window of --length 20 steps",
-    "train dba3c-pong --clip 0.3": "unknown flag '--clip'",
+    "train dba3c-pong --clip 0.3": "unknown flag '--clip': APPO has it, A3C has not; take ppo-pong",
     "train dqn-pong --recurrent lstm": "--recurrent lstm with DQN: it does not learn from "
-    "sequences; leave it out, or take a preset with APPO, such as pong",
+    "sequences; leave it out, or take a preset with APPO, such as ppo-pong",
     "train dba3c-pong --recurrent lstm": "--recurrent lstm with A3C: it does not learn from ",
     "train pqn-pong --recurrent lstm": "--recurrent lstm with PQN: it does not learn from ",
     "train pong --recurrent lstm --sequence 20": "--length 128 with --sequence 20: must be a "
@@ -173,7 +173,7 @@ MISTAKES = {
     "train catch-pair --policies separate --batch 544": "--batch 544 with --policies separate: 17 "
     "windows of a queue cannot be shared equally by 2 agents; use 512",
     "train pong --recurrent gru": "--recurrent gru: must be one of 'none', 'lstm'",
-    "train pong --n 5": "unknown flag '--n'",
+    "train pong --n 5": "unknown flag '--n': A3C and DQN have it, APPO has not; take a3c-pong or ",
     "train pong --ratio-clip 10": "unknown flag '--ratio-clip'",
     "train dba3c-pong --n 0": "--n 0: must be at least 1 and at most 65,536",
     "train dba3c-pong --until-evaluated 10": "--until-evaluated 10: the run has no "

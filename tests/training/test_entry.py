@@ -49,6 +49,10 @@ def test_a_given_stop_rule_drops_the_presets() -> None:
     [
         (lambda: gelada.preset("pogn"), r"^unknown game or preset 'pogn': nearest known: pong"),
         (lambda: gelada.preset("pong", lrr=1), r"^lrr: unknown setting; nearest known: lr"),
+        (
+            lambda: gelada.preset("pong", epsilon_end=0.1),
+            r"^epsilon_end: unknown setting; DQN and PQN have it, APPO has not; take dqn-pong",
+        ),
         (lambda: gelada.preset("pong", game="breakout"), r"^game: unknown setting"),
         (
             lambda: gelada.preset("catch", sticky=0.5),

@@ -43,7 +43,7 @@ from gelada.training.experiment import (
     groups_of,
     shared_names,
 )
-from gelada.training.presets import in_environment, preset, with_target
+from gelada.training.presets import elsewhere, in_environment, preset, with_target
 from gelada.training.validate import check, check_effect, differing
 
 HELP = {"-h", "--help"}
@@ -188,7 +188,15 @@ def parse_onto(
     for name, group in groups_of(base).items():
         values[name] = groups[name](**vars(stop if name == "stop" else group))
     made: type[F] = with_groups(cast("Any", kind), tuple(groups.items()))
-    return parse(made, command, args, made(**values), flag_in_group, about)
+    return parse(
+        made,
+        command,
+        args,
+        made(**values),
+        flag_in_group,
+        about,
+        lambda name: elsewhere(name, base),
+    )
 
 
 @cache

@@ -17,7 +17,7 @@ def check_recurrent(experiment: Experiment) -> None:
     if not sequence:
         raise GeladaError(
             f"--recurrent {kind} with {type(algorithm).__name__}: it does not learn from "
-            "sequences; leave it out, or take a preset with APPO, such as pong"
+            "sequences; leave it out, or take a preset with APPO, such as ppo-pong"
         )
     if length % sequence:
         fits = max(n for n in range(1, sequence) if length % n == 0)

@@ -162,7 +162,7 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
     for key in settings.keys() - changes.keys():
         if key not in places:
             known = [*places, *alone]
-            said = hint(key, str, known) or nearest(key, known)
+            said = presets.elsewhere(key, base) or hint(key, str, known) or nearest(key, known)
             raise GeladaError(f"{key}: unknown setting; {said}")
         group, own = places[key]
         value = settings[key]

@@ -241,7 +241,7 @@ def _check_autoencoder(experiment: Experiment) -> None:
     if form != "off" and not isinstance(algorithm, APPO):
         raise GeladaError(
             f"--autoencoder {form} with {type(algorithm).__name__}: only APPO has a loss for it; "
-            "leave it out, or take a preset with APPO, such as pong"
+            "leave it out, or take a preset with APPO, such as ppo-pong"
         )
     if form in PIXELS and is_vector(experiment.games):
         raise GeladaError(

@@ -7,7 +7,7 @@ presets of a published system). A new module is added to ``MODULES``.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import ModuleType
 
 from gelada.core.errors import GeladaError, nearest
@@ -27,6 +27,9 @@ FAMILIES: dict[str, Experiment] = {
     name: experiment for module in MODULES for name, experiment in module.FAMILIES.items()
 }
 """Settings for any game, by the first word of names such as ``dqn-seaquest``."""
+
+DEFAULT = "ppo"
+"""The family of a game that is named alone and has no preset of its own."""
 
 NOTES: dict[str, tuple[str, ...]] = {
     name: lines for module in MODULES for name, lines in module.NOTES.items()
@@ -81,8 +84,28 @@ def preset(name: str) -> tuple[Experiment, str]:
     elif own:
         base = PRESETS.get(f"{family}-{game}", FAMILIES[family])
     else:
-        base = PRESETS.get(game, appo.GENERAL)
+        base = PRESETS.get(game, FAMILIES[DEFAULT])
     return _in_game(base, game, sticky), note
+
+
+def elsewhere(setting: str, experiment: Experiment) -> str:
+    """Return which algorithms have a setting that the experiment's has not; "" if none has it.
+
+    Args:
+        setting: name of a field of an algorithm.
+        experiment: for whose algorithm and game it was asked.
+    """
+    own = type(experiment.algorithm)
+    named: dict[type, str] = {}  # the shortest name of a family by algorithm
+    for family in sorted(FAMILIES, key=len):
+        kind = type(FAMILIES[family].algorithm)
+        if setting in {field.name for field in fields(kind)}:
+            named.setdefault(kind, f"{family}-{experiment.games.game}")
+    if not named or own in named:
+        return ""
+    kinds = " and ".join(kind.__name__ for kind in named)
+    verb = "has" if len(named) == 1 else "have"
+    return f"{kinds} {verb} it, {own.__name__} has not; take {' or '.join(named.values())}"
 
 
 def in_environment(experiment: Experiment, name: str) -> tuple[Experiment, str]:

@@ -1,4 +1,4 @@
-"""Presets of APPO, the default algorithm: Pong, Catch, and one recipe for all other games."""
+"""Presets of APPO without a target policy: Pong, Catch, and ``ppo-`` for any other game."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ GENERAL = Experiment(
     ),
     stop=StopRule(steps=2_500_000),
 )
-"""The recipe for games without a preset. Its frames are larger than those of the Pong preset, and
-its schedules are for runs of hours."""
+"""Its frames are larger than those of the Pong preset, and its schedules are for runs of hours."""
 
 CATCH = Experiment(
     games=GameSettings(game="catch", size=10),
@@ -35,9 +34,13 @@ CATCH = Experiment(
     stop=StopRule(steps=150_000, until_score=0.95),
 )
 
+PONG = Experiment(stop=StopRule(steps=1_000_000, until_score=18.0))
+
 PRESETS: dict[str, Experiment] = {
-    "pong": Experiment(stop=StopRule(steps=1_000_000, until_score=18.0)),
+    "pong": PONG,
+    "ppo-pong": PONG,
     "catch": CATCH,
+    "ppo-catch": CATCH,
     "catch-dark": replace(
         CATCH,
         games=replace(CATCH.games, game="catch-dark"),
@@ -46,7 +49,6 @@ PRESETS: dict[str, Experiment] = {
     "catch-pair": replace(CATCH, games=replace(CATCH.games, game="catch-pair")),
 }
 
-FAMILIES: dict[str, Experiment] = {}
-"""Empty: a game without a family's name is learned by APPO."""
+FAMILIES: dict[str, Experiment] = {"ppo": GENERAL}
 
 NOTES: dict[str, tuple[str, ...]] = {}

@@ -57,6 +57,15 @@ def for_any_game(pong: Experiment) -> Experiment:
     return replace(pong, algorithm=algorithm, replay=buffer, stop=StopRule(steps=2_500_000))
 
 
+GENERAL = for_any_game(
+    replace(
+        DQN_PONG,
+        games=GameSettings(life_loss_ends=True),
+        algorithm=replace(SMALL_DQN, values="histograms"),
+    )
+)
+"""The best candidate of the search for one recipe so far (docs/recipe.md)."""
+
 PRESETS: dict[str, Experiment] = {
     "dqn-pong": DQN_PONG,
     "apex-pong": APEX_PONG,
@@ -105,7 +114,7 @@ PRESETS: dict[str, Experiment] = {
 
 FAMILIES: dict[str, Experiment] = {
     "gorila": PRESETS["gorila-breakout"],
-    "dqn": for_any_game(DQN_PONG),
+    "dqn": GENERAL,
     "apex": for_any_game(APEX_PONG),
 }
 
