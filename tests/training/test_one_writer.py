@@ -94,6 +94,7 @@ def test_what_a_process_writes_while_the_folder_is_cleaned_is_deleted_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, late = tmp_path / "run", ["tensorboard/late", "tensorboard/later"]
+    folder.mkdir()
     remove = shutil.rmtree
 
     def written_meanwhile(path: Path) -> None:

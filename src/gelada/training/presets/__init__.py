@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from types import ModuleType
+from typing import Any
 
 from gelada.core.errors import GeladaError, nearest
 from gelada.envs.api import GameSettings
@@ -98,7 +99,7 @@ def elsewhere(setting: str, experiment: Experiment) -> str:
     own = type(experiment.algorithm)
     named: dict[type, str] = {}  # the shortest name of a family by algorithm
     for family in sorted(FAMILIES, key=len):
-        kind = type(FAMILIES[family].algorithm)
+        kind: Any = type(FAMILIES[family].algorithm)
         if setting in {field.name for field in fields(kind)}:
             named.setdefault(kind, f"{family}-{experiment.games.game}")
     if not named or own in named:
