@@ -13,22 +13,25 @@ from tried import GAMES, LEVELS, Run, Search, estimated
 PLAIN = {"dqn": DQN, "pqn": PQN, "appo": APPO}
 """What the candidates of each family are compared with."""
 
-HEAD = ("", "minutes, seed", *GAMES, "value", "IQM", "family and what differs")
+HEAD = ("", "minutes, seed", *GAMES, "value", "IQM", "steps a second", "family and what differs")
 
 NAMES = {
     "frames": "frames and torso {}",
     "values": "values as {}",
-    "duelling": "duelling heads: {}",
+    "duelling": "duelling heads",
     "lam": "lambda {}",
     "longest": "random actions of at most {} steps",
     "anneal": "annealed over {} steps",
     "learn": "{} samples a step",
     "target": "target network every {} updates",
-    "capacity": "buffer of {} windows",
+    "capacity": "buffer of {} steps",
     "kl": "KL target {} million steps",
-    "predict": "prediction: {}",
+    "predict": "prediction",
 }
 """What stands for a setting and its value; other settings stand with their names."""
+
+NONE = {"target": "no target network", "duelling": "no duelling heads", "predict": "no prediction"}
+"""What stands for a setting that is off."""
 
 
 def sections(lines: Iterable[Line]) -> list[Section]:
@@ -48,9 +51,11 @@ def sections(lines: Iterable[Line]) -> list[Section]:
             "shares: 0 is random play, 1 the best public curve at 6 million frames. One run tells "
             "little: where a candidate has two seeds, they show how far apart equal settings come "
             "out. The IQM is that of the human-normalised scores of six games, if all runs of "
-            "Boxing are above their middle half and all of Beam Rider below. Without a target "
-            "network there are 0 updates between its copies. Candidate 4 had Munchausen's rewards "
-            "of all later steps in each return; those after it have only a step's own.\n\n"
+            "Boxing are above their middle half and all of Beam Rider below. Some days had "
+            "machines twice as fast as others, so scores tell candidates of one round apart (0 to "
+            f"{LEVELS[0].candidates - 1} are the first), and not rounds. Candidate 4 had "
+            "Munchausen's rewards of all later steps in each return; those after it have only a "
+            "step's own.\n\n"
             "What differs is told against the plain form of the family. "
             + " ".join(f"{family}: {words(own)}." for family, own in PLAIN.items()),
             HEAD,
@@ -87,6 +92,7 @@ def row(found: Search, number: int, level: int) -> tuple[str, ...]:
         *scores,
         "" if value is None else f"**{value:.2f}**",
         "" if value is None else f"{estimated(scored):.2f}",
+        speed_of([line for line in lines.values() if line is not None]),
         different(found.settings[number]),
     )
 
@@ -96,6 +102,12 @@ def score_of(line: Line) -> str:
     if line["score"] is None:
         return "diverged" if line["trouble"] else "none"
     return f"{line['score']:,.0f}"
+
+
+def speed_of(runs: list[Line]) -> str:
+    """Return the steps a second of runs all together."""
+    seconds = sum(run["seconds"] for run in runs)
+    return f"{sum(run['steps'] for run in runs) / seconds:,.0f}" if seconds else ""
 
 
 def different(settings: Settings) -> str:
@@ -109,14 +121,16 @@ def different(settings: Settings) -> str:
 def words(settings: Settings) -> str:
     """Return settings in words."""
     named = {name: value for name, value in settings.items() if name != "family"}
-    told = (NAMES.get(n, f"{n} {{}}").format(worded(value)) for n, value in named.items())
-    return ", ".join(told)
+    return ", ".join(
+        NONE[name]
+        if name in NONE and not value
+        else NAMES.get(name, f"{name} {{}}").format(worded(value))
+        for name, value in named.items()
+    )
 
 
 def worded(value: object) -> str:
     """Return a value in words."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:g}" if isinstance(value, float) else str(value)

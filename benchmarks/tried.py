@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -103,12 +104,18 @@ class Search:
         return []
 
     def tried(self) -> list[tuple[Settings, dict[int, float]]]:
-        """Return the settings of all candidates, with their values by level."""
-        found = []
-        for number, settings in self.settings.items():
-            values = {level: self.value(number, level) for level in range(BEFORE + 1)}
-            found.append((settings, {k: v for k, v in values.items() if v is not None}))
-        return found
+        """Return the settings of all candidates, with their values by level.
+
+        Each value is less the mean of its round at that level: the machines of some rounds were
+        twice as fast as those of others, and a faster one makes any candidate look better.
+        """
+        values: dict[int, dict[int, float]] = {number: {} for number in self.settings}
+        for numbers, level in product(self.rounds, range(BEFORE + 1)):
+            own = {number: self.value(number, level) for number in numbers}
+            known = {number: value for number, value in own.items() if value is not None}
+            for number, value in known.items():
+                values[number][level] = value - fmean(known.values())
+        return [(self.settings[number], own) for number, own in values.items()]
 
 
 def share(game: str, score: float | None) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from candidates import FIRST
+from candidates import FIRST, SECOND
 from sections_search import different, sections
 from tried import GAMES
 
@@ -40,7 +40,7 @@ def test_the_highest_level_comes_first_and_in_it_the_best_candidate() -> None:
         ("0", "2.5, 11"),
         ("2", "2.5, 11"),
     ]
-    assert rows[0][2:] == ("1,234", "", "", "", "", "", "dqn, plain")
+    assert rows[0][2:] == ("1,234", "", "", "", "", "", "2,000", "dqn, plain")
     assert rows[1][6].startswith("**")
     assert rows[3][2:8] == ("5,000", "", "diverged", "", "", "")
     assert list(section.measured) == [
@@ -52,6 +52,8 @@ def test_the_highest_level_comes_first_and_in_it_the_best_candidate() -> None:
 
 def test_settings_are_told_by_what_differs_from_the_plain_ones_of_the_family() -> None:
     assert different(FIRST[0]) == "appo, plain"
+    assert different(SECOND[0]) == "dqn: values as histograms, no target network"
+    assert different(SECOND[2]) == "dqn: values as histograms, duelling heads"
     assert different(FIRST[4]) == (
         "dqn: values as quantiles, munchausen 0.9, random actions of at most 20 steps"
     )

@@ -47,7 +47,7 @@ def test_a_run_writes_them_unless_it_is_deterministic(tmp_path: Path, determinis
     from conftest import catch
     from gelada.training.run import train
 
-    experiment = catch(200_000 if not deterministic else 12_000, deterministic=deterministic)
+    experiment = catch(10_000_000 if not deterministic else 12_000, deterministic=deterministic)
     folder = tmp_path / "run"
     looked = 0
 

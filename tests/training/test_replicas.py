@@ -133,7 +133,8 @@ def test_catch_is_learned_and_an_interrupted_run_is_saved(tmp_path: Path) -> Non
         if status.version > 4:
             raise KeyboardInterrupt
 
-    result = train(free, tmp_path / "run", watch=interrupt, **QUIET)
+    endless = replace(free, stop=gelada.StopRule())
+    result = train(endless, tmp_path / "run", watch=interrupt, **QUIET)
     assert result.interrupted
     assert result.saved
     result = train(free, tmp_path / "run", resume=True, **QUIET)
