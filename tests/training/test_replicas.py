@@ -126,10 +126,8 @@ def test_catch_is_learned_and_an_interrupted_run_is_saved(tmp_path: Path) -> Non
         shape=replace(catch(1).shape, actors=1, learners=2, reduce="group"),
         stop=gelada.StopRule(steps=150_000, until_score=0.9),
     )
-    looks: list[int] = []
 
     def interrupt(status: Any, active: Any) -> None:
-        looks.append(status.version)
         if status.version > 4:
             raise KeyboardInterrupt
 
