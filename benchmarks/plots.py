@@ -203,26 +203,34 @@ def draw_six(figure: Figure, results: Results) -> bool:
 
 
 def draw_search(figure: Figure, _results: Results) -> bool:
-    """Draw the score of each game against minutes, a line for each candidate of the search."""
+    """Draw the score of each game against minutes, a line for each run of the search.
+
+    Candidates that went on to the second level have colours, all others are grey. A run with
+    another seed than the first is dashed.
+    """
     figure.set_size_inches(9, 7)
     found = tried.Search(tried.lines())
-    shown = sorted({run.candidate for run in found.runs})
-    for number, game in enumerate(tried.GAMES, 1):
-        axes = figure.add_subplot(2, 2, number)
-        for candidate in shown:
-            runs = [run for run in found.runs if (run.candidate, run.game) == (candidate, game)]
-            for run in sorted(runs, key=lambda one: one.level):
-                points = [
-                    (point["seconds"] / 60, point["score"])
-                    for point in found.runs[run]["curve"]
-                    if point["score"] is not None
-                ]
-                colour = f"C{candidate % 10}"
-                axes.plot(*zip(*points, strict=True), color=colour, alpha=0.5 + 0.2 * run.level)
-        finish(axes, "minutes", game, "")
-    handles = [Line2D([], [], color=f"C{one % 10}", label=str(one)) for one in shown]
+    further = sorted({run.candidate for run in found.runs if run.level > 0})
+    colours = {candidate: f"C{number}" for number, candidate in enumerate(further)}
+    axes = dict(zip(tried.GAMES, figure.subplots(2, 2).flat, strict=True))
+    for run, line in found.runs.items():
+        points = [(one["seconds"] / 60, one["score"]) for one in line["curve"]]
+        points = [(minutes, score) for minutes, score in points if score is not None]
+        known = run.candidate in colours
+        axes[run.game].plot(
+            *zip(*points, strict=True),
+            color=colours.get(run.candidate, "tab:grey"),
+            linestyle="-" if tried.LEVELS[run.level].seed == tried.LEVELS[0].seed else "--",
+            linewidth=1.5 if known else 0.8,
+            alpha=0.9 if known else 0.4,
+            zorder=3 if known else 2,
+        )
+    for game, own in axes.items():
+        finish(own, "minutes", game, "")
+    handles = [Line2D([], [], color=colours[one], label=str(one)) for one in further]
+    handles.append(Line2D([], [], color="tab:grey", alpha=0.4, label="others"))
     figure.legend(handles=handles, title="candidate", loc="outside right center", fontsize=8)
-    return bool(shown)
+    return bool(found.runs)
 
 
 def axis_of_minutes(

@@ -61,7 +61,9 @@ def sections(lines: Iterable[Line]) -> list[Section]:
             HEAD,
             tuple(Row(tuple(cells)) for cells in rows(found)),
             after="![Score of each game against minutes, a line for each "
-            "candidate](pictures/search.png)",
+            "run](pictures/search.png)\n\nOf the candidates that went on to "
+            f"{LEVELS[1].minutes:g} minutes each has a colour; dashed lines are its runs with "
+            "another seed.",
             measured=origins(runs),
         )
     ]
