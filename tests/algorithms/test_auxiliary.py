@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from conftest import make_net, random_trajectory
 from gelada.algorithms import auxiliary
 from gelada.algorithms.appo import APPO
 from gelada.algorithms.auxiliary import HORIZON, Ahead, Future, first_part
+from gelada.algorithms.dqn import DQN
 from gelada.core.types import Batch
 from gelada.nets.autoencoder import Decoder
 from gelada.nets.network import CODE, Network, NetworkSettings
@@ -287,6 +289,44 @@ def test_the_first_layer_has_a_gradient_from_both_losses(form: str) -> None:
     name = "prediction_loss" if form == "predict" else "reconstruction_loss"
     assert terms[name] == more[name]
     assert (both - without).item() == pytest.approx(2.0 * terms[name].item(), rel=1e-4)
+
+
+def test_dqn_predicts_from_steps_spread_over_all_windows() -> None:
+    batch, net, algorithm = noise(length=8), net_of_dqn(), DQN(returns="q_lambda", target_every=0)
+    aux = algorithm.start()
+    windows, length = batch.actions.shape
+    prepared = algorithm.prepare(net, batch, aux)
+    every = Observations(net, batch.frames, batch.ages).pick(torch.arange(windows * (length + 1)))
+    codes = net(every)[CODE]
+    hidden = codes.detach().numpy().reshape(windows, length + 1, -1)
+    places = [(n, t) for n in range(windows) for t in (0, 4)]  # each fourth of all steps
+    rows = np.concatenate(
+        [
+            np.array(slow_prediction(net, hidden[n, t].astype(np.float64), steps)).reshape(-1, 5)
+            for n, t in places
+            for steps in [slow_ahead(batch, hidden, n, t)]
+        ]
+    )
+    weights, follows = rows[:, 0], rows[:, 3]
+    want = sum((weights * rows[:, k]).sum() / weights.sum() for k in (1, 2))
+    want += (follows * rows[:, 4]).sum() / follows.sum()
+    net.auxiliary_weight = 0.0
+    without, _ = algorithm.loss(net, prepared, aux)
+    net.auxiliary_weight = 2.0
+    both, terms = algorithm.loss(net, prepared, aux)
+    assert terms["prediction_loss"].item() == pytest.approx(want, rel=1e-4)
+    assert (both - without).item() == pytest.approx(2.0 * want, rel=1e-3)
+    own, _ = auxiliary.window_loss(net, net(every)[CODE], batch)
+    assert gradient(net, own).abs().max() > 1e-4
+    torch.testing.assert_close(
+        gradient(net, both), gradient(net, without) + gradient(net, own), rtol=1e-3, atol=1e-6
+    )
+
+
+def net_of_dqn() -> Network:
+    """Return a network with action values that predicts."""
+    settings = NetworkSettings(torso="tiny", width=16, stack=3, autoencoder="predict")
+    return make_net(settings, heads=partial(DQN().heads, 3))
 
 
 def test_off_has_neither_a_loss_nor_what_follows() -> None:

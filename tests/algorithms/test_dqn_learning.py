@@ -13,6 +13,7 @@ import torch
 from gelada.algorithms.dqn import DQN
 from gelada.core.types import Batch, Episode, Ints, Trajectory, Update, Version
 from gelada.envs.catch import CatchGames
+from gelada.nets.config import Autoencoder
 from gelada.nets.network import Network, NetworkSettings, measure_input
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
@@ -35,6 +36,8 @@ WAYS = {
     "double, duelling, three steps": replace(QUICK, double=True, duelling=True, n=3),
     "lambda without a target": replace(QUICK, returns="q_lambda", target_every=0),
 }
+
+PREDICTS = "lambda without a target"
 
 
 class ReplaySettings:
@@ -84,12 +87,12 @@ class ReplaySettings:
         return False
 
 
-def make_catch_net(algorithm: DQN) -> Network:
+def make_catch_net(algorithm: DQN, autoencoder: Autoencoder) -> Network:
     """Return a network that knows what frames look like."""
     games = CatchGames(np.arange(1, 9))
     random = np.random.default_rng(0)
     frames = [games.step(random.integers(3, size=8)).frames for _ in range(100)]
-    settings = NetworkSettings(torso="tiny", width=64, stack=1)
+    settings = NetworkSettings(torso="tiny", width=64, stack=1, autoencoder=autoencoder)
     statistics = measure_input(np.concatenate(frames))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
@@ -98,10 +101,12 @@ def make_catch_net(algorithm: DQN) -> Network:
         )
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_catch_is_learned(way: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "autoencoder"), [*((way, "off") for way in WAYS), (PREDICTS, "predict")]
+)
+def test_catch_is_learned(way: str, autoencoder: Autoencoder) -> None:
     algorithm = WAYS[way]
-    net = make_catch_net(algorithm)
+    net = make_catch_net(algorithm, autoencoder)
     flat, first = FlatParameters(net), Version(0, 0)
     every = algorithm.target_every
     server = ParameterServer(

@@ -122,7 +122,11 @@ MISTAKES = {
     "too small for the torso 'nature', which needs 36; use --size 72 or more, or another form",
     "train dqn-pong --autoencoder auxiliary": "--autoencoder auxiliary with DQN: only APPO has a "
     "loss for it; leave it out, or take a preset with APPO, such as ppo-pong",
-    "train dba3c-pong --autoencoder predict": "--autoencoder predict with A3C: only APPO has",
+    "train dba3c-pong --autoencoder predict": "--autoencoder predict with A3C: only APPO has a "
+    "loss for it, and DQN for predict; leave it out",
+    "train gorila-catch --autoencoder predict": "--autoencoder predict with --returns n_step: it "
+    "predicts what follows in a window, and n-step returns look at its ends only; use --returns "
+    "q_lambda",
     "train pqn-pong --autoencoder latent": "--autoencoder latent with PQN: only APPO has",
     "train pong --autoencoder both": "--autoencoder both: must be one of 'off', 'latent'",
     "train pong --autoencoder-weight 0": "--autoencoder-weight 0: must be above 0",

@@ -4,8 +4,8 @@ The reconstruction is that of "Accelerating Distributed Deep Reinforcement Learn
 The prediction is self-predictive learning in its simplest form that works (SPR, Schwarzer et al.
 2021; Ni et al. 2024): the hidden layer of the next steps is a target without gradient, compared by
 the cosine. The sign of the reward and the end of the game are predicted too (UNREAL, Jaderberg et
-al. 2017; MR.Q, Fujimoto et al. 2025). Targets come from the network that evaluated the batch
-before its first epoch, so they cost no forward pass.
+al. 2017; MR.Q, Fujimoto et al. 2025). Targets cost no forward pass: they come from the network that
+evaluated the batch before its first epoch or, where whole windows are learned from, as it is.
 """
 
 from __future__ import annotations
@@ -131,8 +131,41 @@ def loss(
         wanted = net.auxiliary.wanted(stacks[:count])
         total = reconstruction_loss(found, wanted, weights[:count])
         return net.auxiliary_weight * total, {"reconstruction_loss": total.detach()}
-    assert isinstance(net.auxiliary, Prediction)
     assert ahead is not None
+    return prediction_loss(net, code, ahead)
+
+
+def window_loss(
+    net: Network, codes: torch.Tensor, batch: Batch
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Return the loss of a prediction from whole windows times its weight, and scalars to log.
+
+    It is that of a part of the steps, evenly spread over the windows. The targets are those of the
+    network itself, without gradient.
+
+    Args:
+        net: has a prediction.
+        codes: its output `CODE` for all observations of the batch, [N * (T + 1), width].
+        batch: ``N`` windows of ``T`` steps.
+    """
+    length, steps = batch.actions.shape[1], batch.actions.numel()
+    count = first_part(steps, net.auxiliary_part)
+    index = torch.arange(count, device=codes.device) * steps // count
+    ahead = Future(batch, codes.detach(), 1.0).select(index)
+    return prediction_loss(net, codes[index + index // length], ahead)
+
+
+def prediction_loss(
+    net: Network, code: torch.Tensor, ahead: Ahead
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Return the loss of a prediction times its weight, and scalars to log by name.
+
+    Args:
+        net: has a prediction.
+        code: what it predicts from, hidden layers [M, width].
+        ahead: what followed.
+    """
+    assert isinstance(net.auxiliary, Prediction)
     with net.casting():
         latents, outcomes = net.auxiliary(code, ahead.actions)
     terms = prediction_losses(latents, outcomes, ahead)

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 from torch.func import functional_call
 
+from gelada.algorithms import auxiliary
 from gelada.algorithms.api import ActingPolicy, Source, Topology, target_parameters
 from gelada.algorithms.batches import WholeBatch
 from gelada.algorithms.exploration import EpsilonGreedy, Player, epsilon_greedy, falling, ladder
@@ -27,13 +28,11 @@ from gelada.algorithms.schedules import Ends, begun, current, linear, moved
 from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
 from gelada.core.types import Aux, Batch
 from gelada.nets.heads import Head, action_values
-from gelada.nets.network import Network
+from gelada.nets.network import CODE, Network
 from gelada.nets.observations import Observations
 from gelada.ops import losses, returns
 from gelada.ops.distributions import FORMS, Atoms, Values, means_of
 from gelada.ops.returns import RewardClip
-
-Pair = tuple[torch.Tensor, torch.Tensor]
 
 PRIORITY_MIX = 0.9
 """Weight of the largest error in the priority of a window. The mean error has the rest (Kapturowski
@@ -57,6 +56,14 @@ DOUBLE = OnlyWith(
     "with --target-every above 0 and without --munchausen",
     lambda dqn: dqn.target_every > 0 and not dqn.munchausen,
 )
+
+
+class Evaluated(NamedTuple):
+    """What the network says of ``S`` steps of ``N`` windows, and what it should say."""
+
+    taken: torch.Tensor  # outputs of the actions taken, [N, S, …]
+    targets: torch.Tensor  # float32[N, S]
+    codes: torch.Tensor | None = None  # for a prediction: all hidden layers, [N * (T + 1), width]
 
 
 @dataclass(frozen=True)
@@ -216,7 +223,7 @@ class DQN:
         largest and the mean error of the window; 0 for a window without a step in the loss mask.
         """
         evaluate = self._first_steps if self.returns == "n_step" else self._all_steps
-        taken, targets = evaluate(net, minibatch, aux)
+        taken, targets, codes = evaluate(net, minibatch, aux)
         values = means_of(self.values, taken)
         batch, steps = minibatch.batch, values.shape[1]
         mask = batch.mask[:, :steps].float()
@@ -237,6 +244,9 @@ class DQN:
                 "td_error": sizes.sum() / number,
                 "q": (values.detach() * mask).sum() / number,
             }
+        if codes is not None:
+            extra, found = auxiliary.window_loss(net, codes, batch)
+            total, terms = total + extra, terms | found
         return total, terms
 
     def is_outlier(self, aux: Aux, loss: float) -> bool:
@@ -269,7 +279,7 @@ class DQN:
         spread = float(aux["loss_variance"]) + rate * difference**2
         aux["loss_variance"].fill_((1.0 - rate) * spread)
 
-    def _first_steps(self, net: Network, whole: WholeBatch, aux: Aux) -> Pair:
+    def _first_steps(self, net: Network, whole: WholeBatch, aux: Aux) -> Evaluated:
         """Return the outputs of the windows' first actions [N, 1, …], and their targets [N, 1]."""
         assert whole.partial is not None
         rewards, discounts, _ = whole.partial
@@ -277,13 +287,14 @@ class DQN:
         taken = losses.chosen(net(first)["q"], whole.batch.actions[:, 0])
         with torch.no_grad():
             targets = rewards + discounts * self._best(net, following, None, aux)
-        return taken.unsqueeze(1), targets.unsqueeze(1)
+        return Evaluated(taken.unsqueeze(1), targets.unsqueeze(1))
 
-    def _all_steps(self, net: Network, whole: WholeBatch, aux: Aux) -> Pair:
+    def _all_steps(self, net: Network, whole: WholeBatch, aux: Aux) -> Evaluated:
         """Return the outputs of the actions taken [N, T, …], and their lambda returns [N, T]."""
         batch, shape = whole.batch, whole.observations.shape  # [N, T + 1]
         (stacks,) = whole.observations.chunks(self.minibatch)
-        output = net(stacks)["q"]
+        outputs = net(stacks)
+        output = outputs["q"]
         before_last = output.unflatten(0, shape)[:, :-1].flatten(0, 1)
         taken = losses.chosen(before_last, batch.actions.flatten())
         with torch.no_grad():
@@ -299,7 +310,8 @@ class DQN:
             gamma, lam = current(aux, now, "gamma"), current(aux, now, "lam")
             targets = returns.q_lambda(rewards, best, *ends, gamma, lam)
             targets = targets + self.munchausen * extra  # not of later steps: see `munchausen`
-        return taken.unflatten(0, batch.actions.shape), targets
+        taken = taken.unflatten(0, batch.actions.shape)
+        return Evaluated(taken, targets, outputs.get(CODE))
 
     def _best(
         self, net: Network, stacks: torch.Tensor, scores: torch.Tensor | None, aux: Aux

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from gelada.algorithms.api import Topology
 from gelada.algorithms.appo import APPO
+from gelada.algorithms.dqn import DQN
 from gelada.core.errors import GeladaError
 from gelada.core.settings import check as check_fields
 from gelada.core.settings import hints_of, only_with, read, shown
@@ -238,10 +239,17 @@ def _check_replay(experiment: Experiment) -> None:
 def _check_autoencoder(experiment: Experiment) -> None:
     """Refuse an autoencoder with an algorithm that has no loss for it, or without pixels."""
     form, algorithm = experiment.network.autoencoder, experiment.algorithm
-    if form != "off" and not isinstance(algorithm, APPO):
+    predicts = isinstance(algorithm, DQN) and form == "predict"
+    if form != "off" and not isinstance(algorithm, APPO) and not predicts:
         raise GeladaError(
-            f"--autoencoder {form} with {type(algorithm).__name__}: only APPO has a loss for it; "
+            f"--autoencoder {form} with {type(algorithm).__name__}: only APPO has a loss for it"
+            f"{', and DQN for predict' if form == 'predict' else ''}; "
             "leave it out, or take a preset with APPO, such as ppo-pong"
+        )
+    if isinstance(algorithm, DQN) and predicts and algorithm.returns == "n_step":
+        raise GeladaError(
+            "--autoencoder predict with --returns n_step: it predicts what follows in a window, "
+            "and n-step returns look at its ends only; use --returns q_lambda"
         )
     if form in PIXELS and is_vector(experiment.games):
         raise GeladaError(
