@@ -27,12 +27,12 @@ SPACE: dict[str, tuple[Any, ...]] = {
     "predict": (False, True),
 }
 """``learn`` is how often a step is learned from; the steps of ``kl`` are in millions. A candidate
-of DQN without ``anneal`` is older than that name."""
+of DQN without ``anneal`` or ``predict`` is older than that name."""
 
 VALUES = ("values", "duelling", "munchausen", "lam", "gamma", "longest")
 
 OF = {
-    "dqn": ("frames", "lr", *VALUES, "anneal", "learn", "target", "capacity"),
+    "dqn": ("frames", "lr", *VALUES, "anneal", "learn", "target", "capacity", "predict"),
     "pqn": ("frames", "lr", *VALUES, "epochs"),
     "appo": ("frames", "lr", "values", "epochs", "kl", "predict"),
 }
@@ -41,7 +41,7 @@ OF = {
 PLAIN: Settings = {"frames": "42 small", "lr": 2e-3, "values": "numbers", "duelling": False}
 PLAIN |= {"munchausen": 0.0, "lam": "0.95", "gamma": "0.99", "longest": 1}
 DQN: Settings = {"family": "dqn", **PLAIN, "anneal": 1_500_000, "learn": 4, "target": 100}
-DQN |= {"capacity": 8_000}
+DQN |= {"capacity": 8_000, "predict": False}
 PQN: Settings = {"family": "pqn", **PLAIN, "lr": 1e-3, "lam": "0.9", "epochs": 2}
 APPO: Settings = {"family": "appo", "frames": "84 dqn2013", "lr": 1e-3, "epochs": 3}
 APPO |= {"values": "numbers", "kl": SPACE["kl"][0], "predict": False}
@@ -103,6 +103,7 @@ def words_of(settings: Settings) -> tuple[str, list[str]]:
     if family == "pqn":
         return "pqn-", [*words, "--epochs", str(settings["epochs"])]
     words += ["--anneal-steps", str(whole(settings)["anneal"])]
+    words += ["--autoencoder", "predict"] * whole(settings)["predict"]
     words += ["--target-every", str(settings["target"]), "--capacity", str(settings["capacity"])]
     return "dqn-", [*words, "--samples-per-insert", f"{settings['learn'] / 32:g}"]  # windows of 32
 
@@ -149,7 +150,8 @@ def proposed(tried: Sequence[tuple[Settings, dict[int, float]]], many: int) -> l
 
 def whole(settings: Settings) -> Settings:
     """Return a candidate's settings with names that are newer than it."""
-    return {"anneal": DQN["anneal"]} | settings if settings["family"] == "dqn" else settings
+    newer = {name: DQN[name] for name in ("anneal", "predict")}
+    return newer | settings if settings["family"] == "dqn" else settings
 
 
 def fits(settings: Settings) -> bool:

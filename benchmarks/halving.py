@@ -6,8 +6,8 @@
 
 A round has eight candidates. Each trains every game of `GAMES`, alone on the machine, for the
 minutes of the first level of `LEVELS`; the best of them go on to the next level, from their
-checkpoints where the seed is the same. The first rounds are those of `ROUNDS`; later ones are
-proposed by Optuna, from what all candidates before have reached.
+checkpoints where the seed is the same. The first rounds have the candidates of `ROUNDS`; all others
+are proposed by Optuna, from what the candidates before have reached.
 
 results/halving.jsonl has every candidate and every finished run with its curve; lines are only ever
 added, and what is missing follows from them. So the search can be stopped anywhere: what was
@@ -81,13 +81,15 @@ def search(most: int | None) -> None:
 
 
 def begin_round(found: Search) -> None:
-    """Write down the candidates of the next round."""
+    """Write down the candidates of the next round: those of `ROUNDS`, filled up by Optuna."""
     if not found.rounds:  # runs of another search have other settings
         for old in RUNS.glob("halving-*"):
             shutil.rmtree(old) if old.is_dir() else old.unlink()
-    many = LEVELS[0].candidates
     first, number = len(found.settings), len(found.rounds)
-    new = ROUNDS[number] if number < len(ROUNDS) else candidates.proposed(found.tried(), many)
+    new = list(ROUNDS[number]) if number < len(ROUNDS) else []
+    if more := LEVELS[0].candidates - len(new):
+        tried: list[tuple[Settings, dict[int, float]]] = [(settings, {}) for settings in new]
+        new += candidates.proposed([*found.tried(), *tried], more)
     append(
         *(
             {"kind": "candidate", "candidate": first + i, "round": number, "settings": settings}
