@@ -1,0 +1,87 @@
+"""The screen of settings: which combinations there are, what they tell, and equal budgets."""
+
+from __future__ import annotations
+
+from itertools import combinations as pairs_of
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import screen
+from candidates import DQN, words_of
+from cells import SEEDS
+from gelada.cli.main import run as gelada
+from screen import CHANCE, CHANGES, PLAIN, combinations, effects, shown, signs
+
+
+def is_on(row: dict[str, Any], name: str) -> bool:
+    return bool(row[name] == CHANGES[name])
+
+
+def test_each_setting_is_on_in_four_and_any_two_together_in_two() -> None:
+    rows = combinations()
+    assert len(rows) == 8
+    assert rows[0] == PLAIN
+    assert rows[0].keys() == DQN.keys()
+    for name in CHANGES:
+        assert sum(is_on(row, name) for row in rows) == 4
+    for one, other in pairs_of((*CHANGES, CHANCE), 2):
+        assert sum(on[one] and on[other] for on in signs()) == 2
+
+
+def test_the_effect_of_a_setting_is_what_it_adds_whatever_the_others_do() -> None:
+    worth = {name: 0.1 * number - 0.3 for number, name in enumerate(CHANGES)}
+    values = {
+        one: 2.0 + sum(worth[name] for name in CHANGES if is_on(row, name))
+        for one, row in enumerate(combinations())
+    }
+    assert effects(values) == pytest.approx(worth | {CHANCE: 0.0})
+
+
+def test_no_seed_that_measures_and_every_combination_can_be_trained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert screen.SEED not in SEEDS
+    for row in combinations():
+        family, words = words_of(row)
+        assert gelada(["show", f"{family}qbert", *words, "--deterministic"]) == 0
+    capsys.readouterr()
+
+
+def test_what_is_there_is_not_run_again_and_the_late_scores_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(screen, "FILE", tmp_path / "screen.jsonl")
+    asked = []
+
+    def train(game: str, settings: Any) -> tuple[str, list[Any], list[Any]]:
+        asked.append(game)
+        scores = {100: None, 740: 1.0, 760: 500.0, 1000: 700.0}
+        metrics = [{"steps": n, "seconds": 1.0, "score": score} for n, score in scores.items()]
+        return f"gelada train dqn-{game}", metrics, metrics[-1:]
+
+    monkeypatch.setattr(screen, "train", train)
+    assert screen.main(["qbert"]) == 0
+    assert screen.main(["qbert"]) == 0
+    assert len(asked) == 8
+    said = capsys.readouterr().out
+    assert "| 0 | 600 | plain |" in said
+    assert "| lr 0.001 | +0.000 | +0.000 |" in said
+
+
+def test_a_training_that_fails_ends_the_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "gelada"
+    program.write_text("#!/bin/sh\necho no such game\nexit 2\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr(screen, "GELADA", str(program))
+    with pytest.raises(SystemExit, match="exit code 2: no such game"):
+        screen.train("qbert", PLAIN)
+
+
+def test_the_effects_are_shown_once_all_have_played() -> None:
+    lines = [{"combination": n, "game": "qbert", "score": 1000.0} for n in range(8)]
+    assert not any("effect" in line for line in shown(lines[:7]))
+    assert sum("effect" in line for line in shown(lines)) == 1
