@@ -19,13 +19,14 @@ from matplotlib.lines import Line2D
 
 import dba3c
 import tried
-from default_games import TEN
+from default_games import HOUR
 from games import GAMES
 from gelada.core.files import parse_lines
 from gelada.page.report.public import public_curves
 from ladder import RUNGS
 from ledger import LEDGER, Ledger, Line
 from lookup import Results
+from sections_default import ten_minutes
 from sections_workers import ALGORITHMS, SEEDS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -180,18 +181,21 @@ def draw_ladder(figure: Figure, results: Results) -> bool:
 
 
 def draw_six(figure: Figure, results: Results) -> bool:
-    """Draw the score of each game against frames and minutes, all seeds, with public curves."""
+    """Draw the score of each game against frames and minutes, all seeds, with public curves.
+
+    Seed 1 has its whole hour.
+    """
     figure.set_size_inches(9, 7)
     found = False
     for number, game in enumerate(GAMES, 1):
         axes, most = figure.add_subplot(3, 2, number), 0.0
-        for one in results.seeds(TEN.what, game):
+        for one in ten_minutes(results, game):
             found, rows = True, rows_of(one.line)
             frames = [4 * row["steps"] / 1e6 for row in rows]
             most = max(most, *frames)
             seed = one.line["seed"]
             axes.plot(frames, [row["score"] for row in rows], label=f"seed {seed}", zorder=3)
-            if seed == TEN.seeds[0]:
+            if seed == HOUR.seeds[0]:
                 above = axes.secondary_xaxis("top", functions=axis_of_minutes(rows))
                 above.set_xlabel("minutes of seed 1", fontsize=8)
         for curve in public_curves(game):

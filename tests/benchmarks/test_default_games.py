@@ -6,16 +6,18 @@ import gzip
 import json
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import default_games
 import sections_default
-from default_games import HOUR, OTHERS, STICKY, TEN, Course, all_cells
+from default_games import HOUR, OTHERS, STICKY, TEN, Course, all_cells, within
 from games import GAMES
 from gelada.evaluation.scores import normalised
 from lookup import Results
-from sections_default import MISSING, five, means, six
+from sections_default import MISSING, five, means, six, ten_minutes
 
 MACHINE = {"processor": "Xeon(R)", "cores": 2, "memory_gib": 24.0, "commit": "abc"}
 
@@ -61,19 +63,19 @@ def shares(game: str) -> list[float]:
 
 def test_all_games_are_played_once_before_any_is_repeated() -> None:
     cells = all_cells()
-    assert len({cell.name for cell in cells}) == len(cells) == 18 + 6 + 4 + 6
+    assert len({cell.name for cell in cells}) == len(cells) == 12 + 6 + 6 + 4
     order = [(cell.what, cell.settings["procedure"]["game"], cell.seed) for cell in cells]
-    assert order[:6] == [("default-games", game, 1) for game in GAMES]
+    assert order[:6] == [("default-games", game, 2) for game in GAMES]
     assert [what for what, _, _ in order[6:]] == [
-        *6 * ["default-sticky-games"],
-        *12 * ["default-games"],
-        *4 * ["default-untuned-games"],
+        *6 * ["default-games"],
         *6 * ["default-hour-games"],
+        *6 * ["default-sticky-games"],
+        *4 * ["default-untuned-games"],
     ]
     procedure = STICKY.cell("qbert", 1).settings["procedure"]
     assert (procedure["protocol"], procedure["minutes"]) == ("sticky", 10)
     assert not set(OTHERS.games) & set(GAMES)
-    assert (TEN.seeds, HOUR.minutes) == ((1, 2, 3), 60)
+    assert (HOUR.seeds, HOUR.minutes, HOUR.early, TEN.seeds) == ((1,), 60, TEN.minutes, (2, 3))
 
 
 def test_what_is_not_measured_says_so() -> None:
@@ -156,6 +158,44 @@ def test_games_that_nothing_was_tuned_on() -> None:
     found = [normalised(8000.0, game) for game in OTHERS.games]
     shares = sorted([*(x / 100 for x in found if x is not None), (6000 - 163.9) / (13455 - 163.9)])
     assert rows["median"][2] == f"{shares[2]:.2f}"
+
+
+def test_the_first_ten_minutes_of_an_hour_are_a_seed_of_their_own() -> None:
+    early = {"score": 7777.0, "standard_error": 2.5, "steps": 900_000, "seconds": 590.0}
+    hour = line("default-hour-games", "qbert", 1, 20_000.0)
+    hour["result"]["early"] = early
+    lines = [hour, line("default-games", "qbert", 2, 5000.0)]
+    results = Results(lines)
+    assert [one.line["seed"] for one in ten_minutes(results, "qbert")] == [1, 2]
+    row = dict(zip(six(results).head, six(results).rows[4].cells, strict=True))
+    assert row["10 minutes"] == "**6,388.5** (7,777.0, 5,000.0)"
+    assert row["60 minutes"] == "**20,000.0** ± 1.5"
+    assert {row.label: row.cells for row in five(results).rows}["qbert"][1] == "**7,777.0** ± 2.5"
+    assert not five(Results(lines[1:])).rows[-2].found  # seed 2 is not the one
+
+
+def test_the_last_checkpoint_of_the_first_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = [{"steps": 1000 * n, "seconds": 10.0 * n} for n in range(1, 7)]
+    steps = {Path("1"): 1000, Path("2"): 2500, Path("3"): 5000}
+    monkeypatch.setattr(
+        default_games, "read_about", lambda path: SimpleNamespace(steps=steps[path])
+    )
+    assert within(50.0, metrics, list(steps)) == (Path("3"), {"steps": 5000, "seconds": 50.0})
+    assert within(49.0, metrics, list(steps)) == (Path("2"), {"steps": 2500, "seconds": 30.0})
+    with pytest.raises(LookupError, match="within 5 seconds"):
+        within(5.0, metrics, list(steps))
+
+
+def test_an_early_checkpoint_is_evaluated_too(tmp_path: Path) -> None:
+    often = ("--checkpoint-seconds", "0.5")
+    course = Course("default-hour-games", ("catch",), (1,), 0.25, "training", often, early=0.2)
+    log = tmp_path / "log"
+    log.mkdir()
+    result = course.measure(course.cells()[0], tmp_path, log)
+    assert result["early"]["seconds"] <= 12.0 < result["seconds"]
+    assert result["early"]["steps"] < result["steps"]
+    assert -1.0 <= result["early"]["score"] <= 1.0
+    assert (log / "minute-0.2-evaluations.jsonl.gz").exists()
 
 
 def test_a_run_is_trained_and_evaluated(tmp_path: Path) -> None:
