@@ -164,7 +164,7 @@ def draw_breakout(figure: Figure, results: Results) -> bool:
 
 
 def draw_ladder(figure: Figure, results: Results) -> bool:
-    """Draw score against steps and against seconds for each part of APPO, all seeds of Pong."""
+    """Draw score against steps and processor time for each part of APPO, all seeds of Pong."""
     by_steps, by_time = figure.subplots(1, 2, sharey=True)
     found = False
     for place, (name, rung) in enumerate(RUNGS.items()):
@@ -174,9 +174,10 @@ def draw_ladder(figure: Figure, results: Results) -> bool:
             style: dict[str, Any] = {"color": f"C{place}", "linewidth": 1, "alpha": 0.8}
             label = rung.label.replace("`", "") if number == 0 else None
             by_steps.plot([row["steps"] / 1e6 for row in rows], scores, label=label, **style)
-            by_time.plot([row["seconds"] / 60 for row in rows], scores, **style)
+            cost = one.line["result"]["processor_ms"] / 60_000
+            by_time.plot([row["steps"] * cost for row in rows], scores, **style)
     finish(by_steps, "million steps", "score (mean of 50 training games)", "")
-    finish(by_time, "minutes", "", "")
+    finish(by_time, "processor minutes", "", "")
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import resource
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ class Outcome(NamedTuple):
 
     began: float  # `time.time` just before it was started
     seconds: float
+    processor: float  # seconds of all cores together, of the process and of those it waited for
     peak_rss: int  # pages shared with other processes count fully
     peak_pss: int  # pages shared with other processes count in part
     actors: int  # most descendants at once that are Ray actors
@@ -46,7 +48,7 @@ def run(words: Sequence[str], output: Path, program: Sequence[str] = (GELADA,)) 
     """
     rss = pss = actors = 0
     with output.open("ab") as file:
-        began, clock = time.time(), time.monotonic()
+        began, clock, spent = time.time(), time.monotonic(), processor_of_children()
         process = subprocess.Popen(
             [*program, *words], stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
         )
@@ -68,7 +70,14 @@ def run(words: Sequence[str], output: Path, program: Sequence[str] = (GELADA,)) 
     if process.returncode:
         tail = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         raise RuntimeError(f"gelada {words[0]}: exit code {process.returncode}: {''.join(tail)}")
-    return Outcome(began, time.monotonic() - clock, rss, pss, actors)
+    spent = processor_of_children() - spent
+    return Outcome(began, time.monotonic() - clock, spent, rss, pss, actors)
+
+
+def processor_of_children() -> float:
+    """Return the processor seconds of all processes that this one has started and waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def memory(root: psutil.Process) -> tuple[int, int, int]:

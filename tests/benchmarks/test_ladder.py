@@ -43,9 +43,8 @@ def played(name: str, seed: int, steps: int | None, run_steps: int = 900_000) ->
         "chosen": list(DRAWS[0]) if RUNGS[name].tuned else [],
         "command": f"gelada train {RUNGS[name].preset('pong')} --seed {seed}",
         "steps_to_solved": steps,
-        "seconds_to_solved": steps and steps / 3000,
         "run_steps": steps or run_steps,
-        "steps_per_s": 3000.0,
+        "processor_ms": 0.6,
         "score": 18.5,
         "standard_error": 0.3,
     }
@@ -124,9 +123,8 @@ def test_a_score_is_reached_at_its_first_line() -> None:
     names = ("seconds", "steps", "score")
     rows = [(5.0, 10, None), (6.0, 20, 3.0), (7.0, 30, 18.0), (8.0, 40, 17.0), (9.0, 50, 19.0)]
     metrics = [dict(zip(names, row, strict=True)) for row in rows]
-    found = {"seconds_to_solved": 7.0, "steps_to_solved": 30}
-    assert ladder.reached(metrics, 18.0) == found
-    assert ladder.reached(metrics, 20.0) == dict.fromkeys(found)
+    assert ladder.reached(metrics, 18.0) == {"steps_to_solved": 30}
+    assert ladder.reached(metrics, 20.0) == {"steps_to_solved": None}
     assert ladder.reached(metrics, None) == {}
 
 
@@ -163,6 +161,8 @@ def test_the_tables_of_the_ladder() -> None:
     assert ppo[3] == "400,000 (400,000 to 400,000)"
     assert impala[2] == "**800,000** (800,000, never, 800,000)"
     assert impala[3].startswith("at least 832,03")
+    assert ppo[4:6] == ("0.60", "**4.0** (4.0, 4.0, 4.0)")
+    assert impala[5] == "**8.0** (8.0, never, 8.0)"
     assert default[1] == "-"
     assert default[3] == ""  # one seed has no interval
     (row,) = best.rows
@@ -190,7 +190,7 @@ def in_this_process(words: list[str], output: Path, program: Any) -> process.Out
     began = time.time()
     assert cli.run(words) == 0
     output.write_text("said")
-    return process.Outcome(began, time.time() - began, 0, 0, 0)
+    return process.Outcome(began, time.time() - began, 1.5, 0, 0, 0)
 
 
 def test_a_rung_is_tuned_and_learns_catch_in_miniature(
@@ -224,6 +224,8 @@ def test_a_rung_is_tuned_and_learns_catch_in_miniature(
     assert "--autoencoder predict" in found["command"]
     assert found["steps_to_solved"] <= 150_000
     assert found["score"] > 0.0
+    assert found["processor_ms"] == pytest.approx(1500.0 / found["run_steps"], rel=1e-2)
+    assert "--deterministic" in found["command"]
     logs = [line["log"] for line in book.lines() if line["event"] == "finished"]
     for log in logs:
         assert {"config.json", "metrics.jsonl.gz"} <= {f.name for f in (tmp_path / log).iterdir()}
