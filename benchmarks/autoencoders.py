@@ -24,7 +24,11 @@ FORMS: dict[str, tuple[str, ...]] = {
 
 SPEED_MINUTES, ROUNDS = "0.35", 3
 
-GAME_MINUTES = "4.2"
+GAME_STEPS = "500000"
+
+PLAYER = ("--size", "42", "--torso", "small", "--deterministic")
+"""Flags of `ppo-GAME` without an autoencoder: the small network, so that six games can be played.
+Runs are deterministic and end by steps, so two cells may be measured side by side."""
 
 CHEAPEST = "predict"
 """The form that plays the six games."""
@@ -41,8 +45,10 @@ def all_cells() -> list[Cell]:
 
 def game_cell(game: str, seed: int) -> Cell:
     """Return the cell of one game with and without an autoencoder."""
-    own = {"game": game, "form": FORMS[CHEAPEST], "minutes": GAME_MINUTES}
-    return Cell("autoencoder-games", seed, settings("autoencoder-games", game, **own), both)
+    own = {"game": game, "form": FORMS[CHEAPEST], "steps": GAME_STEPS, "player": PLAYER}
+    return Cell(
+        "autoencoder-games", seed, settings("autoencoder-games", f"ppo-{game}", **own), both
+    )
 
 
 def speed(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
@@ -64,21 +70,25 @@ def speed(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
 
 
 def both(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
-    """Train one game without and with the autoencoder, one after the other, for equal times."""
-    game = cell.settings["procedure"]["game"]
+    """Train one game without and with the autoencoder, one after the other, for equal steps."""
+    asked = cell.settings["procedure"]
     curves: dict[str, list[Line]] = {}
+    costs: list[float] = []
     words: list[str] = []
     for name in (OFF, CHEAPEST):
         run = scratch / name
-        words = train_words(game, cell.seed, run, "--minutes", GAME_MINUTES, *FORMS[name])
-        train(words, run, log, f"{run.name}-")
-        curves[name] = [line for line in read_metrics(run) if line["score"] is not None]
+        words = train_words(f"ppo-{asked['game']}", cell.seed, run, *PLAYER, *FORMS[name])
+        words += ["--steps", asked["steps"]]
+        outcome = train(words, run, log, f"{run.name}-")
+        metrics = read_metrics(run)
+        costs.append(round(1000 * outcome.processor / metrics[-1]["steps"], 4))
+        curves[name] = [line for line in metrics if line["score"] is not None]
     without, with_it = curves[OFF], curves[CHEAPEST]
     return {
-        "game": game,
+        "game": asked["game"],
         "command": process.clean(words, scratch),
         **sooner(without, with_it),
-        "rates": [steps_per_second(own) for own in (without, with_it)],
+        "processor_ms": costs,
         "scores": [own[-1]["score"] for own in (without, with_it)],
     }
 
@@ -93,10 +103,3 @@ def sooner(without: list[Line], with_it: list[Line]) -> dict[str, Any]:
     level = min(max(line["score"] for line in own) for own in (without, with_it))
     steps = [next(x["steps"] for x in own if x["score"] >= level) for own in (without, with_it)]
     return {"level": level, "steps": steps, "ratio": round(steps[1] / steps[0], 4)}
-
-
-def steps_per_second(lines: list[Line]) -> float:
-    """Return the steps a second of a run, from its first score on."""
-    first, last = lines[0], lines[-1]
-    rate = (last["steps"] - first["steps"]) / (last["seconds"] - first["seconds"])
-    return float(round(rate, 1))

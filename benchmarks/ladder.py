@@ -93,7 +93,7 @@ RUNGS = {
     "lstm": Rung(
         "the same with one frame and an LSTM",
         "ppo",
-        ("--stack", "1", "--recurrent", "lstm"),
+        ("--stack", "1", "--recurrent", "lstm", "--steps", "1500000"),
         tuned=False,
     ),
 }
@@ -214,8 +214,8 @@ class Ladder:
         asked, run = cell.settings["procedure"], scratch / "run"
         rung, lines = self.rungs[asked["rung"]], Ledger(LEDGER).lines()
         draw = self.best(asked["rung"], lines) if rung.tuned else ()
-        words = train_words(rung.preset(asked["game"]), cell.seed, run, *rung.flags, *draw)
-        words += [*pairs(asked["flags"]), "--deterministic"]
+        flags = (*pairs(asked["flags"]), *rung.flags, *draw, "--deterministic")
+        words = train_words(rung.preset(asked["game"]), cell.seed, run, *flags)
         outcome = train(words, run, log)
         metrics = read_metrics(run)
         return {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean, median
 
 import ladder
-from autoencoders import CHEAPEST, FORMS
+from autoencoders import CHEAPEST, FORMS, GAME_STEPS, PLAYER
 from games import GAMES
 from intervals import Interval, geometric, interval
 from ladder import DRAWS, RUNGS, TRIED
@@ -209,7 +209,7 @@ def six_games(results: Results) -> Section:
         if not found:
             continue
         ratios = values(found, "ratio")
-        rates = [one[0] / one[1] for one in values(found, "rates")]
+        costs = [one[1] / one[0] for one in values(found, "processor_ms")]
         around = geometric(ratios)
         fewer += around is not None and around.mean <= 0.8
         cells = (
@@ -217,14 +217,15 @@ def six_games(results: Results) -> Section:
             listed(values(found, "level"), "{:,.1f}"),
             listed(ratios, "{:.2f}"),
             shown(around, "{:.2f}"),
-            f"{median(rates):.2f}",
+            f"{median(costs):.2f}",
         )
         rows.append(Row(cells, tuple(found)))
     return Section(
         "The autoencoder on six games",
-        f"Two runs of each seed, without an autoencoder and with `{' '.join(FORMS[CHEAPEST])}`, "
-        "for equal times. *Score* is the highest that both reach as a mean of 50 training games; "
-        "*steps* and *time* of a step are with the autoencoder, without it = 1.",
+        f"Two runs of each seed, `gelada train ppo-GAME {' '.join(PLAYER)}` without an autoencoder "
+        f"and with `{' '.join(FORMS[CHEAPEST])}`, {int(GAME_STEPS):,} steps each. *Score* is the "
+        "highest that both reach as a mean of 50 training games; *steps* to it and processor "
+        "*time* of a step are with the autoencoder, without it = 1.",
         ("game", "score", "steps to it", "mean and interval", "time"),
         tuple(rows),
         f"Games with at least 20 % fewer steps: {fewer} of {len(rows)}." if rows else "",

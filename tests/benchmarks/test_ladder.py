@@ -181,7 +181,6 @@ def test_how_much_sooner_a_score_is_reached() -> None:
     found = {"level": 7.0, "steps": [80, 30], "ratio": 0.375}
     assert autoencoders.sooner(slow, fast) == found
     assert autoencoders.sooner(fast, slow) == {**found, "steps": [30, 80], "ratio": 2.6667}
-    assert autoencoders.steps_per_second(slow) == 10.0
 
 
 def in_this_process(words: list[str], output: Path, program: Any) -> process.Outcome:
