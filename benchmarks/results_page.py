@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
+import screen
 import sections
 import sections_appo
 import sections_default
@@ -14,6 +15,7 @@ import sections_devices
 import sections_losses
 import sections_peers
 import sections_ray
+import sections_screen
 import sections_search
 import sections_use
 import sections_workers
@@ -63,6 +65,7 @@ def all_sections() -> list[Section]:
         *sections.sections(results),
         *sections_default.sections(results),
         *sections_search.sections(tried.lines()),
+        *sections_screen.sections(screen.lines()),
         *sections_peers.sections(),
         *sections_workers.sections(results),
         *sections_appo.sections(results),

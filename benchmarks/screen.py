@@ -38,6 +38,7 @@ from gelada.runtime.system import describe_machine
 from ledger import Line
 from process import GELADA
 from search import curve
+from sections_search import words
 from table import markdown
 from tried import GAMES, share
 
@@ -56,8 +57,10 @@ CHANGES: dict[str, Any] = {
 }
 """What each setting is where it is on."""
 
-CHANCE = "none (chance)"
+CHANCE = "nothing (chance)"
 """The name of the seventh column, which nothing depends on."""
+
+Row = tuple[str, ...]
 
 STEPS = 400_000
 
@@ -141,33 +144,53 @@ def effects(values: dict[int, float]) -> dict[str, float]:
 
 
 def shown(found: list[Line]) -> list[str]:
-    """Return a table of the scores and, of games that all have played, one of the effects."""
-    scores = {(line["combination"], line["game"]): line["score"] for line in found}
+    """Return the lines of both tables; of games that not all have played, only the scores."""
+    effects = markdown(*effects_table(found)) if whole_games(found) else []
+    return [*markdown(*runs_table(found)), "", *effects]
+
+
+def scores_of(found: list[Line]) -> dict[tuple[int, str], float]:
+    """Return the score of each run, by combination and game."""
+    return {(line["combination"], line["game"]): line["score"] for line in found}
+
+
+def whole_games(found: list[Line]) -> list[str]:
+    """Return the games that all combinations have played."""
+    rows, scores = range(len(signs())), scores_of(found)
+    return [game for game in GAMES if all((one, game) in scores for one in rows)]
+
+
+def runs_table(found: list[Line]) -> tuple[Row, list[Row]]:
+    """Return the head and the rows of a table: the scores of each combination."""
+    scores = scores_of(found)
     games = [game for game in GAMES if any(played == game for _, played in scores)]
-    rows = range(len(combinations()))
-    table = [
+    rows = [
         (
             str(one),
             *(f"{scores[one, game]:,.0f}" if (one, game) in scores else "" for game in games),
-            ", ".join(f"{n} {CHANGES[n]}" for n in CHANGES if on[n]) or "plain",
+            ", ".join(named(name) for name in CHANGES if on[name]) or "plain",
         )
         for one, on in enumerate(signs())
     ]
-    whole = [game for game in games if all((one, game) in scores for one in rows)]
-    each = {game: effects({one: share(game, scores[one, game]) for one in rows}) for game in whole}
-    told = [
-        (
-            f"{name} {CHANGES.get(name, '')}".strip(),
-            *(f"{each[game][name]:+.3f}" for game in whole),
-            f"{fmean(each[game][name] for game in whole):+.3f}",
-        )
-        for name in signs()[0]
-        if whole
+    return ("", *games, "what is on"), rows
+
+
+def effects_table(found: list[Line]) -> tuple[Row, list[Row]]:
+    """Return the head and the rows of a table: the effect of each setting on a game's share."""
+    scores, games, numbers = scores_of(found), whole_games(found), range(len(signs()))
+    shares = {game: {n: share(game, scores[n, game]) for n in numbers} for game in games}
+    each = {game: effects(own) for game, own in shares.items()}
+    mean = {name: fmean(each[game][name] for game in games) for name in signs()[0]}
+    rows = [
+        (named(name), *(f"{each[game][name]:+.3f}" for game in games), f"**{mean[name]:+.3f}**")
+        for name in sorted(mean, key=lambda one: -mean[one])
     ]
-    return [
-        *markdown(("", *games, "what is on"), table),
-        *(["", *markdown(("effect on the share", *whole, "mean"), told)] if told else []),
-    ]
+    return ("", *games, "mean"), rows
+
+
+def named(name: str) -> str:
+    """Return a setting and what it is where it is on."""
+    return words({name: CHANGES[name]}) if name in CHANGES else name
 
 
 def lines() -> list[Line]:

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 import screen
+import sections_screen
 from candidates import DQN, words_of
 from cells import SEEDS
 from gelada.cli.main import run as gelada
 from screen import CHANCE, CHANGES, PLAIN, combinations, effects, shown, signs
+
+MACHINE = {"processor": "Xeon(R)", "cores": 2, "memory_gib": 24.0, "commit": "abc"}
 
 
 def is_on(row: dict[str, Any], name: str) -> bool:
@@ -67,7 +70,7 @@ def test_what_is_there_is_not_run_again_and_the_late_scores_count(
     assert len(asked) == 8
     said = capsys.readouterr().out
     assert "| 0 | 600 | plain |" in said
-    assert "| lr 0.001 | +0.000 | +0.000 |" in said
+    assert "| lr 0.001 | +0.000 | **+0.000** |" in said
 
 
 def test_a_training_that_fails_ends_the_screen(
@@ -83,5 +86,25 @@ def test_a_training_that_fails_ends_the_screen(
 
 def test_the_effects_are_shown_once_all_have_played() -> None:
     lines = [{"combination": n, "game": "qbert", "score": 1000.0} for n in range(8)]
-    assert not any("effect" in line for line in shown(lines[:7]))
-    assert sum("effect" in line for line in shown(lines)) == 1
+    assert not any(CHANCE in line for line in shown(lines[:7]))
+    assert sum(CHANCE in line for line in shown(lines)) == 1
+
+
+def test_the_section_has_the_largest_effect_first() -> None:
+    assert sections_screen.sections([]) == []
+    about: dict[str, Any] = {
+        "game": "qbert",
+        "machine": MACHINE,
+        "time": "2026-01-01T00:00:00+00:00",
+    }
+    about |= {"steps": 400_000, "seconds": 300.0}
+    lines = [
+        about | {"combination": one, "score": 2000.0 if is_on(row, "duelling") else 1000.0}
+        for one, row in enumerate(combinations())
+    ]
+    runs, effects = sections_screen.sections(lines)
+    assert (len(runs.rows), len(effects.rows)) == (8, 7)
+    assert effects.rows[0].cells[0] == "duelling heads"
+    assert float(effects.rows[0].cells[1]) > 0.1
+    assert {row.cells[1] for row in effects.rows[1:]} <= {"+0.000", "-0.000"}
+    assert [len(one.rows) for one in sections_screen.sections(lines[:5])] == [8]
