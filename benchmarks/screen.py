@@ -10,7 +10,9 @@ eight runs tell of each. What two settings do only together looks like the effec
 matrix has room for a seventh setting. None is there, so its effect is chance: it says how large an
 effect must be to mean anything.
 
-No setting costs time, so budgets are equal steps. A run's result does not depend on the machine:
+Then each of `SINGLES` plays too: one change to the plain form, whose run is the first combination.
+
+No setting costs much time, so budgets are equal steps. A run's result does not depend on the machine:
 runs are deterministic, and two may run side by side and beside anything. results/screen.jsonl has a
 line for each run with its curve; what is there is not run again. Seeds 1 to 5 are not used: they
 are for measuring only.
@@ -62,6 +64,13 @@ CHANCE = "nothing (chance)"
 
 Row = tuple[str, ...]
 
+SINGLES: dict[str, tuple[str, ...]] = {
+    "batches of 4 windows": ("--windows", "4"),
+    "batches of 4 windows, lr 0.001": ("--windows", "4", "--lr", "0.001", "--lr-end", "0.0001"),
+    "16 games an actor": ("--games", "16"),
+}
+"""Flags of single changes to the plain form, which has batches of 8 windows and 8 games."""
+
 STEPS = 400_000
 
 LATE = 0.75
@@ -97,26 +106,33 @@ def combinations() -> list[Settings]:
 
 
 def play(game: str) -> None:
-    """Train each combination that has not played the game yet."""
-    for one, settings in enumerate(combinations()):
+    """Train each combination and each single change that has not played the game yet."""
+    runs: list[tuple[int | str, Settings, tuple[str, ...]]] = [
+        *((one, settings, ()) for one, settings in enumerate(combinations())),
+        *((name, PLAIN, flags) for name, flags in SINGLES.items()),
+    ]
+    for one, settings, flags in runs:
         about = {"kind": "run", "combination": one, "game": game, "seed": SEED}
         if any(about.items() <= line.items() for line in lines()):
             continue
-        command, metrics, points = train(game, settings)
+        command, metrics, points = train(game, settings, flags)
         last = metrics[-1]
         late = [line["score"] for line in metrics if line["steps"] >= LATE * last["steps"]]
         found = {"score": round(fmean(late), 2), "steps": last["steps"], "seconds": last["seconds"]}
         save({**about, "settings": settings, "command": command, **found, "curve": points})
 
 
-def train(game: str, settings: Settings) -> tuple[str, list[Line], list[Line]]:
+def train(
+    game: str, settings: Settings, flags: Sequence[str] = ()
+) -> tuple[str, list[Line], list[Line]]:
     """Train; return the command, all lines of metrics, and those of them that are kept.
 
     Raises:
         SystemExit: if the training ends with an error.
     """
     family, words = words_of(settings)
-    given = [family + game, "--seed", str(SEED), *words, "--steps", str(STEPS), "--deterministic"]
+    given = [family + game, "--seed", str(SEED), *words, *flags]
+    given += ["--steps", str(STEPS), "--deterministic"]
     with tempfile.TemporaryDirectory() as scratch:
         run, output = Path(scratch) / "run", Path(scratch) / "output"
         more = ["--no-finish", "--no-tensorboard", "--checkpoint-seconds", "1e6"]
@@ -149,8 +165,8 @@ def shown(found: list[Line]) -> list[str]:
     return [*markdown(*runs_table(found)), "", *effects]
 
 
-def scores_of(found: list[Line]) -> dict[tuple[int, str], float]:
-    """Return the score of each run, by combination and game."""
+def scores_of(found: list[Line]) -> dict[tuple[int | str, str], float]:
+    """Return the score of each run, by combination or single change, and game."""
     return {(line["combination"], line["game"]): line["score"] for line in found}
 
 
@@ -161,16 +177,21 @@ def whole_games(found: list[Line]) -> list[str]:
 
 
 def runs_table(found: list[Line]) -> tuple[Row, list[Row]]:
-    """Return the head and the rows of a table: the scores of each combination."""
+    """Return the head and the rows of a table: the scores of each combination and change."""
     scores = scores_of(found)
     games = [game for game in GAMES if any(played == game for _, played in scores)]
+    what: dict[int | str, str] = {
+        one: ", ".join(named(name) for name in CHANGES if on[name]) or "plain"
+        for one, on in enumerate(signs())
+    }
+    what |= {name: name for name in SINGLES if any(name == one for one, _ in scores)}
     rows = [
         (
-            str(one),
+            str(one) if isinstance(one, int) else "",
             *(f"{scores[one, game]:,.0f}" if (one, game) in scores else "" for game in games),
-            ", ".join(named(name) for name in CHANGES if on[name]) or "plain",
+            changed,
         )
-        for one, on in enumerate(signs())
+        for one, changed in what.items()
     ]
     return ("", *games, "what is on"), rows
 

@@ -49,6 +49,8 @@ def test_no_seed_that_measures_and_every_combination_can_be_trained(
     for row in combinations():
         family, words = words_of(row)
         assert gelada(["show", f"{family}qbert", *words, "--deterministic"]) == 0
+    for flags in screen.SINGLES.values():
+        assert gelada(["show", "dqn-qbert", *words_of(PLAIN)[1], *flags, "--deterministic"]) == 0
     capsys.readouterr()
 
 
@@ -58,7 +60,7 @@ def test_what_is_there_is_not_run_again_and_the_late_scores_count(
     monkeypatch.setattr(screen, "FILE", tmp_path / "screen.jsonl")
     asked = []
 
-    def train(game: str, settings: Any) -> tuple[str, list[Any], list[Any]]:
+    def train(game: str, settings: Any, flags: Any) -> tuple[str, list[Any], list[Any]]:
         asked.append(game)
         scores = {100: None, 740: 1.0, 760: 500.0, 1000: 700.0}
         metrics = [{"steps": n, "seconds": 1.0, "score": score} for n, score in scores.items()]
@@ -67,9 +69,10 @@ def test_what_is_there_is_not_run_again_and_the_late_scores_count(
     monkeypatch.setattr(screen, "train", train)
     assert screen.main(["qbert"]) == 0
     assert screen.main(["qbert"]) == 0
-    assert len(asked) == 8
+    assert len(asked) == 8 + len(screen.SINGLES)
     said = capsys.readouterr().out
     assert "| 0 | 600 | plain |" in said
+    assert "|  | 600 | 16 games an actor |" in said
     assert "| lr 0.001 | +0.000 | **+0.000** |" in said
 
 
