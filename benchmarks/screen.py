@@ -12,10 +12,10 @@ effect must be to mean anything.
 
 Then each of `SINGLES` plays too: one change to the plain form, whose run is the first combination.
 
-No setting costs much time, so budgets are equal steps. A run's result does not depend on the machine:
-runs are deterministic, and two may run side by side and beside anything. results/screen.jsonl has a
-line for each run with its curve; what is there is not run again. Seeds 1 to 5 are not used: they
-are for measuring only.
+No setting costs much time, so budgets are equal steps. A run's result does not depend on the
+machine: runs are deterministic, and two may run side by side and beside anything.
+results/screen.jsonl has a line for each run with its curve; what is there is not run again. Seeds 1
+to 5 are not used: they are for measuring only.
 """
 
 from __future__ import annotations
