@@ -1,4 +1,4 @@
-"""What is measured for the general recipe: Breakout for an hour, six games, shares of the limit."""
+"""What is measured for any game: Breakout for an hour, six games by PPO, shares of the limit."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ HOUR = {"--minutes": "75", "--checkpoint-seconds": "300", "--keep-checkpoints": 
 MINUTES = (30, 45, 60, 75)
 """Of Breakout's training; the newest checkpoint of each is evaluated."""
 
-SIX = Games("general-games")
+SIX = Games("general-games", "ppo-breakout")
+"""The default of version 0.1."""
 
 NATURE = ("--torso", "nature", "--width", "512", "--size", "84")
 LIMITS = {
     "Pong, the recipe": ("pong",),
     "Breakout, the recipe": (BREAKOUT,),
     "Pong, Nature network, 84x84": ("pong", *NATURE),
-    "Breakout, Nature network, 84x84": (BREAKOUT, *NATURE),
+    "Breakout, Nature network, 84x84": ("ppo-breakout", *NATURE),
 }
 LIMIT_SECONDS = 60.0
 """Of `gelada bench`."""

@@ -11,7 +11,7 @@ from ledger import Cell, Line, steady_rate
 from timed import read_metrics, settings, train, train_words
 
 GAMES = ("pong", "breakout")
-"""Presets with small and with large batches."""
+"""By PPO, whose preset of the first has small batches, and that of the second large ones."""
 
 MINUTES, TURNS = "0.5", 5
 
@@ -30,7 +30,12 @@ def all_cells() -> list[Cell]:
     """Return every cell, in the order in which they are measured."""
     procedure = {"kinds": KINDS, "minutes": MINUTES, "turns": TURNS}
     return [
-        Cell("loaders-games", 1, settings("loaders-games", game, **procedure, game=game), pairs)
+        Cell(
+            "loaders-games",
+            1,
+            settings("loaders-games", f"ppo-{game}", **procedure, game=game),
+            pairs,
+        )
         for game in GAMES
     ]
 
@@ -44,7 +49,7 @@ def pairs(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     for turn in range(TURNS):
         for name, flags in KINDS.items():
             run = scratch / f"{name}-{turn + 1}"
-            words = train_words(game, cell.seed, run, "--minutes", MINUTES, *flags)
+            words = train_words(f"ppo-{game}", cell.seed, run, "--minutes", MINUTES, *flags)
             train(words, run, log, f"{run.name}-")
             metrics = read_metrics(run)
             rates[name].append(round(steady_rate(metrics, SETTLED), 1))

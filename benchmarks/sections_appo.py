@@ -125,7 +125,7 @@ def ladder_breakout(results: Results) -> Section:
 
 
 def best(results: Results) -> Section:
-    """Return the section that compares the best rung with IMPALA and the default recipe."""
+    """Return the section that compares the best rung with IMPALA and `ppo-`."""
     rows = []
     tuned = [name for name, rung in RUNGS.items() if rung.tuned and name != "impala"]
     base = results.seeds("ladder-pong", "impala")
@@ -153,7 +153,7 @@ def best(results: Results) -> Section:
         name = max(scores, key=lambda one: scores[one])
         ratio = scores[name] / fmean(values(default, "score"))
         own = (*default, *results.seeds("ladder-breakout", name))
-        row = ("Breakout after equal steps, default = 1", RUNGS[name].label, f"{ratio:.2f}")
+        row = ("Breakout after equal steps, `ppo-` = 1", RUNGS[name].label, f"{ratio:.2f}")
         rows.append(Row(row, own))
     return Section(
         BEST,

@@ -13,6 +13,7 @@ import pytest
 
 import default_games
 import sections_default
+import timed
 from default_games import HOUR, OTHERS, STICKY, TEN, Course, all_cells, within
 from games import GAMES
 from gelada.evaluation.scores import normalised
@@ -186,8 +187,17 @@ def test_the_last_checkpoint_of_the_first_seconds(monkeypatch: pytest.MonkeyPatc
         within(5.0, metrics, list(steps))
 
 
-def test_an_early_checkpoint_is_evaluated_too(tmp_path: Path) -> None:
-    often = ("--checkpoint-seconds", "0.5")
+def test_an_early_checkpoint_is_evaluated_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of the run is its steps, so that it does not matter how fast the machine is."""
+
+    def read(run: Path) -> list[Any]:
+        steps = timed.read_metrics(run)[-1]["steps"]
+        return [{"steps": steps * n // 100, "seconds": 0.15 * n} for n in range(1, 101)]
+
+    monkeypatch.setattr(default_games, "read_metrics", read)
+    often = ("--checkpoint-seconds", "0.01")
     course = Course("default-hour-games", ("catch",), (1,), 0.25, "training", often, early=0.2)
     log = tmp_path / "log"
     log.mkdir()
