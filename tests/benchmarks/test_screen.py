@@ -45,7 +45,7 @@ def test_the_effect_of_a_setting_is_what_it_adds_whatever_the_others_do() -> Non
 def test_no_seed_that_measures_and_every_combination_can_be_trained(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert screen.SEED not in SEEDS
+    assert not {screen.SEED, screen.ANOTHER} & set(SEEDS)
     for row in combinations():
         family, words = words_of(row)
         assert gelada(["show", f"{family}qbert", *words, "--deterministic"]) == 0
@@ -70,7 +70,12 @@ def test_what_is_there_is_not_run_again_and_the_late_scores_count(
     assert screen.main(["qbert"]) == 0
     assert screen.main(["qbert"]) == 0
     assert len(asked) == 8 + len(screen.SINGLES)
+    assert "seed 12" not in capsys.readouterr().out
+    assert screen.main(["qbert", "--again", "6"]) == 0
+    assert screen.main(["qbert", "--again", "6"]) == 0
+    assert len(asked) == 9 + len(screen.SINGLES)
     said = capsys.readouterr().out
+    assert "gamma 0.97 to 0.995, seed 12 |" in said
     assert "| 0 | 600 | plain |" in said
     assert "|  | 600 | 16 games an actor |" in said
     assert "| lr 0.001 | +0.000 | **+0.000** |" in said
@@ -84,11 +89,12 @@ def test_a_training_that_fails_ends_the_screen(
     program.chmod(0o755)
     monkeypatch.setattr(screen, "GELADA", str(program))
     with pytest.raises(SystemExit, match="exit code 2: no such game"):
-        screen.train("qbert", PLAIN)
+        screen.train("qbert", PLAIN, [])
 
 
 def test_the_effects_are_shown_once_all_have_played() -> None:
-    lines = [{"combination": n, "game": "qbert", "score": 1000.0} for n in range(8)]
+    about: dict[str, Any] = {"game": "qbert", "seed": screen.SEED, "score": 1000.0}
+    lines = [{**about, "combination": n} for n in range(8)]
     assert not any(CHANCE in line for line in shown(lines[:7]))
     assert sum(CHANCE in line for line in shown(lines)) == 1
 
@@ -100,7 +106,7 @@ def test_the_section_has_the_largest_effect_first() -> None:
         "machine": MACHINE,
         "time": "2026-01-01T00:00:00+00:00",
     }
-    about |= {"steps": 400_000, "seconds": 300.0}
+    about |= {"steps": 400_000, "seconds": 300.0, "seed": screen.SEED}
     lines = [
         about | {"combination": one, "score": 2000.0 if is_on(row, "duelling") else 1000.0}
         for one, row in enumerate(combinations())
