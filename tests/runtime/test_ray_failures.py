@@ -178,6 +178,8 @@ def test_what_only_answers_may_be_lost_often_while_others_work(begin: Begin) -> 
     run = begin("catch", *ENDLESS)
     for _ in range(TRIES + 2):
         assert hit(run, "SIGKILL", "tracker")["kind"] == "tracker"
+    # stopped before it made a step, a run would leave the checkpoint that it went on from
+    run.wait(lambda: complete(run.path)[-1]["epoch"] == TRIES + 2)
     run.process.send_signal(signal.SIGINT)
     assert run.end()[0] == 130
     assert_restored(run, TRIES + 2)

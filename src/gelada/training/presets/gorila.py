@@ -64,7 +64,7 @@ GENERAL = for_any_game(
         algorithm=replace(SMALL_DQN, values="histograms"),
     )
 )
-"""The recipe of a game without a preset (docs/recipe.md)."""
+"""The best candidate of the search for one recipe so far (docs/recipe.md)."""
 
 PRESETS: dict[str, Experiment] = {
     "dqn-pong": DQN_PONG,
