@@ -1,8 +1,8 @@
 """Which settings of DQN matter? Six of them at once, in eight combinations.
 
-    python benchmarks/screen.py qbert         train all combinations on a game
-    python benchmarks/screen.py qbert --again 6     train one of them with another seed
-    python benchmarks/screen.py show          scores, and the effect of each setting
+    python benchmarks/screen.py qbert              train all combinations on a game
+    python benchmarks/screen.py qbert --again 6    train one of them with another seed
+    python benchmarks/screen.py show               scores, and the effect of each setting
 
 The combinations are the rows of a Hadamard matrix of order 8 (Plackett & Burman 1946): each setting
 is off in four and on in four, and of those four every other setting is on in two. So the difference
@@ -138,8 +138,7 @@ def train(
         SystemExit: if the training ends with an error.
     """
     family, words = words_of(settings)
-    given = [family + game, *words, *flags]
-    given += ["--steps", str(STEPS), "--deterministic"]
+    given = [family + game, *words, *flags, "--steps", str(STEPS), "--deterministic"]
     with tempfile.TemporaryDirectory() as scratch:
         run, output = Path(scratch) / "run", Path(scratch) / "output"
         more = ["--no-finish", "--no-tensorboard", "--checkpoint-seconds", "1e6"]

@@ -262,7 +262,9 @@ def train(
     finally:
         if output.exists():
             said = output.read_text(encoding="utf-8", errors="replace")
-            output.write_text(said.replace(str(run.parent), "RUNS"), encoding="utf-8")
+            said = said.replace(str(run.parent), "RUNS")
+            said = said.replace(f"{Path(process.GELADA).parent}/", "")  # of this machine only
+            output.write_text(said, encoding="utf-8")
         if (run / "metrics.jsonl").exists():
             data = gzip.compress((run / "metrics.jsonl").read_bytes(), mtime=0)
             (log / f"{prefix}metrics.jsonl.gz").write_bytes(data)
