@@ -206,7 +206,7 @@ def test_an_early_checkpoint_is_evaluated_too(
     log.mkdir()
     result = course.measure(course.cells()[0], tmp_path, log)
     assert (result["early"]["seconds"], result["seconds"]) == (12.0, 13.0)
-    assert result["early"]["steps"] < result["steps"]
+    assert result["early"]["steps"] <= result["steps"]
     assert -1.0 <= result["early"]["score"] <= 1.0
     assert (log / "minute-0.2-evaluations.jsonl.gz").exists()
 
