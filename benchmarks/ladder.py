@@ -62,8 +62,9 @@ DRAWS = draws()
 
 TRIES = (0, 1, 4, 5)
 """The draws that every rung tries: those with seeds 11 and 12, of learning rates 0.0005 and 0.002
-and with an entropy weight of 0.01. Eight were planned. When IMPALA had had all of them (its best is among these four) and others these
-four, the rest was left out, because two cores would have taken too long."""
+and with an entropy weight of 0.01. Eight were planned. When IMPALA had had all of them (its best is
+among these four) and others these four, the rest was left out, because two cores would have taken
+too long."""
 
 
 @dataclass(frozen=True)

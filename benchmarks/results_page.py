@@ -67,6 +67,7 @@ def all_sections() -> list[Section]:
         *sections_default.sections(results),
         *sections_search.sections(tried.lines()),
         *sections_screen.sections(screen.lines()),
+        *sections_screen.long(screen.lines("long"), results),
         *sections_peers.sections(),
         *sections_workers.sections(results),
         *sections_appo.sections(results),

@@ -233,9 +233,10 @@ def named(name: str) -> str:
     return words({name: CHANGES[name]}) if name in CHANGES else name
 
 
-def lines() -> list[Line]:
-    """Return the lines of the file."""
-    return read_lines(FILE) if FILE.exists() else []
+def lines(kind: str = "run") -> list[Line]:
+    """Return the lines of the file about runs of `STEPS`, or about a ``long`` one."""
+    found = read_lines(FILE) if FILE.exists() else []
+    return [line for line in found if line["kind"] == kind]
 
 
 def save(line: Line) -> None:

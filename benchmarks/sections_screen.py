@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+
+from gelada.core.files import parse_lines
 from ledger import Line
-from page import Row, Section
+from lookup import Results
+from page import Row, Section, machine, origin
 from screen import LATE, SEED, STEPS, effects_table, runs_table, whole_games
+from sections import DQN_SINCE
 from sections_search import origins
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+LOOKS = (400_000, 800_000, 1_200_000, 1_600_000, 2_000_000, 2_400_000, 2_700_000)
+"""Steps of a long run after which its score is shown."""
 
 
 def sections(lines: list[Line]) -> list[Section]:
@@ -40,3 +52,46 @@ def sections(lines: list[Line]) -> list[Section]:
         measured=("the lines above",),
     )
     return [runs, effects]
+
+
+def long(lines: list[Line], results: Results) -> list[Section]:
+    """Return the section about a long run of Breakout beside those of PPO; [] without one."""
+    found = results.one("breakout-train")
+    if not lines or not found:
+        return []
+    ppo = [one for one in (*found.earlier, found.line) if one["time"] < DQN_SINCE]
+    runs = [*lines, *ppo]
+    curves = [metrics(line) for line in runs]
+    rows = [
+        Row((f"{steps:,}", *(shown(score_after(curve, steps)) for curve in curves)))
+        for steps in LOOKS
+    ]
+    seeds = [f"`dqn-breakout`, seed {line['seed']}" for line in lines]
+    seeds += [f"`ppo-breakout`, seed {line['seed']}" for line in ppo]
+    return [
+        Section(
+            "Breakout with DQN for longer",
+            "The best combination of the screen, now `dqn-breakout`, for as long as there was time "
+            "(deterministic, beside another run), and the runs of [Breakout](#breakout) with PPO: "
+            "means of the last 50 training games after so many steps. The seed is of the search.",
+            ("steps", *seeds),
+            tuple(rows),
+            measured=tuple(f"{machine(line)}; {origin(line)}" for line in runs),
+        )
+    ]
+
+
+def metrics(line: Line) -> list[Line]:
+    """Return the metrics of a line's run."""
+    data = gzip.decompress((RESULTS / line["log"] / "metrics.jsonl.gz").read_bytes())
+    return parse_lines(data.decode())
+
+
+def score_after(curve: Sequence[Line], steps: int) -> float | None:
+    """Return the first score after so many steps; None if the run was shorter."""
+    return next((x["score"] for x in curve if x["steps"] >= steps), None)
+
+
+def shown(score: float | None) -> str:
+    """Return a score as text."""
+    return "" if score is None else f"{score:.1f}"

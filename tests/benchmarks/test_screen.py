@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from itertools import combinations as pairs_of
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import sections_screen
 from candidates import DQN, words_of
 from cells import SEEDS
 from gelada.cli.main import run as gelada
+from lookup import Results
 from screen import CHANCE, CHANGES, PLAIN, combinations, effects, shown, signs
 
 MACHINE = {"processor": "Xeon(R)", "cores": 2, "memory_gib": 24.0, "commit": "abc"}
@@ -117,3 +120,36 @@ def test_the_section_has_the_largest_effect_first() -> None:
     assert float(effects.rows[0].cells[1]) > 0.1
     assert {row.cells[1] for row in effects.rows[1:]} <= {"+0.000", "-0.000"}
     assert [len(one.rows) for one in sections_screen.sections(lines[:5])] == [8]
+
+
+def test_a_long_run_stands_beside_those_of_ppo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sections_screen, "RESULTS", tmp_path)
+    about: dict[str, Any] = {"machine": MACHINE, "event": "finished", "what": "breakout-train"}
+    about |= {"seed": 1, "result": {}}
+    runs = [
+        {"kind": "long", "seed": 11, "log": "dqn", "time": "2026-11-25", "machine": MACHINE},
+        about | {"settings": "a", "log": "old", "time": "2026-11-21"},
+        about | {"settings": "b", "log": "new", "time": "2026-11-22"},
+        about | {"settings": "c", "log": "today", "time": "2026-11-26"},  # by DQN
+    ]
+    for number, line in enumerate(runs):
+        (tmp_path / line["log"]).mkdir()
+        points = [{"steps": n * 300_000, "score": n + number / 10} for n in range(8)]
+        text = "".join(json.dumps(point) + "\n" for point in points)
+        data = gzip.compress(text.encode())
+        (tmp_path / line["log"] / "metrics.jsonl.gz").write_bytes(data)
+    results = Results(runs[1:])
+    assert sections_screen.long([], results) == []
+    (section,) = sections_screen.long(runs[:1], results)
+    assert section.head == (
+        "steps",
+        "`dqn-breakout`, seed 11",
+        "`ppo-breakout`, seed 1",
+        "`ppo-breakout`, seed 1",
+    )
+    rows = {row.label: row.cells[1:] for row in section.rows}
+    assert rows["400,000"] == ("2.0", "2.1", "2.2")
+    assert rows["2,000,000"] == ("7.0", "7.1", "7.2")
+    assert rows["2,700,000"] == ("", "", "")
