@@ -43,10 +43,11 @@ TABLE = [  # cores, GPU, torso or what learns: actors, games, emulator threads, 
 @pytest.mark.parametrize(("cores", "gpu", "torso", "want"), TABLE)
 def test_the_table(cores: int, gpu: bool, torso: str, want: Fit) -> None:
     base = preset("dqn-pong" if torso == "dqn" else "pong")[0]
-    if torso == "own":
-        base = replace(base, network=NetworkSettings(own_torso="my_module:torso"))
-    elif torso != "dqn":
-        base = replace(base, network=NetworkSettings(torso=torso))
+    if torso != "dqn":
+        network: dict[str, Any] = {"torso": torso}
+        if torso == "own":
+            network = {"own_torso": "my_module:torso"}
+        base = replace(base, network=NetworkSettings(**network))
     shape = for_cores(base, base, cores, gpu).shape
     assert Fit(shape.actors, shape.games, shape.emulators, bool(shape.batch)) == want
 
