@@ -96,10 +96,10 @@ def words_of(settings: Settings) -> tuple[str, list[str]]:
     words += ["--lr-end", f"{lr / 10:g}", "--values", settings["values"]]
     words += ["--munchausen", f"{settings['munchausen']:g}"]
     words += ["--longest-random", str(settings["longest"])]
-    words += ["--duelling"] * settings["duelling"]
+    words += ["--duelling" if settings["duelling"] else "--no-duelling"]
     for flag in ("lam", "gamma"):
         start, *end = settings[flag].split(" to ")
-        words += [f"--{flag}", start, *(word for one in end for word in (f"--{flag}-end", one))]
+        words += [f"--{flag}", start, f"--{flag}-end", *(end or [start])]
     if family == "pqn":
         return "pqn-", [*words, "--epochs", str(settings["epochs"])]
     words += ["--anneal-steps", str(whole(settings)["anneal"])]

@@ -51,7 +51,8 @@ or the code had changed, the newest settings count and the remarks tell the olde
 * A **bold** value is the median, followed by the single values in the order of the seeds.
 * A commit is the state of the code that was measured; with `+` the code differed from it. Commands
   stand here as they were given then. Some flags have other names today: `--chaos` is `--faults`,
-  `--bundles` is `--workers`, `--passes` is `--epochs`.
+  `--bundles` is `--workers`, `--passes` is `--epochs`. A game that is named alone is learned by DQN
+  since 2026-11-24 and was learned by PPO before, for which `ppo-` stands before its name today.
 * The folder of a run is left out of the commands.
 * Machines are shared virtual ones with two cores and no GPU. Figures differ from machine to machine
   and from day to day; compare only what was measured on one machine.
@@ -130,10 +131,11 @@ def told(ours: list[Line], lines: list[Line]) -> str:
     results = Results(Ledger(LEDGER).lines())
     if found := results.one("breakout-score"):
         one = found.line["result"]["minutes"]["60"]
+        player = "PPO" if sections.by_ppo(found) else "the agent"
+        score = f"{one['mean']:.0f} ± {one['standard_error']:.0f}"
         text += (
-            f"\n\nIn Breakout, the agent scores {one['mean']:.0f} ± {one['standard_error']:.0f} "
-            f"after 60 minutes of training (seed {found.line['seed']}, 50 full games; "
-            f"{machine(found.line)})."
+            f"\n\nIn Breakout, {player} scores {score} after 60 minutes of training (seed "
+            f"{found.line['seed']}, 50 full games; {machine(found.line)})."
         )
     return text
 

@@ -11,7 +11,7 @@ eight runs tell of each. What two settings do only together looks like the effec
 matrix has room for a seventh setting. None is there, so its effect is chance: it says how large an
 effect must be to mean anything.
 
-Then each of `SINGLES` plays too: one change to the plain form, whose run is the first combination.
+Then each of `SINGLES` plays too: other changes to the plain form, the first combination.
 
 No setting costs much time, so budgets are equal steps. A run's result does not depend on the
 machine: runs are deterministic, and two may run side by side and beside anything.
@@ -66,11 +66,13 @@ CHANCE = "nothing (chance)"
 Row = tuple[str, ...]
 
 SINGLES: dict[str, tuple[str, ...]] = {
-    "batches of 4 windows": ("--windows", "4"),
-    "batches of 4 windows, lr 0.001": ("--windows", "4", "--lr", "0.001", "--lr-end", "0.0001"),
-    "16 games an actor": ("--games", "16"),
+    "munchausen 0.9, gamma 0.97 to 0.995": (
+        *("--munchausen", "0.9"),
+        *("--gamma", "0.97", "--gamma-end", "0.995"),
+    ),
 }
-"""Flags of single changes to the plain form, which has batches of 8 windows and 8 games."""
+"""Flags of other changes to the plain form: the two settings that gained, without the two others of
+the best combination."""
 
 STEPS = 400_000
 
@@ -172,7 +174,7 @@ def shown(found: list[Line]) -> list[str]:
 
 
 def scores_of(found: list[Line], seed: int = SEED) -> dict[tuple[int | str, str], float]:
-    """Return the score of each run, by combination or single change, and game."""
+    """Return the score of each run, by combination or other change, and game."""
     return {
         (line["combination"], line["game"]): line["score"] for line in found if line["seed"] == seed
     }

@@ -67,9 +67,19 @@ def pong(results: Results) -> Section:
     )
 
 
+DQN_SINCE = "2026-11-24T23:30"
+"""From then on a game that is named alone is learned by DQN, before by PPO."""
+
+
+def by_ppo(found: Found) -> bool:
+    """Say whether a game that was named alone was learned by PPO."""
+    return bool(found.line["time"] < DQN_SINCE)
+
+
 def breakout(results: Results) -> Section:
     """Return the section about the long run of Breakout."""
     found = results.one("breakout-score")
+    today = " (PPO; today `ppo-breakout`)" if found and by_ppo(found) else ""
     played = found.line["result"]["minutes"] if found else {}
     rows = [
         Row(
@@ -86,8 +96,8 @@ def breakout(results: Results) -> Section:
     ]
     return Section(
         "Breakout",
-        "`gelada train breakout --minutes 75`, alone on the machine. The newest checkpoint of that "
-        "time plays 50 fresh full games with the starts of training (protocol `training`).",
+        f"`gelada train breakout --minutes 75`{today}, alone on the machine. The newest checkpoint "
+        "of that time plays 50 fresh full games with the starts of training (protocol `training`).",
         ("", "mean of 50 games", "median", "steps", "saved after minutes"),
         tuple(rows),
         "Published scores, of games with other starts: "
@@ -186,8 +196,8 @@ def sections(results: Results) -> list[Section]:
         six_games(
             results,
             "general-games",
-            "Six games with the settings of all games",
-            "`gelada suite GAME --minutes 10`.",
+            "Six games with PPO",
+            "`gelada suite GAME --preset ppo-breakout --minutes 10`, the default of version 0.1.",
         ),
         shares(results),
         choices(results),

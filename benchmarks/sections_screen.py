@@ -20,7 +20,7 @@ def sections(lines: list[Line]) -> list[Section]:
         f"combination plays {STEPS:,} deterministic steps with seed {SEED}. A score is that of "
         f"the last 50 training games, on average over the last {1 - LATE:.0%} of the steps. Plain "
         "is the best candidate of the search above, which has batches of 8 windows of 32 steps and "
-        "two actors of 8 games. Rows without a number are single changes to it.",
+        "two actors of 8 games. Rows without a number are other changes to it.",
         head,
         tuple(Row(cells) for cells in rows),
         measured=origins(lines),

@@ -232,9 +232,9 @@ def test_seeds_without_a_cell_are_refused(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_single_seeds_can_be_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run.main(["--list", "--only", "ladder-tune", "--seeds", "12,14"]) == 0
+    assert run.main(["--list", "--only", "pong", "--seeds", "2,4"]) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert {name.rpartition("-")[2] for name in names} == {"12", "14"}
+    assert {name.rpartition("-")[2] for name in names} == {"2", "4"}
 
 
 def test_a_checkpoint_is_given_up_only_when_it_cannot_reach_the_mean() -> None:

@@ -77,7 +77,7 @@ def test_what_is_there_is_not_run_again_and_the_late_scores_count(
     said = capsys.readouterr().out
     assert "gamma 0.97 to 0.995, seed 12 |" in said
     assert "| 0 | 600 | plain |" in said
-    assert "|  | 600 | 16 games an actor |" in said
+    assert "|  | 600 | munchausen 0.9, gamma 0.97 to 0.995 |" in said
     assert "| lr 0.001 | +0.000 | **+0.000** |" in said
 
 

@@ -16,11 +16,12 @@ from gelada.cli.show import Show
 from gelada.core.errors import GeladaError
 from gelada.nets.config import NetworkSettings
 from gelada.runtime.system import usable_cores
-from gelada.training.cores import Fit, cores_of, fit, for_cores, idle, threads_of
+from gelada.training.buffers import batch_of
+from gelada.training.cores import Fit, cores_of, for_cores, idle, threads_of
 from gelada.training.presets import PRESETS, preset
 from gelada.training.validate import check
 
-TABLE = [  # cores, GPU, torso: actors, games, emulator threads, a batch of its own
+TABLE = [  # cores, GPU, torso or what learns: actors, games, emulator threads, own batch
     (3, False, "small", Fit(2, 8, 1, False)),
     (4, False, "small", Fit(3, 8, 1, True)),
     (8, False, "small", Fit(4, 8, 1, True)),
@@ -30,28 +31,38 @@ TABLE = [  # cores, GPU, torso: actors, games, emulator threads, a batch of its 
     (16, False, "nature", Fit(2, 8, 1, False)),
     (16, False, "resnet", Fit(2, 8, 1, False)),
     (16, False, "own", Fit(2, 8, 1, False)),
+    (16, False, "dqn", Fit(2, 8, 1, False)),
     (4, True, "small", Fit(2, 64, 2, True)),
     (16, True, "small", Fit(2, 64, 14, True)),
     (16, True, "nature", Fit(2, 64, 14, True)),
+    (16, True, "dqn", Fit(2, 64, 14, False)),
     (128, True, "dqn2013", Fit(2, 64, 64, True)),
 ]
 
 
 @pytest.mark.parametrize(("cores", "gpu", "torso", "want"), TABLE)
 def test_the_table(cores: int, gpu: bool, torso: str, want: Fit) -> None:
-    assert fit(cores, gpu, torso, Fit(2, 8, 1, False), atari=True) == want
+    base = preset("dqn-pong" if torso == "dqn" else "pong")[0]
+    if torso == "own":
+        base = replace(base, network=NetworkSettings(own_torso="my_module:torso"))
+    elif torso != "dqn":
+        base = replace(base, network=NetworkSettings(torso=torso))
+    shape = for_cores(base, base, cores, gpu).shape
+    assert Fit(shape.actors, shape.games, shape.emulators, bool(shape.batch)) == want
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 4, 6, 16, 96, 384])
 @pytest.mark.parametrize("gpu", [False, True])
-@pytest.mark.parametrize("name", ["pong", "breakout", "catch", "impala-pong", "pqn-pong"])
+@pytest.mark.parametrize(
+    "name", ["pong", "breakout", "catch", "impala-pong", "pqn-pong", "apex-pong"]
+)
 def test_what_is_chosen_can_be_trained_with_the_batch_of_the_preset(
     name: str, gpu: bool, cores: int
 ) -> None:
     base = preset(name)[0]
     found = for_cores(base, base, cores, gpu)
     check(found)
-    assert found.shape.datapoints == base.shape.datapoints
+    assert batch_of(found) == batch_of(base)
     if not gpu:
         assert threads_of(found) <= max(cores, threads_of(base))
         assert found.shape.actors >= base.shape.actors
@@ -69,8 +80,8 @@ def test_environments_without_emulator_threads_get_none() -> None:
     [
         ("pong", {"actors": 3}, r"^--cores 8 with --actors 3: both choose it; leave one"),
         ("pong", {"batch": 4096}, r"^--cores 8 with --batch 4096: both choose it"),
-        ("dba3c-pong", {}, r"^--cores 8 in a run with workers: it suits runs of APPO and PQN"),
-        ("dqn-pong", {}, r"^--cores 8 in a run with a replay buffer: "),
+        ("dba3c-pong", {}, r"^--cores 8 in a run with workers: it suits runs with one learner; "),
+        ("dqn-pong", {"actors": 1}, r"^--cores 8 with --actors 1: both choose it"),
         ("pong", {"deterministic": True}, r"^--cores 8 with --deterministic: "),
     ],
 )
@@ -79,9 +90,14 @@ def test_what_does_not_fit_is_refused(name: str, changes: dict[str, Any], said: 
         for_cores(gelada.preset(name, **changes), preset(name)[0], 8)
 
 
-def test_a_deterministic_run_that_does_not_change_is_taken() -> None:
+def test_a_deterministic_run_whose_batches_stay_is_taken() -> None:
     base = gelada.preset("pong", deterministic=True)
     assert for_cores(base, base, 2) == base
+    base = gelada.preset("dqn-pong", deterministic=True)
+    assert for_cores(base, base, 16) == base
+    found = for_cores(base, base, 16, gpu=True)
+    check(found)
+    assert found.shape.games == 64
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "2.5", "many", "", "٣", "9999999"])
@@ -115,6 +131,8 @@ def test_a_machine_that_would_lie_idle_is_named() -> None:
     line = "this process may use 16 cores, and the run uses 3 of them at most; --cores all takes "
     assert idle(pong, 16).startswith(line)
     assert "more actors or workers" in idle(PRESETS["dba3c-pong"], 64)
+    assert "more actors or workers" in idle(PRESETS["dqn-pong"], 16)
+    assert "--cores all" in idle(PRESETS["dqn-pong"], 16, gpu=True)
     own = replace(pong, network=NetworkSettings(own_torso="my_module:torso"))
     assert idle(own, 16)
 

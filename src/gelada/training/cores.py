@@ -17,7 +17,8 @@ FED = {"small": 4, "tiny": 4, "mlp": 4, "dqn2013": 3}
 """Actors that one learner's thread can follow on a CPU, by torso; with all others it is `HEAVY`."""
 
 HEAVY = 2
-"""Actors that one learner can follow if learning takes longer than playing."""
+"""Actors that one learner can follow if learning takes longer than playing, as it does with the
+samples of a replay buffer."""
 
 SUITED = 2
 """Cores that the presets suit. Up to so many nothing changes."""
@@ -38,25 +39,33 @@ class Fit(NamedTuple):
     batched: bool  # batches of a fixed size instead of one trajectory of each actor
 
 
-def fit(cores: int, gpu: bool, torso: str, own: Fit, atari: bool) -> Fit:
+def fit(cores: int, gpu: bool, feeds: int, own: Fit, atari: bool) -> Fit:
     """Return what suits a machine.
 
-    Without a GPU there is an actor for each core but the learner's, as many as one learner can
+    Without a GPU there is an actor for each core but the learner's, as many as the learner can
     follow. With a GPU two actors take turns with it: while one emulates, the network of the other
     is computed; so each may have all cores but two for its emulator threads.
 
     Args:
         cores: that the run may use, more than `SUITED`.
         gpu: whether a GPU learns and acts.
-        torso: of the network.
+        feeds: actors that the learner can follow on a CPU (`fed`).
         own: what the preset has.
         atari: whether emulator threads can share the games.
     """
     if gpu:
         emulators = min(max(cores - 2, 1), GAMES) if atari else own.emulators
         return Fit(2, max(own.games, GAMES), emulators, batched=True)
-    actors = max(min(cores - 1, FED.get(torso, HEAVY)), own.actors)
+    actors = max(min(cores - 1, feeds), own.actors)
     return own._replace(actors=actors, batched=own.batched or actors > own.actors)
+
+
+def fed(experiment: Experiment) -> int:
+    """Return how many actors the experiment's learner can follow on a CPU."""
+    network = experiment.network
+    if experiment.algorithm.source == "buffer" or network.own_torso:
+        return HEAVY
+    return FED.get(network.torso, HEAVY)
 
 
 def for_cores(
@@ -64,7 +73,8 @@ def for_cores(
 ) -> Experiment:
     """Return the experiment with actors, games, emulator threads and batch for so many cores.
 
-    A batch has as many steps as in the preset, however many actors fill it.
+    A batch has as many steps as in the preset, however many actors fill it. That of a replay buffer
+    has nothing to do with them, so its setting stays.
 
     Args:
         experiment: all settings.
@@ -80,19 +90,19 @@ def for_cores(
         if getattr(shape, name) != getattr(base.shape, name):
             what = given(flag(name, "shape"), getattr(shape, name))
             raise GeladaError(f"--cores {cores} with {what}: both choose it; leave one of them out")
-    if shape.apart or shape.replicas > 1 or experiment.algorithm.source == "buffer":
-        what = "workers" if shape.workers else "learners" if shape.learners else "a replay buffer"
+    if shape.apart or shape.replicas > 1:
+        what = "workers" if shape.workers else "learners"
         raise GeladaError(
-            f"--cores {cores} in a run with {what}: it suits runs of APPO and PQN with one "
-            "learner; leave it out and give --actors and the like"
+            f"--cores {cores} in a run with {what}: it suits runs with one learner; leave it out "
+            "and give --actors and the like"
         )
     if cores <= SUITED and not gpu:
         return experiment
-    torso = "own" if experiment.network.own_torso else experiment.network.torso
-    atari = is_atari(experiment.games.game)
     own = Fit(shape.actors, shape.games, shape.emulators, bool(shape.batch))
-    found = fit(cores, gpu, torso, own, atari)
-    if found != own and experiment.deterministic:
+    found = fit(cores, gpu, fed(experiment), own, is_atari(experiment.games.game))
+    if experiment.algorithm.source == "buffer":
+        found = found._replace(batched=own.batched)
+    elif found != own and experiment.deterministic:
         raise GeladaError(
             f"--cores {cores} with --deterministic: a batch would have the trajectories that come "
             "first, which depends on who is faster; leave one of the two out"
@@ -130,11 +140,13 @@ def threads_of(experiment: Experiment) -> int:
     return shape.learning + shape.players * shape.emulators
 
 
-def idle(experiment: Experiment, usable: int) -> str:
+def idle(experiment: Experiment, usable: int, gpu: bool = False) -> str:
     """Return a line if a run leaves more than half of the usable cores idle, else ""."""
     used = threads_of(experiment)
     if 2 * used >= usable:
         return ""
-    suited = not (experiment.shape.apart or experiment.algorithm.source == "buffer")
+    shape = experiment.shape
+    one = not shape.apart and shape.replicas == 1
+    suited = one and (gpu or fed(experiment) > shape.actors)
     more = "--cores all takes what suits it" if suited else "more actors or workers would use them"
     return f"this process may use {usable} cores, and the run uses {used} of them at most; {more}"

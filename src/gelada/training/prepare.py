@@ -63,7 +63,7 @@ def prepare_process(
     check_limits(experiment, cluster, placement, resumed)
     if cluster is None:
         prepare(placement, experiment.deterministic)
-        if line := idle(experiment, usable_cores()):
+        if line := idle(experiment, usable_cores(), placement.learn.type == "cuda"):
             log(line)
     keep_freed_memory()
     torch.set_num_threads(1)

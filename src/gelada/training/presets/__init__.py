@@ -29,7 +29,7 @@ FAMILIES: dict[str, Experiment] = {
 }
 """Settings for any game, by the first word of names such as ``dqn-seaquest``."""
 
-DEFAULT = "ppo"
+DEFAULT = "dqn"
 """The family of a game that is named alone and has no preset of its own."""
 
 NOTES: dict[str, tuple[str, ...]] = {

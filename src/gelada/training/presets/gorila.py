@@ -61,10 +61,18 @@ GENERAL = for_any_game(
     replace(
         DQN_PONG,
         games=GameSettings(life_loss_ends=True),
-        algorithm=replace(SMALL_DQN, values="histograms"),
+        algorithm=replace(
+            SMALL_DQN,
+            values="histograms",
+            duelling=True,
+            munchausen=0.9,
+            gamma=0.97,
+            gamma_end=0.995,
+        ),
+        replay=replace(DQN_PONG.replay, capacity=50_000),
     )
 )
-"""The best candidate of the search for one recipe so far (docs/recipe.md)."""
+"""The recipe of a game without a preset (docs/recipe.md)."""
 
 PRESETS: dict[str, Experiment] = {
     "dqn-pong": DQN_PONG,
