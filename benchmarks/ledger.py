@@ -7,6 +7,7 @@ only ever appended, so every run that was started stays on record.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import math
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from gelada.core.files import parse_lines
 
 Line = dict[str, Any]
 
@@ -47,6 +50,12 @@ class Cell:
         """Say whether a line of the ledger is about this cell."""
         mine = (self.what, self.hash, self.seed)
         return (line["what"], line["settings"], line["seed"]) == mine
+
+
+def logged_metrics(line: Line) -> list[Line]:
+    """Return the metrics that are kept of a line's run, oldest first."""
+    data = gzip.decompress((LEDGER.parent / line["log"] / "metrics.jsonl.gz").read_bytes())
+    return parse_lines(data.decode())
 
 
 class Ledger:

@@ -5,7 +5,6 @@ python benchmarks/plots.py
 
 from __future__ import annotations
 
-import gzip
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -21,17 +20,15 @@ import dba3c
 import tried
 from default_games import HOUR
 from games import GAMES
-from gelada.core.files import parse_lines
 from gelada.page.report.public import public_curves
 from ladder import RUNGS
-from ledger import LEDGER, Ledger, Line
+from ledger import LEDGER, Ledger, Line, logged_metrics
 from lookup import Results
 from sections_default import ten_minutes
 from sections_workers import ALGORITHMS, SEEDS
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
-RESULTS = ROOT / "benchmarks" / "results"
 
 
 def main() -> int:
@@ -256,8 +253,7 @@ def axis_of_steps(rows: list[dict[str, Any]]) -> tuple[Callable[[Any], Any], Cal
 
 def rows_of(line: Line) -> list[dict[str, Any]]:
     """Return the metrics of a finished line's run, from the first score on."""
-    data = gzip.decompress((RESULTS / line["log"] / "metrics.jsonl.gz").read_bytes())
-    return [row for row in parse_lines(data.decode()) if row["score"] is not None]
+    return [row for row in logged_metrics(line) if row["score"] is not None]
 
 
 def finish(axes: Any, x: str, y: str, title: str) -> None:

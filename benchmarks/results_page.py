@@ -132,7 +132,7 @@ def told(ours: list[Line], lines: list[Line]) -> str:
     results = Results(Ledger(LEDGER).lines())
     if found := results.one("breakout-score"):
         one = found.line["result"]["minutes"]["60"]
-        player = "PPO" if sections.by_ppo(found) else "the agent"
+        player = "PPO" if sections.by_ppo(found.line) else "the agent"
         score = f"{one['mean']:.0f} ± {one['standard_error']:.0f}"
         text += (
             f"\n\nIn Breakout, {player} scores {score} after 60 minutes of training (seed "

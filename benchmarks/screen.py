@@ -11,7 +11,7 @@ eight runs tell of each. What two settings do only together looks like the effec
 matrix has room for a seventh setting. None is there, so its effect is chance: it says how large an
 effect must be to mean anything.
 
-Then each of `SINGLES` plays too: other changes to the plain form, the first combination.
+Then each of `OTHERS` plays too: other changes to the plain form, the first combination.
 
 No setting costs much time, so budgets are equal steps. A run's result does not depend on the
 machine: runs are deterministic, and two may run side by side and beside anything.
@@ -65,7 +65,7 @@ CHANCE = "nothing (chance)"
 
 Row = tuple[str, ...]
 
-SINGLES: dict[str, tuple[str, ...]] = {
+OTHERS: dict[str, tuple[str, ...]] = {
     "munchausen 0.9, gamma 0.97 to 0.995": (
         *("--munchausen", "0.9"),
         *("--gamma", "0.97", "--gamma-end", "0.995"),
@@ -119,7 +119,7 @@ def play(game: str, again: int | None = None) -> None:
         if again is None or again == one
     ]
     if again is None:
-        runs += [(name, PLAIN, flags) for name, flags in SINGLES.items()]
+        runs += [(name, PLAIN, flags) for name, flags in OTHERS.items()]
     for one, settings, flags in runs:
         about = {"kind": "run", "combination": one, "game": game, "seed": seed}
         if any(about.items() <= line.items() for line in lines()):
@@ -194,7 +194,7 @@ def runs_table(found: list[Line]) -> tuple[Row, list[Row]]:
         one: ", ".join(named(name) for name in CHANGES if on[name]) or "plain"
         for one, on in enumerate(signs())
     }
-    what |= {name: name for name in SINGLES if any(name == one for one, _ in scores)}
+    what |= {name: name for name in OTHERS if any(name == one for one, _ in scores)}
     rows = [
         (
             str(one) if isinstance(one, int) else "",

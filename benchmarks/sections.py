@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from gelada.evaluation.scores import published
+from ledger import Line
 from lookup import Found, Results
 from page import Row, Section
 from table import judged, listed
@@ -71,15 +72,15 @@ DQN_SINCE = "2026-11-24T23:30"
 """From then on a game that is named alone is learned by DQN, before by PPO."""
 
 
-def by_ppo(found: Found) -> bool:
+def by_ppo(line: Line) -> bool:
     """Say whether a game that was named alone was learned by PPO."""
-    return bool(found.line["time"] < DQN_SINCE)
+    return bool(line["time"] < DQN_SINCE)
 
 
 def breakout(results: Results) -> Section:
     """Return the section about the long run of Breakout."""
     found = results.one("breakout-score")
-    today = " (PPO; today `ppo-breakout`)" if found and by_ppo(found) else ""
+    today = " (PPO; today `ppo-breakout`)" if found and by_ppo(found.line) else ""
     played = found.line["result"]["minutes"] if found else {}
     rows = [
         Row(

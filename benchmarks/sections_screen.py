@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Sequence
-from pathlib import Path
 
-from gelada.core.files import parse_lines
-from ledger import Line
+from ledger import Line, logged_metrics
 from lookup import Results
 from page import Row, Section, machine, origin
 from screen import LATE, SEED, STEPS, effects_table, runs_table, whole_games
-from sections import DQN_SINCE
+from sections import by_ppo
 from sections_search import origins
-
-RESULTS = Path(__file__).resolve().parent / "results"
 
 LOOKS = (400_000, 800_000, 1_200_000, 1_600_000, 2_000_000, 2_400_000, 2_700_000)
 """Steps of a long run after which its score is shown."""
@@ -59,9 +54,9 @@ def long(lines: list[Line], results: Results) -> list[Section]:
     found = results.one("breakout-train")
     if not lines or not found:
         return []
-    ppo = [one for one in (*found.earlier, found.line) if one["time"] < DQN_SINCE]
+    ppo = [one for one in (*found.earlier, found.line) if by_ppo(one)]
     runs = [*lines, *ppo]
-    curves = [metrics(line) for line in runs]
+    curves = [logged_metrics(line) for line in runs]
     rows = [
         Row((f"{steps:,}", *(shown(score_after(curve, steps)) for curve in curves)))
         for steps in LOOKS
@@ -79,12 +74,6 @@ def long(lines: list[Line], results: Results) -> list[Section]:
             measured=tuple(f"{machine(line)}; {origin(line)}" for line in runs),
         )
     ]
-
-
-def metrics(line: Line) -> list[Line]:
-    """Return the metrics of a line's run."""
-    data = gzip.decompress((RESULTS / line["log"] / "metrics.jsonl.gz").read_bytes())
-    return parse_lines(data.decode())
 
 
 def score_after(curve: Sequence[Line], steps: int) -> float | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import ledger
 import screen
 import sections_screen
 from candidates import DQN, words_of
@@ -52,7 +53,7 @@ def test_no_seed_that_measures_and_every_combination_can_be_trained(
     for row in combinations():
         family, words = words_of(row)
         assert gelada(["show", f"{family}qbert", *words, "--deterministic"]) == 0
-    for flags in screen.SINGLES.values():
+    for flags in screen.OTHERS.values():
         assert gelada(["show", "dqn-qbert", *words_of(PLAIN)[1], *flags, "--deterministic"]) == 0
     capsys.readouterr()
 
@@ -72,11 +73,11 @@ def test_what_is_there_is_not_run_again_and_the_late_scores_count(
     monkeypatch.setattr(screen, "train", train)
     assert screen.main(["qbert"]) == 0
     assert screen.main(["qbert"]) == 0
-    assert len(asked) == 8 + len(screen.SINGLES)
+    assert len(asked) == 8 + len(screen.OTHERS)
     assert "seed 12" not in capsys.readouterr().out
     assert screen.main(["qbert", "--again", "6"]) == 0
     assert screen.main(["qbert", "--again", "6"]) == 0
-    assert len(asked) == 9 + len(screen.SINGLES)
+    assert len(asked) == 9 + len(screen.OTHERS)
     said = capsys.readouterr().out
     assert "gamma 0.97 to 0.995, seed 12 |" in said
     assert "| 0 | 600 | plain |" in said
@@ -125,7 +126,7 @@ def test_the_section_has_the_largest_effect_first() -> None:
 def test_a_long_run_stands_beside_those_of_ppo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sections_screen, "RESULTS", tmp_path)
+    monkeypatch.setattr(ledger, "LEDGER", tmp_path / "ledger.jsonl")
     about: dict[str, Any] = {"machine": MACHINE, "event": "finished", "what": "breakout-train"}
     about |= {"seed": 1, "result": {}}
     runs = [

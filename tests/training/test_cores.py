@@ -55,7 +55,7 @@ def test_the_table(cores: int, gpu: bool, torso: str, want: Fit) -> None:
 @pytest.mark.parametrize("cores", [1, 2, 3, 4, 6, 16, 96, 384])
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize(
-    "name", ["pong", "breakout", "catch", "impala-pong", "pqn-pong", "apex-pong"]
+    "name", ["pong", "breakout", "ppo-breakout", "catch", "impala-pong", "pqn-pong", "apex-pong"]
 )
 def test_what_is_chosen_can_be_trained_with_the_batch_of_the_preset(
     name: str, gpu: bool, cores: int

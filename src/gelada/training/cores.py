@@ -73,8 +73,8 @@ def for_cores(
 ) -> Experiment:
     """Return the experiment with actors, games, emulator threads and batch for so many cores.
 
-    A batch has as many steps as in the preset, however many actors fill it. That of a replay buffer
-    has nothing to do with them, so its setting stays.
+    A batch has as many steps as in the preset, however many actors fill it. What is sampled from a
+    replay buffer does not depend on the actors and stays as it is.
 
     Args:
         experiment: all settings.
@@ -100,14 +100,13 @@ def for_cores(
         return experiment
     own = Fit(shape.actors, shape.games, shape.emulators, bool(shape.batch))
     found = fit(cores, gpu, fed(experiment), own, is_atari(experiment.games.game))
-    if experiment.algorithm.source == "buffer":
-        found = found._replace(batched=own.batched)
-    elif found != own and experiment.deterministic:
+    sampled = experiment.algorithm.source == "buffer"
+    if found != own and experiment.deterministic and not sampled:
         raise GeladaError(
             f"--cores {cores} with --deterministic: a batch would have the trajectories that come "
             "first, which depends on who is faster; leave one of the two out"
         )
-    batch = shape.datapoints if found.batched else shape.batch
+    batch = shape.datapoints if found.batched and not sampled else shape.batch
     actors, games, emulators, _ = found
     changed = replace(shape, batch=batch, actors=actors, games=games, emulators=emulators)
     return replace(experiment, shape=changed)
@@ -146,7 +145,7 @@ def idle(experiment: Experiment, usable: int, gpu: bool = False) -> str:
     if 2 * used >= usable:
         return ""
     shape = experiment.shape
-    one = not shape.apart and shape.replicas == 1
-    suited = one and (gpu or fed(experiment) > shape.actors)
+    several = shape.apart or shape.replicas > 1
+    suited = not several and (gpu or fed(experiment) > shape.actors)
     more = "--cores all takes what suits it" if suited else "more actors or workers would use them"
     return f"this process may use {usable} cores, and the run uses {used} of them at most; {more}"
