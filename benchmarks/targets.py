@@ -98,7 +98,7 @@ TARGETS = (
     Target(ALL_PARTS, "seconds to Pong, appo-pong", "180", "75"),
     Target(ALL_PARTS, "steps to Pong, appo-pong", "1,700,000", "250,000"),
     Target(PARTS, "Pong, steps to 18, IMPALA = 1", "0.50", "0.36"),
-    Target(PARTS, "Breakout after 8 minutes, default = 1", "1.0", "1.3"),
+    Target(PARTS, "Breakout after equal processor time, `ppo-` = 1", "1.0", "1.3"),
     Target(
         "Parts of APPO on Pong",
         "the same with one frame and an LSTM",

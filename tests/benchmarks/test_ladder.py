@@ -22,7 +22,7 @@ import run
 import sections_appo
 from cells import SEEDS
 from gelada.cli import main as cli
-from ladder import DRAWS, LADDER, PONG, RUNGS, TRIES, Course, Ladder
+from ladder import BREAKOUT, DRAWS, LADDER, PONG, RUNGS, TRIES, Course, Ladder
 
 MACHINE = {"processor": "Xeon(R)", "cores": 2, "memory_gib": 24.0, "commit": "abc"}
 
@@ -49,6 +49,11 @@ def played(name: str, seed: int, steps: int | None, run_steps: int = 900_000) ->
         "standard_error": 0.3,
     }
     return finished(LADDER.run_cell(name, PONG, seed), **result)
+
+
+def in_breakout(name: str, seed: int, cost: float, score: float) -> dict[str, Any]:
+    result = {"rung": name, "run_steps": 400, "processor_ms": cost, "score": score}
+    return finished(LADDER.run_cell(name, BREAKOUT, seed), **result)
 
 
 def test_every_rung_has_the_same_tries_on_seeds_that_are_not_measured() -> None:
@@ -147,6 +152,31 @@ def test_intervals_are_students() -> None:
 def test_nothing_is_said_of_what_is_not_measured() -> None:
     assert sections_appo.sections(lookup.Results([])) == []
     assert sections_appo.ladder_block(lookup.Results([])) == "It has not been measured yet.\n"
+
+
+def test_breakout_after_equal_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dearer run is as it was when the cheaper one had ended."""
+    scores = {"appo": [None, 10.0, 20.0, 60.0], "default": [None, 5.0, 10.0, 20.0]}
+    steps = [100, 200, 300, 400]
+
+    def metrics(line: dict[str, Any]) -> list[dict[str, Any]]:
+        return [
+            {"steps": count, "score": score}
+            for count, score in zip(steps, scores[line["result"]["rung"]], strict=True)
+        ]
+
+    monkeypatch.setattr(sections_appo, "logged_metrics", metrics)
+    lines = [in_breakout("appo", 1, 2.0, 60.0), in_breakout("default", 1, 1.5, 20.0)]
+    assert sections_appo.at_equal_time(*lines) == (20.0, 20.0)  # 600 ms: 300 and 400 steps
+    assert sections_appo.at_equal_time(*lines[::-1]) == (20.0, 20.0)
+    for line, cost in zip(lines, (1.0, 2.0), strict=True):
+        line["result"]["processor_ms"] = cost
+    assert sections_appo.at_equal_time(*lines) == (60.0, 5.0)  # 400 ms: 400 and 200 steps
+    rows = {row.label: row.cells[2] for row in sections_appo.best(lookup.Results(lines)).rows}
+    assert rows == {
+        "Breakout after equal steps, `ppo-` = 1": "3.00",
+        "Breakout after equal processor time, `ppo-` = 1": "12.00",
+    }
 
 
 def test_the_tables_of_the_ladder() -> None:
