@@ -54,7 +54,8 @@ def ladder_pong(results: Results) -> Section:
         "counts with the steps that it has played; *at least* stands before such an interval. The "
         "last checkpoint then plays 50 fresh games. Runs are deterministic and two were measured "
         "at a time, so what a part costs is told in processor time of all cores: a minute of two "
-        "busy cores is two.",
+        "busy cores is two. Machines differ from day to day (IMPALA had 0.87 and 0.52 ms), so only "
+        "processor times of one date can be compared.",
         (
             *("", "rate, entropy weight, length", "steps to 18", "mean and interval"),
             *("processor ms a step", "processor minutes to 18", "fresh games"),
