@@ -175,6 +175,9 @@ def draw_ladder(figure: Figure, results: Results) -> bool:
             by_time.plot([row["steps"] * cost for row in rows], scores, **style)
     finish(by_steps, "million steps", "score (mean of 50 training games)", "")
     finish(by_time, "processor minutes", "", "")
+    if legend := by_steps.get_legend():  # beside the lines, of which it would hide some
+        legend.remove()
+        figure.legend(loc="outside lower center", ncols=3, fontsize=8)
     return found
 
 
