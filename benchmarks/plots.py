@@ -163,22 +163,22 @@ def draw_breakout(figure: Figure, results: Results) -> bool:
 def draw_ladder(figure: Figure, results: Results) -> bool:
     """Draw score against steps and processor time for each part of APPO, all seeds of Pong."""
     by_steps, by_time = figure.subplots(1, 2, sharey=True)
-    found = False
+    handles: dict[str, Line2D] = {}
     for place, (name, rung) in enumerate(RUNGS.items()):
-        for number, one in enumerate(results.seeds("ladder-pong", name)):
-            found, rows = True, rows_of(one.line)
+        for one in results.seeds("ladder-pong", name):
+            rows = rows_of(one.line)
             scores = [row["score"] for row in rows]
             style: dict[str, Any] = {"color": f"C{place}", "linewidth": 1, "alpha": 0.8}
-            label = rung.label.replace("`", "") if number == 0 else None
-            by_steps.plot([row["steps"] / 1e6 for row in rows], scores, label=label, **style)
+            (line,) = by_steps.plot([row["steps"] / 1e6 for row in rows], scores, **style)
+            handles[rung.label.replace("`", "")] = line
             cost = one.line["result"]["processor_ms"] / 60_000
             by_time.plot([row["steps"] * cost for row in rows], scores, **style)
     finish(by_steps, "million steps", "score (mean of 50 training games)", "")
     finish(by_time, "processor minutes", "", "")
-    if legend := by_steps.get_legend():  # beside the lines, of which it would hide some
-        legend.remove()
-        figure.legend(loc="outside lower center", ncols=3, fontsize=8)
-    return found
+    figure.legend(  # inside the axes it would hide lines
+        list(handles.values()), list(handles), loc="outside lower center", ncols=3, fontsize=8
+    )
+    return bool(handles)
 
 
 def draw_six(figure: Figure, results: Results) -> bool:

@@ -22,7 +22,7 @@ import run
 import sections_appo
 from cells import SEEDS
 from gelada.cli import main as cli
-from ladder import BREAKOUT, DRAWS, LADDER, PONG, RUNGS, TRIES, Course, Ladder
+from ladder import BREAKOUT, DRAWS, HEADLINE, LADDER, PONG, RUNGS, TRIES, Course, Ladder
 
 MACHINE = {"processor": "Xeon(R)", "cores": 2, "memory_gib": 24.0, "commit": "abc"}
 
@@ -126,6 +126,12 @@ def test_the_best_try_is_chosen() -> None:
         LADDER.best("ppo", nothing)
 
 
+def test_what_is_timed_is_the_best_try() -> None:
+    """Its flags are written down, as a cell's settings cannot depend on what was measured."""
+    best = LADDER.best("appo", ledger.Ledger(ledger.LEDGER).lines())
+    assert dict(zip(best[::2], best[1::2], strict=True)).items() <= HEADLINE.flags.items()
+
+
 def test_a_score_is_reached_at_its_first_line() -> None:
     names = ("seconds", "steps", "score")
     rows = [(5.0, 10, None), (6.0, 20, 3.0), (7.0, 30, 18.0), (8.0, 40, 17.0), (9.0, 50, 19.0)]
@@ -155,7 +161,7 @@ def test_nothing_is_said_of_what_is_not_measured() -> None:
 
 
 def test_breakout_after_equal_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The dearer run is as it was when the cheaper one had ended."""
+    """The longer run counts as it was when the shorter one ended."""
     scores = {"appo": [None, 10.0, 20.0, 60.0], "default": [None, 5.0, 10.0, 20.0]}
     steps = [100, 200, 300, 400]
 
@@ -167,12 +173,14 @@ def test_breakout_after_equal_processor_time(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(sections_appo, "logged_metrics", metrics)
     lines = [in_breakout("appo", 1, 2.0, 60.0), in_breakout("default", 1, 1.5, 20.0)]
-    assert sections_appo.at_equal_time(*lines) == (20.0, 20.0)  # 600 ms: 300 and 400 steps
-    assert sections_appo.at_equal_time(*lines[::-1]) == (20.0, 20.0)
+    results = lookup.Results(lines)
+    appo, default = (results.seeds("ladder-breakout", name) for name in ("appo", "default"))
+    assert sections_appo.after_equal_time(appo, default) == 1.0  # 600 ms: 20 and 20
+    assert sections_appo.after_equal_time(default, appo) == 1.0
     for line, cost in zip(lines, (1.0, 2.0), strict=True):
         line["result"]["processor_ms"] = cost
-    assert sections_appo.at_equal_time(*lines) == (60.0, 5.0)  # 400 ms: 400 and 200 steps
-    rows = {row.label: row.cells[2] for row in sections_appo.best(lookup.Results(lines)).rows}
+    assert sections_appo.after_equal_time(appo, default) == 12.0  # 400 ms: 60 and 5
+    rows = {row.label: row.cells[2] for row in sections_appo.best(results).rows}
     assert rows == {
         "Breakout after equal steps, `ppo-` = 1": "3.00",
         "Breakout after equal processor time, `ppo-` = 1": "12.00",
