@@ -10,7 +10,7 @@ Settings = dict[str, Any]
 
 SPACE: dict[str, tuple[Any, ...]] = {
     "family": ("dqn", "pqn", "appo"),
-    "frames": ("42 small", "60 small", "84 dqn2013", "84 pooled"),
+    "frames": ("42 small", "42 pooled", "60 small", "84 dqn2013", "84 pooled"),
     "lr": (5e-4, 1e-3, 2e-3),
     "values": ("numbers", "histograms", "quantiles"),
     "duelling": (False, True),

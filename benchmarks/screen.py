@@ -2,6 +2,7 @@
 
     python benchmarks/screen.py qbert              train all combinations on a game
     python benchmarks/screen.py qbert --again 6    train one of them with another seed
+    python benchmarks/screen.py qbert --again "6, torso pooled"
     python benchmarks/screen.py show               scores, and the effect of each setting
 
 The combinations are the rows of a Hadamard matrix of order 8 (Plackett & Burman 1946): each setting
@@ -11,7 +12,7 @@ eight runs tell of each. What two settings do only together looks like the effec
 matrix has room for a seventh setting. None is there, so its effect is chance: it says how large an
 effect must be to mean anything.
 
-Then each of `OTHERS` plays too: other changes to the plain form, the first combination.
+Then each of `OTHERS` plays too: other changes to one of the combinations.
 
 No setting costs much time, so budgets are equal steps. A run's result does not depend on the
 machine: runs are deterministic, and two may run side by side and beside anything.
@@ -65,22 +66,24 @@ CHANCE = "nothing (chance)"
 
 Row = tuple[str, ...]
 
-OTHERS: dict[str, tuple[str, ...]] = {
-    "munchausen 0.9, gamma 0.97 to 0.995": (
-        *("--munchausen", "0.9"),
-        *("--gamma", "0.97", "--gamma-end", "0.995"),
-    ),
+BEST = PLAIN | {name: CHANGES[name] for name in CHANGES if name not in ("lr", "lam")}
+"""The best combination, number 6."""
+
+OTHERS: dict[str, Settings] = {
+    "munchausen 0.9, gamma 0.97 to 0.995": PLAIN
+    | {name: CHANGES[name] for name in ("munchausen", "gamma")},
+    "6, torso pooled": BEST | {"frames": "42 pooled"},
 }
-"""Flags of other changes to the plain form: the two settings that gained, without the two others of
-the best combination."""
+"""Other changes: the two settings that gained, without the two others of the best combination; and
+that one with another torso."""
+
+SEED, ANOTHER = 11, 12
+"""Of all runs, and of those of `--again`: the best of eight looks better than it is."""
 
 STEPS = 400_000
 
 LATE = 0.75
 """The score of a run is the mean of its scores from this share of its steps on."""
-
-SEED, ANOTHER = 11, 12
-"""Of all runs, and of those of `--again`: the best of eight looks better than it is."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -89,7 +92,7 @@ def main(args: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=["show", *GAMES])
-    parser.add_argument("--again", type=int, choices=range(len(signs())), metavar="COMBINATION")
+    parser.add_argument("--again", choices=[*map(str, range(len(signs()))), *OTHERS])
     flags = parser.parse_args(args)
     if flags.what != "show":
         play(flags.what, flags.again)
@@ -110,37 +113,34 @@ def combinations() -> list[Settings]:
     return [PLAIN | {name: CHANGES[name] for name in CHANGES if on[name]} for on in signs()]
 
 
-def play(game: str, again: int | None = None) -> None:
-    """Train what has not played the game yet: all once, or one combination with another seed."""
+def play(game: str, again: str | None = None) -> None:
+    """Train what has not played the game yet: all once, or one of them with another seed."""
     seed = SEED if again is None else ANOTHER
-    runs: list[tuple[int | str, Settings, tuple[str, ...]]] = [
-        (one, settings, ())
-        for one, settings in enumerate(combinations())
-        if again is None or again == one
-    ]
-    if again is None:
-        runs += [(name, PLAIN, flags) for name, flags in OTHERS.items()]
-    for one, settings, flags in runs:
+    runs: dict[int | str, Settings] = dict(enumerate(combinations())) | OTHERS
+    for one, settings in runs.items():
         about = {"kind": "run", "combination": one, "game": game, "seed": seed}
-        if any(about.items() <= line.items() for line in lines()):
+        if again not in (None, str(one)) or any(about.items() <= line.items() for line in lines()):
             continue
-        command, metrics, points = train(game, settings, ("--seed", str(seed), *flags))
+        command, metrics, points = train(game, settings, seed)
         last = metrics[-1]
-        late = [line["score"] for line in metrics if line["steps"] >= LATE * last["steps"]]
-        found = {"score": round(fmean(late), 2), "steps": last["steps"], "seconds": last["seconds"]}
+        found = {"score": late(metrics), "steps": last["steps"], "seconds": last["seconds"]}
         save({**about, "settings": settings, "command": command, **found, "curve": points})
 
 
-def train(
-    game: str, settings: Settings, flags: Sequence[str]
-) -> tuple[str, list[Line], list[Line]]:
+def late(metrics: list[Line]) -> float:
+    """Return the score of a run with these metrics."""
+    first = LATE * metrics[-1]["steps"]
+    return round(fmean(line["score"] for line in metrics if line["steps"] >= first), 2)
+
+
+def train(game: str, settings: Settings, seed: int) -> tuple[str, list[Line], list[Line]]:
     """Train; return the command, all lines of metrics, and those of them that are kept.
 
     Raises:
         SystemExit: if the training ends with an error.
     """
     family, words = words_of(settings)
-    given = [family + game, *words, *flags, "--steps", str(STEPS), "--deterministic"]
+    given = [family + game, *words, "--seed", str(seed), "--steps", str(STEPS), "--deterministic"]
     with tempfile.TemporaryDirectory() as scratch:
         run, output = Path(scratch) / "run", Path(scratch) / "output"
         more = ["--no-finish", "--no-tensorboard", "--checkpoint-seconds", "1e6"]
@@ -206,7 +206,7 @@ def runs_table(found: list[Line]) -> tuple[Row, list[Row]]:
     again = scores_of(found, ANOTHER)
     rows += [
         (
-            str(one),
+            str(one) if isinstance(one, int) else "",
             *(f"{again[one, game]:,.0f}" if (one, game) in again else "" for game in games),
             f"{what[one]}, seed {ANOTHER}",
         )

@@ -61,14 +61,15 @@ def long(lines: list[Line], results: Results) -> list[Section]:
         Row((f"{steps:,}", *(shown(score_after(curve, steps)) for curve in curves)))
         for steps in LOOKS
     ]
-    seeds = [f"`dqn-breakout`, seed {line['seed']}" for line in lines]
+    seeds = [f"DQN, {line['settings']['frames']}, seed {line['seed']}" for line in lines]
     seeds += [f"`ppo-breakout`, seed {line['seed']}" for line in ppo]
     return [
         Section(
             "Breakout with DQN for longer",
-            "The best combination of the screen, now `dqn-breakout`, for as long as there was time "
-            "(deterministic, beside another run), and the runs of [Breakout](#breakout) with PPO: "
-            "means of the last 50 training games after so many steps. The seed is of the search.",
+            "The best combination of the screen, as it was there and with the torso of "
+            "`dqn-breakout`, for as long as there was time (deterministic, beside other runs), and "
+            "the runs of [Breakout](#breakout) with PPO: means of the last 50 training games after "
+            "so many steps. The seed of DQN is of the search.",
             ("steps", *seeds),
             tuple(rows),
             measured=tuple(f"{machine(line)}; {origin(line)}" for line in runs),

@@ -10,8 +10,11 @@ import torch
 
 from gelada.algorithms.exploration import (
     EpsilonGreedy,
+    Exploration,
+    Lasting,
     Player,
     Sampled,
+    epsilon_greedy,
     epsilon_noise,
     falling,
     ladder,
@@ -59,7 +62,7 @@ def test_each_game_has_its_own_epsilon_and_steps_are_independent() -> None:
 NET: Any = None  # these explorations leave the network alone
 
 
-def rollout(exploration: Sampled, logits: torch.Tensor, seed: int, reward: float = 0.0) -> Any:
+def rollout(exploration: Exploration, logits: torch.Tensor, seed: int, reward: float = 0.0) -> Any:
     """Play a rollout with logits [B, T, A]; return its actions [B, T] and what is recorded."""
     length = logits.shape[1]
     exploration.begin(NET, length, 0, torch.Generator().manual_seed(seed))
@@ -149,6 +152,41 @@ def test_epsilon_greedy_takes_the_best_value_or_what_was_drawn() -> None:
     recorded = exploration.end(values, chosen, np.zeros((games, length), dtype=np.float32))
     assert recorded.log_probs.shape == (games, length)
     assert not recorded.log_probs.any()
+
+
+@pytest.mark.parametrize("longest", [1, 50])
+def test_without_a_reward_every_second_game_repeats_an_action_for_a_rollout(longest: int) -> None:
+    games, actions, length = 40, 4, 10
+    player = Player(0, 1, games, actions)
+    never = falling(0.0, 0.0, 1, games)
+
+    def play(exploration: Any, seed: int, reward: float) -> list[bool]:
+        """Return which games play one action only that is not always the best one."""
+        values = torch.randn(games, length, actions, generator=torch.Generator().manual_seed(9))
+        chosen, _ = rollout(exploration, values, seed, reward)
+        best = values.argmax(dim=2)
+        assert (chosen[::2] == best[::2]).all()
+        repeated = (chosen == chosen[:, :1]).all(dim=1)
+        assert (repeated | (chosen == best).all(dim=1)).all()
+        if repeated.any():
+            assert set(chosen[repeated, 0].tolist()) == set(range(actions))
+        return [bool(one) for one in repeated]
+
+    nobody, second = [False] * games, [False, True] * (games // 2)
+    exploration = epsilon_greedy(player, never, longest, hold_after=2 * games * length)
+    found = [play(exploration, n, r) for n, r in enumerate([0.0, 0.0, 0.0, -1.0, 0.0, 0.0, 0.0])]
+    assert found == [nobody, nobody, second, second, nobody, nobody, second]
+    other = epsilon_greedy(player, never, longest, hold_after=2 * games * length)
+    assert isinstance(exploration, Lasting)
+    assert isinstance(other, Lasting)
+    other.restore(exploration.save())
+    assert play(other, 7, 0.0) == second
+    always = epsilon_greedy(player, never, longest)
+    assert [play(always, n, 0.0) for n in range(5)] == [nobody] * 5
+    alone = epsilon_greedy(player._replace(games=1), falling(0.0, 0.0, 1, 1), longest, 1)
+    values = torch.randn(1, length, actions)
+    for seed in range(3):
+        assert torch.equal(rollout(alone, values, seed)[0], values.argmax(dim=2))
 
 
 @pytest.mark.parametrize(

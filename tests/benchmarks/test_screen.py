@@ -31,6 +31,7 @@ def test_each_setting_is_on_in_four_and_any_two_together_in_two() -> None:
     assert len(rows) == 8
     assert rows[0] == PLAIN
     assert rows[0].keys() == DQN.keys()
+    assert rows[6] == screen.BEST
     for name in CHANGES:
         assert sum(is_on(row, name) for row in rows) == 4
     for one, other in pairs_of((*CHANGES, CHANCE), 2):
@@ -50,11 +51,9 @@ def test_no_seed_that_measures_and_every_combination_can_be_trained(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert not {screen.SEED, screen.ANOTHER} & set(SEEDS)
-    for row in combinations():
+    for row in (*combinations(), *screen.OTHERS.values()):
         family, words = words_of(row)
         assert gelada(["show", f"{family}qbert", *words, "--deterministic"]) == 0
-    for flags in screen.OTHERS.values():
-        assert gelada(["show", "dqn-qbert", *words_of(PLAIN)[1], *flags, "--deterministic"]) == 0
     capsys.readouterr()
 
 
@@ -64,7 +63,7 @@ def test_what_is_there_is_not_run_again_and_the_late_scores_count(
     monkeypatch.setattr(screen, "FILE", tmp_path / "screen.jsonl")
     asked = []
 
-    def train(game: str, settings: Any, flags: Any) -> tuple[str, list[Any], list[Any]]:
+    def train(game: str, settings: Any, seed: int) -> tuple[str, list[Any], list[Any]]:
         asked.append(game)
         scores = {100: None, 740: 1.0, 760: 500.0, 1000: 700.0}
         metrics = [{"steps": n, "seconds": 1.0, "score": score} for n, score in scores.items()]
@@ -75,11 +74,12 @@ def test_what_is_there_is_not_run_again_and_the_late_scores_count(
     assert screen.main(["qbert"]) == 0
     assert len(asked) == 8 + len(screen.OTHERS)
     assert "seed 12" not in capsys.readouterr().out
-    assert screen.main(["qbert", "--again", "6"]) == 0
-    assert screen.main(["qbert", "--again", "6"]) == 0
-    assert len(asked) == 9 + len(screen.OTHERS)
+    for again in ("6", "6", "6, torso pooled"):
+        assert screen.main(["qbert", "--again", again]) == 0
+    assert len(asked) == 10 + len(screen.OTHERS)
     said = capsys.readouterr().out
     assert "gamma 0.97 to 0.995, seed 12 |" in said
+    assert "|  | 600 | 6, torso pooled, seed 12 |" in said
     assert "| 0 | 600 | plain |" in said
     assert "|  | 600 | munchausen 0.9, gamma 0.97 to 0.995 |" in said
     assert "| lr 0.001 | +0.000 | **+0.000** |" in said
@@ -93,7 +93,7 @@ def test_a_training_that_fails_ends_the_screen(
     program.chmod(0o755)
     monkeypatch.setattr(screen, "GELADA", str(program))
     with pytest.raises(SystemExit, match="exit code 2: no such game"):
-        screen.train("qbert", PLAIN, [])
+        screen.train("qbert", PLAIN, 11)
 
 
 def test_the_effects_are_shown_once_all_have_played() -> None:
@@ -130,7 +130,8 @@ def test_a_long_run_stands_beside_those_of_ppo(
     about: dict[str, Any] = {"machine": MACHINE, "event": "finished", "what": "breakout-train"}
     about |= {"seed": 1, "result": {}}
     runs = [
-        {"kind": "long", "seed": 11, "log": "dqn", "time": "2026-11-25", "machine": MACHINE},
+        {"kind": "long", "seed": 11, "log": "dqn", "time": "2026-11-25", "machine": MACHINE}
+        | {"settings": {"frames": "42 small"}},
         about | {"settings": "a", "log": "old", "time": "2026-11-21"},
         about | {"settings": "b", "log": "new", "time": "2026-11-22"},
         about | {"settings": "c", "log": "today", "time": "2026-11-26"},  # by DQN
@@ -146,7 +147,7 @@ def test_a_long_run_stands_beside_those_of_ppo(
     (section,) = sections_screen.long(runs[:1], results)
     assert section.head == (
         "steps",
-        "`dqn-breakout`, seed 11",
+        "DQN, 42 small, seed 11",
         "`ppo-breakout`, seed 1",
         "`ppo-breakout`, seed 1",
     )

@@ -23,7 +23,7 @@ from torch.func import functional_call
 from gelada.algorithms import auxiliary
 from gelada.algorithms.api import ActingPolicy, Source, Topology, target_parameters
 from gelada.algorithms.batches import WholeBatch
-from gelada.algorithms.exploration import EpsilonGreedy, Player, epsilon_greedy, falling, ladder
+from gelada.algorithms.exploration import Exploration, Player, epsilon_greedy, falling, ladder
 from gelada.algorithms.schedules import Ends, begun, current, linear, moved
 from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
 from gelada.core.types import Aux, Batch
@@ -120,6 +120,9 @@ class DQN:
     """ladder: epsilon of the last game is the base to the power of 1 + alpha."""
     longest_random: Annotated[int, Range(1, 10_000)] = 1
     """Most steps that a random action lasts (1: each lasts one step)."""
+    hold_after: Annotated[int, Range(0)] = 0
+    """Steps of an actor without any reward after which every other of its games repeats a random
+    action for a whole rollout, until it meets one (0: never)."""
     gradient_clip: Annotated[float, POSITIVE] = 10.0
     """Limit of the gradient's global norm."""
     lr: Annotated[float, POSITIVE] = 2.5e-4
@@ -178,13 +181,14 @@ class DQN:
         """Return the current learning rate."""
         return float(aux["learning_rate"])
 
-    def exploration(self, player: Player) -> EpsilonGreedy:
+    def exploration(self, player: Player) -> Exploration:
         """Return epsilon-greedy exploration."""
         if self.explore == "schedule":
             fall = (self.epsilon_start, self.epsilon_end, self.epsilon_steps)
-            return epsilon_greedy(player, falling(*fall, player.games), self.longest_random)
-        epsilons = ladder(player, self.ladder_base, self.ladder_alpha)
-        return epsilon_greedy(player, epsilons, self.longest_random)
+            epsilons = falling(*fall, player.games)
+        else:
+            epsilons = ladder(player, self.ladder_base, self.ladder_alpha)
+        return epsilon_greedy(player, epsilons, self.longest_random, self.hold_after)
 
     def act(
         self, net: Network, observations: torch.Tensor, state: torch.Tensor | None

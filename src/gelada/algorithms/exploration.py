@@ -246,13 +246,77 @@ class LastingEpsilonGreedy(EpsilonGreedy):
         self._left, self._actions = state["left"].copy(), state["actions"].copy()
 
 
+class Insistent:
+    """Explores as another exploration does, until an actor has had no reward for a while.
+
+    Then every second of its games repeats an action, drawn at random for a rollout, until the actor
+    meets a reward. Random actions of a single step, and values that hardly differ, rarely lead to
+    a reward that needs the same action for many steps. It is the rule of `Sampled` for actors that
+    choose by action values.
+
+    Args:
+        player: the actor.
+        otherwise: how it explores.
+        hold_after: steps of the actor without any reward before actions are repeated.
+    """
+
+    def __init__(self, player: Player, otherwise: EpsilonGreedy, hold_after: int) -> None:
+        self._player, self._otherwise, self._hold_after = player, otherwise, hold_after
+        self._unrewarded = 0  # steps since the last reward
+        self._held: torch.Tensor | None = None  # int64[B // 2]
+
+    def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:
+        """Begin a rollout, and draw the actions that are repeated in it, if there are any."""
+        self._otherwise.begin(net, length, steps, random)
+        _, _, games, actions = self._player
+        self._held = None
+        if self._unrewarded >= self._hold_after and games > 1:
+            self._held = torch.randint(actions, (games // 2,), generator=random)
+
+    def choose(self, t: int, scores: torch.Tensor) -> torch.Tensor:
+        """Return actions int64[B], given action values float32[B, A]."""
+        actions = self._otherwise.choose(t, scores)
+        if self._held is not None:
+            actions[1::2] = self._held
+        return actions
+
+    def end(self, scores: torch.Tensor, actions: torch.Tensor, rewards: Floats) -> Explored:
+        """Count the steps without a reward."""
+        self._unrewarded = 0 if rewards.any() else self._unrewarded + rewards.size
+        return self._otherwise.end(scores, actions, rewards)
+
+    def save(self) -> State:
+        """Return the steps since the last reward, and what the other exploration saves."""
+        inner = self._otherwise
+        return {"unrewarded": self._unrewarded} | (
+            inner.save() if isinstance(inner, Lasting) else {}
+        )
+
+    def restore(self, state: State) -> None:
+        """Go on from a result of `save`; raises what the other exploration raises."""
+        if isinstance(self._otherwise, Lasting):
+            self._otherwise.restore(state)
+        self._unrewarded = int(state["unrewarded"])
+
+
 def epsilon_greedy(
-    player: Player, epsilons: Callable[[int], torch.Tensor], longest: int
-) -> EpsilonGreedy:
-    """Return epsilon-greedy exploration whose random actions last at most ``longest`` steps."""
-    if longest == 1:
-        return EpsilonGreedy(player, epsilons)
-    return LastingEpsilonGreedy(player, epsilons, longest)
+    player: Player,
+    epsilons: Callable[[int], torch.Tensor],
+    longest: int = 1,
+    hold_after: int = 0,
+) -> Exploration:
+    """Return epsilon-greedy exploration.
+
+    Args:
+        player: the actor.
+        epsilons: as in `EpsilonGreedy`.
+        longest: most steps that a random action lasts.
+        hold_after: as in `Insistent` (0: never).
+    """
+    kind = EpsilonGreedy(player, epsilons)
+    if longest > 1:
+        kind = LastingEpsilonGreedy(player, epsilons, longest)
+    return Insistent(player, kind, hold_after) if hold_after else kind
 
 
 def falling(start: float, end: float, over: int, games: int) -> Callable[[int], torch.Tensor]:

@@ -23,7 +23,7 @@ import torch
 
 from gelada.algorithms.api import ActingPolicy, Source, Topology
 from gelada.algorithms.batches import Minibatch, Samples
-from gelada.algorithms.exploration import EpsilonGreedy, Player, epsilon_greedy, falling
+from gelada.algorithms.exploration import Exploration, Player, epsilon_greedy, falling
 from gelada.algorithms.schedules import Ends, begun, current, linear, moved
 from gelada.core.errors import GeladaError
 from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
@@ -138,7 +138,7 @@ class PQN:
         """Return the current learning rate."""
         return float(aux["learning_rate"])
 
-    def exploration(self, player: Player) -> EpsilonGreedy:
+    def exploration(self, player: Player) -> Exploration:
         """Return epsilon-greedy exploration."""
         fall = (self.epsilon_start, self.epsilon_end, self.epsilon_steps)
         return epsilon_greedy(player, falling(*fall, player.games), self.longest_random)

@@ -61,6 +61,7 @@ GENERAL = for_any_game(
     replace(
         DQN_PONG,
         games=GameSettings(life_loss_ends=True),
+        network=NetworkSettings(torso="pooled"),
         algorithm=replace(
             SMALL_DQN,
             values="histograms",
@@ -68,6 +69,7 @@ GENERAL = for_any_game(
             munchausen=0.9,
             gamma=0.97,
             gamma_end=0.995,
+            hold_after=2_000,
         ),
         replay=replace(DQN_PONG.replay, capacity=50_000),
     )
