@@ -94,7 +94,10 @@ def words_of(settings: Settings) -> tuple[str, list[str]]:
         words += ["--epochs", str(settings["epochs"]), "--values", settings["values"]]
         return "ppo-", words + ["--autoencoder", "predict"] * settings["predict"]
     words += ["--lr-end", f"{lr / 10:g}", "--values", settings["values"]]
-    words += ["--munchausen", f"{settings['munchausen']:g}"]
+    weight, *last = str(settings["munchausen"]).split(" to ")
+    words += ["--munchausen", weight]
+    if family == "dqn":  # the rule --hold-after is younger than the search
+        words += ["--munchausen-end", *(last or [weight]), "--hold-after", "0"]
     words += ["--longest-random", str(settings["longest"])]
     words += ["--duelling" if settings["duelling"] else "--no-duelling"]
     for flag in ("lam", "gamma"):

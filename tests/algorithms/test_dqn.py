@@ -40,6 +40,7 @@ WAYS = {
     "lambda, squared": replace(LAMBDA, error="squared"),
     "munchausen": replace(LAMBDA, munchausen=0.9, temperature=0.3),
     "munchausen, duelling": replace(LAMBDA, munchausen=0.5, temperature=0.3, duelling=True),
+    "munchausen 0 to 1": replace(LAMBDA, munchausen=0.0, munchausen_end=1.0, temperature=0.3),
 }
 
 
@@ -132,7 +133,9 @@ class Case:
     def aux(self, target: bool) -> Aux:
         given = self.frozen if target else {}
         tensors = {f"target/{k}": torch.from_numpy(v).float() for k, v in given.items()}
-        return self.algorithm.start() | tensors
+        own = self.algorithm.start()
+        self.algorithm.after(own, {}, self.algorithm.anneal_steps // 2)
+        return own | tensors
 
     def run(
         self, target: bool = True
@@ -152,6 +155,8 @@ class Slow:
 
     def __init__(self, case: Case, target: bool) -> None:
         self.case, self.algorithm, self.stream = case, case.algorithm, case.stream
+        start, end = self.algorithm.munchausen, self.algorithm.munchausen_end
+        self.alpha = start if end is None else (start + end) / 2  # half way: see `Case.aux`
         self.current = self.q(case.current)
         self.frozen = self.q(case.frozen) if target else self.current
         self.gradients = {name: np.zeros_like(table) for name, table in case.current.items()}
@@ -178,7 +183,7 @@ class Slow:
     def best(self, b: int, t: int) -> float:
         """max_a Q'(x, a), or double: Q'(x, argmax_a Q(x, a)) (Hasselt et al. 2016)."""
         row = b * (LENGTH + 1) + t
-        if self.algorithm.munchausen:
+        if self.alpha:
             policy = self.policy(row)
             entropic = self.frozen[row] - self.algorithm.temperature * np.log(policy)
             return float((policy * entropic).sum())
@@ -193,11 +198,11 @@ class Slow:
 
     def extra(self, b: int, t: int) -> float:
         """Return alpha times the scaled log-policy of the action taken, which is at least -1."""
-        if not self.algorithm.munchausen:
+        if not self.alpha:
             return 0.0
         policy = self.policy(b * (LENGTH + 1) + t)
         scaled = self.algorithm.temperature * math.log(policy[self.stream.actions[b, t]])
-        return self.algorithm.munchausen * max(scaled, -1.0)
+        return self.alpha * max(scaled, -1.0)
 
     def n_step(self, b: int, t: int, n: int) -> tuple[float, int, bool]:
         """Return r_t + … + gamma^k max Q(x_{t+k}), k <= n, and whether more could follow."""
@@ -292,7 +297,14 @@ def test_the_ways_differ() -> None:
         ("three steps", "squared", "signs of rewards"),
         ("one step", "double"),
         ("duelling",),
-        ("lambda 0", "lambda 0.9", "lambda 1", "lambda, squared", "munchausen"),
+        (
+            "lambda 0",
+            "lambda 0.9",
+            "lambda 1",
+            "lambda, squared",
+            "munchausen",
+            "munchausen 0 to 1",
+        ),
     ]
     for ways in together:  # the same windows, and the same values
         totals = {round(Case(1, WAYS[way]).run()[0].item(), 5) for way in ways}

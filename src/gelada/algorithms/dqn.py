@@ -51,10 +51,12 @@ Q_LAMBDA = OnlyWith("with --returns q_lambda", lambda dqn: dqn.returns == "q_lam
 SCHEDULE = OnlyWith("with --explore schedule", lambda dqn: dqn.explore == "schedule")
 LADDER = OnlyWith("with --explore ladder", lambda dqn: dqn.explore == "ladder")
 NUMBERS = OnlyWith("with --values numbers", lambda dqn: dqn.values == "numbers")
-MUNCHAUSEN = OnlyWith("with --munchausen above 0", lambda dqn: dqn.munchausen > 0)
+MUNCHAUSEN = OnlyWith(
+    "with --munchausen or --munchausen-end above 0", lambda dqn: dqn.is_munchausen
+)
 DOUBLE = OnlyWith(
     "with --target-every above 0 and without --munchausen",
-    lambda dqn: dqn.target_every > 0 and not dqn.munchausen,
+    lambda dqn: dqn.target_every > 0 and not dqn.is_munchausen,
 )
 
 
@@ -95,6 +97,9 @@ class DQN:
     munchausen: Annotated[float, SHARE, Q_LAMBDA] = 0.0
     """q_lambda: weight of the scaled log-policy in each step's target (Vieillard et al. 2020: 0.9;
     0: none)."""
+    munchausen_end: Annotated[float, SHARE, Q_LAMBDA] | None = None
+    """q_lambda: that weight after anneal_steps, to which it changes linearly (none: it is
+    constant)."""
     temperature: Annotated[float, POSITIVE, MUNCHAUSEN] = 0.03
     """Munchausen: temperature of the policy, a softmax of the action values."""
     target_every: Annotated[int, Range(0)] = 2_500
@@ -144,6 +149,11 @@ class DQN:
     def evaluates_first(self) -> bool:
         """Whether the target network evaluates the whole batch."""
         return bool(self.target_every)
+
+    @property
+    def is_munchausen(self) -> bool:
+        """Whether targets have Munchausen's term and soft values."""
+        return self.munchausen > 0 or bool(self.munchausen_end)
 
     @property
     def last_epsilon(self) -> float:
@@ -305,7 +315,7 @@ class DQN:
             scores = means_of(self.values, output.detach())
             rewards = returns.clipped(batch.rewards, self.reward_clip)
             extra = torch.zeros_like(rewards)
-            if self.munchausen:
+            if self.is_munchausen:
                 evaluated = self._evaluated(net, stacks, scores, aux).unflatten(0, shape)
                 extra, best = returns.munchausen(evaluated, batch.actions, self.temperature)
             else:
@@ -313,7 +323,8 @@ class DQN:
             ends, now = (batch.terminated, batch.truncated), self._ends
             gamma, lam = current(aux, now, "gamma"), current(aux, now, "lam")
             targets = returns.q_lambda(rewards, best, *ends, gamma, lam)
-            targets = targets + self.munchausen * extra  # not of later steps: see `munchausen`
+            weight = current(aux, now, "munchausen")
+            targets = targets + weight * extra  # not of later steps: see `munchausen`
         taken = taken.unflatten(0, batch.actions.shape)
         return Evaluated(taken, targets, outputs.get(CODE))
 
@@ -342,7 +353,11 @@ class DQN:
     @property
     def _ends(self) -> Ends:
         """What may change linearly besides the learning rate."""
-        return {"gamma": (self.gamma, self.gamma_end), "lam": (self.lam, self.lam_end)}
+        return {
+            "gamma": (self.gamma, self.gamma_end),
+            "lam": (self.lam, self.lam_end),
+            "munchausen": (self.munchausen, self.munchausen_end),
+        }
 
 
 def _priorities(sizes: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

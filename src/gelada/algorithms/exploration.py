@@ -246,7 +246,7 @@ class LastingEpsilonGreedy(EpsilonGreedy):
         self._left, self._actions = state["left"].copy(), state["actions"].copy()
 
 
-class Insistent:
+class Repeating:
     """Explores as another exploration does, until an actor has had no reward for a while.
 
     Then every second of its games repeats an action, drawn at random for a rollout, until the actor
@@ -311,12 +311,12 @@ def epsilon_greedy(
         player: the actor.
         epsilons: as in `EpsilonGreedy`.
         longest: most steps that a random action lasts.
-        hold_after: as in `Insistent` (0: never).
+        hold_after: as in `Repeating` (0: never).
     """
     kind = EpsilonGreedy(player, epsilons)
     if longest > 1:
         kind = LastingEpsilonGreedy(player, epsilons, longest)
-    return Insistent(player, kind, hold_after) if hold_after else kind
+    return Repeating(player, kind, hold_after) if hold_after else kind
 
 
 def falling(start: float, end: float, over: int, games: int) -> Callable[[int], torch.Tensor]:
