@@ -67,8 +67,9 @@ def long(lines: list[Line], results: Results) -> list[Section]:
         Section(
             "Breakout with DQN for longer",
             "The best combination of the screen, as it was there and with the torso `pooled`, for "
-            "as long as there was time (deterministic, beside other runs), and the runs of [Breakout](#breakout) with PPO: means of the last 50 training games after "
-            "so many steps. The seed of DQN is of the search.",
+            "as long as there was time (deterministic, beside other runs), and the runs of "
+            "[Breakout](#breakout) with PPO: means of the last 50 training games after so many "
+            "steps. The seed of DQN is of the search.",
             ("steps", *seeds),
             tuple(rows),
             measured=tuple(f"{machine(line)}; {origin(line)}" for line in runs),

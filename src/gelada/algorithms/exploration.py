@@ -287,10 +287,9 @@ class Repeating:
 
     def save(self) -> State:
         """Return the steps since the last reward, and what the other exploration saves."""
-        inner = self._otherwise
-        return {"unrewarded": self._unrewarded} | (
-            inner.save() if isinstance(inner, Lasting) else {}
-        )
+        other = self._otherwise
+        saved = other.save() if isinstance(other, Lasting) else {}
+        return saved | {"unrewarded": self._unrewarded}
 
     def restore(self, state: State) -> None:
         """Go on from a result of `save`; raises what the other exploration raises."""
@@ -300,10 +299,7 @@ class Repeating:
 
 
 def epsilon_greedy(
-    player: Player,
-    epsilons: Callable[[int], torch.Tensor],
-    longest: int = 1,
-    hold_after: int = 0,
+    player: Player, epsilons: Callable[[int], torch.Tensor], longest: int, hold_after: int = 0
 ) -> Exploration:
     """Return epsilon-greedy exploration.
 
@@ -313,10 +309,10 @@ def epsilon_greedy(
         longest: most steps that a random action lasts.
         hold_after: as in `Repeating` (0: never).
     """
-    kind = EpsilonGreedy(player, epsilons)
+    exploration = EpsilonGreedy(player, epsilons)
     if longest > 1:
-        kind = LastingEpsilonGreedy(player, epsilons, longest)
-    return Repeating(player, kind, hold_after) if hold_after else kind
+        exploration = LastingEpsilonGreedy(player, epsilons, longest)
+    return Repeating(player, exploration, hold_after) if hold_after else exploration
 
 
 def falling(start: float, end: float, over: int, games: int) -> Callable[[int], torch.Tensor]:

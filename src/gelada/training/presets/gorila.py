@@ -66,7 +66,6 @@ GENERAL = for_any_game(
             SMALL_DQN,
             values="histograms",
             duelling=True,
-            munchausen=0.0,
             munchausen_end=0.9,
             gamma=0.97,
             gamma_end=0.995,
