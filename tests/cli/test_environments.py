@@ -76,7 +76,7 @@ def test_what_the_first_word_and_env_mean() -> None:
     assert of("--env", grid) == of(grid) == (grid, "mlp", grid)
     assert of("pixels", "--env", grid) == (grid, "mlp", f"pixels-{grid}")
     assert of("pqn-CartPole-v1") == ("CartPole-v1", "mlp", "pqn-CartPole-v1")
-    assert of("--env", "breakout") == ("breakout", "small", "breakout")
+    assert of("--env", "breakout") == ("breakout", "pooled", "breakout")
     assert of("pong", "--env", "breakout") == ("breakout", "small", "pong-breakout")
     stop = resolve(ExperimentFlags, "train", ["pong", "--env", "breakout"]).experiment.stop
     assert (stop.until_score, stop.steps) == (None, PRESETS["pong"].stop.steps)
