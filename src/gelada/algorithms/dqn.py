@@ -98,8 +98,8 @@ class DQN:
     """q_lambda: weight of the scaled log-policy in each step's target (Vieillard et al. 2020: 0.9;
     0: none)."""
     munchausen_end: Annotated[float, SHARE, Q_LAMBDA] | None = None
-    """q_lambda: that weight after anneal_steps, to which it changes linearly (none: it is
-    constant)."""
+    """q_lambda: weight of Munchausen's term after anneal_steps, to which it changes linearly (none:
+    it is constant)."""
     temperature: Annotated[float, POSITIVE, MUNCHAUSEN] = 0.03
     """Munchausen: temperature of the policy, a softmax of the action values."""
     target_every: Annotated[int, Range(0)] = 2_500
