@@ -28,9 +28,9 @@ SHARE_ON_RAY = (
 
 AT_FIRST = (
     "This is a measurement of what the default was at first, with a weight of 0.9 for Munchausen's "
-    "term from the start. It came out badly in Boxing, and the course was broken off after Boxing "
-    "and Freeway. Since then the weight rises from 0, which was tried on seeds 11 and 12; the "
-    "default of today is not measured yet."
+    "term from the start. It came out badly in Boxing, so the measurements were stopped after "
+    "Boxing and Freeway. Since then the weight rises from 0, which was tried on seeds 11 and 12; "
+    "the default of today is not measured yet."
 )
 
 REMARKS: dict[tuple[str, str, int], str] = {

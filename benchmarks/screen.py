@@ -12,7 +12,7 @@ eight runs tell of each. What two settings do only together looks like the effec
 matrix has room for a seventh setting. None is there, so its effect is chance: it says how large an
 effect must be to mean anything.
 
-Then each of `OTHERS` plays too: other changes to one of the combinations.
+Then each of `OTHERS` plays too, changes that are no column of the matrix.
 
 No setting costs much time, so budgets are equal steps. A run's result does not depend on the
 machine: runs are deterministic, and two may run side by side and beside anything.
@@ -76,16 +76,16 @@ OTHERS: dict[str, Settings] = {
     "6, torso pooled, munchausen 0 to 0.9": BEST
     | {"frames": "42 pooled", "munchausen": "0 to 0.9"},
 }
-"""Other changes: the two settings that gained, without the two others of the best combination; that
-one with another torso; and with this and a weight of Munchausen's term that rises."""
-
-SEED, ANOTHER = 11, 12
-"""Of all runs, and of those of `--again`: the best of eight looks better than it is."""
+"""Other changes: of the settings of the best combination only the two that gained; the best
+combination with another torso; and with that torso and a rising weight of Munchausen's term."""
 
 STEPS = 400_000
 
 LATE = 0.75
 """The score of a run is the mean of its scores from this share of its steps on."""
+
+SEED, ANOTHER = 11, 12
+"""Of all runs, and of those of `--again`: the best of eight looks better than it is."""
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -27,7 +27,7 @@ def sections(lines: list[Line]) -> list[Section]:
         f"combination plays {STEPS:,} deterministic steps with seed {SEED}. A score is that of "
         f"the last 50 training games, on average over the last {1 - LATE:.0%} of the steps. Plain "
         "is the best candidate of the search above, which has batches of 8 windows of 32 steps and "
-        "two actors of 8 games. Rows without a number are other changes to it.",
+        "two actors of 8 games. Rows without a number are other changes.",
         head,
         tuple(Row(cells) for cells in rows),
         measured=origins(lines),
@@ -61,7 +61,10 @@ def long(lines: list[Line], results: Results) -> list[Section]:
         Row((f"{steps:,}", *(shown(score_after(curve, steps)) for curve in curves)))
         for steps in LOOKS
     ]
-    seeds = [f"DQN, {line['settings']['frames']}, seed {line['seed']}" for line in lines]
+    torsos = [line["settings"]["frames"].split()[1] for line in lines]
+    seeds = [
+        f"DQN, `{torso}`, seed {line['seed']}" for torso, line in zip(torsos, lines, strict=True)
+    ]
     seeds += [f"`ppo-breakout`, seed {line['seed']}" for line in ppo]
     return [
         Section(

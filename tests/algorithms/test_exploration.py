@@ -161,7 +161,7 @@ def test_without_a_reward_every_second_game_repeats_an_action_for_a_rollout(long
     never = falling(0.0, 0.0, 1, games)
 
     def play(exploration: Any, seed: int, reward: float) -> list[bool]:
-        """Return which games play one action only that is not always the best one."""
+        """Return which games played a single action; the others must have played the best ones."""
         values = torch.randn(games, length, actions, generator=torch.Generator().manual_seed(9))
         chosen, _ = rollout(exploration, values, seed, reward)
         best = values.argmax(dim=2)

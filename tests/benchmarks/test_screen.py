@@ -147,7 +147,7 @@ def test_a_long_run_stands_beside_those_of_ppo(
     (section,) = sections_screen.long(runs[:1], results)
     assert section.head == (
         "steps",
-        "DQN, 42 small, seed 11",
+        "DQN, `small`, seed 11",
         "`ppo-breakout`, seed 1",
         "`ppo-breakout`, seed 1",
     )
