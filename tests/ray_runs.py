@@ -242,9 +242,10 @@ def head(cpus: int, env: Mapping[str, str] | None = None) -> Iterator[Head]:
             time.sleep(0.2)
         yield Head(f"127.0.0.1:{port}", secret, process)
     finally:
-        family = psutil.Process(process.pid).children(recursive=True)
-        process.terminate()
-        process.wait(LONG)
-        _, left = psutil.wait_procs(family, timeout=LONG)
-        assert not any(map(running, left))
+        if process.poll() is None:  # else it could not even start, as it has said
+            family = psutil.Process(process.pid).children(recursive=True)
+            process.terminate()
+            process.wait(LONG)
+            _, left = psutil.wait_procs(family, timeout=LONG)
+            assert not any(map(running, left))
         shutil.rmtree(folder, ignore_errors=True)

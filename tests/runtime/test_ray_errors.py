@@ -161,7 +161,7 @@ class Broken:
 
 def with_a_mistake(*args, **kwargs):
     graph = make_graph(*args, **kwargs)
-    graph.add("broken", "cache", "worker-1", Broken)
+    graph.add("broken", "cache", "server-1", Broken)  # without this process nobody can learn
     return graph
 
 
