@@ -8,17 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from gelada.algorithms.exploration import (
-    EpsilonGreedy,
-    Exploration,
-    Lasting,
-    Player,
-    Sampled,
-    epsilon_greedy,
-    epsilon_noise,
-    falling,
-    ladder,
-)
+from gelada.algorithms.exploration import Exploration, Lasting, Player, Sampled, epsilon_noise
+from gelada.algorithms.greedy import EpsilonGreedy, epsilon_greedy, falling, ladder
 
 ROWS, A = 40_000, 5
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from gelada.algorithms.exploration import (
+from gelada.algorithms.exploration import Lasting, Player
+from gelada.algorithms.greedy import (
     EpsilonGreedy,
-    Lasting,
     LastingEpsilonGreedy,
-    Player,
     epsilon_greedy,
     falling,
 )

@@ -13,7 +13,6 @@ from the current network.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -23,7 +22,9 @@ from torch.func import functional_call
 from gelada.algorithms import auxiliary
 from gelada.algorithms.api import ActingPolicy, Source, Topology, target_parameters
 from gelada.algorithms.batches import WholeBatch
-from gelada.algorithms.exploration import Exploration, Player, epsilon_greedy, falling, ladder
+from gelada.algorithms.exploration import Exploration, Player
+from gelada.algorithms.greedy import epsilon_greedy, falling, ladder
+from gelada.algorithms.outliers import add_loss, is_outlier, no_losses
 from gelada.algorithms.schedules import Ends, begun, current, linear, moved
 from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
 from gelada.core.types import Aux, Batch
@@ -37,14 +38,6 @@ from gelada.ops.returns import RewardClip
 PRIORITY_MIX = 0.9
 """Weight of the largest error in the priority of a window. The mean error has the rest (Kapturowski
 et al. 2019, section 2.3)."""
-
-LOSS_RATE = 0.001
-"""Weight of the newest loss in the running mean and variance, which thus cover about the last 1,000
-losses. Our choice; the paper has no number."""
-
-LOSSES_SEEN = 100
-"""Number of losses before the outlier rule applies. Our choice; the paper has no number."""
-
 
 N_STEP = OnlyWith("with --returns n_step", lambda dqn: dqn.returns == "n_step")
 Q_LAMBDA = OnlyWith("with --returns q_lambda", lambda dqn: dqn.returns == "q_lambda")
@@ -180,12 +173,8 @@ class DQN:
 
     def start(self) -> Aux:
         """Return the learning rate, what else moves, and statistics of the loss over no losses."""
-        names = ("loss_count", "loss_mean", "loss_variance")
-        return {
-            "learning_rate": torch.tensor(self.lr, dtype=torch.float64),
-            **{name: torch.zeros((), dtype=torch.float64) for name in names},
-            **begun(self._ends),
-        }
+        rate = torch.tensor(self.lr, dtype=torch.float64)
+        return {"learning_rate": rate, **no_losses(), **begun(self._ends)}
 
     def learning_rate(self, aux: Aux) -> float:
         """Return the current learning rate."""
@@ -270,10 +259,7 @@ class DQN:
         above the running mean of earlier losses (`after` updates it). The rule is that of Nair et
         al. 2015, which gives no number of deviations.
         """
-        if self.outlier <= 0.0 or float(aux["loss_count"]) < LOSSES_SEEN:
-            return False
-        deviation = math.sqrt(float(aux["loss_variance"]))
-        return abs(loss) > float(aux["loss_mean"]) + self.outlier * deviation
+        return self.outlier > 0.0 and is_outlier(aux, loss, self.outlier)
 
     def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:
         """Set what changes with the environment steps, and add a loss to its statistics.
@@ -283,15 +269,8 @@ class DQN:
         """
         aux["learning_rate"].fill_(linear(self.lr, self.lr_end, steps, self.anneal_steps))
         moved(aux, self._ends, steps, self.anneal_steps)
-        if "value_loss" not in values:
-            return
-        aux["loss_count"] += 1.0
-        # a plain mean at first, later an exponential one (West 1979)
-        rate = max(1.0 / float(aux["loss_count"]), LOSS_RATE)
-        difference = abs(values["value_loss"]) - float(aux["loss_mean"])
-        aux["loss_mean"] += rate * difference
-        spread = float(aux["loss_variance"]) + rate * difference**2
-        aux["loss_variance"].fill_((1.0 - rate) * spread)
+        if "value_loss" in values:
+            add_loss(aux, values["value_loss"])
 
     def _first_steps(self, net: Network, whole: WholeBatch, aux: Aux) -> Evaluated:
         """Return the outputs of the windows' first actions [N, 1, …], and their targets [N, 1]."""

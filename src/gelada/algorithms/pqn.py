@@ -23,7 +23,8 @@ import torch
 
 from gelada.algorithms.api import ActingPolicy, Source, Topology
 from gelada.algorithms.batches import Minibatch, Samples
-from gelada.algorithms.exploration import Exploration, Player, epsilon_greedy, falling
+from gelada.algorithms.exploration import Exploration, Player
+from gelada.algorithms.greedy import epsilon_greedy, falling
 from gelada.algorithms.schedules import Ends, begun, current, linear, moved
 from gelada.core.errors import GeladaError
 from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
