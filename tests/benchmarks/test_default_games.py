@@ -132,6 +132,15 @@ def test_the_interquartile_mean_and_its_interval() -> None:
     assert rows["version 0.1, the default, 10 minutes"][-1] == "6"
 
 
+def test_seeds_that_some_games_lack_do_not_count() -> None:
+    lines = [one for one in measured() if one["settings"] != "qbert" or one["seed"] != 3]
+    lines = [one for one in lines if one["settings"] != "boxing" or one["seed"] != 1]
+    rows = {row.label: row.cells for row in means(Results(lines)).rows}
+    seconds = sorted(shares(game)[1] for game in GAMES)
+    cells = rows["10 minutes, no-op starts"]
+    assert (cells[1], cells[-1]) == (f"**{fmean(seconds[1:5]):.2f}**", "6")
+
+
 def test_a_mean_over_fewer_games_is_not_shown() -> None:
     rows = {row.label: row.cells for row in means(Results(measured("freeway"))).rows}
     assert rows["10 minutes, no-op starts"][1] == MISSING
