@@ -158,8 +158,7 @@ def means(results: Results) -> Section:
 def of_common_seeds(found: Mapping[str, Sequence[Found]]) -> dict[str, list[Found]]:
     """Return what was found on seeds that all games have, if there are any.
 
-    While some games have more seeds than others, the mean over all runs would be nearer to the
-    scores of those.
+    Otherwise a game with more seeds than others would count for more in the mean over all runs.
     """
     common = set.intersection(*({one.line["seed"] for one in own} for own in found.values()))
     return {

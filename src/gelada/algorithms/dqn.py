@@ -128,8 +128,8 @@ class DQN:
     lr_end: Annotated[float, POSITIVE] = 2.5e-4
     """… and after anneal_steps."""
     anneal_steps: Annotated[int, Range(0)] = 1_000_000
-    """Environment steps over which the learning rate, and discount and lambda if they have an end,
-    change linearly."""
+    """Environment steps over which the learning rate changes linearly, and so do discount, lambda
+    and the weight of Munchausen's term if they have an end."""
 
     epochs: ClassVar[int] = 1
     minibatch: ClassVar[int] = 2**31  # the whole batch
