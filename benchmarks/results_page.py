@@ -46,8 +46,8 @@ or the code had changed, the newest settings count and the remarks tell the olde
 
 * Seeds 1 to 5 are for measuring only; settings were searched on other seeds
   ([the recipe](recipe.md)). Some measurements were repeated after a change that their first result
-  had caused. The remarks say which: Freeway, the runs of DBA3C on Pong, the shares on Ray and the
-  shape of DBA3C's paper.
+  had caused. The remarks say which: Freeway with PPO, Boxing and Freeway with the default, the runs
+  of DBA3C on Pong, the shares on Ray and the shape of DBA3C's paper.
 * A **bold** value is the median, followed by the single values in the order of the seeds.
 * A commit is the state of the code that was measured; with `+` the code differed from it. Commands
   stand here as they were given then. Some flags have other names today: `--chaos` is `--faults`,
@@ -121,7 +121,7 @@ def short_table() -> str:
 
 
 def told(ours: list[Line], lines: list[Line]) -> str:
-    """Return the sentences below the short table: where, how often, and Breakout."""
+    """Return the sentences below the short table: where, how often, and other games."""
     machines = dict.fromkeys(machine(line) for line in ours)
     days = between({line["time"][:10] for line in lines if machine(line) in machines})
     text = (
@@ -137,6 +137,16 @@ def told(ours: list[Line], lines: list[Line]) -> str:
         text += (
             f"\n\nIn Breakout, {player} scores {score} after 60 minutes of training (seed "
             f"{found.line['seed']}, 50 full games; {machine(found.line)})."
+        )
+    games, played = sections_default.above_a_human(results)
+    if games:
+        names = " and ".join(f"`{game}`" for game in games)
+        names = names.replace(" and ", ", ", len(games) - 2)
+        text += (
+            f"\n\nAfter ten minutes of `gelada train GAME` the agent scores above a human in "
+            f"{len(games)} of {played} games: {names} (means of 50 full games; [six games]"
+            "(docs/results.md#six-games-with-the-default), [games that nothing was tuned on]"
+            "(docs/results.md#games-that-nothing-was-tuned-on))."
         )
     return text
 

@@ -237,6 +237,17 @@ def five(results: Results) -> Section:
     )
 
 
+def above_a_human(results: Results) -> tuple[list[str], int]:
+    """Return the games whose mean after ten minutes is above a human's, and how many were played.
+
+    No-op starts, all seeds, of the six games and of those that nothing was tuned on.
+    """
+    found = {game: ten_minutes(results, game) for game in GAMES}
+    found |= {game: results.seeds(OTHERS.what, game) for game in UNTUNED}
+    played = {game: fmean(scores(own)) for game, own in found.items() if own}
+    return sorted(game for game, score in played.items() if human(score, game) > 1), len(played)
+
+
 def sections(results: Results) -> list[Section]:
     """Return the sections of this module."""
     return [six(results), means(results), five(results)]
