@@ -138,15 +138,15 @@ def told(ours: list[Line], lines: list[Line]) -> str:
             f"\n\nIn Breakout, {player} scores {score} after 60 minutes of training (seed "
             f"{found.line['seed']}, 50 full games; {machine(found.line)})."
         )
-    games, played = sections_default.above_a_human(results)
-    if games:
-        names = " and ".join(f"`{game}`" for game in games)
-        names = names.replace(" and ", ", ", len(games) - 2)
+    played = sections_default.after_ten_minutes(results)
+    if above := [f"`{game}` ({share:.2f})" for game, share in played.items() if share > 1]:
         text += (
-            f"\n\nAfter ten minutes of `gelada train GAME` the agent scores above a human in "
-            f"{len(games)} of {played} games: {names} (means of 50 full games; [six games]"
-            "(docs/results.md#six-games-with-the-default), [games that nothing was tuned on]"
-            "(docs/results.md#games-that-nothing-was-tuned-on))."
+            "\n\nAfter ten minutes of `gelada train GAME` on two such cores the agent scores above "
+            f"a human, whose score is 1, in {len(above)} of {len(played)} games: "
+            f"{', '.join(above)}. These are means of 50 full games with no-op starts, over one to "
+            "three seeds; [six games](docs/results.md#six-games-with-the-default) and "
+            "of [games that nothing was tuned on](docs/results.md#games-that-nothing-was-tuned-on) "
+            "have all scores."
         )
     return text
 

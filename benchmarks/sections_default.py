@@ -237,15 +237,14 @@ def five(results: Results) -> Section:
     )
 
 
-def above_a_human(results: Results) -> tuple[list[str], int]:
-    """Return the games whose mean after ten minutes is above a human's, and how many were played.
+def after_ten_minutes(results: Results) -> dict[str, float]:
+    """Return the human-normalised mean of each game that was played, over all seeds, by name.
 
-    No-op starts, all seeds, of the six games and of those that nothing was tuned on.
+    No-op starts; the six games and those that nothing was tuned on.
     """
     found = {game: ten_minutes(results, game) for game in GAMES}
     found |= {game: results.seeds(OTHERS.what, game) for game in UNTUNED}
-    played = {game: fmean(scores(own)) for game, own in found.items() if own}
-    return sorted(game for game, score in played.items() if human(score, game) > 1), len(played)
+    return {game: human(fmean(scores(own)), game) for game, own in sorted(found.items()) if own}
 
 
 def sections(results: Results) -> list[Section]:

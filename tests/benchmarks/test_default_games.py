@@ -171,13 +171,14 @@ def test_games_that_nothing_was_tuned_on() -> None:
     assert rows["median"][2] == f"{shares[2]:.2f}"
 
 
-def test_the_games_above_a_human_are_those_whose_mean_is() -> None:
-    lines = [line("default-games", "boxing", seed, 11.0 + seed) for seed in (1, 2, 3)]  # human 12.1
-    lines += [line("default-games", "freeway", seed, 28.0 + seed) for seed in (1, 2)]  # 29.6
-    lines += [line("default-untuned-games", "double_dunk", 1, -8.0)]  # -16.4
-    lines += [line("default-untuned-games", "phoenix", 1, 7000.0)]  # 7,242.6
-    assert sections_default.above_a_human(Results(lines)) == (["boxing", "double_dunk"], 4)
-    assert sections_default.above_a_human(Results([])) == ([], 0)
+def test_the_mean_of_each_game_that_was_played() -> None:
+    lines = [line("default-games", "boxing", seed, 11.0 + seed) for seed in (1, 2, 3)]
+    lines += [line("default-untuned-games", "double_dunk", 1, -8.0)]
+    found = sections_default.after_ten_minutes(Results(lines))
+    assert list(found) == ["boxing", "double_dunk"]
+    assert found["boxing"] == pytest.approx((13.0 - 0.1) / (12.1 - 0.1))
+    assert found["double_dunk"] == pytest.approx((-8.0 + 18.6) / (-16.4 + 18.6))
+    assert sections_default.after_ten_minutes(Results([])) == {}
 
 
 def test_the_first_ten_minutes_of_an_hour_are_a_seed_of_their_own() -> None:
