@@ -145,7 +145,7 @@ def told(ours: list[Line], lines: list[Line]) -> str:
             f"a human, whose score is 1, in {len(above)} of {len(played)} games: "
             f"{', '.join(above)}. These are means of 50 full games with no-op starts, over one to "
             "three seeds; [six games](docs/results.md#six-games-with-the-default) and "
-            "of [games that nothing was tuned on](docs/results.md#games-that-nothing-was-tuned-on) "
+            "[games that nothing was tuned on](docs/results.md#games-that-nothing-was-tuned-on) "
             "have all scores."
         )
     return text
