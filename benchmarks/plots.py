@@ -195,9 +195,11 @@ def draw_six(figure: Figure, results: Results) -> bool:
             frames = [4 * row["steps"] / 1e6 for row in rows]
             most = max(most, *frames)
             seed = one.line["seed"]
-            axes.plot(frames, [row["score"] for row in rows], label=f"seed {seed}", zorder=3)
+            scores, colour = [row["score"] for row in rows], f"C{seed - 1}"
+            axes.plot(frames, scores, label=f"seed {seed}", color=colour, zorder=3)
             if seed == HOUR.seeds[0]:
                 above = axes.secondary_xaxis("top", functions=axis_of_minutes(rows))
+                above.set_xticks(np.arange(0, HOUR.minutes + 1, 10))  # there are none after its end
                 above.set_xlabel("minutes of seed 1", fontsize=8)
         for curve in public_curves(game):
             points = [(n / 1e6, score) for n, score in curve.points.items() if n <= 1.4e6 * most]
@@ -241,9 +243,14 @@ def draw_search(figure: Figure, _results: Results) -> bool:
 def axis_of_minutes(
     rows: list[dict[str, Any]],
 ) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return the functions from million frames to minutes and back, along a run's metrics."""
+    """Return the functions from million frames to minutes and back, along a run's metrics.
+
+    Beyond its end both go on as they were on average.
+    """
     minutes = [0.0, *(row["seconds"] / 60 for row in rows)]
     frames = [0.0, *(4 * row["steps"] / 1e6 for row in rows)]
+    minutes.append(2 * minutes[-1])
+    frames.append(2 * frames[-1])
     return partial(np.interp, xp=frames, fp=minutes), partial(np.interp, xp=minutes, fp=frames)
 
 
