@@ -99,8 +99,9 @@ def six(results: Results) -> Section:
         SIX,
         "`gelada train GAME --minutes 10`, alone on the machine; the last checkpoint plays 50 full "
         "games by protocol `noop`, mean over the seeds 1 to 3. Seed 1 plays on for an hour; its "
-        "last checkpoint within the first ten minutes counts here. *Human* is the human-normalised "
-        "score. *Sticky* is another run, with `" + " ".join(STICKY.flags) + "`, evaluated by "
+        "last checkpoint within the first ten minutes, saved in the tenth, counts here. *Human* is "
+        "the human-normalised score. *Sticky* is another run, with "
+        "`" + " ".join(STICKY.flags) + "`, evaluated by "
         "protocol `sticky`; public curves have such games. The last column is the best mean score "
         "of a public curve at 6 million frames, which is about what ten minutes play. Version 0.1 "
         "has seed 1.",
