@@ -152,8 +152,10 @@ def soonest(results: Results) -> list[Row]:
         return []
     name = min(steps, key=lambda one: steps[one])
     text = f"{steps[name] / median(played(base)):.2f}"
-    if median_of(values(base, "steps_to_solved")) is None:
-        text = f"at most {text}: IMPALA did not reach it"
+    reached = values(base, "steps_to_solved")
+    if median_of(reached) is None:
+        never = sum(one is None for one in reached)
+        text = f"at most {text}: {never} of {len(reached)} runs of IMPALA did not reach it"
     own = (*base, *results.seeds("ladder-pong", name))
     return [Row(("Pong, steps to 18, IMPALA = 1", RUNGS[name].label, text), own)]
 
