@@ -141,8 +141,9 @@ def draw_breakout(figure: Figure, results: Results) -> bool:
         return False
     axes = figure.subplots()
     rows = rows_of(played.trained)
+    minutes = [row["seconds"] / 60 for row in rows]
     axes.plot(
-        [row["seconds"] / 60 for row in rows],
+        minutes,
         [row["score"] for row in rows],
         label="the last 50 training games",
     )
@@ -156,7 +157,8 @@ def draw_breakout(figure: Figure, results: Results) -> bool:
         label="50 fresh games of a checkpoint",
     )
     finish(axes, "minutes", "score", "Breakout, mean of")
-    axes.secondary_xaxis("top", functions=axis_of_steps(rows)).set_xlabel("million steps")
+    functions = along(minutes, [row["steps"] / 1e6 for row in rows])
+    axes.secondary_xaxis("top", functions=functions).set_xlabel("million steps")
     return True
 
 
@@ -198,7 +200,8 @@ def draw_six(figure: Figure, results: Results) -> bool:
             scores, colour = [row["score"] for row in rows], f"C{seed - 1}"
             axes.plot(frames, scores, label=f"seed {seed}", color=colour, zorder=3)
             if seed == HOUR.seeds[0]:
-                above = axes.secondary_xaxis("top", functions=axis_of_minutes(rows))
+                functions = along(frames, [row["seconds"] / 60 for row in rows])
+                above = axes.secondary_xaxis("top", functions=functions)
                 above.set_xticks(np.arange(0, HOUR.minutes + 1, 10))  # there are none after its end
                 above.set_xlabel("minutes of seed 1", fontsize=8)
         for curve in public_curves(game):
@@ -240,25 +243,15 @@ def draw_search(figure: Figure, _results: Results) -> bool:
     return bool(found.runs)
 
 
-def axis_of_minutes(
-    rows: list[dict[str, Any]],
+def along(
+    below: list[float], above: list[float]
 ) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return the functions from million frames to minutes and back, along a run's metrics.
+    """Return the functions from the axis below to the one above and back, along a run.
 
-    Beyond its end both go on as they were on average.
+    Both begin at 0; beyond the run's end they go on as they were on average.
     """
-    minutes = [0.0, *(row["seconds"] / 60 for row in rows)]
-    frames = [0.0, *(4 * row["steps"] / 1e6 for row in rows)]
-    minutes.append(2 * minutes[-1])
-    frames.append(2 * frames[-1])
-    return partial(np.interp, xp=frames, fp=minutes), partial(np.interp, xp=minutes, fp=frames)
-
-
-def axis_of_steps(rows: list[dict[str, Any]]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return the functions from minutes to million steps and back, along a run's metrics."""
-    minutes = [row["seconds"] / 60 for row in rows]
-    steps = [row["steps"] / 1e6 for row in rows]
-    return partial(np.interp, xp=minutes, fp=steps), partial(np.interp, xp=steps, fp=minutes)
+    below, above = ([0.0, *ends, 2 * ends[-1]] for ends in (below, above))
+    return partial(np.interp, xp=below, fp=above), partial(np.interp, xp=above, fp=below)
 
 
 def rows_of(line: Line) -> list[dict[str, Any]]:

@@ -187,6 +187,14 @@ def test_breakout_after_equal_processor_time(monkeypatch: pytest.MonkeyPatch) ->
     }
 
 
+def test_runs_of_impala_that_never_reach_18_are_counted() -> None:
+    lines = [played("impala", seed, 800_000 if seed == 2 else None) for seed in (1, 2, 3)]
+    lines += [played("ppo", seed, 400_000) for seed in (1, 2, 3)]
+    (row,) = sections_appo.best(lookup.Results(lines)).rows
+    assert row.cells[2].startswith("at most 0.")
+    assert row.cells[2].endswith(": 2 of 3 runs of IMPALA did not reach it")
+
+
 def test_the_tables_of_the_ladder() -> None:
     lines = [played("impala", seed, None if seed == 2 else 800_000) for seed in (1, 2, 3)]
     lines += [played("ppo", seed, 400_000) for seed in (1, 2, 3)]
