@@ -140,7 +140,7 @@ def best(results: Results) -> Section:
 
 
 def soonest(results: Results) -> list[Row]:
-    """Return the row about the rung with the fewest steps to 18 in Pong."""
+    """Return the row about the rung, or rungs, with the fewest steps to 18 in Pong."""
     base = results.seeds("ladder-pong", "impala")
     steps = {
         name: middle
@@ -150,14 +150,16 @@ def soonest(results: Results) -> list[Row]:
     }
     if not base or not steps:
         return []
-    name = min(steps, key=lambda one: steps[one])
-    text = f"{steps[name] / median(played(base)):.2f}"
+    fewest = min(steps.values())
+    best = [name for name, middle in steps.items() if middle == fewest]
+    text = f"{fewest / median(played(base)):.2f}"
     reached = values(base, "steps_to_solved")
     if median_of(reached) is None:
         never = sum(one is None for one in reached)
         text = f"at most {text}: {never} of {len(reached)} runs of IMPALA did not reach it"
-    own = (*base, *results.seeds("ladder-pong", name))
-    return [Row(("Pong, steps to 18, IMPALA = 1", RUNGS[name].label, text), own)]
+    own = (*base, *(one for name in best for one in results.seeds("ladder-pong", name)))
+    labels = "; ".join(RUNGS[name].label for name in best)
+    return [Row(("Pong, steps to 18, IMPALA = 1", labels, text), own)]
 
 
 def highest(results: Results) -> list[Row]:

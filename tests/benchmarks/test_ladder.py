@@ -195,6 +195,14 @@ def test_runs_of_impala_that_never_reach_18_are_counted() -> None:
     assert row.cells[2].endswith(": 2 of 3 runs of IMPALA did not reach it")
 
 
+def test_parts_that_need_as_many_steps_are_both_named() -> None:
+    lines = [played("impala", 1, 800_000), played("replay", 1, 400_000)]
+    lines += [played("appo", 1, 400_000), played("ppo", 1, 600_000)]
+    (row,) = sections_appo.best(lookup.Results(lines)).rows
+    assert row.cells[1] == f"{RUNGS['replay'].label}; {RUNGS['appo'].label}"
+    assert row.cells[2] == "0.50"
+
+
 def test_the_tables_of_the_ladder() -> None:
     lines = [played("impala", seed, None if seed == 2 else 800_000) for seed in (1, 2, 3)]
     lines += [played("ppo", seed, 400_000) for seed in (1, 2, 3)]
