@@ -151,14 +151,14 @@ def soonest(results: Results) -> list[Row]:
     if not base or not steps:
         return []
     fewest = min(steps.values())
-    best = [name for name, middle in steps.items() if middle == fewest]
+    names = [name for name, middle in steps.items() if middle == fewest]
     text = f"{fewest / median(played(base)):.2f}"
     reached = values(base, "steps_to_solved")
     if median_of(reached) is None:
         never = sum(one is None for one in reached)
         text = f"at most {text}: {never} of {len(reached)} runs of IMPALA did not reach it"
-    own = (*base, *(one for name in best for one in results.seeds("ladder-pong", name)))
-    labels = "; ".join(RUNGS[name].label for name in best)
+    own = (*base, *(one for name in names for one in results.seeds("ladder-pong", name)))
+    labels = "; ".join(RUNGS[name].label for name in names)
     return [Row(("Pong, steps to 18, IMPALA = 1", labels, text), own)]
 
 
