@@ -38,6 +38,9 @@ COURSES = {
 FRAMES = {"6 M": 6_000_000, "28 M": 28_000_000}
 """Frames of public curves: about those of ten minutes and of an hour on two cores."""
 
+AS_LONG = {TEN.what: "6 M", STICKY.what: "6 M", HOUR.what: "28 M"}
+"""The frames at which public curves stand beside a course."""
+
 BEST = 5
 """Public methods that are shown at each number of frames."""
 
@@ -127,12 +130,14 @@ def of(results: Results, what: str, game: str) -> list[Found]:
 
 def means(results: Results) -> Section:
     """Return the section about all six games together."""
-    rows = []
+    rows, place = [], []
     for what, label in COURSES.items():
         found = of_common_seeds({game: of(results, what, game) for game in GAMES})
         shares = {game: [human(s, game) for s in scores(own)] for game, own in found.items()}
         every = tuple(one for own in found.values() for one in own)
         rows.append(Row((label, *summed(shares)), every))
+        if what in AS_LONG and all(shares.values()):
+            place.append(place_among_public(shares, label, AS_LONG[what]))
     for what, label in OLD.items():
         lines = {game: old(results, what, game) for game in GAMES}
         own = {g: [human(line["result"]["score"], g)] for g, line in lines.items() if line}
@@ -150,7 +155,7 @@ def means(results: Results) -> Section:
         "narrow. *Above* is the number of games whose mean is above that of a human. Public curves "
         "are those that the package has (`gelada report`), the best at 6 and at 28 million frames, "
         "where ten minutes and an hour come to; a method counts with the mean score of each game. "
-        "Most were learned with sticky actions and without lives.",
+        "Most were learned with sticky actions and without lives. " + " ".join(place),
         ("", "interquartile mean", "interval", "mean", "median", "above a human", "runs"),
         tuple(rows),
     )
@@ -190,6 +195,13 @@ def summed(shares: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
 def of_games(shares: Mapping[str, Sequence[float]]) -> float:
     """Return the interquartile mean over all runs of all games."""
     return interquartile_mean([value for own in shares.values() for value in own])
+
+
+def place_among_public(shares: Mapping[str, Sequence[float]], label: str, name: str) -> str:
+    """Return a sentence: how many public methods have a higher interquartile mean."""
+    means = [of_games(own) for own in public(FRAMES[name]).values()]
+    ahead = sum(mean > of_games(shares) for mean in means)
+    return f"At {name} frames {ahead} of {len(means)} methods have a higher one than *{label}*."
 
 
 def public(frames: int) -> dict[str, dict[str, list[float]]]:

@@ -158,6 +158,16 @@ def test_public_methods_stand_at_the_same_frames() -> None:
     assert len(names) == sections_default.BEST
 
 
+def test_how_many_public_methods_are_ahead() -> None:
+    """By hand: Rainbow 0.54, then 0.50; DreamerV3 2.32, IQN 2.20, Rainbow 1.83, then 0.95."""
+    at = {"6 M": (0.52, 1, 20), "28 M": (1.0, 3, 19)}
+    for name, (mean, ahead, count) in at.items():
+        found = sections_default.place_among_public({"qbert": [mean]}, "so", name)
+        assert f"{ahead} of {count} methods" in found
+    assert "methods have a higher one" in means(Results(measured())).about
+    assert "methods have a higher one" not in means(Results([])).about
+
+
 def test_games_that_nothing_was_tuned_on() -> None:
     others = [line("default-untuned-games", game, 1, 8000.0) for game in OTHERS.games]
     some = five(Results(others))
