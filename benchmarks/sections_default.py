@@ -36,10 +36,10 @@ COURSES = {
 }
 
 FRAMES = {"6 M": 6_000_000, "28 M": 28_000_000}
-"""Frames of public curves: about those of ten minutes and of an hour on two cores."""
+"""Frames of public curves: what two fast cores play in ten minutes and in an hour."""
 
 AS_LONG = {TEN.what: "6 M", STICKY.what: "6 M", HOUR.what: "28 M"}
-"""The frames at which public curves stand beside a course."""
+"""For each course the frames at which public methods are compared with it."""
 
 BEST = 5
 """Public methods that are shown at each number of frames."""
@@ -106,8 +106,8 @@ def six(results: Results) -> Section:
         "the human-normalised score. *Sticky* is another run, with "
         "`" + " ".join(STICKY.flags) + "`, evaluated by "
         "protocol `sticky`; public curves have such games. The last column is the best mean score "
-        "of a public curve at 6 million frames, which is about what ten minutes play. Version 0.1 "
-        "has seed 1.",
+        "of a public curve at 6 million frames, somewhat more than these ten minutes played (see "
+        "the picture). Version 0.1 has seed 1.",
         (
             *("game", "10 minutes", "human", *OLD.values(), "the better of these = 1"),
             *("10 minutes, sticky", "60 minutes", "best public curve"),
@@ -130,14 +130,14 @@ def of(results: Results, what: str, game: str) -> list[Found]:
 
 def means(results: Results) -> Section:
     """Return the section about all six games together."""
-    rows, place = [], []
+    rows, places = [], []
     for what, label in COURSES.items():
         found = of_common_seeds({game: of(results, what, game) for game in GAMES})
         shares = {game: [human(s, game) for s in scores(own)] for game, own in found.items()}
         every = tuple(one for own in found.values() for one in own)
         rows.append(Row((label, *summed(shares)), every))
-        if what in AS_LONG and all(shares.values()):
-            place.append(place_among_public(shares, label, AS_LONG[what]))
+        if all(shares.values()):
+            places.append(place_among_public(shares, label, AS_LONG[what]))
     for what, label in OLD.items():
         lines = {game: old(results, what, game) for game in GAMES}
         own = {g: [human(line["result"]["score"], g)] for g, line in lines.items() if line}
@@ -154,8 +154,9 @@ def means(results: Results) -> Section:
         "out. Intervals of 95 % are stratified bootstraps; with three runs of a game they are too "
         "narrow. *Above* is the number of games whose mean is above that of a human. Public curves "
         "are those that the package has (`gelada report`), the best at 6 and at 28 million frames, "
-        "where ten minutes and an hour come to; a method counts with the mean score of each game. "
-        "Most were learned with sticky actions and without lives. " + " ".join(place),
+        "which is more than most runs here played in ten minutes and in an hour (the picture above "
+        "has frames and minutes); a method counts with the mean score of each game. "
+        "Most were learned with sticky actions and without lives. " + " ".join(places),
         ("", "interquartile mean", "interval", "mean", "median", "above a human", "runs"),
         tuple(rows),
     )
@@ -198,10 +199,11 @@ def of_games(shares: Mapping[str, Sequence[float]]) -> float:
 
 
 def place_among_public(shares: Mapping[str, Sequence[float]], label: str, name: str) -> str:
-    """Return a sentence: how many public methods have a higher interquartile mean."""
-    means = [of_games(own) for own in public(FRAMES[name]).values()]
-    ahead = sum(mean > of_games(shares) for mean in means)
-    return f"At {name} frames {ahead} of {len(means)} methods have a higher one than *{label}*."
+    """Return a sentence that tells how many public methods have a higher interquartile mean."""
+    own = of_games(shares)
+    others = [of_games(of_method) for of_method in public(FRAMES[name]).values()]
+    ahead = sum(other > own for other in others)
+    return f"At {name} frames {ahead} of {len(others)} methods have a higher one than *{label}*."
 
 
 def public(frames: int) -> dict[str, dict[str, list[float]]]:
