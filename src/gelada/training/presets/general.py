@@ -19,6 +19,7 @@ VECTOR = Experiment(
         entropy_end=0.001,
         epochs=6,
         minibatch=256,
+        value_coefficient=0.1,
         lr=1e-3,
         lr_max=4e-3,
         kl=0.03,
@@ -28,7 +29,13 @@ VECTOR = Experiment(
     shape=Shape(actors=2, games=8, length=64, random_steps=2048),
     stop=StopRule(steps=500_000),
 )
-"""For environments whose observations are vectors."""
+"""For environments whose observations are vectors.
+
+Their rewards are raw, so returns of up to 100 are usual. With the whole value loss its gradient
+drowns the policy's, whose norm is limited with it: CartPole then took 104,000 to more than 400,000
+steps to 475 (seeds 11 to 18), and takes 53,000 to 96,000 with a tenth of it (54,000 to 113,000 on
+the 16 seeds from 21 to 28 and 31 to 38).
+"""
 
 PIXELS = replace(
     VECTOR,
