@@ -81,6 +81,7 @@ def breakout(results: Results) -> Section:
     """Return the section about the long run of Breakout."""
     found = results.one("breakout-score")
     today = " (PPO; today `ppo-breakout`)" if found and by_ppo(found.line) else ""
+    before = any(map(by_ppo, found.earlier)) if found and not today else False
     played = found.line["result"]["minutes"] if found else {}
     rows = [
         Row(
@@ -98,7 +99,8 @@ def breakout(results: Results) -> Section:
     return Section(
         "Breakout",
         f"`gelada train breakout --minutes 75`{today}, alone on the machine. The newest checkpoint "
-        "of that time plays 50 fresh full games with the starts of training (protocol `training`).",
+        "of that time plays 50 fresh full games with the starts of training (protocol `training`)."
+        + (" What was measured before is PPO's (today `ppo-breakout`)." if before else ""),
         ("", "mean of 50 games", "median", "steps", "saved after minutes"),
         tuple(rows),
         "Published scores, of games with other starts: "
