@@ -14,7 +14,7 @@ from typing import Any
 import process
 from games import Games
 from gelada.core.checkpoint import list_checkpoints
-from ledger import LEDGER, RUNS, Cell, Ledger, finished, steady_rate
+from ledger import LEDGER, RUNS, Cell, Ledger, Line, finished, steady_rate
 from timed import (
     EVALUATED_GAMES,
     evaluation_seed,
@@ -22,6 +22,7 @@ from timed import (
     pairs,
     read_metrics,
     settings,
+    time_of,
     train,
     train_words,
 )
@@ -30,6 +31,10 @@ BREAKOUT = "breakout"
 HOUR = {"--minutes": "75", "--checkpoint-seconds": "300", "--keep-checkpoints": "0"}
 MINUTES = (30, 45, 60, 75)
 """Of Breakout's training; the newest checkpoint of each is evaluated."""
+
+SOLVED = 300.0
+BEST = 864.0
+"""What a game of Breakout gives that clears both of its walls."""
 
 SIX = Games("general-games", "ppo-breakout")
 """The default of version 0.1."""
@@ -71,6 +76,7 @@ def all_cells() -> list[Cell]:
         choices_cell(),
         train_cell(),
         score_cell(),
+        time_cell(),
         *SIX.cells(),
     ]
 
@@ -97,6 +103,12 @@ def score_cell() -> Cell:
     return Cell("breakout-score", 1, settings("breakout-score", BREAKOUT, timed=HOUR), score)
 
 
+def time_cell() -> Cell:
+    """Return the cell that looks for its first checkpoint with a mean of `SOLVED`."""
+    own = settings("breakout-time", BREAKOUT, timed=HOUR, solved=SOLVED)
+    return Cell("breakout-time", 1, own, time)
+
+
 def learn(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
     """Train alone on the machine, and keep the checkpoints."""
     run = RUNS / cell.name
@@ -114,19 +126,31 @@ def learn(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
     }
 
 
+def trained() -> tuple[Path, Line]:
+    """Return the folder of Breakout's long run, and its line."""
+    cell = train_cell()
+    line = finished(Ledger(LEDGER).of(cell))
+    if line is None or not (RUNS / cell.name).is_dir():
+        raise LookupError(f"{cell.name} must be measured first, on this machine")
+    return RUNS / cell.name, line
+
+
+def time(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
+    """Look for the first checkpoint whose fresh games have a mean of `SOLVED`, twice."""
+    run, line = trained()
+    return time_of(cell, run, line, log, SOLVED, BEST)
+
+
 def score(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
     """Play 50 fresh full games with the newest checkpoint of each of `MINUTES`."""
     from gelada.evaluation.agent import load
     from gelada.evaluation.evaluator import evaluate
 
-    trained = train_cell()
-    line = finished(Ledger(LEDGER).of(trained))
-    if line is None or not (RUNS / trained.name).is_dir():
-        raise LookupError(f"{trained.name} must be measured first, on this machine")
+    run, line = trained()
     seconds, kept = line["result"]["checkpoints"], []
     found: dict[str, Any] = {}
     for minutes in MINUTES:
-        paths = list_checkpoints(RUNS / trained.name / "checkpoints")
+        paths = list_checkpoints(run / "checkpoints")
         index, path = [(i, p) for i, p in enumerate(paths) if seconds[p.stem] <= 60 * minutes][-1]
         own_seed = evaluation_seed(cell.seed, index, confirm=False, part=0)
         evaluation = evaluate(load(path), "training", EVALUATED_GAMES, seed=own_seed)

@@ -110,17 +110,31 @@ class Timed:
         line = finished(Ledger(LEDGER).of(trained))
         if line is None or not (RUNS / trained.name).is_dir():
             raise LookupError(f"{trained.name} must be measured first, on this machine")
-        seconds = line["result"]["checkpoints"]
-        known = played_since(line, cell)
-        run = RUNS / trained.name
-        found, evaluated = find_solved(cell.seed, run, seconds, log, self.solved, known)
-        return {
-            "solved": found is not None,
-            "threshold": self.solved,
-            "seconds_to_solved": evaluated[found]["seconds"] if found is not None else None,
-            "steps_to_solved": evaluated[found]["steps"] if found is not None else None,
-            "evaluated": evaluated,
-        }
+        return time_of(cell, RUNS / trained.name, line, log, self.solved)
+
+
+def time_of(
+    cell: Cell, run: Path, trained: Line, log: Path, solved: float, best: float = 21.0
+) -> dict[str, Any]:
+    """Return when a run's first good checkpoint was saved, and what was found about each.
+
+    Args:
+        cell: the cell that looks for it.
+        run: the run's folder.
+        trained: the line of the run, with the seconds of its checkpoints.
+        log: folder for the evaluations.
+        solved: mean score of fresh games that is looked for.
+        best: the highest score of a game (Pong: 21).
+    """
+    seconds, known = trained["result"]["checkpoints"], played_since(trained, cell)
+    found, evaluated = find_solved(cell.seed, run, seconds, log, solved, known, best)
+    return {
+        "solved": found is not None,
+        "threshold": solved,
+        "seconds_to_solved": evaluated[found]["seconds"] if found is not None else None,
+        "steps_to_solved": evaluated[found]["steps"] if found is not None else None,
+        "evaluated": evaluated,
+    }
 
 
 def find_solved(
@@ -130,6 +144,7 @@ def find_solved(
     log: Path,
     solved: float,
     known: dict[int, list[float]],
+    best: float,
 ) -> tuple[int | None, list[dict[str, Any]]]:
     """Evaluate checkpoints in order until one is confirmed.
 
@@ -156,7 +171,7 @@ def find_solved(
                 kept.append(evaluation.as_dict())
                 known[own_seed] = evaluation.scores
             scores += known[own_seed]
-            if not can_reach(solved, scores, EVALUATED_GAMES):
+            if not can_reach(solved, scores, EVALUATED_GAMES, best):
                 break
         about = {
             "games": len(scores),

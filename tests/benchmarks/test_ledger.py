@@ -243,3 +243,5 @@ def test_a_checkpoint_is_given_up_only_when_it_cannot_reach_the_mean() -> None:
     assert not ledger.can_reach(18.0, [21.0] * 49 + [-130.0], 50)
     assert not ledger.can_reach(18.0, [-20.0] * 4, 50)
     assert ledger.can_reach(18.0, [], 50)
+    assert ledger.can_reach(300.0, [0.0] * 30, 50, best=864.0)
+    assert not ledger.can_reach(300.0, [0.0] * 33, 50, best=864.0)
