@@ -147,7 +147,9 @@ def draw_breakout(figure: Figure, results: Results) -> bool:
         [row["score"] for row in rows],
         label="the last 50 training games",
     )
-    evaluated = list(played.line["result"]["minutes"].values())
+    looked = results.seeds("breakout-time", "mean 300")
+    evaluated = [one for found in looked for one in found.line["result"]["evaluated"]]
+    evaluated += played.line["result"]["minutes"].values()
     axes.errorbar(
         [one["seconds"] / 60 for one in evaluated],
         [one["mean"] for one in evaluated],

@@ -96,6 +96,7 @@ def breakout(results: Results) -> Section:
         )
         for minutes, one in played.items()
     ]
+    rows += [reached(one) for one in results.seeds("breakout-time", "mean 300")]
     return Section(
         "Breakout",
         f"`gelada train breakout --minutes 75`{today}, alone on the machine. The newest checkpoint "
@@ -107,6 +108,19 @@ def breakout(results: Results) -> Section:
         + ", ".join(f"{label} {published('breakout', name):,.1f}" for name, label in BESIDE.items())
         + ".\n\n![Mean score of Breakout against minutes](pictures/breakout.png)",
     )
+
+
+def reached(found: Found) -> Row:
+    """Return the row of the first checkpoint that is good enough, or of none."""
+    told = found.line["result"]
+    label = f"first checkpoint with a mean of {told['threshold']:.0f}, and again in 50 other games"
+    if not told["solved"]:
+        return Row((label, "**none**", "", "", ""), (found,))
+    one = told["evaluated"][-1]
+    first = score_of(one["mean"], one["standard_error"])
+    again = score_of(one["confirmed_mean"], one["confirmed_standard_error"])
+    minutes = f"{told['seconds_to_solved'] / 60:.0f}"
+    return Row((label, f"{first}; {again}", "", f"{told['steps_to_solved']:,}", minutes), (found,))
 
 
 def score_of(mean: float, standard_error: float) -> str:
