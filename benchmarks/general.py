@@ -33,8 +33,10 @@ MINUTES = (30, 45, 60, 75)
 """Of Breakout's training; the newest checkpoint of each is evaluated."""
 
 SOLVED = 300.0
+"""Mean score of fresh games of Breakout that is looked for."""
+
 BEST = 864.0
-"""What a game of Breakout gives that clears both of its walls."""
+"""The highest score of a game of Breakout: both walls are cleared."""
 
 SIX = Games("general-games", "ppo-breakout")
 """The default of version 0.1."""

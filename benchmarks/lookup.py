@@ -16,6 +16,9 @@ from ledger import Line
 MEAN_15 = "mean 15"
 """Variant of a ``-time`` cell that looked for a mean of 15 instead of 18."""
 
+MEAN_300 = "mean 300"
+"""Variant of ``breakout-time``."""
+
 VARIANTS = {"b98cb039425b": MEAN_15}
 """Of settings whose lines do not tell it themselves."""
 

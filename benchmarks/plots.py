@@ -23,7 +23,7 @@ from games import GAMES
 from gelada.page.report.public import public_curves
 from ladder import RUNGS
 from ledger import LEDGER, Ledger, Line, logged_metrics
-from lookup import Results
+from lookup import MEAN_300, Results
 from sections_default import ten_minutes
 from sections_workers import ALGORITHMS, SEEDS
 
@@ -147,7 +147,7 @@ def draw_breakout(figure: Figure, results: Results) -> bool:
         [row["score"] for row in rows],
         label="the last 50 training games",
     )
-    looked = results.seeds("breakout-time", "mean 300")
+    looked = results.seeds("breakout-time", MEAN_300)
     evaluated = [one for found in looked for one in found.line["result"]["evaluated"]]
     evaluated += played.line["result"]["minutes"].values()
     axes.errorbar(

@@ -8,7 +8,7 @@ from typing import Any
 
 from gelada.evaluation.scores import published
 from ledger import Line
-from lookup import Found, Results
+from lookup import MEAN_300, Found, Results
 from page import Row, Section
 from table import judged, listed
 
@@ -96,7 +96,7 @@ def breakout(results: Results) -> Section:
         )
         for minutes, one in played.items()
     ]
-    rows += [reached(one) for one in results.seeds("breakout-time", "mean 300")]
+    rows += [reached(one) for one in results.seeds("breakout-time", MEAN_300)]
     return Section(
         "Breakout",
         f"`gelada train breakout --minutes 75`{today}, alone on the machine. The newest checkpoint "
