@@ -103,6 +103,7 @@ def test_what_is_no_agent_is_one_line(
         (["eval", str(older.with_stem("8"))], "there is no such checkpoint"),
         (["show", str(older.with_stem("8"))], "there is no such checkpoint"),
         (["show", str(folder), "--lr", "1"], "--lr: a run's settings are fixed; leave it out"),
+        (["show", str(folder), "--cores", "4"], "--cores: a run's settings are fixed; leave"),
         (["show", str(folder.parent)], "is a folder of runs: name one of them"),
     ):
         assert run(words) == 2

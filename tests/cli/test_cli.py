@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,8 +26,10 @@ from gelada.cli.display import Printer
 from gelada.cli.evaluate import table_of as table_beside
 from gelada.cli.experiment_flags import ExperimentFlags as Settings
 from gelada.cli.experiment_flags import parse_onto, resolve
+from gelada.cli.first_and_last import stop_in_words
+from gelada.cli.interrupts import NAMES
 from gelada.cli.main import COMMANDS, run
-from gelada.cli.train import Train, already_over, stop_in_words
+from gelada.cli.train import Train, already_over
 from gelada.core.errors import GeladaError
 from gelada.core.types import Version
 from gelada.envs.api import GameSettings
@@ -481,12 +484,62 @@ def test_a_stopped_evaluation_keeps_and_saves_the_games_that_are_over(
     assert complete.read_bytes() == before
 
 
+def test_scores_that_cannot_be_saved_are_printed(
+    trained: tuple[Path, object, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run_folder = tmp_path / "run"
+    shutil.copytree(trained[0], run_folder, ignore=shutil.ignore_patterns("eval"))
+    (run_folder / "eval").write_text("in the way")
+    assert run(["eval", str(run_folder), "--episodes", "3", "--json"]) == 1
+    said = capsys.readouterr()
+    assert len(json.loads(said.out)["scores"]) == 3
+    assert said.err.splitlines()[-1] == f"gelada: {run_folder / 'eval'}: File exists"
+
+
+def test_a_training_whose_end_fails_still_has_its_summary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise GeladaError("cannot write film.mp4: No space left on device")
+
+    monkeypatch.setattr("gelada.evaluation.video.record", full)
+    folder = tmp_path / "run"
+    assert run(["train", "catch", "--steps", "600", "--out", str(folder), "--json"]) == 2
+    said = capsys.readouterr()
+    assert said.err.splitlines()[-1] == "gelada: cannot write film.mp4: No space left on device"
+    assert f"train --resume {folder}" in said.err
+    summary = json.loads(said.out)
+    assert summary["evaluation"]["episodes"] == 50
+    assert Path(summary["curve"]).is_file()
+    assert "film" not in summary
+
+
+def test_a_signal_while_an_agent_is_loaded_has_its_own_exit_code(
+    trained: tuple[Path, object, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def slow(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("gelada.evaluation.agent.load", slow)
+    usual = {each: signal.getsignal(each) for each in NAMES}
+    try:
+        assert run(["eval", str(trained[0])]) == 143
+    finally:
+        for each, handler in usual.items():
+            signal.signal(each, handler)
+    assert capsys.readouterr().err == "gelada: stopped\n"
+
+
 def test_a_game_without_published_scores_is_one_sentence(
     trained: tuple[Path, object, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["eval", str(trained[0]), "--episodes", "3", "--compare"]
     assert run(words) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "no published scores for catch"
+    assert capsys.readouterr().out.splitlines()[-2] == "no published scores for catch"
     assert run([*words, "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["compare"] == []

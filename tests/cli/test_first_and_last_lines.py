@@ -6,6 +6,7 @@ import ast
 import io
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +16,10 @@ from rich.console import Console
 
 import gelada
 from gelada.cli.display import Printer
+from gelada.cli.experiment_flags import resolve
+from gelada.cli.first_and_last import how_it_went, how_to_go_on, where_everything_is
 from gelada.cli.main import run
-from gelada.cli.train import how_it_went, where_everything_is
+from gelada.cli.train import Train
 from gelada.roles.tracker import Status
 from gelada.training.prepare import least_steps
 from gelada.training.presets import preset
@@ -145,3 +148,25 @@ def test_commands_in_messages_can_be_copied_by_whoever_reads_them() -> None:
         copied += [(path.name, text) for text in texts if COMMAND.search(text)]
     assert [name for name, _ in copied] == ["main.py"]
     assert copied[0][1].startswith("usage: gelada COMMAND")
+
+
+def test_the_command_to_go_on_has_what_the_run_does_not_keep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where it ran, and the stop rule of a later start: neither is in config.json."""
+    monkeypatch.setattr("gelada.cli.first_and_last.program", lambda: "gelada")
+    folder = Path("runs/my pong")
+
+    def again(*words: str) -> str:
+        flags = resolve(Train, "train", words).flags
+        return how_to_go_on(words, flags, folder)
+
+    assert again("catch", "--steps", "10") == "gelada train --resume 'runs/my pong'"
+    words = ("--on", "ray", "--address", "10.0.0.1:6379", "--shrink", "--device", "cuda:1")
+    said = again("dba3c-pong", *words).split("'runs/my pong' ")[1]
+    assert said == "--on ray --device cuda:1 --address 10.0.0.1:6379 --shrink"
+    later = ["--resume", str(folder), "--steps", "5000", "--graphs"]
+    flags = replace(resolve(Train, "train", ["catch"]).flags, resume=folder)
+    assert how_to_go_on(later, flags, folder) == (
+        "gelada train --resume 'runs/my pong' --steps 5000 --graphs"
+    )

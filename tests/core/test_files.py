@@ -39,3 +39,14 @@ def test_metrics_leave_out_what_a_resumed_run_lost(tmp_path: Path) -> None:
     lines = [f'{{"steps": {step}, "score": null}}\n' for step in steps]
     (tmp_path / "metrics.jsonl").write_text("".join([*lines, '{"score": 1.0}\n']))
     assert [row["steps"] for row in read_metrics(tmp_path)] == [100, 200, 250, 350]
+
+
+def test_two_that_write_the_same_file_do_not_meet(tmp_path: Path) -> None:
+    path = tmp_path / "film.mp4"
+    with whole_file(path) as slow:
+        slow.write_bytes(b"slow")
+        with whole_file(path) as quick:
+            quick.write_bytes(b"quick")
+        assert path.read_bytes() == b"quick"
+    assert path.read_bytes() == b"slow"
+    assert list(tmp_path.iterdir()) == [path]

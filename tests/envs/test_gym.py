@@ -248,6 +248,9 @@ def test_names_of_environments() -> None:
         ("no_such_module:Maze-v0", "no module named 'no_such_module'; install the package"),
         ("gym_toys:nothing", "module gym_toys has no function nothing"),
         ("os:abort", "is a function of Python's own"),
+        ("torch:os.abort", "is a function of Python's own"),
+        ("torch:sys.exit", "is a function of Python's own"),
+        ("phys2d/CartPole-v1", "environment 'phys2d/CartPole-v1': No module named 'jax'"),
         ("__main__:lost", "is a function of the script that trained, unknown here"),
         ("Pendulum-v1", "Pendulum-v1: its actions are continuous"),
     ):

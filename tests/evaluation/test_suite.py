@@ -159,7 +159,7 @@ def test_two_games_are_played_in_order_and_once(
     rows = read_ledger(suite_in(tmp_path, *words[1:-2]))
     for row in rows:
         assert row.steps >= 1200
-        assert row.frames == 4 * row.steps
+        assert row.frames == (4 if row.game == "pong" else 1) * row.steps
         folder = tmp_path / row.run
         assert folder == tmp_path / "runs" / f"{row.game}-1"
         saved = json.loads(

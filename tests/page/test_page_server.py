@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +203,11 @@ def test_tokens_differ_and_cannot_be_guessed() -> None:
     tokens = {new_token() for _ in range(100)}
     assert len(tokens) == 100
     assert min(map(len, tokens)) >= 32
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of folders are text there")
+def test_a_folder_whose_name_is_no_text_is_shown_too(folder: Path) -> None:
+    make_run(Path(os.fsdecode(os.fsencode(folder / "caf") + b"\xe9-1")), rising(5))
+    names = [run["name"] for run in look(client(folder))["runs"]]
+    assert len(names) == 2
+    assert "pong-1" in names

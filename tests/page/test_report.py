@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from gelada.cli import main
 from gelada.core.errors import GeladaError
 from gelada.evaluation.scores import scores
 from gelada.page.report import plots
@@ -110,6 +113,16 @@ def test_only_an_emulator_has_frames(tmp_path: Path) -> None:
         ("CartPole-v1", 5000, 5000),
         ("pong", 5000, 20_000),
     ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of folders are text there")
+def test_a_folder_whose_name_is_no_text_is_in_the_report(tmp_path: Path) -> None:
+    run = make_run(Path(os.fsdecode(os.fsencode(tmp_path / "caf") + b"\xe9-1")), rising(5))
+    evaluate(run, 10_000, [1.0, 3.0])
+    for name in ("report.html", "report.md"):
+        words = ["report", str(tmp_path), "--out", str(tmp_path / name)]
+        assert main.run([*words, "--csv", str(tmp_path / "all.csv")]) == 0
+        assert "caf?-1" in (tmp_path / "all.csv").read_text()
 
 
 def test_no_runs_and_no_scores_are_said(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from gelada.cli.train import how_to_resume
+from gelada.cli.first_and_last import how_it_stopped
 from launching import CATCH, complete, finish, start, wait_until
 
 
@@ -25,11 +25,13 @@ def test_a_run_whose_folder_was_deleted_ends_with_5_and_leaves_nothing(tmp_path:
 
 
 def test_what_was_not_saved_is_not_called_saved(tmp_path: Path) -> None:
-    nothing = how_to_resume(tmp_path, 700, "Ctrl-C")
+    again = "gelada train --resume there"
+    nothing = how_it_stopped(tmp_path, again, 700, "Ctrl-C")
     assert nothing.endswith("before anything was learned: there is nothing to go on with")
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "00000001.safetensors").touch()
-    assert "at 700 steps, all saved; go on with: " in how_to_resume(tmp_path, 700, "Ctrl-C")
-    lost = how_to_resume(tmp_path, 700, "Ctrl-C", saved=False)
-    assert "at 700 steps, what was learned after that could not be saved; go on with: " in lost
+    kept = how_it_stopped(tmp_path, again, 700, "Ctrl-C")
+    assert kept.endswith(f"at 700 steps, all saved; go on with: {again}")
+    lost = how_it_stopped(tmp_path, again, 700, "Ctrl-C", saved=False)
+    assert f"learned after that could not be saved; go on with: {again}" in lost
     assert "all saved" not in lost

@@ -194,6 +194,20 @@ def test_once_does_the_newest_and_ends(tmp_path: Path, monkeypatch: pytest.Monke
     assert out.startswith("00000008.safetensors is done already")
 
 
+def test_once_fails_if_no_checkpoint_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gelada.cli.follow.lower_priority", lambda by: None)  # stays with pytest
+    write_run(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["games"]["game"] = "no_such_module:make"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    code, out, err = gelada("follow", tmp_path, "--once")
+    assert code == 2
+    assert out.startswith("passed over: ")
+    assert err == f"gelada: no checkpoint of {tmp_path} can be used; see the lines above\n"
+
+
 def test_a_signal_ends_it_in_good_order(tmp_path: Path) -> None:
     write_run(tmp_path)
     process = start("follow", tmp_path, "--no-record")
@@ -259,3 +273,23 @@ def test_a_run_passes_that_on(tmp_path: Path) -> None:
     experiment = catch(2_000, sidecars=Sidecars(evaluator=True))
     train(experiment, tmp_path / "run", log=lines.append)
     assert any(line.startswith("the evaluator has nothing to show: ") for line in lines)
+
+
+def test_a_run_says_once_that_checkpoints_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unlucky(Followers):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self.heard = args[-1]
+
+        def __enter__(self) -> Followers:
+            for number in (1, 2):
+                self.heard({"kind": "passed over", "why": f"checkpoint {number} is torn"})
+            return super().__enter__()
+
+    monkeypatch.setattr("gelada.training.run.Followers", Unlucky)
+    lines: list[str] = []
+    train(catch(500), tmp_path / "run", log=lines.append)
+    said = [line for line in lines if "torn" in line]
+    assert said == ["a checkpoint was neither evaluated nor filmed: checkpoint 1 is torn"]

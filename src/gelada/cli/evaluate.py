@@ -81,9 +81,7 @@ def _evaluate(args: Sequence[str], interrupts: Interrupts) -> int:
         evaluation = evaluate(
             agent, flags.protocol, flags.episodes, flags.policy, flags.seed, bar, starts
         )
-    interrupts.gentle = True  # what was played is saved and said, whatever is pressed now
-    if evaluation.games:
-        printer.line(f"saved in {evaluation.save(run_of(run))}")
+    interrupts.gentle = True  # what was played is said and saved, whatever is pressed now
     for line in evaluation.lines():
         printer.line(line)
     began_later = evaluation.starts is not None
@@ -95,6 +93,8 @@ def _evaluate(args: Sequence[str], interrupts: Interrupts) -> int:
     if flags.json:
         published: dict[str, Any] = {"compare": [row._asdict() for row in rows]}
         print_json(evaluation.as_dict() | (published if flags.compare else {}))
+    if evaluation.games:  # last: a folder that cannot be written to costs no scores
+        printer.line(f"saved in {evaluation.save(run_of(run))}")
     return interrupts.exit_code if evaluation.interrupted else 0
 
 

@@ -106,6 +106,8 @@ def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:
     follower = Follower(flags.run, flags.evaluate, flags.record, say, is_over, flags.record_length)
     try:
         if not follower.do_newest():
+            if not follower.has_usable():
+                raise GeladaError(f"no checkpoint of {flags.run} can be used; see the lines above")
             printer.line(f"{newest.name} is done already: see {flags.run}/eval and /videos")
     except RunEnded:
         return

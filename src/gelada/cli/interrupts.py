@@ -24,12 +24,20 @@ SAY_SECONDS = 3.0
 """Between two lines that say that the end is under way."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """A signal ended the command, which then returns ``exit_code``."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__()
+        self.exit_code = exit_code
+
+
 class Interrupts:
     """Catches `NAMES` while it is entered (main thread only).
 
-    While ``gentle``, a signal is only remembered, and `raise_if_any` turns it into a
-    KeyboardInterrupt where the caller can take one: a second Ctrl-C during the last checkpoint
-    changes nothing. Otherwise a signal raises KeyboardInterrupt at once. Only the first one counts.
+    While ``gentle``, a signal is only remembered, and `raise_if_any` turns it into an `Interrupted`
+    where the caller can take one: a second Ctrl-C during the last checkpoint changes nothing.
+    Otherwise a signal raises `Interrupted` at once. Only the first one counts.
     Later ones are ignored for `GIVE_UP_SECONDS`; after that one ends the process at once. A SIGHUP
     that is ignored already, as under ``nohup``, stays so.
 
@@ -75,9 +83,9 @@ class Interrupts:
         return NAMES[signal.Signals(self.signal or signal.SIGINT)]
 
     def raise_if_any(self) -> None:
-        """Raise KeyboardInterrupt if a signal has come."""
+        """Raise `Interrupted` if a signal has come."""
         if self.signal:
-            raise KeyboardInterrupt
+            raise Interrupted(self.exit_code)
 
     def _catch(self, number: int, _: FrameType | None) -> None:
         if self.signal:  # the process is on its way out already
@@ -88,7 +96,7 @@ class Interrupts:
         if self._say:
             threading.Thread(target=self._remind, name="says that it ends", daemon=True).start()
         if not self.gentle:
-            raise KeyboardInterrupt
+            raise Interrupted(self.exit_code)
 
     def _remind(self) -> None:
         """Say every few seconds that the signal was heard."""

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Sequence
 
 from gelada import __version__
+from gelada.cli.interrupts import Interrupted
 from gelada.core.errors import GeladaError, nearest, printable
 
 TYPE_CHECKING = False  # `typing` takes a third of the time of ``gelada --help`` to import
@@ -83,6 +84,8 @@ def run(args: Sequence[str]) -> int:
         return _complain(f"{error.filename or 'a file'}: {error.strerror or error}", 1)
     except MemoryError:
         return _complain("not enough memory", 1)
+    except Interrupted as signal:
+        return _complain("stopped", signal.exit_code)
     except KeyboardInterrupt:
         return _complain("stopped", 130)
 

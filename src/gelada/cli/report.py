@@ -55,11 +55,11 @@ def main(args: Sequence[str]) -> int:
     results = read_results(flags.runs, flags.protocol)
     title, blocks = compose(results)
     write = as_html if flags.out.suffix == ".html" else as_markdown
-    write_whole(flags.out, write(title, blocks).encode())
+    write_whole(flags.out, write(title, blocks).encode(errors="replace"))
     printer = Printer()
     runs, games = count(len(results.all), "run"), count(len(results.games), "game")
     printer.line(f"{flags.out}: {runs} of {games}")
     if flags.csv:
-        write_whole(flags.csv, as_csv(results).encode())
+        write_whole(flags.csv, as_csv(results).encode(errors="replace"))
         printer.line(str(flags.csv))
     return 0

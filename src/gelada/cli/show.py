@@ -21,9 +21,9 @@ from gelada.cli.experiment_flags import (
     parse_onto,
     resolve,
 )
+from gelada.cli.first_and_last import stop_in_words
 from gelada.cli.flags import print_json
 from gelada.cli.parts import Part, in_words, parts_of
-from gelada.cli.train import stop_in_words
 from gelada.core.checkpoint import list_checkpoints, newest_checkpoint, read_about
 from gelada.core.errors import GeladaError, printable
 from gelada.core.types import Version
@@ -107,7 +107,8 @@ def settings_of(path: Path, args: Sequence[str]) -> Wanted:
     check_game(config, run_of(path) / "config.json")
     base = config.experiment
     flags = parse_onto(Show, "show", args, base, stop=base.stop)
-    changed = ["--env"] if flags.env else differing(experiment_of(flags, base), base)
+    changed = [name for name, word in (("--env", flags.env), ("--cores", flags.cores)) if word]
+    changed = changed or differing(experiment_of(flags, base), base)
     if changed:
         raise GeladaError(f"{', '.join(changed)}: a run's settings are fixed; leave it out")
     return Wanted(flags, base, base, "", f"{config.name}, {path}")

@@ -184,7 +184,8 @@ def _learn(suite: Suite, game: str, seed: int, printer: Printer, interrupts: Int
     from gelada.training.run import train
 
     folder, experiment = suite.run(game, seed), suite.experiment(game, seed)
-    resume = bool(list_checkpoints(folder / "checkpoints"))
+    files = list_checkpoints(folder / "checkpoints")
+    resume = any(path.with_suffix(".json").is_file() for path in files)  # written after the tensors
     if resume and already_over(folder, experiment.stop):
         return
     if not resume and (folder / "config.json").exists():

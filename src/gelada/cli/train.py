@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gelada.cli.display import Display, Printer, earlier_curve
-from gelada.cli.ending import clock
 from gelada.cli.experiment_flags import (
     STOP_FLAGS,
     ExperimentFlags,
@@ -19,19 +18,26 @@ from gelada.cli.experiment_flags import (
     resolve,
     resolve_again,
 )
+from gelada.cli.first_and_last import (
+    has_checkpoint,
+    how_it_stopped,
+    how_it_went,
+    how_to_go_on,
+    launch_flags,
+    opening,
+    where_everything_is,
+    where_in_words,
+)
 from gelada.cli.flags import check_run, print_json, value_of
 from gelada.cli.interrupts import Interrupts
-from gelada.cli.panel import number
-from gelada.core.checkpoint import Check, Checkpoint, list_checkpoints, newest_checkpoint
+from gelada.core.checkpoint import Check, Checkpoint, newest_checkpoint
 from gelada.core.errors import GeladaError, RoleFailed, Stalled
-from gelada.core.program import program
 from gelada.envs.own import NoPictures
 from gelada.roles.tracker import WINDOW, Status, StopRule
 from gelada.runtime.api import Active
 from gelada.runtime.devices import Devices, place
 from gelada.runtime.groups import Cluster
 from gelada.training.config import check_of, read_config
-from gelada.training.experiment import Experiment
 from gelada.training.faults import check_faults, parse_faults
 from gelada.training.limits import check_limits
 from gelada.training.run import Result, train
@@ -39,13 +45,6 @@ from gelada.training.run_folder import check_new, free_folder
 
 FINAL_GAMES = 50
 """Full games of the evaluation at the end."""
-
-PICTURES = {
-    "the learning curve": "curve.png",
-    "the film": "film.mp4",
-    "the reconstructions": "reconstruction.png",
-}
-"""Files of a run that people look at, by what the last lines call them."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +96,9 @@ def main(args: Sequence[str]) -> int:
         if wanted.flags.json:
             print_json({"folder": str(folder), "stopped": "before"})
         return 0
+    again = how_to_go_on(args, wanted.flags, folder)
     with Interrupts(say=printer.line) as interrupts:
-        return _train(wanted, folder, name, printer, interrupts)
+        return _train(wanted, folder, name, again, printer, interrupts)
 
 
 def resumed_run(args: Sequence[str]) -> Path | None:
@@ -134,12 +134,13 @@ def process_start() -> float:
 
 
 def _train(
-    wanted: Wanted, folder: Path, name: str, printer: Printer, interrupts: Interrupts
+    wanted: Wanted, folder: Path, name: str, again: str, printer: Printer, interrupts: Interrupts
 ) -> int:
     """Train, then finish; a signal ends either in good order."""
-    result = _learn(wanted, folder, name, printer, interrupts)
+    result = _learn(wanted, folder, name, again, printer, interrupts)
+    failure: Exception | None = None
     status, stopped = result.status, bool(interrupts.signal)
-    if stopped and _has_checkpoint(folder):  # half an update counts already, but cannot be kept
+    if stopped and has_checkpoint(folder):  # half an update counts already, but cannot be kept
         status.steps = _newest(folder).steps
     summary: dict[str, Any] = {
         "folder": str(folder),
@@ -151,25 +152,29 @@ def _train(
         "best": status.best,
     }
     if stopped:
-        printer.line(how_to_resume(folder, status.steps, interrupts.name, result.saved))
+        printer.line(how_it_stopped(folder, again, status.steps, interrupts.name, result.saved))
     else:
         printer.line(how_it_went(status))
         if wanted.flags.finish:
             try:
                 here = "cpu" if wanted.flags.on == "ray" else wanted.flags.devices.device
-                summary |= finish(folder, printer, here)
+                finish(folder, printer, summary, here)
             except KeyboardInterrupt:
                 stopped = True
                 printer.line("stopped; training was over and is saved")
-        for line in where_everything_is(folder, status.steps):
+            except (GeladaError, OSError) as error:  # what there is comes first
+                failure = error
+        for line in where_everything_is(folder, status.steps, launch_flags(wanted.flags)):
             printer.line(line)
     if wanted.flags.json:
         print_json(summary)
+    if failure:
+        raise failure
     return interrupts.exit_code if stopped else 0
 
 
 def _learn(
-    wanted: Wanted, folder: Path, name: str, printer: Printer, interrupts: Interrupts
+    wanted: Wanted, folder: Path, name: str, again: str, printer: Printer, interrupts: Interrupts
 ) -> Result:
     """Train with the display on; signals wait for the edges where nothing is lost."""
     resume, experiment = wanted.flags.resume is not None, wanted.experiment
@@ -202,88 +207,14 @@ def _learn(
                 devices=wanted.flags.devices,
             )
         except (Stalled, RoleFailed) as error:
-            again = f"; go on with: {program()} train --resume {folder}"
-            raise type(error)(f"{error}{again if _has_checkpoint(folder) else ''}") from error
+            said = f"; go on with: {again}" if has_checkpoint(folder) else ""
+            raise type(error)(f"{error}{said}") from error
     interrupts.gentle = False
     return result
 
 
-def opening(experiment: Experiment, folder: Path, resumed: bool) -> str:
-    """Return the first line: what is about to happen."""
-    what = "going on with" if resumed else f"learning {experiment.games.game} into"
-    return f"{what} {folder}: {shape_in_words(experiment)}; {stop_in_words(experiment.stop)}"
-
-
-def where_in_words(flags: Train) -> str:
-    """Return what a run on Ray waits for first; "" on threads."""
-    if flags.on != "ray":
-        return ""
-    address = flags.cluster.joined
-    if address:
-        return f"; first it joins the Ray cluster at {address}"
-    return "; first it starts Ray on this machine, which takes some seconds"
-
-
-def shape_in_words(experiment: Experiment) -> str:
-    """Return who learns as a phrase."""
-    shape, memory = experiment.shape, experiment.replay
-    players = f"{shape.actors} actors x {shape.games} games"
-    kept = f", replay buffer of {memory.capacity:,} steps" if memory.capacity else ""
-    if shape.replicas > 1:
-        return f"{shape.replicas} learners that step alike, each with {players}"
-    if not shape.apart:
-        return f"{players}, 1 learner{kept}"
-    if shape.asynchronous:
-        rule = f"asynchronous, at most {shape.max_staleness} versions old"
-    else:
-        rule = f"{shape.gradients} gradients a step, {shape.learning - shape.gradients} backups"
-    if shape.learners:
-        return (
-            f"{players}, {shape.learners} learners, {shape.replays} replay buffers of "
-            f"{memory.capacity:,} steps, {shape.servers} servers, {rule}"
-        )
-    return (
-        f"{shape.workers} workers of {shape.actors} x {shape.games} games and a learner{kept}, "
-        f"{shape.servers} servers, {rule}"
-    )
-
-
-def stop_in_words(rule: StopRule) -> str:
-    """Return a stop rule as a phrase."""
-    parts = []
-    if rule.until_score is not None:
-        parts.append(f"score {rule.until_score:g} (mean of {WINDOW} games)")
-    if rule.steps is not None:
-        parts.append(f"{rule.steps:,} steps")
-    if rule.minutes is not None:
-        parts.append(f"{rule.minutes:g} min")
-    if rule.until_evaluated is not None:
-        goal = rule.until_evaluated
-        parts.append(f"evaluated score {goal if isinstance(goal, str) else f'{goal:g}'}")
-    return f"until {' or '.join(parts)}" if parts else "until Ctrl-C"
-
-
-def how_it_went(status: Status) -> str:
-    """Return the line after a run that has ended by itself."""
-    done = f"{status.steps:,} steps in {clock(status.seconds)}"
-    if status.score is None:
-        return f"{done}; no game was over yet, so there is no score"
-    count = min(status.games, WINDOW)
-    games = "game" if count == 1 else f"{count} games"
-    return f"{done}; mean score of the last {games}: {number(status.score)}"
-
-
-def how_to_resume(folder: Path, steps: int, why: str, saved: bool = True) -> str:
-    """Return the line after an interruption; ``saved``: nothing that was learned is lost."""
-    if not _has_checkpoint(folder):
-        return f"stopped by {why} before anything was learned: there is nothing to go on with"
-    what = "all saved" if saved else "what was learned after that could not be saved"
-    again = f"{program()} train --resume {folder}"
-    return f"stopped by {why} at {steps:,} steps, {what}; go on with: {again}"
-
-
-def finish(folder: Path, printer: Printer, device: str = "cpu") -> dict[str, Any]:
-    """Evaluate, film and draw; return what a summary says about it."""
+def finish(folder: Path, printer: Printer, summary: dict[str, Any], device: str = "cpu") -> None:
+    """Evaluate, draw and film; add each to the summary when it is there."""
     from gelada.evaluation.agent import load
     from gelada.evaluation.curve import draw_curve
     from gelada.evaluation.evaluator import evaluate
@@ -294,33 +225,17 @@ def finish(folder: Path, printer: Printer, device: str = "cpu") -> dict[str, Any
         evaluation = evaluate(agent, "training", FINAL_GAMES, progress=progress)
     if evaluation.interrupted:  # Ctrl-C
         raise KeyboardInterrupt
-    evaluation.save(folder)
     for line in evaluation.lines():
         printer.line(line)
-    film: Path | None = None
+    summary["evaluation"] = evaluation.as_dict()
+    evaluation.save(folder)
+    summary["curve"] = str(draw_curve(folder))
     try:
         with printer.progress("filming a game", "s") as progress:
-            film = record(agent, folder / "film.mp4", progress=progress).path
+            film = record(agent, folder / "film.mp4", progress=progress)
+        summary["film"] = str(film.path)
     except NoPictures as error:
         printer.line(str(error))
-    curve = draw_curve(folder)
-    said = {"evaluation": evaluation.as_dict(), "curve": str(curve)}
-    return said | ({"film": str(film)} if film else {})
-
-
-def where_everything_is(folder: Path, steps: int) -> list[str]:
-    """Return the last lines: what is where, and what to do next."""
-    gelada = program()
-    rows = [("everything is in", str(folder))]
-    rows += [
-        (what, str(folder / file)) for what, file in PICTURES.items() if (folder / file).is_file()
-    ]
-    rows += [
-        ("watch it again", f"{gelada} record {folder}"),
-        ("evaluate it", f"{gelada} eval {folder}"),
-        ("learn on", f"{gelada} train --resume {folder} --steps {2 * steps}"),
-    ]
-    return [f"{what:<20}{how}" for what, how in rows]
 
 
 def _over(folder: Path, rule: StopRule) -> str:
@@ -330,7 +245,3 @@ def _over(folder: Path, rule: StopRule) -> str:
 def _newest(folder: Path) -> Checkpoint:
     """Return the newest checkpoint of a run."""
     return newest_checkpoint(folder / "checkpoints", check_of(read_config(folder)))[1]
-
-
-def _has_checkpoint(folder: Path) -> bool:
-    return bool(list_checkpoints(folder / "checkpoints"))

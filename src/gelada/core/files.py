@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import secrets
 import stat
 import time
 from collections.abc import Iterator
@@ -43,9 +44,9 @@ def whole_file(path: Path) -> Iterator[Path]:
     """Give the path of a temporary file that becomes the file at ``path``.
 
     At the end of the block it is flushed to disk and renamed. After an error it is deleted, and an
-    older file at ``path`` is unchanged.
+    older file at ``path`` is unchanged. Of two that write at the same time, the last one stays.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
         flush_to_disk(temporary)

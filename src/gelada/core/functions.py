@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from gelada.core.errors import GeladaError
@@ -56,15 +57,22 @@ def find_function(name: str) -> Function:
         )
     if not is_function(name):
         raise GeladaError(f"{name!r}: name a function as module:function")
-    if module.partition(".")[0] in sys.stdlib_module_names:
-        raise GeladaError(f"{name!r}: is a function of Python's own; name one of yours")
+    _refuse_own(module, name)
     found: Any = import_module(module, name)
     for part in own.split("."):
         found = getattr(found, part, None)
     if not callable(found):
         raise GeladaError(f"{name!r}: module {module} has no function {own}")
+    if isinstance(found, FunctionType | BuiltinFunctionType | type):
+        _refuse_own(found.__module__ or "", name)
     function: Function = found
     return function
+
+
+def _refuse_own(module: str, name: str) -> None:
+    """Raise GeladaError for a module of Python's own, wherever it was imported."""
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        raise GeladaError(f"{name!r}: is a function of Python's own; name one of yours")
 
 
 def import_module(module: str, name: str) -> Any:

@@ -218,7 +218,7 @@ def _make(name: str, count: int, render_mode: str | None) -> Any:
             return gymnasium.make(name, disable_env_checker=True, **shown)
         given = {"num_envs": count, "render_mode": render_mode}
         env = function(**{key: given[key] for key in given if key in _arguments(name)})
-    except gymnasium.error.Error as error:
+    except (gymnasium.error.Error, ImportError) as error:  # also without what a game needs
         raise GeladaError(f"environment {name!r}: {error}") from None
     wanted = VectorEnv if "num_envs" in _arguments(name) else gymnasium.Env
     if not isinstance(env, wanted):

@@ -21,6 +21,7 @@ from typing import Annotated, Any, NamedTuple
 from gelada.core.errors import GeladaError, nearest
 from gelada.core.files import read_lines, read_metrics
 from gelada.core.settings import NUMBER, Range, hints_of, read
+from gelada.envs.make import is_atari
 from gelada.envs.names import known_games, parse_game
 from gelada.evaluation.protocols import Evaluation, find_protocol
 from gelada.evaluation.scores import normalised, published, scores
@@ -219,7 +220,7 @@ def entry_of(suite: Suite, seed: int, evaluation: Evaluation) -> Entry:
         standard_error=None if math.isnan(error) else error,
         human_normalised=evaluation.human_normalised,
         steps=evaluation.steps,
-        frames=evaluation.steps * evaluation.settings.frame_skip,
+        frames=evaluation.steps * (evaluation.settings.frame_skip if is_atari(game) else 1),
         seconds=evaluation.seconds,
         passed=passing_times(folder, game),
         run=str(folder.relative_to(suite.folder)),

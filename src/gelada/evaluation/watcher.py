@@ -135,6 +135,11 @@ class Follower:
             return True
         return False
 
+    def has_usable(self) -> bool:
+        """Return whether there is a complete checkpoint that was not passed over."""
+        stamps = [(path.name, _completed_at(path)) for path in by_age(self._folder)]
+        return any(stamp and (name, stamp) not in self._damaged for name, stamp in stamps)
+
     def _do(self, todo: Sequence[_Job], agent: Agent, name: str) -> None:
         """Do the jobs of a checkpoint and report them."""
         about = {"steps": agent.checkpoint.steps, "version": agent.checkpoint.version.number}

@@ -13,10 +13,12 @@ Who may read:
 
 from __future__ import annotations
 
+import json
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -60,6 +62,14 @@ HEADERS = {
 """Of every answer."""
 
 
+class AsciiJSON(JSONResponse):
+    """JSON that any text goes into: the names of folders need not be UTF-8."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the answer's body."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
 def make_app(view: View, token: str, port: int) -> Starlette:
     """Return the application.
 
@@ -77,7 +87,7 @@ def make_app(view: View, token: str, port: int) -> Starlette:
             return PlainTextResponse("after: must be a number", 400)
         if len(columns) > MOST_COLUMNS:
             return PlainTextResponse(f"columns: must be at most {MOST_COLUMNS}", 400)
-        return JSONResponse(view.look(int(after), [name for name in columns if name]))
+        return AsciiJSON(view.look(int(after), [name for name in columns if name]))
 
     def film(request: Request) -> Response:
         path = view.film(request.path_params["run"], request.path_params["name"])

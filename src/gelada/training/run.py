@@ -149,6 +149,7 @@ class Run:
         self.stopped = ""  # why a callback ended the run
         self._going = False  # all roles were started, or something was learned before that
         self.status = Status(steps=self.start.steps)  # the last that the tracker told
+        self._told = False  # that a sidecar has passed over a checkpoint
         self._good_enough = threading.Event()  # an evaluation has reached its goal
         self._alarms = Alarms(self.experiment.tracker, self.log)
 
@@ -292,6 +293,9 @@ class Run:
 
     def _hear(self, news: dict[str, Any], tracker: Tracker) -> None:
         """Take what a sidecar has found out."""
+        if news["kind"] == "passed over" and not self._told:
+            self._told = True  # as all of them may be, for the same reason
+            self.log(f"a checkpoint was neither evaluated nor filmed: {news['why']}")
         with suppress(Lost):
             if news["kind"] == "evaluation" and tracker.evaluated(news["mean"], news["steps"]):
                 self._good_enough.set()
