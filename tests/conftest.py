@@ -18,13 +18,14 @@ import torch
 
 from gelada.algorithms.a3c import A3C
 from gelada.algorithms.appo import APPO
+from gelada.algorithms.dqn import DQN
 from gelada.core.types import Trajectory, Version
 from gelada.envs.api import GameSettings
 from gelada.nets.heads import Linear, MakeHeads
 from gelada.nets.network import InputStatistics, Network, NetworkSettings, Precision
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.tracker import StopRule, TrackerSettings
-from gelada.training.experiment import Experiment, Shape
+from gelada.training.experiment import Experiment, ReplaySettings, Shape
 from gelada.training.presets import PRESETS
 
 hypothesis.settings.register_profile(
@@ -163,6 +164,16 @@ def catch(steps: int, **changes: Any) -> Experiment:
         stop=StopRule(steps=steps),
         tracker=TrackerSettings(tensorboard=False),
         **changes,
+    )
+
+
+def dqn(experiment: Experiment, **replay: Any) -> Experiment:
+    """Return it with DQN and a small replay buffer."""
+    settings = ReplaySettings(capacity=900, minimum=200, windows=8, samples_per_insert=0.25)
+    return replace(
+        experiment,
+        algorithm=DQN(n=3, target_every=7, epsilon_steps=2_000, anneal_steps=3_000),
+        replay=replace(settings, **replay),
     )
 
 

@@ -27,6 +27,8 @@ REFUSED = {
     "train pong --optimizer sgd --optimizer-epsilon 0.1": "--optimizer-epsilon 0.1: with another "
     "--optimizer than sgd",
     "train dqn-pong --alpha 0.5": "--alpha 0.5: with --prioritized",
+    "train dqn-pong --ahead 2": "--ahead 2: with APPO, PQN or A3C",
+    "train gorila-pong --ahead 2": "--ahead 2: with APPO, PQN or A3C",
     "train dqn-pong --beta 0.5": "--beta 0.5: with --prioritized",
     "train pong --capacity 5000": f"--capacity 5000: {LEARNING_AGAIN}",
     "train pong --windows 5": f"--windows 5: {LEARNING_AGAIN}",

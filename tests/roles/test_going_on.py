@@ -55,6 +55,19 @@ def test_a_buffer_makes_several_versions_of_a_round() -> None:
     assert found == {1: [3], 2: [3], **{number: [4] for number in range(3, 8)}, 8: [5], 9: [5]}
 
 
+def test_a_version_of_many_rounds_needs_the_state_of_its_first() -> None:
+    """Actors play on while the learner waits for experience, or saves the buffer."""
+    rhythm = Sampled(steps=100, minimum=250, ratio=0.1, windows=100)
+    assert [rhythm.rounds(version) for version in (1, 2, 3)] == [13, 23, 33]
+    keeper = Keeper(GoingOn(1, exactly=Exactly(rhythm=rhythm)), 0)
+    hand_over(keeper, range(33), 1)
+    assert rounds_of(keeper.saved(1)[1]) == [13]
+    assert rounds_of(keeper.saved(2)[1]) == [23]
+    newest = keeper.newest("actor-0")
+    assert newest is not None
+    assert newest["round"] == 32
+
+
 def test_a_free_run_has_the_newest_states_of_all_actors() -> None:
     saved = {f"actor-{i}": state(i, 3) for i in range(2)}
     keeper = Keeper(GoingOn(2, saved), 0)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import gelada
-from conftest import short_pong
+from conftest import short_pong, tuned
 from gelada.algorithms.pqn import PQN
 from gelada.cli.main import run
 from gelada.core.errors import GeladaError
@@ -84,6 +84,14 @@ def test_graphs_refuse_numbers_that_move(name: str) -> None:
         check_limits(moving, placement=Placement(CPU, CPU, True))
     check_limits(moving)
     check_limits(PRESETS["pqn-catch"], placement=Placement(CPU, CPU, True))
+
+
+def test_graphs_refuse_a_weight_of_munchausens_term_that_moves() -> None:
+    base = PRESETS["dqn-pong"]
+    moving = replace(base, algorithm=tuned(base, munchausen_end=0.9))
+    with pytest.raises(GeladaError, match=r"^--graphs with --munchausen-end: .*such as dqn-pong"):
+        check_limits(moving, placement=Placement(CPU, CPU, True))
+    check_limits(base, placement=Placement(CPU, CPU, True))
 
 
 @pytest.mark.parametrize("name", ["gpu", "", "cuda:", "cuda:x", "cuda:1000", "meta", "CUDA"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import catch, distributed_catch
+from conftest import catch, distributed_catch, dqn
 from gelada.runtime.inline import Inline
 from gelada.training.experiment import Experiment
 from gelada.training.start import begin, open_games
@@ -91,3 +91,11 @@ def test_a_saved_run_holds_the_newest_version_with_its_optimizer() -> None:
     assert one.version.number == 14
     assert torch.equal(one.parameters, two.parameters)
     assert equal(one.optimizer, two.optimizer)
+
+
+def test_actors_around_a_replay_buffer_get_a_few_versions_too() -> None:
+    """A version that is not published is not waited for, or nobody would ever move."""
+    experiment = every(3, dqn(CATCH))
+    result = threads(experiment)
+    assert result.version.number > 6
+    assert_same(result, threads(experiment))

@@ -9,12 +9,10 @@ import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from conftest import catch, distributed_catch, distributed_pong, short_pong, tuned
-from gelada.algorithms.dqn import DQN
+from conftest import catch, distributed_catch, distributed_pong, dqn, short_pong, tuned
 from gelada.algorithms.pqn import PQN
 from gelada.core.checkpoint import Checkpoint, list_checkpoints, newest_checkpoint
 from gelada.core.errors import GeladaError
@@ -25,10 +23,11 @@ from gelada.envs.continued import ContinuedGames
 from gelada.envs.make import ENVIRONMENTS
 from gelada.roles.tracker import StopRule
 from gelada.training.exact import origin_of, states_of
-from gelada.training.experiment import Experiment, ReplaySettings
+from gelada.training.experiment import Experiment
 from gelada.training.presets import PRESETS
 from gelada.training.run import train
 from launching import complete, finish, start, wait_until
+from outcomes import threads
 from unbroken import assert_same_run, finished
 
 STICKY = GameSettings(game="pong", sticky=0.25, max_frames=200)
@@ -41,15 +40,6 @@ def often(experiment: Experiment) -> Experiment:
         experiment.tracker, checkpoint_seconds=1e-9, keep_checkpoints=0, tensorboard=False
     )
     return replace(experiment, tracker=tracker, deterministic=True)
-
-
-def dqn(experiment: Experiment, **replay: Any) -> Experiment:
-    settings = ReplaySettings(capacity=900, minimum=200, windows=8, samples_per_insert=0.25)
-    return replace(
-        experiment,
-        algorithm=DQN(n=3, target_every=7, epsilon_steps=2_000, anneal_steps=3_000),
-        replay=replace(settings, **replay),
-    )
 
 
 TARGET = tuned(PRESETS["appo-catch"], target_every=5)
@@ -76,6 +66,13 @@ EXPERIMENTS = {
     "a3c pong": replace(distributed_pong(30, workers=2, servers=2, keep_every=2), games=STICKY),
     "dqn pong": dqn(short_pong(16, games=STICKY)),
 }
+
+
+def test_a_window_that_is_longer_than_the_minimum_is_waited_for() -> None:
+    """Its buffer has the minimum long before a whole window is there."""
+    experiment = replace(dqn(catch(512 + 8 * 512), minimum=64, capacity=4_000), deterministic=True)
+    longer = replace(experiment, algorithm=tuned(experiment, n=100))
+    assert threads(longer).version.number > 3
 
 
 def broken_off(whole: Path, at: int, folder: Path) -> Path:

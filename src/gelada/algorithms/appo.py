@@ -121,6 +121,7 @@ class APPO(APPOSettings):
             log_policy = losses.log_softmax(logits)
             old = log_policy if self.target_every else old
             ratios = losses.chosen(log_policy, actions).view_as(batch.log_probs) - batch.log_probs
+            ratios = ratios.masked_fill(~batch.mask, 0.0)  # both policies play what is forced
             clips = (self.rho_bar, self.c_bar, self.pg_rho_bar)
             computed = returns.vtrace(rewards, values, *ends, ratios, self.gamma, self.lam, *clips)
         steps = Steps(

@@ -28,7 +28,7 @@ Values = Literal["numbers", "histograms", "quantiles"]
 
 Atoms = Annotated[
     int,
-    Range(2, 1001),
+    Range(8, 1001),  # of fewer bins the values do not rise from bin to bin
     OnlyWith("with --values histograms or quantiles", lambda own: own.values != "numbers"),
 ]
 """Outputs for a value: bins of a histogram, or number of quantiles."""

@@ -37,9 +37,10 @@ def rhythm_of(experiment: Experiment) -> Rhythm:
     shape, replay = experiment.shape, experiment.replay
     if not replay.capacity:
         return OneEach()
-    steps = shape.actors * shape.games * agents(experiment.games) * shape.length
-    windows, _ = batch_of(experiment)
-    return Sampled(steps, replay.minimum, replay.samples_per_insert, windows)
+    rows = shape.actors * shape.games * agents(experiment.games)
+    windows, length = batch_of(experiment)
+    minimum = max(replay.minimum, rows * (length + 1))  # no window is whole before that
+    return Sampled(rows * shape.length, minimum, replay.samples_per_insert, windows)
 
 
 def check_buffer(experiment: Experiment) -> None:

@@ -113,12 +113,12 @@ def check_limits(
 
 def _check_graphs(experiment: Experiment, placement: Placement) -> None:
     """Raise GeladaError if graphs are asked for of a loss whose operations have moving numbers."""
-    moving = sorted({"gamma", "lam"} & experiment.algorithm.start().keys())
+    moving = sorted({"gamma", "lam", "munchausen"} & experiment.algorithm.start().keys())
     if placement.graphs and moving:
         flags = " and ".join(f"--{name}-end" for name in moving)
         raise GeladaError(
-            f"--graphs with {flags}: a graph has the discount and lambda of its recording; leave "
-            "one of the two out"
+            f"--graphs with {flags}: a graph has the numbers of its recording; leave --graphs out, "
+            "or take a preset in which they stay the same, such as dqn-pong or ppo-breakout"
         )
 
 

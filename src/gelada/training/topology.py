@@ -108,7 +108,7 @@ def add_central(nodes: Nodes, spread: bool, folder: Path | None = None) -> None:
         # an actor plays with what was learned from all rounds before, and the learner waits for it
         buffer = add_buffer_in_rounds(nodes)
         replays, before_save = [buffer], saver_of(buffer, folder)
-        pace = Pace(0, exactly=True, rhythm=rhythm_of(experiment))
+        pace = Pace(0, exactly=True, rhythm=rhythm_of(experiment), every=shape.broadcast_every)
     elif experiment.replay.capacity:
         replays, pace = [nodes.buffer("replay", "main", shape.actors)], Pace(None)
     else:

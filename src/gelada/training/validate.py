@@ -57,6 +57,12 @@ ACROSS = (
         lambda experiment: experiment.algorithm.source != "buffer",
     ),
     Across(
+        "shape",
+        ("ahead",),
+        "with APPO, PQN or A3C: with a replay buffer actors never wait for a version",
+        lambda experiment: experiment.algorithm.source != "buffer",
+    ),
+    Across(
         "network",
         ("policies",),
         "in a game of several agents, such as catch-pair",

@@ -1,6 +1,6 @@
 """What a run needs to go on as if it had never stopped: the actors' states, and what was counted.
 
-Actors hand over their states between two rollouts, and are up to a round ahead of the learner. So
+Actors hand over their states between two rollouts, and are up to a version ahead of the learner. So
 the states of some rounds are kept, and what the tracker had counted at some versions. A checkpoint
 takes those that belong to its version.
 """
@@ -18,8 +18,8 @@ from gelada.core.types import State
 from gelada.roles.rhythm import ONE_EACH, Rhythm
 
 NEWEST = 4
-"""Rounds and versions of which everything is kept. Actors are at most two rounds ahead of the
-newest checkpoint that the learner may write."""
+"""Rounds with which a version's play begins, and versions, of which everything is kept. Actors are
+at most two versions ahead of the newest checkpoint that the learner may write."""
 
 MARKED = 2
 """Newest versions that servers keep copies of, of which everything is kept too."""
@@ -68,11 +68,12 @@ class Keeper:
     def keep(self, name: str, state: State) -> None:
         """Keep the state of an actor; forget those that no checkpoint can need any more.
 
-        A run that is not deterministic goes on from the newest.
+        A run that is not deterministic goes on from the newest. With a replay buffer a version may
+        take many rounds; a checkpoint needs the state of its first one only.
         """
         states = self._states.setdefault(name, {})
-        if self._begin.exactly is None:
-            states.clear()
+        for round in [round for round in states if not self._begins_a_version(round)]:
+            del states[round]  # it was the newest
         states[state["round"]] = state
         _forget(states, lambda round: self._is_marked(self._version(round)))
 
@@ -114,6 +115,13 @@ class Keeper:
         state = self._begin.saved.get(name)
         before = {} if state is None else {state["round"]: state}
         return (before | self._states.get(name, {})).get(round)
+
+    def _begins_a_version(self, round: int) -> bool:
+        """Return whether a round is the first that is played with some version."""
+        if self._begin.exactly is None:
+            return False
+        rhythm = self._begin.exactly.rhythm
+        return rhythm.rounds(rhythm.versions(round)) == round
 
     def _version(self, round: int) -> int:
         """Return the version that is made of the rounds before this one."""
