@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,17 @@ def test_without_a_complete_one_the_reason_is_told(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, checkpoint(1, slices=1))
     with pytest.raises(GeladaError, match="10 of 30 parameters"):
         newest_checkpoint(tmp_path)
+
+
+def test_one_whose_json_cannot_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, data: bytes) -> None:
+        if path.suffix == ".json":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        path.write_bytes(data)
+
+    monkeypatch.setattr("gelada.core.checkpoint.write_whole", full)
+    with pytest.raises(OSError, match="No space"):
+        write_checkpoint(tmp_path, checkpoint(1, slices=3))
+    assert list(tmp_path.iterdir()) == []

@@ -81,6 +81,17 @@ def test_workers_traffic_is_summed_and_waits_are_averaged() -> None:
     assert (workers.queue, workers.waited) == (1.5, 1.0)
 
 
+def test_what_a_lost_worker_had_counted_stays() -> None:
+    tracker = make_tracker(learners=2)
+    tracker.report(update(0, 1, traffic=Traffic(5, 2, 1, 600)))
+    tracker.report(update(1, 1, traffic=Traffic(4, 0, 0, 500)))
+    tracker.report(update(0, 2, traffic=Traffic(1, 0, 0, 100)))  # of the one in its place
+    tracker.report(update(0, 3, traffic=Traffic(2, 1, 0, 200)))
+    workers = tracker.status().workers
+    assert workers is not None
+    assert workers.traffic == Traffic(counted=11, dropped=3, partial=1, moved=1300)
+
+
 def test_a_learner_that_was_silent_is_not_active(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])

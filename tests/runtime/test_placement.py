@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from conftest import catch, distributed_catch
-from gelada.runtime.groups import actors_of_queues, group_processes, spread_groups
+from gelada.runtime.groups import Room, actors_of_queues, group_processes, spread_groups
 from gelada.training.experiment import Experiment
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
@@ -47,6 +47,10 @@ def test_other_runs_have_no_queue_that_is_placed(experiment: Experiment) -> None
 MAIN, ONE, TWO = ["main"], ["a", "b"], ["c", "d"]
 
 
+def rooms(**cpus: float) -> dict[str, Room]:
+    return {host: Room(count) for host, count in cpus.items()}
+
+
 @pytest.mark.parametrize(
     ("free", "cpus", "found"),
     [
@@ -62,12 +66,27 @@ MAIN, ONE, TWO = ["main"], ["a", "b"], ["c", "d"]
 def test_a_group_shares_a_host_where_there_is_room(
     free: dict[str, float], cpus: float, found: str
 ) -> None:
-    hosts = spread_groups([MAIN, ONE, TWO], cpus, free)
+    needs = {name: Room(cpus) for name in (*MAIN, *ONE, *TWO)}
+    hosts = spread_groups([MAIN, ONE, TWO], needs, rooms(**free))
     assert ", ".join(f"{name} {host}" for name, host in hosts.items()) == found
 
 
+def test_each_process_has_its_gpu_on_its_host() -> None:
+    """A host with many CPUs and one GPU takes one learner only."""
+    groups = [["main", "a"], ["main-1", "b"], ["main-2", "c"]]
+    needs = {name: Room(1.0, float(name.startswith("main"))) for own in groups for name in own}
+    free = {"large": Room(64.0, 1.0), "small": Room(8.0, 2.0)}
+    hosts = spread_groups(groups, needs, free)
+    assert hosts == {
+        **{"main": "large", "a": "large"},
+        **{"main-1": "small", "b": "small", "main-2": "small", "c": "small"},
+    }
+    assert spread_groups(groups, needs, free | {"small": Room(64.0, 1.0)}) == {}
+
+
 def test_a_process_of_two_groups_has_one_host() -> None:
-    hosts = spread_groups([["a", "b"], ["b", "c"]], 1.0, {"x": 2.0, "y": 2.0})
+    needs = {name: Room(1.0) for name in "abc"}
+    hosts = spread_groups([["a", "b"], ["b", "c"]], needs, rooms(x=2.0, y=2.0))
     assert hosts == {"a": "x", "b": "x", "c": "y"}
 
 
@@ -80,5 +99,6 @@ def test_each_learner_of_a_group_shares_a_host_with_its_actors() -> None:
     learners = actors_of_queues(graph, specs, "learner")
     assert learners == {"main": ("actor-0", "actor-1"), "main-1": ("actor-2", "actor-3")}
     groups = [[learner, *actors] for learner, actors in learners.items()]
-    hosts = spread_groups(groups, 1.0, {"x": 4.0, "y": 4.0})
+    needs = {spec.name: Room(1.0) for spec in specs}
+    hosts = spread_groups(groups, needs, rooms(x=4.0, y=4.0))
     assert [name for name, host in hosts.items() if host == "y"] == groups[1]

@@ -395,7 +395,12 @@ def test_restarts_long_ago_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")]
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has"),
+    ],
 )
 def test_a_lack_of_memory_is_no_reason_to_try_again(error: Exception) -> None:
     def work(_: Role) -> None:

@@ -13,6 +13,7 @@ import gelada
 from gelada.cli.experiment_flags import resolve
 from gelada.cli.main import run
 from gelada.cli.show import Show
+from gelada.cli.train import Train
 from gelada.core.errors import GeladaError
 from gelada.nets.config import NetworkSettings
 from gelada.runtime.system import usable_cores
@@ -114,12 +115,19 @@ def test_no_more_than_there_are() -> None:
         cores_of("16", 4)
 
 
+GPU = ["pong", "--cores", "all", "--device", "cuda"]
+
+
 def test_the_command_line_and_python_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("cli.experiment_flags", "training.entry"):
         monkeypatch.setattr(f"gelada.{module}.usable_cores", lambda: 8)
     wanted = resolve(Show, "show", ["pong", "--cores", "all"])
     assert (wanted.experiment.shape.actors, wanted.experiment.shape.batch) == (4, 2048)
     assert wanted.base == PRESETS["pong"]
+    assert resolve(Train, "train", GPU).experiment.shape.actors == 2
+    for words in (["--act-device", "cpu"], ["--on", "ray"]):  # its actors are on CPUs
+        wide = resolve(Train, "train", [*GPU, *words]).experiment
+        assert wide == resolve(Train, "train", GPU[:3]).experiment
     assert run(["show", "pong", "--cores", "9"]) == 2
     assert run(["train", "pong", "--cores", "8", "--deterministic"]) == 2
     with pytest.raises(GeladaError, match=r"^--cores 9: this process may use 8"):

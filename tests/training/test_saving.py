@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,12 +11,14 @@ import torch
 
 from conftest import stand_in
 from gelada.algorithms.a3c import A3C
+from gelada.core.errors import Lost
 from gelada.core.types import Gradient, Params, Version
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.parameters.admission import Async, Quorum
 from gelada.roles.parameters.server import ParameterServer, ServerSettings
 from gelada.roles.tracker import Status
-from gelada.training.saving import LearnerSaver, SliceSaver, aux_at
+from gelada.training.presets import PRESETS
+from gelada.training.saving import LearnerSaver, SliceSaver, aux_at, save_last
 
 SIZE = 64
 LEARNERS = ("learner-0", "learner-1")
@@ -204,3 +208,24 @@ def test_who_has_to_end_before_the_last_save(hung: list[str], slices: bool, lear
 @pytest.mark.parametrize(("steps", "rate"), [(0, 0.01), (250, 0.0075), (5000, 0.0)])
 def test_an_algorithms_own_state_follows_from_the_steps(steps: int, rate: float) -> None:
     assert float(aux_at(ALGORITHM, steps)["learning_rate"]) == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_a_lost_tracker_was_still_writing_is_not_called_saved(
+    lost: bool, tmp_path: Path
+) -> None:
+    class Ending(Tracker):
+        def finish(self) -> None:
+            if lost:
+                raise Lost("the tracker gave no answer for 60 s")
+
+        def failure(self) -> None: ...
+
+    scene, lines = Scene(), list[str]()
+    for server in scene.servers:
+        go_on(server)
+    runtime = stand_in(SimpleNamespace(roles={"tracker": Ending()}))
+    found = save_last(scene.saver, runtime, [], PRESETS["a3c-pong"], tmp_path, lines.append)
+    assert found[:2] == (None, not lost)
+    said = "the newest version could not be saved: the tracker gave no answer for 60 s"
+    assert lines == [said] * lost

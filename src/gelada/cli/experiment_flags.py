@@ -125,7 +125,11 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
     experiment = with_target(experiment_of(flags, base))
     if flags.cores:
         devices: Devices = getattr(flags, "devices", Devices())
-        cores, gpu = cores_of(flags.cores, usable_cores()), is_gpu(devices.device)
+        cores, gpu = (
+            cores_of(flags.cores, usable_cores()),
+            is_gpu(devices.act_device or devices.device),
+        )
+        gpu = gpu and getattr(flags, "on", "threads") == "threads"  # on Ray actors are on CPUs
         experiment = for_cores(experiment, base, cores, gpu)
     check_effect(experiment, base)
     check(experiment)

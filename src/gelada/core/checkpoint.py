@@ -129,7 +129,11 @@ def write_pair(path: Path, checkpoint: Checkpoint) -> None:
     about["checksum"] = checksum_of(about)
     path.with_suffix(".json").unlink(missing_ok=True)
     write_whole(path, data)
-    write_whole(path.with_suffix(".json"), json.dumps(about, indent=1).encode())
+    try:
+        write_whole(path.with_suffix(".json"), json.dumps(about, indent=1).encode())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def checksum_of(about: State) -> str:

@@ -111,32 +111,45 @@ def actors_of_queues(
     return {name: tuple(actors) for name, actors in found.items()}
 
 
+class Room(NamedTuple):
+    """What a process asks for, or a host has."""
+
+    cpus: float
+    gpus: float = 0.0
+
+    def holds(self, need: Room) -> bool:
+        """Return whether there is room for a process."""
+        return self.cpus >= need.cpus - ROUNDING and self.gpus >= need.gpus
+
+
 def spread_groups(
-    groups: Sequence[Sequence[str]], cpus: float, free: Mapping[str, float]
+    groups: Sequence[Sequence[str]], needs: Mapping[str, Room], free: Mapping[str, Room]
 ) -> dict[str, str]:
     """Return a host for each process, those of a group on as few hosts as it takes.
 
     Args:
         groups: of names of processes, in the order in which they get their hosts. One that is in
             several groups gets its host with the first.
-        cpus: that each process asks for.
-        free: CPUs that are free on each host, the host preferred among equals first.
+        needs: what each process asks for.
+        free: what is free on each host, the host preferred among equals first.
 
     Returns:
         {} if they have not room.
     """
     left, found = dict(free), dict[str, str]()
     for group in groups:
-        host = max(left, key=left.__getitem__)
+        host = ""
         for name in group:
             if name in found:
                 continue
-            if left[host] < cpus - ROUNDING:
-                host = max(left, key=left.__getitem__)
-            if left[host] < cpus - ROUNDING:
+            need = needs[name]
+            if not host or not left[host].holds(need):
+                able = [one for one, room in left.items() if room.holds(need)]
+                host = max(able, key=lambda one: left[one].cpus, default="")
+            if not host:
                 return {}
             found[name] = host
-            left[host] -= cpus
+            left[host] = Room(left[host].cpus - need.cpus, left[host].gpus - need.gpus)
     return found
 
 

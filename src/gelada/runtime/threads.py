@@ -177,7 +177,8 @@ class Threads:
         """Restart a role that raised; raise RoleFailed if it cannot be."""
         what = f"{type(error).__name__}: {error}"
         place = place_of(error)
-        if isinstance(error, MemoryError) or "allocate memory" in str(error):
+        said = str(error)  # PyTorch's, of the CPU and of a GPU
+        if isinstance(error, MemoryError) or "allocate memory" in said or "out of memory" in said:
             raise RoleFailed(
                 f"{role.name} needs more memory than there is, at {place}: {what}; use fewer "
                 "--actors or --games, or a lower --capacity"

@@ -128,7 +128,8 @@ def train(
     experiment = presets.with_target(with_settings(base, **wanted))
     if cores is not None:
         wide = cores_of(str(cores), usable_cores())
-        experiment = for_cores(experiment, base, wide, is_gpu(device))
+        gpu = cluster is None and is_gpu(act_device or device)  # on Ray actors are on CPUs
+        experiment = for_cores(experiment, base, wide, gpu)
     if resume is not None:
         _check_resumed(experiment, base)
     return run.train(

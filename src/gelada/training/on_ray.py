@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gelada.core.checkpoint import list_checkpoints
+from gelada.core.checkpoint import is_there, list_checkpoints
 from gelada.core.errors import Closed, GeladaError, Lost
 from gelada.core.files import Events
 from gelada.roles.tracker import Status, Tracker
@@ -120,7 +120,7 @@ class EpochMaker:
 
     def _newest(self, number: int) -> Start:
         """Return where the run goes on: at the newest checkpoint, or at its start without one."""
-        if list_checkpoints(self._folder / "checkpoints"):
+        if any(map(is_there, list_checkpoints(self._folder / "checkpoints"))):
             start = begin_again(self._folder, self._config, self._log)
         else:
             self._log("there is no checkpoint yet: beginning anew")

@@ -171,6 +171,7 @@ class Run:
             events = Events(self.folder / "events.jsonl", self.began)
             return graph, Threads(graph.build(), deadline, self.log, events)
         from gelada.runtime.ray.runtime import Ray
+        from gelada.runtime.ray.session import is_on_network
 
         epochs = EpochMaker(
             self.experiment,
@@ -180,7 +181,7 @@ class Run:
             self.began,
             self.faults,
             self.log,
-            on_network=bool(self.cluster.joined),
+            on_network=bool(self.cluster.joined) and is_on_network(),
             placement=self.placement,
         )
 
@@ -198,6 +199,7 @@ class Run:
             seed=self.experiment.seed,
             whole=self.experiment.deterministic,
             alive=self.alive,
+            disk_patience=self.experiment.tracker.disk_patience,
         )
         return first.make_graph(), runtime
 

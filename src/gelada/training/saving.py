@@ -192,6 +192,7 @@ def save_last(
         if experiment.replay.keep and not hung:
             save_buffers(runtime.roles, folder, log)
     except Lost as error:
+        saved = False
         log(f"the newest version could not be saved: {error}")
     return failure, saved and failure is None, status
 

@@ -56,7 +56,16 @@ class Reports:
         self._updates = 0
 
     def add(self, update: Update) -> None:
-        """Take an update in."""
+        """Take an update in.
+
+        One that counts less than the one before is of a learner that has taken the place of a lost
+        one, and what the lost one counted stays.
+        """
+        before = self._newest.get(update.learner)
+        earlier = before.traffic if before else None
+        if before and earlier and update.traffic and update.traffic.moved < earlier.moved:
+            lost = earlier._asdict() | {"outliers": before.outliers}
+            self._before = {name: self._before.get(name, 0) + n for name, n in lost.items()}
         self._newest[update.learner] = update
         self._heard[update.learner] = time.monotonic()
         self._updates += 1

@@ -89,6 +89,7 @@ def _is_written(process: str, number: str, below: str) -> bool:
 
 def main() -> None:
     """Wait for the end of stdin, then end all writers but one process and delete the folder."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which may be sent to all of a job
     folder, spared = Path(sys.argv[1]), int(sys.argv[2])
     sys.stdin.read()
     end_writers(folder, {spared})

@@ -6,14 +6,14 @@ Each learner of a group has its queue in its process, so its actors go where it 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 import ray
 from ray.exceptions import RayError
 
 from gelada.runtime.graph import Graph
-from gelada.runtime.groups import Cluster, actors_of_queues, spread_groups
+from gelada.runtime.groups import Cluster, Room, actors_of_queues, spread_groups
 from gelada.runtime.ray.watched import WatchedProcess
 
 WAIT_SECONDS = 60.0
@@ -42,7 +42,8 @@ class Placement:
         if len(learners) > 1:
             groups = [[learner, *own] for learner, own in learners.items()]
         free = idle_hosts() if names or len(learners) > 1 else {}
-        self._first = spread_groups(groups, cluster.cpus, free) if len(free) > 1 else {}
+        needs = {spec.name: Room(cluster.cpus, spec.gpus) for spec in specs}
+        self._first = spread_groups(groups, needs, free) if len(free) > 1 else {}
 
     def actors(self, queue: WatchedProcess) -> Sequence[WatchedProcess]:
         """Return the processes whose actors add to a queue; none if it is no queue."""
@@ -65,21 +66,22 @@ class Placement:
         return next((host for host in near if host in hosts), "")
 
 
-def idle_hosts() -> dict[str, float]:
-    """Return the CPUs of each host by Ray's name, this host first.
+def idle_hosts() -> dict[str, Room]:
+    """Return the CPUs and GPUs of each host by Ray's name, this host first.
 
     {} if some of them are taken, because Ray does not say on which hosts.
     """
-    there, free = (
-        resources.get("CPU", 0.0)
-        for resources in (ray.cluster_resources(), ray.available_resources())
-    )
-    if free < there:
+    there, free = map(_room, (ray.cluster_resources(), ray.available_resources()))
+    if not free.holds(there):
         return {}
     here = ray.get_runtime_context().get_node_id()
     nodes = [node for node in ray.nodes() if node["Alive"]]
     nodes.sort(key=lambda node: node["NodeID"] != here)
-    return {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in nodes}
+    return {node["NodeID"]: _room(node["Resources"]) for node in nodes}
+
+
+def _room(resources: Mapping[str, float]) -> Room:
+    return Room(resources.get("CPU", 0.0), resources.get("GPU", 0.0))
 
 
 def hosts_of(processes: Sequence[WatchedProcess]) -> list[str]:

@@ -62,6 +62,7 @@ class Ray:
         whole: begin all roles again after any loss, also of a worker, so that a deterministic run
             goes on as if nothing had been lost.
         alive: tells whether Ray itself lives (default: it always does).
+        disk_patience: seconds that the tracker may wait for a disk at the end.
 
     Raises:
         GeladaError: if the cluster has not enough free CPUs or GPUs.
@@ -78,6 +79,7 @@ class Ray:
         seed: int = 0,
         whole: bool = False,
         alive: Alive | None = None,
+        disk_patience: float = 0.0,
     ) -> None:
         self._cluster, self._deadline = cluster, deadline
         self._alive = alive or Alive({})
@@ -90,7 +92,7 @@ class Ray:
         self.roles: dict[str, Any] = {
             node.name: Remote(self._call, 0, node.name) for node in graph.nodes
         }
-        self._patience = cluster.silence
+        self._patience, self._disk_patience = cluster.silence, disk_patience
         self._watching = threading.get_ident()  # the thread that calls `wait`
         self._failure: GeladaError | None = None
         self._over = False
@@ -148,8 +150,8 @@ class Ray:
                 continue
             for process in self._processes.all:
                 process.ask_heartbeat()
-            waiting = {one.beginning or one.heartbeat: one for one in self._processes.all}
-            waiting.pop(None, None)
+            every = self._processes.all
+            waiting = {ref: one for one in every for ref in (one.beginning, one.heartbeat) if ref}
             for reference in self._listen(list(waiting), min(left, LISTEN_SECONDS)):
                 process = waiting[reference]
                 if reference is process.beginning:
@@ -261,13 +263,12 @@ class Ray:
     def _find_lost(self) -> None:
         """Find processes that are silent or stuck, and replace them."""
         for process in self._processes.all:
-            if process.running:
-                if why := process.complaint(self._cluster.silence, self._deadline):
-                    self._processes.avoid_host_of(process)
-                    self._lose(process, why)
-            elif process.handle is not None and time.monotonic() - process.asked > START_SECONDS:
+            if why := process.complaint(self._cluster.silence, self._deadline):
+                self._processes.avoid_host_of(process)
+                self._lose(process, why)
+            elif process.beginning and time.monotonic() - process.told > START_SECONDS:
                 self._log(not_started(self._processes.beginning, self._cluster, START_SECONDS))
-                process.asked = time.monotonic()
+                process.told = time.monotonic()
         lost = self._processes.missing
         if lost and not self._failure and self._alive.look():
             self._recover(lost)
@@ -332,6 +333,8 @@ class Ray:
         asks for a heartbeat too. Other threads, which hear sidecars, leave what it knows alone.
         """
         process, patience = self._processes.of_role[role], self._patience
+        if method == "finish":  # it may wait for a disk that is full or slow
+            patience += self._disk_patience
         handle = process.handle  # that thread may find it lost meanwhile
         if handle is None or not self._alive.look():
             raise Lost(f"{role} is gone")

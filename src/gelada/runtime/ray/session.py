@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ipaddress
 import os
 import signal
 import socket
@@ -145,6 +146,20 @@ def _silence() -> None:
 
     if hasattr(worker, "print_to_stdstream"):
         worker.print_to_stdstream = lambda *_args, **_kwargs: None
+
+
+def is_on_network() -> bool:
+    """Return whether a host of the joined cluster has another address than the loopback one."""
+    there = [node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]
+    return not all(is_loopback(address) for address in there)
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether an address is only for this machine."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:  # a name
+        return address == "localhost"
 
 
 def check_reachable(address: str) -> None:

@@ -30,6 +30,10 @@ HEARTBEAT_SECONDS = 0.5
 NODE = "ray.io/node-id"
 """Ray's own label of a host."""
 
+BEGIN_SECONDS = 30.0
+"""Seconds without an answer after which a process that builds its roles anew counts as frozen: it
+may be busy for longer than usual."""
+
 ACTIVE = ("worker", "learner")
 """Kinds of processes with active roles; the others only answer."""
 
@@ -43,7 +47,8 @@ class WatchedProcess:
     about: About | None = None
     beginning: Any = None  # reference of what `begin` will answer; None once it has
     heartbeat: Any = None  # reference of the heartbeat that was asked for
-    asked: float = 0.0  # when it was last asked for a heartbeat, or to begin
+    asked: float = 0.0  # when it was last asked for a heartbeat
+    told: float = 0.0  # when it was asked to begin, or the user was told that it has not begun
     heard: float = 0.0  # when it last answered
     states: tuple[RoleState, ...] = ()
     ended: float = 0.0  # when a role ended before it had finished (0: none has)
@@ -93,7 +98,7 @@ class WatchedProcess:
             epoch, make_graph, self.spec.roles, elsewhere, deadline
         )
         self.heartbeat, self.states, self.ended = None, (), 0.0
-        self.asked = time.monotonic()
+        self.told = time.monotonic()
 
     def redial(self, epoch: int, other: WatchedProcess) -> None:
         """Tell its roles where those of a process are that was replaced."""
@@ -101,10 +106,14 @@ class WatchedProcess:
             self.handle.redial.remote(epoch, dict.fromkeys(other.spec.roles, other.handle))
 
     def ask_heartbeat(self, at_once: bool = False) -> None:
-        """Ask for a heartbeat, if one is due or it is wanted at once, unless one is on its way."""
+        """Ask for a heartbeat, if one is due or it is wanted at once, unless one is on its way.
+
+        A new process gives none before it has begun. One that begins again may be frozen.
+        """
         now = time.monotonic()
         due = at_once or now - self.heard >= HEARTBEAT_SECONDS
-        if self.running and self.heartbeat is None and due:
+        there = self.handle is not None and not self.new
+        if there and self.heartbeat is None and due:
             self.heartbeat = self.handle.heartbeat.options(concurrency_group="watch").remote()
             self.asked = now
 
@@ -130,9 +139,11 @@ class WatchedProcess:
         return max(patience - (time.monotonic() - self.asked), HEARTBEAT_SECONDS)
 
     def complaint(self, silence: float, deadline: float) -> str:
-        """Return why it counts as lost, or "". Its roles must have begun."""
+        """Return why it counts as lost, or ""."""
         now = time.monotonic()
-        if not any(state.steps for state in self.states) and self.spec.kind in ACTIVE:
+        if self.beginning is not None:
+            silence = max(silence, BEGIN_SECONDS)
+        elif not any(state.steps for state in self.states) and self.spec.kind in ACTIVE:
             silence *= 2  # first kernels, loading
         if self.heartbeat is not None and now - self.asked > silence:
             return f"has given no answer for {now - self.asked:.1f} s"
