@@ -125,11 +125,8 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
     experiment = with_target(experiment_of(flags, base))
     if flags.cores:
         devices: Devices = getattr(flags, "devices", Devices())
-        cores, gpu = (
-            cores_of(flags.cores, usable_cores()),
-            is_gpu(devices.act_device or devices.device),
-        )
-        gpu = gpu and getattr(flags, "on", "threads") == "threads"  # on Ray actors are on CPUs
+        cores, acts_on = cores_of(flags.cores, usable_cores()), devices.act_device or devices.device
+        gpu = is_gpu(acts_on) and getattr(flags, "on", "") != "ray"  # there actors are on CPUs
         experiment = for_cores(experiment, base, cores, gpu)
     check_effect(experiment, base)
     check(experiment)

@@ -156,7 +156,7 @@ class Ray:
                 process = waiting[reference]
                 if reference is process.beginning:
                     self._take_begun(process, reference)
-                else:
+                elif reference is process.heartbeat:  # it is none if the process is lost by now
                     self._take_heartbeat(process, reference)
             self._find_lost()
         return True
