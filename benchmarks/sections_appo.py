@@ -258,7 +258,7 @@ def six_games(results: Results) -> Section:
         f"and with `{' '.join(FORMS[CHEAPEST])}`, {int(GAME_STEPS):,} steps each. *Score* is the "
         "highest that both reach as a mean of 50 training games; *steps* to it and processor "
         "*time* of a step are with the autoencoder, without it = 1.",
-        ("game", "score", "steps to it", "mean and interval", "time"),
+        ("game", "score", "steps to it", "geometric mean and interval", "time"),
         tuple(rows),
         f"Games with at least 20 % fewer steps: {fewer} of {len(rows)}." if rows else "",
     )
