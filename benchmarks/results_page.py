@@ -48,8 +48,8 @@ or the code had changed, the newest settings count and the remarks tell the olde
   ([the recipe](recipe.md)). Some measurements were repeated after a change that their first result
   had caused. The remarks say which: Freeway with PPO, Boxing and Freeway with the default, the runs
   of DBA3C on Pong, the shares on Ray and the shape of DBA3C's paper.
-* A **bold** value is the median of the values behind it, which are in the order of the seeds, unless
-  the section says that it is their mean. Before ± it is the mean of the games.
+* A **bold** value is the median of the values behind it, which are in the order of the seeds,
+  unless the section says that it is their mean. Before ± it is the mean of the games.
 * A commit is the state of the code that was measured; with `+` the code differed from it. Commands
   stand here as they were given then. Some flags have other names today: `--chaos` is `--faults`,
   `--bundles` is `--workers`, `--passes` is `--epochs`. A game that is named alone is learned by DQN
@@ -128,8 +128,8 @@ def told(ours: list[Line], lines: list[Line]) -> str:
     text = (
         f"Measured on a server ({', '.join(machines)}, no GPU; {' to '.join(days)}). "
         f"Gelada's minutes are the median of {len(ours)} seeds; the others have one try of an hour "
-        "each, with the recipe of their own documentation. Decisions a second are medians of the runs "
-        "with these recipes, of Gelada those beside any of the others."
+        "each, with the recipe of their own documentation. Decisions a second are medians of the "
+        "runs with these recipes, of Gelada those beside any of the others."
     )
     results = Results(Ledger(LEDGER).lines())
     if found := results.one("breakout-score"):
@@ -137,8 +137,8 @@ def told(ours: list[Line], lines: list[Line]) -> str:
         player = "PPO" if sections.by_ppo(found.line) else "the agent"
         score = f"{one['mean']:.0f} ± {one['standard_error']:.0f}"
         text += (
-            f"\n\nIn Breakout, {player} scores {score} after an hour of training (the checkpoint of "
-            f"minute {one['seconds'] / 60:.0f}, seed {found.line['seed']}, 50 full games; "
+            f"\n\nIn Breakout, {player} scores {score} after an hour of training (the checkpoint "
+            f"of minute {one['seconds'] / 60:.0f}, seed {found.line['seed']}, 50 full games; "
             f"{machine(found.line)}). Single checkpoints [swing](docs/results.md#breakout)."
         )
     played = sections_default.after_ten_minutes(results)
@@ -146,8 +146,9 @@ def told(ours: list[Line], lines: list[Line]) -> str:
         text += (
             "\n\nAfter ten minutes of `gelada train GAME` on two such cores the agent has a "
             "[human-normalised score](docs/evaluation.md#human-normalised-score) above 100 %, that "
-            f"of a human, in {len(above)} of {len(played)} games: {', '.join(above)}. These are means of 50 full games with no-op starts, over one to "
-            "three seeds; [six games](docs/results.md#six-games-with-the-default) and "
+            f"of a human, in {len(above)} of {len(played)} games: {', '.join(above)}. These are "
+            "means of 50 full games with no-op starts, over one to three seeds; "
+            "[six games](docs/results.md#six-games-with-the-default) and "
             "[games that nothing was tuned on](docs/results.md#games-that-nothing-was-tuned-on) "
             "have all scores."
         )

@@ -6,7 +6,6 @@ import ast
 import io
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +18,7 @@ from gelada.cli.display import Printer
 from gelada.cli.experiment_flags import resolve
 from gelada.cli.first_and_last import how_it_went, how_to_go_on, where_everything_is
 from gelada.cli.main import run
-from gelada.cli.train import Train
+from gelada.cli.train import Train, launched
 from gelada.roles.tracker import Status
 from gelada.training.prepare import least_steps
 from gelada.training.presets import preset
@@ -158,15 +157,14 @@ def test_the_command_to_go_on_has_what_the_run_does_not_keep(
     folder = Path("runs/my pong")
 
     def again(*words: str) -> str:
-        flags = resolve(Train, "train", words).flags
-        return how_to_go_on(words, flags, folder)
+        launch = launched(resolve(Train, "train", words).flags)
+        return how_to_go_on(words, False, folder, launch)
 
     assert again("catch", "--steps", "10") == "gelada train --resume 'runs/my pong'"
     words = ("--on", "ray", "--address", "10.0.0.1:6379", "--shrink", "--device", "cuda:1")
     said = again("dba3c-pong", *words).split("'runs/my pong' ")[1]
     assert said == "--on ray --device cuda:1 --address 10.0.0.1:6379 --shrink"
     later = ["--resume", str(folder), "--steps", "5000", "--graphs"]
-    flags = replace(resolve(Train, "train", ["catch"]).flags, resume=folder)
-    assert how_to_go_on(later, flags, folder) == (
+    assert how_to_go_on(later, True, folder, []) == (
         "gelada train --resume 'runs/my pong' --steps 5000 --graphs"
     )

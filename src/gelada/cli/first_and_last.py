@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gelada.cli.ending import clock
 from gelada.cli.panel import number
@@ -15,9 +14,6 @@ from gelada.roles.tracker import WINDOW, Status, StopRule
 from gelada.runtime.devices import Devices
 from gelada.runtime.groups import Cluster
 from gelada.training.experiment import Experiment, flag, given
-
-if TYPE_CHECKING:
-    from gelada.cli.train import Train
 
 PICTURES = {
     "the learning curve": "curve.png",
@@ -33,13 +29,12 @@ def opening(experiment: Experiment, folder: Path, resumed: bool) -> str:
     return f"{what} {folder}: {shape_in_words(experiment)}; {stop_in_words(experiment.stop)}"
 
 
-def where_in_words(flags: Train) -> str:
+def where_in_words(on: str, cluster: Cluster) -> str:
     """Return what a run on Ray waits for first; "" on threads."""
-    if flags.on != "ray":
+    if on != "ray":
         return ""
-    address = flags.cluster.joined
-    if address:
-        return f"; first it joins the Ray cluster at {address}"
+    if cluster.joined:
+        return f"; first it joins the Ray cluster at {cluster.joined}"
     return "; first it starts Ray on this machine, which takes some seconds"
 
 
@@ -92,20 +87,26 @@ def how_it_went(status: Status) -> str:
     return f"{done}; mean score of the last {games}: {number(status.score)}"
 
 
-def how_to_go_on(args: Sequence[str], flags: Train, folder: Path) -> str:
+def how_to_go_on(args: Sequence[str], resumed: bool, folder: Path, launch: Sequence[str]) -> str:
     """Return the command that goes on with a run after an interruption.
 
     A run's config.json has neither where it ran nor the stop rule of a later start, so they are
     given again.
+
+    Args:
+        args: words after ``gelada train``.
+        resumed: whether they go on with a run.
+        folder: of the run.
+        launch: `launch_flags` of a new run.
     """
-    words = list(args) if flags.resume else ["--resume", str(folder), *launch_flags(flags)]
+    words = args if resumed else ["--resume", str(folder), *launch]
     return f"{program()} train {shlex.join(words)}"
 
 
-def launch_flags(flags: Train) -> list[str]:
+def launch_flags(on: str, devices: Devices, cluster: Cluster) -> list[str]:
     """Return the flags that say where the roles of a run are, as far as they were given."""
-    words = ["--on", flags.on] if flags.on != "threads" else []
-    for group, usual in ((flags.devices, Devices()), (flags.cluster, Cluster())):
+    words = ["--on", on] if on != "threads" else []
+    for group, usual in ((devices, Devices()), (cluster, Cluster())):
         for name, value in vars(group).items():
             if value != getattr(usual, name):
                 words += given(flag(name), value).split(" ", 1)

@@ -96,9 +96,14 @@ def main(args: Sequence[str]) -> int:
         if wanted.flags.json:
             print_json({"folder": str(folder), "stopped": "before"})
         return 0
-    again = how_to_go_on(args, wanted.flags, folder)
+    again = how_to_go_on(args, resumed is not None, folder, launched(wanted.flags))
     with Interrupts(say=printer.line) as interrupts:
         return _train(wanted, folder, name, again, printer, interrupts)
+
+
+def launched(flags: Train) -> list[str]:
+    """Return the flags that say where a run's roles are."""
+    return launch_flags(flags.on, flags.devices, flags.cluster)
 
 
 def resumed_run(args: Sequence[str]) -> Path | None:
@@ -164,7 +169,7 @@ def _train(
                 printer.line("stopped; training was over and is saved")
             except (GeladaError, OSError) as error:  # what there is comes first
                 failure = error
-        for line in where_everything_is(folder, status.steps, launch_flags(wanted.flags)):
+        for line in where_everything_is(folder, status.steps, launched(wanted.flags)):
             printer.line(line)
     if wanted.flags.json:
         print_json(summary)
@@ -191,8 +196,9 @@ def _learn(
         check_limits(experiment, cluster, place(wanted.flags.devices, cluster is not None))
         check_new(folder)
     interrupts.gentle = True
+    waits = where_in_words(wanted.flags.on, wanted.flags.cluster)
     with display:
-        printer.line(opening(experiment, folder, resume) + where_in_words(wanted.flags))
+        printer.line(opening(experiment, folder, resume) + waits)
         try:
             result = train(
                 experiment,
