@@ -51,11 +51,12 @@ def ladder_pong(results: Results) -> Section:
         PONG,
         f"{EQUAL} Each run ends when the mean of its last 50 training games is 18, or after "
         f"{steps_of(ladder.PONG)} steps (with the LSTM 1,500,000). In an interval, a run "
-        "that did not get there counts with the steps that it has played; *at least* stands before "
-        "such an interval. The last checkpoint then plays 50 fresh games. Runs are deterministic and "
-        "two or three were measured at a time, so what a part costs is told in processor time of all "
-        "cores: a minute of two busy cores is two. It is a rough figure: the machine was faster for "
-        "later runs (IMPALA took 0.87 ms a step with seed 1, and later 0.52 with seed 2).",
+        "that did not get there counts with the steps that it has played; *at least* stands "
+        "before such an interval. The last checkpoint then plays 50 fresh games. Runs are "
+        "deterministic and two or three were measured at a time, so what a part costs is told in "
+        "processor time of all cores: a minute of two busy cores is two. It is a rough figure: the "
+        "machine was faster for later runs (IMPALA took 0.87 ms a step with seed 1, and later 0.52 "
+        "with seed 2).",
         (
             *("", "rate, entropy weight, length", "steps to 18", "geometric mean and interval"),
             *("processor ms a step", "processor minutes to 18", "fresh games"),
