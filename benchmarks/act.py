@@ -38,9 +38,10 @@ def experiments() -> dict[str, Experiment]:
     pong, breakout = preset("pong")[0], preset("ppo-breakout")[0]
     nature = replace(breakout.network, torso="nature", width=512)
     return {
-        "84x84, network of the general recipe (dqn2013)": breakout,
+        "84x84, network of ppo-breakout (dqn2013)": breakout,
         "84x84, Nature network": replace(breakout, network=nature),
         "42x42, network of Pong (small)": pong,
+        "42x42, network of any game (pooled)": preset("breakout")[0],
     }
 
 

@@ -110,7 +110,7 @@ TARGETS = (
         Target(KILLED, f"killed every 30 s, seed {seed}", "", "1.1 times the steps")
         for seed in (1, 2)
     ),
-    Target(ACT, "84x84, network of the general recipe (dqn2013)", "2", "1"),
+    Target(ACT, "84x84, network of ppo-breakout (dqn2013)", "2", "1"),
     Target(LIVE, "first view of 50 runs of 10,000,000 steps, s", "2", "0.5"),
     Target(LIVE, "a new line of metrics on that page, s", "2", "1"),
     Target(LIVE, "speed of a run that is watched from elsewhere, alone = 1", "0.95", "0.99"),

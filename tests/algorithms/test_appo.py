@@ -185,7 +185,8 @@ def test_prepared_samples_hold_each_steps_own_fields(kind: Any) -> None:
     else:
         log_policy = outputs["policy"].log_softmax(1).view(4, 7, 3)[:, :-1]
         now = log_policy.gather(2, batch.actions.unsqueeze(2)).squeeze(2)
-        want = returns.vtrace(batch.rewards, values, *ends, now - batch.log_probs, 0.99, 0.9)
+        ratios = (now - batch.log_probs) * batch.mask  # both policies play what is forced
+        want = returns.vtrace(batch.rewards, values, *ends, ratios, 0.99, 0.9)
     for i in rng.permutation(24):
         n, t = divmod(int(i), 6)
         one = prepared.select(torch.tensor([i]))

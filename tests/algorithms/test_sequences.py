@@ -141,7 +141,8 @@ def test_targets_come_from_the_values_of_the_whole_window(advantage: Any) -> Non
     gamma, lam = algorithm.gamma, algorithm.lam
     want = returns.gae(*given, gamma, lam)
     if advantage == "vtrace":
-        want = returns.vtrace(*given, now - batch.log_probs, gamma, lam)
+        ratios = (now - batch.log_probs) * batch.mask  # both policies play what is forced
+        want = returns.vtrace(*given, ratios, gamma, lam)
     samples = algorithm.prepare(net, batch, algorithm.start())
     steps = samples.select(torch.arange(samples.size)).steps
     torch.testing.assert_close(steps.advantages, want.advantages.flatten(), rtol=1e-4, atol=1e-4)

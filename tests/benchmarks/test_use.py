@@ -56,7 +56,7 @@ def test_the_tables_have_what_was_asked_for() -> None:
     )
     lines = targets.summary([acting, page])
     rows = {line.split(" | ")[0].removeprefix("| "): line for line in lines}
-    one = f"{targets.ACT}: 84x84, network of the general recipe (dqn2013)"
+    one = f"{targets.ACT}: 84x84, network of ppo-breakout (dqn2013)"
     assert rows[one].endswith("| 2 | 1 | 0.81; 1.50 |")
     assert "**0.50** (0.50, 0.40, 0.60)" in rows[f"{targets.LIVE}: {page.rows[0].label}"]
     assert rows[f"{targets.LIVE}: {page.rows[2].label}"].endswith("| 0.997 |")

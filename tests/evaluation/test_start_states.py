@@ -322,6 +322,9 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert f"{out}: 3 starts of breakout, " in said
     assert run(words) == 2
     assert f"--out {out}: the file exists" in capsys.readouterr().err
+    away = tmp_path / "away" / "b.starts"
+    assert run([*words[:3], str(away)]) == 2
+    assert f"--out {away}: there is no folder {away.parent}; make it" in capsys.readouterr().err
     play = ["eval", str(folder), "--protocol", "human"]
     assert run([*play, "--starts", str(out), "--compare", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)

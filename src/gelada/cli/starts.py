@@ -36,6 +36,8 @@ def main(args: Sequence[str]) -> int:
     source = find_checkpoint(flags.run)
     if flags.out.exists():
         raise GeladaError(f"--out {flags.out}: the file exists; name a new file")
+    if not flags.out.parent.is_dir():
+        raise GeladaError(f"--out {flags.out}: there is no folder {flags.out.parent}; make it first")
     from gelada.cli.display import Printer
     from gelada.evaluation.agent import load
     from gelada.evaluation.start_states import make_starts, write_starts
