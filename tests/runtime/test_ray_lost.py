@@ -48,7 +48,7 @@ def assert_ended_by(run: Run, what: str, address: str) -> None:
     assert opening.startswith("learning catch into ")
     assert re.fullmatch(
         rf"gelada: Ray is lost: {what} at {address}:\d+ has given no answer for 10 s; "
-        rf"go on with: gelada train --resume {re.escape(str(run.path))}",
+        rf"go on with: gelada train --resume {re.escape(str(run.path))} --on ray( .*)?",
         line,
     ), log
     assert load(run.path).checkpoint.version.number > 0
