@@ -143,8 +143,8 @@ def test_what_the_environment_plays_has_the_ratio_1_in_vtrace() -> None:
     steps = learned(PLAIN, net, batch, PLAIN.start())[0]
     ratios = (log_probs_of(net, batch) - batch.log_probs).masked_fill(~mask, 0.0)
     ends = (batch.terminated, batch.truncated)
-    numbers = (ratios, PLAIN.gamma, PLAIN.lam)
-    want = returns.vtrace(batch.rewards.sign(), bootstrapped(net, batch), *ends, *numbers)
+    given = (batch.rewards.sign(), bootstrapped(net, batch), *ends)
+    want = returns.vtrace(*given, ratios, PLAIN.gamma, PLAIN.lam)
     torch.testing.assert_close(steps.targets.view_as(ratios), want.targets)
     other = batch._replace(log_probs=batch.log_probs.masked_fill(~mask, -9.0))
     again = learned(PLAIN, net, other, PLAIN.start())[0]

@@ -37,7 +37,9 @@ def main(args: Sequence[str]) -> int:
     if flags.out.exists():
         raise GeladaError(f"--out {flags.out}: the file exists; name a new file")
     if not flags.out.parent.is_dir():
-        raise GeladaError(f"--out {flags.out}: there is no folder {flags.out.parent}; make it first")
+        raise GeladaError(
+            f"--out {flags.out}: there is no folder {flags.out.parent}; make it first"
+        )
     from gelada.cli.display import Printer
     from gelada.evaluation.agent import load
     from gelada.evaluation.start_states import make_starts, write_starts
