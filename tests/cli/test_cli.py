@@ -467,7 +467,7 @@ def test_a_stopped_evaluation_keeps_and_saves_the_games_that_are_over(
         signal.raise_signal(number)  # pressed again while the games are collected
 
     monkeypatch.setattr(Printer, "progress", interrupting)
-    usual = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    usual = {each: signal.getsignal(each) for each in NAMES}
     try:
         assert run(["eval", str(folder), "--episodes", "1000000"]) == code
     finally:
