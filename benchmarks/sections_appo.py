@@ -8,6 +8,7 @@ from statistics import fmean, median
 import ladder
 from autoencoders import CHEAPEST, FORMS, GAME_STEPS, PLAYER
 from games import GAMES
+from gelada.cli.flags import value_of
 from intervals import Interval, geometric, interval
 from ladder import RUNGS, TRIED, TRIES
 from ledger import Line, logged_metrics, median_of
@@ -47,10 +48,11 @@ def ladder_pong(results: Results) -> Section:
                 f"{fmean(values(found, 'score')):.1f}",
             )
             rows.append(Row(cells, tuple(found)))
+    longer = int(value_of("--steps", RUNGS["lstm"].flags))
     return Section(
         PONG,
         f"{EQUAL} Each run ends when the mean of its last 50 training games is 18, or after "
-        f"{steps_of(ladder.PONG)} steps (with the LSTM 1,500,000). In an interval, a run "
+        f"{steps_of(ladder.PONG)} steps (with the LSTM {longer:,}). In an interval, a run "
         "that did not get there counts with the steps that it has played; *at least* stands "
         "before such an interval. The last checkpoint then plays 50 fresh games. Runs are "
         "deterministic and two or three were measured at a time, so what a part costs is told in "
