@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import os
 import re
 import sys
@@ -177,6 +178,18 @@ def test_public_curves_stand_beside_the_score_at_the_same_frames(two_seeds: Path
     assert len(others) == 1 + len(public_curves("pong"))
     curve = next(c for c in public_curves("pong") if c.method == "MR.Q")
     assert others["MR.Q"] == ("MR.Q", "10", *[f"{curve.points[f]:.4g}" for f in curve.points][:3])
+
+
+def test_names_of_public_curves_do_not_lie_on_one_another() -> None:
+    svg = plots.public_picture({}, "pong", 1_500_000)  # most curves end near random play
+    found = re.findall(
+        r"<text[^>]*size: 6\.5px[^>]* x=\"(.+?)\" y=\"(.+?)\"[^>]*>(.+?)</text>", svg
+    )
+    heights = sorted(float(y) for x, y, _ in found if x == found[0][0])
+    assert len(heights) > 5
+    assert min(b - a for a, b in itertools.pairwise(heights)) > 6.5  # points, the size of a name
+    best = max(public_curves("pong"), key=lambda curve: curve.points.get(2_000_000, -21))
+    assert best.method in {name for _, _, name in found}
 
 
 def test_where_the_time_went_is_that_of_the_newest_line(tmp_path: Path) -> None:

@@ -83,9 +83,11 @@ def draw_curve(folder: Path) -> Path:
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     points, marks = read_points(folder), read_marks(folder)
-    figure = Figure(figsize=(11, 4.5), dpi=120, layout="constrained")
+    apart = ConstrainedLayoutEngine(wspace=0.04)  # else the numbers of both axes touch
+    figure = Figure(figsize=(11, 4.5), dpi=120, layout=apart)
     FigureCanvasAgg(figure)
     by_steps, by_time = figure.subplots(1, 2, sharey=True)
     scores = [p.score for p in points]

@@ -116,7 +116,7 @@ function groupOf(group, members) {
   const box = make("input", { type: "checkbox", onchange: () => pick(members, box.checked) });
   box.checked = shown === members.length;
   box.indeterminate = shown > 0 && shown < members.length;
-  const head = make("label", { class: "group" }, box, make("span", {}, state.groups[group] ?? ""), make("small", {}, members.length > 1 ? `${members.length} seeds` : ""));
+  const head = make("label", { class: "group" }, box, make("span", {}, state.groups[group] ?? ""), make("small", {}, members.length > 1 ? `${members.length} runs` : ""));
   return make("div", { class: "members" }, head, ...members.map(member));
 }
 

@@ -234,7 +234,7 @@ export function settings(runs, groups, all) {
   const heads = columns.map((run) => (several ? groups[run.group] : `${runs.length > 1 ? "all runs" : run.name}`));
   byId("settings").replaceChildren(
     alone
-      ? make("p", { class: "quiet" }, runs.length > 1 ? "All these runs have the same settings; only their seeds differ." : "There is one run, so nothing differs.")
+      ? make("p", { class: "quiet" }, runs.length > 1 ? "All these runs have the same settings; at most their seeds differ." : "There is one run, so nothing differs.")
       : make(
           "table",
           {},

@@ -33,7 +33,7 @@ def beside_public(results: Results) -> list[Block]:
             cells = [f"{v:.4g}" if (v := curve.points.get(f)) is not None else "" for f in marks]
             rows.append((curve.method, str(curve.runs), *cells))
         columns = ("method", "runs>", *(f"{frames // 1_000_000} M>" for frames in marks))
-        caption = f"{game}: grey lines are public curves."
+        caption = f"{game}: grey lines are public curves, named where there is room."
         blocks.append(Heading(game, 3))
         if len(results.games) <= FEW_GAMES:
             blocks.append(Figure(plots.public_picture(groups, game, most), caption))

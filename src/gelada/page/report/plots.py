@@ -103,15 +103,16 @@ def metrics_picture(groups: Groups, names: Sequence[str]) -> str:
 def public_picture(groups: Groups, game: str, most_frames: int) -> str:
     """Return the groups' mean scores over frames between the public curves of the game."""
     with _figure(1, 1, 3.8) as (_, axes, svg):
+        ends = []
         for curve in public_curves(game):
             points = {f: s for f, s in curve.points.items() if f <= 2 * most_frames}
             axes[0].plot(list(points), list(points.values()), color="#a8a29e", lw=0.9, alpha=0.8)
             if points:
                 last = list(points)[-1]
-                said = curve.method.partition(": ")[2] or curve.method
-                axes[0].annotate(said, (last, points[last]), fontsize=6.5, color="#78716c")
+                ends.append((last, points[last], curve.method.partition(": ")[2] or curve.method))
         for number, (name, runs) in enumerate(groups.items()):
             _draw_group(axes[0], runs, "frames", "score", _colour(number), name)
+        _name_ends(axes[0], ends)
         axes[0].xaxis.set_major_formatter(steps_in_words)
         axes[0].set_xlabel("frames of training")
         axes[0].set_ylabel("score")
@@ -172,6 +173,20 @@ def _draw_group(
     for line in lines:
         axes.plot(*line, color=colour, lw=0.7, alpha=0.45)
     axes.plot(*mean_line(lines), color=colour, lw=2, label=label)
+
+
+def _name_ends(axes: Any, ends: Sequence[tuple[float, float, str]]) -> None:
+    """Write the names of curves at their ends ``(frames, score, name)``; the higher goes first.
+
+    A name that would lie on another is left out.
+    """
+    low, high = axes.get_ylim()
+    apart = 0.04 * (high - low)
+    written: list[tuple[float, float]] = []
+    for frames, score, name in sorted(ends, key=lambda end: -end[1]):
+        if all(frames != f or abs(score - s) >= apart for f, s in written):
+            axes.annotate(name, (frames, score), fontsize=6.5, color="#78716c")
+            written.append((frames, score))
 
 
 def _legend(axes: Any, count: int, always: bool = False) -> None:
