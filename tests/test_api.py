@@ -24,6 +24,7 @@ def test_every_name_is_there_typed_and_completed() -> None:
     typed = typed_names()
     assert sorted(gelada.__all__) == sorted([*typed, "__version__"])
     assert dir(gelada) == sorted(gelada.__all__)
+    assert {name: f"gelada.{module}" for name, module in gelada._HOME.items()} == typed
     for name, module in typed.items():
         value = getattr(gelada, name)
         assert value.__doc__, name

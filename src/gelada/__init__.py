@@ -72,7 +72,7 @@ _HOME = {
     "Shape": "training.experiment",
     "Sidecars": "training.experiment",
     "Stalled": "core.errors",
-    "Status": "roles.tracker.tracker",
+    "Status": "roles.tracker.facts",
     "StopRule": "roles.tracker.settings",
     "StopTraining": "training.callbacks",
     "TrackerSettings": "roles.tracker.settings",

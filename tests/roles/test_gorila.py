@@ -58,8 +58,8 @@ def test_an_actor_adds_to_one_replay_and_learners_sample_from_all() -> None:
     roles = roles_of(replace(CATCH, shape=APART, replay=FREE))
     fill(roles)
     steps = 2 * CATCH.shape.games * CATCH.shape.length
-    assert (roles["store-0"].depth, roles["store-1"].depth) == (2 * steps, steps)
-    batches = [roles["stores-0"].sample() for _ in range(40)]
+    assert (roles["replay-0"].depth, roles["replay-1"].depth) == (2 * steps, steps)
+    batches = [roles["sharded-0"].sample() for _ in range(40)]
     drawn = np.array([int(batch.keys[0]) >> 48 for batch in batches])
     assert 0 < drawn.mean() < 0.67  # one third is expected
     assert sum(int(batch.fresh) for batch in batches) == 3 * steps

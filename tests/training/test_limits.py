@@ -56,6 +56,9 @@ def test_what_does_not_fit_names_the_largest_part_and_its_flags(
     with pytest.raises(GeladaError, match=r"most of it for input statistics, .*--random-steps"):
         check_limits(wide)
     check_limits(wide, Cluster("10.0.0.1:6379"))  # in the processes of a cluster
+    slots = replace(base.reuse, replay_proportion=0.5, replay_slots=10**5)
+    with pytest.raises(GeladaError, match=r"most of it for experience, .*--replay-slots"):
+        check_limits(replace(base, reuse=slots))
     monkeypatch.setattr(limits, "available_memory", lambda: None)  # unknown
     check_limits(wide)
 

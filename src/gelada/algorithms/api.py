@@ -104,7 +104,8 @@ class Algorithm(Protocol):
 
     @property
     def evaluates_first(self) -> bool:
-        """Whether `prepare` evaluates the whole batch with the network before the epochs."""
+        """Whether targets take a forward pass of their own over the whole batch, which
+        ``gelada bench`` counts."""
 
     @property
     def target_every(self) -> int:
@@ -161,7 +162,7 @@ class Algorithm(Protocol):
         """
 
     def prepare(self, net: Network, batch: Batch, aux: Aux) -> Prepared:
-        """Preprocess a batch, and compute targets with the current network."""
+        """Preprocess a batch, and compute what is the same in all its epochs, such as targets."""
 
     def loss(
         self, net: Network, minibatch: Any, aux: Aux

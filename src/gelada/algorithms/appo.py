@@ -40,7 +40,7 @@ class Steps(NamedTuple):
     advantages: torch.Tensor  # float32[M]
     targets: torch.Tensor  # float32[M]
     weights: torch.Tensor  # float32[M], 0 where the loss mask is 0
-    independent: torch.Tensor  # float32[M], 1 for independent draws of fresh windows: what steers
+    independent: torch.Tensor  # float32[M], 1 where the action may count for the KL divergence
     old: torch.Tensor  # float32[M, A], log pi_old(.|x); [M, 0] without a target policy
 
 
@@ -101,8 +101,8 @@ class APPO(APPOSettings):
     ) -> Samples[Steps] | SequenceSamples[Steps]:
         """Evaluate all observations with the current network and compute the targets.
 
-        The values are the current network's. With a target policy, that is V-trace's target
-        policy; it stays the same for all epochs.
+        The values are the current network's. With a target network, V-trace's ratios are those of
+        its policy, which stays the same in all epochs.
         """
         observations = Observations(net, batch.frames, batch.ages)
         given = (observations, batch, self.minibatch, self.sequence)
@@ -150,7 +150,8 @@ class APPO(APPOSettings):
     ) -> tuple[torch.Tensor, Terms]:
         """Return policy + value_coefficient * value - entropy weight * entropy, and scalars.
 
-        With ``kl_coeff``, the KL term times its weight is added.
+        With ``kl_coeff`` the KL term times its weight is added, with an autoencoder its weighted
+        loss.
         """
         observations, steps, ahead, moments = minibatch
         weights = steps.weights

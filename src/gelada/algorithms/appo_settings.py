@@ -76,7 +76,7 @@ class APPOSettings:
     gradient_clip: Annotated[float, POSITIVE] = 1.0
     """Limit of the gradient's global norm."""
     lr: Annotated[float, POSITIVE] = 2e-3
-    """Learning rate at the start. Later it adapts to the KL divergence."""
+    """Learning rate at the start. With --kl-adjust above 1 it adapts to the KL divergence."""
     lr_end: Annotated[float, Range(0)] | None = None
     """Learning rate after anneal_steps, with --kl-adjust 1 (none: it is constant)."""
     lr_min: Annotated[float, Range(0), ADJUSTED] = 5e-5

@@ -4,8 +4,8 @@ The reconstruction is that of "Accelerating Distributed Deep Reinforcement Learn
 The prediction is self-predictive learning in its simplest form that works (SPR, Schwarzer et al.
 2021; Ni et al. 2024): the hidden layer of the next steps is a target without gradient, compared by
 the cosine. The sign of the reward and the end of the game are predicted too (UNREAL, Jaderberg et
-al. 2017; MR.Q, Fujimoto et al. 2025). Targets cost no forward pass: they come from the network that
-evaluated the batch before its first epoch or, where whole windows are learned from, as it is.
+al. 2017; MR.Q, Fujimoto et al. 2025). Targets cost no forward pass of their own: APPO has the
+hidden layers that it computed before the first epoch, DQN those of the pass that it learns from.
 """
 
 from __future__ import annotations

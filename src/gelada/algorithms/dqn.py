@@ -219,11 +219,12 @@ class DQN:
         """Return the weighted mean loss of the steps in the loss mask, and scalars to log.
 
         The sum of weighted losses is divided by the number of these steps, so weights below 1
-        shrink the gradient (Schaul et al. 2016, section 3.4). The scalars are the loss
-        (``value_loss``) and the unweighted means of the absolute error (``td_error``) and of the
-        chosen action's value (``q``). The method sets ``minibatch.priorities`` to the windows' new
-        priorities float32[N]: the absolute error of the first step, or with Q(lambda) a mix of the
-        largest and the mean error of the window; 0 for a window without a step in the loss mask.
+        shrink the gradient (Schaul et al. 2016, section 3.4). If the network predicts, the loss of
+        that is added. The scalars are the loss without it (``value_loss``) and the unweighted means
+        of the absolute error (``td_error``) and of the chosen action's value (``q``). The method
+        sets ``minibatch.priorities`` to the windows' new priorities float32[N]: the absolute error
+        of the first step, or with Q(lambda) a mix of the largest and the mean error of the window;
+        0 for a window without a step in the loss mask.
         """
         evaluate = self._first_steps if self.returns == "n_step" else self._all_steps
         taken, targets, codes = evaluate(net, minibatch, aux)

@@ -158,7 +158,10 @@ class _Held:
 
 
 def gumbel(shape: tuple[int, ...], random: torch.Generator) -> torch.Tensor:
-    """Return Gumbel noise: the argmax of logits plus noise is a draw from their softmax."""
+    """Return Gumbel noise: the argmax of logits plus noise is a draw from their softmax.
+
+    Gumbel 1954; Maddison et al. 2014, section 2.
+    """
     uniform = torch.rand(shape, generator=random).clamp_(1e-7, 1.0 - 1e-7)
     return -torch.log(-torch.log(uniform))
 

@@ -141,9 +141,9 @@ def check_starts(protocol: str, starts: Path | None) -> None:
 
 def run_of(path: Path) -> Path:
     """Return the folder of a run or an exported agent, given that folder or a file of tensors."""
-    if path.suffix != TENSORS:
-        return path
-    return path.parent if (path.parent / "config.json").is_file() else path.parent.parent
+    from gelada.evaluation.exported import find_files
+
+    return find_files(path)[0]
 
 
 def find_checkpoint(run: Path, name: str = "") -> Path:

@@ -44,7 +44,7 @@ from gelada.training.experiment import (
     shared_names,
 )
 from gelada.training.presets import elsewhere, in_environment, preset, with_target
-from gelada.training.validate import check, check_effect, differing
+from gelada.training.validate import check, check_effect, check_resumed
 
 HELP = {"-h", "--help"}
 
@@ -150,14 +150,7 @@ def resolve_again(kind: type[F], command: str, args: Sequence[str], base: Experi
             f"--cores {flags.cores} with --resume: a run's settings are fixed by its config.json"
         )
     experiment = with_target(experiment_of(flags, base))
-    kept = dataclasses.replace(
-        base, stop=experiment.stop, tracker=experiment.tracker, sidecars=experiment.sidecars
-    )
-    if fixed := differing(experiment, kept):
-        raise GeladaError(
-            f"{', '.join(fixed)} with --resume: a run's settings are fixed by its config.json; "
-            f"only {STOP_FLAGS}, checkpoints and sidecars may change"
-        )
+    check_resumed(experiment, base, "--resume", STOP_FLAGS)
     check_effect(experiment, base)
     check(experiment)
     return Wanted(flags, experiment, base, "", "")

@@ -149,9 +149,9 @@ def memory(experiment: Experiment, net: Network) -> dict[str, float]:
 
 
 def bytes_per_update(experiment: Experiment, net: Network) -> int:
-    """Return what a worker moves for each update: a gradient up, a parameter vector down.
+    """Return what a learner moves for each update: a gradient up, a parameter vector down.
 
-    Without workers nothing is moved: the servers step the learner's memory.
+    Where the servers step the learner's memory, nothing is moved.
     """
     return 2 * 4 * Layout(net).size if experiment.shape.apart else 0
 
@@ -175,8 +175,8 @@ def _print(
         else:
             settings.add_row(group, as_it_is(str(values)))
     printer.table(settings)
-    roles = Table(title="plan", title_justify="left")
-    for column in ("role", "class", "worker", "thread of its own"):
+    roles = Table(title="roles", title_justify="left")
+    for column in ("role", "class", "process", "thread of its own"):
         roles.add_column(column)
     for alike in alike_nodes(graph):
         first, last = alike[0], alike[-1]
@@ -197,7 +197,7 @@ def _print(
     )
     if distributed:
         printer.line(
-            f"a worker moves {data['bytes_per_update']:,} bytes an update: one gradient up, one "
+            f"a learner moves {data['bytes_per_update']:,} bytes an update: one gradient up, one "
             "parameter vector down (how many a second, only a run can tell)"
         )
     printer.line(f"runs {data['stop']}")

@@ -16,7 +16,7 @@ Doubles = NDArray[np.float64]
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Frames = NDArray[Any]
-"""Frames of games: uint8 […, H, W], or float32 […, 1, D] of vectors."""
+"""Frames of games: uint8 […, H, W], or uint8 or float32 […, 1, D] of vectors."""
 
 State = dict[str, Any]
 """The saved state of an object: arrays or tensors by name, and JSON values."""

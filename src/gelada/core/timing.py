@@ -42,8 +42,8 @@ class Clock:
 def bounding_stage(stages: Mapping[str, Mapping[str, float]]) -> str:
     """Return what bounds the speed, from seconds (or shares of a role's time) by role and stage.
 
-    If the learners wait longer than they work, it is the stage that takes the actors most time;
-    otherwise "learn".
+    If the learners wait longer than they work, it is the stage that takes the other roles most
+    time; otherwise "learn".
     """
     waiting = working = 0.0
     acting: dict[str, float] = {}

@@ -38,7 +38,7 @@ class Version(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """``T`` steps of ``B`` games by one actor: Actor → TrajectoryQueue.
+    """``T`` steps of ``B`` games by one actor: Actor → replay.
 
     ``frames[b, t : t + K]`` is observation ``t`` of game ``b``: a contiguous view, so each frame is
     stored once. Frames of that stack that are older than ``ages[b, t]`` steps belong to the game
@@ -65,7 +65,7 @@ PER_GAME = tuple(name for name in Trajectory._fields if name not in ("actor", "r
 
 
 class Batch(NamedTuple):
-    """``N`` windows of streams on the learner's device: TrajectoryQueue → Learner.
+    """``N`` windows of ``T`` steps: replay → Learner, which moves them to its device with `to`.
 
     The fields of a `Trajectory` as tensors, windows first, and what a replay adds: ``keys`` and
     ``generations`` (a key with another generation names another window), importance ``weights``,

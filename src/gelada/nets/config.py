@@ -57,10 +57,10 @@ class NetworkSettings:
     pad_channels: Annotated[int, Range(1, 64), CONVOLUTIONS] = 1
     """Pad the input with channels of zeros to a multiple of this (DBA3C: 16)."""
     autoencoder: Autoencoder = "off"
-    """A second task for the layers before the heads, with APPO. latent: a convolution makes a
-    picture of half the size for the torso, from which the frames are reconstructed. auxiliary: the
-    frames are reconstructed from the hidden layer. predict: reward, end and hidden layer of the
-    next steps are predicted from it."""
+    """A second task for the layers before the heads, with APPO; predict also with DQN and returns
+    q_lambda. latent: a convolution makes a picture of half the size for the torso, from which the
+    frames are reconstructed. auxiliary: the frames are reconstructed from the hidden layer.
+    predict: reward, end and hidden layer of the next steps are predicted from it."""
     autoencoder_weight: Annotated[float, POSITIVE, CODED] = 1.0
     """Weight of the autoencoder's loss."""
     autoencoder_part: Annotated[float, Range(above=0, high=1), CODED] = 0.25

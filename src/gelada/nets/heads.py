@@ -132,7 +132,7 @@ class Separate(nn.Module):
         self.of_agent = nn.ModuleList(heads)
 
     def forward(self, hidden: torch.Tensor, agents: torch.Tensor) -> torch.Tensor:
-        """Return each row's output [M, n], for hidden [M, width] and its agent int64[M]."""
+        """Return each row's output [M, …], for hidden [M, width] and its agent int64[M]."""
         outputs = torch.stack([head(hidden) for head in self.of_agent])
         return outputs[agents, torch.arange(len(hidden), device=hidden.device)]
 

@@ -16,7 +16,7 @@ ConvInit = Literal["orthogonal", "normal", "uniform", "xavier"]
 LinearInit = Literal["orthogonal", "normal", "uniform"]
 
 RELU_GAIN = 2.0**0.5
-"""Gain of orthogonal weights before a ReLU (Saxe et al. 2014)."""
+"""Gain before a ReLU (He et al. 2015), here of orthogonal weights (Saxe et al. 2014)."""
 
 
 def start_convolution(layer: nn.Conv2d | nn.ConvTranspose2d, init: ConvInit) -> None:

@@ -33,8 +33,8 @@ Precision = Literal["float32", "bfloat16"]
 class InputStatistics(NamedTuple):
     """Per-pixel mean and standard deviation of frames, frozen before training starts."""
 
-    mean: Floats  # float32[H, W], grey levels
-    deviation: Floats  # float32[H, W], at least `FLOOR`
+    mean: Floats  # float32[H, W], in units of the frames
+    deviation: Floats  # float32[H, W], at least the floor of this kind of frames
 
 
 FLOOR = 4.0
@@ -192,7 +192,7 @@ class Network(nn.Module):
         return self._encode(stacks)[1]
 
     def forward(self, observations: torch.Tensor | Observed) -> dict[str, torch.Tensor]:
-        """Return every head's output float32[M, n] by name.
+        """Return every head's output by name: float32[M, n], or [M, A, atoms] of histograms.
 
         With an autoencoder the output `CODE` is what its decoder or its prediction takes.
 
@@ -214,7 +214,7 @@ class Network(nn.Module):
     def outputs(
         self, hidden: torch.Tensor, agents: torch.Tensor | None = None
     ) -> dict[str, torch.Tensor]:
-        """Return every head's output float32[M, n] by name.
+        """Return every head's output by name: float32[M, n], or [M, A, atoms] of histograms.
 
         The hidden layer is the output `CODE` itself if a decoder or a prediction takes it.
 

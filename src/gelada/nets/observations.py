@@ -91,7 +91,7 @@ def blank(stacks: torch.Tensor, ages: torch.Tensor, black: torch.Tensor) -> torc
 
 
 def blank_by_age(stacks: torch.Tensor, ages: torch.Tensor, black: torch.Tensor) -> torch.Tensor:
-    """Do the same to all stacks: on a GPU that is faster than to tell the host which are young."""
+    """Do what `blank` does, to all stacks: on a GPU that is faster than to ask which are young."""
     rows = (len(stacks), *[1] * (stacks.dim() - 2))
     for place in range(stacks.shape[1] - 1):
         young = (ages < stacks.shape[1] - 1 - place).view(rows)

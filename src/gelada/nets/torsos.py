@@ -34,7 +34,7 @@ DQN2013 = (Convolution(16, 8, 4), Convolution(32, 4, 2))
 """Mnih et al. 2013, and the network of A3C (Mnih et al. 2016); 84x84."""
 
 SMALL = (Convolution(16, 5, 3), Convolution(32, 4, 2))
-"""Two convolutions for 42x42. They cost a third of those of Mnih et al. 2013 at 84x84."""
+"""Two convolutions for 42x42. They need a fifth of the multiplications of `DQN2013` at 84x84."""
 
 BA3C = (
     Convolution(32, 5, 1, pool=2, bias=False),

@@ -108,7 +108,8 @@ def capped_log_ratios(
 def estimated_kl(log_ratios: torch.Tensor) -> torch.Tensor:
     """Return ``r - 1 - log r`` [M], whose mean over actions drawn from mu is KL(mu, pi).
 
-    It is never negative. ``log_ratios`` [M] is log r = log pi(a|x) - log mu(a|x).
+    It is never negative (the estimator k3 of Schulman 2020, "Approximating KL Divergence").
+    ``log_ratios`` [M] is log r = log pi(a|x) - log mu(a|x).
     """
     return torch.expm1(log_ratios) - log_ratios
 
@@ -144,7 +145,7 @@ def median_of(values: torch.Tensor, ignored: torch.Tensor) -> torch.Tensor:
 
 
 def median_in_order(values: torch.Tensor, ignored: torch.Tensor) -> torch.Tensor:
-    """Do the same by sorting: `torch.nanmedian` would read the number of values from a GPU."""
+    """Return `median_of` by sorting: `torch.nanmedian` would read the count from a GPU."""
     ordered = values.masked_fill(ignored, math.inf).sort().values
     count = (~ignored).sum()
     middle = ordered.gather(0, ((count - 1).clamp(min=0) // 2).unsqueeze(0)).squeeze(0)

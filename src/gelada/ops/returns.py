@@ -1,7 +1,7 @@
 """Returns and advantages of windows of consecutive steps.
 
 All functions take float32 tensors ``[N, T]`` (windows, steps) and values ``[N, T + 1]``, and treat
-the two ends of an episode as follows:
+the two ways in which an episode ends as follows:
 
 * ``terminated``: the value after the step is 0.
 * ``truncated``: the observation after the step is unknown (the next one is of another game). Such

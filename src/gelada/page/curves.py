@@ -13,7 +13,7 @@ from typing import BinaryIO, NamedTuple
 Value = float | None
 
 KEPT = 400
-"""Rows that are kept of a file at least, if it has about twice as many; at most two times these."""
+"""A longer file is thinned to between so many rows and twice as many."""
 
 WHOLE = 512 << 10
 """Bytes that are read whole; of a longer piece only the lines that are kept are read."""

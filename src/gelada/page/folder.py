@@ -202,7 +202,7 @@ class RunFolder:
 def milestones(films: list[Film]) -> list[Film]:
     """Return the first film, the one nearest to half of the steps of the last, and the last.
 
-    With fewer films, or none near half of the steps, the list is shorter.
+    Fewer than three films are all returned.
     """
     if len(films) < 3:
         return films

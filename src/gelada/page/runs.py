@@ -111,17 +111,35 @@ def grouped(runs: Sequence[RunFolder]) -> dict[str, list[RunFolder]]:
 
 def group_names(groups: Sequence[Sequence[RunFolder]]) -> list[str]:
     """Return a name for each group: game and algorithm, and where these are equal what differs."""
-    names = [f"{runs[0].game or runs[0].name} · {runs[0].algorithm}".strip(" ·") for runs in groups]
+    firsts = [runs[0] for runs in groups]
+    names = [f"{run.game or run.name} · {run.algorithm}".strip(" ·") for run in firsts]
+    names = told_apart(names, firsts, SAME_AGENT, " · ")
+    return [
+        name if names.count(name) == 1 else f"{name} · {run.name}"
+        for name, run in zip(names, firsts, strict=True)
+    ]
+
+
+def told_apart(
+    names: Sequence[str], runs: Sequence[RunFolder], ignored: tuple[str, ...], between: str
+) -> list[str]:
+    """Return the names of runs; behind those that are equal stand settings that differ, if any.
+
+    Args:
+        names: of the runs.
+        runs: as many.
+        ignored: beginnings of the names of settings that tell nothing.
+        between: a name and its settings.
+    """
+    found = list(names)
     for name in {name for name in names if names.count(name) > 1}:
         places = [i for i, other in enumerate(names) if other == name]
-        rows = differences([groups[i][0] for i in places])
-        rows = {k: v for k, v in rows.items() if not k.startswith(SAME_AGENT)}
+        rows = differences([runs[i] for i in places])
+        rows = {k: v for k, v in rows.items() if not k.startswith(ignored)}
         for column, i in enumerate(places):
             said = [f"{k.rpartition('.')[2]} {in_words(v[column])}" for k, v in rows.items()]
-            names[i] = (
-                f"{name} · {', '.join(said[:3])}" if said else f"{name} · {groups[i][0].name}"
-            )
-    return names
+            found[i] = between.join([name, ", ".join(said[:3])]) if said else name
+    return found
 
 
 def differences(runs: Sequence[RunFolder]) -> dict[str, list[Any]]:

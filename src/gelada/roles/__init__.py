@@ -1,6 +1,7 @@
 """Roles: plain classes that do not know where the others live.
 
-Passive roles (replay, ParameterServer, Tracker) answer and call nobody; only ``sample`` and
-``pull`` wait. Active roles (Actor, Learner) call; each has a ``step()``, and no two of them ever
-wait for each other in a circle.
+Active roles (Actor, Learner) call, each in its ``step()``, and nobody calls them. Passive roles
+(replay, ParameterServer, Tracker) answer. A passive role may stand in front of others and call
+them, such as several replays that are read as one, or a slow link; those call nobody. So no two
+roles ever wait for each other in a circle.
 """

@@ -30,7 +30,7 @@ class Learned(NamedTuple):
     """What was found in the fresh batch of a round."""
 
     values: dict[str, float]  # losses and statistics by name
-    priorities: torch.Tensor | None  # float32[N], on the host: what is left to learn of a window
+    priorities: torch.Tensor | None  # float32[N], on the host: each window's new priority
 
 
 class Compute(Protocol):
@@ -81,7 +81,7 @@ class Backprop:
             client.push()  # the last gradient of the batch before, which changes the targets
             prepared = self.prepare(net, batch, aux)
             epochs = self._minibatches(prepared, count, random)
-            # exact for the last batch; before it, at least one minibatch of each later batch counts
+            # exact for the last batch; before it, later batches count as one minibatch each
             parts = part + sum(map(len, epochs)) + later
             for minibatches in epochs:
                 seen: list[Terms] = []

@@ -37,7 +37,7 @@ class Active(Protocol):
 
 @runtime_checkable
 class Passive(Protocol):
-    """A role that answers calls and calls nobody."""
+    """A role that answers calls. It never calls an active one."""
 
     def close(self) -> None:
         """Stop answering: callers that wait in the role get `gelada.core.errors.Closed`."""
@@ -57,7 +57,8 @@ class Runtime(Protocol):
       Everything else that raises ends the run with `gelada.core.errors.RoleFailed`.
     * In processes, a lost or frozen process that only has actors, or a whole worker, begins again
       alone. When any other process is lost, all roles begin again from the newest checkpoint.
-    * Errors of `gelada.core.errors`, such as `Diverged` or `CannotWrite`, always end the run.
+    * A `gelada.core.errors.GeladaError` that a role's ``step`` raises, such as `Diverged`, always
+      ends the run; what is tried again is tried within the role.
     """
 
     @property

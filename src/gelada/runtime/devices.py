@@ -1,8 +1,8 @@
 """Devices: which one learns and which one acts, and what a role's thread needs on a GPU.
 
-Only the learner's parameters, its batches and the actors' networks are on a device. Everything that
-roles send to each other is in the memory of the host, so no role waits for the GPU of another one,
-and a run that was trained on one device goes on on another.
+On a device are the learner's parameters, gradients and optimizer, its batches, and the actors'
+networks. Trajectories and published parameters are in the memory of the host, so no actor waits for
+the GPU of a learner, and a run that was trained on one device goes on on another.
 """
 
 from __future__ import annotations

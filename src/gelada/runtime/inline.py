@@ -1,6 +1,6 @@
 """Inline: all roles in the calling thread, one after the other.
 
-Tests use it, and the deterministic mode on threads and on Ray must give the same parameters.
+It is for tests: a deterministic run on threads or on Ray must give the same parameters as here.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from gelada.core.files import read_object, write_whole
 from gelada.core.settings import Range, hints_of, read
 from gelada.core.types import State
 from gelada.runtime.system import version_of
-from gelada.training.experiment import ALGORITHMS, Experiment
+from gelada.training.experiment import ALGORITHMS, Experiment, algorithm_name
 
 FORMAT = 2
 """Of what is written. Version 0.1 wrote none, which is format 1."""
@@ -119,9 +119,8 @@ def _as_read(value: Any) -> Any:
 def write_config(folder: Path, config: Config) -> None:
     """Write ``config.json`` into a run's folder."""
     settings = dataclasses.asdict(config.experiment)
-    names = {kind: name for name, kind in ALGORITHMS.items()}
-    kind = names[type(config.experiment.algorithm)]
-    settings["algorithm"] = {"name": kind, **settings["algorithm"]}
+    named = {"name": algorithm_name(config.experiment)}
+    settings["algorithm"] = named | settings["algorithm"]
     first = {"format": FORMAT, "name": config.name, "actions": config.actions}
     data = {**first, **settings, "about": config.about}
     write_whole(folder / "config.json", (json.dumps(data, indent=2) + "\n").encode())

@@ -22,7 +22,7 @@ from gelada.training.config import read_config
 from gelada.training.cores import cores_of, for_cores
 from gelada.training.experiment import Experiment, argument, groups_of, settings_of
 from gelada.training.run_folder import free_folder
-from gelada.training.validate import check_effect, differing
+from gelada.training.validate import check_effect, check_resumed
 
 STOPS = tuple(field.name for field in dataclasses.fields(StopRule))
 
@@ -131,7 +131,7 @@ def train(
         gpu = cluster is None and is_gpu(act_device or device)  # on Ray actors are on CPUs
         experiment = for_cores(experiment, base, wide, gpu)
     if resume is not None:
-        _check_resumed(experiment, base)
+        check_resumed(experiment, base, "resume", "the stop rule")
     return run.train(
         experiment,
         folder,
@@ -199,18 +199,6 @@ def _experiment(what: str | Experiment | None, env: str | None) -> tuple[Experim
         experiment, note = presets.in_environment(experiment, env)
         name = f"{name}-{env}"
     return experiment, name, note
-
-
-def _check_resumed(experiment: Experiment, base: Experiment) -> None:
-    """Raise GeladaError if a setting differs that is fixed by the run's config.json."""
-    kept = dataclasses.replace(
-        base, stop=experiment.stop, tracker=experiment.tracker, sidecars=experiment.sidecars
-    )
-    if fixed := differing(experiment, kept):
-        raise GeladaError(
-            f"{', '.join(fixed)} with resume: a run's settings are fixed by its config.json; only "
-            "the stop rule, checkpoints and sidecars may change"
-        )
 
 
 def settings(experiment: Experiment) -> dict[str, Any]:

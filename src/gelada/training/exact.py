@@ -1,8 +1,9 @@
 """Exact resume: whether a checkpoint has all that a run needs to go on as if it had not stopped.
 
-In a deterministic run a checkpoint holds the states of all actors at its version, the parameters of
-the version before, and what was counted until then; with a replay buffer a copy of that lies
-beside it. Then every number that the resumed run computes is that of the unbroken run.
+In a deterministic run a checkpoint holds the states of all actors at its version, and what was
+counted until then. Without a replay buffer it also holds the parameters of the version before; with
+one, a copy of the buffer lies beside the checkpoint. Then every number that the resumed run
+computes is that of the unbroken run.
 """
 
 from __future__ import annotations

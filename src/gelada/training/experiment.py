@@ -46,7 +46,7 @@ class Shape:
 
     workers: Annotated[int, Range(0, 256)] = 0
     """Number of workers, each with its own actors, replay and learner, around parameter servers
-    (0: a single learner, whose parameters the servers update in place)."""
+    (0: none; the actors are those of one learner, or of several with --learners)."""
     quorum: Annotated[int, Range(0, 256), APART] = 0
     """Gradients that make a synchronous step; further workers are backups (0: all workers)."""
     asynchronous: Annotated[bool, APART] = False
@@ -207,8 +207,8 @@ class Experiment:
     seed: Annotated[int, Range(0, 2**31 - 1)] = 1
     """Seed of all random numbers."""
     deterministic: bool = False
-    """The same seed gives the same run, bit for bit: actors play with parameters exactly one
-    round old, and nothing in training depends on time."""
+    """The same seed gives the same run, bit for bit: the number of a rollout decides which
+    parameters play it, and nothing in training depends on time."""
 
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
@@ -249,6 +249,11 @@ def flag(name: str, group: str = "") -> str:
 def argument(name: str, group: str = "") -> str:
     """Return the name of a setting as an argument in Python: that of its flag, with underscores."""
     return flag(name, group).removeprefix("--").replace("-", "_")
+
+
+def algorithm_name(experiment: Experiment) -> str:
+    """Return the name of its algorithm in `ALGORITHMS`."""
+    return {kind: name for name, kind in ALGORITHMS.items()}[type(experiment.algorithm)]
 
 
 def settings_of(experiment: Experiment) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Faults on purpose, for experiments: ``gelada train … --faults straggler=500ms,link=10MB``.
 
-The other roles know nothing of faults. A plan with faults has the roles of this module in place of
+The other roles know nothing of faults. A graph with faults has the roles of this module in place of
 the usual ones.
 """
 

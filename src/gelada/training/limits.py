@@ -44,7 +44,7 @@ LEAST_FILES = 64
 FLAGS = {
     "emulators": "--actors or --games",
     "parameters": "--width or --actors",
-    "stores": "--capacity",
+    "experience": "--capacity, --replay-slots or --buffer-batches",
     "trajectories": "--actors, --games or --length",
     "standardised frames": "--actors, --games or --length",
     "stacks": "--actors, --games or --length",
@@ -104,7 +104,8 @@ def check_limits(
             _check_gpu(share, placement.of(rank).learn)
     available = available_memory()
     if available is not None:
-        check_memory(buffer_bytes(experiment, frame_shape(experiment.games)), available)
+        if experiment.replay.capacity:
+            check_memory(buffer_bytes(experiment, frame_shape(experiment.games)), available)
         check_parts(parts, available, "are available")
     if cluster is not None:
         return  # each process has its own threads and files
@@ -249,7 +250,7 @@ def memory(experiment: Experiment, net: Network) -> dict[str, int]:
     return {
         "emulators": games * EMULATOR_BYTES if is_atari(experiment.games.game) else 0,
         "parameters": copies(experiment) * 4 * Layout(net).size,
-        "stores": buffer_bytes(experiment, (height, width)),
+        "experience": buffer_bytes(experiment, (height, width)),
         # one is being played; a loader has a batch in its hands and one on the shelf
         "trajectories": (trajectories + 1) * frames + (1 + 2 * shape.loaders) * batch,
         "standardised frames": seen * batch,

@@ -257,7 +257,7 @@ def add_apart(nodes: Nodes) -> None:
     shape, seed = nodes.experiment.shape, nodes.experiment.seed
     servers = nodes.servers(_admission(nodes.experiment), own_memory=True)
     buffers = [
-        nodes.buffer(f"store-{i}", f"store-{i}", actors, i)
+        nodes.buffer(f"replay-{i}", f"replay-{i}", actors, i)
         for i, actors in enumerate(actors_of(nodes.experiment))
     ]
     for index in range(shape.actors):
@@ -266,7 +266,7 @@ def add_apart(nodes: Nodes) -> None:
     for index in range(shape.learners):
         name, patience = f"learner-{index}", nodes.patience
         sharded = nodes.graph.add(
-            f"stores-{index}", "replay", name, ShardedReplay, buffers, seed, index, patience
+            f"sharded-{index}", "replay", name, ShardedReplay, buffers, seed, index, patience
         )
         cache = nodes.cache(f"cache-{index}", name, KEPT)
         nodes.learner(index, name, servers, sharded, cache)

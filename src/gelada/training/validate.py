@@ -7,6 +7,7 @@ settings.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -134,6 +135,25 @@ def check_effect(experiment: Experiment, base: Experiment) -> None:
 def differing(experiment: Experiment, base: Experiment) -> list[str]:
     """Return the flags of the settings that differ between two experiments."""
     return [flag(name, group) for group, name in _changed(experiment, base)]
+
+
+def check_resumed(experiment: Experiment, base: Experiment, resume: str, stop: str) -> None:
+    """Raise GeladaError if a setting differs that is fixed by the run's config.json.
+
+    Args:
+        experiment: as it is asked for.
+        base: as the run has it.
+        resume: what resumes, in the message.
+        stop: what the stop rule is called there.
+    """
+    kept = replace(
+        base, stop=experiment.stop, tracker=experiment.tracker, sidecars=experiment.sidecars
+    )
+    if fixed := differing(experiment, kept):
+        raise GeladaError(
+            f"{', '.join(fixed)} with {resume}: a run's settings are fixed by its config.json; "
+            f"only {stop}, checkpoints and sidecars may change"
+        )
 
 
 def _changed(experiment: Experiment, base: Experiment) -> list[tuple[str, str]]:

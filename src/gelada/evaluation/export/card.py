@@ -15,7 +15,7 @@ from gelada.evaluation.agent import Agent
 from gelada.evaluation.exported import Weights
 from gelada.evaluation.protocols import Evaluation
 from gelada.training.config import Config
-from gelada.training.experiment import ALGORITHMS
+from gelada.training.experiment import algorithm_name
 
 GROUPS = ("games", "network", "algorithm", "optimizer", "shape", "replay", "stop")
 """Groups of settings that the card shows: those that decide what is learned."""
@@ -43,7 +43,7 @@ def model_card(
         evaluation: its scores; None if it was not evaluated.
         film: whether there is a film beside the card.
     """
-    game, algorithm = config.experiment.games.game, _algorithm(config)
+    game, algorithm = config.experiment.games.game, algorithm_name(config.experiment)
     parts = [
         _metadata(game, algorithm, evaluation),
         f"# {game}, learned by {algorithm.upper()}",
@@ -57,11 +57,6 @@ def model_card(
     parts += ["## Files", _files(weights, evaluation, film)]
     parts += ["## Settings", _settings(config), "## Trained on", _machine(config)]
     return "\n\n".join(parts) + "\n"
-
-
-def _algorithm(config: Config) -> str:
-    kinds = {kind: name for name, kind in ALGORITHMS.items()}
-    return kinds[type(config.experiment.algorithm)]
 
 
 def _learned_in(agent: Agent) -> str:

@@ -18,10 +18,13 @@ from gelada.evaluation.scores import normalised
 from gelada.page.curves import Row
 from gelada.page.folder import Evaluated, RunFolder
 from gelada.page.report.statistics import standard_error
-from gelada.page.runs import SAME_AGENT, Runs, check_places, differences, in_words
+from gelada.page.runs import SAME_AGENT, Runs, check_places, told_apart
 
 KEPT = 2000
 """Rows of a run's metrics that a report reads at least."""
+
+SAME_METHOD = (*SAME_AGENT, "games.game")
+"""Beginnings of the settings in which the runs of one method may differ."""
 
 FEW_GAMES = 3
 """Up to so many games have large pictures of their own."""
@@ -167,10 +170,9 @@ def usual_protocol(runs: Sequence[RunFolder]) -> str:
 
 def methods(runs: Sequence[RunFolder]) -> dict[str, tuple[RunFolder, ...]]:
     """Return the runs by what learned: all settings but the game and the seed are the same."""
-    ignored = (*SAME_AGENT, "games.game")
     groups: dict[str, list[RunFolder]] = {}
     for run in runs:
-        same = {k: v for k, v in run.settings.items() if not k.startswith(ignored)}
+        same = {k: v for k, v in run.settings.items() if not k.startswith(SAME_METHOD)}
         groups.setdefault(repr(sorted(same.items())), []).append(run)
     members = list(groups.values())
     return dict(zip(_names(members), map(tuple, members), strict=True))
@@ -179,13 +181,7 @@ def methods(runs: Sequence[RunFolder]) -> dict[str, tuple[RunFolder, ...]]:
 def _names(groups: Sequence[Sequence[RunFolder]]) -> list[str]:
     """Return a name for each group: its algorithm, and where that is not enough what differs."""
     names = [runs[0].algorithm or "unknown" for runs in groups]
-    for name in {name for name in names if names.count(name) > 1}:
-        places = [i for i, other in enumerate(names) if other == name]
-        rows = differences([groups[i][0] for i in places])
-        rows = {k: v for k, v in rows.items() if not k.startswith((*SAME_AGENT, "games.game"))}
-        for column, i in enumerate(places):
-            said = [f"{k.rpartition('.')[2]} {in_words(v[column])}" for k, v in rows.items()]
-            names[i] = f"{name}, {', '.join(said[:3])}"
+    names = told_apart(names, [runs[0] for runs in groups], SAME_METHOD, ", ")
     return [name if names.count(name) == 1 else f"{name} ({i + 1})" for i, name in enumerate(names)]
 
 

@@ -19,7 +19,7 @@ class Source(Protocol):
 
 
 class Pulled(NamedTuple):
-    """A vector float32[P] of all parameters, joined from its slices."""
+    """The slices that were pulled, joined in their order to a vector float32[P]."""
 
     version: Version  # of the newest slice
     vector: torch.Tensor

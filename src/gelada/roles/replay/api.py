@@ -2,13 +2,15 @@
 
     Actor ── add ──> Replay ── sample ──> Learner
 
-Four classes satisfy these protocols. A `TrajectoryQueue` hands each trajectory out once, and may
-mix old ones in. A `ReplayBuffer` keeps steps and hands out windows of them again and again. A
-`ShardedReplay` lets a learner read from several buffers as if they were one, and `JoinedQueues`
-from several queues.
+A `TrajectoryQueue` hands each trajectory out once, and may mix old ones in. A `ReplayBuffer` keeps
+steps and hands out windows of them again and again; `BufferInRounds` is one in a deterministic run.
+They may be called from several threads at once.
 
-Replays are passive: they answer calls and call nobody. Their methods may be called from several
-threads at once. Only `ReplayWriter.wait_for_room` and `ReplayReader.sample` wait, at most for the
+Readers stand in front of them. A `ShardedReplay` lets a learner read from several buffers as if
+they were one, and `JoinedQueues` from several queues; both belong to one learner. A `Shelf` has the
+next batch ready.
+
+Only `ReplayWriter.wait_for_room` and `ReplayReader.sample` wait, at most for the
 patience that the replay was made with, in seconds; with a patience of 0 they never wait. After
 `Replay.close` they and ``add`` raise `gelada.core.errors.Closed`, also for callers that already
 wait.
@@ -58,7 +60,10 @@ class ReplayReader(Protocol):
 
     @property
     def depth(self) -> int:
-        """How much is kept now: trajectories in a queue, steps in a buffer. Never waits."""
+        """How much is kept now: trajectories in a queue, steps in a buffer; 0 if it is not known.
+
+        Never waits.
+        """
 
     def sample(self) -> Batch:
         """Return the next batch of ``N`` windows with ``T`` steps each; wait until there is one.

@@ -16,7 +16,7 @@ import torch
 from gelada.core.errors import Closed, Deadline, GeladaError
 from gelada.core.seeding import sequence
 from gelada.core.timing import wait_for
-from gelada.core.types import Batch, Bools, Floats, Ints, State, Trajectory
+from gelada.core.types import Batch, Bools, Doubles, Floats, Ints, State, Trajectory
 from gelada.roles.replay.file import (
     Contents,
     read_about,
@@ -29,7 +29,6 @@ from gelada.roles.replay.rate_limiter import RateLimiter
 from gelada.roles.replay.ring import Rings
 from gelada.roles.replay.sampling import Priorities, Prioritized, Sampling, importance_weights
 from gelada.roles.replay.shape import BufferShape
-from gelada.roles.replay.sum_tree import Doubles
 from gelada.roles.replay.windows import batch_of_windows, mask_after_end
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gelada.core.types import Bools, Floats, Ints
+from gelada.core.types import Bools, Doubles, Floats, Ints
 from gelada.roles.replay.ring import Appended
-from gelada.roles.replay.sum_tree import Doubles, SumTree
+from gelada.roles.replay.sum_tree import SumTree
 
 SMALL = 1e-6
 """Added to every priority, so that each window keeps a chance (chosen; the paper has no number)."""
@@ -32,9 +32,9 @@ class Uniform:
 class Prioritized:
     """Sample windows by their priorities.
 
-    ``alpha`` and ``beta`` default to the values of Ape-X (Horgan et al. 2018), which keeps beta
-    constant. Schaul et al. 2016 move it to 1 in a straight line, as ``beta_end`` and
-    ``beta_steps`` do.
+    Schaul et al. 2016 move beta to 1 in a straight line, as ``beta_end`` and ``beta_steps`` do;
+    with their defaults it is ``beta_end`` from the start. Ape-X (Horgan et al. 2018), whose values
+    ``alpha`` and ``beta`` have, keeps beta constant: for that, ``beta_end`` has the same value.
     """
 
     alpha: float = 0.6

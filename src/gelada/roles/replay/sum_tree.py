@@ -11,11 +11,8 @@ import math
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gelada.core.types import Ints
-
-Doubles = NDArray[np.float64]
+from gelada.core.types import Doubles, Ints
 
 CHILDREN = 64
 TOP = 4096

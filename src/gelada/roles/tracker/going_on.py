@@ -18,8 +18,8 @@ from gelada.core.types import State
 from gelada.roles.rhythm import ONE_EACH, Rhythm
 
 NEWEST = 4
-"""Rounds with which a version's play begins, and versions, of which everything is kept. Actors are
-at most two versions ahead of the newest checkpoint that the learner may write."""
+"""How many of the newest versions are kept, and of the newest rounds with which a version begins.
+Actors are at most two versions ahead of the newest checkpoint that the learner may write."""
 
 MARKED = 2
 """Newest versions that servers keep copies of, of which everything is kept too."""

@@ -1,7 +1,8 @@
 """Tracker: the score, the metrics and the checkpoints of a run, and when it stops. Passive.
 
-It is the only writer of a run's folder while the run lasts. A thread of its own writes the files,
-so nobody who reports waits for a disk.
+It writes metrics, episodes, TensorBoard events and checkpoints; others write beside it only what is
+theirs (a deterministic run's replay buffer, events, evaluations, films). A thread of its own writes
+the files, so nobody who reports waits for a disk.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Ray: the roles of a run in processes of a cluster. Nothing else in Gelada imports it.
 
-Of Ray only the stable parts are used: actors, the object store, `ray.wait`, node affinity.
+Of Ray's public parts, actors, the object store, `ray.wait`, scheduling by host and serializers are
+used. Its private names, where it has no public ones, stand in this file and in
+`gelada.runtime.ray.session`.
 """
 
 import os

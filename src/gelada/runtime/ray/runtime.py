@@ -1,7 +1,6 @@
 """Ray: runs the roles of a graph in processes of a cluster, and replaces those that are lost.
 
-Every process is a Ray actor that holds a `gelada.runtime.host.RoleHost`. Of Ray only the stable
-parts are used: actors, the object store, `ray.wait`, node affinity.
+Every process is a Ray actor that holds a `gelada.runtime.host.RoleHost`.
 
 What happens when a process is lost:
 

@@ -140,7 +140,7 @@ def _why(error: Exception) -> str:
 def _silence() -> None:
     """Keep Ray from printing on stdout that a worker died: the run's own log says it, once.
 
-    Ray has no public switch for that, so this one private name is used, and only if it is there.
+    Ray has no public switch for that, so a private name is used, and only if it is there.
     """
     from ray._private import worker
 
