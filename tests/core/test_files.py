@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,16 @@ def test_two_that_write_the_same_file_do_not_meet(tmp_path: Path) -> None:
         assert path.read_bytes() == b"quick"
     assert path.read_bytes() == b"slow"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as error:
+        write_whole(tmp_path / "report.html", b"x")
+    assert error.value.filename == str(tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -178,3 +180,22 @@ def test_a_checkpoint_says_which_run_it_is_of(tmp_path: Path) -> None:
     path.with_suffix(".json").write_text(json.dumps(said))
     with pytest.raises(GeladaError, match=r"00000001\.json: is damaged \(checksum differs\)"):
         read_checkpoint(path)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
+@pytest.mark.parametrize("kind", [errno.EIO, errno.EMFILE, errno.EACCES])
+def test_what_the_disk_does_not_give_now_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, kind: int
+) -> None:
+    paths = [write(tmp_path, number) for number in range(1, 5)]
+    unread = paths[1].with_suffix(suffix)
+    real = os.open
+
+    def opened(path: Any, *rest: Any) -> int:
+        if Path(path) == unread:
+            raise OSError(kind, os.strerror(kind), str(path))
+        return real(path, *rest)
+
+    monkeypatch.setattr(os, "open", opened)
+    forget_old(tmp_path, 2, paths[3], set(), RUN)
+    assert stems(tmp_path) == ["2", "3", "4"]

@@ -35,6 +35,14 @@ def hold(folder: Path) -> subprocess.Popen[str]:
     return process
 
 
+def test_a_link_is_no_lock_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / LOCK).symlink_to(tmp_path / "precious")
+    with pytest.raises(GeladaError, match="lock: is a link"), locked(tmp_path, "the run x"):
+        pytest.fail("it was held")
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
 def test_a_second_holder_is_refused_with_the_number_of_the_first(tmp_path: Path) -> None:
     process = hold(tmp_path)
     message = rf"^the run x is in use by process {process.pid} on \S+; wait until it has ended"

@@ -162,6 +162,41 @@ def test_actions_that_begin_at_another_number_than_zero() -> None:
         games.step(np.full(COUNT, action))  # the environment refuses others than 5, 6 and 7
 
 
+@pytest.mark.parametrize("kind", ["vector_entry_point", "sync"])
+def test_vectors_of_gymnasium_take_seeds_in_their_own_way(kind: str) -> None:
+    def cartpoles(num_envs: int) -> Any:
+        return gymnasium.make_vec("CartPole-v1", num_envs, kind)
+
+    first, again = games_of(cartpoles).reset(), games_of(cartpoles).reset()
+    np.testing.assert_array_equal(first, again)
+    assert len(np.unique(first, axis=0)) == COUNT
+
+
+@pytest.mark.parametrize("shape", [(31, 45), (31, 45, 1), (31, 45, 4)])
+def test_grey_pictures_and_those_with_transparency_are_shown(shape: tuple[int, ...]) -> None:
+    def make(render_mode: str | None = None) -> Any:
+        env = gym_toys.Walk(render_mode)
+        env.render = lambda: np.full(shape, 7, np.uint8)  # type: ignore[method-assign]
+        return env
+
+    games = GymGames(name_of(make), SEEDS[:1], pictures=True)
+    games.reset()
+    np.testing.assert_array_equal(games.picture(), np.full((31, 45, 3), 7))
+
+
+@pytest.mark.parametrize("picture", [None, np.zeros((4, 5, 2)), np.zeros(7)])
+def test_what_is_no_picture_is_told(picture: Any) -> None:
+    def make(render_mode: str | None = None) -> Any:
+        env = gym_toys.Walk(render_mode)
+        env.render = lambda: picture  # type: ignore[method-assign]
+        return env
+
+    games = GymGames(name_of(make), SEEDS[:1], pictures=True)
+    games.reset()
+    with pytest.raises(NoPictures, match=r"cannot be shown: its render gives .*no picture \[H"):
+        games.picture()
+
+
 def test_of_a_dictionary_with_one_array_the_array_is_taken() -> None:
     name = name_of(gym_toys.grid)
     found = fit(name)

@@ -8,12 +8,13 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 import gym_toys
 from gelada.core.errors import GeladaError
 from gelada.core.functions import name_of
 from gelada.envs.api import GameSettings
-from gelada.envs.playing import FireAfterLifeLoss, FireAtReset, make_env
+from gelada.envs.playing import FireAfterLifeLoss, FireAtReset, make_env, make_vector
 from gelada.nets.config import NetworkSettings
 from gelada.training.experiment import Experiment
 from players import CATCH, make_agent, make_checkpoint
@@ -69,6 +70,24 @@ def test_an_agent_plays_in_its_own_environment(settings: GameSettings, number: i
         assert env.action_space.contains(actions)
         observations = env.step(actions)[0]
     env.close()
+
+
+def test_actions_begin_at_zero_in_any_environment() -> None:
+    env = make_env(GameSettings(game=name_of(gym_toys.shifted)), 1)
+    assert env.action_space == spaces.Discrete(3)
+    env.reset(seed=1)
+    for action in range(3):
+        env.step(action)  # the environment refuses others than 5, 6 and 7
+    env.close()
+
+
+def test_environments_that_are_not_seeded_play_different_games() -> None:
+    envs = make_vector(CATCH, 1, 8)
+    first = envs.reset()[0]
+    assert len(np.unique(first, axis=0)) > 1
+    envs.close()
+    with pytest.raises(GeladaError, match="num_envs 0: must be at least 1"):
+        make_vector(CATCH, 1, 0)
 
 
 def test_a_game_ends_with_its_score() -> None:

@@ -126,3 +126,28 @@ def test_a_place_that_cannot_be_written_is_named(run: Path) -> None:
     file.write_text("")
     with pytest.raises(GeladaError, match=r"cannot write .*folder: .*name another folder"):
         export_folder(load(run), run, file / "folder")
+
+
+def test_nothing_beside_the_folder_is_touched(run: Path) -> None:
+    beside = run.with_name(".exported.tmp")
+    beside.mkdir()
+    (beside / "notes.txt").write_text("mine")
+    export_folder(load(run), run, run.with_name("exported"), protocol=None, film_seconds=0)
+    assert (beside / "notes.txt").read_text() == "mine"
+    assert sorted(path.name for path in run.parent.iterdir()) == [
+        ".exported.tmp",
+        "exported",
+        "run",
+    ]
+
+
+def test_what_a_stranger_wrote_means_nothing_in_the_card(run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    config["about"] |= {"processor": "<img src=x>\x1b]0;\n---\n# no", "gelada-rl": "2 ![t](h)"}
+    (run / "config.json").write_text(json.dumps(config))
+    export_folder(load(run), run, run.with_name("out"), protocol=None, film_seconds=0)
+    card = (run.with_name("out") / "README.md").read_text()
+    assert "\x1b" not in card
+    assert "\n# no" not in card
+    assert "\\<img src=x\\>" in card
+    assert "!\\[t\\](h)" in card

@@ -15,10 +15,13 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from gymnasium import spaces
 
+import gym_toys
 from gelada.algorithms.appo import APPO
 from gelada.algorithms.dqn import DQN
 from gelada.core.errors import GeladaError
+from gelada.core.functions import name_of
 from gelada.core.types import Frames
 from gelada.envs.api import GameSettings
 from gelada.envs.make import action_names, frame_shape
@@ -30,6 +33,14 @@ from players import CATCH, make_agent, make_checkpoint
 
 BREAKOUT = GameSettings(game="breakout")
 CARTPOLE = GameSettings(game="CartPole-v1")
+
+
+def memory() -> Any:
+    """Return an environment that sees bytes, as the memory of a console."""
+    return gym_toys.Shaped(spaces.Box(0, 255, (8,), np.uint8))
+
+
+BYTES = GameSettings(game=name_of(memory))
 
 
 def agent_of(settings: GameSettings, **network: Any) -> Agent:
@@ -58,6 +69,7 @@ AGENTS: dict[str, Any] = {
     "recurrent": lambda: agent_of(CATCH, torso="tiny", width=16, recurrent="lstm"),
     "values": lambda: make_agent(CATCH, algorithm=DQN()),
     "vectors": lambda: agent_of(CARTPOLE, torso="mlp", width=16, stack=1),
+    "vectors of bytes": lambda: agent_of(BYTES, torso="mlp", width=16, stack=1),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,24 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(
     assert run(words) == 4
     assert capsys.readouterr().err == "gelada: catch, seed 2: the loss is nan\n"
     assert ledger(tmp_path) == [("catch", 1)]
+
+
+def test_a_run_without_a_checkpoint_is_set_aside_and_not_deleted(
+    tmp_path: Path, trained: list[tuple[str, bool]]
+) -> None:
+    words = ["suite", "catch", *SMALL, "--out", str(tmp_path), "--steps", "1200"]
+    assert run(words) == 0
+    own = tmp_path / "runs" / "catch-1"
+    shutil.rmtree(own / "checkpoints")  # to save room
+    (tmp_path / "suite.jsonl").unlink()
+    (own / "notes.txt").write_text("mine")
+    before = (own / "metrics.jsonl").read_bytes()
+    assert run(words) == 0
+    assert len(trained) == 2
+    aside = tmp_path / "runs" / ".catch-1-1"
+    assert (aside / "notes.txt").read_text() == "mine"
+    assert (aside / "metrics.jsonl").read_bytes() == before
+    assert not (own / "notes.txt").exists()
 
 
 def test_other_settings_in_the_same_folder_are_refused(

@@ -51,6 +51,36 @@ def settings(**functions: Any) -> NetworkSettings:
     return replace(BASE, **names)
 
 
+def with_statistics(settings: NetworkSettings, shape: tuple[int, int], planes: int) -> nn.Module:
+    return nn.Sequential(torso(settings, shape, planes), nn.BatchNorm1d(settings.width))
+
+
+def that_fails(settings: NetworkSettings, shape: tuple[int, int], planes: int) -> nn.Module:
+    return nn.Sequential(torso(settings, shape, planes), nn.Linear(3, settings.width))
+
+
+def with_dropout(settings: NetworkSettings, shape: tuple[int, int], planes: int) -> nn.Module:
+    return nn.Sequential(torso(settings, shape, planes), nn.Dropout(0.5))
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [(with_statistics, "keeps statistics while it learns"), (that_fails, "cannot take 2 stacks")],
+)
+def test_torsos_that_cannot_be_learned_are_one_line(made: Any, said: str) -> None:
+    with pytest.raises(GeladaError, match=f"^--own-torso .*: {said}") as error:
+        make_net(settings(own_torso=made))
+    assert "\n" not in str(error.value)
+
+
+def test_who_plays_drops_nothing_out() -> None:
+    net = make_net(settings(own_torso=with_dropout))
+    acting = net.for_acting(("policy",))
+    stacks = net.preprocess(torch.full((4, 3, 10, 5), 200, dtype=torch.uint8))
+    assert torch.equal(acting(stacks)["policy"], acting(stacks)["policy"])
+    assert not torch.equal(net(stacks)["policy"], net(stacks)["policy"])  # who learns does
+
+
 def test_a_torso_and_heads_of_the_user_are_the_networks() -> None:
     net = make_net(settings(own_torso=torso, own_heads=heads))
     names = dict(net.named_parameters())

@@ -211,3 +211,65 @@ def test_a_folder_whose_name_is_no_text_is_shown_too(folder: Path) -> None:
     names = [run["name"] for run in look(client(folder))["runs"]]
     assert len(names) == 2
     assert "pong-1" in names
+
+
+def test_a_link_for_one_visit_is_good_once_and_then_by_its_cookie(folder: Path) -> None:
+    app = make_app(View(Runs([folder])), TOKEN, PORT, "once")
+    mine, other = (TestClient(app, base_url="http://127.0.0.1:4711") for _ in range(2))
+    assert mine.get("/?token=once").status_code == 200
+    assert other.get("/?token=once").status_code == 403
+    assert mine.get("/?token=once").status_code == 200  # loaded again: it has the cookie
+    assert mine.get("/look").status_code == 200
+    assert other.get("/look").status_code == 403
+    assert other.get("/?token=").status_code == 403  # not even where there is no such link
+
+
+@pytest.mark.parametrize("origin", ["http://127.0.0.1:6006", "null", "https://127.0.0.1:4711"])
+def test_pages_of_other_servers_are_not_answered(folder: Path, origin: str) -> None:
+    page = client(folder)
+    assert page.get("/look", headers={"origin": origin}).status_code == 403
+    assert page.get("/look", headers={"origin": "http://127.0.0.1:4711"}).status_code == 200
+
+
+def _infinite_event(run: Path) -> None:
+    (run / "events.jsonl").write_text('{"event": "lost", "x": 1e999, "y": [NaN]}\n')
+
+
+def _huge_score(run: Path) -> None:
+    append(run, row(30_000, 60.0, 1.7976931348623157e308))
+
+
+def _no_time_between(run: Path) -> None:
+    append(run, row(30_000, 1e-300, 1.0), row(40_000, 2e-300, 1.0))
+
+
+def _huge_steps(run: Path) -> None:
+    append(run, row(10**308, 60.0, 1.0), row(-(10**308), 61.0, 1.0))
+
+
+def _pipe(run: Path) -> None:
+    (run / "metrics.jsonl").unlink()
+    os.mkfifo(run / "metrics.jsonl")
+
+
+SPOILT = [_infinite_event, _huge_score, _no_time_between, _huge_steps, _pipe]
+
+
+@pytest.mark.parametrize("spoil", SPOILT)
+def test_one_strange_run_takes_no_other_down(folder: Path, spoil: Any) -> None:
+    spoil(make_run(folder / "strange", rising(3)))
+    names = [run["name"] for run in look(client(folder), columns="steps_per_second")["runs"]]
+    assert names == ["pong-1", "strange"]
+
+
+def test_behind_links_nothing_is_shown(folder: Path, tmp_path: Path) -> None:
+    secret = make_run(tmp_path / "secret", rising(7))
+    evaluate(secret, 7_000, [42.0])
+    (secret / "videos").mkdir()
+    (secret / "videos" / "7000.mp4").write_bytes(b"a secret")
+    run = make_run(folder / "linked")
+    (run / "metrics.jsonl").unlink()
+    for name in ("metrics.jsonl", "eval", "videos"):
+        (run / name).symlink_to(secret / name)
+    found = {one["name"]: one for one in look(client(folder))["runs"]}["linked"]
+    assert (found["evaluations"], found["films"], found["newest"]) == ([], [], {})

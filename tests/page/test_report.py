@@ -301,7 +301,7 @@ def test_markdown_has_the_same_words_and_escapes_them() -> None:
         Table(("a", "b>"), (("1|2", "[3](x)"),)),
     ]
     assert as_markdown("T", blocks) == (
-        "# T\n\n## A \\<b\\>\n\nx\\_y | \\*z\\*\n\n"
+        "# T\n\n## A \\<b\\>\n\nx\\_y \\| \\*z\\*\n\n"
         "| a | b |\n| --- | ---: |\n| 1\\|2 | \\[3\\](x) |\n"
     )
 
@@ -309,3 +309,11 @@ def test_markdown_has_the_same_words_and_escapes_them() -> None:
 def test_the_same_runs_give_the_same_report(two_seeds: Path) -> None:
     first, second = (compose(read_results([two_seeds]))[1][1:] for _ in range(2))
     assert first == second
+
+
+def test_a_spreadsheet_computes_no_name_of_a_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "=HYPERLINK(1)", rising(5))
+    evaluate(run, 5_000, [-1.0, -3.0])
+    rows = list(csv.reader(io.StringIO(as_csv(read_results([run])))))
+    assert rows[1][0] == "'=HYPERLINK(1)"
+    assert "-2.0" in rows[1]

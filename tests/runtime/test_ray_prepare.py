@@ -34,8 +34,11 @@ def nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "ray", raising=False)
 
 
-def imported(monkeypatch: pytest.MonkeyPatch, everywhere: bool) -> None:
-    """Let Ray have been imported with these ports."""
+def imported(monkeypatch: pytest.MonkeyPatch, everywhere: bool, asks: bool = True) -> None:
+    """Let Ray have been imported with these ports, and let it ask for tokens."""
+    tokens = ModuleType("ray._private.authentication.authentication_utils")
+    vars(tokens)["is_token_auth_enabled"] = lambda: asks
+    monkeypatch.setitem(sys.modules, tokens.__name__, tokens)
     constants = ModuleType("ray._private.ray_constants")
     vars(constants)["ENABLE_RAY_CLUSTER"] = everywhere
     monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
@@ -73,6 +76,9 @@ def test_ray_must_not_have_been_imported_before(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(GeladaError, match=r"^Ray was imported before the run, so a Ray of its own"):
         prepare("")
     assert prepare("10.0.0.1:6379") == "10.0.0.1:6379"
+    imported(monkeypatch, everywhere=False, asks=False)
+    with pytest.raises(GeladaError, match=r"to all users of this machine; import ray later"):
+        prepare("")
     imported(monkeypatch, everywhere=False)  # by an earlier run of this process
     assert prepare("") == ""
 

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import catch
 from gelada.core.checkpoint import newest_checkpoint
-from gelada.core.files import read_metrics
+from gelada.core.files import read_lines, read_metrics
 from gelada.core.types import Episode
 from gelada.roles.tracker import Status
 from gelada.training.callbacks import Callbacks, StopTraining
@@ -32,7 +32,9 @@ def test_each_callback_hears_of_everything_in_order(tmp_path: Path) -> None:
     assert versions == sorted(set(versions))
     assert statuses[-1].steps == result.steps == read_metrics(tmp_path)[-1]["steps"]
     assert {"policy_loss", "kl"} <= statuses[-1].values.keys()
-    assert len(episodes) >= result.status.games >= 2_000  # games of the last, unlearned rounds too
+    logged = read_lines(tmp_path / "episodes.jsonl")
+    assert len(episodes) == len(logged) == result.status.games >= 2_000
+    assert [episode.score for episode in episodes] == [line["score"] for line in logged]
     assert {episode.steps for episode in episodes} == {9}
     assert {episode.score for episode in episodes} == {-1.0, 1.0}
     assert checkpoints[-1] == newest_checkpoint(tmp_path / "checkpoints")[0]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from gymnasium.wrappers import TransformObservation, TransformReward
 
 import gelada
+import gym_toys
 from conftest import stand_in
 from gelada.training.config import read_config
 from gelada.training.experiment import Experiment
@@ -64,6 +67,11 @@ def test_a_given_stop_rule_drops_the_presets() -> None:
         (lambda: gelada.train("catch", resume="runs/x"), "^resume: the run has its own settings"),
         (lambda: gelada.train("catch", steps=-5), r"^--steps -5: must be at least 1"),
         (lambda: gelada.train("catch", lr=-1.0), r"^--lr -1: must be above 0"),
+        (lambda: gelada.train(make_env=stand_in("CartPole-v1")), "^make_env: is str, must be a"),
+        (
+            lambda: gelada.train(make_env=gym_toys.walk, env="CartPole-v1"),
+            "^env 'CartPole-v1' with make_env: both say",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_line_and_leaves_no_folder(
@@ -74,6 +82,49 @@ def test_what_cannot_be_is_one_line_and_leaves_no_folder(
         call()
     assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def not_finite() -> Any:
+    """Return an environment whose observations are no numbers."""
+    seen = gym_toys.shifted()
+    return TransformObservation(seen, lambda found: found * np.nan, seen.observation_space)
+
+
+def test_observations_that_are_not_finite_are_told_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(gelada.GeladaError, match="not_finite: its observations have numbers"):
+        gelada.train(make_env=not_finite, out=tmp_path / "run", **QUIET)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    wanted = gelada.preset("catch", seed=3, steps=4000, lr=0.5, deterministic=True)
+    numpy: dict[str, Any] = {"seed": np.int64(3), "steps": np.int32(4000), "lr": np.float64(0.5)}
+    found = gelada.preset("catch", **numpy, deterministic=stand_in(np.bool_(True)))
+    assert found == wanted
+    assert (type(found.seed), type(found.deterministic)) == (int, bool)
+
+
+@pytest.mark.parametrize("family", ["ppo", "a3c", "dqn", "pqn", "impala", "appo"])
+def test_environments_of_gymnasium_are_learned_in_their_own_rewards(family: str) -> None:
+    algorithm: Any = gelada.preset(f"{family}-CartPole-v1").algorithm
+    assert algorithm.reward_clip == "none"
+    atari: Any = gelada.preset(f"{family}-seaquest").algorithm
+    assert atari.reward_clip == "sign"
+
+
+def test_an_agent_plays_in_the_environment_that_it_was_given(tmp_path: Path) -> None:
+    """Functions of the same lines do not stand for each other."""
+
+    def worth(points: float) -> Any:
+        return lambda: TransformReward(gym_toys.walk(), lambda reward: points * float(reward))
+
+    ten, hundred = worth(10.0), worth(100.0)
+    run = gelada.train(make_env=ten, steps=2_000, out=tmp_path / "run", **QUIET)
+    first = gelada.load(run.folder, make_env=ten)
+    most = max(gelada.evaluate(first, episodes=20).scores)
+    second = gelada.load(run.folder, make_env=hundred)
+    assert max(gelada.evaluate(second, episodes=20).scores) > 50.0 >= most > 0.0
+    assert max(gelada.evaluate(first, episodes=20).scores) == most
 
 
 def test_a_run_by_name_resumed_and_one_by_experiment(

@@ -6,12 +6,19 @@ import socket
 import sys
 
 
-def show_link(listening: socket.socket, host: str, token: str, opened: bool) -> None:
-    """Print the link to the page, which has its token; open it in the browser if ``opened``."""
-    link = f"http://{host}:{listening.getsockname()[1]}/?token={token}"
-    sys.stdout.write(f"{link}\nCtrl-C ends it\n")
+def show_link(listening: socket.socket, host: str, token: str, once: str) -> None:
+    """Print the link to the page, which has its token, and open the page if asked.
+
+    Args:
+        listening: socket of the page.
+        host: that the link names.
+        token: of the page.
+        once: a token for one visit, for the browser that is opened; "" to open none.
+    """
+    link = f"http://{host}:{listening.getsockname()[1]}/?token="
+    sys.stdout.write(f"{link}{token}\nCtrl-C ends it\n")
     sys.stdout.flush()
-    if opened:
+    if once:
         import webbrowser
 
-        webbrowser.open(link)
+        webbrowser.open(link + once)

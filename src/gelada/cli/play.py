@@ -53,8 +53,8 @@ def main(args: Sequence[str]) -> int:
     from gelada.page.live import LiveGame
 
     game = LiveGame(load(source), flags.seed, flags.policy, flags.human)
-    token = new_token()
+    token, once = new_token(), new_token() if flags.open else ""
     with listen(flags.port) as listening:
-        show_link(listening, HOST, token, flags.open)
-        serve_game(game, token, listening)
+        show_link(listening, HOST, token, once)
+        serve_game(game, token, listening, once)
     return 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -190,7 +189,8 @@ def _learn(suite: Suite, game: str, seed: int, printer: Printer, interrupts: Int
         return
     if not resume and (folder / "config.json").exists():
         with locked(folder, f"the run {folder}", printer.line):
-            shutil.rmtree(folder)  # begun, but nothing was learned
+            aside = set_aside(folder)
+        printer.line(f"{folder} has no checkpoint to go on from: it is kept as {aside}")
     earlier = earlier_curve(folder) if resume else ()
     title = f"{game}, seed {seed} · {folder}"
     display = Display(title, experiment.stop, printer, earlier)
@@ -203,6 +203,14 @@ def _learn(suite: Suite, game: str, seed: int, printer: Printer, interrupts: Int
         result = train(experiment, folder, game, resume, watch, printer.line)
     if result.interrupted:
         raise KeyboardInterrupt
+
+
+def set_aside(folder: Path) -> Path:
+    """Rename a folder so that it is no run of the suite any more; return the new path."""
+    number = 1
+    while (aside := folder.with_name(f".{folder.name}-{number}")).exists():
+        number += 1
+    return folder.rename(aside)
 
 
 def _in_words(entry: Entry) -> str:

@@ -49,10 +49,10 @@ def main(args: Sequence[str]) -> int:
             f"gelada watch: {error}; install what it needs with: pip install 'gelada-rl[page]'"
         ) from None
     lower_priority(NICER)
-    token = new_token()
+    token, once = new_token(), new_token() if flags.open else ""
     with listen(flags.port) as listening:
-        show_link(listening, HOST, token, flags.open)
+        show_link(listening, HOST, token, once)
         view = View(Runs(flags.runs))
         threading.Thread(target=view.look, args=(0, ())).start()  # read before the link is opened
-        serve(view, token, listening)
+        serve(view, token, listening, once)
     return 0

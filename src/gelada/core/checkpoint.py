@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from gelada.core.errors import GeladaError
-from gelada.core.files import LONGEST, open_regular, read_object, write_whole
+from gelada.core.files import LONGEST, CannotRead, open_regular, read_object, write_whole
 from gelada.core.settings import Range, read
 from gelada.core.types import State, Version
 
@@ -167,6 +167,7 @@ def read_about(path: Path) -> About:
     """Read and check the JSON of the checkpoint whose tensors are at ``path``.
 
     Raises:
+        CannotRead: if the disk does not give it.
         GeladaError: if it is missing, damaged or of another format.
     """
     what = f"checkpoint {path.name}"
@@ -174,8 +175,8 @@ def read_about(path: Path) -> About:
         data = read_object(path.with_suffix(".json"))
     except FileNotFoundError:
         raise GeladaError(f"{what} is incomplete: no {path.stem}.json") from None
-    except GeladaError as error:
-        raise GeladaError(f"{what}: {path.stem}.json: {error}") from None
+    except GeladaError as error:  # also as `CannotRead`
+        raise type(error)(f"{what}: {path.stem}.json: {error}") from None
     if data.get("format") not in (1, FORMAT):
         raise OtherFormat(f"{what}: format {str(data.get('format'))[:40]}, want 1 to {FORMAT}")
     try:
@@ -338,7 +339,7 @@ def forget_old(folder: Path, keep: int, just: Path, sound: set[str], run: State 
             left -= 1
             if left >= 0:
                 continue
-        except (OSError, OtherFormat):
+        except (OSError, CannotRead, OtherFormat):
             continue
         except GeladaError:
             pass

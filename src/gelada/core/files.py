@@ -51,9 +51,11 @@ def whole_file(path: Path) -> Iterator[Path]:
         yield temporary
         flush_to_disk(temporary)
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):  # what went wrong first is what matters
             temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            error.filename = str(path)  # what the user knows
         raise
     flush_to_disk(path.parent)
 
@@ -93,13 +95,18 @@ def open_regular(path: Path) -> Iterator[BufferedReader]:
         yield file
 
 
+class CannotRead(GeladaError):
+    """A file that the disk does not give now; it may be sound."""
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """Return the object of a file of JSON.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        GeladaError: if it cannot be read, or is something else than JSON with one object; says why,
-            without the file's name.
+        CannotRead: if the disk does not give it, or it does not fit into the memory.
+        GeladaError: if it is something else than JSON with one object. All say why, without the
+            file's name.
     """
     try:
         with open_regular(path) as file:
@@ -110,8 +117,10 @@ def read_object(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise GeladaError(error.strerror or str(error)) from None
-    except (ValueError, RecursionError, MemoryError):
+        raise CannotRead(error.strerror or str(error)) from None
+    except MemoryError:
+        raise CannotRead("not enough memory") from None
+    except (ValueError, RecursionError):
         raise GeladaError("its JSON cannot be read") from None
     if not isinstance(value, dict):
         raise GeladaError("its JSON is no object with names and values")

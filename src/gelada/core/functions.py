@@ -6,27 +6,38 @@ lambda or one of the script that runs, is known to this process only.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from gelada.core.errors import GeladaError
+from gelada.core.files import read_object
 
 Function = Callable[..., Any]
 
 _KNOWN: dict[str, Function] = {}  # by name, those of this process
 
-_NAME = re.compile(r"^[\w.]+:[A-Za-z_<][\w.<>]*$")
+_NAME = re.compile(r"^[\w.]+:[A-Za-z_<][\w.<>]*(#\d+)?$")
 
 
 def name_of(function: Function) -> str:
-    """Return the name of a function, and remember it in this process."""
+    """Return the name of a function, and remember it in this process.
+
+    Functions that were made by the same lines, such as closures, have the same name in Python. Here
+    the second of them is called ``module:name#2``.
+    """
     own = getattr(function, "__qualname__", type(function).__qualname__)
-    name = f"{function.__module__}:{own}"
+    name = first = f"{function.__module__}:{own}"
+    number = 1
+    while name in _KNOWN and _KNOWN[name] != function:
+        number += 1
+        name = f"{first}#{number}"
     _KNOWN[name] = function
     return name
 
@@ -34,6 +45,16 @@ def name_of(function: Function) -> str:
 def remember(name: str, function: Function) -> None:
     """Let a name mean this function in this process."""
     _KNOWN[name] = function
+
+
+def check_callable(**given: object) -> None:
+    """Raise GeladaError if one of these arguments is neither a function nor None."""
+    for name, value in given.items():
+        if value is not None and not callable(value):
+            raise GeladaError(
+                f"{name}: is {type(value).__name__}, must be a function that makes one, such as "
+                "lambda: ..."
+            )
 
 
 def is_function(name: str) -> bool:
@@ -50,14 +71,13 @@ def find_function(name: str) -> Function:
     if name in _KNOWN:
         return _KNOWN[name]
     module, _, own = name.partition(":")
-    if module == "__main__" or "<" in own:
+    if module == "__main__" or "<" in own or "#" in own:
         raise GeladaError(
             f"{name!r} is a function of the script that trained, unknown here; give the function "
             "itself, or put it into a module and name it as module:function"
         )
     if not is_function(name):
         raise GeladaError(f"{name!r}: name a function as module:function")
-    _refuse_own(module, name)
     found: Any = import_module(module, name)
     for part in own.split("."):
         found = getattr(found, part, None)
@@ -79,17 +99,47 @@ def import_module(module: str, name: str) -> Any:
     """Import a module for a name, from the working folder too.
 
     Raises:
-        GeladaError: if there is no such module.
+        GeladaError: if there is no such module, it is one of Python's own, or it lies in the folder
+            of a run or agent: whoever made that folder would decide what runs here.
     """
+    _refuse_own(module, name)
     try:
-        return importlib.import_module(module)
+        return _import(module, name)
     except ModuleNotFoundError:
         pass
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        return importlib.import_module(module)
+        return _import(module, name)
     except ModuleNotFoundError as error:
         raise GeladaError(
             f"{name!r}: {str(error).lower()}; install the package that has it"
         ) from None
+
+
+def _import(module: str, name: str) -> Any:
+    """Import a module and the packages around it, each after a look at where it lies."""
+    parts = module.split(".")
+    for count in range(1, len(parts) + 1):
+        part = ".".join(parts[:count])
+        if part in sys.modules:
+            continue
+        spec = importlib.util.find_spec(part)
+        if spec is not None:
+            for place in [spec.origin, *(spec.submodule_search_locations or [])]:
+                if place and os.path.exists(place) and _is_in_agent(Path(place).absolute()):
+                    raise GeladaError(
+                        f"{name!r}: {place} lies in the folder of a run or agent, and code from "
+                        "there is not run; if you trust it, move it elsewhere"
+                    )
+        importlib.import_module(part)
+    return sys.modules[module]
+
+
+def _is_in_agent(place: Path) -> bool:
+    """Return whether a file or folder is in a folder with the ``config.json`` of a run or agent."""
+    for folder in (place, *place.parents):
+        with suppress(OSError, GeladaError):
+            if "actions" in read_object(folder / "config.json"):
+                return True
+    return False

@@ -23,6 +23,9 @@ LOCK = "lock"
 ALONE = "make sure that no other process writes there"
 """What the user has to do without locks."""
 
+UNLINKED: int = getattr(os, "O_NOFOLLOW", 0)
+"""Flag of ``os.open`` that refuses a link: what it leads to must not be overwritten."""
+
 UNSUPPORTED = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL}
 """What ``flock`` answers on a file system without locks."""
 
@@ -37,7 +40,8 @@ def locked(folder: Path, what: str, log: Callable[[str], None] = print) -> Itera
         log: takes a line if there are no locks. The block runs all the same.
 
     Raises:
-        GeladaError: if another process holds the lock; names its number and host.
+        GeladaError: if another process holds the lock; names its number and host. Or if the lock
+            is a link.
         OSError: if the folder cannot be written to.
     """
     descriptor = _take(folder / LOCK, what, log)
@@ -52,7 +56,12 @@ def locked(folder: Path, what: str, log: Callable[[str], None] = print) -> Itera
 def _take(path: Path, what: str, log: Callable[[str], None]) -> int:
     """Return a locked descriptor of the file at ``path``, which says who holds it."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | UNLINKED, 0o644)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise GeladaError(f"{path}: is a link, and no lock of Gelada's; delete it") from None
         try:
             _lock(descriptor, what, log)
         except BaseException:

@@ -7,6 +7,7 @@ D numbers is a frame float32[1, D].
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple, Protocol, runtime_checkable
 
@@ -86,6 +87,21 @@ class Savable(Protocol):
 
     def save(self) -> State:
         """Return everything that the games in progress depend on, as copies."""
+
+
+@runtime_checkable
+class Closable(Protocol):
+    """Games that hold something open, such as processes or windows."""
+
+    def close(self) -> None:
+        """Close everything; the games are not played any more."""
+
+
+def close(games: Games | None) -> None:
+    """Close games, if they hold anything open. An error while they close is ignored."""
+    if isinstance(games, Closable):
+        with suppress(Exception):
+            games.close()
 
 
 def in_planes(pictures: Bytes) -> Bytes:

@@ -11,12 +11,15 @@ neither counted in the game's length nor learned.
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import TransformAction
 
 from gelada.core.errors import GeladaError
 from gelada.core.functions import import_module
@@ -70,11 +73,20 @@ def known_names() -> list[str]:
 
 
 def open_env(name: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
-    """Return one environment whose observations are arrays.
+    """Return one environment whose observations are arrays and whose first action is 0.
 
     Raises:
         GeladaError: if it cannot be made, does not fit, or has no such render mode.
     """
+    env, fits = _open(name, render_mode), fit(name)
+    if not fits.first_action:
+        return env
+    space: Any = spaces.Discrete(fits.actions)
+    return TransformAction(env, lambda action: action + fits.first_action, space)
+
+
+def _open(name: str, render_mode: str | None) -> gymnasium.Env[Any, Any]:
+    """Do the same with the actions as they are."""
     key = fit(name).key
     if render_mode is not None:
         _check_render_mode(name, render_mode)
@@ -123,7 +135,7 @@ class GymGames:
         if self._vector:
             self._envs: VectorEnv[Any, Any, Any] = _make(name, self.count, mode)
         else:
-            make = [partial(open_env, name, mode)] * self.count
+            make = [partial(_open, name, mode)] * self.count
             self._envs = SyncVectorEnv(make, autoreset_mode=AutoresetMode.SAME_STEP, copy=False)
         if self._envs.num_envs != self.count:
             raise GeladaError(
@@ -142,12 +154,22 @@ class GymGames:
 
         The first call seeds the games. Later calls continue their random streams.
         """
-        seeds: Any = self._seeds  # a list is allowed by every kind of vector, but not in the type
-        observations, _ = self._envs.reset(seed=seeds)
+        observations = self._begin(self._seeds)
         self._seeds = None
         self._terminated = np.zeros(self.count, dtype=np.bool_)
         self._truncated = np.zeros(self.count, dtype=np.bool_)
         return self._frames(observations)
+
+    def _begin(self, seeds: list[int] | None) -> Any:
+        """Return the first observations. Vectors differ in how they take seeds."""
+        own: Any = seeds  # a list is no seed in the type
+        if seeds is None:
+            return self._envs.reset()[0]
+        array: Any = np.array(seeds)
+        for given in (own, array):
+            with suppress(TypeError, gymnasium.error.Error):
+                return self._envs.reset(seed=given)[0]
+        return self._envs.reset(seed=seeds[0])[0]  # one seed for all games
 
     def step(self, actions: Ints) -> Step:
         """Play one step with ``actions`` int64[B] (see `Step`)."""
@@ -164,13 +186,25 @@ class GymGames:
         return Step(self._frames(observations), rewards, terminated, truncated, over, never)
 
     def picture(self) -> Bytes:
-        """Return a picture uint8[H, W, 3] of the first game as it is now."""
+        """Return a picture uint8[H, W, 3] of the first game as it is now.
+
+        Raises:
+            NoPictures: if its ``render`` gives none.
+        """
         try:
             rendered: Any = self._envs.render()
         except gymnasium.error.Error as error:  # a package for drawing is missing
             raise NoPictures(f"{self._name} cannot be shown: {error}") from None
-        picture: Bytes = np.asarray(rendered[0], dtype=np.uint8)
-        return picture
+        picture = np.asarray(rendered[0] if rendered is not None else None)
+        if picture.ndim == 2:
+            picture = picture[:, :, None]
+        if picture.ndim != 3 or picture.shape[2] not in (1, 3, 4) or not picture.size:
+            raise NoPictures(
+                f"{self._name} cannot be shown: its render gives {picture.dtype}"
+                f"{list(picture.shape)}, no picture [H, W, 3]"
+            )
+        coloured: Bytes = picture[:, :, :3].astype(np.uint8)  # without transparency
+        return coloured if coloured.shape[2] == 3 else coloured.repeat(3, axis=2)
 
     def close(self) -> None:
         """Close the environments."""

@@ -46,7 +46,7 @@ class OutsideGames:
 
     def __init__(self, settings: GameSettings, state: State) -> None:
         self._helper = subprocess.Popen(
-            [sys.executable, "-m", "gelada.envs.outside"],
+            [sys.executable, "-P", "-m", "gelada.envs.outside"],  # no module of this folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the training, which saves first

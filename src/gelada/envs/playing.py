@@ -13,7 +13,7 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, Transf
 
 from gelada.core.errors import GeladaError
 from gelada.core.seeding import game_seeds
-from gelada.core.types import Bytes
+from gelada.core.types import Frames
 from gelada.envs.api import GameSettings, in_planes
 from gelada.envs.make import ENVIRONMENTS, agents, is_gym, make_games
 
@@ -56,6 +56,8 @@ def make_vector(
     settings: GameSettings, stack: int, count: int, render_mode: str | None = None
 ) -> Envs:
     """Return so many of these environments, whose games begin again in the same step."""
+    if count < 1:
+        raise GeladaError(f"num_envs {count}: must be at least 1; leave it out for one environment")
     make = [partial(make_env, settings, stack, render_mode)] * count
     return SyncVectorEnv(make, autoreset_mode=AutoresetMode.SAME_STEP)
 
@@ -141,28 +143,33 @@ class FireAfterLifeLoss(gymnasium.Wrapper[Any, Any, Any, Any]):
         return step
 
 
-class OneGame(gymnasium.Env[Bytes, Any]):
+class OneGame(gymnasium.Env[Frames, Any]):
     """One game of `ENVIRONMENTS`. Its last observation is that before the last step."""
 
     def __init__(self, settings: GameSettings) -> None:
         self._settings = settings
         games = make_games(settings, np.array([1]))
-        self.observation_space = spaces.Box(0, 255, games.frame_shape, np.uint8)
+        first = games.reset()[0]
+        low, high = (0, 255) if first.dtype == np.uint8 else (-np.inf, np.inf)
+        self.observation_space = spaces.Box(low, high, first.shape, first.dtype.type)
         self.action_space = spaces.Discrete(games.actions)
-        self._games = games
-        self._seen: Bytes = np.zeros(games.frame_shape, dtype=np.uint8)
+        self._games, self._seeded = games, False
+        self._seen: Frames = np.zeros_like(first)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Bytes, dict[str, Any]]:
-        """Start a game; with a seed the same one each time."""
+    ) -> tuple[Frames, dict[str, Any]]:
+        """Start a game; with a seed the same one each time, without one at first any."""
         super().reset(seed=seed, options=options)
+        if seed is None and not self._seeded:
+            seed = int(self.np_random.integers(2**31))
         if seed is not None:
+            self._seeded = True
             self._games = make_games(self._settings, game_seeds(seed, "environment", 1))
         self._seen = self._games.reset()[0]
         return self._seen, {}
 
-    def step(self, action: Any) -> tuple[Bytes, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Frames, float, bool, bool, dict[str, Any]]:
         """Play one step."""
         step = self._games.step(np.array([int(action)]))
         if not step.over[0]:

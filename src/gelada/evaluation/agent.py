@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, overload
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from gelada.algorithms.exploration import epsilon_noise, gumbel
 from gelada.core.checkpoint import Checkpoint, newest_checkpoint, read_one
 from gelada.core.errors import GeladaError
-from gelada.core.functions import Function, remember
+from gelada.core.functions import Function, check_callable, name_of
 from gelada.core.types import Floats, Frames, Ints
 from gelada.envs.api import GameSettings
 from gelada.envs.make import agents, planes
@@ -79,7 +80,7 @@ class Agent:
         )
         fill(self.net, checkpoint.group("parameter"))
         self.device = device
-        self.net.requires_grad_(False).to(device)
+        self.net.requires_grad_(False).eval().to(device)  # own torsos may differ in training
         self.algorithm = experiment.algorithm
         self._random = torch.Generator().manual_seed(experiment.seed)
 
@@ -100,7 +101,7 @@ class Agent:
 
     def seed(self, seed: int) -> None:
         """Make sampled actions repeatable."""
-        self._random.manual_seed(seed)
+        self._random.manual_seed(int(seed))
 
     def initial_state(self, count: int = 1) -> Floats:
         """Return the state of ``count`` games at their beginning: zeros float32[count, S].
@@ -208,10 +209,14 @@ class Agent:
                 training.
         """
         if isinstance(observations, torch.Tensor):
-            carried: Any = None if state is None else torch.as_tensor(state).cpu().numpy()
-            found: Any = self.act(observations.cpu().numpy(), policy, random, state=carried)
+            carried: Any = None if state is None else torch.as_tensor(state).detach().cpu().numpy()
+            found: Any = self.act(
+                observations.detach().cpu().numpy(), policy, random, state=carried
+            )
             given = partial(torch.as_tensor, device=observations.device)
             return given(found) if state is None else tuple(map(given, found))
+        if isinstance(state, torch.Tensor):
+            state = state.detach().cpu().numpy()
         stacks, single = self._stacks(np.asarray(observations))
         before = self._recurrent_state(state, len(stacks))
         with torch.inference_mode(), _few_threads(len(stacks)):
@@ -292,6 +297,24 @@ def _few_threads(samples: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def _with_own(
+    experiment: Experiment,
+    make_env: MakeEnv | None,
+    own_torso: Function | None,
+    own_heads: Function | None,
+) -> Experiment:
+    """Return the settings of a run with functions that are given in place of those it names."""
+    check_callable(make_env=make_env, own_torso=own_torso, own_heads=own_heads)
+    games, network = experiment.games, experiment.network
+    if make_env is not None:
+        games = replace(games, game=name_of(make_env))
+    if own_torso is not None:
+        network = replace(network, own_torso=name_of(own_torso))
+    if own_heads is not None:
+        network = replace(network, own_heads=name_of(own_heads))
+    return replace(experiment, games=games, network=network)
+
+
 def describe(policy: Policy, epsilon: float) -> str:
     """Return a policy in words, as it is printed with scores."""
     return f"epsilon-greedy {epsilon:.2g}" if policy == "epsilon" else f"{policy} policy"
@@ -325,18 +348,14 @@ def load(
     place = find_device(device)
     folder, file = find_files(place_of(Path(run)))
     config = read_config(folder)
-    network = config.experiment.network
-    names = (config.experiment.games.game, network.own_torso, network.own_heads)
-    for name, function in zip(names, (make_env, own_torso, own_heads), strict=True):
-        if function is not None:
-            remember(name, function)
-    check_game(config, folder / "config.json")
+    experiment = _with_own(config.experiment, make_env, own_torso, own_heads)
+    check_game(config._replace(experiment=experiment), folder / "config.json")
     if file:
         checkpoint = read_one(file, check_of(config))
     else:
         file, checkpoint, _ = newest_checkpoint(folder / "checkpoints", check_of(config))
     try:
-        check_frames(checkpoint, config.experiment)
-        return Agent(config.experiment, unpacked(checkpoint), config.actions, place)
+        check_frames(checkpoint, experiment)
+        return Agent(experiment, unpacked(checkpoint), config.actions, place)
     except (GeladaError, ValueError) as error:
         raise GeladaError(f"checkpoint {file.name} {error}") from None

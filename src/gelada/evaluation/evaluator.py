@@ -16,7 +16,7 @@ from gelada.core.program import program
 from gelada.core.seeding import game_seeds, generator
 from gelada.core.types import Bools, Bytes, Ints
 from gelada.envs.ale import AleGame
-from gelada.envs.api import GameSettings
+from gelada.envs.api import Games, GameSettings, close
 from gelada.envs.frames import FrameStack
 from gelada.envs.make import action_names, agents, make_games
 from gelada.envs.stuck_guard import StuckGuard
@@ -63,9 +63,11 @@ def evaluate(
 
     Raises:
         GeladaError: if the protocol is unknown, does not suit the game, or needs start states
-            that are missing (or the reverse), if episodes < 1, or if the policy does not suit the
-            agent.
+            that are missing (or the reverse), if ``episodes`` or ``seed`` is out of range, or if
+            the policy does not suit the agent.
     """
+    if seed < 0:
+        raise GeladaError(f"seed {seed}: must be at least 0")
     agent, chosen = as_agent(agent), find_protocol(protocol)
     wanted = _number_of_games(chosen, episodes, starts)
     policy = policy or chosen.policy or agent.policy
@@ -104,8 +106,10 @@ def _number_of_games(protocol: Protocol, episodes: int | None, starts: StartStat
         raise GeladaError(f"protocol {protocol.name!r} {need}; only 'human' takes starts")
     if episodes is None:
         return starts.count if starts else protocol.episodes
-    if episodes < 1:
-        raise GeladaError(f"episodes {episodes}: must be at least 1; leave it out for the default")
+    if episodes < 1 or episodes != int(episodes):
+        raise GeladaError(
+            f"episodes {episodes}: must be a whole number, at least 1; leave it out for the default"
+        )
     return episodes
 
 
@@ -168,6 +172,12 @@ class _VectorPlayer:
         """Play until every environment has played its games, or until ``stop`` is set."""
         torch.set_num_threads(1)  # holds for this thread only
         games = make_games(self._settings, self._seeds)
+        try:
+            self._play(games, stop)
+        finally:
+            close(games)
+
+    def _play(self, games: Games, stop: threading.Event) -> None:
         first = games.reset()
         observed = FrameStack(games.count, self._agent.stack, games.frame_shape, first.dtype)
         observed.reset(first)

@@ -285,7 +285,7 @@ class Network(nn.Module):
 
         The weights of its torso have the network's precision, so the forward pass casts nothing.
         """
-        acting = copy.deepcopy(self).requires_grad_(False)
+        acting = copy.deepcopy(self).requires_grad_(False).eval()
         acting.heads = nn.ModuleDict({k: head for k, head in acting.heads.items() if k in heads})
         acting.auxiliary = None
         if self.precision == "bfloat16":

@@ -38,8 +38,20 @@ class OwnTorso(nn.Module):
             )
         self.own = made
         self.outputs = settings.width  # of one observation; what lies before is not known
-        with torch.no_grad():
-            hidden = self.own(torch.zeros(2, settings.stack, *frame_shape))
+        kept = {key: buffer.clone() for key, buffer in made.named_buffers()}
+        try:
+            with torch.no_grad():
+                hidden = self.own(torch.zeros(2, settings.stack, *frame_shape))
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            raise GeladaError(
+                f"--own-torso {name}: cannot take 2 stacks of {settings.stack} frames "
+                f"{frame_shape}: {str(error).partition(chr(10))[0]}"
+            ) from None
+        if any(not torch.equal(kept[key], buffer) for key, buffer in made.named_buffers()):
+            raise GeladaError(
+                f"--own-torso {name}: keeps statistics while it learns, such as BatchNorm, which "
+                "neither actors nor checkpoints would have; take LayerNorm or GroupNorm"
+            )
         if not isinstance(hidden, torch.Tensor) or hidden.shape != (2, settings.width):
             found = (
                 list(hidden.shape) if isinstance(hidden, torch.Tensor) else type(hidden).__name__

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import stat
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
+
+from gelada.core.files import LARGEST, open_regular
 
 Value = float | None
 
@@ -29,7 +32,7 @@ class Row(NamedTuple):
     """One line of the file."""
 
     at: int  # where it begins, in bytes
-    values: dict[str, float]  # its finite numbers, ``steps`` and ``seconds`` always
+    values: dict[str, float]  # its numbers below `LARGEST`, ``steps`` and ``seconds`` always
 
 
 class Curve:
@@ -60,12 +63,14 @@ class Curve:
     def refresh(self) -> bool:
         """Read what is new; return whether anything is.
 
-        A file that was replaced or cut off is read again from its beginning. A file that cannot be
-        read counts as empty.
+        A file that was replaced or cut off is read again from its beginning. A link, or a file that
+        cannot be read, counts as empty.
         """
         before = bool(self._end)
         try:
-            found = self._path.stat()
+            found = self._path.lstat()
+            if not stat.S_ISREG(found.st_mode):  # behind a link is nothing of the run's folder
+                raise OSError
             if found.st_ino == self._file and found.st_size == self._end:
                 return False
             if found.st_ino != self._file or found.st_size < self._end:
@@ -106,7 +111,7 @@ class Curve:
     def _read(self, size: int) -> bool:
         """Read up to ``size`` bytes; return whether there was a whole line."""
         first = self._end
-        with self._path.open("rb") as file:
+        with open_regular(self._path) as file:
             end = _last_end(file, first, size)
             if end == first:
                 return False
@@ -191,13 +196,13 @@ def thinned(rows: Sequence[Row], most: int) -> Iterator[Row]:
 
 
 def _parse(line: bytes, at: int) -> Row | None:
-    """Return a line's finite numbers; None if it is no row of a run."""
+    """Return a line's numbers; None if it is no row of a run."""
     try:
         found = json.loads(line)
         values = {
             name: value
             for name, value in found.items()
-            if type(value) in (int, float) and math.isfinite(value)
+            if type(value) in (int, float) and abs(value) < LARGEST
         }
     except (AttributeError, ValueError, RecursionError, OverflowError):
         return None
@@ -215,5 +220,6 @@ def _speeds(rows: Sequence[dict[str, float]]) -> list[Value]:
     speeds: list[Value] = [None] * min(len(rows), 1)
     for before, row in pairwise(rows):
         seconds = row["seconds"] - before["seconds"]
-        speeds.append((row["steps"] - before["steps"]) / seconds if seconds > 0 else None)
+        speed = (row["steps"] - before["steps"]) / seconds if seconds > 0 else math.inf
+        speeds.append(speed if abs(speed) < LARGEST else None)
     return speeds

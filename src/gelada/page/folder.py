@@ -263,7 +263,14 @@ def _read_events(paths: list[Path]) -> list[dict[str, Any]]:
     if not paths:
         return []
     rows = parse_lines(_read_bytes(paths[0]).decode("utf-8", errors="replace"))
-    return [flat(row) for row in rows if isinstance(row.get("event"), str)]
+    events = [flat(row) for row in rows if isinstance(row.get("event"), str)]
+    return [{k: v for k, v in event.items() if _is_finite(v)} for event in events]
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -283,6 +290,8 @@ def _read_bytes(path: Path) -> bytes:
 
 def _files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     try:
+        if folder.is_symlink():  # as in `_stamp`
+            return []
         return sorted(path for path in folder.iterdir() if path.suffix in suffixes)
     except OSError:
         return []

@@ -31,13 +31,14 @@ MOST_BYTES = 1000
 """Of what the page tells about keys."""
 
 
-def make_play_app(game: LiveGame, token: str, port: int) -> Starlette:
+def make_play_app(game: LiveGame, token: str, port: int, once: str = "") -> Starlette:
     """Return the application.
 
     Args:
         game: that it shows.
         token: that every request must bring.
         port: at which it listens.
+        once: another token, good for one visit ("": there is none).
     """
     files = {name: data for name, data in assets().items() if name in FILES}
 
@@ -73,7 +74,7 @@ def make_play_app(game: LiveGame, token: str, port: int) -> Starlette:
         Route("/picture", picture),
         Route("/keys", keys, methods=["POST"]),
     ]
-    return guarded(routes, token, port)
+    return guarded(routes, token, port, once)
 
 
 async def _said(request: Request) -> tuple[list[str], bool] | None:
@@ -92,10 +93,10 @@ async def _said(request: Request) -> tuple[list[str], bool] | None:
     return (pressed, person) if fits else None
 
 
-def serve_game(game: LiveGame, token: str, listening: socket.socket) -> None:
-    """Show the game until SIGINT or SIGTERM."""
+def serve_game(game: LiveGame, token: str, listening: socket.socket, once: str = "") -> None:
+    """Show the game until SIGINT or SIGTERM; see `make_play_app`."""
     game.start()
     try:
-        run_app(make_play_app(game, token, listening.getsockname()[1]), listening)
+        run_app(make_play_app(game, token, listening.getsockname()[1], once), listening)
     finally:
         game.close()

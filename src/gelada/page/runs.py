@@ -61,7 +61,7 @@ def find_runs(place: Path, depth: int = DEPTH) -> list[Path]:
 
     A run is a folder with ``config.json``; nothing is looked for inside of a run, nor behind links.
     """
-    if (place / "config.json").is_file():
+    if os.path.isfile(place / "config.json"):  # False also where one may not look
         return [place]
     if not depth:
         return []

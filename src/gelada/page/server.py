@@ -4,8 +4,12 @@ Who may read:
 
 * It listens on 127.0.0.1, and answers only requests whose ``Host`` is that or localhost. So another
   web site cannot reach it by a name that it lets point to 127.0.0.1 (DNS rebinding).
-* Every address needs the token, once in the address and from then on in a cookie that the browser
-  sends to this server only. Other users of the machine do not have it.
+* Every address needs the token, once in the address and from then on in a cookie. Other users of
+  the machine do not have it. A browser sends cookies to all servers of one machine, whatever their
+  port, so it should not be used for pages of servers that other users run on this machine.
+* A browser that is opened gets a link that is good for one visit, as the list of processes shows
+  it.
+* A page of another server cannot make the browser ask for anything here (``Origin``).
 * Only the page's own scripts run, and the page asks nobody else for anything
   (``Content-Security-Policy``).
 * Files are never named by their paths: films and the page's own files are looked up in lists.
@@ -70,7 +74,7 @@ class AsciiJSON(JSONResponse):
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def make_app(view: View, token: str, port: int) -> Starlette:
+def make_app(view: View, token: str, port: int, once: str = "") -> Starlette:
     """Return the application.
 
     Args:
@@ -78,6 +82,7 @@ def make_app(view: View, token: str, port: int) -> Starlette:
         token: that every request must bring.
         port: at which it listens; cookies are the same for all ports, so it is in the cookie's
             name.
+        once: another token, good for one visit ("": there is none).
     """
 
     def look(request: Request) -> Response:  # no coroutine: reads files, on a thread
@@ -96,7 +101,7 @@ def make_app(view: View, token: str, port: int) -> Starlette:
         return FileResponse(path, media_type=FILM_TYPES[path.suffix])
 
     routes = [Route("/look", look), Route("/films/{run}/{name}", film)]
-    return guarded([*page_routes("index.html", assets(), token, port), *routes], token, port)
+    return guarded([*page_routes("index.html", assets(), token, port), *routes], token, port, once)
 
 
 def page_routes(home: str, files: Mapping[str, bytes], token: str, port: int) -> list[Route]:
@@ -124,14 +129,14 @@ def page_routes(home: str, files: Mapping[str, bytes], token: str, port: int) ->
     return [Route("/", first), Route("/assets/{name}", asset)]
 
 
-def guarded(routes: Sequence[Route], token: str, port: int) -> Starlette:
-    """Return an application that answers only those who may read."""
+def guarded(routes: Sequence[Route], token: str, port: int, once: str = "") -> Starlette:
+    """Return an application that answers only those who may read; see `make_app`."""
     return Starlette(
         routes=routes,
         middleware=[
             Middleware(WithHeaders),
             Middleware(TrustedHostMiddleware, allowed_hosts=[*NAMES], www_redirect=False),
-            Middleware(WithToken, token=token, cookie=cookie_name(port)),
+            Middleware(WithToken, token=token, cookie=cookie_name(port), once=once),
         ],
     )
 
@@ -139,8 +144,8 @@ def guarded(routes: Sequence[Route], token: str, port: int) -> Starlette:
 class WithToken:
     """Refuses every request without the token, before anything is looked up."""
 
-    def __init__(self, app: ASGIApp, token: str, cookie: str) -> None:
-        self._app, self._token, self._cookie = app, token.encode(), cookie
+    def __init__(self, app: ASGIApp, token: str, cookie: str, once: str) -> None:
+        self._app, self._token, self._cookie, self._once = app, token, cookie, once
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 403, or pass the request on."""
@@ -149,12 +154,27 @@ class WithToken:
                 await self._app(scope, receive, send)
             return
         request = Request(scope)
-        given = request.query_params.get("token") or request.cookies.get(self._cookie, "")
-        if not secrets.compare_digest(given.encode(errors="replace"), self._token):
+        if not self._may(request):
             said = "403: open the link that the command printed; it has the token of this page\n"
             await PlainTextResponse(said, 403)(scope, receive, send)
             return
         await self._app(scope, receive, send)
+
+    def _may(self, request: Request) -> bool:
+        own = f"http://{request.headers.get('host', '')}"
+        if request.headers.get("origin", own) != own:
+            return False
+        asked, kept = request.query_params.get("token", ""), request.cookies.get(self._cookie, "")
+        if _same(asked, self._token) or _same(kept, self._token):
+            return True
+        if not self._once or not _same(asked, self._once):
+            return False
+        self._once = ""
+        return True
+
+
+def _same(given: str, token: str) -> bool:
+    return secrets.compare_digest(given.encode(errors="replace"), token.encode())
 
 
 class WithHeaders:
@@ -214,9 +234,9 @@ def listen(port: int) -> socket.socket:
     return found
 
 
-def serve(view: View, token: str, listening: socket.socket) -> None:
-    """Show runs until SIGINT or SIGTERM."""
-    run_app(make_app(view, token, listening.getsockname()[1]), listening)
+def serve(view: View, token: str, listening: socket.socket, once: str = "") -> None:
+    """Show runs until SIGINT or SIGTERM; see `make_app`."""
+    run_app(make_app(view, token, listening.getsockname()[1], once), listening)
 
 
 def run_app(app: Starlette, listening: socket.socket) -> None:

@@ -21,7 +21,7 @@ from gelada.algorithms.exploration import Lasting, Player
 from gelada.core.seeding import game_seeds, generator
 from gelada.core.timing import Clock
 from gelada.core.types import Episode, Frames, Ints, State, Trajectory, Version
-from gelada.envs.api import Games, Savable, Step
+from gelada.envs.api import Games, Savable, Step, close
 from gelada.nets.network import Network
 from gelada.ops.flat import Layout
 from gelada.roles.parameters.published import ANY
@@ -156,9 +156,15 @@ class Actor:
 
     def restart(self) -> None:
         """Begin with new games after an error. The current trajectory is lost."""
+        self.leave()
         self._games = None
         self._begun = None
         self._anew = True
+
+    def leave(self) -> None:
+        """Close the games; a runtime calls this when the actor plays no more."""
+        for games in (self._games, self._given):
+            close(games)
 
     def _begin(self) -> None:
         """Ask the tracker where the run is, and for a state to go on from.

@@ -30,8 +30,8 @@ class Callbacks:
     on_update: Callable[[Status], object] | None = None
     """Called with the status of the run if it has learned since the call before."""
     on_episode: Callable[[Episode], object] | None = None
-    """Called with every episode that has ended, in order. ``score`` is its raw return, ``steps``
-    its length in decisions."""
+    """Called with every episode that the score counts, in order: those of ``episodes.jsonl``.
+    ``score`` is its raw return, ``steps`` its length in decisions."""
     on_checkpoint: Callable[[Path], object] | None = None
     """Called with the path of a new checkpoint, which `gelada.load` takes."""
 

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from gelada.core.elsewhere import hint
 from gelada.core.errors import GeladaError, nearest
-from gelada.core.functions import name_of, remember
+from gelada.core.functions import check_callable, name_of, remember
 from gelada.core.types import Episode
 from gelada.envs.own import MakeEnv
 from gelada.roles.tracker import Status, StopRule
@@ -112,6 +114,9 @@ def train(
     stops = {"steps": steps, "minutes": minutes, "until_score": until_score, "seed": seed}
     wanted = settings | {key: value for key, value in stops.items() if value is not None}
     callbacks = Callbacks(on_update, on_episode, on_checkpoint)
+    check_callable(make_env=make_env)
+    if make_env is not None and env is not None:
+        raise GeladaError(f"env {env!r} with make_env: both say which environment; leave out one")
     if resume is not None:
         if what is not None or out is not None or env is not None:
             raise GeladaError("resume: the run has its own settings and folder; leave out the rest")
@@ -150,6 +155,7 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
     Raises:
         GeladaError: if a name is unknown, or a setting has no effect in this experiment.
     """
+    settings = {k: v.item() if isinstance(v, np.generic) else v for k, v in settings.items()}
     alone = {"seed", "deterministic"} | {*groups_of(experiment)}
     changes: dict[str, Any] = {key: settings[key] for key in settings if key in alone}
     base = dataclasses.replace(experiment, **changes)

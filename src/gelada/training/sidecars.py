@@ -117,7 +117,7 @@ class _Child:
         with log.open("ab") as errors:
             self._log_began = errors.tell()
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gelada.cli.main", "follow", *words],
+                [sys.executable, "-P", "-m", "gelada.cli.main", "follow", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,

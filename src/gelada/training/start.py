@@ -108,6 +108,11 @@ def begin(
         ]
         precision = _precision(experiment, first, device)  # measured meanwhile
         frames = np.concatenate([future.result() for future in played])
+    if frames.dtype != np.uint8 and not np.isfinite(frames).all():
+        raise GeladaError(
+            f"{experiment.games.game}: its observations have numbers that are not finite; replace "
+            "them in the environment"
+        )
     steps = rounds * sum(g.count for g in games)
     fresh = Version(0, 0)
     floor = floor_of(frames) if is_gym(experiment.games.game) else FLOOR

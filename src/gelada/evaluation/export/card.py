@@ -11,6 +11,7 @@ import json
 from typing import Any
 
 from gelada import __version__
+from gelada.core.markdown import plain
 from gelada.evaluation.agent import Agent
 from gelada.evaluation.exported import Weights
 from gelada.evaluation.protocols import Evaluation
@@ -48,7 +49,7 @@ def model_card(
         _metadata(game, algorithm, evaluation),
         f"# {game}, learned by {algorithm.upper()}",
         f"This agent plays {game}. It was trained for {agent.checkpoint.steps:,} steps (decisions) "
-        f"with Gelada {config.about.get('gelada-rl', __version__)}"
+        f"with Gelada {plain(str(config.about.get('gelada-rl', __version__)))}"
         f"{_learned_in(agent)}.",
     ]
     if film:
@@ -140,7 +141,7 @@ def _settings(config: Config) -> str:
 
 
 def _machine(config: Config) -> str:
-    about = config.about
+    about = {name: plain(str(value)) for name, value in config.about.items()}
     cores, memory = about.get("cores", "?"), about.get("memory_gib", "?")
     versions = [f"{k} {about[k]}" for k in ("gelada-rl", "torch", "ale-py", "python") if k in about]
     machine = f"{about.get('processor', 'an unknown processor')}, {cores} cores, {memory} GiB"

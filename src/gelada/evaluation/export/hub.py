@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -70,9 +71,8 @@ def export_folder(
     """
     if folder.exists():
         raise GeladaError(f"{folder}: is there already; name a new folder, or delete it first")
-    temporary = folder.with_name(f".{folder.name}.tmp")
+    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
     try:
-        shutil.rmtree(temporary, ignore_errors=True)  # of an export that was killed
         temporary.mkdir(parents=True)
         shutil.copyfile(find_files(source)[0] / "config.json", temporary / "config.json")
         write_pair(temporary / MODEL, packed(agent.checkpoint, weights))

@@ -26,6 +26,7 @@ from gelada.core.errors import GeladaError
 from gelada.core.files import whole_file
 from gelada.core.seeding import game_seeds, generator
 from gelada.core.types import Floats, Frames
+from gelada.envs.api import close
 from gelada.envs.frames import FrameStack
 from gelada.envs.make import action_names, agents, make_games
 from gelada.evaluation.agent import Agent
@@ -175,6 +176,7 @@ def compare(agent: Agent, file: Path, count: int = 1000, seed: int = 1) -> Parit
         step = games.step(actions)
         observed.push(step.frames, step.over)
         ours[step.over], theirs[step.over] = 0.0, 0.0
+    close(games)
     return Parity(seen, worst, same)
 
 
@@ -198,9 +200,10 @@ def _onnx_scores(session: Any, stacks: Frames, state: Floats) -> tuple[Floats, F
 
 def _example(agent: Agent) -> tuple[torch.Tensor, ...]:
     """Return inputs of two games, as torch follows them through the network."""
-    height, width = agent.net.mean.shape
-    kind = torch.float32 if height == 1 else torch.uint8
-    observations = torch.zeros(2, agent.stack, height, width, dtype=kind)
+    games = make_games(agent.games, game_seeds(1, "export", 1))
+    frames = torch.from_numpy(games.reset())
+    close(games)
+    observations = torch.zeros(2, agent.stack, *frames.shape[1:], dtype=frames.dtype)
     state = agent.net.initial_state(2)
     return (observations,) if state is None else (observations, state)
 

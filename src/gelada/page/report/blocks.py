@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 
 import jinja2
+
+from gelada.core.markdown import plain
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,13 @@ def as_html(title: str, blocks: Sequence[Block]) -> str:
 
 def as_markdown(title: str, blocks: Sequence[Block]) -> str:
     """Return the same without the pictures."""
-    parts = [f"# {_plain(title)}"]
+    parts = [f"# {plain(title)}"]
     for block in blocks:
         match block:
             case Heading(text, level):
-                parts.append(f"{'#' * level} {_plain(text)}")
+                parts.append(f"{'#' * level} {plain(text)}")
             case Text(text):
-                parts.append(_plain(text))
+                parts.append(plain(text))
             case Table():
                 parts.append(_table(block))
     return "\n\n".join(parts) + "\n"
@@ -78,14 +79,5 @@ def _table(table: Table) -> str:
     heads = [name for name, _ in table.heads]
     lines = [heads, ["---:" if right else "---" for _, right in table.heads], *table.rows]
     first, rule, *rows = lines
-    said = [[_cell(cell) for cell in first], list(rule), *([_cell(c) for c in r] for r in rows)]
+    said = [[plain(cell) for cell in first], list(rule), *([plain(c) for c in r] for r in rows)]
     return "\n".join(f"| {' | '.join(row)} |" for row in said)
-
-
-def _cell(text: str) -> str:
-    return _plain(text).replace("|", r"\|")
-
-
-def _plain(text: str) -> str:
-    """Return text whose letters mean nothing to Markdown or HTML."""
-    return re.sub(r"([\\`*_\[\]<>#])", r"\\\1", " ".join(text.split()))

@@ -96,5 +96,11 @@ def as_csv(results: Results) -> str:
         numbers = (one.score, one.error, one.games, one.normalised, one.steps, one.frames)
         about = (one.run.name, one.group, one.game, one.run.seed)
         how = (protocol_line(one), machine_line(one.run))
-        writer.writerow([*about, *numbers, one.seconds, *how])
+        row = [*about, *numbers, one.seconds, *how]
+        writer.writerow([_no_formula(x) if isinstance(x, str) else x for x in row])
     return text.getvalue()
+
+
+def _no_formula(text: str) -> str:
+    """Return text that a spreadsheet shows and does not compute."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

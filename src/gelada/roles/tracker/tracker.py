@@ -125,13 +125,11 @@ class Tracker:
         """Take a finished full game."""
         with self._lock:
             self._score.add(episode)
-            self._episodes.append(episode)
-            self._heard += 1
 
     def episodes_since(self, number: int) -> tuple[list[Episode], int]:
         """Return the episodes after the first ``number`` of them, and how many there are now.
 
-        Only the newest `KEPT_EPISODES` are there.
+        They are those that the score counts. Only the newest `KEPT_EPISODES` are there.
         """
         with self._lock:
             new = min(self._heard - number, len(self._episodes))
@@ -284,6 +282,8 @@ class Tracker:
         if self._run.marked and number % self._run.marked == 0:
             self._steps_at[number] = status.steps
         status.seconds = self.seconds()
+        self._episodes += ended
+        self._heard += len(ended)
         self._log(ended)
         status.values, status.lag = self._reports.values(), self._reports.lag()
         status.workers = self._reports.workers()

@@ -31,11 +31,12 @@ def prepare(address: str) -> str:
             "machine could run code in the processes of the run; unset it, or set it to token"
         )
     if "ray" in sys.modules:  # it has read all this already
-        if not address and not _is_on_loopback():
+        if not address and not (_is_on_loopback() and _asks_for_tokens()):
             raise GeladaError(
                 "Ray was imported before the run, so a Ray of its own would open its ports to the "
-                "network; import ray later, set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 before it, "
-                "or name a cluster by its address"
+                "network, or to all users of this machine; import ray later, set "
+                "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 and RAY_AUTH_MODE=token before it, or name a "
+                "cluster by its address"
             )
         return address
     os.environ.setdefault("RAY_AUTH_MODE", "token")  # whoever joins has to know the token
@@ -50,6 +51,15 @@ def prepare(address: str) -> str:
 def has_token() -> bool:
     """Return whether Ray's token authentication is on, as far as the environment says."""
     return os.environ.get("RAY_AUTH_MODE", "token").lower() == "token"
+
+
+def _asks_for_tokens() -> bool:
+    """Return whether token authentication is on in the Ray that was imported.
+
+    As `_is_on_loopback`.
+    """
+    own = sys.modules.get("ray._private.authentication.authentication_utils")
+    return own is not None and bool(own.is_token_auth_enabled())
 
 
 def _is_on_loopback() -> bool:

@@ -81,12 +81,18 @@ def preset(name: str) -> tuple[Experiment, str]:
         settings = GameSettings(game=game)
         base = general.for_environment(game, frame_shape(settings), planes(settings))
         if own:
-            base = replace(FAMILIES[family], network=base.network)
+            base = in_own_rewards(replace(FAMILIES[family], network=base.network))
     elif own:
         base = PRESETS.get(f"{family}-{game}", FAMILIES[family])
     else:
         base = PRESETS.get(game, FAMILIES[DEFAULT])
     return _in_game(base, game, sticky), note
+
+
+def in_own_rewards(experiment: Experiment) -> Experiment:
+    """Return the experiment without what fits the rewards of Atari games only: their sign."""
+    algorithm: Any = experiment.algorithm
+    return replace(experiment, algorithm=replace(algorithm, reward_clip="none"))
 
 
 def elsewhere(setting: str, experiment: Experiment) -> str:
