@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -139,3 +140,14 @@ def test_a_mersenne_twister_is_moved_as_by_drawing() -> None:
     random.randint(2**32, size=1500, dtype=np.uint32)
     assert moved(first, 1500) == text()
     assert distance(first, text()) == 1500
+
+
+def test_modules_of_the_working_folder_are_not_taken_for_pythons_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    games = make_games(PONG, game_seeds(1, "games", 2))
+    games.reset()
+    (tmp_path / "random.py").write_text("raise SystemExit('this is no random')")
+    monkeypatch.chdir(tmp_path)
+    on = continue_games(PONG, through_a_file(games))
+    assert_equal_from_here(games, on, 30, seed=2)

@@ -127,6 +127,32 @@ def test_an_agent_plays_in_the_environment_that_it_was_given(tmp_path: Path) -> 
     assert max(gelada.evaluate(first, episodes=20).scores) == most
 
 
+class Counted(gym_toys.Walk):
+    """Counts how many of it are open."""
+
+    opened = 0
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        Counted.opened += 1
+
+    def close(self) -> None:
+        Counted.opened -= 1
+
+
+def test_environments_are_closed(tmp_path: Path) -> None:
+    run = gelada.train(make_env=Counted, steps=1_000, out=tmp_path / "run", **QUIET)
+    assert Counted.opened == 0
+    agent = gelada.load(run.folder, make_env=Counted)
+    gelada.evaluate(agent, episodes=3)
+    gelada.record(agent, tmp_path / "film.gif", seconds=1.0)
+    assert Counted.opened == 0
+    with pytest.raises(gelada.GeladaError, match=r"^seed -1: must be at least 0"):
+        gelada.evaluate(agent, episodes=3, seed=-1)
+    with pytest.raises(gelada.GeladaError, match=r"^episodes 2\.5: must be a whole number"):
+        gelada.evaluate(agent, episodes=stand_in(2.5))
+
+
 def test_a_run_by_name_resumed_and_one_by_experiment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 from gelada.core.seeding import game_seeds, generator
@@ -47,7 +48,7 @@ def record(
     form = format_of(out, seconds)
     screen = make_screen(agent.games, int(game_seeds(seed, "film", 1)[0]))
     player = Player(agent, screen, generator(seed, "film actions"), policy, stuck)
-    with filming(out, screen.rate) as film:
+    with closing(screen), filming(out, screen.rate) as film:
 
         def show(picture: Bytes) -> None:
             film.show(picture, screen.zoom or form.zoom, exact=screen.zoom is None)

@@ -92,6 +92,8 @@ class LiveGame:
             self._shared.notify_all()
         if self._thread.is_alive():
             self._thread.join(PATIENCE + PAUSE)
+        if not self._thread.is_alive():
+            self._screen.close()
 
     def press(self, pressed: Collection[str], person: bool) -> None:
         """Say which keys are held down, and whether a person plays.

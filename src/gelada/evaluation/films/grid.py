@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,7 +81,9 @@ def record_grid(
     panels = [_Panel(cell, policy, form) for cell in cells]
     columns = len(panels) if len(panels) <= IN_A_ROW else math.ceil(math.sqrt(len(panels)))
     exact = all(panel.exact for panel in panels)
-    with filming(out, form.rate) as film:
+    with ExitStack() as opened, filming(out, form.rate) as film:
+        for panel in panels:
+            opened.callback(panel.close)
         end = seconds * form.rate
         while film.seen < end:
             moment = film.seen / form.rate
@@ -110,6 +113,10 @@ class _Panel:
         self._passed = 1  # pictures that were taken from those that come
         self._small = form.small
         self.exact = self._screen.zoom is None  # see `FilmFile.show`
+
+    def close(self) -> None:
+        """Close the game."""
+        self._screen.close()
 
     @property
     def over(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from gelada.core.types import Bytes, Frames, Ints
-from gelada.envs.api import GameSettings
+from gelada.envs.api import GameSettings, close
 from gelada.envs.make import is_atari, is_gym, make_games
 
 Show = Callable[[Bytes], None]
@@ -40,6 +40,9 @@ class Screen(Protocol):
 
         Return the frames, the mean raw reward of the agents, and whether the game is over.
         """
+
+    def close(self) -> None:
+        """Close what the game holds open; it is not played any more."""
 
 
 def make_screen(settings: GameSettings, seed: int) -> Screen:
@@ -74,6 +77,9 @@ class AtariScreen:
         step = self._game.step(int(actions[0]), show)
         return step.frame[None], step.reward, step.over
 
+    def close(self) -> None:
+        """Do nothing: the emulator holds nothing open."""
+
 
 class FrameScreen:
     """Shows the frames of the first agent; those after the last step belong to the next game."""
@@ -98,6 +104,10 @@ class FrameScreen:
         if not over:
             show(_enlarge(step.frames[0]))
         return step.frames, float(step.rewards.mean()), over
+
+    def close(self) -> None:
+        """Close the game."""
+        close(self._games)
 
 
 class GymScreen:
@@ -128,6 +138,10 @@ class GymScreen:
         if not over:
             show(self._games.picture())
         return step.frames, float(step.rewards[0]), over
+
+    def close(self) -> None:
+        """Close the environment."""
+        close(self._games)
 
 
 def _enlarge(frame: Bytes) -> Bytes:
