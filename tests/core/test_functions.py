@@ -37,6 +37,14 @@ def test_a_name_that_only_another_process_knows_is_told() -> None:
         find_function(name)
 
 
+@pytest.mark.parametrize("name", [".x:make", "no.such:make", "json.tool:main", "this:s"])
+def test_what_is_no_module_of_the_user_is_one_line(name: str) -> None:
+    with pytest.raises(GeladaError) as error:
+        find_function(name)
+    assert str(error.value).startswith(repr(name))
+    assert "\n" not in str(error.value)
+
+
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a working folder; what is imported from it is forgotten."""

@@ -105,13 +105,13 @@ def import_module(module: str, name: str) -> Any:
     _refuse_own(module, name)
     try:
         return _import(module, name)
-    except ModuleNotFoundError:
+    except (ModuleNotFoundError, ValueError):  # ValueError: an empty name, as in "..x:make"
         pass
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         return _import(module, name)
-    except ModuleNotFoundError as error:
+    except (ModuleNotFoundError, ValueError) as error:
         raise GeladaError(
             f"{name!r}: {str(error).lower()}; install the package that has it"
         ) from None
@@ -133,7 +133,7 @@ def _import(module: str, name: str) -> Any:
                         "there is not run; if you trust it, move it elsewhere"
                     )
         importlib.import_module(part)
-    return sys.modules[module]
+    return importlib.import_module(module)
 
 
 def _is_in_agent(place: Path) -> bool:

@@ -86,7 +86,7 @@ def open_env(name: str, render_mode: str | None = None) -> gymnasium.Env[Any, An
 
 
 def _open(name: str, render_mode: str | None) -> gymnasium.Env[Any, Any]:
-    """Do the same with the actions as they are."""
+    """Return what `open_env` does, with actions that begin where the environment's do."""
     key = fit(name).key
     if render_mode is not None:
         _check_render_mode(name, render_mode)
@@ -162,11 +162,10 @@ class GymGames:
 
     def _begin(self, seeds: list[int] | None) -> Any:
         """Return the first observations. Vectors differ in how they take seeds."""
-        own: Any = seeds  # a list is no seed in the type
         if seeds is None:
             return self._envs.reset()[0]
-        array: Any = np.array(seeds)
-        for given in (own, array):
+        ways: list[Any] = [seeds, np.array(seeds)]  # neither is a seed in the type
+        for given in ways:
             with suppress(TypeError, gymnasium.error.Error):
                 return self._envs.reset(seed=given)[0]
         return self._envs.reset(seed=seeds[0])[0]  # one seed for all games

@@ -156,7 +156,7 @@ class Actor:
 
     def restart(self) -> None:
         """Begin with new games after an error. The current trajectory is lost."""
-        self.leave()
+        close(self._games)
         self._games = None
         self._begun = None
         self._anew = True
