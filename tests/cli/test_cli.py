@@ -633,7 +633,7 @@ def test_show_prints_the_published_command(capsys: pytest.CaptureFixture[str]) -
         "batch 32, keep_every 1000, actors 1, games 10, length 5, servers 4",
         "4 ParameterServer, 64 TrajectoryQueue, 64 PublishedParameters, 64 Actor, 64 Learner",
         "parameters: 331,909",
-        "a worker moves 2,655,744 bytes an update",
+        "a learner moves 2,655,744 bytes an update",
         "evaluated score 300",
         "30 steps instead of 32",
     ):

@@ -32,6 +32,9 @@ def test_on_ray_without_ray_leaves_no_folder(
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it was not installed
     constants = SimpleNamespace(ENABLE_RAY_CLUSTER=False)  # nothing is open to the network
     monkeypatch.setitem(sys.modules, "ray._private.ray_constants", constants)
+    tokens = SimpleNamespace(is_token_auth_enabled=lambda: True)  # nor to other users
+    name = "ray._private.authentication.authentication_utils"
+    monkeypatch.setitem(sys.modules, name, tokens)
     monkeypatch.delitem(sys.modules, "gelada.runtime.ray.session", raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     folder = tmp_path / "run"

@@ -251,7 +251,7 @@ def test_what_cannot_be_evaluated_is_refused() -> None:
     agent = make_agent()
     with pytest.raises(GeladaError, match="unknown protocol 'stiky': nearest known: sticky"):
         evaluate(agent, "stiky")
-    with pytest.raises(GeladaError, match="episodes 0: must be at least 1"):
+    with pytest.raises(GeladaError, match="episodes 0: must be a whole number, at least 1"):
         evaluate(agent, episodes=0)
     for name in ("noop", "sticky"):
         with pytest.raises(GeladaError, match=f"protocol '{name}' is for Atari games"):

@@ -140,10 +140,13 @@ def check_starts(protocol: str, starts: Path | None) -> None:
 
 
 def run_of(path: Path) -> Path:
-    """Return the folder of a run or an exported agent, given that folder or a file of tensors."""
-    from gelada.evaluation.exported import find_files
+    """Return the folder of a run or an exported agent, given that folder or a file of tensors.
 
-    return find_files(path)[0]
+    As `gelada.evaluation.exported.find_files`, which needs torch.
+    """
+    if path.suffix != TENSORS:
+        return path
+    return path.parent if (path.parent / "config.json").is_file() else path.parent.parent
 
 
 def find_checkpoint(run: Path, name: str = "") -> Path:
