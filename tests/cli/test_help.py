@@ -41,3 +41,15 @@ def test_help_still_prints_defaults_that_say_something(
     assert run(["train", "--resume", str(folder), "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "The defaults are those of the run." in text
+
+
+@pytest.mark.parametrize("words", [["watch", "runs"], ["eval", "x"], ["train", "breakout"]])
+def test_help_has_the_words_that_were_given_too(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([words[0], "--help"]) == 0
+    alone = capsys.readouterr().out
+    assert run([*words, "--help"]) == 0
+    there = capsys.readouterr().out
+    assert "positional arguments" in there
+    assert there == alone or words[0] == "train"  # which has the defaults of what is named

@@ -13,6 +13,7 @@ import tyro
 from gelada.algorithms.appo import APPO
 from gelada.cli.flags import (
     ANNOTATED,
+    HELP,
     UNSAID,
     is_empty,
     parse,
@@ -45,8 +46,6 @@ from gelada.training.experiment import (
 )
 from gelada.training.presets import elsewhere, in_environment, preset, with_target
 from gelada.training.validate import check, check_effect, check_resumed
-
-HELP = {"-h", "--help"}
 
 STOP_FLAGS = "--steps, --minutes, --until-score or --until-evaluated"
 

@@ -29,6 +29,9 @@ T = TypeVar("T")
 CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone)
 """Flags are ``--lr``, not ``--algorithm.lr``; an absent value is said by leaving the flag out."""
 
+HELP = {"-h", "--help"}
+"""Words that ask for help. What stands beside them is left out: help tells of what is not given."""
+
 WIDEST = 100
 """Columns of what help says about a command."""
 
@@ -77,7 +80,7 @@ def parse(
             shown,
             prog=f"gelada {command}",
             description=said,
-            args=list(args),
+            args=["--help"] if HELP & set(args) else list(args),
             config=CONFIG,
             **extra,
         )
