@@ -142,12 +142,14 @@ def told(ours: list[Line], lines: list[Line]) -> str:
             f"{machine(found.line)}). Single checkpoints [swing](docs/results.md#breakout)."
         )
     played = sections_default.after_ten_minutes(results)
-    if above := [f"`{game}` ({100 * share:.0f} %)" for game, share in played.items() if share > 1]:
+    above = [f"`{game}` ({100 * mean:.0f} %)" for game, (mean, low) in played.items() if low > 1]
+    if above:
         text += (
             "\n\nAfter ten minutes of `gelada train GAME` on two such cores the agent has a "
             "[human-normalised score](docs/evaluation.md#human-normalised-score) above 100 %, that "
-            f"of a human, in {len(above)} of {len(played)} games: {', '.join(above)}. These are "
-            "means of 50 full games with no-op starts, over one to three seeds; "
+            f"of a human, by more than two standard errors in {len(above)} of {len(played)} games: "
+            f"{', '.join(above)}. These are means of 50 full games with no-op starts, over one to "
+            "three seeds; the settings were chosen on six of these games; "
             "[six games](docs/results.md#six-games-with-the-default) and "
             "[games that nothing was tuned on](docs/results.md#games-that-nothing-was-tuned-on) "
             "have all scores."

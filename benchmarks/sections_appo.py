@@ -96,10 +96,14 @@ def played(found: Sequence[Found]) -> list[float]:
 
 
 def steps_interval(found: Sequence[Found]) -> str:
-    """Return the geometric mean of the steps with its interval."""
-    late = any(value is None for value in values(found, "steps_to_solved"))
-    text = shown(geometric(played(found)), "{:,.0f}")
-    return f"at least {text}" if text and late else text
+    """Return the geometric mean of the steps with its interval.
+
+    Where a seed did not get there, it is known only what the mean is at least.
+    """
+    around = geometric(played(found))
+    if around and any(value is None for value in values(found, "steps_to_solved")):
+        return f"at least {around.mean:,.0f}"
+    return shown(around, "{:,.0f}")
 
 
 def shown(found: Interval | None, form: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 
 import numpy as np
 
@@ -149,14 +150,15 @@ def means(results: Results) -> Section:
             rows.append(Row(row))
     return Section(
         MEANS,
-        "Interquartile means of human-normalised scores (Agarwal et al. 2021): of all runs of the "
-        "six games a quarter is left out at each end. Seeds that not all six games have are left "
-        "out. Intervals of 95 % are stratified bootstraps; with three runs of a game they are too "
-        "narrow. *Above* is the number of games whose mean is above that of a human. Public curves "
-        "are those that the package has (`gelada report`), the best at 6 and at 28 million frames, "
-        "which is more than most runs here played in ten minutes and in an hour (the picture above "
-        "has frames and minutes); a method counts with the mean score of each game. "
-        "Most were learned with sticky actions and without lives. " + " ".join(places),
+        "Interquartile means of human-normalised scores (Agarwal et al. 2021): of all runs of "
+        "the six games a quarter (rounded down) is left out at each end. Seeds that not all six "
+        "games have are left out. Intervals of 95 % are stratified bootstraps; with three runs "
+        "of a game they are too narrow. *Above* is the number of games whose mean is above that "
+        "of a human. Public curves are those that the package has (`gelada report`), the best at "
+        "6 and at 28 million frames, which is more than most runs here played in ten minutes and "
+        "in an hour (the picture above has frames and minutes); a method counts with the mean "
+        "score of each game, and so do the runs here where they are compared with public "
+        "methods. Most were learned with sticky actions and without lives. " + " ".join(places),
         ("", "interquartile mean", "interval", "mean", "median", "above a human", "runs"),
         tuple(rows),
     )
@@ -200,7 +202,7 @@ def of_games(shares: Mapping[str, Sequence[float]]) -> float:
 
 def place_among_public(shares: Mapping[str, Sequence[float]], label: str, name: str) -> str:
     """Return a sentence that tells how many public methods have a higher interquartile mean."""
-    own = of_games(shares)
+    own = of_games({game: [fmean(runs)] for game, runs in shares.items()})  # as theirs
     others = [of_games(of_method) for of_method in public(FRAMES[name]).values()]
     ahead = sum(other > own for other in others)
     return f"At {name} frames {ahead} of {len(others)} methods have a higher one than *{label}*."
@@ -252,14 +254,24 @@ def five(results: Results) -> Section:
     )
 
 
-def after_ten_minutes(results: Results) -> dict[str, float]:
+def after_ten_minutes(results: Results) -> dict[str, tuple[float, float]]:
     """Return the human-normalised mean of each game that was played, over all seeds, by name.
 
-    No-op starts; the six games and those that nothing was tuned on.
+    Beside it stands the same of two standard errors below: of one seed over its games, of several
+    over seeds. No-op starts; the six games and those that nothing was tuned on.
     """
     found = {game: ten_minutes(results, game) for game in GAMES}
     found |= {game: results.seeds(OTHERS.what, game) for game in UNTUNED}
-    return {game: human(fmean(scores(own)), game) for game, own in sorted(found.items()) if own}
+    return {game: with_lower(game, own) for game, own in sorted(found.items()) if own}
+
+
+def with_lower(game: str, found: Sequence[Found]) -> tuple[float, float]:
+    """Return a game's human-normalised mean, and that of two standard errors below."""
+    own = scores(found)
+    error = found[0].line["result"]["standard_error"]
+    if len(own) > 1:
+        error = stdev(own) / math.sqrt(len(own))
+    return human(fmean(own), game), human(fmean(own) - 2 * error, game)
 
 
 def sections(results: Results) -> list[Section]:

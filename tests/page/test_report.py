@@ -10,6 +10,7 @@ import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from gelada.evaluation.scores import scores
 from gelada.page.report import plots
 from gelada.page.report.blocks import Block, Figure, Heading, Table, Text, as_html, as_markdown
 from gelada.page.report.compose import compose
-from gelada.page.report.how import as_csv
+from gelada.page.report.how import as_csv, protocol_line
 from gelada.page.report.public import SOURCES, public_curves, source_of
 from gelada.page.report.results import TRAINING_GAMES, Results, read_results, score_at
 from made_runs import append, evaluate, make_run, rising, row
@@ -317,3 +318,43 @@ def test_a_spreadsheet_computes_no_name_of_a_run(tmp_path: Path) -> None:
     rows = list(csv.reader(io.StringIO(as_csv(read_results([run])))))
     assert rows[1][0] == "'=HYPERLINK(1)"
     assert "-2.0" in rows[1]
+
+
+def test_runs_of_one_method_are_compared_by_one_policy(two_seeds: Path) -> None:
+    more = evaluate(two_seeds / "pong-1", 1_000_000, [20.0] * 9, policy="greedy")
+    more.rename(more.with_name("1000000-sticky-greedy.json"))
+    evaluate(two_seeds / "pong-1", 1_000_000, [1.0, 3.0])
+    results = read_results([two_seeds])
+    assert [one.score for one in results.all] == [2.0, 6.0]
+    assert "not played alike" not in report(results)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"settings": {"game": "pong", "sticky": 0.0}}, "sticky actions 0.0 or 0.25"),
+        ({"policy": "greedy"}, "greedy or sampled actions"),
+        ({"starts": {"file": "x.starts", "sha256": "ab" * 32}}, "start states of several files"),
+    ],
+)
+def test_games_that_were_not_played_alike_are_told(
+    tmp_path: Path, more: dict[str, Any], said: str
+) -> None:
+    first, second = (make_run(tmp_path / n, rising(5), name=n) for n in ("appo", "a3c"))
+    evaluate(first, 5_000, [1.0, 2.0])
+    evaluate(second, 5_000, [1.0, 2.0], **more)
+    text = " ".join(report(read_results([tmp_path])).split())
+    assert "These games were not played alike: " in text
+    assert said in text
+
+
+def test_the_start_states_stand_in_the_protocol(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", rising(5))
+    evaluate(run, 5_000, [1.0, 2.0], "human", starts={"file": "x.starts", "sha256": "ab" * 32})
+    (result,) = read_results([run]).all
+    assert "starts x.starts (abababababab)" in protocol_line(result)
+
+
+def test_a_mean_of_few_games_says_how_many(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [row(1000 * i, i, 1.0) | {"games": i} for i in range(1, 4)])
+    assert read_results([run]).all[0].games == 3

@@ -14,6 +14,7 @@ from gelada.page.report.statistics import (
     enough,
     improvement_interval,
     interquartile_mean,
+    mean_of_games,
     median_of_games,
     performance_profile,
     probability_of_improvement,
@@ -74,6 +75,11 @@ def test_the_median_of_games_takes_means_first() -> None:
     values = np.array([0.0, 2.0, 5.0, 5.0, 100.0, 0.0])
     games = np.array([0, 0, 1, 1, 2, 2])
     assert median_of_games(values, games) == 5.0
+
+
+def test_the_mean_of_games_counts_each_game_once() -> None:
+    values, games = np.array([0.2] * 5 + [5.0] * 25), np.array([0] * 5 + [1] * 25)
+    assert mean_of_games(values, games) == pytest.approx(2.6)
 
 
 def test_runs_are_drawn_within_their_game() -> None:

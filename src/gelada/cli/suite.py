@@ -237,7 +237,7 @@ def _show(
     if not printer.console.is_terminal:
         printer.console.width = max(printer.console.width, WIDTH)
     printer.table(table_of(suite, found), soft_wrap=False)
-    write_whole(suite.folder / "suite.csv", csv_of(found).encode())
+    write_whole(suite.folder / "suite.csv", csv_of(suite, found).encode())
     if json:
         both = human_normalised(found) or (None, None)
         wanted = set(suite.pairs)
@@ -263,7 +263,7 @@ def table_of(suite: Suite, found: Sequence[GameSummary]) -> Table:
     from rich.table import Table
 
     from gelada.cli.ending import clock
-    from gelada.evaluation.scores import COLUMNS
+    from gelada.evaluation.scores import COLUMNS, DECIDES, HARDLY_ABOVE
     from gelada.evaluation.suite import REFERENCES, human_normalised
 
     labels = {column.name: column.label for column in COLUMNS}
@@ -285,6 +285,8 @@ def table_of(suite: Suite, found: Sequence[GameSummary]) -> Table:
         table.add_row(one.game, *cells)
     both = human_normalised(found)
     share = f"human-normalised: median {both[0]:.1f} %, mean {both[1]:.1f} %; " if both else ""
+    if HARDLY_ABOVE in {one.game for one in found}:
+        share += f"{HARDLY_ABOVE}: {DECIDES}; "
     seeds = min(one.seeds for one in found)
     count = f"games: {len(found)} of {len(suite.games)}, seeds: {seeds} of {suite.seeds}"
     table.caption = (
@@ -294,19 +296,23 @@ def table_of(suite: Suite, found: Sequence[GameSummary]) -> Table:
     return table
 
 
-def csv_of(found: Sequence[GameSummary]) -> str:
-    """Return the results as CSV, a row for each game."""
+def csv_of(suite: Suite, found: Sequence[GameSummary]) -> str:
+    """Return the results as CSV, a row for each game.
+
+    The error is the standard error over seeds; of one seed it is that over its games.
+    """
     from gelada.evaluation.suite import REFERENCES
 
     out = io.StringIO()
     plain = ("game", "seeds", "score", "error", "frames", "seconds", "human_normalised")
     passed = [f"seconds_to_{name}" for name in REFERENCES]
     rows = csv.writer(out, lineterminator="\n")
-    rows.writerow([*plain, *REFERENCES, *passed])
+    rows.writerow([*plain, *REFERENCES, *passed, "protocol", "episodes"])
     for one in found:
         values: list[Any] = [getattr(one, name) for name in plain]
         values += [one.published.get(name) for name in REFERENCES]
-        rows.writerow([*values, *(one.passed.get(name) for name in REFERENCES)])
+        values += [one.passed.get(name) for name in REFERENCES]
+        rows.writerow([*values, suite.protocol, suite.episodes])
     return out.getvalue()
 
 

@@ -184,6 +184,20 @@ def compare(settings: GameSettings, human_starts: bool = False) -> list[Publishe
     return sorted(found, key=lambda row: (row.comparable != "yes", row.comparable.startswith("no")))
 
 
+HARDLY_ABOVE = "video_pinball"
+"""A game in which a human's score is hardly above that of random play: an agent's human-normalised
+score may be tens of thousands of per cent there."""
+
+DECIDES = "a human is hardly above random play in it, so it decides the mean"
+"""What is said where that game is one of many."""
+
+NOOPS = 30
+"""No-op frames of published games at most, or one more than that: papers differ."""
+
+LIMITS = (18_000, 108_000)
+"""Frames after which published games were cut off: five minutes or half an hour."""
+
+
 def comparable(column: Column, settings: GameSettings, human_starts: bool = False) -> str:
     """Return "yes" if a column's games were played like those under ``settings``, else why not.
 
@@ -200,10 +214,12 @@ def comparable(column: Column, settings: GameSettings, human_starts: bool = Fals
         return "no: Gym -v0"
     if settings.sticky > 0:
         return "no: not sticky"
-    if settings.noop_max <= 1 and not human_starts:
-        return "no: after no-ops"
+    if settings.noop_max < NOOPS and not human_starts:
+        return "no: after no-ops" if settings.noop_max <= 1 else "no: fewer no-ops"
     if settings.frame_skip != 4:
         return "no: frame skip 4"
     if human_starts:
         return "except the starts"
+    if settings.max_frames not in LIMITS:
+        return "no: frame limit"
     return "yes" if settings.max_frames == column.limit else "except the limit"

@@ -225,10 +225,15 @@ def flat(values: dict[str, Any], group: str = "") -> dict[str, Any]:
 def read_evaluations(paths: list[Path]) -> list[Evaluated]:
     """Return the complete evaluations in these files, by their steps.
 
-    Of those after the same steps the one of most games is last: the newest one that counts.
+    Of those after the same steps the one of most games is last, and of these the newest file.
     """
-    found = [one for path in paths if (one := _read_evaluation(path))]
+    found = [one for path in sorted(paths, key=_age) if (one := _read_evaluation(path))]
     return sorted(found, key=lambda one: (one.steps, one.protocol, one.games))
+
+
+def _age(path: Path) -> int:
+    stamp = _stamp(path)
+    return stamp[0] if stamp else 0
 
 
 def _read_evaluation(path: Path) -> Evaluated | None:

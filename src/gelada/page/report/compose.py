@@ -8,11 +8,12 @@ from itertools import combinations
 
 import numpy as np
 
+from gelada.evaluation.scores import DECIDES, HARDLY_ABOVE
 from gelada.page.curves import SPEED
 from gelada.page.report import plots
 from gelada.page.report.beside import beside_public, beside_published
 from gelada.page.report.blocks import Block, Figure, Heading, Table, Text
-from gelada.page.report.how import how_measured
+from gelada.page.report.how import differences_in_play, how_measured
 from gelada.page.report.results import FEW_GAMES, TRAINING_GAMES, Results
 from gelada.page.report.stages import where_the_time_went
 from gelada.page.report.statistics import (
@@ -22,6 +23,7 @@ from gelada.page.report.statistics import (
     enough,
     improvement_interval,
     interquartile_mean,
+    mean_of_games,
     median_of_games,
     performance_profile,
     probability_of_improvement,
@@ -78,14 +80,19 @@ def compose(results: Results, now: datetime | None = None) -> tuple[str, list[Bl
 def _which_scores(results: Results) -> str:
     if results.protocol == TRAINING_GAMES:
         said = (
-            "No run was evaluated, so scores are means of the last 50 games while learning. "
-            "gelada eval plays full games without learning."
+            "No run was evaluated, so scores are means of the last games while learning, 50 if "
+            "there were as many. gelada eval plays full games without learning."
         )
     else:
         said = (
             f"Scores are means of full games without learning, by protocol {results.protocol}, of "
-            "each run's newest evaluation."
+            "each run's evaluation after the most steps."
         )
+        if differ := differences_in_play(results.all):
+            said += (
+                f" These games were not played alike: {', '.join(differ)}. The last tables have "
+                "how each was played."
+            )
     if results.without:
         said += f" Without such a score, and so not counted: {', '.join(results.without)}."
     return said
@@ -137,6 +144,8 @@ def _over_games(results: Results) -> list[Block]:
         f"mean over games{'; bands are 95 % stratified bootstrap intervals' if sure else ''}."
     )
     blocks.append(Figure(plots.profile_picture(LEVELS, profiles, bands), caption))
+    if any(HARDLY_ABOVE in scores for scores in groups.values()):
+        blocks.append(Text(f"{HARDLY_ABOVE}: {DECIDES}"))
     return [*blocks, *_improvements(groups, sure)]
 
 
@@ -146,14 +155,16 @@ def _intervals(groups: dict[str, dict[str, list[float]]]) -> list[Block]:
         random = np.random.default_rng(SEED)
         games = np.repeat(np.arange(len(scores)), [len(v) for v in scores.values()])
         iqm = bootstrap(interquartile_mean, scores, random)
-        mean = bootstrap(lambda values: float(values.mean()), scores, random)
+        mean = bootstrap(partial(mean_of_games, games=games), scores, random)
         middle = bootstrap(partial(median_of_games, games=games), scores, random)
         rows.append((name, str(len(scores)), *map(with_interval, (iqm, middle, mean))))
     said = (
         "Human-normalised, 1 being a human's, with 95 % intervals of the stratified bootstrap: "
         "runs drawn again within each game, 2,000 times (Agarwal et al. 2021). IQM is the mean of "
-        "the middle half of all runs."
+        "the middle half of all runs; the mean is that of the games' means."
     )
+    if len({len(v) for scores in groups.values() for v in scores.values()}) > 1:
+        said += " Not all games have as many runs, and in the IQM those with more count for more."
     columns = ("group", "games>", "IQM>", "median of games>", "mean>")
     return [Table(columns, tuple(rows)), Text(said)]
 

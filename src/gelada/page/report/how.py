@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 
-from gelada.page.folder import RunFolder
+from gelada.page.folder import Evaluated, RunFolder
 from gelada.page.report.blocks import Block, Heading, Table, Text
 from gelada.page.report.results import TRAINING_GAMES, Result, Results, played
 from gelada.page.report.words import count, plus_minus
@@ -27,6 +28,15 @@ COLUMNS = (
     "machine",
 )
 """Of the table for computers."""
+
+
+DECISIVE = {
+    "sticky": "sticky actions",
+    "noop_max": "no-op starts below",
+    "max_frames": "at most so many frames:",
+    "frame_skip": "frame skip",
+}
+"""Settings of a game that make scores easier or harder to reach, in words."""
 
 
 def how_measured(results: Results) -> list[Block]:
@@ -66,6 +76,8 @@ def protocol_line(result: Result) -> str:
     parts = [
         f"{result.protocol}: {result.games} games",
         f"actions {result.evaluation.policy}",
+        f"starts {starts}" if (starts := starts_of(result.evaluation)) else "",
+        "all 18 actions" if games.full_actions else "",
         f"sticky actions {games.sticky:g}",
         "" if noops is None else f"at most {noops} no-ops",
         f"at most {games.max_frames:,} frames",
@@ -73,6 +85,31 @@ def protocol_line(result: Result) -> str:
         f"seed {about['seed']}" if "seed" in about else "",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def differences_in_play(results: Sequence[Result]) -> list[str]:
+    """Return what differs in how the games of results were played, in words."""
+    settings = [played(one) for one in results]
+    found = [
+        f"{word} {' or '.join(sorted({f'{getattr(one, name):,}' for one in settings}))}"
+        for name, word in DECISIVE.items()
+        if len({getattr(one, name) for one in settings}) > 1
+    ]
+    evaluations = [one.evaluation for one in results if one.evaluation]
+    policies = sorted({one.policy for one in evaluations})
+    if len(policies) > 1:
+        found.append(f"{' or '.join(policies)} actions")
+    if len({starts_of(one) for one in evaluations}) > 1:
+        found.append("start states of several files")
+    return found
+
+
+def starts_of(evaluation: Evaluated) -> str:
+    """Return the file of an evaluation's start states with its checksum; "" if it has none."""
+    starts = evaluation.about.get("starts")
+    if not isinstance(starts, dict):
+        return ""
+    return f"{starts.get('file', '?')} ({str(starts.get('sha256', '?'))[:12]})"
 
 
 def machine_line(run: RunFolder) -> str:

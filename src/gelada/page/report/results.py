@@ -150,7 +150,9 @@ def read_results(places: Sequence[Path], protocol: str = "") -> Results:
     chosen = protocol or usual_protocol(runs)
     groups = methods(runs)
     of = {run.path: name for name, members in groups.items() for run in members}
-    results = [r for run in runs if (r := _result(run, of[run.path], chosen))]
+    policies = {name: usual_policy(members, chosen) for name, members in groups.items()}
+    named = [(run, of[run.path]) for run in runs]
+    results = [r for run, name in named if (r := _result(run, name, chosen, policies[name]))]
     if not results:
         asked = f" by protocol {protocol}" if protocol else ""
         raise GeladaError(
@@ -185,16 +187,29 @@ def _names(groups: Sequence[Sequence[RunFolder]]) -> list[str]:
     return [name if names.count(name) == 1 else f"{name} ({i + 1})" for i, name in enumerate(names)]
 
 
-def _result(run: RunFolder, group: str, protocol: str) -> Result | None:
-    """Return a run's score by a protocol, of its newest evaluation; None if it has none."""
+def usual_policy(runs: Sequence[RunFolder], protocol: str) -> str:
+    """Return how actions were chosen in the evaluations of most runs; "" if there are none.
+
+    Runs of one method are compared by the same policy. Where as many have each, it is not greedy.
+    """
+    each = [{e.policy for e in run.evaluations if e.protocol == protocol} for run in runs]
+    counts = Counter(policy for policies in each for policy in policies)
+    return min(counts, key=lambda p: (-counts[p], p == "greedy", p)) if counts else ""
+
+
+def _result(run: RunFolder, group: str, protocol: str, policy: str) -> Result | None:
+    """Return a run's score by a protocol and policy; None if it has none.
+
+    It is that of the evaluation after the most steps, and of those the one of most games.
+    """
     if protocol == TRAINING_GAMES:
         rows = [row.values for row in run.curve.rows if "score" in row.values]
         if not rows:
             return None
         last, seconds = rows[-1], rows[-1]["seconds"]
-        score, steps = last["score"], int(last["steps"])
-        return Result(run, group, score, None, None, protocol, steps, seconds, None)
-    own = [one for one in run.evaluations if one.protocol == protocol]
+        score, steps, games = last["score"], int(last["steps"]), min(int(last.get("games", 50)), 50)
+        return Result(run, group, score, None, games, protocol, steps, seconds, None)
+    own = [one for one in run.evaluations if one.protocol == protocol and one.policy == policy]
     if not own:
         return None
     one = own[-1]

@@ -56,6 +56,11 @@ def interquartile_mean(values: Sequence[float] | Vector) -> float:
     return float(ordered[cut : ordered.shape[-1] - cut].mean())
 
 
+def mean_of_games(values: Vector, games: NDArray[np.int64]) -> float:
+    """Return the mean over games of their means; ``games`` numbers each value's game."""
+    return float(np.mean(np.bincount(games, weights=values) / np.bincount(games)))
+
+
 def median_of_games(values: Vector, games: NDArray[np.int64]) -> float:
     """Return the median over games of their means; ``games`` numbers each value's game."""
     return float(np.median(np.bincount(games, weights=values) / np.bincount(games)))
