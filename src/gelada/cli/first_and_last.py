@@ -142,10 +142,11 @@ def where_everything_is(folder: Path, steps: int, launch: Sequence[str] = ()) ->
     rows += [
         (what, str(folder / file)) for what, file in PICTURES.items() if (folder / file).is_file()
     ]
+    run = shlex.quote(str(folder))
     rows += [
-        ("watch it again", f"{gelada} record {folder}"),
-        ("evaluate it", f"{gelada} eval {folder}"),
-        ("learn on", f"{gelada} train --resume {folder} {on}"),
+        ("watch it again", f"{gelada} record {run}"),
+        ("evaluate it", f"{gelada} eval {run}"),
+        ("learn on", f"{gelada} train --resume {run} {on}"),
     ]
     return [f"{what:<20}{how}" for what, how in rows]
 

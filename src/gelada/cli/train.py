@@ -93,8 +93,11 @@ def main(args: Sequence[str]) -> int:
         printer.line(wanted.note)
     if resumed and (over := _over(folder, wanted.experiment.stop)):
         printer.line(f"{folder} is past its stop rule: {over}; to go on, give {STOP_FLAGS}")
+        told: dict[str, Any] = {"folder": str(folder), "stopped": "before"}
+        if wanted.flags.finish and not any(folder.glob("eval/*.json")):  # it was stopped there
+            finish(folder, printer, told, wanted.flags.devices.device)
         if wanted.flags.json:
-            print_json({"folder": str(folder), "stopped": "before"})
+            print_json(told)
         return 0
     again = how_to_go_on(args, resumed is not None, folder, launched(wanted.flags))
     with Interrupts(say=printer.line) as interrupts:

@@ -36,6 +36,10 @@ EPSILON = Ours(
     "exploration, with DQN; the optimizer's is {optimizer_epsilon}",
 )
 
+OUT = Ours(("out",), "the folder of the run")
+DEVICE = Ours(("device",), "cuda for a GPU")
+MINUTES = Ours(("minutes",))
+
 ELSEWHERE: dict[str, Ours] = {
     "learning_rate": LR,
     "lr_rate": LR,
@@ -105,8 +109,27 @@ ELSEWHERE: dict[str, Ours] = {
     "save_freq": Ours(("checkpoint_seconds",), "in seconds"),
     "track": Ours((), "docs/tracking.md has Weights & Biases, MLflow and TensorBoard"),
     "with_wandb": Ours((), "docs/tracking.md has Weights & Biases"),
-    "exp_name": Ours(("out",), "the folder of the run"),
-    "train_dir": Ours(("out",), "the folder of the run"),
+    "exp_name": OUT,
+    "train_dir": OUT,
+    "wandb": Ours((), "docs/tracking.md has Weights & Biases"),
+    "use_wandb": Ours((), "docs/tracking.md has Weights & Biases"),
+    "output": OUT,
+    "output_dir": OUT,
+    "save_dir": OUT,
+    "save_path": OUT,
+    "logdir": OUT,
+    "log_dir": OUT,
+    "gpu": DEVICE,
+    "gpus": DEVICE,
+    "num_gpus": DEVICE,
+    "cuda": DEVICE,
+    "use_cuda": DEVICE,
+    "time": MINUTES,
+    "max_time": MINUTES,
+    "time_limit": MINUTES,
+    "max_steps": STEPS,
+    "max_timesteps": STEPS,
+    "frames": Ours(("steps",), "in decisions, of four frames each"),
     "n_eval_episodes": Ours(("episodes",), "of gelada eval"),
 }
 """By the other name, in lower case with underscores."""

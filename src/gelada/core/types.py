@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np  # noqa: F401 - torch, which imports it too, would lose a Ctrl-C meanwhile
 import torch
 
 from gelada.core.arrays import Bools as Bools

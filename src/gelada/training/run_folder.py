@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -58,9 +59,10 @@ def free_folder(name: str) -> Path:
 def check_empty(folder: Path) -> None:
     """Raise GeladaError if there is anything in the folder of a new run but its lock."""
     if any(path.name != LOCK for path in folder.iterdir()):
+        again = f", or go on with --resume {shlex.quote(str(folder))}"
+        is_run = (folder / "config.json").exists()
         raise GeladaError(
-            f"--out {folder}: the folder is not empty; name a new one, or go on with "
-            f"--resume {folder}"
+            f"--out {folder}: the folder is not empty; name a new one{again if is_run else ''}"
         )
 
 
@@ -125,5 +127,5 @@ def cannot_write(folder: Path, error: OSError) -> CannotWrite:
     """Return what a run raises when its folder cannot be written any more."""
     return CannotWrite(
         f"cannot write to {folder}: {error.strerror or error}; the newest complete checkpoint is "
-        f"kept: make room and go on with --resume {folder}"
+        f"kept: make room and go on with --resume {shlex.quote(str(folder))}"
     )

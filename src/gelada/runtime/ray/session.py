@@ -20,6 +20,7 @@ from gelada.runtime.groups import Cluster
 from gelada.runtime.ray.alive import Address, Alive, ports_of_ray
 from gelada.runtime.ray.own import own_folder
 from gelada.runtime.ray.process import first_line, register_tensors
+from gelada.runtime.system import usable_cores
 
 STORE_BYTES = 500_000_000
 """Object store of a Ray cluster of our own: snapshots and trajectories under way."""
@@ -49,6 +50,7 @@ def connected(cluster: Cluster) -> Iterator[Alive]:
             folder = stack.enter_context(own_folder())
             own = {"include_dashboard": False, "object_store_memory": STORE_BYTES}
             own["_temp_dir"] = str(folder)
+            own["num_cpus"] = usable_cores()  # Ray would count those that others have too
         _init(address, own)
         ports: dict[str, Address] = {}
         alive = Alive(ports)
@@ -131,7 +133,10 @@ def _why(error: Exception) -> str:
     said = f"{error} {error.__cause__}"
     if "token" in said.lower():
         what = "another token there" if "InvalidAuthToken" in said else "no token here"
-        return f"{what}: copy the head host's ~/.ray/auth_token, or set RAY_AUTH_TOKEN_PATH"
+        return (
+            f"{what}: copy the head host's ~/.ray/auth_token, or set RAY_AUTH_TOKEN_PATH; if that "
+            "cluster was started without a token, set RAY_AUTH_MODE=disabled"
+        )
     if "mismatch" in said:  # of Ray or Python; the versions stand in the lines that follow
         return " ".join(str(error).split())
     return first_line(error)
@@ -167,10 +172,15 @@ def check_reachable(address: str) -> None:
     host, _, port = address.rpartition(":")
     if address == "auto":
         return
+    if "://" in address:
+        raise GeladaError(
+            f"--address {address}: want HOST:PORT of the head process, such as 10.0.0.1:6379, and "
+            "neither Ray Client nor the dashboard"
+        )
     if not host or not port.isdigit():
         raise GeladaError(f"--address {address}: want HOST:PORT, such as 10.0.0.1:6379")
     try:
-        socket.create_connection((host, int(port)), timeout=5.0).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
     except OSError as error:
         raise GeladaError(
             f"--address {address}: nobody answers there ({error.strerror or error}); on the head "

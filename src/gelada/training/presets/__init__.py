@@ -7,6 +7,7 @@ presets of a published system). A new module is added to ``MODULES``.
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 from types import ModuleType
 from typing import Any
@@ -73,9 +74,14 @@ def preset(name: str) -> tuple[Experiment, str]:
     try:
         game, sticky, note = parse_game(rest if own else name)
     except UnknownGame:
+        if name in FAMILIES:
+            raise GeladaError(
+                f"{name!r} is an algorithm: name a game in the same word, such as {name}-pong"
+            ) from None
         known = [*PRESETS, *(f"{family}-{game}" for game in known_games() if own), *known_games()]
         near = near_environments(name)
-        phrase = nearest(name, near) if near else nearest(name.lower(), known)
+        plain = re.sub(r"^ale/|(noframeskip)?-v\d+$", "", name.lower())  # as Gymnasium has it
+        phrase = nearest(name, near) if near else nearest(plain, known)
         raise GeladaError(f"unknown game or preset {name!r}: {phrase}") from None
     if is_gym(game):
         settings = GameSettings(game=game)
