@@ -89,8 +89,9 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.cluster: $(STAMP)
 	@echo "installing Ray"
 	$(PIP) --quiet -e ".[cluster]"
-	@if test "$$(id -u)" = 0 && ! command -v ip >/dev/null; then \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq iproute2; fi
+	@if test "$$(id -u)" = 0 && ! { command -v ip && command -v slurmctld; } >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq iproute2 \
+	    munge slurm-client slurmctld slurmd; fi
 	@touch $@
 
 $(VENV)/.browser: $(STAMP)

@@ -222,7 +222,7 @@ def test_the_flags_that_pages_mention_exist(capsys: pytest.CaptureFixture[str]) 
     known |= {"--logdir"}  # of tensorboard
     known |= {"--index-url"}  # of pip
     known |= {"--file", "--network", "--rm", "--tag", "--user", "--userns", "--volume"}  # of podman
-    known.add("--signal")  # of Slurm
+    known |= {"--exclusive", "--nodes", "--signal"}  # of Slurm
     known |= {"--bundles", "--chaos", "--epsilon", "--gpus", "--passes"}  # of version 0.1
     known |= {"--local-dir"}  # of the command of a hub
     mentioned = {

@@ -37,7 +37,7 @@ EPSILON = Ours(
 )
 
 OUT = Ours(("out",), "the folder of the run")
-DEVICE = Ours(("device",), "cuda for a GPU")
+DEVICE = Ours((), "--device cuda takes a GPU (device='cuda' from Python)")
 MINUTES = Ours(("minutes",))
 
 ELSEWHERE: dict[str, Ours] = {
