@@ -159,12 +159,24 @@ def test_a_run_past_its_stop_rule_says_so_and_is_left_as_it_is(
     run: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, str], rule: str
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
-    assert command(["train", "--resume", str(run), *flags]) == 0
+    assert command(["train", "--resume", str(run), "--no-finish", *flags]) == 0
     out = capsys.readouterr().out
     assert f"{run} is past its stop rule: " in out
     assert rule in out
     assert out.count("\n") == 1
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+def test_what_was_not_evaluated_at_the_end_is_so_by_resuming_it(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As after a Ctrl-C in the last evaluation of a run."""
+    assert command(["train", "--resume", str(run), "--steps", "1000"]) == 0
+    assert "protocol training: games as in training" in capsys.readouterr().out
+    assert len(list(run.glob("eval/*.json"))) == 1
+    assert (run / "curve.png").is_file()
+    assert command(["train", "--resume", str(run), "--steps", "1000"]) == 0
+    assert capsys.readouterr().out.count("\n") == 1  # once is enough
 
 
 def test_only_what_ends_a_run_or_is_written_may_change(
