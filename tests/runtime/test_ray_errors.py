@@ -77,7 +77,10 @@ def test_too_few_cpus_are_told_with_the_numbers(tmp_path: Path, there: Head) -> 
 def test_without_the_token_nobody_joins(tmp_path: Path, there: Head) -> None:
     other = tmp_path / "token"
     other.write_text("0" * 64)
-    fix = "copy the head host's ~/.ray/auth_token, or set RAY_AUTH_TOKEN_PATH"
+    fix = (
+        "copy the head host's ~/.ray/auth_token, or set RAY_AUTH_TOKEN_PATH; if that cluster was "
+        "started without a token, set RAY_AUTH_MODE=disabled"
+    )
     cases = (
         ("another token there", {"RAY_AUTH_TOKEN_PATH": str(other)}),
         ("no token here", {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")}),
