@@ -129,5 +129,5 @@ def test_a_job_is_stopped_in_good_order_and_goes_on(tmp_path: Path) -> None:
         assert not any((hosts[0].folder.parent / ".ray").glob("token*"))
         job, out = submit("again")
         goes_on = f"going on with {run}"
-        wait_for(lambda: out.exists() and goes_on in out.read_text() or cluster.is_over(job), 300)
+        wait_for(lambda: (out.exists() and goes_on in out.read_text()) or cluster.is_over(job), 300)
         assert goes_on in out.read_text()
