@@ -123,13 +123,13 @@ def group_names(groups: Sequence[Sequence[RunFolder]]) -> list[str]:
 def told_apart(
     names: Sequence[str], runs: Sequence[RunFolder], ignored: tuple[str, ...], between: str
 ) -> list[str]:
-    """Return the names of runs; behind those that are equal stand settings that differ, if any.
+    """Return the names of runs; equal ones are followed by the settings that differ, if any do.
 
     Args:
-        names: of the runs.
-        runs: as many.
-        ignored: beginnings of the names of settings that tell nothing.
-        between: a name and its settings.
+        names: of the runs, in their order.
+        runs: that are named.
+        ignored: beginnings of the names of settings that are not shown.
+        between: what separates a name from its settings.
     """
     found = list(names)
     for name in {name for name in names if names.count(name) > 1}:

@@ -59,11 +59,10 @@ def free_folder(name: str) -> Path:
 def check_empty(folder: Path) -> None:
     """Raise GeladaError if there is anything in the folder of a new run but its lock."""
     if any(path.name != LOCK for path in folder.iterdir()):
-        again = f", or go on with --resume {shlex.quote(str(folder))}"
-        is_run = (folder / "config.json").exists()
-        raise GeladaError(
-            f"--out {folder}: the folder is not empty; name a new one{again if is_run else ''}"
-        )
+        again = ""
+        if (folder / "config.json").exists():
+            again = f", or go on with --resume {shlex.quote(str(folder))}"
+        raise GeladaError(f"--out {folder}: the folder is not empty; name a new one{again}")
 
 
 @contextlib.contextmanager

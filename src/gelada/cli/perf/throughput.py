@@ -41,8 +41,8 @@ def bench(
 
     Rates are steps (agent decisions) per second. ``act`` and ``learn`` samples are steps too: a
     learned one with all its epochs, or as often as a replay buffer is sampled for it. Half the time
-    goes to training. The rates of the limit are means of before and after, because
-    shared machines drift.
+    goes to training. The rates of the limit are means of before and after, because shared machines
+    drift.
     """
     tell = progress or (lambda _stage, _share: None)
     keep_freed_memory()
