@@ -298,21 +298,15 @@ def _few_threads(samples: int) -> Iterator[None]:
 
 
 def _with_own(
-    experiment: Experiment,
-    make_env: MakeEnv | None,
-    own_torso: Function | None,
-    own_heads: Function | None,
+    experiment: Experiment, make_env: MakeEnv | None, **own: Function | None
 ) -> Experiment:
     """Return the settings of a run with functions that are given in place of those it names."""
-    check_callable(make_env=make_env, own_torso=own_torso, own_heads=own_heads)
-    games, network = experiment.games, experiment.network
+    check_callable(make_env=make_env, **own)
+    games = experiment.games
     if make_env is not None:
         games = replace(games, game=name_of(make_env))
-    if own_torso is not None:
-        network = replace(network, own_torso=name_of(own_torso))
-    if own_heads is not None:
-        network = replace(network, own_heads=name_of(own_heads))
-    return replace(experiment, games=games, network=network)
+    names: dict[str, Any] = {key: name_of(made) for key, made in own.items() if made is not None}
+    return replace(experiment, games=games, network=replace(experiment.network, **names))
 
 
 def describe(policy: Policy, epsilon: float) -> str:
@@ -348,7 +342,7 @@ def load(
     place = find_device(device)
     folder, file = find_files(place_of(Path(run)))
     config = read_config(folder)
-    experiment = _with_own(config.experiment, make_env, own_torso, own_heads)
+    experiment = _with_own(config.experiment, make_env, own_torso=own_torso, own_heads=own_heads)
     check_game(config._replace(experiment=experiment), folder / "config.json")
     if file:
         checkpoint = read_one(file, check_of(config))
