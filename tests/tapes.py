@@ -29,10 +29,14 @@ class Operations(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch stub
         self.all: list[tuple[Any, Any, Any, Any]] = []
+        self.written: list[tuple[torch.Tensor, torch.Tensor]] = []  # with what was there before
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func._schema.is_mutable:
+            values = tensors((args, kwargs))
+            self.written += [(one, one.clone()) for one in values]
         result = func(*args, **(kwargs or {}))
         self.all.append((func, args, kwargs or {}, result))
         return result
@@ -59,6 +63,9 @@ class Tape(Counted[T]):
         with operations:
             self.result = work()
         self.operations = operations.all
+        with torch.no_grad():
+            for tensor, before in reversed(operations.written):  # a recording computes nothing
+                tensor.copy_(before)
 
     def replay(self) -> None:
         self.replays += 1

@@ -30,13 +30,10 @@ from gelada.roles.replay.api import ReplayWriter
 from gelada.roles.rhythm import ONE_EACH, Rhythm
 from gelada.roles.rollout import Rollout
 from gelada.roles.snapshot import GoOn, as_array, continued, restoring, snapshot
+from gelada.roles.stacks import Scores, make_stacks
 from gelada.roles.tracker import Begun, Tracker
-from gelada.runtime.cuda_graphs import Recorded
 from gelada.runtime.devices import CPU
 from gelada.runtime.system import ACTORS
-
-Act = Callable[[torch.Tensor, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor | None]]
-"""From stacks and recurrent state to scores of actions and the next state."""
 
 SAVE_SECONDS = 5.0
 """Seconds between two states that an actor hands over (in a deterministic run: every round)."""
@@ -91,7 +88,7 @@ class Actor:
         games: loaded games to begin with, instead of games of ``make_games``.
         go_on: makes games that go on from a saved state (None: games always begin anew).
         device: of the copy of the network. Exploration is on the CPU, with the same numbers.
-        graphs: record the network's step as a CUDA graph.
+        graphs: record a step of the network as a CUDA graph.
     """
 
     niceness = ACTORS
@@ -117,7 +114,7 @@ class Actor:
         self._algorithm = algorithm
         self.device = device
         self._net = net.for_acting(algorithm.acting_heads).to(device)
-        self._act: Act = Recorded(self._evaluate) if graphs else self._evaluate
+        self._graphs = graphs
         self._layout = Layout(net)
         self._sources = self._layout.owners(sources, dict(self._net.named_parameters()))
         self._replay, self._tracker = replay, tracker
@@ -222,16 +219,10 @@ class Actor:
         self._ages: Ints = np.zeros(count, dtype=np.int64)
         self._scores = np.zeros(count)
         self._lengths: Ints = np.zeros(count, dtype=np.int64)
-        self._preprocessed = self._net.black().new_empty(count, length + depth, *games.frame_shape)
-        steps = range(length)
-        self._stacks = [self._preprocessed[:, t : t + depth] for t in steps]  # before each step
-        self._next_frames = [self._preprocessed[:, t + depth] for t in steps]  # after each step
-        self._black = self._net.black()
         if saved is not None:
             self._restore(saved)
-        self._preprocessed[:, -depth:] = self._net.preprocess(self._moved(self._frames))
-        for b, age in enumerate(self._ages.tolist()):  # frames of the game before are black
-            self._preprocessed[b, length : length + max(depth - 1 - age, 0)] = self._black
+        self._stacks = make_stacks(self._net, self._act, self._frames, length, self._graphs)
+        self._stacks.begin(self._frames, self._ages)
 
     def _moved(self, array: NDArray[Any]) -> torch.Tensor:
         """Return an array as a tensor on the device of the network; on the CPU without a copy."""
@@ -275,17 +266,17 @@ class Actor:
     def _play(self, version: Version) -> tuple[Trajectory, list[Episode]]:
         """Play ``length`` steps. Return the trajectory and the episodes that ended in it."""
         assert self._games is not None
-        length, depth, games = self._settings.length, self._net.stack, self._games
-        clock, preprocessed = self.clock, self._preprocessed
+        length, clock = self._settings.length, self.clock
+        games, stacks = self._games, self._stacks
         rollout = Rollout(self._frames, self._ages, length)
-        preprocessed[:, :depth] = preprocessed[:, -depth:].clone()
+        stacks.next_rollout()
         all_scores: list[torch.Tensor] = []
         finished: list[Episode] = []
         state, before = self._state, as_array(self._state, games.count)
         self._begin_rollout(version)
         for t in range(length):
             with clock("act"):
-                scores, state = self._act(self._stacks[t], state)
+                scores, state = stacks.evaluate(t, state)
                 scores = scores.cpu()  # waits for a GPU, once a step: the emulator needs actions
                 all_scores.append(scores)
                 acted = self._exploration.choose(t, scores).numpy()
@@ -293,12 +284,9 @@ class Actor:
                 step = games.step(acted)
             with clock("act"):
                 rollout.add(t, acted, step)
-                self._next_frames[t].copy_(self._net.standardise(self._moved(step.frames)))
-                if step.over.any():
-                    for b in np.flatnonzero(step.over):
-                        preprocessed[b, t + 1 : t + depth] = self._black
-                    if state is not None:
-                        state = state.masked_fill(self._moved(step.over).unsqueeze(1), 0.0)
+                stacks.add(t, step.frames, step.over)
+                if state is not None and step.over.any():
+                    state = state.masked_fill(self._moved(step.over).unsqueeze(1), 0.0)
                 finished += self._finish(step)
         self._frames, self._ages = rollout.frames[:, length:], rollout.ages[:, length]
         self._state = state
@@ -308,9 +296,7 @@ class Actor:
         index = self._settings.index
         return rollout.trajectory(index, self._round, version, explored, before), finished
 
-    def _evaluate(
-        self, stacks: torch.Tensor, state: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _act(self, stacks: torch.Tensor, state: torch.Tensor | None) -> Scores:
         """Return the scores of the actions, and the next recurrent state; see `Algorithm.act`."""
         return self._algorithm.act(self._net, stacks, state)
 

@@ -22,8 +22,16 @@ from gelada.roles.group import Member
 from gelada.roles.parameters.client import ParameterClient
 from gelada.roles.replay.reuse import Use
 
-Terms = dict[str, torch.Tensor]
-"""Named scalars about a minibatch."""
+NORM = "gradient_norm"
+"""Name of the norm of a minibatch's gradient before it is clipped."""
+
+
+class Found(NamedTuple):
+    """What was found in a minibatch, on the device."""
+
+    names: Sequence[str]
+    values: torch.Tensor  # float32[n], losses and statistics in the order of their names
+    weight: torch.Tensor  # sum of the samples' weights
 
 
 class Learned(NamedTuple):
@@ -76,7 +84,8 @@ class Backprop:
         epoch = version.epoch if self._streams is None else self._streams
         random = generator(self._seed, "learner", self._index, epoch, version.number)
         part = 0
-        history: list[list[Terms]] = []  # by epoch and minibatch
+        history: list[Found] = []  # by minibatch
+        last = 0  # minibatches of the last epoch
         for later, (batch, count) in zip(reversed(range(len(uses))), uses, strict=True):
             client.push()  # the last gradient of the batch before, which changes the targets
             prepared = self.prepare(net, batch, aux)
@@ -84,18 +93,15 @@ class Backprop:
             # exact for the last batch; before it, later batches count as one minibatch each
             parts = part + sum(map(len, epochs)) + later
             for minibatches in epochs:
-                seen: list[Terms] = []
                 moments = _moments(client.member, prepared, minibatches)
                 for index, moment in zip(minibatches, moments, strict=True):
                     client.push()  # the gradient before; the learner pushes the round's last one
-                    terms, weight = self.minibatch(
-                        flat, prepared, index, aux, moment, client.member
-                    )
-                    seen.append(terms)
-                    client.offer(part, parts, weight, algorithm.learning_rate(aux))
+                    found = self.minibatch(flat, prepared, index, aux, moment, client.member)
+                    history.append(found)
+                    client.offer(part, parts, found.weight, algorithm.learning_rate(aux))
                     part += 1
-                history.append(seen)
-        values, norm, priorities = _read(history, flat.values, prepared.priorities, version)
+                last = len(minibatches)
+        values, norm, priorities = _read(history, last, flat.values, prepared.priorities, version)
         values["learning_rate"] = algorithm.learning_rate(aux)
         values["parameter_norm"] = norm
         return Learned(values, priorities)
@@ -112,8 +118,8 @@ class Backprop:
         aux: Aux,
         moments: torch.Tensor | None,
         member: Member | None,
-    ) -> tuple[Terms, torch.Tensor]:
-        """Write the gradient of a minibatch; return scalars about it, and the sum of its weights.
+    ) -> Found:
+        """Write the gradient of a minibatch; return what was found in it.
 
         Args:
             flat: the network and its gradients.
@@ -126,8 +132,8 @@ class Backprop:
         assert isinstance(flat.module, Network)
         total, terms = self.forward(flat.module, prepared, index, aux, moments)
         weight = prepared.weight(index)
-        terms["gradient_norm"] = self.backward(flat, total, weight, member)
-        return terms, weight
+        terms[NORM] = self.backward(flat, total, weight, member)
+        return Found(list(terms), as_vector(terms), weight)
 
     def forward(
         self,
@@ -136,7 +142,7 @@ class Backprop:
         index: torch.Tensor,
         aux: Aux,
         moments: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, Terms]:
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss of a minibatch, and named scalars about it."""
         return self._algorithm.loss(net, prepared.select(index, moments), aux)
 
@@ -178,8 +184,14 @@ def _moments(
     return member.moments(torch.stack(found)).unbind() if found else alone
 
 
+def as_vector(terms: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return named scalars as float32[n]."""
+    return torch.stack([value.float() for value in terms.values()]).detach()
+
+
 def _read(
-    history: list[list[Terms]],
+    history: list[Found],
+    last: int,
     parameters: torch.Tensor,
     priorities: torch.Tensor | None,
     version: Version,
@@ -187,7 +199,8 @@ def _read(
     """Read everything that the host wants to know of a round, in one copy.
 
     Args:
-        history: named scalars of each minibatch, by epoch.
+        history: what was found in each minibatch.
+        last: minibatches of the last epoch.
         parameters: of the network.
         priorities: of the windows of the last batch.
         version: of the parameters that the round began with.
@@ -199,30 +212,29 @@ def _read(
     Raises:
         Diverged: if a scalar of any epoch is not a finite number.
     """
-    names, terms = list(history[-1][0]), [one for seen in history for one in seen]
-    table = torch.stack([torch.stack([one[name].float() for name in names]) for one in history[-1]])
-    every = torch.stack([value.float() for one in terms for value in one.values()])
+    names, every = history[-1].names, torch.stack([found.values for found in history])
+    table = every[-last:]
     facts = torch.stack([every.isfinite().all().float(), torch.linalg.vector_norm(parameters)])
     left = table.new_empty(0) if priorities is None else priorities.detach()
-    found = torch.cat([table.mean(dim=0), table.amax(dim=0), facts, left]).cpu()
+    read = torch.cat([table.mean(dim=0), table.amax(dim=0), facts, left]).cpu()
     count = len(names)
-    means, most = found[:count].tolist(), found[count : 2 * count].tolist()
-    finite, norm = found[2 * count : 2 * count + 2].tolist()
+    means, most = read[:count].tolist(), read[count : 2 * count].tolist()
+    finite, norm = read[2 * count : 2 * count + 2].tolist()
     if not finite:
-        _refuse(terms, version)
+        _refuse(history, version)
     values = {
         name: largest if name.endswith("_max") else mean
         for name, mean, largest in zip(names, means, most, strict=True)
     }
-    return values, norm, None if priorities is None else found[2 * count + 2 :]
+    return values, norm, None if priorities is None else read[2 * count + 2 :]
 
 
-def _refuse(terms: list[Terms], version: Version) -> None:
+def _refuse(history: list[Found], version: Version) -> None:
     """Raise Diverged for the first term that is not a finite number: it soon spoils the others."""
-    for one in terms:
-        for name, value in one.items():
+    for found in history:
+        for name, value in zip(found.names, found.values.tolist(), strict=True):
             if not math.isfinite(value):
                 raise Diverged(
-                    f"{name} became {float(value)} at version {version.number}: training has "
+                    f"{name} became {value} at version {version.number}: training has "
                     "diverged; the last good checkpoint is kept; lower --lr or --gradient-clip"
                 )

@@ -17,7 +17,7 @@ from gelada.core.types import Aux, Batch
 from gelada.nets.network import Network
 from gelada.nets.scratch import Scratch
 from gelada.ops.flat import FlatParameters
-from gelada.roles.backprop import Backprop, Terms
+from gelada.roles.backprop import NORM, Backprop, Found, as_vector
 from gelada.roles.group import Member
 from gelada.runtime.cuda_graphs import Recorded
 
@@ -62,7 +62,7 @@ class GraphBackprop(Backprop):
         aux: Aux,  # noqa: ARG002 - as Backprop
         moments: torch.Tensor | None,
         member: Member | None,
-    ) -> tuple[Terms, torch.Tensor]:
+    ) -> Found:
         """Write the gradient of a minibatch; see `Backprop`."""
         assert self._prepare is not None
         if not self._prepare.owns(prepared):
@@ -70,12 +70,13 @@ class GraphBackprop(Backprop):
         if len(index) not in self._steps:  # batches before were the warm-up
             step = partial(self._gradient, flat, prepared, member is None)
             self._steps[len(index)] = Recorded(step, warm_up=0)
-        *found, weight = self._steps[len(index)](index, moments).clone().unbind()
-        terms = dict(zip(self._names, found, strict=True))
-        if member is not None:
-            member.average(flat.gradients, weight)
-            terms["gradient_norm"] = flat.clip(self._algorithm.gradient_clip)
-        return terms, weight
+        found = self._steps[len(index)](index, moments).clone()
+        values, weight = found[:-1], found[-1]
+        if member is None:
+            return Found(self._names, values, weight)
+        member.average(flat.gradients, weight)
+        norm = flat.clip(self._algorithm.gradient_clip)
+        return Found([*self._names, NORM], torch.cat([values, norm.unsqueeze(0)]), weight)
 
     def _prepared(self, net: Network, *batch: torch.Tensor) -> Prepared:
         return self._algorithm.prepare(net, Batch(*batch), self._aux)
@@ -99,9 +100,9 @@ class GraphBackprop(Backprop):
         flat.zero_gradients()
         torch.autograd.backward(total)
         if alone:
-            terms["gradient_norm"] = flat.clip(self._algorithm.gradient_clip)
+            terms[NORM] = flat.clip(self._algorithm.gradient_clip)
         self._names = list(terms)
-        return torch.stack([value.detach().float() for value in (*terms.values(), weight)])
+        return as_vector(terms | {"weight": weight})
 
     def _take(self, aux: Aux, device: torch.device) -> None:
         """Copy the algorithm's own state to memory of the device that stays the same."""
