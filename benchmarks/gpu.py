@@ -4,7 +4,7 @@
     python benchmarks/gpu.py --call speed --out OUT    the cells of a call, one after the other
     python benchmarks/gpu.py --only pong-limit --out OUT
     python benchmarks/gpu.py --call speed --device cpu --smoke --out OUT    a rehearsal
-    python benchmarks/gpu.py --call graphs --out OUT   with and without CUDA graphs in turn
+    python benchmarks/gpu.py --call graphs --out OUT   without and with CUDA graphs in turn
 
 Each cell is a ``gelada`` command in a process of its own. What it prints goes to OUT/CELL.json, and
 OUT/gpu.jsonl gets a line for each: the command, its exit code, seconds, result and machine. A cell
@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any, NamedTuple
 
 CALL_SECONDS = 590.0
@@ -48,6 +49,7 @@ SHORT = ("--seconds", "6", "--json")
 WIDE = ("--cores", "all")
 OFF_POLICY = ("--advantage", "vtrace")
 QUIET = ("--no-tensorboard", "--no-finish", "--json")
+SHARES = ("time_learner_learn", "time_actor_emulate", "time_actor_act")
 NATURE = ("--torso", "nature", "--width", "512")
 
 
@@ -88,9 +90,9 @@ def cells() -> list[Cell]:
     rule = ("--until-score", "400", "--minutes", "9")
     for turn in (1, 2):
         for game, network in (("pong", ()), ("ppo-breakout", NATURE)):
-            for kind, graphs in (("eager", ()), ("graphs", ("GRAPHS",))):
+            for kind, without in (("eager", ("--no-graphs",)), ("graphs", ())):
                 words = ("bench", game, *network, *WIDE, *OFF_POLICY, "--device", "DEVICE")
-                words = (*words, *graphs, "--seconds", "30", "--json")
+                words = (*words, *without, "--seconds", "30", "--json")
                 found.append(
                     Cell(f"{game.removeprefix('ppo-')}-{kind}-{turn}", "graphs", 70, words, SHORT)
                 )
@@ -172,9 +174,7 @@ def command_of(cell: Cell, device: str, smoke: bool, out: Path) -> list[str]:
     if smoke:
         words += cell.smoke  # the last value of a flag counts
     run = str(out / f"run-{cell.name}")
-    if device == "cpu":
-        words = [word for word in words if word != "GRAPHS"]
-    known = {"DEVICE": device, "OUT": run, "GRAPHS": "--graphs"}
+    known = {"DEVICE": device, "OUT": run}
     words = [known.get(word, word) for word in words]
     if words[0] == "python":
         return [sys.executable, *words[1:]]
@@ -202,7 +202,30 @@ def measure(cell: Cell, device: str, smoke: bool, out: Path, seconds: float) -> 
         line["result"] = json.loads(said)
     except ValueError:
         line["said"] = said[-400:] + errors[-400:]
+    metrics = out / f"run-{cell.name}" / "metrics.jsonl"
+    if metrics.exists():
+        line["training"] = training(metrics)
     return line
+
+
+def training(path: Path) -> dict[str, Any]:
+    """Return what a run's metrics.jsonl says of its speed, without the first third of its lines.
+
+    ``steps_per_s`` is that of the rest; shares of the time of roles are means over its lines.
+    """
+    lines = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
+    first, last, rest = lines[len(lines) // 3], lines[-1], lines[len(lines) // 3 + 1 :]
+    spent = last["seconds"] - first["seconds"]
+    shares = {name: [one[name] for one in rest if name in one] for name in SHARES}
+    return {
+        "steps": last["steps"],
+        "seconds": last["seconds"],
+        "first_update_seconds": lines[0]["seconds"],
+        "score": last["score"],
+        "lag": last["lag_mean"],
+        "steps_per_s": round((last["steps"] - first["steps"]) / spent, 1) if spent else None,
+        **{name: round(mean(found), 3) for name, found in shares.items() if found},
+    }
 
 
 def _text(output: str | bytes | None) -> str:

@@ -55,8 +55,9 @@ or the code had changed, the newest settings count and the remarks tell the olde
   `--bundles` is `--workers`, `--passes` is `--epochs`. A game that is named alone is learned by DQN
   since 2026-11-24 and was learned by PPO before, for which `ppo-` stands before its name today.
 * The folder of a run is left out of the commands.
-* Machines are shared virtual ones with two cores and no GPU. Figures differ from machine to machine
-  and from day to day; compare only what was measured on one machine.
+* Machines are shared virtual ones with two cores and no GPU, but for the one of [Pong on a
+  GPU](#pong-on-a-gpu). Figures differ from machine to machine and from day to day; compare only
+  what was measured on one machine.
 """
 
 
@@ -75,6 +76,7 @@ def all_sections() -> list[Section]:
         *sections_ray.sections(results),
         *sections_use.sections(),
         *sections_losses.sections(results),
+        sections_devices.on_a_gpu(),
         *sections_devices.sections(results),
     ]
 

@@ -1,9 +1,13 @@
-"""The sections of docs/results.md about loaders and learners that step alike.
+"""The sections of docs/results.md about a GPU, loaders, and learners that step alike.
 
-A section is on the page once something of it was measured.
+One from the ledger is on the page once something of it was measured.
 """
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
 
 from ledger import median_of
 from loaders import GAMES, KINDS
@@ -12,15 +16,79 @@ from page import Row, Section
 from replicas import SCORES, kinds
 from table import listed
 
+GPU_LINES = Path(__file__).parent / "results" / "gpu.jsonl"
+"""Lines of `gpu.py`, on a machine that was lent for fifteen minutes."""
+
+GPU = "Pong on a GPU"
 LOADERS = "A loader on a CPU"
+GIVEN = ("actors", "games", "emulators", "length")
 REPLICAS = "Two learners in step"
 DETERMINISTIC = "Two learners in step, deterministic"
 
 
 def sections(results: Results) -> list[Section]:
-    """Return the sections that have a row."""
+    """Return the sections from the ledger that have a row."""
     every = (loaders(results), replicas(results), deterministic(results))
     return [one for one in every if one.rows]
+
+
+def on_a_gpu() -> Section:
+    """Return the section about trainings on a GPU, from the file of `gpu.py`."""
+    lines = [json.loads(text) for text in GPU_LINES.read_text(encoding="utf-8").splitlines()]
+    trained = [line for line in lines if "training" in line]
+    rows = [Row(_shown(line)) for line in trained]
+    where = trained[0]["machine"]
+    about = f"{where['gpu']}, {where['cores']} cores of a {where['processor']}"
+    versions = f"Python {where['python']}, torch {where['torch']}"
+    measured = [
+        f"`{line['command']}`; commit `{line['machine']['commit']}`; {line['time']}"
+        for line in (one for one in lines if "--" in one["command"])
+    ]
+    limit = next(line["result"] for line in lines if line["cell"] == "pong-2x16-limit")
+    profile = next(line["result"] for line in lines if line["cell"].endswith("profile"))
+    learner = profile["threads"]["learner-0"]
+    tests = next(line["said"] for line in lines if line["cell"] == "tests")
+    return Section(
+        GPU,
+        f"Short trainings in the order in which they were played; {about}, {versions}. Seconds are "
+        "from the start of the process's training to its first line of metrics: loading the games, "
+        "mostly. Speed and shares are those after the first third of the lines. The learner is "
+        "free for the rest of its time: it waits for experience.",
+        ("", "graphs", "first line after", "steps/s", "learner learns", "actors emulate", "score"),
+        tuple(rows),
+        remarks=(
+            "Each was measured once, on seed 11, the last one on seed 1. The machine was there for "
+            "fifteen minutes. Seven other commands were cut off by their time limits while they "
+            "loaded more games or wrote a trace, and have no figures. The log of one with 2 x 64 "
+            "games, rollouts of 128 steps and graphs is lost: its experience was eight versions "
+            "old, and the score -13.8 after 464,896 steps and 54 seconds.",
+            f"What the cores can emulate, a process on each: {limit['emulate_steps_per_s']:,.0f} "
+            f"steps/s. What the GPU can compute without graphs: {limit['act_samples_per_s']:,.0f} "
+            f"acting, {limit['learn_samples_per_s']:,.0f} learning.",
+            f"Without graphs and under the profiler, 2 x 64 games: "
+            f"{profile['achieved_steps_per_s']:,.0f} steps/s; the learner's forward passes took "
+            f"{learner['forward']:.0%} of its time and backward passes {learner['backward']:.0%}.",
+            f"The tests that need a GPU, before the change that these runs are of: {tests}.",
+        ),
+        measured=measured,
+    )
+
+
+def _shown(line: dict[str, Any]) -> tuple[str, ...]:
+    """Return the cells of a training."""
+    words, found = line["command"].split(), line["training"]
+    given = {name: words[words.index(f"--{name}") + 1] for name in GIVEN}
+    label = "{actors} x {games} games, {emulators} emulator threads each, rollouts of {length}"
+    score = "-" if found["score"] is None else f"{found['score']:.1f}"
+    return (
+        label.format(**given),
+        "yes" if "--graphs" in words else "no",
+        f"{found['first_update_seconds']:.0f} s",
+        f"{found['steps_per_s']:,.0f}",
+        f"{found['time_learner_learn']:.0%}",
+        f"{found['time_actor_emulate']:.0%}",
+        f"{score} after {found['steps']:,} steps, {found['seconds']:.0f} s",
+    )
 
 
 def loaders(results: Results) -> Section:

@@ -27,7 +27,7 @@ def test_what_is_trained_can_be_asked_for(tmp_path: Path, monkeypatch: pytest.Mo
     for cell in trained:
         command = gpu.command_of(cell, "cuda", False, tmp_path)
         wanted = resolve(Train, "train", command[4:])
-        assert wanted.experiment.shape.emulators == 14
+        assert wanted.experiment.shape.emulators == 16
         assert wanted.flags.devices.device == "cuda"
 
 
@@ -36,20 +36,14 @@ def test_a_rehearsal_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert gpu.main(words) == 0
     (line,) = map(json.loads, (tmp_path / "gpu.jsonl").read_text().splitlines())
     assert (line["cell"], line["code"], line["smoke"]) == ("pong-18-seed-1", 0, True)
-    assert line["result"]["steps"] > 0
+    assert line["result"]["steps"] == line["training"]["steps"] > 0
+    assert line["training"]["seconds"] >= line["training"]["first_update_seconds"] > 0
     assert json.loads(capsys.readouterr().out)["command"].count("--minutes 0.1") == 1
 
 
-def test_graphs_are_asked_for_of_a_gpu_only(tmp_path: Path) -> None:
-    asked = {
-        (cell.name, device): "--graphs" in gpu.command_of(cell, device, False, tmp_path)
-        for cell in gpu.cells()
-        for device in ("cpu", "cuda")
-    }
-    assert {name for (name, device), there in asked.items() if there and device == "cpu"} == set()
-    want = {f"{game}-graphs-{turn}" for game in ("pong", "breakout") for turn in (1, 2)}
-    assert {name for (name, device), there in asked.items() if there} == want
-    assert not any("GRAPHS" in gpu.command_of(c, "cuda", False, tmp_path) for c in gpu.cells())
+def test_what_is_compared_with_graphs_has_none() -> None:
+    want = {f"{game}-eager-{turn}" for game in ("pong", "breakout") for turn in (1, 2)}
+    assert {cell.name for cell in gpu.cells() if "--no-graphs" in cell.words} == want
 
 
 def test_graphs_are_compared_with_runs_without() -> None:

@@ -167,7 +167,7 @@ def test_the_command_to_go_on_has_what_the_run_does_not_keep(
     words = ("--on", "ray", "--address", "10.0.0.1:6379", "--shrink", "--device", "cuda:1")
     said = again("dba3c-pong", *words).split("'runs/my pong' ")[1]
     assert said == "--on ray --device cuda:1 --address 10.0.0.1:6379 --shrink"
-    later = ["--resume", str(folder), "--steps", "5000", "--graphs"]
+    later = ["--resume", str(folder), "--steps", "5000", "--no-graphs"]
     assert how_to_go_on(later, True, folder, []) == (
-        "gelada train --resume 'runs/my pong' --steps 5000 --graphs"
+        "gelada train --resume 'runs/my pong' --steps 5000 --no-graphs"
     )

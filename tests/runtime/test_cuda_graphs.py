@@ -96,7 +96,8 @@ def test_what_cannot_be_recorded_is_said_in_one_line(asked: list[dict[str, Any]]
         raise RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors")
 
     said = (
-        r"^--graphs: this run cannot be recorded: operation not .* capturing; leave --graphs out$"
+        r"^a step of this run cannot be recorded as a CUDA graph: operation not .* capturing; "
+        r"add --no-graphs$"
     )
     with pytest.raises(GeladaError, match=said):
         CudaGraph(work)

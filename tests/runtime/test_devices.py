@@ -15,6 +15,7 @@ from gelada.algorithms.pqn import PQN
 from gelada.cli.main import run
 from gelada.core.errors import GeladaError
 from gelada.nets.precision import gpu_precision
+from gelada.roles.recorded import can_record
 from gelada.runtime import devices
 from gelada.runtime.devices import (
     CPU,
@@ -50,8 +51,8 @@ def test_devices_have_the_names_of_torch(two_gpus: None) -> None:
     assert find_device("cuda") == GPU
     assert find_device("cuda:1") == torch.device("cuda", 1)
     assert place(Devices()) == ON_CPU
-    assert place(Devices("cuda:1")) == Placement(find_device("cuda:1"), find_device("cuda:1"))
-    assert place(Devices("cuda", "cpu")) == Placement(GPU, CPU)
+    assert place(Devices("cuda:1")) == Placement(find_device("cuda:1"), find_device("cuda:1"), True)
+    assert place(Devices("cuda", "cpu")) == Placement(GPU, CPU, True)
     assert place(Devices("cuda", "cpu")).gpus == [GPU]
     assert ON_CPU.gpus == []
 
@@ -61,37 +62,30 @@ def test_auto_is_a_gpu_if_there_is_one(two_gpus: None, monkeypatch: pytest.Monke
     assert place(Devices("auto")) == ON_CPU
     assert not is_gpu("auto")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert place(Devices("auto", "cpu")) == Placement(GPU, CPU)
+    assert place(Devices("auto", "cpu")) == Placement(GPU, CPU, True)
     assert is_gpu("auto")
     assert place(Devices("auto"), on_ray=True) == ON_CPU  # its processes have none
 
 
 def test_graphs_are_of_a_gpu(two_gpus: None) -> None:
-    assert place(Devices("cuda", graphs=True)) == Placement(GPU, GPU, True)
-    assert place(Devices("cuda", graphs=True)).acts_by_graph
-    assert not place(Devices("cuda", "cpu", graphs=True)).acts_by_graph
-    assert not place(Devices("cuda")).acts_by_graph
-    for act in ("", "cuda"):
-        with pytest.raises(GeladaError, match=r"^--graphs with --device cpu: .*add --device cuda"):
-            place(Devices("cpu", act, graphs=True))
+    assert place(Devices("cuda")) == Placement(GPU, GPU, True)
+    assert place(Devices("cuda")).acts_by_graph
+    assert not place(Devices("cuda", "cpu")).acts_by_graph
+    assert not place(Devices("cuda", graphs=False)).graphs
+    assert not place(Devices("cpu", "cuda")).graphs
 
 
 @pytest.mark.parametrize("name", ["gamma", "lam"])
-def test_graphs_refuse_numbers_that_move(name: str) -> None:
+def test_numbers_that_move_are_not_recorded(name: str) -> None:
     end: dict[str, Any] = {f"{name}_end": 0.9}
-    moving = replace(PRESETS["pqn-catch"], algorithm=PQN(**end))
-    with pytest.raises(GeladaError, match=rf"^--graphs with --{name}-end: "):
-        check_limits(moving, placement=Placement(CPU, CPU, True))
-    check_limits(moving)
-    check_limits(PRESETS["pqn-catch"], placement=Placement(CPU, CPU, True))
+    assert not can_record(PQN(**end))
+    assert can_record(PRESETS["pqn-catch"].algorithm)
 
 
-def test_graphs_refuse_a_weight_of_munchausens_term_that_moves() -> None:
+def test_a_weight_of_munchausens_term_that_moves_is_not_recorded() -> None:
     base = PRESETS["dqn-pong"]
-    moving = replace(base, algorithm=tuned(base, munchausen_end=0.9))
-    with pytest.raises(GeladaError, match=r"^--graphs with --munchausen-end: .*such as dqn-pong"):
-        check_limits(moving, placement=Placement(CPU, CPU, True))
-    check_limits(base, placement=Placement(CPU, CPU, True))
+    assert not can_record(tuned(base, munchausen_end=0.9))
+    assert can_record(base.algorithm)
 
 
 @pytest.mark.parametrize("name", ["gpu", "", "cuda:", "cuda:x", "cuda:1000", "meta", "CUDA"])
@@ -120,7 +114,7 @@ def test_a_gpu_that_is_not_there_is_refused(
 
 
 def test_in_a_cluster_learners_get_gpus_and_actors_compute_on_cpus(no_cuda: None) -> None:
-    assert place(Devices("cuda"), on_ray=True) == Placement(GPU, CPU)  # there are none here
+    assert place(Devices("cuda"), on_ray=True) == Placement(GPU, CPU, True)  # there are none here
     assert place(Devices("cuda", "cpu", True), on_ray=True) == Placement(GPU, CPU, True)
     assert place(Devices(), on_ray=True) == ON_CPU
     with pytest.raises(GeladaError, match=r"^--act-device cuda with --on ray: actors compute on"):
@@ -219,17 +213,6 @@ def test_the_command_line_refuses_in_one_line_and_leaves_no_folder(
     assert run(words.split()) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"gelada: {words.split(' ', 2)[2]}: torch ")
-    assert said.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_graphs_on_a_cpu_are_refused_likewise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run(["train", "catch", "--graphs"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("gelada: --graphs with --device cpu: ")
     assert said.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 

@@ -21,6 +21,14 @@ from gelada.roles.backprop import NORM, Backprop, Found, as_vector
 from gelada.roles.group import Member
 from gelada.runtime.cuda_graphs import Recorded
 
+MOVING = {"gamma", "lam", "munchausen"}
+"""Of an algorithm's own state: what its operations take as numbers of the host."""
+
+
+def can_record(algorithm: Algorithm) -> bool:
+    """Return whether a graph may hold the loss: it has the numbers of its recording for ever."""
+    return not MOVING & algorithm.start().keys()
+
 
 class GraphBackprop(Backprop):
     """Computes the same gradients, by replays from the fourth batch of a shape on.

@@ -46,8 +46,8 @@ class CudaGraph(Generic[T]):
                     self.result = work()
             except RuntimeError as error:
                 raise GeladaError(
-                    f"--graphs: this run cannot be recorded: {str(error).strip().splitlines()[0]}; "
-                    "leave --graphs out"
+                    "a step of this run cannot be recorded as a CUDA graph: "
+                    f"{str(error).strip().splitlines()[0]}; add --no-graphs"
                 ) from error
 
     def replay(self) -> None:

@@ -33,9 +33,9 @@ class Devices:
     one."""
     act_device: str = ""
     """Device that computes the actors' networks, likewise (default: the one that learns)."""
-    graphs: bool = False
+    graphs: bool = True
     """On a GPU, record the steps of learning and acting as CUDA graphs, which are queued by one
-    call each."""
+    call each. On a CPU it has no effect."""
 
 
 CAPTURING = threading.Lock()
@@ -80,21 +80,14 @@ def place(devices: Devices, on_ray: bool = False) -> Placement:
         on_ray: whether the roles live in processes of a Ray cluster.
 
     Raises:
-        GeladaError: if there is no such device, or Ray cannot give it to the role, or graphs of a
-            CPU are asked for.
+        GeladaError: if there is no such device, or Ray cannot give it to the role.
     """
     if on_ray:
         learn, act = _place_on_ray(devices)
     else:
         learn = find_device(devices.device)
         act = find_device(devices.act_device, "--act-device") if devices.act_device else learn
-    placement = Placement(learn, act, devices.graphs)
-    if devices.graphs and learn.type == "cpu":
-        raise GeladaError(
-            "--graphs with --device cpu: CUDA graphs are of what a GPU learns; add --device cuda, "
-            "or leave it out"
-        )
-    return placement
+    return Placement(learn, act, devices.graphs and learn.type == "cuda")
 
 
 def _place_on_ray(devices: Devices) -> tuple[torch.device, torch.device]:

@@ -23,8 +23,9 @@ samples of a replay buffer."""
 SUITED = 2
 """Cores that the presets suit. Up to so many nothing changes."""
 
-GAMES = 64
-"""Games of an actor whose network is on a GPU, which computes 64 observations as fast as 8."""
+GAMES = 16
+"""Games of an actor whose network is on a GPU: with the rollouts of the presets a trajectory has as
+many steps as a batch, so experience is two versions old (with 64 games, eight)."""
 
 CHOSEN = ("actors", "games", "emulators", "batch")
 """Settings of the shape that `for_cores` chooses."""
@@ -44,7 +45,7 @@ def fit(cores: int, gpu: bool, feeds: int, own: Fit, atari: bool) -> Fit:
 
     Without a GPU there is an actor for each core but the learner's, as many as the learner can
     follow. With a GPU two actors take turns with it: while one emulates, the network of the other
-    is computed; so each may have all cores but two for its emulator threads.
+    is computed; so each may have all cores for its emulator threads.
 
     Args:
         cores: that the run may use, more than `SUITED`.
@@ -54,7 +55,7 @@ def fit(cores: int, gpu: bool, feeds: int, own: Fit, atari: bool) -> Fit:
         atari: whether emulator threads can share the games.
     """
     if gpu:
-        emulators = min(max(cores - 2, 1), GAMES) if atari else own.emulators
+        emulators = min(cores, GAMES) if atari else own.emulators
         return Fit(2, max(own.games, GAMES), emulators, batched=True)
     actors = max(min(cores - 1, feeds), own.actors)
     return own._replace(actors=actors, batched=own.batched or actors > own.actors)

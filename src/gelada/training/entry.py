@@ -67,7 +67,7 @@ def train(
     cores: int | Literal["all"] | None = None,
     device: str = "cpu",
     act_device: str = "",
-    graphs: bool = False,
+    graphs: bool = True,
     log: Callable[[str], None] = print,
     **settings: Any,
 ) -> run.Result:

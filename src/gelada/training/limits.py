@@ -78,10 +78,8 @@ def check_limits(
     Raises:
         GeladaError: if there are more servers than parts of the network, or the run needs more
             memory or threads than are left, or more open files than the process may have, or a
-            group has more learners than there are GPUs, or graphs are asked for of steps that
-            cannot be recorded.
+            group has more learners than there are GPUs.
     """
-    _check_graphs(experiment, placement)
     if cluster is None:
         _check_gpus(experiment, placement)
     if experiment.network.own_torso or experiment.network.own_heads:
@@ -110,17 +108,6 @@ def check_limits(
     if cluster is not None:
         return  # each process has its own threads and files
     _check_process(experiment, helpers)
-
-
-def _check_graphs(experiment: Experiment, placement: Placement) -> None:
-    """Raise GeladaError if graphs are asked for of a loss whose operations have moving numbers."""
-    moving = sorted({"gamma", "lam", "munchausen"} & experiment.algorithm.start().keys())
-    if placement.graphs and moving:
-        flags = " and ".join(f"--{name}-end" for name in moving)
-        raise GeladaError(
-            f"--graphs with {flags}: a graph has the numbers of its recording; leave --graphs out, "
-            "or take a preset in which they stay the same, such as dqn-pong or ppo-breakout"
-        )
 
 
 def _check_process(experiment: Experiment, helpers: int) -> None:

@@ -19,7 +19,7 @@ from gelada.roles.parameters.admission import Admission
 from gelada.roles.parameters.client import LocalClient, RemoteClient
 from gelada.roles.parameters.published import PublishedParameters
 from gelada.roles.parameters.server import PREVIOUS, ParameterServer, ServerSettings
-from gelada.roles.recorded import GraphBackprop
+from gelada.roles.recorded import GraphBackprop, can_record
 from gelada.roles.replay.api import ReplayReader, ReplayWriter
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.mix import Mix
@@ -165,8 +165,10 @@ class Nodes:
 
     def _backprop(self, index: int) -> Compute:
         """Return what a learner computes gradients with."""
-        make = GraphBackprop if self.placement.graphs else Backprop
-        return make(self.experiment.algorithm, index, self.experiment.seed, self._streams)
+        algorithm = self.experiment.algorithm
+        recorded = self.placement.graphs and can_record(algorithm)
+        make = GraphBackprop if recorded else Backprop
+        return make(algorithm, index, self.experiment.seed, self._streams)
 
     @property
     def first_round(self) -> int:
