@@ -80,6 +80,17 @@ LEARNERS: dict[str, Experiment] = {
         algorithm=tuned(ONE_DQN, returns="q_lambda", double=True, duelling=True),
     ),
     "workers": distributed_catch(100),
+    "values as histograms": replace(CATCH, algorithm=tuned(CATCH, values="histograms")),
+    "DQN with quantiles and Munchausen's term": replace(
+        ONE_DQN, algorithm=tuned(ONE_DQN, values="quantiles", munchausen=0.9, temperature=0.03)
+    ),
+    "separate policies": replace(
+        with_network(policies="separate"), games=GameSettings(game="catch-pair", size=10)
+    ),
+    **{
+        f"an autoencoder: {form}": with_network(autoencoder=form)
+        for form in ("predict", "auxiliary", "latent")
+    },
 }
 
 

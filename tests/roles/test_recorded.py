@@ -58,6 +58,24 @@ RUNS: dict[str, Experiment] = {
         deterministic=True,
     ),
     "workers": distributed_catch(100),
+    "IMPALA": replace(
+        CATCH, algorithm=tuned(CATCH, advantage="vtrace", policy_loss="gradient", epochs=1)
+    ),
+    "values as histograms": replace(CATCH, algorithm=tuned(CATCH, values="histograms")),
+    "DQN with quantiles and Munchausen's term": replace(
+        ONE_DQN,
+        algorithm=tuned(ONE_DQN, values="quantiles", munchausen=0.9, temperature=0.03),
+        deterministic=True,
+    ),
+    "two agents": replace(
+        CATCH,
+        games=replace(CATCH.games, game="catch-pair"),
+        network=replace(CATCH.network, policies="separate"),
+    ),
+    **{
+        f"an autoencoder: {form}": replace(CATCH, network=replace(CATCH.network, autoencoder=form))
+        for form in ("predict", "auxiliary", "latent")
+    },
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -185,7 +185,9 @@ class Network(nn.Module):
 
     def casting(self) -> AbstractContextManager[object]:
         """Return a context in which float32 weights compute in the network's precision."""
-        return torch.autocast(self.mean.device.type, torch.bfloat16, enabled=self._casts)
+        if not self._casts:
+            return nullcontext()
+        return torch.autocast(self.mean.device.type, torch.bfloat16)
 
     def features(self, stacks: torch.Tensor) -> torch.Tensor:
         """Return the hidden layer float32[M, width] of preprocessed stacks [M, K, H, W]."""
@@ -234,12 +236,9 @@ class Network(nn.Module):
 
     def _encode(self, stacks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return what the torso sees (latent pictures, or the stacks) and the hidden layer."""
-        if self._casts:
-            with self.casting():
-                seen = stacks if self.encoder is None else self.encoder(stacks)
-                return seen, self.torso.forward(seen).float()
-        seen = stacks if self.encoder is None else self.encoder(stacks)
-        return seen, self.torso.forward(seen).float()
+        with self.casting():
+            seen = stacks if self.encoder is None else self.encoder(stacks)
+            return seen, self.torso.forward(seen).float()
 
     @property
     def memory(self) -> int:
