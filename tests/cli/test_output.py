@@ -174,6 +174,16 @@ def test_a_run_goes_on_without_its_stdout(where: str, tmp_path: Path) -> None:
     assert complete(run)[-1]["steps"] >= 4000
 
 
+@pytest.mark.parametrize("words", [["games"], ["show", "catch"]])
+def test_a_command_that_only_writes_fails_if_it_cannot(words: list[str]) -> None:
+    command = [sys.executable, "-m", "gelada.cli.main", *words]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_alarms_are_told_once_and_again_after_they_were_over() -> None:
     lines: list[str] = []
     alarms = Alarms(TrackerSettings(checkpoint_seconds=60.0, disk_patience=600.0), lines.append)

@@ -9,7 +9,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,11 +64,19 @@ class Unbroken(Console):
 class Printer:
     """Writes lines for the user: to stdout, or to stderr where stdout is for JSON.
 
-    It never fails. What cannot be written, as the terminal is closed or the disk behind it full, is
-    lost, and the command goes on.
+    What cannot be written, as the terminal is closed or the disk behind it full, is lost, and the
+    command goes on.
+
+    Args:
+        to_stderr: whether stdout is for JSON.
+        console: that writes (None: one of its own).
+        goes_on: False for a command that does nothing but write: an error of the disk ends it.
     """
 
-    def __init__(self, to_stderr: bool = False, console: Console | None = None) -> None:
+    def __init__(
+        self, to_stderr: bool = False, console: Console | None = None, goes_on: bool = True
+    ) -> None:
+        self._writing = survived if goes_on else nullcontext
         self.console = console or Unbroken(stderr=to_stderr, highlight=False, soft_wrap=True)
         self.live = self.console.is_terminal and not self.console.is_dumb_terminal
         width, height = self.console.size
@@ -76,12 +84,12 @@ class Printer:
 
     def line(self, text: str) -> None:
         """Write one line (above a live panel, if there is one)."""
-        with survived():
+        with self._writing():
             self.console.print(printable(text), markup=False, soft_wrap=True)
 
     def table(self, table: RenderableType, soft_wrap: bool | None = None) -> None:
         """Write a table or the like; with ``soft_wrap`` False it is made to fit the width."""
-        with survived():
+        with self._writing():
             self.console.print(table, soft_wrap=soft_wrap)
 
     @contextmanager

@@ -37,7 +37,7 @@ def main(args: Sequence[str]) -> int:
     if flags.json:
         print_json({**found, "families": list(FAMILIES)})
         return 0
-    printer = Printer()
+    printer = Printer(goes_on=False)
     for kind, names in found.items():
         if names:
             printer.line(f"{kind} ({len(names)}):")

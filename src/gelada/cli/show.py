@@ -82,7 +82,7 @@ def main(args: Sequence[str]) -> int:
     if wanted.flags.json:
         print_json(data)
     else:
-        _print(data, graph, parts, wanted.note, experiment.shape.apart, Printer())
+        _print(data, graph, parts, wanted.note, experiment.shape.apart, Printer(goes_on=False))
     return 0
 
 
