@@ -221,7 +221,8 @@ def test_the_flags_that_pages_mention_exist(capsys: pytest.CaptureFixture[str]) 
     known |= {"--head", "--node-ip-address", "--port"}  # of ray start
     known |= {"--logdir"}  # of tensorboard
     known |= {"--index-url"}  # of pip
-    known |= {"--file", "--network", "--rm", "--tag", "--user", "--userns", "--volume"}  # of podman
+    known |= {"--build-arg", "--file", "--network", "--rm", "--tag", "--user"}  # of podman
+    known |= {"--userns", "--volume"}  # of podman, too
     known |= {"--exclusive", "--nodes", "--signal"}  # of Slurm
     known |= {"--bundles", "--chaos", "--epsilon", "--gpus", "--passes"}  # of version 0.1
     known |= {"--local-dir"}  # of the command of a hub
