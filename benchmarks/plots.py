@@ -29,6 +29,7 @@ from sections_workers import ALGORITHMS, SEEDS
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
+LADDER = ("pong", "breakout")
 
 
 def main() -> int:
@@ -165,20 +166,21 @@ def draw_breakout(figure: Figure, results: Results) -> bool:
 
 
 def draw_ladder(figure: Figure, results: Results) -> bool:
-    """Draw score against steps and processor time for each part of APPO, all seeds of Pong."""
-    by_steps, by_time = figure.subplots(1, 2, sharey=True)
+    """Draw score against steps and processor time for each part of APPO, all seeds, by game."""
+    figure.set_size_inches(9, 7.5)
     handles: dict[str, Line2D] = {}
-    for place, (name, rung) in enumerate(RUNGS.items()):
-        for one in results.seeds("ladder-pong", name):
-            rows = rows_of(one.line)
-            scores = [row["score"] for row in rows]
-            style: dict[str, Any] = {"color": f"C{place}", "linewidth": 1, "alpha": 0.8}
-            (line,) = by_steps.plot([row["steps"] / 1e6 for row in rows], scores, **style)
-            handles[rung.label.replace("`", "")] = line
-            cost = one.line["result"]["processor_ms"] / 60_000
-            by_time.plot([row["steps"] * cost for row in rows], scores, **style)
-    finish(by_steps, "million steps", "score (mean of 50 training games)", "")
-    finish(by_time, "processor minutes", "", "")
+    for game, (by_steps, by_time) in zip(LADDER, figure.subplots(2, 2, sharey="row"), strict=True):
+        for place, (name, rung) in enumerate(RUNGS.items()):
+            for one in results.seeds(f"ladder-{game}", name):
+                rows = rows_of(one.line)
+                scores = [row["score"] for row in rows]
+                style: dict[str, Any] = {"color": f"C{place}", "linewidth": 1, "alpha": 0.8}
+                (line,) = by_steps.plot([row["steps"] / 1e6 for row in rows], scores, **style)
+                handles[rung.label.replace("`", "")] = line
+                cost = one.line["result"]["processor_ms"] / 60_000
+                by_time.plot([row["steps"] * cost for row in rows], scores, **style)
+        finish(by_steps, "million steps", f"{game.title()}, mean of 50 training games", "")
+        finish(by_time, "processor minutes", "", "")
     figure.legend(  # inside the axes it would hide lines
         list(handles.values()), list(handles), loc="outside lower center", ncols=3, fontsize=8
     )
