@@ -19,9 +19,11 @@ from table import listed
 GPU_LINES = Path(__file__).parent / "results" / "gpu.jsonl"
 """Lines of `gpu.py`, on a machine that was lent for fifteen minutes."""
 
+GIVEN = ("actors", "games", "emulators", "length")
+"""Flags of a training that its row names."""
+
 GPU = "Pong on a GPU"
 LOADERS = "A loader on a CPU"
-GIVEN = ("actors", "games", "emulators", "length")
 REPLICAS = "Two learners in step"
 DETERMINISTIC = "Two learners in step, deterministic"
 
@@ -42,11 +44,12 @@ def on_a_gpu() -> Section:
     versions = f"Python {where['python']}, torch {where['torch']}"
     measured = [
         f"`{line['command']}`; commit `{line['machine']['commit']}`; {line['time']}"
-        for line in (one for one in lines if "--" in one["command"])
+        for line in lines
     ]
     limit = next(line["result"] for line in lines if line["cell"] == "pong-2x16-limit")
     profile = next(line["result"] for line in lines if line["cell"].endswith("profile"))
     learner = profile["threads"]["learner-0"]
+    lost = next(line["printed"] for line in lines if "printed" in line)
     tests = next(line["said"] for line in lines if line["cell"] == "tests")
     return Section(
         GPU,
@@ -59,9 +62,10 @@ def on_a_gpu() -> Section:
         remarks=(
             "Each was measured once, on seed 11, the last one on seed 1. The machine was there for "
             "fifteen minutes. Seven other commands were cut off by their time limits while they "
-            "loaded more games or wrote a trace, and have no figures. The log of one with 2 x 64 "
-            "games, rollouts of 128 steps and graphs is lost: its experience was eight versions "
-            "old, and the score -13.8 after 464,896 steps and 54 seconds.",
+            "loaded more games or wrote a trace, and have no figures. Of one with 2 x 64 games, "
+            "rollouts of 128 steps and graphs only the beginning of its last line of metrics is "
+            f"left: its experience was {lost['lag_mean']:.0f} versions old, and the score "
+            f"{lost['score']:.1f} after {lost['steps']:,} steps and {lost['seconds']:.0f} seconds.",
             f"What the cores can emulate, a process on each: {limit['emulate_steps_per_s']:,.0f} "
             f"steps/s. What the GPU can compute without graphs: {limit['act_samples_per_s']:,.0f} "
             f"acting, {limit['learn_samples_per_s']:,.0f} learning.",

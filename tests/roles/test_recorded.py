@@ -58,6 +58,12 @@ RUNS: dict[str, Experiment] = {
         deterministic=True,
     ),
     "workers": distributed_catch(100),
+    "PQN whose discount moves": replace(
+        PRESETS["pqn-catch"],
+        algorithm=tuned(PRESETS["pqn-catch"], gamma_end=0.5, anneal_steps=4_000),
+        tracker=CATCH.tracker,
+        deterministic=True,
+    ),
     "IMPALA": replace(
         CATCH, algorithm=tuned(CATCH, advantage="vtrace", policy_loss="gradient", epochs=1)
     ),

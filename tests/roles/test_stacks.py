@@ -29,12 +29,11 @@ def test_moving_stacks_show_what_slices_show(depth: int) -> None:
         return numbers.integers(0, 255, (B, *shape, height, width), dtype=np.uint8)
 
     first, ages = drawn(depth), np.array([0, 1, 2, 3, 40])
-    forms: list[Stacks] = [SlicedStacks(net, act, first, T), MovingStacks(net, act, first, False)]
-    for form in forms:
-        form.begin(first, ages)
+    forms: list[Stacks] = [
+        SlicedStacks(net, act, first, ages, T),
+        MovingStacks(net, act, first, ages, graphs=False),
+    ]
     for _ in range(2):
-        for form in forms:
-            form.next_rollout()
         for t in range(T):
             frames, over = drawn(), numbers.random(B) < 0.3
             scores = [form.evaluate(t, None)[0] for form in forms]

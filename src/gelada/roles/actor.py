@@ -221,8 +221,9 @@ class Actor:
         self._lengths: Ints = np.zeros(count, dtype=np.int64)
         if saved is not None:
             self._restore(saved)
-        self._stacks = make_stacks(self._net, self._act, self._frames, length, self._graphs)
-        self._stacks.begin(self._frames, self._ages)
+        self._stacks = make_stacks(
+            self._net, self._act, self._frames, self._ages, length, self._graphs
+        )
 
     def _moved(self, array: NDArray[Any]) -> torch.Tensor:
         """Return an array as a tensor on the device of the network; on the CPU without a copy."""
@@ -269,7 +270,6 @@ class Actor:
         length, clock = self._settings.length, self.clock
         games, stacks = self._games, self._stacks
         rollout = Rollout(self._frames, self._ages, length)
-        stacks.next_rollout()
         all_scores: list[torch.Tensor] = []
         finished: list[Episode] = []
         state, before = self._state, as_array(self._state, games.count)

@@ -27,60 +27,52 @@ Act = Callable[[torch.Tensor, torch.Tensor | None], Scores]
 
 
 class Stacks(Protocol):
-    """What the games of one actor look like to its network, during a rollout of T steps."""
-
-    def begin(self, frames: Frames, ages: Ints) -> None:
-        """Begin with the observations [B, K, H, W] of games, which are ages int64[B] steps old."""
-
-    def next_rollout(self) -> None:
-        """Let the step after the last one be step 0."""
+    """What the games of one actor look like to its network, in rollouts of T steps."""
 
     def evaluate(self, t: int, state: torch.Tensor | None) -> Scores:
-        """Return the scores of step ``t``; call it once for each step."""
+        """Return the scores of step ``t``; call it once for each step, in their order."""
 
     def add(self, t: int, frames: Frames, over: Bools) -> None:
         """Take the frames [B, H, W] after step ``t``; games that are over have begun anew."""
 
 
-def make_stacks(net: Network, act: Act, like: Frames, length: int, graphs: bool) -> Stacks:
+def make_stacks(
+    net: Network, act: Act, frames: Frames, ages: Ints, length: int, graphs: bool
+) -> Stacks:
     """Return what suits the network's device.
 
     Args:
         net: standardises frames.
         act: evaluates the network.
-        like: [B, K, H, W], observations of the games.
+        frames: [B, K, H, W], the observations that the first rollout begins with.
+        ages: int64[B], steps since each game's first observation.
         length: steps of a rollout (T).
         graphs: record a step as a CUDA graph.
     """
     if net.mean.device.type == "cpu" and not graphs:
-        return SlicedStacks(net, act, like, length)
-    return MovingStacks(net, act, like, graphs)
+        return SlicedStacks(net, act, frames, ages, length)
+    return MovingStacks(net, act, frames, ages, graphs)
 
 
 class SlicedStacks:
     """On the CPU: slices of all frames of a rollout."""
 
-    def __init__(self, net: Network, act: Act, like: Frames, length: int) -> None:
+    def __init__(self, net: Network, act: Act, frames: Frames, ages: Ints, length: int) -> None:
         self._net, self._act, self._black = net, act, net.black()
-        count, depth, *shape = like.shape
-        self._length, self._depth = length, depth
+        count, self._depth, *shape = frames.shape
+        depth = self._depth
         self._frames = self._black.new_empty(count, length + depth, *shape)
         steps = range(length)
         self._before = [self._frames[:, t : t + depth] for t in steps]
         self._after = [self._frames[:, t + depth] for t in steps]
-
-    def begin(self, frames: Frames, ages: Ints) -> None:
-        """See `Stacks`."""
-        self._frames[:, -self._depth :] = self._net.preprocess(torch.from_numpy(frames))
-        for b, count in enumerate(_old(ages, self._depth)):
-            self._frames[b, self._length : self._length + count] = self._black
-
-    def next_rollout(self) -> None:
-        """See `Stacks`."""
-        self._frames[:, : self._depth] = self._frames[:, -self._depth :].clone()
+        self._frames[:, -depth:] = net.preprocess(torch.from_numpy(frames))
+        for b, old in enumerate(_old(ages, depth)):
+            self._frames[b, length : length + old] = self._black
 
     def evaluate(self, t: int, state: torch.Tensor | None) -> Scores:
         """See `Stacks`."""
+        if t == 0:  # a rollout begins with what the one before ended with
+            self._frames[:, : self._depth] = self._frames[:, -self._depth :].clone()
         return self._act(self._before[t], state)
 
     def add(self, t: int, frames: Frames, over: Bools) -> None:
@@ -96,28 +88,21 @@ class MovingStacks:
     The newest frame waits in memory of its own until the next step moves it in.
     """
 
-    def __init__(self, net: Network, act: Act, like: Frames, graphs: bool) -> None:
+    def __init__(self, net: Network, act: Act, frames: Frames, ages: Ints, graphs: bool) -> None:
         self._net, self._act, self._black = net, act, net.black()
-        self._depth, device = like.shape[1], self._black.device
-        self._stacks = self._black.new_empty(like.shape)
-        newest = torch.from_numpy(like[:, -1])
+        depth, device = frames.shape[1], self._black.device
+        self._stacks = self._black.new_empty(frames.shape)
+        self._stacks[:, 1:] = net.preprocess(torch.from_numpy(frames[:, :-1]).to(device))
+        for b, old in enumerate(_old(ages, depth)):
+            self._stacks[b, 1 : 1 + old] = self._black
+        newest = torch.from_numpy(frames[:, -1])
         pinned = device.type == "cuda"  # so the host need not wait for the copy
         self._sent = torch.empty(newest.shape, dtype=newest.dtype, pin_memory=pinned)
         self._newest = torch.empty_like(self._sent, device=device)
         self._step: Callable[[torch.Tensor | None], Scores] = self._move_and_act
         if graphs:
             self._step = Recorded(self._move_and_act)
-
-    def begin(self, frames: Frames, ages: Ints) -> None:
-        """See `Stacks`."""
-        before = torch.from_numpy(frames[:, :-1]).to(self._black.device)
-        self._stacks[:, 1:] = self._net.preprocess(before)
-        for b, count in enumerate(_old(ages, self._depth)):
-            self._stacks[b, 1 : 1 + count] = self._black
         self._send(frames[:, -1])
-
-    def next_rollout(self) -> None:
-        """See `Stacks`."""
 
     def evaluate(self, t: int, state: torch.Tensor | None) -> Scores:  # noqa: ARG002 - as Stacks
         """See `Stacks`."""
