@@ -49,8 +49,8 @@ tests: setup
 	$(call TESTS,-m "not cluster and not browser and not package",-n logical --maxprocesses 8 --dist worksteal)
 
 fuzz: setup
-	$(BIN)/python tests/hostile.py
-	$(BIN)/python -m pytest tests/test_hostile.py -k fuzz --hypothesis-profile fuzz
+	$(BIN)/python tests/helpers/hostile.py
+	$(BIN)/python -m pytest tests/runs/test_hostile.py -k fuzz --hypothesis-profile fuzz
 
 test-cluster: setup $(VENV)/.cluster
 	$(call TESTS,-m cluster)
@@ -64,7 +64,7 @@ test-gpu: setup
 package: setup $(VENV)/.package
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
-	$(BIN)/python -m pytest -m package tests/test_package.py
+	$(BIN)/python -m pytest -m package tests/project/test_package.py
 
 # -W: a warning, such as a link that leads nowhere, is an error. -E -a: all pages are made anew. The
 # test is of a script of a page; what it needs has 70 MB, so `make setup` does without.

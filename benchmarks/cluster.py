@@ -112,8 +112,8 @@ def fail(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
 
 def fail_host(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     """Kill or freeze one of three hosts (made of namespaces; needs root)."""
-    sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "runtime"))
-    from hosts import Hosts, ray_cluster, wait_for
+    sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
+    from helpers.hosts import Hosts, ray_cluster, wait_for
 
     run, how = scratch / "run", cell.settings["procedure"]["how"]
     words = train_words(DBA3C, cell.seed, run, *ON_HOSTS)

@@ -99,7 +99,7 @@ def cells() -> list[Cell]:
     found.append(
         Cell("breakout-400", "breakout", 560, (*breakout, *rule, *QUIET), ("--minutes", "0.1"))
     )
-    tests = ("python", "-m", "pytest", "-m", "gpu", "tests/test_gpu.py")
+    tests = ("python", "-m", "pytest", "-m", "gpu", "tests/runtime/test_gpu.py")
     found.append(Cell("tests", "tests", 300, tests, ()))
     return found
 

@@ -14,7 +14,7 @@ from gelada.algorithms.a3c import A3C
 from gelada.algorithms.batches import WholeBatch
 from gelada.nets.network import NetworkSettings
 from gelada.roles.replay.queue import as_batch
-from stacking import stack_at
+from helpers.stacking import stack_at
 
 Array = np.ndarray[Any, Any]
 N, T, A = 3, 7, 4

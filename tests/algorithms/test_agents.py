@@ -20,7 +20,7 @@ from gelada.roles.replay.queue import as_batch
 from gelada.roles.tracker import TrackerSettings
 from gelada.training.presets import PRESETS
 from gelada.training.run import train
-from outcomes import assert_same, inline, threads
+from helpers.outcomes import assert_same, inline, threads
 
 WIDTH, LENGTH = 16, 6
 PAIR = replace(PRESETS["catch-pair"], tracker=TrackerSettings(tensorboard=False))

@@ -15,7 +15,7 @@ from gelada.algorithms.batches import Minibatch
 from gelada.nets.network import NetworkSettings
 from gelada.ops import returns
 from gelada.roles.replay.queue import as_batch
-from stacking import stack_at
+from helpers.stacking import stack_at
 
 Array = np.ndarray[Any, Any]
 M, A = 13, 4

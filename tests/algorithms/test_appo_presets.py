@@ -14,7 +14,7 @@ from gelada.roles.tracker import TrackerSettings
 from gelada.training.experiment import Experiment
 from gelada.training.presets import PRESETS
 from gelada.training.run import train
-from outcomes import inline
+from helpers.outcomes import inline
 
 
 @pytest.mark.parametrize("name", ["impala-catch", "appo-catch", "impact-catch"])

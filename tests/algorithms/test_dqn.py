@@ -19,7 +19,7 @@ from gelada.core.types import Aux, Batch, Trajectory
 from gelada.nets.network import NetworkSettings
 from gelada.nets.scratch import Scratch
 from gelada.roles.replay.queue import as_batch
-from stacking import stack_at
+from helpers.stacking import stack_at
 
 Array = np.ndarray[Any, Any]
 GAMES, LENGTH, K, A = 3, 12, 2, 4  # of the streams that windows are cut from

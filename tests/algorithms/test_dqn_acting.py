@@ -19,7 +19,7 @@ from gelada.core.errors import GeladaError
 from gelada.core.types import Version
 from gelada.evaluation.agent import Agent
 from gelada.evaluation.evaluator import evaluate
-from players import CATCH, make_experiment
+from helpers.players import CATCH, make_experiment
 
 DUELLING = DQN(duelling=True)
 LADDER = DQN(explore="ladder")

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-import ray_runs
 from conftest import tuned
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.roles.tracker import StopRule, TrackerSettings
 from gelada.training.experiment import Experiment
 from gelada.training.presets import PRESETS
 from gelada.training.run import Result, train
+from helpers import ray_runs
 
 CATCH = PRESETS["gorila-catch"]
 QUIET = TrackerSettings(tensorboard=False)

@@ -19,7 +19,7 @@ from gelada.roles.replay.queue import as_batch
 from gelada.roles.tracker import TrackerSettings
 from gelada.training.presets import PRESETS, preset
 from gelada.training.run import train
-from stacking import stack_at
+from helpers.stacking import stack_at
 
 ALGORITHM = PQN(gamma=0.9, lam=0.7, reward_clip="none", minibatch=4)
 

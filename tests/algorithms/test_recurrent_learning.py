@@ -17,7 +17,7 @@ from gelada.roles.tracker import StopRule, TrackerSettings
 from gelada.training.experiment import Experiment
 from gelada.training.presets import PRESETS
 from gelada.training.run import train
-from outcomes import assert_same, inline, threads
+from helpers.outcomes import assert_same, inline, threads
 
 QUIET = TrackerSettings(tensorboard=False)
 DARK = replace(PRESETS["catch-dark"], tracker=QUIET)

@@ -24,7 +24,7 @@ from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.server import ParameterServer, ServerSettings
 from gelada.roles.replay.queue import as_batch
 from gelada.roles.tracker import Begun
-from stacking import stack_at
+from helpers.stacking import stack_at
 
 LENGTH, SEQUENCE, WIDTH = 12, 4, 16
 ALGORITHM = APPO(sequence=SEQUENCE, minibatch=3 * SEQUENCE)

@@ -11,7 +11,7 @@ import torch
 from conftest import stand_in
 from gelada.algorithms.appo import APPO, Steps
 from gelada.algorithms.batches import Minibatch
-from gradients import Array, as_float32, differences, log_softmax
+from helpers.gradients import Array, as_float32, differences, log_softmax
 
 M, A = 40, 4
 

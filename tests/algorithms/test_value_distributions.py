@@ -18,7 +18,7 @@ from gelada.core.types import Batch, Trajectory
 from gelada.nets.heads import Distributions
 from gelada.nets.network import Network, NetworkSettings
 from gelada.roles.replay.queue import as_batch
-from stacking import stack_at
+from helpers.stacking import stack_at
 
 Array = np.ndarray[Any, Any]
 GAMES, LENGTH, ACTIONS, ATOMS = 3, 6, 3, 21

@@ -13,7 +13,7 @@ from gelada.cli.main import run
 from gelada.core.checkpoint import write_checkpoint
 from gelada.core.types import Version
 from gelada.training.config import read_config
-from players import make_checkpoint, write_run
+from helpers.players import make_checkpoint, write_run
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ from gelada.training.experiment import flag, groups_of
 from gelada.training.presets import FAMILIES, NOTES, PRESETS, TARGETS, preset
 from gelada.training.run_folder import free_folder
 from gelada.training.validate import check
-from launching import gelada
+from helpers.launching import gelada
 
 
 @pytest.fixture(scope="module")

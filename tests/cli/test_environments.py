@@ -12,11 +12,11 @@ from gelada.cli.main import run
 from gelada.core.errors import GeladaError
 from gelada.training.config import read_config
 from gelada.training.presets import PRESETS
-from launching import gelada
+from helpers.launching import gelada
 
 MODULE = """
 import gymnasium
-import gym_toys
+from helpers import gym_toys
 
 def make(num_envs):
     return gym_toys.next_step(num_envs)

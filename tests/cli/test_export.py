@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gelada.cli.main import run
-from players import write_run
+from helpers.players import write_run
 
 
 @pytest.fixture

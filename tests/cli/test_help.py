@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gelada.cli.main import COMMANDS, run
-from players import write_run
+from helpers.players import write_run
 
 
 @pytest.mark.parametrize("command", COMMANDS)

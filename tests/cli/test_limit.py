@@ -20,7 +20,7 @@ from gelada.nets.torsos import Torso
 from gelada.runtime.devices import CPU, Placement
 from gelada.training.presets import PRESETS
 from gelada.training.start import begin
-from reading import META
+from helpers.reading import META
 
 EXPERIMENT = replace(short_pong(1), network=NetworkSettings(precision="float32"))
 SHAPE = EXPERIMENT.shape

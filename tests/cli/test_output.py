@@ -24,7 +24,7 @@ from gelada.roles.tracker import Status, StopRule, TrackerSettings
 from gelada.runtime.api import Active
 from gelada.training.alarms import Alarms
 from gelada.training.run import train
-from launching import CATCH, complete
+from helpers.launching import CATCH, complete
 
 CURVE = [(step, float(step), step % 7 / 10) for step in range(0, 900, 10)]
 

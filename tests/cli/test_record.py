@@ -11,7 +11,7 @@ import pytest
 from gelada.cli.main import run
 from gelada.core.checkpoint import write_checkpoint
 from gelada.core.types import Version
-from players import CATCH, make_checkpoint, make_experiment, write_run
+from helpers.players import CATCH, make_checkpoint, make_experiment, write_run
 
 
 @pytest.fixture

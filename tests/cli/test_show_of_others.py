@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gelada.cli.main import run as command
-from hostile import make_run
+from helpers.hostile import make_run
 
 NAME = "[/b][link=http://example.org]\x1b[2Jred"
 

@@ -17,7 +17,7 @@ from gelada.envs.ale import AleGame
 from gelada.envs.api import GameSettings
 from gelada.envs.atari import AtariGames
 from gelada.envs.make import make_games
-from players import memory_reader, raw_step, raw_vector
+from helpers.players import memory_reader, raw_step, raw_vector
 
 BREAKOUT = GameSettings(game="breakout")
 SEEDS = game_seeds(1, "test", 3)

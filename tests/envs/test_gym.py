@@ -11,7 +11,6 @@ import pytest
 import torch
 from gymnasium import spaces
 
-import gym_toys
 from conftest import stand_in
 from gelada.core.errors import GeladaError
 from gelada.core.functions import name_of
@@ -23,6 +22,7 @@ from gelada.envs.names import parse_game
 from gelada.envs.own import MakeEnv, NoPictures
 from gelada.envs.spaces import fit_of
 from gelada.ops import returns
+from helpers import gym_toys
 
 COUNT, STEPS = 3, 60
 SEEDS: Ints = np.array([11, 12, 13])
@@ -277,11 +277,12 @@ def test_spaces_that_do_not_fit_are_one_line(observations: Any, actions: Any, sa
 
 def test_names_of_environments() -> None:
     assert parse_game("CartPole-v1").game == "CartPole-v1"
-    assert parse_game("gym_toys:grid") == ("gym_toys:grid", None, fit("gym_toys:grid").note)
+    grid = "helpers.gym_toys:grid"
+    assert parse_game(grid) == (grid, None, fit(grid).note)
     for name, said in (
         ("CartPol-v1", "unknown game 'CartPol-v1': nearest known: CartPole-v1"),
         ("no_such_module:Maze-v0", "no module named 'no_such_module'; install the package"),
-        ("gym_toys:nothing", "module gym_toys has no function nothing"),
+        ("helpers.gym_toys:nothing", "module helpers.gym_toys has no function nothing"),
         ("os:abort", "is a function of Python's own"),
         ("torch:os.abort", "is a function of Python's own"),
         ("torch:sys.exit", "is a function of Python's own"),

@@ -12,7 +12,7 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from gelada.envs.ale import AleGame
 from gelada.envs.api import GameSettings
-from players import make_agent
+from helpers.players import make_agent
 
 gymnasium.register_envs(ale_py)
 

@@ -16,7 +16,7 @@ from gelada.envs.names import known_games, parse_game
 from gelada.evaluation.evaluator import evaluate
 from gelada.evaluation.protocols import PROTOCOLS
 from gelada.training.validate import check
-from players import make_agent, make_experiment
+from helpers.players import make_agent, make_experiment
 
 
 class CoinGames:

@@ -10,14 +10,14 @@ import pytest
 import torch
 from gymnasium import spaces
 
-import gym_toys
 from gelada.core.errors import GeladaError
 from gelada.core.functions import name_of
 from gelada.envs.api import GameSettings
 from gelada.envs.playing import FireAfterLifeLoss, FireAtReset, make_env, make_vector
 from gelada.nets.config import NetworkSettings
 from gelada.training.experiment import Experiment
-from players import CATCH, make_agent, make_checkpoint
+from helpers import gym_toys
+from helpers.players import CATCH, make_agent, make_checkpoint
 
 WALK = GameSettings(game=name_of(gym_toys.walk))
 

@@ -18,7 +18,7 @@ from gelada.core.types import Bytes
 from gelada.envs.api import GameSettings
 from gelada.evaluation.agent import Agent, load
 from gelada.training.config import Config, write_config
-from players import CATCH, make_agent, make_checkpoint, make_experiment, write_run
+from helpers.players import CATCH, make_agent, make_checkpoint, make_experiment, write_run
 
 
 def stacks(count: int, seed: int = 0) -> Bytes:

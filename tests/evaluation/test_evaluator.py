@@ -22,7 +22,7 @@ from gelada.evaluation import evaluator
 from gelada.evaluation.agent import Agent, Policy
 from gelada.evaluation.evaluator import evaluate, share_out
 from gelada.evaluation.protocols import PROTOCOLS, GameResult
-from players import (
+from helpers.players import (
     CATCH,
     Catcher,
     Clock,

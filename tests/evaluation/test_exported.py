@@ -14,7 +14,7 @@ from gelada.envs.api import GameSettings
 from gelada.evaluation.agent import load
 from gelada.evaluation.exported import MODEL, packed, unpacked
 from gelada.evaluation.zoo import place_of
-from players import make_checkpoint, make_experiment, write_run
+from helpers.players import make_checkpoint, make_experiment, write_run
 
 BREAKOUT = GameSettings(game="breakout")
 

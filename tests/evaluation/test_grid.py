@@ -13,7 +13,7 @@ from gelada.core.types import Bytes
 from gelada.envs.api import GameSettings
 from gelada.evaluation.films.captions import caption
 from gelada.evaluation.films.grid import GAP, HOLD, MOST, Cell, record_grid
-from players import Catcher, Scripted, filmed_by_hand
+from helpers.players import Catcher, Scripted, filmed_by_hand
 
 BREAKOUT = GameSettings(game="breakout")
 WIDTH, HEIGHT = 320, 210  # of a panel of a .gif, without its caption

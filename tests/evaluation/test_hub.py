@@ -16,7 +16,7 @@ from gelada.evaluation.agent import load
 from gelada.evaluation.evaluator import evaluate
 from gelada.evaluation.export.hub import export_folder
 from gelada.evaluation.exported import Weights
-from players import write_run
+from helpers.players import write_run
 
 FILES = ["README.md", "config.json", "evaluation.json", "model.json", "model.safetensors"]
 

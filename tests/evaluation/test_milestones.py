@@ -16,7 +16,7 @@ from gelada.evaluation.films.milestones import milestones, untrained
 from gelada.training.config import read_config
 from gelada.training.run import train
 from gelada.training.start import begin, make_network
-from players import CATCH, make_checkpoint, make_experiment, write_run
+from helpers.players import CATCH, make_checkpoint, make_experiment, write_run
 
 
 def add(run: Path, steps: int, number: int) -> Path:

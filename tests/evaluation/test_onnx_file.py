@@ -17,7 +17,6 @@ import pytest
 import torch
 from gymnasium import spaces
 
-import gym_toys
 from gelada.algorithms.appo import APPO
 from gelada.algorithms.dqn import DQN
 from gelada.core.errors import GeladaError
@@ -29,7 +28,8 @@ from gelada.evaluation.agent import Agent
 from gelada.evaluation.export.onnx_file import compare, export_onnx
 from gelada.nets.config import NetworkSettings
 from gelada.training.experiment import Experiment
-from players import CATCH, make_agent, make_checkpoint
+from helpers import gym_toys
+from helpers.players import CATCH, make_agent, make_checkpoint
 
 BREAKOUT = GameSettings(game="breakout")
 CARTPOLE = GameSettings(game="CartPole-v1")

@@ -14,7 +14,7 @@ from gelada.core.types import Version
 from gelada.envs.api import GameSettings
 from gelada.evaluation.protocols import PROTOCOLS, Evaluation, GameResult
 from gelada.evaluation.result_files import evaluation_file, has_evaluation
-from players import CATCH
+from helpers.players import CATCH
 
 
 @pytest.mark.parametrize(

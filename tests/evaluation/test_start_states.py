@@ -29,7 +29,7 @@ from gelada.evaluation.start_states import (
     summary_line,
     write_starts,
 )
-from players import CATCH, Clock, Scripted, Waiting, make_agent, write_run
+from helpers.players import CATCH, Clock, Scripted, Waiting, make_agent, write_run
 
 BREAKOUT = GameSettings(game="breakout")
 UNCHANGED = module.GAP

@@ -20,7 +20,7 @@ from gelada.envs.api import GameSettings
 from gelada.evaluation.agent import Agent
 from gelada.evaluation.video import record
 from gelada.nets.network import InputStatistics, Network
-from players import (
+from helpers.players import (
     CATCH,
     Catcher,
     Clock,

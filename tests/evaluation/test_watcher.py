@@ -19,7 +19,7 @@ from gelada.evaluation.evaluator import evaluate
 from gelada.evaluation.protocols import Evaluation
 from gelada.evaluation.watcher import Follower, RunEnded, follow
 from gelada.training.config import read_config
-from players import make_checkpoint, write_run
+from helpers.players import make_checkpoint, write_run
 
 Results = list[dict[str, Any]]
 

@@ -12,7 +12,7 @@ from gelada.core.types import Batch
 from gelada.nets.network import Network, NetworkSettings
 from gelada.nets.observations import Observations
 from gelada.roles.replay.queue import as_batch
-from stacking import stack_at
+from helpers.stacking import stack_at
 
 
 def windows_of(net: Network, batch: Batch) -> Observations:

@@ -10,7 +10,7 @@ from conftest import heads_of, make_net, random_trajectory
 from gelada.nets.autoencoder import Decoder
 from gelada.nets.network import InputStatistics, Network, NetworkSettings
 from gelada.nets.pictures import SHOWN, reconstruct, some_stacks
-from stacking import stack_at
+from helpers.stacking import stack_at
 
 
 def test_some_stacks_are_observations_of_the_batch_spread_over_it() -> None:

@@ -13,8 +13,8 @@ from gelada.core.types import Bytes, Ints
 from gelada.envs.api import GameSettings
 from gelada.envs.atari import AtariGames
 from gelada.nets.observations import all_stacks, blank
-from players import raw_step, raw_vector
-from stacking import stack_at
+from helpers.players import raw_step, raw_vector
+from helpers.stacking import stack_at
 
 DEPTH = 4
 

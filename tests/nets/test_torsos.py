@@ -15,7 +15,7 @@ from gelada.nets.network import InputStatistics, Network, NetworkSettings
 from gelada.nets.observations import Observations
 from gelada.nets.torsos import TORSOS, smallest_side
 from gelada.roles.replay.queue import as_batch
-from stacking import stack_at
+from helpers.stacking import stack_at
 
 Array = np.ndarray[Any, Any]
 HEADS = {"policy": 4, "value": 1}

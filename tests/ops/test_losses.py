@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gelada.ops import losses
-from gradients import Array, as_float32, differences, gradient_of, log_softmax
+from helpers.gradients import Array, as_float32, differences, gradient_of, log_softmax
 
 M, A = 11, 4
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gelada.ops import losses
-from gradients import Array, as_float32, differences, gradient_of, log_softmax
+from helpers.gradients import Array, as_float32, differences, gradient_of, log_softmax
 
 M, A = 40, 4
 

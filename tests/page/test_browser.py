@@ -20,7 +20,7 @@ import av
 import numpy as np
 import pytest
 
-from browsing import (
+from helpers.browsing import (
     TRAVERSALS,
     click,
     complaints,
@@ -31,7 +31,7 @@ from browsing import (
     text_of,
     wait,
 )
-from made_runs import append, evaluate, make_run, rising, row
+from helpers.made_runs import append, evaluate, make_run, rising, row
 
 pytestmark = pytest.mark.browser
 

@@ -15,7 +15,7 @@ import pytest
 from gelada.core.files import read_metrics
 from gelada.page import curves
 from gelada.page.curves import Curve
-from made_runs import append, rising, row, write_metrics
+from helpers.made_runs import append, rising, row, write_metrics
 
 
 def steps_of(curve: Curve) -> list[int]:

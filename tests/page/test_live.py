@@ -23,7 +23,7 @@ from gelada.envs.api import GameSettings
 from gelada.page.live import ALONE, PAUSE, LiveGame
 from gelada.page.play import MOST_BYTES, make_play_app
 from gelada.page.server import HEADERS, cookie_name
-from players import CATCH, Catcher, Scripted
+from helpers.players import CATCH, Catcher, Scripted
 
 TOKEN, PORT = "a-token-of-a-test", 4711
 PONG = GameSettings(game="pong")

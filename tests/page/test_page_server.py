@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from browsing import TRAVERSALS
 from gelada.page.runs import Runs
 from gelada.page.server import HEADERS, assets, cookie_name, make_app, new_token
 from gelada.page.view import View
-from made_runs import append, evaluate, make_run, rising, row
+from helpers.browsing import TRAVERSALS
+from helpers.made_runs import append, evaluate, make_run, rising, row
 
 TOKEN = "a-token-of-a-test"
 PORT = 4711

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from browsing import (
+from gelada.envs.api import GameSettings
+from helpers.browsing import (
     click,
     complaints,
     open_page,
@@ -17,8 +18,7 @@ from browsing import (
     text_of,
     wait,
 )
-from gelada.envs.api import GameSettings
-from players import write_run
+from helpers.players import write_run
 
 pytestmark = pytest.mark.browser
 

@@ -23,7 +23,7 @@ from gelada.page.report.compose import compose
 from gelada.page.report.how import as_csv, protocol_line
 from gelada.page.report.public import SOURCES, public_curves, source_of
 from gelada.page.report.results import TRAINING_GAMES, Results, read_results, score_at
-from made_runs import append, evaluate, make_run, rising, row
+from helpers.made_runs import append, evaluate, make_run, rising, row
 
 NAME = "<img src=x onerror=alert(1)>$x$"
 

@@ -17,7 +17,7 @@ from gelada.page.runs import (
     grouped,
     short_names,
 )
-from made_runs import make_run
+from helpers.made_runs import make_run
 
 
 def found(*places: Path) -> list[RunFolder]:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from gelada.cli.main import run
-from launching import gelada
-from made_runs import evaluate, make_run, rising
+from helpers.launching import gelada
+from helpers.made_runs import evaluate, make_run, rising
 
 
 def test_watch_prints_a_link_that_only_this_machine_can_open(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from gelada.roles.actor import Actor, ActorSettings, Pace
 from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.server import ParameterServer, ServerSettings
 from gelada.roles.tracker import Begun
-from stacking import stack_at
+from helpers.stacking import stack_at
 
 B, T, K = 2, 6, 3
 FIRST, ONE_AHEAD = Version(0, 0), Pace(1)

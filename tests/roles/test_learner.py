@@ -29,7 +29,7 @@ from gelada.roles.replay.queue import Fifo, TrajectoryQueue, as_batch
 from gelada.roles.replay.reuse import Reuse
 from gelada.roles.schedule import OwnSchedule
 from gelada.roles.tracker import Begun
-from stacking import stack_at
+from helpers.stacking import stack_at
 
 SEED, START = 3, Version(1, 4)
 ALGORITHM = APPO(minibatch=7, epochs=3, lr=1e-2, gradient_clip=0.3)

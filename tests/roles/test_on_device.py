@@ -20,8 +20,8 @@ from gelada.training.experiment import Experiment, ReuseSettings, Shape
 from gelada.training.presets import PRESETS
 from gelada.training.start import begin, open_games
 from gelada.training.topology import make_graph
-from reading import META, Reads
-from tapes import on_device as on_device
+from helpers.reading import META, Reads
+from helpers.tapes import on_device as on_device
 
 CATCH = catch(100_000)
 GORILA = replace(PRESETS["gorila-catch"], tracker=CATCH.tracker)

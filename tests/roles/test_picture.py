@@ -18,7 +18,7 @@ from gelada.roles.tracker.picture import GAP, MARGIN, NAME, Picture, draw
 from gelada.runtime.inline import Inline
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
-from stacking import stack_at
+from helpers.stacking import stack_at
 
 
 def frames_of(path: Path, count: int, height: int, width: int) -> tuple[Any, Any]:

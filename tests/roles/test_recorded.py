@@ -23,8 +23,8 @@ from gelada.training.experiment import Experiment, ReuseSettings
 from gelada.training.presets import PRESETS
 from gelada.training.start import begin, open_games
 from gelada.training.topology import make_graph
-from outcomes import run_to_the_end
-from tapes import taped as taped
+from helpers.outcomes import run_to_the_end
+from helpers.tapes import taped as taped
 
 ROUNDS = WARM_UP + 4
 CATCH = catch(100_000, deterministic=True)

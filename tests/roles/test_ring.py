@@ -14,7 +14,7 @@ from gelada.core.errors import Closed, Lost
 from gelada.core.types import CPU
 from gelada.roles.group import LearnerGroup, Member, Sums
 from gelada.roles.ring import Meeting, Ring, backend_of
-from reading import META, Reads
+from helpers.reading import META, Reads
 
 
 def sums_of(groups: list[Sums], vectors: torch.Tensor) -> list[list[torch.Tensor]]:

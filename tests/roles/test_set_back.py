@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from gelada.core.files import read_lines
-from launching import complete, start, wait_until
+from helpers.launching import complete, start, wait_until
 
 SCRIPT = '''
 import sys

@@ -24,7 +24,7 @@ from gelada.roles.parameters.server import ParameterServer, ServerSettings
 from gelada.roles.replay.queue import Fifo, TrajectoryQueue
 from gelada.roles.schedule import SharedSchedule
 from gelada.roles.tracker import Begun
-from outcomes import place_inline, place_threads
+from helpers.outcomes import place_inline, place_threads
 
 START = Version(0, 3)
 ALGORITHM = A3C(lr=1e-2, lr_end=2e-3, anneal_steps=400)

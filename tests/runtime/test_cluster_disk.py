@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gelada.evaluation.agent import load
-from launching import complete, finish, start
+from helpers.launching import complete, finish, start
 
 pytestmark = [
     pytest.mark.cluster,

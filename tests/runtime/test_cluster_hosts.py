@@ -11,7 +11,8 @@ from contextlib import suppress
 
 import psutil
 import pytest
-from hosts import Host, Hosts, Program, needs_root, ray_cluster, wait_for
+
+from helpers.hosts import Host, Hosts, Program, needs_root, ray_cluster, wait_for
 
 pytestmark = [pytest.mark.cluster, needs_root]
 

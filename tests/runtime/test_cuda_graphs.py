@@ -12,7 +12,7 @@ import torch
 from gelada.core.errors import GeladaError
 from gelada.runtime.cuda_graphs import WARM_UP, CudaGraph, Recorded
 from gelada.runtime.devices import CAPTURING
-from tapes import taped as taped
+from helpers.tapes import taped as taped
 
 
 def doubled(values: torch.Tensor, more: torch.Tensor | None) -> torch.Tensor:

@@ -22,8 +22,8 @@ from gelada.runtime.threads import Threads
 from gelada.training.experiment import Experiment, flag
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
-from launching import LONG
-from outcomes import Outcome, assert_same, outcome, run_to_the_end
+from helpers.launching import LONG
+from helpers.outcomes import Outcome, assert_same, outcome, run_to_the_end
 
 
 def dial(host: RoleHost) -> Call:

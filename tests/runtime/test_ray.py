@@ -11,7 +11,6 @@ from typing import Any
 import psutil
 import pytest
 
-from all_parts import ALL, PAIR
 from conftest import catch, distributed_catch
 from gelada.runtime.groups import Cluster
 from gelada.runtime.inline import Inline
@@ -20,9 +19,10 @@ from gelada.training.experiment import Experiment, ReuseSettings
 from gelada.training.presets import PRESETS
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
-from launching import LONG
-from outcomes import Outcome, assert_same, outcome, run_to_the_end
-from ray_runs import SLOW
+from helpers.all_parts import ALL, PAIR
+from helpers.launching import LONG
+from helpers.outcomes import Outcome, assert_same, outcome, run_to_the_end
+from helpers.ray_runs import SLOW
 
 pytestmark = pytest.mark.cluster
 

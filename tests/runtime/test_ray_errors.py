@@ -16,8 +16,8 @@ import pytest
 from gelada.core.errors import GeladaError
 from gelada.runtime.groups import Cluster, ProcessSpec
 from gelada.runtime.host import About, versions
-from launching import gelada
-from ray_runs import Head, Run, head, train
+from helpers.launching import gelada
+from helpers.ray_runs import Head, Run, head, train
 
 pytestmark = pytest.mark.cluster
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from launching import complete
-from ray_runs import Run, train
-from unbroken import assert_same_run, finished
+from helpers.launching import complete
+from helpers.ray_runs import Run, train
+from helpers.unbroken import assert_same_run, finished
 
 pytestmark = pytest.mark.cluster
 

@@ -18,8 +18,8 @@ import pytest
 from gelada.evaluation.agent import load
 from gelada.evaluation.evaluator import evaluate
 from gelada.training.presets import PRESETS
-from launching import complete
-from ray_runs import SILENCE, SMALL, Run, running, train
+from helpers.launching import complete
+from helpers.ray_runs import SILENCE, SMALL, Run, running, train
 
 pytestmark = pytest.mark.cluster
 

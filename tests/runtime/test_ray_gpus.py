@@ -132,7 +132,7 @@ def test_processes_that_learn_ask_for_gpus() -> None:
 
 def test_a_process_without_a_gpu_makes_the_graph_of_a_cpu() -> None:
     from gelada.training.on_ray import graph_in_process
-    from reading import META, Reads
+    from helpers.reading import META, Reads
 
     experiment = catch(100)
     start, placement = begin(experiment), Placement(META, torch.device("cpu"))

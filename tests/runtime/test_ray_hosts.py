@@ -8,33 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from hosts import Host, Hosts, needs_root, ray_cluster, wait_for
 
-from ray_runs import SILENCE
+from helpers.hosts import LONG, Hosts, cells, lines, needs_root, ray_cluster, wait_for
+from helpers.ray_runs import SILENCE
 
 pytestmark = [pytest.mark.cluster, needs_root]
-
-LONG = 400.0
-"""Seconds: a bound for waiting, on a slow machine too."""
-
-
-def cells(host: Host) -> int:
-    """Return how many processes of a run live on a host."""
-    found = 0
-    for pid in host.processes():
-        try:
-            found += "".join(psutil.Process(pid).cmdline()[:1]).startswith("ray::Process")
-        except psutil.NoSuchProcess:
-            continue
-    return found
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    """Return the complete lines of a file of JSON lines."""
-    text = path.read_text() if path.exists() else ""
-    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 def test_catch_is_learned_while_one_of_three_hosts_dies(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from gelada.evaluation.agent import load
 from gelada.evaluation.evaluator import evaluate
-from ray_runs import Run, train
+from helpers.ray_runs import Run, train
 
 pytestmark = pytest.mark.cluster
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from gelada.evaluation.agent import load
-from ray_runs import Run, head, running, train
+from helpers.ray_runs import Run, head, running, train
 
 pytestmark = pytest.mark.cluster
 

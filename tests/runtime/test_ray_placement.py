@@ -11,13 +11,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hosts import Cluster, Host, Hosts, needs_root, ray_cluster, wait_for
-from test_ray_hosts import LONG, cells, lines
 
 from gelada.evaluation.agent import load
 from gelada.evaluation.evaluator import evaluate
-from launching import complete
-from ray_runs import DRIVER, SILENCE
+from helpers.hosts import (
+    LONG,
+    Cluster,
+    Host,
+    Hosts,
+    cells,
+    lines,
+    needs_root,
+    ray_cluster,
+    wait_for,
+)
+from helpers.launching import complete
+from helpers.ray_runs import DRIVER, SILENCE
 
 pytestmark = [pytest.mark.cluster, needs_root]
 

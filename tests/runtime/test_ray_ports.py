@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ray_runs import Run, running, train
+from helpers.ray_runs import Run, running, train
 
 pytestmark = pytest.mark.cluster
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ray_runs import Run, train
+from helpers.ray_runs import Run, train
 
 pytestmark = pytest.mark.cluster
 

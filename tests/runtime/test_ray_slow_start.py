@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ray_runs import DRIVER, train
+from helpers.ray_runs import DRIVER, train
 
 pytestmark = pytest.mark.cluster
 

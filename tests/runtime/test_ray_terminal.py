@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gelada.evaluation.agent import load
-from launching import complete
-from ray_runs import Run, train
+from helpers.launching import complete
+from helpers.ray_runs import Run, train
 
 pytestmark = pytest.mark.cluster
 

@@ -23,7 +23,7 @@ from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.tracker import Tracker
 from gelada.training.experiment import Experiment, ReplaySettings, ReuseSettings
 from gelada.training.presets import PRESETS
-from outcomes import (
+from helpers.outcomes import (
     Outcome,
     assert_same,
     equal,

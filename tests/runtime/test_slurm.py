@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hosts import Host, Hosts, needs_root, wait_for
+
+from helpers.hosts import Host, Hosts, needs_root, wait_for
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "slurm.sh"
 

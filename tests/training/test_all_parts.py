@@ -8,11 +8,11 @@ from functools import cache
 import pytest
 import torch
 
-from all_parts import ALL, PAIR
 from conftest import tuned
 from gelada.core.types import Version
 from gelada.training.validate import check
-from outcomes import Outcome, assert_same, inline, threads
+from helpers.all_parts import ALL, PAIR
+from helpers.outcomes import Outcome, assert_same, inline, threads
 
 
 @cache

@@ -13,7 +13,7 @@ from gelada.runtime.inline import Inline
 from gelada.training.experiment import Experiment
 from gelada.training.start import begin, open_games
 from gelada.training.topology import make_graph
-from outcomes import Outcome, assert_same, equal, inline, outcome, threads
+from helpers.outcomes import Outcome, assert_same, equal, inline, outcome, threads
 
 CATCH = catch(512 + 14 * 512, deterministic=True)  # 14 rounds
 

@@ -18,8 +18,8 @@ from gelada.core.errors import CannotWrite, GeladaError
 from gelada.roles.replay.file import write_arrays
 from gelada.training.experiment import Experiment, ReplaySettings
 from gelada.training.run import train
-from launching import complete
-from unbroken import assert_same_run
+from helpers.launching import complete
+from helpers.unbroken import assert_same_run
 
 FULL = "the replay buffer cannot be saved to it: No space left on device"
 

@@ -10,12 +10,12 @@ import pytest
 from gymnasium.wrappers import TransformObservation, TransformReward
 
 import gelada
-import gym_toys
 from conftest import stand_in
 from gelada.training.config import read_config
 from gelada.training.experiment import Experiment
 from gelada.training.presets import PRESETS
 from gelada.training.presets import preset as named
+from helpers import gym_toys
 
 QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
 
@@ -184,10 +184,10 @@ def test_what_the_name_of_a_game_implies_is_told(monkeypatch: pytest.MonkeyPatch
     lines: list[str] = []
     gelada.train("ALE/Pong-v5", log=lines.append)
     gelada.train("pong", env="BreakoutNoFrameskip-v4", log=lines.append)
-    gelada.train(env="gym_toys:grid", log=lines.append)
+    gelada.train(env="helpers.gym_toys:grid", log=lines.append)
     gelada.train("pong", log=lines.append)
     assert [line.split(" (")[0] for line in lines] == [
         "ALE/Pong-v5 implies sticky actions 0.25",
         "BreakoutNoFrameskip-v4 implies sticky actions 0",
-        "gym_toys:grid: the agent observes 'image', not 'direction'",
+        "helpers.gym_toys:grid: the agent observes 'image', not 'direction'",
     ]

@@ -38,7 +38,7 @@ from gelada.training.experiment import Experiment, Shape
 from gelada.training.run import train
 from gelada.training.start import begin, open_games
 from gelada.training.topology import make_graph
-from outcomes import Outcome, assert_same, equal, inline, outcome, place_inline, threads
+from helpers.outcomes import Outcome, assert_same, equal, inline, outcome, place_inline, threads
 
 CATCH = catch(512 + 12 * 512, deterministic=True)  # 12 rounds
 

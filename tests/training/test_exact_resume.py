@@ -26,9 +26,9 @@ from gelada.training.exact import origin_of, states_of
 from gelada.training.experiment import Experiment
 from gelada.training.presets import PRESETS
 from gelada.training.run import train
-from launching import complete, finish, start, wait_until
-from outcomes import threads
-from unbroken import assert_same_run, finished
+from helpers.launching import complete, finish, start, wait_until
+from helpers.outcomes import threads
+from helpers.unbroken import assert_same_run, finished
 
 STICKY = GameSettings(game="pong", sticky=0.25, max_frames=200)
 """Games of at most 50 steps, so that some end."""

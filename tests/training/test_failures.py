@@ -17,7 +17,7 @@ import torch
 from gelada.cli.interrupts import GIVE_UP_SECONDS, NAMES, Interrupts
 from gelada.core.files import read_lines
 from gelada.evaluation.agent import load
-from launching import CATCH, LONG, complete, finish, gelada, start, wait_until
+from helpers.launching import CATCH, LONG, complete, finish, gelada, start, wait_until
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,14 @@ from gelada.training.faults import (
     parse_faults,
 )
 from gelada.training.presets import PRESETS
-from outcomes import assert_same, inline, outcome, place_inline, place_threads, run_to_the_end
+from helpers.outcomes import (
+    assert_same,
+    inline,
+    outcome,
+    place_inline,
+    place_threads,
+    run_to_the_end,
+)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from gelada.cli.first_and_last import how_it_stopped
-from launching import CATCH, complete, finish, start, wait_until
+from helpers.launching import CATCH, complete, finish, start, wait_until
 
 
 def test_a_run_whose_folder_was_deleted_ends_with_5_and_leaves_nothing(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from gelada.roles.learner import Learner
 from gelada.runtime.threads import Threads
 from gelada.training.start import begin, open_games
 from gelada.training.topology import make_graph
-from outcomes import assert_same, run_to_the_end
+from helpers.outcomes import assert_same, run_to_the_end
 
 ROUNDS = 8
 

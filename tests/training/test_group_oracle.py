@@ -22,7 +22,7 @@ from gelada.runtime.threads import Threads
 from gelada.training.experiment import Experiment
 from gelada.training.start import Start, begin, make_network, open_games
 from gelada.training.topology import make_graph
-from outcomes import run_to_the_end
+from helpers.outcomes import run_to_the_end
 
 ROUNDS = 4
 

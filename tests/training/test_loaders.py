@@ -20,8 +20,8 @@ from gelada.runtime.api import Active
 from gelada.training.experiment import ReuseSettings
 from gelada.training.run import train
 from gelada.training.validate import check
-from outcomes import assert_same, inline, threads
-from unbroken import assert_same_run
+from helpers.outcomes import assert_same, inline, threads
+from helpers.unbroken import assert_same_run
 
 CATCH = catch(512 + 12 * 512, deterministic=True)
 OLD = replace(CATCH, reuse=ReuseSettings(replay_proportion=0.5, replay_slots=4))

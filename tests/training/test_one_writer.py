@@ -23,7 +23,7 @@ from gelada.core.lock import locked
 from gelada.training.config import Config, write_config
 from gelada.training.run import train
 from gelada.training.run_folder import held
-from launching import CATCH, complete, finish, gelada, start, wait_until
+from helpers.launching import CATCH, complete, finish, gelada, start, wait_until
 
 
 def test_a_run_that_is_alive_is_not_resumed_nor_begun_again(tmp_path: Path) -> None:

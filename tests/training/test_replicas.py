@@ -19,8 +19,8 @@ from gelada.roles.replay.queue import TrajectoryQueue
 from gelada.training.experiment import Experiment
 from gelada.training.run import train
 from gelada.training.validate import check
-from outcomes import Outcome, assert_same, inline, place_threads, run_to_the_end, threads
-from unbroken import assert_same_run
+from helpers.outcomes import Outcome, assert_same, inline, place_threads, run_to_the_end, threads
+from helpers.unbroken import assert_same_run
 
 QUIET: dict[str, Any] = {"log": lambda _line: None}
 

@@ -20,7 +20,7 @@ from gelada.ops.flat import Layout
 from gelada.training.config import read_config, write_config
 from gelada.training.start import begin_again, make_network
 from gelada.training.topology import make_graph
-from launching import CATCH, complete, finish, gelada, start, wait_until
+from helpers.launching import CATCH, complete, finish, gelada, start, wait_until
 
 BATCH = 512  # steps of a round on Catch: 2 actors x 8 games x 32 steps
 

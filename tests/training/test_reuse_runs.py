@@ -20,7 +20,7 @@ from gelada.training.run import train
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
 from gelada.training.validate import check
-from outcomes import assert_same, inline, threads
+from helpers.outcomes import assert_same, inline, threads
 
 CATCH = catch(512 + 10 * 512, deterministic=True)
 SEVERAL = replace(CATCH.shape, actors=4, games=4)

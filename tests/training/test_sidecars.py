@@ -23,8 +23,8 @@ from gelada.training import sidecars as follow
 from gelada.training.experiment import Sidecars
 from gelada.training.run import train
 from gelada.training.sidecars import Followers
-from launching import LONG, finish, gelada, start, wait_until
-from players import make_checkpoint, write_run
+from helpers.launching import LONG, finish, gelada, start, wait_until
+from helpers.players import make_checkpoint, write_run
 
 Results = list[dict[str, Any]]
 

@@ -17,7 +17,7 @@ from gelada.roles.parameters.admission import Async, Quorum
 from gelada.roles.parameters.published import ANY
 from gelada.roles.parameters.pulling import Pulled, pull_common, pull_consistent, pull_newest
 from gelada.roles.parameters.server import ParameterServer, ServerSettings
-from schedules import ROUNDS, SIZE, World
+from helpers.schedules import ROUNDS, SIZE, World
 
 
 def newest(servers: Sequence[Any], at_least: Version) -> Pulled:

@@ -19,7 +19,7 @@ from gelada.roles.replay.rate_limiter import MinimumSize, SamplesPerInsert
 from gelada.roles.replay.ring import bytes_needed
 from gelada.roles.replay.sampling import SMALL, Prioritized, Sampling, Uniform
 from gelada.roles.replay.shape import BufferShape
-from streams import BY_ERROR, LENGTH, SHAPE, STACK, Model, Player, make_store
+from helpers.streams import BY_ERROR, LENGTH, SHAPE, STACK, Model, Player, make_store
 
 CAPACITY, STREAMS = 120, 4  # 2 actors x 2 games, 30 steps of each
 

@@ -16,7 +16,7 @@ from gelada.core.errors import CannotWrite, GeladaError
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.rate_limiter import SamplesPerInsert
 from gelada.roles.replay.sampling import Prioritized, Sampling, Uniform
-from streams import BY_ERROR, STACK, Player, make_store
+from helpers.streams import BY_ERROR, STACK, Player, make_store
 
 
 def store_of(sampling: Sampling, seed: int = 1, windows: int = 8) -> ReplayBuffer:

@@ -18,7 +18,7 @@ from gelada.roles.replay.rate_limiter import MinimumSize
 from gelada.roles.replay.sampling import Uniform
 from gelada.roles.replay.sharded import ShardedReplay
 from gelada.roles.rhythm import Sampled
-from streams import make_store
+from helpers.streams import make_store
 
 PATIENCE = 20.0
 

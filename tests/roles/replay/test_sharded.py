@@ -16,7 +16,7 @@ from gelada.roles.replay.rate_limiter import SamplesPerInsert
 from gelada.roles.replay.sampling import Prioritized, Sampling, Uniform
 from gelada.roles.replay.sharded import SHARD_BITS, ShardedReplay
 from gelada.runtime.threads import Threads
-from streams import LENGTH, Player, make_store
+from helpers.streams import LENGTH, Player, make_store
 
 
 def several(sampling: Sampling, steps: Sequence[int]) -> list[ReplayBuffer]:

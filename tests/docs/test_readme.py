@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gelada.envs.api import GameSettings
-from players import write_run
+from helpers.players import write_run
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def scripts(page: str) -> list[str]:

@@ -20,7 +20,7 @@ import pytest
 import gelada
 
 SOURCE = Path(gelada.__file__).parent
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 MODULES = [
     ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
     for path in sorted(SOURCE.rglob("*.py"))
@@ -103,8 +103,8 @@ PRIVATE_IN_TESTS = {
     "tests/roles/test_recorded.py": "what a learner has found out about its last round",
     "tests/roles/test_ring.py": "the sums on GPUs, in whose place the test puts something",
     "tests/runtime/test_ray_gpus.py": "a runtime without a cluster, whose processes lose a GPU",
-    "tests/schedules.py": "gradients that wait are as they were",
-    "tests/tapes.py": "of torch: operations as they are called",
+    "tests/helpers/schedules.py": "gradients that wait are as they were",
+    "tests/helpers/tapes.py": "of torch: operations as they are called",
 }
 """Files of tests that read private attributes of the package, and why there is no other way."""
 

@@ -24,7 +24,7 @@ import gelada
 
 pytestmark = pytest.mark.package
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "gelada"
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
@@ -135,7 +135,7 @@ def test_the_metadata_is_complete() -> None:
 def test_the_checkout_is_out_of_reach(home: Path) -> None:
     script = (
         "import importlib.util, json, sys, gelada;"
-        "found = [n for n in ('cells', 'conftest', 'launching') if importlib.util.find_spec(n)];"
+        "found = [n for n in ('cells', 'conftest', 'helpers') if importlib.util.find_spec(n)];"
         "print(json.dumps([gelada.__file__, found, sys.path]))"
     )
     file, found, path = json.loads(run(home, "python", "-c", script))

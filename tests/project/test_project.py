@@ -15,7 +15,7 @@ from packaging.version import Version
 
 import gelada
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def text_of(name: str) -> str:

@@ -6,6 +6,7 @@ as long as its first process, which ends with ours: nothing is left behind, howe
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -23,6 +24,9 @@ import psutil
 import pytest
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes hosts of namespaces: needs root")
+
+LONG = 400.0
+"""Seconds: a bound for waiting, on a slow machine too."""
 
 SUBNET = "10.77.0"  # every set of hosts has networks of its own, so all may use the same one
 
@@ -298,3 +302,20 @@ def close_pipes(process: subprocess.Popen[str]) -> None:
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream:
             stream.close()
+
+
+def cells(host: Host) -> int:
+    """Return how many processes of a run live on a host."""
+    found = 0
+    for pid in host.processes():
+        try:
+            found += "".join(psutil.Process(pid).cmdline()[:1]).startswith("ray::Process")
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """Return the complete lines of a file of JSON lines."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

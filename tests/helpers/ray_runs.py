@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from gelada.core.files import read_lines
-from launching import LONG, complete
+from helpers.launching import LONG, complete
 
 SILENCE = 8.0
 """Seconds; twice the default, as tests share a machine with others."""

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_its_tests_fail_if_they_are_asked_for() -> None:
-    words = [sys.executable, "-m", "pytest", "-m", "gpu", "-x", "tests/test_gpu.py"]
+    words = [sys.executable, "-m", "pytest", "-m", "gpu", "-x", "tests/runtime/test_gpu.py"]
     done = subprocess.run(
         words,
         cwd=ROOT,

@@ -1,6 +1,6 @@
 """Files that mean no good: every kind of damage to every file of a run that is read again.
 
-``python tests/hostile.py`` tries all of them and prints how many there are.
+``python tests/helpers/hostile.py`` tries all of them and prints how many there are.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from gelada.training.config import Config, identity, read_config, write_config
 from gelada.training.experiment import Experiment
 from gelada.training.presets import PRESETS
 from gelada.training.start import Start, begin_again, make_network
-from players import make_agent
+from helpers.players import make_agent
 
 GONE = object()
 """Stands for a value that is missing."""

@@ -26,7 +26,7 @@ from gelada.training.experiment import flag as flag_of
 from gelada.training.faults import Faults, parse_faults
 from gelada.training.presets import preset
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "gelada"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [

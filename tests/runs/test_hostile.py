@@ -1,7 +1,7 @@
 """Damaged and hostile files: each is refused in one line, passed over, or harmless.
 
 `hostile` has thousands of kinds; a part of them is tried here, another one of each place, and
-``python tests/hostile.py`` tries them all.
+``python tests/helpers/hostile.py`` tries them all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gelada.cli.main import run as command
 from gelada.core.errors import GeladaError
 from gelada.evaluation.start_states import StartStates, make_starts, write_starts
 from gelada.training.presets import PRESETS
-from hostile import (
+from helpers.hostile import (
     LEDGER,
     NEWEST,
     STARTS,
@@ -35,7 +35,7 @@ from hostile import (
     signed,
     with_value,
 )
-from players import make_agent
+from helpers.players import make_agent
 
 STEP = 13
 """Every so many of the kinds are tried. It is prime, so all values meet all files."""
