@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 
 from gelada.core.files import read_metrics
 from gelada.runtime.system import describe_machine
-from same import ROOT, checked_out, environment_of, gelada
+from same import ROOT, checked_out, environment_of, start_of
 
 RESULTS = ROOT / "benchmarks" / "results" / "pairs.jsonl"
 GAMES = ("pong", "breakout")
@@ -65,7 +65,7 @@ def main(args: Sequence[str] | None = None) -> int:
             )
             save(flags.commit, what=what, unit="ms/step", pairs=cost, ratios=ratios(swapped(cost)))
         starts: dict[str, Callable[[Path], list[str]]] = {
-            "gelada --help": lambda tree: [*gelada(tree), "--help"],
+            "gelada --help": lambda tree: [*start_of(tree), "--help"],
             "import gelada": lambda _tree: [sys.executable, "-c", "import gelada"],
         }
         for what, words in starts.items():
@@ -94,7 +94,7 @@ def trained(game: str, for_seconds: float, tree: Path) -> dict[str, float]:
     """Train for so long; return the rate, the largest resident set and the processor time."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        words = [*gelada(tree), "train", by_ppo(game, tree), "--minutes", str(for_seconds / 60)]
+        words = [*start_of(tree), "train", by_ppo(game, tree), "--minutes", str(for_seconds / 60)]
         words += ["--out", str(run), "--no-finish", "--no-tensorboard"]
         with (Path(folder) / "output").open("w") as output:
             process = subprocess.Popen(
@@ -116,7 +116,7 @@ def by_ppo(game: str, tree: Path) -> str:
     """Return the name of a game that is learned by PPO; in version 0.1 every game was."""
     name = f"ppo-{game}"
     shown = subprocess.run(
-        [*gelada(tree), "show", name], env=environment_of(tree), capture_output=True, check=False
+        [*start_of(tree), "show", name], env=environment_of(tree), capture_output=True, check=False
     )
     return game if shown.returncode else name
 
