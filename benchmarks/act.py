@@ -21,10 +21,10 @@ from gelada.core.checkpoint import Checkpoint
 from gelada.core.types import Version
 from gelada.envs.make import action_names, frame_shape
 from gelada.evaluation.agent import Agent
+from gelada.experiment.presets import preset
+from gelada.experiment.settings import Experiment
 from gelada.nets.network import InputStatistics
 from gelada.runtime.system import describe_machine
-from gelada.training.experiment import Experiment
-from gelada.training.presets import preset
 from gelada.training.start import Start, make_network
 
 RESULT = Path(__file__).parent / "results" / "act.json"

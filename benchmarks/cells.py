@@ -24,7 +24,7 @@ import process
 import replicas
 import resume
 from gelada.core.checkpoint import newest_checkpoint, read_checkpoint
-from gelada.training.presets import preset
+from gelada.experiment.presets import preset
 from ledger import Cell, differences, steady_rate
 from timed import (
     BENCH_SECONDS,

@@ -31,8 +31,7 @@ from matches import Side, beginning, learn_ours, match, run_ours, run_theirs
 from venvs import CACHE, Failed, install
 
 from gelada.core.errors import GeladaError
-from gelada.envs.make import is_atari
-from gelada.envs.names import parse_game
+from gelada.envs.make import is_atari, parse_game
 from gelada.runtime.system import describe_machine
 from ledger import Ledger, Line
 from process import GELADA

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from gelada.core.types import Version
+from gelada.experiment.presets import preset
 from gelada.nets import torsos
 from gelada.nets.config import TorsoName
 from gelada.nets.network import InputStatistics, Network
@@ -27,7 +28,6 @@ from gelada.nets.torsos import in_blocks
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import Adam, OptimizerSettings
 from gelada.runtime.system import describe_machine
-from gelada.training.presets import preset
 from gelada.training.start import Start, make_network
 
 WINDOWS, LENGTH, MINIBATCH, GAMES = 16, 64, 256, 8

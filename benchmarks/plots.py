@@ -20,7 +20,7 @@ import dba3c
 import tried
 from default_games import HOUR
 from games import GAMES
-from gelada.page.report.public import public_curves
+from gelada.report.plots import public_curves
 from ladder import RUNGS
 from ledger import LEDGER, Ledger, Line, logged_metrics
 from lookup import MEAN_300, Results

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import process
-from gelada.training.presets import preset
+from gelada.experiment.presets import preset
 from ledger import Cell, Line, steady_rate
 from timed import read_metrics, settings, train, train_words
 

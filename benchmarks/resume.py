@@ -57,7 +57,7 @@ COST = """
 import json, sys, threading, time
 from pathlib import Path
 
-import gelada.envs.outside as outside
+import gelada.envs.replayed_process as outside
 import gelada.roles.actor as actor
 import gelada.roles.learner as learner
 import gelada.roles.tracker.tracker as tracker

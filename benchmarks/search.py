@@ -25,8 +25,8 @@ from typing import Any
 
 from cells import SEEDS
 from gelada.core.files import read_lines
+from gelada.experiment.presets import preset
 from gelada.runtime.system import describe_machine
-from gelada.training.presets import preset
 from ladder import DRAWS, FIRST_SEED, TRY_SEEDS
 from process import GELADA
 

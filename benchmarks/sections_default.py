@@ -11,8 +11,8 @@ import numpy as np
 from default_games import HOUR, OTHERS, STICKY, TEN, UNTUNED
 from games import COLUMNS, GAMES
 from gelada.evaluation.scores import normalised, published
-from gelada.page.report.public import public_curves
-from gelada.page.report.statistics import bootstrap, interquartile_mean
+from gelada.report.plots import public_curves
+from gelada.report.statistics import bootstrap, interquartile_mean
 from ledger import Line
 from lookup import Found, Results
 from page import Row, Section

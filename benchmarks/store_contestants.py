@@ -41,9 +41,9 @@ def gelada(mode: str, transitions: int) -> Pair:
 
     from gelada.core.types import Trajectory, Version
     from gelada.roles.replay.buffer import ReplayBuffer
+    from gelada.roles.replay.frame_ring import BufferShape
     from gelada.roles.replay.rate_limiter import MinimumSize
     from gelada.roles.replay.sampling import Prioritized, Uniform
-    from gelada.roles.replay.shape import BufferShape
 
     torch.set_num_threads(1)
     sampling = Uniform() if mode == "uniform" else Prioritized(ALPHA, beta_end=BETA)

@@ -141,10 +141,10 @@ def ratio(args: argparse.Namespace) -> int:
     from gelada.core.errors import Closed
     from gelada.core.types import Trajectory, Version
     from gelada.roles.replay.buffer import ReplayBuffer
+    from gelada.roles.replay.frame_ring import BufferShape
+    from gelada.roles.replay.joined import ShardedReplay
     from gelada.roles.replay.rate_limiter import SamplesPerInsert
     from gelada.roles.replay.sampling import Prioritized
-    from gelada.roles.replay.shape import BufferShape
-    from gelada.roles.replay.sharded import ShardedReplay
     from gelada.runtime.system import describe_machine
 
     asked, games, length, batch, minimum, inserts = 8.0, 8, 20, 32, 5_000, 100_000

@@ -20,7 +20,7 @@ from typing import Any
 import process
 from gelada.core.checkpoint import list_checkpoints
 from gelada.core.files import read_lines
-from gelada.training.presets import preset
+from gelada.experiment.presets import preset
 from ledger import (
     LEDGER,
     RUNS,

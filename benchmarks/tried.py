@@ -1,7 +1,7 @@
 """What the search for one recipe (`halving.py`) has found: candidates, runs, who goes on.
 
 A score is the mean of the last 50 training games. It counts as a share: 0 is random play, 1 the
-best public curve at 6 million frames (`gelada.page.report.public`), which is where ten minutes on
+best public curve at 6 million frames (`gelada.report.plots`), which is where ten minutes on
 two cores come to. A candidate's value is the mean of its games' shares.
 """
 
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from candidates import Settings
 from gelada.core.files import read_lines
 from gelada.evaluation.scores import normalised, published
-from gelada.page.report.public import public_curves
+from gelada.report.plots import public_curves
 from ledger import Line
 
 FILE = Path(__file__).resolve().parent / "results" / "halving.jsonl"

@@ -17,8 +17,7 @@ from gelada.algorithms.exploration import Player
 from gelada.core.seeding import game_seeds
 from gelada.core.types import Trajectory, Version
 from gelada.envs.api import GameSettings
-from gelada.envs.make import is_atari, make_games
-from gelada.envs.names import known_games
+from gelada.envs.make import is_atari, known_games, make_games
 from gelada.nets.network import Network, NetworkSettings, measure_input
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings, make_optimizer

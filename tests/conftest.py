@@ -21,12 +21,12 @@ from gelada.algorithms.appo import APPO
 from gelada.algorithms.dqn import DQN
 from gelada.core.types import Trajectory, Version
 from gelada.envs.api import GameSettings
+from gelada.experiment.presets import PRESETS
+from gelada.experiment.settings import Experiment, ReplaySettings, Shape
 from gelada.nets.heads import Linear, MakeHeads
 from gelada.nets.network import InputStatistics, Network, NetworkSettings, Precision
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.tracker import StopRule, TrackerSettings
-from gelada.training.experiment import Experiment, ReplaySettings, Shape
-from gelada.training.presets import PRESETS
 
 hypothesis.settings.register_profile(
     "gelada", deadline=None, derandomize=True, database=None, max_examples=50

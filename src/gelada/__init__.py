@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from gelada.evaluation.agent import Agent as Agent
     from gelada.evaluation.agent import load as load
     from gelada.evaluation.evaluator import evaluate as evaluate
+    from gelada.evaluation.films.player import Film as Film
+    from gelada.evaluation.films.player import record as record
     from gelada.evaluation.protocols import Evaluation as Evaluation
-    from gelada.evaluation.video import Film as Film
-    from gelada.evaluation.video import record as record
+    from gelada.experiment.settings import Experiment as Experiment
+    from gelada.experiment.settings import ReplaySettings as ReplaySettings
+    from gelada.experiment.settings import ReuseSettings as ReuseSettings
+    from gelada.experiment.settings import Shape as Shape
+    from gelada.experiment.settings import Sidecars as Sidecars
     from gelada.nets.config import NetworkSettings as NetworkSettings
     from gelada.ops.optimizers import OptimizerSettings as OptimizerSettings
-    from gelada.roles.tracker.facts import Status as Status
-    from gelada.roles.tracker.settings import StopRule as StopRule
-    from gelada.roles.tracker.settings import TrackerSettings as TrackerSettings
+    from gelada.roles.tracker.reports import Status as Status
+    from gelada.roles.tracker.reports import StopRule as StopRule
+    from gelada.roles.tracker.reports import TrackerSettings as TrackerSettings
     from gelada.runtime.groups import Cluster as Cluster
     from gelada.training.callbacks import StopTraining as StopTraining
     from gelada.training.entry import preset as preset
     from gelada.training.entry import settings as settings
     from gelada.training.entry import train as train
-    from gelada.training.experiment import Experiment as Experiment
-    from gelada.training.experiment import ReplaySettings as ReplaySettings
-    from gelada.training.experiment import ReuseSettings as ReuseSettings
-    from gelada.training.experiment import Shape as Shape
-    from gelada.training.experiment import Sidecars as Sidecars
     from gelada.training.run import Result as Result
 
 __version__ = "0.2.0.dev0"
@@ -58,28 +58,28 @@ _HOME = {
     "Diverged": "core.errors",
     "Episode": "core.types",
     "Evaluation": "evaluation.protocols",
-    "Experiment": "training.experiment",
-    "Film": "evaluation.video",
+    "Experiment": "experiment.settings",
+    "Film": "evaluation.films.player",
     "GameSettings": "envs.api",
     "GeladaError": "core.errors",
     "NetworkSettings": "nets.config",
     "OptimizerSettings": "ops.optimizers",
     "PQN": "algorithms.pqn",
-    "ReplaySettings": "training.experiment",
+    "ReplaySettings": "experiment.settings",
     "Result": "training.run",
-    "ReuseSettings": "training.experiment",
+    "ReuseSettings": "experiment.settings",
     "RoleFailed": "core.errors",
-    "Shape": "training.experiment",
-    "Sidecars": "training.experiment",
+    "Shape": "experiment.settings",
+    "Sidecars": "experiment.settings",
     "Stalled": "core.errors",
-    "Status": "roles.tracker.facts",
-    "StopRule": "roles.tracker.settings",
+    "Status": "roles.tracker.reports",
+    "StopRule": "roles.tracker.reports",
     "StopTraining": "training.callbacks",
-    "TrackerSettings": "roles.tracker.settings",
+    "TrackerSettings": "roles.tracker.reports",
     "evaluate": "evaluation.evaluator",
     "load": "evaluation.agent",
     "preset": "training.entry",
-    "record": "evaluation.video",
+    "record": "evaluation.films.player",
     "settings": "training.entry",
     "train": "training.entry",
 }

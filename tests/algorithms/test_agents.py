@@ -14,11 +14,11 @@ from conftest import random_trajectory, tuned
 from gelada.algorithms.appo import APPO
 from gelada.evaluation.agent import load
 from gelada.evaluation.evaluator import evaluate
-from gelada.evaluation.video import record
+from gelada.evaluation.films.player import record
+from gelada.experiment.presets import PRESETS
 from gelada.nets.network import InputStatistics, Network, NetworkSettings
 from gelada.roles.replay.queue import as_batch
 from gelada.roles.tracker import TrackerSettings
-from gelada.training.presets import PRESETS
 from gelada.training.run import train
 from helpers.outcomes import assert_same, inline, threads
 

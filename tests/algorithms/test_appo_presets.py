@@ -10,9 +10,9 @@ import torch
 
 from conftest import catch, tuned
 from gelada.core.checkpoint import newest_checkpoint
+from gelada.experiment.presets import PRESETS
+from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import TrackerSettings
-from gelada.training.experiment import Experiment
-from gelada.training.presets import PRESETS
 from gelada.training.run import train
 from helpers.outcomes import inline
 

@@ -18,14 +18,13 @@ from gelada.algorithms.appo import APPO
 from gelada.algorithms.auxiliary import HORIZON, Ahead, Future, first_part
 from gelada.algorithms.dqn import DQN
 from gelada.core.types import Batch
-from gelada.nets.autoencoder import Decoder
+from gelada.experiment.presets import PRESETS
+from gelada.nets.autoencoder import Decoder, Prediction
 from gelada.nets.network import CODE, Network, NetworkSettings
 from gelada.nets.observations import Observations
 from gelada.nets.pictures import reconstruct, some_stacks
-from gelada.nets.prediction import Prediction
 from gelada.roles.replay.queue import as_batch
 from gelada.roles.tracker import TrackerSettings
-from gelada.training.presets import PRESETS
 from gelada.training.run import train
 
 Array = np.ndarray[Any, Any]

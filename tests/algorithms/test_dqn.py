@@ -13,11 +13,9 @@ from torch import nn
 
 from conftest import make_net, random_trajectory
 from gelada.algorithms.batches import WholeBatch
-from gelada.algorithms.dqn import DQN
-from gelada.algorithms.outliers import LOSSES_SEEN
+from gelada.algorithms.dqn import DQN, LOSSES_SEEN
 from gelada.core.types import Aux, Batch, Trajectory
-from gelada.nets.network import NetworkSettings
-from gelada.nets.scratch import Scratch
+from gelada.nets.network import NetworkSettings, Scratch
 from gelada.roles.replay.queue import as_batch
 from helpers.stacking import stack_at
 

@@ -20,9 +20,8 @@ from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.actor import Actor, ActorSettings, Pace
 from gelada.roles.backprop import Backprop
 from gelada.roles.learner import Learner
-from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.client import LocalClient
-from gelada.roles.parameters.server import ParameterServer, ServerSettings
+from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
 from gelada.roles.replay.queue import as_batch
 from gelada.roles.schedule import OwnSchedule
 from gelada.roles.tracker import Begun

@@ -11,9 +11,9 @@ import pytest
 
 from conftest import tuned
 from gelada.core.checkpoint import newest_checkpoint
+from gelada.experiment.presets import PRESETS
+from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import StopRule, TrackerSettings
-from gelada.training.experiment import Experiment
-from gelada.training.presets import PRESETS
 from gelada.training.run import Result, train
 from helpers import ray_runs
 

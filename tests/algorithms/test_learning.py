@@ -14,11 +14,11 @@ from conftest import short_pong, tuned
 from gelada.algorithms.appo import APPO
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.core.types import Batch
+from gelada.experiment.presets import PRESETS
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.tracker import TrackerSettings
-from gelada.runtime.inline import Inline
+from gelada.runtime.threads import Inline
 from gelada.training.faults import NONE, Faults
-from gelada.training.presets import PRESETS
 from gelada.training.run import train
 from gelada.training.start import begin
 from gelada.training.topology import make_graph

@@ -14,10 +14,10 @@ from conftest import make_net, random_trajectory, stand_in
 from gelada.algorithms.batches import Minibatch
 from gelada.algorithms.pqn import PQN, Steps
 from gelada.core.errors import GeladaError
+from gelada.experiment.presets import PRESETS, preset
 from gelada.nets.network import NetworkSettings
 from gelada.roles.replay.queue import as_batch
 from gelada.roles.tracker import TrackerSettings
-from gelada.training.presets import PRESETS, preset
 from gelada.training.run import train
 from helpers.stacking import stack_at
 

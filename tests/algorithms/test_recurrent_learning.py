@@ -12,10 +12,10 @@ from conftest import catch, tuned
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.evaluation.agent import load
 from gelada.evaluation.evaluator import evaluate
-from gelada.evaluation.video import record
+from gelada.evaluation.films.player import record
+from gelada.experiment.presets import PRESETS
+from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import StopRule, TrackerSettings
-from gelada.training.experiment import Experiment
-from gelada.training.presets import PRESETS
 from gelada.training.run import train
 from helpers.outcomes import assert_same, inline, threads
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gelada.algorithms.schedules import (
+from gelada.algorithms.api import (
     COEFFICIENT_LIMITS,
     begun,
     current,

@@ -118,7 +118,7 @@ def test_levels_have_equal_budgets_and_seeds_that_are_not_measured() -> None:
 
 def test_the_estimate_is_the_interquartile_mean_of_six_games_with_three_seeds() -> None:
     from gelada.evaluation.scores import normalised
-    from gelada.page.report.statistics import interquartile_mean
+    from gelada.report.statistics import interquartile_mean
 
     scores = {"qbert": 4310.0, "space_invaders": 580.0, "freeway": 31.9, "seaquest": 1353.6}
     every = [*scores.items(), ("boxing", 83.0), ("beam_rider", 700.0)]

@@ -21,7 +21,7 @@ import venvs
 import peers
 from gelada.cli.experiment_flags import resolve
 from gelada.cli.train import Train
-from gelada.training.validate import check
+from gelada.experiment.check import check
 
 BENCHMARKS = Path(peers.__file__).parent
 

@@ -9,7 +9,7 @@ import act
 import live_page
 import sections_use
 import targets
-from gelada.page.runs import Runs, find_runs
+from gelada.runs.listing import Runs, find_runs
 from ledger import Line
 
 MACHINE = {"processor": "Xeon(R)", "cores": 2, "memory_gib": 24.0, "commit": "abc"}

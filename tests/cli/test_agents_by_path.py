@@ -12,7 +12,7 @@ import gelada
 from gelada.cli.main import run
 from gelada.core.checkpoint import write_checkpoint
 from gelada.core.types import Version
-from gelada.training.config import read_config
+from gelada.runs.config import read_config
 from helpers.players import make_checkpoint, write_run
 
 

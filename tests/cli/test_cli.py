@@ -35,11 +35,11 @@ from gelada.core.types import Version
 from gelada.envs.api import GameSettings
 from gelada.evaluation.protocols import PROTOCOLS, Evaluation, GameResult
 from gelada.evaluation.scores import compare
+from gelada.experiment.check import check
+from gelada.experiment.presets import FAMILIES, NOTES, PRESETS, TARGETS, preset
+from gelada.experiment.settings import flag, groups_of
 from gelada.roles.tracker import StopRule
-from gelada.training.experiment import flag, groups_of
-from gelada.training.presets import FAMILIES, NOTES, PRESETS, TARGETS, preset
-from gelada.training.run_folder import free_folder
-from gelada.training.validate import check
+from gelada.runs.folder import free_folder
 from helpers.launching import gelada
 
 
@@ -504,7 +504,7 @@ def test_a_training_whose_end_fails_still_has_its_summary(
     def full(*_: object, **__: object) -> None:
         raise GeladaError("cannot write film.mp4: No space left on device")
 
-    monkeypatch.setattr("gelada.evaluation.video.record", full)
+    monkeypatch.setattr("gelada.evaluation.films.player.record", full)
     folder = tmp_path / "run"
     assert run(["train", "catch", "--steps", "600", "--out", str(folder), "--json"]) == 2
     said = capsys.readouterr()

@@ -10,8 +10,8 @@ import pytest
 from gelada.cli.experiment_flags import ExperimentFlags, resolve, resolve_again
 from gelada.cli.main import run
 from gelada.core.errors import GeladaError
-from gelada.training.config import read_config
-from gelada.training.presets import PRESETS
+from gelada.experiment.presets import PRESETS
+from gelada.runs.config import read_config
 from helpers.launching import gelada
 
 MODULE = """

@@ -19,9 +19,9 @@ from gelada.cli.experiment_flags import resolve
 from gelada.cli.first_and_last import how_it_went, how_to_go_on, where_everything_is
 from gelada.cli.main import run
 from gelada.cli.train import Train, launched
+from gelada.experiment.presets import preset
 from gelada.roles.tracker import Status
 from gelada.training.prepare import least_steps
-from gelada.training.presets import preset
 
 SOURCE = Path(gelada.__file__).parent
 

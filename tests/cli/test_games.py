@@ -7,8 +7,8 @@ import json
 import pytest
 
 from gelada.cli.main import run
-from gelada.envs.names import known_games
-from gelada.training.presets import FAMILIES, PRESETS, preset
+from gelada.envs.make import known_games
+from gelada.experiment.presets import FAMILIES, PRESETS, preset
 
 
 def test_every_listed_name_can_be_learned(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,10 +15,10 @@ from gelada.cli.main import run
 from gelada.cli.perf.limit import act, emulate, learn, limit_of, stage_rates
 from gelada.cli.perf.throughput import steady_rate, waiting_shares
 from gelada.core.timing import Clock
+from gelada.experiment.presets import PRESETS
 from gelada.nets.network import NetworkSettings
 from gelada.nets.torsos import Torso
 from gelada.runtime.devices import CPU, Placement
-from gelada.training.presets import PRESETS
 from gelada.training.start import begin
 from helpers.reading import META
 

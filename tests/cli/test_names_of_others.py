@@ -11,8 +11,8 @@ from gelada.cli.experiment_flags import flag_in_group
 from gelada.cli.flags import flag_of, flags_of
 from gelada.cli.main import run
 from gelada.cli.train import Train
-from gelada.core.elsewhere import ELSEWHERE
-from gelada.training.experiment import ALGORITHMS, Experiment, argument, groups_of
+from gelada.experiment.aliases import ELSEWHERE
+from gelada.experiment.settings import ALGORITHMS, Experiment, argument, groups_of
 
 
 def arguments() -> set[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gelada.cli.main import run
-from gelada.training.presets import FAMILIES, PRESETS, preset
-from gelada.training.validate import check_effect
+from gelada.experiment.check import check_effect
+from gelada.experiment.presets import FAMILIES, PRESETS, preset
 
 WORKERS = "with --workers or --learners"
 LEARNING_AGAIN = "with an algorithm that learns from each step again"

@@ -22,7 +22,7 @@ from gelada.cli.display import Display, Printer
 from gelada.core.errors import GeladaError, printable
 from gelada.roles.tracker import Status, StopRule, TrackerSettings
 from gelada.runtime.api import Active
-from gelada.training.alarms import Alarms
+from gelada.training.callbacks import Alarms
 from gelada.training.run import train
 from helpers.launching import CATCH, complete
 

@@ -9,8 +9,8 @@ import pytest
 
 from gelada.algorithms.appo import APPO
 from gelada.cli.main import run
-from gelada.cli.parts import parts_of
-from gelada.training.presets import NOTES, PRESETS, preset
+from gelada.cli.show import parts_of
+from gelada.experiment.presets import NOTES, PRESETS, preset
 
 ON = {
     "pong": {"PPO's clipped loss", "several epochs", "adaptive rate"},

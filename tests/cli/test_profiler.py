@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from conftest import distributed_catch, short_pong
-from gelada.cli.perf.operators import Span, between_clocks
-from gelada.cli.perf.profiler import INSIDE, OTHER, Spans, nested, own_seconds
+from gelada.cli.perf.profiler import INSIDE, OTHER, Span, Spans, between_clocks, nested, own_seconds
 from gelada.cli.perf.short_run import measure_run, train_once
 from gelada.core.timing import Clock
-from gelada.training.experiment import Experiment
+from gelada.experiment.settings import Experiment
 
 ACTOR = {
     "wait for room",

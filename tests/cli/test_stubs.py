@@ -30,10 +30,10 @@ from gelada.core.errors import GeladaError
 from gelada.core.types import Trajectory
 from gelada.envs.api import GameSettings
 from gelada.envs.make import make_games
+from gelada.experiment.settings import Experiment
 from gelada.ops.flat import FlatParameters
 from gelada.roles.backprop import Backprop
 from gelada.roles.replay.queue import TrajectoryQueue
-from gelada.training.experiment import Experiment
 from gelada.training.start import begin, make_network
 from gelada.training.topology import make_graph
 

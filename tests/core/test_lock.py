@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from gelada.core.errors import GeladaError
-from gelada.core.lock import LOCK, locked
+from gelada.core.files import LOCK, locked
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from gelada.core.lock import locked
+from gelada.core.files import locked
 with locked(Path(sys.argv[1]), "it"):
     print("held", flush=True)
     time.sleep(60)

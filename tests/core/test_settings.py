@@ -12,10 +12,10 @@ import pytest
 
 from gelada.algorithms.api import Algorithm
 from gelada.core.errors import GeladaError
-from gelada.core.settings import DECAY, NUMBER, POSITIVE, Range, check, hints_of, read
-from gelada.training.experiment import ALGORITHMS, Experiment, flag, groups_of
-from gelada.training.presets import PRESETS
-from gelada.training.validate import check as check_experiment
+from gelada.core.fields import DECAY, NUMBER, POSITIVE, Range, check, hints_of, read
+from gelada.experiment.check import check as check_experiment
+from gelada.experiment.presets import PRESETS
+from gelada.experiment.settings import ALGORITHMS, Experiment, flag, groups_of
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from gelada.core.types import Traffic
 from gelada.envs.api import GameSettings
 from gelada.evaluation.protocols import PROTOCOLS
 from gelada.evaluation.scores import COLUMNS, comparable, scores
+from gelada.experiment.presets import preset
+from gelada.experiment.settings import Experiment
+from gelada.experiment.settings import flag as flag_of
 from gelada.roles.tracker import Workers
-from gelada.training.experiment import Experiment
-from gelada.training.experiment import flag as flag_of
 from gelada.training.faults import Faults, parse_faults
-from gelada.training.presets import preset
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "gelada"

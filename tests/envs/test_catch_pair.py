@@ -6,8 +6,7 @@ import numpy as np
 
 from gelada.core.types import Ints
 from gelada.envs.api import GameSettings
-from gelada.envs.catch import COLUMNS, ROWS
-from gelada.envs.catch_pair import OTHERS, OWN, CatchPairGames
+from gelada.envs.catch import COLUMNS, OTHERS, OWN, ROWS, CatchPairGames
 from gelada.envs.make import agents, make_games
 
 BOARDS = 16

@@ -14,10 +14,10 @@ from gelada.core.errors import GeladaError
 from gelada.core.nested import join, split
 from gelada.core.seeding import game_seeds
 from gelada.core.types import Ints, State
-from gelada.envs.ale_random import distance, moved
+from gelada.envs.ale import distance, moved
 from gelada.envs.api import Games, GameSettings, Savable
-from gelada.envs.continued import ContinuedGames
 from gelada.envs.make import continue_games, is_atari, make_games
+from gelada.envs.replayed import ContinuedGames
 
 PONG = GameSettings(game="pong", sticky=0.25, max_frames=400)
 
@@ -99,7 +99,7 @@ def test_a_helper_plays_the_games_that_go_on() -> None:
 
 def test_a_helper_begins_without_torch() -> None:
     """Of which the import takes longer than all else that it does before a resumed run goes on."""
-    code = "import sys, gelada.envs.outside, gelada.envs.continued; print(*sys.modules)"
+    code = "import sys, gelada.envs.replayed_process, gelada.envs.replayed; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert {"ale_py", "safetensors"} <= loaded

@@ -13,14 +13,19 @@ from gymnasium import spaces
 
 from conftest import stand_in
 from gelada.core.errors import GeladaError
-from gelada.core.functions import name_of
+from gelada.core.functions import MakeEnv, NoPictures, name_of
 from gelada.core.types import Floats, Ints
 from gelada.envs.api import GameSettings, Step
-from gelada.envs.gym import GymGames, fit
-from gelada.envs.make import action_names, frame_shape, is_atari, is_gym, is_vector, planes
-from gelada.envs.names import parse_game
-from gelada.envs.own import MakeEnv, NoPictures
-from gelada.envs.spaces import fit_of
+from gelada.envs.gym import GymGames, fit, fit_of
+from gelada.envs.make import (
+    action_names,
+    frame_shape,
+    is_atari,
+    is_gym,
+    is_vector,
+    parse_game,
+    planes,
+)
 from gelada.ops import returns
 from helpers import gym_toys
 

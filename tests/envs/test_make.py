@@ -11,11 +11,18 @@ from gelada.core.errors import GeladaError
 from gelada.core.types import Bytes, Ints
 from gelada.envs import make
 from gelada.envs.api import GameSettings, Step
-from gelada.envs.make import action_names, frame_shape, is_atari, make_games, planes
-from gelada.envs.names import known_games, parse_game
+from gelada.envs.make import (
+    action_names,
+    frame_shape,
+    is_atari,
+    known_games,
+    make_games,
+    parse_game,
+    planes,
+)
 from gelada.evaluation.evaluator import evaluate
 from gelada.evaluation.protocols import PROTOCOLS
-from gelada.training.validate import check
+from gelada.experiment.check import check
 from helpers.players import make_agent, make_experiment
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gelada.core.errors import GeladaError
-from gelada.envs.names import known_games, parse_game
-from gelada.training.presets import preset
+from gelada.envs.make import known_games, parse_game
+from gelada.experiment.presets import preset
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from gelada.core.errors import GeladaError
 from gelada.core.functions import name_of
 from gelada.envs.api import GameSettings
 from gelada.envs.playing import FireAfterLifeLoss, FireAtReset, make_env, make_vector
+from gelada.experiment.settings import Experiment
 from gelada.nets.config import NetworkSettings
-from gelada.training.experiment import Experiment
 from helpers import gym_toys
 from helpers.players import CATCH, make_agent, make_checkpoint
 

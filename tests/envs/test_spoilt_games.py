@@ -13,9 +13,9 @@ from gelada.core.seeding import game_seeds
 from gelada.core.types import State
 from gelada.envs.api import GameSettings, Savable
 from gelada.envs.catch import CatchGames
-from gelada.envs.continued import ContinuedGames
 from gelada.envs.make import make_games
-from gelada.envs.outside import OutsideGames
+from gelada.envs.replayed import ContinuedGames
+from gelada.envs.replayed_process import OutsideGames
 from gelada.roles.snapshot import continued, restoring
 
 PONG = GameSettings(game="pong", sticky=0.25, max_frames=2000)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gelada.core.types import Ints
-from gelada.envs.stuck_guard import StuckGuard
+from gelada.envs.frames import StuckGuard
 
 NAMES = ("NOOP", "RIGHT", "FIRE", "LEFT")
 

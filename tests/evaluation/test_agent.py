@@ -17,7 +17,7 @@ from gelada.core.errors import GeladaError
 from gelada.core.types import Bytes
 from gelada.envs.api import GameSettings
 from gelada.evaluation.agent import Agent, load
-from gelada.training.config import Config, write_config
+from gelada.runs.config import Config, write_config
 from helpers.players import CATCH, make_agent, make_checkpoint, make_experiment, write_run
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from gelada.core.errors import GeladaError
 from gelada.core.types import Bools
-from gelada.evaluation.curve import Mark, Point, draw_curve, read_marks, read_points
+from gelada.report.plots import Mark, Point, draw_curve, read_marks, read_points
 
 
 def line(steps: int, seconds: float, score: float | None) -> str:

@@ -11,8 +11,7 @@ import pytest
 from gelada.core.errors import GeladaError
 from gelada.core.types import Bytes
 from gelada.envs.api import GameSettings
-from gelada.evaluation.films.captions import caption
-from gelada.evaluation.films.grid import GAP, HOLD, MOST, Cell, record_grid
+from gelada.evaluation.films.grid import GAP, HOLD, MOST, Cell, caption, record_grid
 from helpers.players import Catcher, Scripted, filmed_by_hand
 
 BREAKOUT = GameSettings(game="breakout")

@@ -13,7 +13,7 @@ from gelada.core.checkpoint import list_checkpoints, newest_checkpoint, write_ch
 from gelada.core.errors import GeladaError
 from gelada.core.types import Version
 from gelada.evaluation.films.milestones import milestones, untrained
-from gelada.training.config import read_config
+from gelada.runs.config import read_config
 from gelada.training.run import train
 from gelada.training.start import begin, make_network
 from helpers.players import CATCH, make_checkpoint, make_experiment, write_run

@@ -26,8 +26,8 @@ from gelada.envs.api import GameSettings
 from gelada.envs.make import action_names, frame_shape
 from gelada.evaluation.agent import Agent
 from gelada.evaluation.export.onnx_file import compare, export_onnx
+from gelada.experiment.settings import Experiment
 from gelada.nets.config import NetworkSettings
-from gelada.training.experiment import Experiment
 from helpers import gym_toys
 from helpers.players import CATCH, make_agent, make_checkpoint
 

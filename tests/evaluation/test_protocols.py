@@ -13,7 +13,7 @@ import pytest
 from gelada.core.types import Version
 from gelada.envs.api import GameSettings
 from gelada.evaluation.protocols import PROTOCOLS, Evaluation, GameResult
-from gelada.evaluation.result_files import evaluation_file, has_evaluation
+from gelada.runs.read import evaluation_file, has_evaluation
 from helpers.players import CATCH
 
 

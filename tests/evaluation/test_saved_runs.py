@@ -20,11 +20,11 @@ from gelada.core.checkpoint import (
 )
 from gelada.core.errors import GeladaError
 from gelada.core.types import Version
+from gelada.experiment.settings import Experiment
 from gelada.ops.flat import FlatParameters
 from gelada.roles.parameters.server import ParameterServer
 from gelada.roles.tracker import StopRule, Tracker
-from gelada.runtime.inline import Inline
-from gelada.training.experiment import Experiment
+from gelada.runtime.threads import Inline
 from gelada.training.run import train
 from gelada.training.saving import SliceSaver, aux_at
 from gelada.training.start import begin, make_network

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from gelada.envs.api import GameSettings
-from gelada.envs.names import known_games
+from gelada.envs.make import known_games
 from gelada.evaluation.protocols import PROTOCOLS
 from gelada.evaluation.scores import (
     COLUMNS,

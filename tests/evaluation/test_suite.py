@@ -21,7 +21,9 @@ from gelada.cli.suite import GENERAL, Flags, suite_of
 from gelada.core.errors import Diverged, GeladaError
 from gelada.evaluation.protocols import PROTOCOLS
 from gelada.evaluation.scores import published
-from gelada.evaluation.suite import (
+from gelada.experiment.presets import PRESETS, preset
+from gelada.experiment.settings import Experiment
+from gelada.report.suite import (
     REFERENCES,
     Entry,
     Suite,
@@ -34,8 +36,6 @@ from gelada.evaluation.suite import (
     summarize,
 )
 from gelada.roles.tracker import StopRule
-from gelada.training.experiment import Experiment
-from gelada.training.presets import PRESETS, preset
 
 SMALL = ("--preset", "catch", "--protocol", "training", "--episodes", "2")
 

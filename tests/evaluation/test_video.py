@@ -18,7 +18,7 @@ from gelada.core.types import Bytes, Ints, Version
 from gelada.envs.ale import AleGame
 from gelada.envs.api import GameSettings
 from gelada.evaluation.agent import Agent
-from gelada.evaluation.video import record
+from gelada.evaluation.films.player import record
 from gelada.nets.network import InputStatistics, Network
 from helpers.players import (
     CATCH,

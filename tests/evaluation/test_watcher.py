@@ -18,7 +18,7 @@ from gelada.evaluation.agent import Agent, load
 from gelada.evaluation.evaluator import evaluate
 from gelada.evaluation.protocols import Evaluation
 from gelada.evaluation.watcher import Follower, RunEnded, follow
-from gelada.training.config import read_config
+from gelada.runs.config import read_config
 from helpers.players import make_checkpoint, write_run
 
 Results = list[dict[str, Any]]

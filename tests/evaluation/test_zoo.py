@@ -14,7 +14,7 @@ from gelada.evaluation.agent import load
 from gelada.evaluation.evaluator import evaluate
 from gelada.evaluation.scores import baselines
 from gelada.evaluation.zoo import CLONE, place_of
-from gelada.page.report.words import plus_minus
+from gelada.report.statistics import plus_minus
 
 ZOO = Path(__file__).resolve().parents[2] / "zoo"
 NAMES = sorted(path.parent.name for path in ZOO.glob("*/config.json"))

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from conftest import tuned
+from gelada.experiment.presets import PRESETS
+from gelada.experiment.settings import Experiment, ReuseSettings
 from gelada.roles.tracker import StopRule, TrackerSettings
-from gelada.training.experiment import Experiment, ReuseSettings
-from gelada.training.presets import PRESETS
 
 BASE = PRESETS["appo-catch"]
 """V-trace, a target policy, a KL term, a learning rate that falls."""

@@ -30,17 +30,17 @@ from gelada.core.errors import GeladaError
 from gelada.core.files import read_metrics
 from gelada.core.types import Version
 from gelada.evaluation.agent import load as load_agent
-from gelada.evaluation.curve import read_marks, read_points
 from gelada.evaluation.start_states import StartStates, make_starts, read_starts, write_starts
-from gelada.evaluation.suite import Entry, Suite, read_ledger, summarize
+from gelada.experiment.presets import PRESETS
+from gelada.experiment.settings import Experiment
 from gelada.nets.config import NetworkSettings
 from gelada.nets.network import InputStatistics
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import make_optimizer
+from gelada.report.plots import read_marks, read_points
+from gelada.report.suite import Entry, Suite, read_ledger, summarize
+from gelada.runs.config import Config, identity, read_config, write_config
 from gelada.runtime.system import version_of
-from gelada.training.config import Config, identity, read_config, write_config
-from gelada.training.experiment import Experiment
-from gelada.training.presets import PRESETS
 from gelada.training.start import Start, begin_again, make_network
 from helpers.players import make_agent
 

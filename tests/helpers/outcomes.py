@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import torch
 
 from gelada.core.types import Version
+from gelada.experiment.settings import Experiment
 from gelada.roles.learner import Learner
 from gelada.roles.tracker import Status
-from gelada.runtime.inline import Inline
-from gelada.runtime.threads import Threads
-from gelada.training.experiment import Experiment
+from gelada.runtime.threads import Inline, Threads
 from gelada.training.faults import NONE, Faults
 from gelada.training.start import begin, open_games
 from gelada.training.topology import make_graph

@@ -21,9 +21,9 @@ from gelada.envs.ale import AleGame, rom_of
 from gelada.envs.api import GameSettings
 from gelada.envs.make import action_names, frame_shape
 from gelada.evaluation.agent import Agent, Policy
+from gelada.experiment.settings import Experiment
 from gelada.nets.network import InputStatistics, Network, NetworkSettings
-from gelada.training.config import Config, write_config
-from gelada.training.experiment import Experiment
+from gelada.runs.config import Config, write_config
 
 CATCH = GameSettings(game="catch", size=10)
 

@@ -17,10 +17,8 @@ import torch
 from gelada.core.errors import Deadline
 from gelada.core.types import Answer, Gradient, Params, Version
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.admission import Admission
-from gelada.roles.parameters.published import ANY
-from gelada.roles.parameters.pulling import Pulled, pull_common
-from gelada.roles.parameters.server import ParameterServer, ServerSettings
+from gelada.roles.parameters.published import ANY, Pulled, pull_common
+from gelada.roles.parameters.server import Admission, ParameterServer, ServerSettings
 
 SIZE = 64
 ROUNDS = 6

@@ -9,9 +9,9 @@ import numpy as np
 
 from gelada.core.types import Batch, Trajectory, Version
 from gelada.roles.replay.buffer import ReplayBuffer
+from gelada.roles.replay.frame_ring import BufferShape
 from gelada.roles.replay.rate_limiter import MinimumSize, RateLimiter
 from gelada.roles.replay.sampling import Prioritized, Sampling, Uniform
-from gelada.roles.replay.shape import BufferShape
 
 STACK, SHAPE, LENGTH = 3, (2, 3), 4
 STEP_FIELDS = ("actions", "rewards", "terminated", "truncated", "log_probs")

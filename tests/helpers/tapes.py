@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from gelada.nets import observations
 from gelada.ops.flat import FlatParameters
-from gelada.runtime import cuda_graphs
+from gelada.runtime import devices as cuda_graphs
 
 T = TypeVar("T")
 READ = torch.ops.aten._local_scalar_dense.default

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from conftest import heads_of, make_net, random_trajectory
-from gelada.nets.autoencoder import Decoder
+from gelada.nets.autoencoder import Decoder, Prediction
 from gelada.nets.network import CODE, InputStatistics, Network, NetworkSettings
 from gelada.nets.observations import Observations
-from gelada.nets.prediction import Prediction
 from gelada.ops.flat import FlatParameters, Layout
 from gelada.roles.replay.queue import as_batch
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from conftest import heads_of
-from gelada.nets import precision
+from gelada.nets import network as precision
 from gelada.nets.network import NetworkSettings
 
 HEADS = heads_of({"policy": 3})

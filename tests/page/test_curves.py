@@ -13,8 +13,8 @@ import hypothesis.strategies as st
 import pytest
 
 from gelada.core.files import read_metrics
-from gelada.page import curves
-from gelada.page.curves import Curve
+from gelada.runs import curves
+from gelada.runs.curves import Curve
 from helpers.made_runs import append, rising, row, write_metrics
 
 
@@ -44,7 +44,7 @@ def test_only_new_lines_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         parsed.append(line)
         return loads(line)
 
-    monkeypatch.setattr("gelada.page.curves.json.loads", counted)
+    monkeypatch.setattr("gelada.runs.curves.json.loads", counted)
     append(tmp_path, rows[29])
     assert curve.refresh()
     assert len(set(parsed)) == 1

@@ -11,7 +11,7 @@ import pytest
 
 from gelada.core.timing import bounding_stage
 from gelada.evaluation.export.hub import EVALUATION
-from gelada.page.folder import EXPORTED, Film, RunFolder, flat, milestones
+from gelada.runs.read import EXPORTED, Film, RunFolder, flat, milestones
 from helpers.made_runs import append, evaluate, make_run, rising, row
 
 VERSION_0_1 = Path(__file__).parent.parent / "data" / "version-0.1"

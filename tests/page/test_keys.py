@@ -6,7 +6,7 @@ import pytest
 
 from gelada.envs.api import GameSettings
 from gelada.envs.make import action_names
-from gelada.page.keys import action_of
+from gelada.page.live import action_of
 
 PONG = action_names(GameSettings(game="pong"))
 ALL = action_names(GameSettings(game="seaquest"))

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from gelada.page.runs import Runs
 from gelada.page.server import HEADERS, assets, cookie_name, make_app, new_token
 from gelada.page.view import View
+from gelada.runs.listing import Runs
 from helpers.browsing import TRAVERSALS
 from helpers.made_runs import append, evaluate, make_run, rising, row
 

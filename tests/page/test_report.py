@@ -17,12 +17,12 @@ import pytest
 from gelada.cli import main
 from gelada.core.errors import GeladaError
 from gelada.evaluation.scores import scores
-from gelada.page.report import plots
-from gelada.page.report.blocks import Block, Figure, Heading, Table, Text, as_html, as_markdown
-from gelada.page.report.compose import compose
-from gelada.page.report.how import as_csv, protocol_line
-from gelada.page.report.public import SOURCES, public_curves, source_of
-from gelada.page.report.results import TRAINING_GAMES, Results, read_results, score_at
+from gelada.report import plots
+from gelada.report.compose import compose
+from gelada.report.format import Block, Figure, Heading, Table, Text, as_html, as_markdown
+from gelada.report.plots import SOURCES, public_curves, source_of
+from gelada.report.provenance import as_csv, protocol_line
+from gelada.report.results import TRAINING_GAMES, Results, read_results, score_at
 from helpers.made_runs import append, evaluate, make_run, rising, row
 
 NAME = "<img src=x onerror=alert(1)>$x$"

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from gelada.core.errors import GeladaError
-from gelada.page.folder import RunFolder
-from gelada.page.runs import (
+from gelada.runs.listing import (
     Runs,
     check_places,
     differences,
@@ -17,6 +16,7 @@ from gelada.page.runs import (
     grouped,
     short_names,
 )
+from gelada.runs.read import RunFolder
 from helpers.made_runs import make_run
 
 

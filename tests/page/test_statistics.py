@@ -7,8 +7,8 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from gelada.page.report import statistics
-from gelada.page.report.statistics import (
+from gelada.report import statistics
+from gelada.report.statistics import (
     bootstrap,
     drawn_again,
     enough,

@@ -37,14 +37,14 @@ BREACHES = {
     "roles-runtime": ("roles/learner.py", "import gelada.runtime.threads"),
     "faults": ("evaluation/evaluator.py", "import gelada.training.faults"),
     "ray": ("runtime/threads.py", "import ray"),
-    "emulator": ("evaluation/video.py", "import cv2"),
+    "emulator": ("evaluation/films/player.py", "import cv2"),
     "video": ("cli/record.py", "import av"),
     "plots": ("cli/evaluate.py", "import matplotlib"),
     "terminal": ("training/run.py", "import rich.table"),
-    "reading": ("training/validate.py", "import pydantic"),
+    "reading": ("experiment/check.py", "import pydantic"),
     "loggers": ("cli/train.py", "import tensorboardX"),
     "web": ("page/view.py", "import starlette.responses"),
-    "light-page": ("page/folder.py", "import gelada.training.config"),
+    "light-page": ("runs/read.py", "import gelada.runs.config"),
 }
 """For each contract: a file, and an import in a function of it that breaks the contract."""
 
@@ -224,7 +224,7 @@ from dataclasses import replace
 from pathlib import Path
 import torch
 from gelada.runtime.threads import Threads
-from gelada.training.experiment import Experiment, Shape
+from gelada.experiment.settings import Experiment, Shape
 from gelada.nets.network import NetworkSettings
 from gelada.roles.tracker import TrackerSettings
 from gelada.training.topology import make_graph

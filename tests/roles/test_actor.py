@@ -21,8 +21,7 @@ from gelada.nets.network import Network, NetworkSettings
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.actor import Actor, ActorSettings, Pace
-from gelada.roles.parameters.admission import Quorum
-from gelada.roles.parameters.server import ParameterServer, ServerSettings
+from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
 from gelada.roles.tracker import Begun
 from helpers.stacking import stack_at
 

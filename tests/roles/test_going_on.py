@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from gelada.core.origin import Origin
-from gelada.core.types import State
-from gelada.roles.rhythm import Sampled
-from gelada.roles.tracker.going_on import Exactly, GoingOn, Keeper, Moment
+from gelada.core.types import Origin, State
+from gelada.roles.tracker.score import Exactly, GoingOn, Keeper, Moment
+from gelada.roles.update_schedule import Sampled
 
 
 def state(actor: int, round: int) -> State:

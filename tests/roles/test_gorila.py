@@ -12,10 +12,10 @@ import torch
 from conftest import tuned
 from gelada.algorithms.api import TARGET
 from gelada.core.types import Update, Version
+from gelada.experiment.presets import PRESETS
+from gelada.experiment.settings import Experiment
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.server import ParameterServer
-from gelada.training.experiment import Experiment
-from gelada.training.presets import PRESETS
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
 

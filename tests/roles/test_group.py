@@ -14,7 +14,7 @@ import torch
 
 from gelada.core.errors import Closed, Deadline, Diverged
 from gelada.ops import losses
-from gelada.roles.group import LearnerGroup, Member
+from gelada.roles.allreduce import LearnerGroup, Member
 
 
 def at_once(size: int, work: Callable[[Member], Any], patience: float = 20.0) -> list[Any]:

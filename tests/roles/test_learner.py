@@ -21,12 +21,10 @@ from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.backprop import Backprop
 from gelada.roles.learner import Learner
-from gelada.roles.parameters.admission import Quorum
 from gelada.roles.parameters.client import LocalClient
-from gelada.roles.parameters.server import ParameterServer, ServerSettings
-from gelada.roles.replay.mix import Mix
-from gelada.roles.replay.queue import Fifo, TrajectoryQueue, as_batch
-from gelada.roles.replay.reuse import Reuse
+from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
+from gelada.roles.replay.minibatch_buffer import Reuse
+from gelada.roles.replay.queue import Fifo, Mix, TrajectoryQueue, as_batch
 from gelada.roles.schedule import OwnSchedule
 from gelada.roles.tracker import Begun
 from helpers.stacking import stack_at

@@ -12,12 +12,11 @@ from conftest import catch, distributed_catch, tuned
 from gelada.algorithms.appo import APPO
 from gelada.core.errors import Deadline
 from gelada.envs.api import GameSettings
+from gelada.experiment.presets import PRESETS
+from gelada.experiment.settings import Experiment, ReuseSettings, Shape
 from gelada.nets.config import NetworkSettings
-from gelada.runtime.cuda_graphs import WARM_UP
-from gelada.runtime.devices import CPU, Placement
-from gelada.runtime.inline import Inline
-from gelada.training.experiment import Experiment, ReuseSettings, Shape
-from gelada.training.presets import PRESETS
+from gelada.runtime.devices import CPU, WARM_UP, Placement
+from gelada.runtime.threads import Inline
 from gelada.training.start import begin, open_games
 from gelada.training.topology import make_graph
 from helpers.reading import META, Reads

@@ -13,9 +13,9 @@ import pytest
 from conftest import catch, stand_in
 from gelada.core.types import Batch
 from gelada.nets.pictures import SHOWN
-from gelada.roles.tracker import picture
-from gelada.roles.tracker.picture import GAP, MARGIN, NAME, Picture, draw
-from gelada.runtime.inline import Inline
+from gelada.roles.tracker import tensorboard as picture
+from gelada.roles.tracker.tensorboard import GAP, MARGIN, NAME, Picture, draw
+from gelada.runtime.threads import Inline
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
 from helpers.stacking import stack_at
@@ -77,7 +77,7 @@ def test_it_is_drawn_at_most_once_in_a_while_and_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("gelada.roles.tracker.picture.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("gelada.roles.tracker.tensorboard.time.monotonic", lambda: clock[0])
     writer = Now()
     drawn = Picture(tmp_path, stand_in(writer))
     drawn.finish()

@@ -13,14 +13,12 @@ from conftest import catch, distributed_catch, make_net, random_trajectory, tune
 from gelada.algorithms.appo import APPO
 from gelada.core.errors import Deadline
 from gelada.core.types import Batch
-from gelada.roles.recorded import GraphBackprop
+from gelada.experiment.presets import PRESETS
+from gelada.experiment.settings import Experiment, ReuseSettings
+from gelada.roles.backprop import GraphBackprop
 from gelada.roles.replay.queue import as_batch
-from gelada.runtime.cuda_graphs import WARM_UP
-from gelada.runtime.devices import CPU, Placement
-from gelada.runtime.inline import Inline
-from gelada.runtime.threads import Threads
-from gelada.training.experiment import Experiment, ReuseSettings
-from gelada.training.presets import PRESETS
+from gelada.runtime.devices import CPU, WARM_UP, Placement
+from gelada.runtime.threads import Inline, Threads
 from gelada.training.start import begin, open_games
 from gelada.training.topology import make_graph
 from helpers.outcomes import run_to_the_end

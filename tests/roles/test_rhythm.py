@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gelada.roles.rhythm import ONE_EACH, Sampled
+from gelada.roles.update_schedule import ONE_EACH, Sampled
 
 
 @pytest.mark.parametrize(

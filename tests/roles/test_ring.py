@@ -12,8 +12,7 @@ import torch
 
 from gelada.core.errors import Closed, Lost
 from gelada.core.types import CPU
-from gelada.roles.group import LearnerGroup, Member, Sums
-from gelada.roles.ring import Meeting, Ring, backend_of
+from gelada.roles.allreduce import LearnerGroup, Meeting, Member, Ring, Sums, backend_of
 from helpers.reading import META, Reads
 
 
@@ -128,7 +127,7 @@ def listening() -> set[Any]:
 def test_all_listen_on_the_loopback_or_on_the_network_that_leads_to_others(
     on_network: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gelada.roles.ring.own_address", lambda: "127.0.0.2")
+    monkeypatch.setattr("gelada.roles.allreduce.own_address", lambda: "127.0.0.2")
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     before = listening()
     groups = rings(2, on_network)
@@ -139,7 +138,7 @@ def test_all_listen_on_the_loopback_or_on_the_network_that_leads_to_others(
 
 
 def test_a_network_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gelada.roles.ring.own_address", lambda: "127.0.0.2")
+    monkeypatch.setattr("gelada.roles.allreduce.own_address", lambda: "127.0.0.2")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     before = listening()
     groups = rings(2, on_network=True)

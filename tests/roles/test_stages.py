@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gelada.roles.tracker.stages import StageShares
+from gelada.roles.tracker.tracker import StageShares
 
 
 def test_shares_are_those_since_the_last_line_and_of_all_roles_of_a_kind() -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from gelada.roles.tracker.thinned import Thinned
+from gelada.roles.tracker.writer import Thinned
 
 
 @pytest.mark.parametrize("most", [8, 9, 40])

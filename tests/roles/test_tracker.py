@@ -17,7 +17,7 @@ from gelada.core.types import Episode, Params, Traffic, Update, Version
 from gelada.ops.flat import Layout
 from gelada.roles.tracker import Begun, RunFacts, StopRule, Tracker, TrackerSettings
 from gelada.roles.tracker import tracker as tracker_module
-from gelada.roles.tracker.thinned import Thinned
+from gelada.roles.tracker.writer import Thinned
 
 LAYOUT = Layout(make_net())
 SETTINGS = TrackerSettings(tensorboard=False)

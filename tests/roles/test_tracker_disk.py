@@ -324,8 +324,8 @@ def test_tensorboard_can_neither_stop_nor_hold_up_anything(
             pass
 
     monkeypatch.setattr(tensorboardX, "SummaryWriter", Writer)
-    monkeypatch.setattr("gelada.roles.tracker.board.END_SECONDS", 0.05)
-    monkeypatch.setattr("gelada.roles.tracker.board.MOST", 3 if what == "hangs" else 100)
+    monkeypatch.setattr("gelada.roles.tracker.tensorboard.END_SECONDS", 0.05)
+    monkeypatch.setattr("gelada.roles.tracker.tensorboard.MOST", 3 if what == "hangs" else 100)
     tracker = make_tracker(tmp_path, every=1, tensorboard=True)
     for number in range(1, 9):
         tracker.report(Update(0, Version(0, number), 10, (1.0, 1.0, 1.0), {"loss": 1.0}))

@@ -17,10 +17,9 @@ from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.backprop import Backprop
 from gelada.roles.learner import Learner
-from gelada.roles.parameters.admission import Admission, Async, Quorum
 from gelada.roles.parameters.client import RemoteClient
 from gelada.roles.parameters.published import PublishedParameters
-from gelada.roles.parameters.server import ParameterServer, ServerSettings
+from gelada.roles.parameters.server import Admission, Async, ParameterServer, Quorum, ServerSettings
 from gelada.roles.replay.queue import Fifo, TrajectoryQueue
 from gelada.roles.schedule import SharedSchedule
 from gelada.roles.tracker import Begun

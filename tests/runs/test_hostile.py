@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from gelada.cli.main import run as command
 from gelada.core.errors import GeladaError
 from gelada.evaluation.start_states import StartStates, make_starts, write_starts
-from gelada.training.presets import PRESETS
+from gelada.experiment.presets import PRESETS
 from helpers.hostile import (
     LEDGER,
     NEWEST,

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from gelada.core.errors import GeladaError
-from gelada.runtime.cuda_graphs import WARM_UP, CudaGraph, Recorded
-from gelada.runtime.devices import CAPTURING
+from gelada.runtime.devices import CAPTURING, WARM_UP, CudaGraph, Recorded
 from helpers.tapes import taped as taped
 
 

@@ -14,8 +14,12 @@ from conftest import short_pong, tuned
 from gelada.algorithms.pqn import PQN
 from gelada.cli.main import run
 from gelada.core.errors import GeladaError
-from gelada.nets.precision import gpu_precision
-from gelada.roles.recorded import can_record
+from gelada.experiment.memory import check_limits
+from gelada.experiment.presets import PRESETS
+from gelada.experiment.settings import Experiment
+from gelada.nets.network import gpu_precision
+from gelada.roles.backprop import can_record
+from gelada.runs.config import read_config
 from gelada.runtime import devices
 from gelada.runtime.devices import (
     CPU,
@@ -27,10 +31,6 @@ from gelada.runtime.devices import (
     own_stream,
     place,
 )
-from gelada.training.config import read_config
-from gelada.training.experiment import Experiment
-from gelada.training.limits import check_limits
-from gelada.training.presets import PRESETS
 
 GPU = torch.device("cuda", 0)
 

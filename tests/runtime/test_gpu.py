@@ -18,11 +18,9 @@ from gelada.algorithms.appo import APPO
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings, make_optimizer
-from gelada.roles.backprop import Backprop
-from gelada.roles.recorded import GraphBackprop
+from gelada.roles.backprop import Backprop, GraphBackprop
 from gelada.roles.replay.queue import as_batch
-from gelada.runtime.cuda_graphs import WARM_UP, Recorded
-from gelada.runtime.devices import Devices, Placement, own_stream, prepare
+from gelada.runtime.devices import WARM_UP, Devices, Placement, Recorded, own_stream, prepare
 from gelada.training.run import train
 
 pytestmark = pytest.mark.gpu

@@ -9,8 +9,8 @@ import torch
 
 from conftest import catch, distributed_catch, short_pong
 from gelada.core.errors import GeladaError, RoleFailed
+from gelada.experiment.settings import Experiment
 from gelada.runtime.graph import Graph, Handle
-from gelada.training.experiment import Experiment
 from gelada.training.faults import Faults
 from gelada.training.start import begin
 from gelada.training.topology import make_graph

@@ -13,13 +13,12 @@ import pytest
 
 from conftest import catch, distributed_catch, stand_in
 from gelada.core.errors import Closed, GeladaError, RoleFailed
-from gelada.core.settings import check
+from gelada.core.fields import check
+from gelada.experiment.settings import Experiment, flag
 from gelada.runtime.graph import Graph, Handle
 from gelada.runtime.groups import Cluster, group_processes
 from gelada.runtime.host import Call, Remote, RoleHost
-from gelada.runtime.inline import Inline
-from gelada.runtime.threads import Threads
-from gelada.training.experiment import Experiment, flag
+from gelada.runtime.threads import Inline, Threads
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
 from helpers.launching import LONG

@@ -10,9 +10,9 @@ import torch
 from conftest import catch
 from gelada.core.errors import Deadline
 from gelada.core.timing import Clock
+from gelada.experiment.settings import Shape
 from gelada.runtime.graph import Graph
-from gelada.runtime.inline import Inline
-from gelada.training.experiment import Shape
+from gelada.runtime.threads import Inline
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from conftest import catch, distributed_catch
+from gelada.experiment.settings import Experiment
 from gelada.runtime.groups import Room, actors_of_queues, group_processes, spread_groups
-from gelada.training.experiment import Experiment
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
 

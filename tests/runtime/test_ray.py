@@ -12,11 +12,10 @@ import psutil
 import pytest
 
 from conftest import catch, distributed_catch
+from gelada.experiment.presets import PRESETS
+from gelada.experiment.settings import Experiment, ReuseSettings
 from gelada.runtime.groups import Cluster
-from gelada.runtime.inline import Inline
-from gelada.runtime.threads import Threads
-from gelada.training.experiment import Experiment, ReuseSettings
-from gelada.training.presets import PRESETS
+from gelada.runtime.threads import Inline, Threads
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
 from helpers.all_parts import ALL, PAIR
@@ -49,7 +48,7 @@ def run_on_ray(experiment: Experiment) -> Outcome:
     from gelada.runtime.ray import prepare
 
     prepare("")
-    from gelada.runtime.ray.processes import Epoch
+    from gelada.runtime.ray.placement import Epoch
     from gelada.runtime.ray.runtime import Ray
     from gelada.runtime.ray.session import connected
 

@@ -247,7 +247,7 @@ def test_hosts_with_other_versions_are_refused(package: str) -> None:
     from gelada.runtime.ray import prepare
 
     prepare("")
-    from gelada.runtime.ray.checks import check_versions
+    from gelada.runtime.ray.placement import check_versions
     from gelada.runtime.ray.watched import WatchedProcess
 
     process = WatchedProcess(ProcessSpec("server-1", "server", ("server-1",), learns=False))

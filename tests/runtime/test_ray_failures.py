@@ -17,7 +17,7 @@ import pytest
 
 from gelada.evaluation.agent import load
 from gelada.evaluation.evaluator import evaluate
-from gelada.training.presets import PRESETS
+from gelada.experiment.presets import PRESETS
 from helpers.launching import complete
 from helpers.ray_runs import SILENCE, SMALL, Run, running, train
 

@@ -53,7 +53,7 @@ def test_ray_is_asked_for_the_gpu_of_a_process(
 
 
 def test_more_learners_than_gpus_are_refused(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gelada.runtime.ray.checks import check_resources
+    from gelada.runtime.ray.placement import check_resources
 
     there = {"CPU": 16.0, "GPU": 2.0}
     monkeypatch.setattr(ray, "cluster_resources", lambda: there)

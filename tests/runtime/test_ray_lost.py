@@ -109,7 +109,7 @@ def test_what_gives_no_answer_for_long_is_lost_and_what_comes_back_is_not() -> N
     from gelada.runtime.ray import prepare
 
     prepare("")
-    from gelada.runtime.ray.alive import LOOK_SECONDS, LOST_SECONDS, Alive
+    from gelada.runtime.ray.session import LOOK_SECONDS, LOST_SECONDS, Alive
 
     now = [100.0]
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -19,10 +19,10 @@ prepare = gelada.runtime.ray.prepare
 
 def prepare_impatiently(address):
     found = prepare(address)
-    import gelada.runtime.ray.reports
+    import gelada.runtime.ray.runtime
 
-    gelada.runtime.ray.reports.START_SECONDS = 0.01
-    gelada.runtime.ray.reports.LONGEST_START_SECONDS = LONGEST
+    gelada.runtime.ray.runtime.START_SECONDS = 0.01
+    gelada.runtime.ray.runtime.LONGEST_START_SECONDS = LONGEST
     return found
 
 

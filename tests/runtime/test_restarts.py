@@ -16,13 +16,12 @@ from gelada.algorithms.dqn import DQN
 from gelada.core.errors import RoleFailed
 from gelada.core.types import Gradient, Version
 from gelada.envs.catch import CatchGames
+from gelada.experiment.presets import PRESETS
+from gelada.experiment.settings import Experiment, ReplaySettings, ReuseSettings
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.admission import Quorum
-from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.parameters.server import ParameterServer, Quorum
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.tracker import Tracker
-from gelada.training.experiment import Experiment, ReplaySettings, ReuseSettings
-from gelada.training.presets import PRESETS
 from helpers.outcomes import (
     Outcome,
     assert_same,

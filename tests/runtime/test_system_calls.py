@@ -13,7 +13,8 @@ import pytest
 
 from conftest import catch
 from gelada.cli.show import imagined_start, memory
-from gelada.core.lock import LOCK, locked
+from gelada.core.files import LOCK, locked
+from gelada.experiment.memory import check_limits
 from gelada.runtime.system import (
     available_memory,
     describe_machine,
@@ -22,7 +23,6 @@ from gelada.runtime.system import (
     process_limit,
     system_value,
 )
-from gelada.training.limits import check_limits
 from gelada.training.start import make_network
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "gelada"
@@ -49,10 +49,10 @@ NAMES = {
 
 GUARDED = {
     "cli/train.py": {"os.sysconf", "time.CLOCK_BOOTTIME", "time.clock_gettime"},
-    "core/lock.py": {"import fcntl"},
-    "runtime/ray/own.py": {"signal.SIGKILL"},  # to processes that /proc lists
+    "core/files.py": {"import fcntl"},
+    # to processes that /proc lists; if there is a SIGHUP to be blocked
+    "runtime/ray/session.py": {"signal.SIGKILL", "signal.pthread_sigmask"},
     "runtime/ray/runtime.py": {"signal.SIGKILL"},  # to processes on other hosts
-    "runtime/ray/session.py": {"signal.pthread_sigmask"},  # if there is a SIGHUP to be blocked
     "runtime/system.py": {
         *("os.PRIO_PROCESS", "os.getpriority", "os.nice", "os.sched_getaffinity"),
         *("os.setpriority", "os.sysconf", "import resource"),

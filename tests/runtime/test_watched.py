@@ -82,7 +82,7 @@ def test_a_thread_that_hears_a_sidecar_leaves_heartbeats_to_the_one_that_watches
     import ray
 
     from gelada.runtime.ray import runtime
-    from gelada.runtime.ray.processes import Epoch
+    from gelada.runtime.ray.placement import Epoch
     from gelada.runtime.ray.watched import WatchedProcess
 
     handle = Answers()

@@ -10,7 +10,7 @@ import torch
 
 from conftest import tuned
 from gelada.core.types import Version
-from gelada.training.validate import check
+from gelada.experiment.check import check
 from helpers.all_parts import ALL, PAIR
 from helpers.outcomes import Outcome, assert_same, inline, threads
 

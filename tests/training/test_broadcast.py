@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from conftest import catch, distributed_catch, dqn
-from gelada.runtime.inline import Inline
-from gelada.training.experiment import Experiment
+from gelada.experiment.settings import Experiment
+from gelada.runtime.threads import Inline
 from gelada.training.start import begin, open_games
 from gelada.training.topology import make_graph
 from helpers.outcomes import Outcome, assert_same, equal, inline, outcome, threads

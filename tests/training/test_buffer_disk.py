@@ -15,8 +15,8 @@ from conftest import catch
 from gelada.algorithms.dqn import DQN
 from gelada.core.checkpoint import list_checkpoints
 from gelada.core.errors import CannotWrite, GeladaError
-from gelada.roles.replay.file import write_arrays
-from gelada.training.experiment import Experiment, ReplaySettings
+from gelada.experiment.settings import Experiment, ReplaySettings
+from gelada.roles.replay.buffer import write_arrays
 from gelada.training.run import train
 from helpers.launching import complete
 from helpers.unbroken import assert_same_run

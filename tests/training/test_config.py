@@ -12,11 +12,11 @@ import pytest
 from gelada.algorithms.a3c import A3C
 from gelada.algorithms.appo import APPO
 from gelada.core.errors import GeladaError
+from gelada.experiment.presets import PRESETS
+from gelada.experiment.settings import Experiment
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.tracker import StopRule
-from gelada.training.config import Config, read_config, write_config
-from gelada.training.experiment import Experiment
-from gelada.training.presets import PRESETS
+from gelada.runs.config import Config, read_config, write_config
 
 
 def written(folder: Path) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from gelada.cli.main import run
 from gelada.cli.show import Show
 from gelada.cli.train import Train
 from gelada.core.errors import GeladaError
+from gelada.experiment.autoscale import Fit, cores_of, for_cores, idle, threads_of
+from gelada.experiment.check import check
+from gelada.experiment.memory import batch_of
+from gelada.experiment.presets import PRESETS, preset
 from gelada.nets.config import NetworkSettings
 from gelada.runtime.system import usable_cores
-from gelada.training.buffers import batch_of
-from gelada.training.cores import Fit, cores_of, for_cores, idle, threads_of
-from gelada.training.presets import PRESETS, preset
-from gelada.training.validate import check
 
 TABLE = [  # cores, GPU, torso or what learns: actors, games, emulator threads, own batch
     (3, False, "small", Fit(2, 8, 1, False)),

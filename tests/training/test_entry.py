@@ -11,10 +11,10 @@ from gymnasium.wrappers import TransformObservation, TransformReward
 
 import gelada
 from conftest import stand_in
-from gelada.training.config import read_config
-from gelada.training.experiment import Experiment
-from gelada.training.presets import PRESETS
-from gelada.training.presets import preset as named
+from gelada.experiment.presets import PRESETS
+from gelada.experiment.presets import preset as named
+from gelada.experiment.settings import Experiment
+from gelada.runs.config import read_config
 from helpers import gym_toys
 
 QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}

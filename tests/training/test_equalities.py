@@ -27,14 +27,13 @@ from gelada.core.types import Gradient, Ints, Version
 from gelada.envs.api import Step
 from gelada.envs.catch import CatchGames
 from gelada.envs.make import make_games
+from gelada.experiment.settings import Experiment, Shape
 from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.admission import Quorum
-from gelada.roles.parameters.server import ParameterServer, ServerSettings
+from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
 from gelada.roles.replay.queue import as_batch
-from gelada.runtime.inline import Inline
-from gelada.training.experiment import Experiment, Shape
+from gelada.runtime.threads import Inline
 from gelada.training.run import train
 from gelada.training.start import begin, open_games
 from gelada.training.topology import make_graph

@@ -19,12 +19,12 @@ from gelada.core.errors import GeladaError
 from gelada.core.types import State, Version
 from gelada.envs.api import Games, GameSettings
 from gelada.envs.catch import CatchGames
-from gelada.envs.continued import ContinuedGames
 from gelada.envs.make import ENVIRONMENTS
+from gelada.envs.replayed import ContinuedGames
+from gelada.experiment.presets import PRESETS
+from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import StopRule
 from gelada.training.exact import origin_of, states_of
-from gelada.training.experiment import Experiment
-from gelada.training.presets import PRESETS
 from gelada.training.run import train
 from helpers.launching import complete, finish, start, wait_until
 from helpers.outcomes import threads
@@ -91,7 +91,7 @@ def test_a_run_goes_on_exactly_from_any_checkpoint(
 ) -> None:
     monkeypatch.setattr("gelada.training.run.LOOK_SECONDS", 0.005)  # checkpoints of workers
     if name != "appo pong":  # the others do without helpers, which take long to start
-        monkeypatch.setattr("gelada.envs.outside.OutsideGames", ContinuedGames)
+        monkeypatch.setattr("gelada.envs.replayed_process.OutsideGames", ContinuedGames)
     experiment, lines = often(EXPERIMENTS[name]), list[str]()
     train(experiment, tmp_path / "whole", log=lines.append)
     versions = [about["version"] for about in complete(tmp_path / "whole")]
@@ -111,7 +111,7 @@ def test_a_run_that_was_stopped_twice_goes_on_exactly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second resume begins in games that already went on once."""
-    monkeypatch.setattr("gelada.envs.outside.OutsideGames", ContinuedGames)
+    monkeypatch.setattr("gelada.envs.replayed_process.OutsideGames", ContinuedGames)
     experiment = often(EXPERIMENTS["appo pong"])
     train(experiment, tmp_path / "whole", log=lambda _: None)
     for rounds in (4, 8, 12):

@@ -14,9 +14,9 @@ import torch
 from conftest import distributed_catch
 from gelada.core.errors import GeladaError
 from gelada.core.types import Gradient, Traffic, Update, Version
+from gelada.experiment.presets import PRESETS
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.admission import Quorum
-from gelada.roles.parameters.server import ParameterServer, ServerSettings
+from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
 from gelada.training.faults import (
     NONE,
     VICTIMS,
@@ -27,7 +27,6 @@ from gelada.training.faults import (
     check_faults,
     parse_faults,
 )
-from gelada.training.presets import PRESETS
 from helpers.outcomes import (
     assert_same,
     inline,

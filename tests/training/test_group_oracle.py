@@ -15,11 +15,11 @@ from gelada.algorithms.api import Prepared
 from gelada.algorithms.appo import APPO
 from gelada.core.seeding import generator
 from gelada.core.types import Batch
+from gelada.experiment.settings import Experiment
 from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import make_optimizer
 from gelada.runtime.threads import Threads
-from gelada.training.experiment import Experiment
 from gelada.training.start import Start, begin, make_network, open_games
 from gelada.training.topology import make_graph
 from helpers.outcomes import run_to_the_end

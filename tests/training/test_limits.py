@@ -10,18 +10,18 @@ import pytest
 from conftest import catch
 from gelada.cli.show import imagined_start
 from gelada.core.errors import GeladaError
-from gelada.ops.flat import Layout
-from gelada.runtime.groups import Cluster, group_processes
-from gelada.training import limits
-from gelada.training.experiment import Experiment
-from gelada.training.limits import (
+from gelada.experiment import memory as limits
+from gelada.experiment.memory import (
     check_cluster_memory,
     check_limits,
     imagined_network,
     memory,
     processes_of,
 )
-from gelada.training.presets import PRESETS
+from gelada.experiment.presets import PRESETS
+from gelada.experiment.settings import Experiment
+from gelada.ops.flat import Layout
+from gelada.runtime.groups import Cluster, group_processes
 from gelada.training.start import make_network
 from gelada.training.topology import make_graph
 

@@ -14,12 +14,12 @@ from conftest import catch
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.core.errors import GeladaError, RoleFailed
 from gelada.core.types import Version
-from gelada.roles.loader import Loader
+from gelada.experiment.check import check
+from gelada.experiment.settings import ReuseSettings
+from gelada.roles.prefetch import Loader
 from gelada.roles.tracker import Status
 from gelada.runtime.api import Active
-from gelada.training.experiment import ReuseSettings
 from gelada.training.run import train
-from gelada.training.validate import check
 from helpers.outcomes import assert_same, inline, threads
 from helpers.unbroken import assert_same_run
 

@@ -19,10 +19,10 @@ from gelada.cli.flags import parse
 from gelada.cli.main import run as command
 from gelada.cli.suite import Flags, suite_of
 from gelada.core.errors import GeladaError
-from gelada.core.lock import locked
-from gelada.training.config import Config, write_config
+from gelada.core.files import locked
+from gelada.runs.config import Config, write_config
+from gelada.runs.folder import held
 from gelada.training.run import train
-from gelada.training.run_folder import held
 from helpers.launching import CATCH, complete, finish, gelada, start, wait_until
 
 
@@ -104,7 +104,7 @@ def test_what_a_process_writes_while_the_folder_is_cleaned_is_deleted_too(
             (folder / late.pop(0)).touch()
             raise OSError(errno.ENOTEMPTY, "Directory not empty", str(path))
 
-    monkeypatch.setattr("gelada.training.run_folder.shutil.rmtree", written_meanwhile)
+    monkeypatch.setattr("gelada.runs.folder.shutil.rmtree", written_meanwhile)
     with suppress(ZeroDivisionError), held(folder, resume=False, log=print):
         (folder / "tensorboard").mkdir()
         raise ZeroDivisionError

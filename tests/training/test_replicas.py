@@ -14,11 +14,11 @@ from conftest import catch, short_pong, tuned
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.core.errors import GeladaError, RoleFailed
 from gelada.core.types import Version
+from gelada.experiment.check import check
+from gelada.experiment.settings import Experiment
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.replay.queue import TrajectoryQueue
-from gelada.training.experiment import Experiment
 from gelada.training.run import train
-from gelada.training.validate import check
 from helpers.outcomes import Outcome, assert_same, inline, place_threads, run_to_the_end, threads
 from helpers.unbroken import assert_same_run
 

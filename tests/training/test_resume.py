@@ -17,7 +17,7 @@ from gelada.algorithms.a3c import A3C
 from gelada.cli.main import run as command
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.ops.flat import Layout
-from gelada.training.config import read_config, write_config
+from gelada.runs.config import read_config, write_config
 from gelada.training.start import begin_again, make_network
 from gelada.training.topology import make_graph
 from helpers.launching import CATCH, complete, finish, gelada, start, wait_until

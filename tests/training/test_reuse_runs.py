@@ -12,14 +12,14 @@ import torch
 from conftest import catch, short_pong, tuned
 from gelada.cli.main import run
 from gelada.core.types import Version
+from gelada.experiment.check import check
+from gelada.experiment.presets import PRESETS
+from gelada.experiment.settings import Experiment, ReuseSettings, Shape
 from gelada.roles.tracker import TrackerSettings
-from gelada.runtime.inline import Inline
-from gelada.training.experiment import Experiment, ReuseSettings, Shape
-from gelada.training.presets import PRESETS
+from gelada.runtime.threads import Inline
 from gelada.training.run import train
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
-from gelada.training.validate import check
 from helpers.outcomes import assert_same, inline, threads
 
 CATCH = catch(512 + 10 * 512, deterministic=True)
@@ -239,7 +239,7 @@ def test_old_windows_of_separate_policies_stay_those_of_their_agent(batch: int) 
 
 
 def test_what_is_held_counts_as_memory() -> None:
-    from gelada.training.buffers import buffer_bytes
+    from gelada.experiment.memory import buffer_bytes
 
     window = (32 + 1) * 10 * 5
     experiment: Experiment = replace(CATCH, reuse=ReuseSettings(0.5, 20, buffer_batches=3))

@@ -13,8 +13,8 @@ from gelada.core.checkpoint import newest_checkpoint
 from gelada.core.errors import GeladaError
 from gelada.envs.api import GameSettings
 from gelada.evaluation.agent import load
-from gelada.training.config import Config, check_of, identity, read_config, write_config
-from gelada.training.experiment import Experiment
+from gelada.experiment.settings import Experiment
+from gelada.runs.config import Config, check_of, identity, read_config, write_config
 from gelada.training.run import train
 from gelada.training.start import begin_again
 

@@ -13,11 +13,10 @@ from conftest import stand_in
 from gelada.algorithms.a3c import A3C
 from gelada.core.errors import Lost
 from gelada.core.types import Gradient, Params, Version
+from gelada.experiment.presets import PRESETS
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.admission import Async, Quorum
-from gelada.roles.parameters.server import ParameterServer, ServerSettings
+from gelada.roles.parameters.server import Async, ParameterServer, Quorum, ServerSettings
 from gelada.roles.tracker import Status
-from gelada.training.presets import PRESETS
 from gelada.training.saving import LearnerSaver, SliceSaver, aux_at, save_last
 
 SIZE = 64

@@ -19,8 +19,8 @@ import pytest
 from conftest import catch
 from gelada.core.checkpoint import write_checkpoint
 from gelada.core.types import Version
+from gelada.experiment.settings import Sidecars
 from gelada.training import sidecars as follow
-from gelada.training.experiment import Sidecars
 from gelada.training.run import train
 from gelada.training.sidecars import Followers
 from helpers.launching import LONG, finish, gelada, start, wait_until

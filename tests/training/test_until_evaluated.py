@@ -11,11 +11,11 @@ import pytest
 
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.core.errors import GeladaError
+from gelada.experiment.check import check
+from gelada.experiment.presets import PRESETS, preset, with_target
+from gelada.experiment.settings import Experiment, Sidecars
 from gelada.roles.tracker import StopRule, TrackerSettings
-from gelada.training.experiment import Experiment, Sidecars
-from gelada.training.presets import PRESETS, preset, with_target
 from gelada.training.run import train
-from gelada.training.validate import check
 
 
 def experiment(stop: StopRule, **beside: Any) -> Experiment:

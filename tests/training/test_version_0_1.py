@@ -14,9 +14,9 @@ from gelada.algorithms.appo import APPO
 from gelada.cli.main import run
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.core.errors import GeladaError
+from gelada.experiment.presets import PRESETS
 from gelada.roles.tracker import StopRule
-from gelada.training.config import FORMAT, of_format_1, read_config
-from gelada.training.presets import PRESETS
+from gelada.runs.config import FORMAT, of_format_1, read_config
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "version-0.1"
 """Folders that version 0.1 wrote with --steps 5000 --seed 3 --no-tensorboard."""

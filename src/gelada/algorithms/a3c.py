@@ -12,11 +12,10 @@ from typing import Annotated, ClassVar
 
 import torch
 
-from gelada.algorithms.api import ActingPolicy, Source, Topology, number
+from gelada.algorithms.api import ActingPolicy, Source, Topology, linear, number
 from gelada.algorithms.batches import WholeBatch
 from gelada.algorithms.exploration import Player, Sampled
-from gelada.algorithms.schedules import linear
-from gelada.core.settings import POSITIVE, SHARE, Range
+from gelada.core.fields import POSITIVE, SHARE, Range
 from gelada.core.types import Aux, Batch
 from gelada.nets.heads import Head, Linear
 from gelada.nets.network import Network

@@ -17,9 +17,8 @@ import torch
 from torch.nn import functional
 
 from gelada.core.types import Batch
-from gelada.nets.autoencoder import Decoder
+from gelada.nets.autoencoder import REWARDS, Decoder, Prediction
 from gelada.nets.network import Network, Observed
-from gelada.nets.prediction import REWARDS, Prediction
 from gelada.ops.losses import mean_of
 
 HORIZON = 3

@@ -9,10 +9,15 @@ replay: Daley & Amato 2019), distributions of values (`gelada.ops.distributions`
 The target network is a float32 copy of the parameters in ``aux``, with names
 ``target/<parameter name>``. The learner writes it there. Without a target network the targets come
 from the current network.
+
+The outlier rule of Gorila: which losses are too far above the earlier ones (Nair et al. 2015).
+
+The statistics of the losses are float64 scalars in ``aux``.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -20,13 +25,21 @@ import torch
 from torch.func import functional_call
 
 from gelada.algorithms import auxiliary
-from gelada.algorithms.api import ActingPolicy, Source, Topology, target_parameters
+from gelada.algorithms.api import (
+    ActingPolicy,
+    Ends,
+    Source,
+    Topology,
+    begun,
+    current,
+    linear,
+    moved,
+    target_parameters,
+)
 from gelada.algorithms.batches import WholeBatch
 from gelada.algorithms.exploration import Exploration, Player
 from gelada.algorithms.greedy import epsilon_greedy, falling, ladder
-from gelada.algorithms.outliers import add_loss, is_outlier, no_losses
-from gelada.algorithms.schedules import Ends, begun, current, linear, moved
-from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
+from gelada.core.fields import POSITIVE, SHARE, OnlyWith, Range
 from gelada.core.types import Aux, Batch
 from gelada.nets.heads import Head, action_values
 from gelada.nets.network import CODE, Network
@@ -34,6 +47,40 @@ from gelada.nets.observations import Observations
 from gelada.ops import losses, returns
 from gelada.ops.distributions import FORMS, Atoms, Values, means_of
 from gelada.ops.returns import RewardClip
+
+LOSS_RATE = 0.001
+"""Weight of the newest loss in the running mean and variance, which thus cover about the last 1,000
+losses. Our choice; the paper has no number."""
+
+LOSSES_SEEN = 100
+"""Number of losses before the outlier rule applies. Our choice; the paper has no number."""
+
+
+def no_losses() -> Aux:
+    """Return the statistics over no losses."""
+    names = ("loss_count", "loss_mean", "loss_variance")
+    return {name: torch.zeros((), dtype=torch.float64) for name in names}
+
+
+def is_outlier(aux: Aux, loss: float, deviations: float) -> bool:
+    """Return whether an absolute loss is so many standard deviations above the running mean."""
+    if float(aux["loss_count"]) < LOSSES_SEEN:
+        return False
+    deviation = math.sqrt(float(aux["loss_variance"]))
+    return abs(loss) > float(aux["loss_mean"]) + deviations * deviation
+
+
+def add_loss(aux: Aux, loss: float) -> None:
+    """Add the absolute value of a loss to the statistics: to a plain mean at first, later to an
+    exponential one (West 1979).
+    """
+    aux["loss_count"] += 1.0
+    rate = max(1.0 / float(aux["loss_count"]), LOSS_RATE)
+    difference = abs(loss) - float(aux["loss_mean"])
+    aux["loss_mean"] += rate * difference
+    spread = float(aux["loss_variance"]) + rate * difference**2
+    aux["loss_variance"].fill_((1.0 - rate) * spread)
+
 
 PRIORITY_MIX = 0.9
 """Weight of the largest error in the priority of a window. The mean error has the rest (Kapturowski

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from gelada.algorithms.api import linear
 from gelada.algorithms.exploration import (
     Exploration,
     Explored,
@@ -15,7 +16,6 @@ from gelada.algorithms.exploration import (
     epsilon_noise,
     unrewarded,
 )
-from gelada.algorithms.schedules import linear
 from gelada.core.types import Floats, Ints, State
 from gelada.nets.network import Network
 

@@ -21,13 +21,21 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import torch
 
-from gelada.algorithms.api import ActingPolicy, Source, Topology
+from gelada.algorithms.api import (
+    ActingPolicy,
+    Ends,
+    Source,
+    Topology,
+    begun,
+    current,
+    linear,
+    moved,
+)
 from gelada.algorithms.batches import Minibatch, Samples
 from gelada.algorithms.exploration import Exploration, Player
 from gelada.algorithms.greedy import epsilon_greedy, falling
-from gelada.algorithms.schedules import Ends, begun, current, linear, moved
 from gelada.core.errors import GeladaError
-from gelada.core.settings import POSITIVE, SHARE, OnlyWith, Range
+from gelada.core.fields import POSITIVE, SHARE, OnlyWith, Range
 from gelada.core.types import Aux, Batch
 from gelada.nets.heads import Head, action_values
 from gelada.nets.network import Network

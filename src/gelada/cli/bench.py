@@ -22,11 +22,11 @@ from gelada.cli.perf.short_run import measure_run
 from gelada.cli.perf.stubs import parse_dummies
 from gelada.cli.perf.throughput import bench
 from gelada.core.errors import GeladaError
-from gelada.core.settings import Range
+from gelada.core.fields import Range
+from gelada.experiment.check import differing
+from gelada.experiment.settings import flag
 from gelada.runtime.devices import Devices, place
 from gelada.runtime.groups import Cluster
-from gelada.training.experiment import flag
-from gelada.training.validate import differing
 
 LEAST_SECONDS = 6.0
 

@@ -12,8 +12,8 @@ import tyro
 from gelada.cli.flags import check_run, parse, print_json
 from gelada.cli.interrupts import Interrupts
 from gelada.core.errors import GeladaError
+from gelada.core.fields import Range
 from gelada.core.program import program
-from gelada.core.settings import Range
 from gelada.evaluation.zoo import place_of
 
 if TYPE_CHECKING:

@@ -22,18 +22,14 @@ from gelada.cli.flags import (
     value_of,
 )
 from gelada.core.errors import GeladaError
+from gelada.core.fields import Range, hints_of
+from gelada.core.fields import check as check_fields
 from gelada.core.program import program
-from gelada.core.settings import Range, hints_of
-from gelada.core.settings import check as check_fields
 from gelada.envs.api import GameSettings
-from gelada.nets.config import NetworkSettings
-from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.tracker import StopRule, TrackerSettings
-from gelada.runtime.devices import Devices, is_gpu
-from gelada.runtime.groups import Cluster
-from gelada.runtime.system import usable_cores
-from gelada.training.cores import cores_of, for_cores
-from gelada.training.experiment import (
+from gelada.experiment.autoscale import cores_of, for_cores
+from gelada.experiment.check import check, check_effect, check_resumed
+from gelada.experiment.presets import elsewhere, in_environment, preset, with_target
+from gelada.experiment.settings import (
     Experiment,
     ReplaySettings,
     ReuseSettings,
@@ -44,8 +40,12 @@ from gelada.training.experiment import (
     groups_of,
     shared_names,
 )
-from gelada.training.presets import elsewhere, in_environment, preset, with_target
-from gelada.training.validate import check, check_effect, check_resumed
+from gelada.nets.config import NetworkSettings
+from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.tracker import StopRule, TrackerSettings
+from gelada.runtime.devices import Devices, is_gpu
+from gelada.runtime.groups import Cluster
+from gelada.runtime.system import usable_cores
 
 STOP_FLAGS = "--steps, --minutes, --until-score or --until-evaluated"
 

@@ -13,8 +13,8 @@ import tyro
 from gelada.cli.evaluate import find_checkpoint
 from gelada.cli.flags import parse, print_json
 from gelada.core.errors import GeladaError
+from gelada.core.fields import Range
 from gelada.core.program import program
-from gelada.core.settings import Range
 from gelada.evaluation.zoo import place_of
 
 if TYPE_CHECKING:

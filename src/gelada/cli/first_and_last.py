@@ -10,10 +10,10 @@ from gelada.cli.ending import clock
 from gelada.cli.panel import number
 from gelada.core.checkpoint import list_checkpoints
 from gelada.core.program import program
+from gelada.experiment.settings import Experiment, flag, given
 from gelada.roles.tracker import WINDOW, Status, StopRule
 from gelada.runtime.devices import Devices
 from gelada.runtime.groups import Cluster
-from gelada.training.experiment import Experiment, flag, given
 
 PICTURES = {
     "the learning curve": "curve.png",

@@ -19,10 +19,10 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from tyro import _errors as tyro_errors  # private; docs/dependencies.md says why
 
-from gelada.core.elsewhere import hint
 from gelada.core.errors import GeladaError, nearest
+from gelada.core.fields import Name, check, hints_of
 from gelada.core.program import program
-from gelada.core.settings import Name, check, hints_of
+from gelada.experiment.aliases import hint
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ import tyro
 from gelada.cli.flags import check_run, parse
 from gelada.cli.interrupts import Interrupts
 from gelada.core.errors import GeladaError
-from gelada.core.settings import POSITIVE
+from gelada.core.fields import POSITIVE
 from gelada.runtime.system import lower_priority
 
 LOWEST = 19

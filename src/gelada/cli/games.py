@@ -28,7 +28,7 @@ def main(args: Sequence[str]) -> int:
 
     from gelada.cli.display import Printer
     from gelada.core.program import program
-    from gelada.training.presets import FAMILIES
+    from gelada.experiment.presets import FAMILIES
 
     found = {
         kind: [name for name in names if flags.part.lower() in name.lower()]
@@ -55,9 +55,8 @@ def main(args: Sequence[str]) -> int:
 
 def all_names() -> dict[str, list[str]]:
     """Return the names of all games and presets, by what they are."""
-    from gelada.envs.make import ENVIRONMENTS
-    from gelada.envs.names import known_games
-    from gelada.training.presets import PRESETS
+    from gelada.envs.make import ENVIRONMENTS, known_games
+    from gelada.experiment.presets import PRESETS
 
     atari = [game for game in known_games() if game not in ENVIRONMENTS]
     presets = [name for name in PRESETS if name not in known_games()]

@@ -11,9 +11,9 @@ import tyro
 
 from gelada.cli.evaluate import find_checkpoint
 from gelada.cli.flags import parse
-from gelada.cli.links import show_link
+from gelada.cli.watch import show_link
 from gelada.core.errors import GeladaError
-from gelada.core.settings import Range
+from gelada.core.fields import Range
 from gelada.evaluation.zoo import place_of
 
 

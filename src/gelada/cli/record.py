@@ -12,8 +12,8 @@ import tyro
 from gelada.cli.evaluate import find_checkpoint, run_of
 from gelada.cli.flags import parse, print_json
 from gelada.core.errors import GeladaError
+from gelada.core.fields import POSITIVE, Range
 from gelada.core.program import program
-from gelada.core.settings import POSITIVE, Range
 from gelada.evaluation.zoo import place_of
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _check(flags: Record) -> None:
 def _film_one(flags: Record, run: Path, source: Path, printer: Printer) -> Film:
     """Film one game."""
     from gelada.evaluation.agent import load
-    from gelada.evaluation.video import record
+    from gelada.evaluation.films.player import record
 
     agent = load(source, device=flags.device)
     out = flags.out or _place(run, str(agent.checkpoint.steps), flags.gif)

@@ -42,11 +42,11 @@ def main(args: Sequence[str]) -> int:
         if file and not file.parent.is_dir():
             raise GeladaError(f"{file}: there is no folder {file.parent}; make it first")
     from gelada.cli.display import Printer
-    from gelada.page.report.blocks import as_html, as_markdown
-    from gelada.page.report.compose import compose
-    from gelada.page.report.how import as_csv
-    from gelada.page.report.results import read_results
-    from gelada.page.report.words import count
+    from gelada.report.compose import compose
+    from gelada.report.format import as_html, as_markdown
+    from gelada.report.provenance import as_csv
+    from gelada.report.results import read_results
+    from gelada.report.statistics import count
 
     if flags.protocol:
         from gelada.evaluation.protocols import find_protocol

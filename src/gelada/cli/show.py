@@ -1,4 +1,7 @@
-"""``gelada show``: the settings, the graph and the memory of a run; starts and plays nothing."""
+"""``gelada show``: the settings, the graph and the memory of a run; starts and plays nothing.
+
+The parts of APPO that can be switched on, and which of them a run has (docs/appo.md).
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from gelada.algorithms.appo import APPO
 from gelada.cli.display import Printer
 from gelada.cli.evaluate import TENSORS, find_checkpoint, run_of
 from gelada.cli.experiment_flags import (
@@ -23,24 +27,73 @@ from gelada.cli.experiment_flags import (
 )
 from gelada.cli.first_and_last import stop_in_words
 from gelada.cli.flags import print_json
-from gelada.cli.parts import Part, in_words, parts_of
 from gelada.core.checkpoint import list_checkpoints, newest_checkpoint, read_about
 from gelada.core.errors import GeladaError, printable
+from gelada.core.fields import shown
 from gelada.core.types import Version
 from gelada.envs.make import make_games
 from gelada.evaluation.exported import find_files
 from gelada.evaluation.zoo import place_of
+from gelada.experiment.check import differing
+from gelada.experiment.memory import memory as estimate
+from gelada.experiment.presets import NOTES, PRESETS
+from gelada.experiment.settings import Experiment
 from gelada.nets.network import InputStatistics, Network
 from gelada.ops.flat import Layout
+from gelada.runs.config import check_of, read_config
 from gelada.runtime.graph import Graph, Node
 from gelada.runtime.system import peak_memory
-from gelada.training.config import check_of, read_config
-from gelada.training.experiment import Experiment
-from gelada.training.limits import memory as estimate
-from gelada.training.presets import NOTES, PRESETS
 from gelada.training.start import Start, check_game, make_network
 from gelada.training.topology import make_graph
-from gelada.training.validate import differing
+
+
+class Part(NamedTuple):
+    """A part of the algorithm, as a run has it."""
+
+    name: str
+    on: bool
+    flag: str  # the setting that switches it, with its value
+
+
+def parts_of(experiment: Experiment) -> list[Part]:
+    """Return the parts of APPO; [] for another algorithm."""
+    appo, shape, network = experiment.algorithm, experiment.shape, experiment.network
+    reuse = experiment.reuse
+    if not isinstance(appo, APPO):
+        return []
+    return [
+        Part("V-trace", appo.advantage == "vtrace", f"--advantage {appo.advantage}"),
+        Part("PPO's clipped loss", appo.policy_loss == "clip", f"--policy-loss {appo.policy_loss}"),
+        Part("several epochs", appo.epochs > 1, f"--epochs {appo.epochs}"),
+        Part("target policy", appo.target_every > 0, f"--target-every {appo.target_every}"),
+        Part("KL term", appo.kl_coeff > 0.0, f"--kl-coeff {shown(appo.kl_coeff)}"),
+        Part("adaptive rate", appo.kl_adjust > 1.0, f"--kl-adjust {shown(appo.kl_adjust)}"),
+        Part(
+            "replay mix",
+            reuse.replay_proportion > 0.0,
+            f"--replay-proportion {shown(reuse.replay_proportion)}",
+        ),
+        Part(
+            "buffer of batches",
+            reuse.buffer_batches > 1,
+            f"--buffer-batches {reuse.buffer_batches} --buffer-order {reuse.buffer_order}",
+        ),
+        Part("recurrent policy", network.recurrent != "none", f"--recurrent {network.recurrent}"),
+        Part("autoencoder", network.autoencoder != "off", f"--autoencoder {network.autoencoder}"),
+        Part(
+            "broadcast interval",
+            shape.broadcast_every > 1,
+            f"--broadcast-every {shape.broadcast_every}",
+        ),
+    ]
+
+
+def in_words(parts: list[Part]) -> str:
+    """Return a line that names the parts that are on with their flags, and those that are off."""
+    on = [f"{part.name} ({part.flag})" for part in parts if part.on]
+    off = [part.name for part in parts if not part.on]
+    return f"parts: {', '.join(on) or 'none'}; off: {', '.join(off) or 'none'}"
+
 
 MIB = 2**20
 

@@ -12,8 +12,8 @@ import tyro
 from gelada.cli.evaluate import find_checkpoint
 from gelada.cli.flags import parse
 from gelada.core.errors import GeladaError
+from gelada.core.fields import Range
 from gelada.core.program import program
-from gelada.core.settings import Range
 
 
 @dataclass(frozen=True)

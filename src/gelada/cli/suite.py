@@ -15,7 +15,7 @@ import tyro
 
 from gelada.cli.flags import parse, print_json
 from gelada.core.errors import GeladaError
-from gelada.core.settings import Range
+from gelada.core.fields import Range
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from gelada.cli.display import Printer
     from gelada.cli.interrupts import Interrupts
     from gelada.evaluation.protocols import Evaluation
-    from gelada.evaluation.suite import Entry, GameSummary, Suite
-    from gelada.training.experiment import Experiment
+    from gelada.experiment.settings import Experiment
+    from gelada.report.suite import Entry, GameSummary, Suite
 
 WIDTH = 120
 """Columns of the table where output is no terminal."""
@@ -63,7 +63,7 @@ def main(args: Sequence[str]) -> int:
     flags = parse(Flags, "suite", args)
     from gelada.cli.display import Printer
     from gelada.cli.interrupts import Interrupts
-    from gelada.evaluation.suite import read_ledger, summarize
+    from gelada.report.suite import read_ledger, summarize
 
     suite = suite_of(flags)
     suite.check()
@@ -89,7 +89,7 @@ def held_suite(suite: Suite, printer: Printer) -> Iterator[None]:
     Raises:
         GeladaError: if another process is.
     """
-    from gelada.core.lock import locked
+    from gelada.core.files import locked
 
     suite.folder.mkdir(parents=True, exist_ok=True)
     with locked(suite.folder, f"the suite {suite.folder}", printer.line):
@@ -103,8 +103,8 @@ def suite_of(flags: Flags) -> Suite:
         GeladaError: for an unknown game or preset, or a number out of range.
     """
     from gelada.evaluation.protocols import find_protocol
-    from gelada.evaluation.suite import Suite, parse_games
-    from gelada.training.presets import preset
+    from gelada.experiment.presets import preset
+    from gelada.report.suite import Suite, parse_games
 
     games = parse_games(flags.games)
     episodes = find_protocol(flags.protocol).episodes if flags.episodes is None else flags.episodes
@@ -134,7 +134,7 @@ def play(
     suite: Suite, pairs: Sequence[tuple[str, int]], printer: Printer, interrupts: Interrupts
 ) -> bool:
     """Train and evaluate each (game, seed), and write its line; return False if interrupted."""
-    from gelada.evaluation.suite import append, entry_of
+    from gelada.report.suite import append, entry_of
 
     for number, (game, seed) in enumerate(pairs, len(suite.pairs) - len(pairs) + 1):
         printer.line(f"{number} of {len(suite.pairs)}: {game}, seed {seed}")
@@ -179,7 +179,7 @@ def _learn(suite: Suite, game: str, seed: int, printer: Printer, interrupts: Int
     from gelada.cli.display import Display, earlier_curve
     from gelada.cli.train import already_over
     from gelada.core.checkpoint import list_checkpoints
-    from gelada.core.lock import locked
+    from gelada.core.files import locked
     from gelada.training.run import train
 
     folder, experiment = suite.run(game, seed), suite.experiment(game, seed)
@@ -232,7 +232,7 @@ def _show(
 ) -> None:
     """Print the table, write it as suite.csv, and print the JSON if asked."""
     from gelada.core.files import write_whole
-    from gelada.evaluation.suite import human_normalised
+    from gelada.report.suite import human_normalised
 
     if not printer.console.is_terminal:
         printer.console.width = max(printer.console.width, WIDTH)
@@ -264,7 +264,7 @@ def table_of(suite: Suite, found: Sequence[GameSummary]) -> Table:
 
     from gelada.cli.ending import clock
     from gelada.evaluation.scores import COLUMNS, DECIDES, HARDLY_ABOVE
-    from gelada.evaluation.suite import REFERENCES, human_normalised
+    from gelada.report.suite import REFERENCES, human_normalised
 
     labels = {column.name: column.label for column in COLUMNS}
     title = f"{suite.preset or 'general recipe'}, protocol {suite.protocol}, {suite.episodes} games"
@@ -301,7 +301,7 @@ def csv_of(suite: Suite, found: Sequence[GameSummary]) -> str:
 
     The error is the standard error over seeds; of one seed it is that over its games.
     """
-    from gelada.evaluation.suite import REFERENCES
+    from gelada.report.suite import REFERENCES
 
     out = io.StringIO()
     plain = ("game", "seeds", "score", "error", "frames", "seconds", "human_normalised")

@@ -32,16 +32,16 @@ from gelada.cli.flags import check_run, print_json, value_of
 from gelada.cli.interrupts import Interrupts
 from gelada.core.checkpoint import Check, Checkpoint, newest_checkpoint
 from gelada.core.errors import GeladaError, RoleFailed, Stalled
-from gelada.envs.own import NoPictures
+from gelada.core.functions import NoPictures
+from gelada.experiment.memory import check_limits
 from gelada.roles.tracker import WINDOW, Status, StopRule
+from gelada.runs.config import check_of, read_config
+from gelada.runs.folder import check_new, free_folder
 from gelada.runtime.api import Active
 from gelada.runtime.devices import Devices, place
 from gelada.runtime.groups import Cluster
-from gelada.training.config import check_of, read_config
 from gelada.training.faults import check_faults, parse_faults
-from gelada.training.limits import check_limits
 from gelada.training.run import Result, train
-from gelada.training.run_folder import check_new, free_folder
 
 FINAL_GAMES = 50
 """Full games of the evaluation at the end."""
@@ -225,9 +225,9 @@ def _learn(
 def finish(folder: Path, printer: Printer, summary: dict[str, Any], device: str = "cpu") -> None:
     """Evaluate, draw and film; add each to the summary when it is there."""
     from gelada.evaluation.agent import load
-    from gelada.evaluation.curve import draw_curve
     from gelada.evaluation.evaluator import evaluate
-    from gelada.evaluation.video import record
+    from gelada.evaluation.films.player import record
+    from gelada.report.plots import draw_curve
 
     agent = load(folder, device=device)
     with printer.progress(f"playing {FINAL_GAMES} games", "games") as progress:

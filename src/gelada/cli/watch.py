@@ -1,7 +1,12 @@
-"""``gelada watch``: runs side by side in the browser, while they learn and afterwards."""
+"""``gelada watch``: runs side by side in the browser, while they learn and afterwards.
+
+The link to a page of this machine: printed, and opened in the browser if asked.
+"""
 
 from __future__ import annotations
 
+import socket
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +16,28 @@ from typing import Annotated
 import tyro
 
 from gelada.cli.flags import parse
-from gelada.cli.links import show_link
 from gelada.core.errors import GeladaError
-from gelada.core.settings import Range
+from gelada.core.fields import Range
 from gelada.runtime.system import lower_priority
+
+
+def show_link(listening: socket.socket, host: str, token: str, once: str) -> None:
+    """Print the link to the page, which has its token, and open the page if asked.
+
+    Args:
+        listening: socket of the page.
+        host: that the link names.
+        token: of the page.
+        once: a token for one visit, for the browser that is opened; "" to open none.
+    """
+    link = f"http://{host}:{listening.getsockname()[1]}/?token="
+    sys.stdout.write(f"{link}{token}\nCtrl-C ends it\n")
+    sys.stdout.flush()
+    if once:
+        import webbrowser
+
+        webbrowser.open(link + once)
+
 
 NICER = 5
 """What niceness is raised by: the runs that are watched go first. With the lowest priority the
@@ -38,8 +61,8 @@ class Watch:
 def main(args: Sequence[str]) -> int:
     """Run the command until Ctrl-C; return its exit code."""
     flags = parse(Watch, "watch", args)
-    from gelada.page.runs import Runs, check_places
     from gelada.page.view import View
+    from gelada.runs.listing import Runs, check_places
 
     check_places(flags.runs)
     try:

@@ -1,6 +1,6 @@
 """Arrays of numpy by their numbers, and saved states. Nothing of torch is imported here.
 
-A process that only plays games (`gelada.envs.outside`) begins sooner without it.
+A process that only plays games (`gelada.envs.replayed_process`) begins sooner without it.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from gelada.core.errors import GeladaError
+from gelada.core.fields import Range, read
 from gelada.core.files import LONGEST, CannotRead, open_regular, read_object, write_whole
-from gelada.core.settings import Range, read
 from gelada.core.types import State, Version
 
 FORMAT = 2

@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from gelada.core.arrays import Bools, Bytes, Floats, Frames, Ints, State
-from gelada.core.settings import SHARE, Range
+from gelada.core.fields import SHARE, Range
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ale_py import Action, ALEVectorInterface, roms
 
 from gelada.core.types import Bytes, Ints, State
 from gelada.envs.api import GameSettings, Step, in_planes
-from gelada.envs.past import Past
+from gelada.envs.replayed import Past
 
 UNSEEDED = -1
 """Value with which ale-py does not seed a game."""
@@ -102,7 +102,7 @@ class AtariGames:
         )
 
     def save(self) -> State:
-        """Return what `gelada.envs.continued.ContinuedGames` goes on from."""
+        """Return what `gelada.envs.replayed.ContinuedGames` goes on from."""
         return self._past.save(self._newest)
 
 

@@ -6,6 +6,8 @@ does not begin by itself, `GymGames` begins it at once, with the same result. Wh
 next step, the last observation of a game comes first; the step after it ignores the action and
 shows the next game. `GymGames` marks such a step as idle: it is no step of a game, and it is
 neither counted in the game's length nor learned.
+
+Which spaces of Gymnasium fit, and how their observations become frames.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import inspect
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -22,11 +24,107 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TransformAction
 
 from gelada.core.errors import GeladaError
-from gelada.core.functions import import_module
+from gelada.core.functions import MakeEnv, NoPictures, find_environment, import_module
 from gelada.core.types import Bools, Bytes, Floats, Frames, Ints
 from gelada.envs.api import Step
-from gelada.envs.own import MakeEnv, NoPictures, find_function
-from gelada.envs.spaces import Fit, fit_of
+
+
+class Fit(NamedTuple):
+    """How an environment fits."""
+
+    actions: int
+    first_action: int  # what Gymnasium calls action 0
+    key: str  # of the array in a dictionary of observations; "" for an array
+    shape: tuple[int, ...]  # of one observation
+    planes: int  # channels of a picture; 1 for a vector
+    frame_shape: tuple[int, int]  # H of all planes together, W
+    vector: bool
+    note: str  # one sentence to print, or ""
+
+    def frames(self, observations: Any) -> Frames:
+        """Return frames [B, H, W] of observations [B, …]: uint8, or float32 of a vector."""
+        array = np.asarray(observations)
+        if self.vector:
+            kind = np.uint8 if array.dtype == np.uint8 else np.float32
+            return array.astype(kind).reshape(len(array), *self.frame_shape)
+        if len(self.shape) == 3 and self.shape[-1] == self.planes:
+            array = np.moveaxis(array, -1, -3)
+        return array.astype(np.uint8).reshape(len(array), *self.frame_shape)
+
+
+def fit_of(name: str, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> Fit:
+    """Return how the spaces of one environment fit.
+
+    Raises:
+        GeladaError: if they do not; the message says why and what to do.
+    """
+    if not isinstance(actions, spaces.Discrete):
+        kind = "continuous" if isinstance(actions, spaces.Box) else type(actions).__name__
+        raise GeladaError(
+            f"{name}: its actions are {kind} ({_short(actions)}); Gelada learns discrete actions "
+            "only (a gymnasium.spaces.Discrete)"
+        )
+    key, box, note = "", observations, ""
+    if isinstance(observations, spaces.Dict):
+        key, box = _only_array(name, observations)
+        left = [other for other in observations if other != key]
+        note = f"{name}: the agent observes {key!r}" + (f", not {_list(left)}" if left else "")
+    if not isinstance(box, spaces.Box):
+        raise GeladaError(
+            f"{name}: its observations are {_short(box)}; Gelada takes arrays (a gymnasium.spaces."
+            "Box): apply gymnasium.wrappers.FlattenObservation in a function of your own"
+        )
+    planes, frame_shape = _planes(name, box)
+    return Fit(
+        int(actions.n),
+        int(actions.start),
+        key,
+        box.shape,
+        planes,
+        frame_shape,
+        len(box.shape) == 1,
+        note,
+    )
+
+
+def _only_array(name: str, observations: spaces.Dict) -> tuple[str, spaces.Space[Any]]:
+    """Return the only array in a dictionary of observations."""
+    arrays = [key for key, space in observations.items() if isinstance(space, spaces.Box)]
+    if len(arrays) != 1:
+        what = f"{len(arrays)} arrays ({_list(arrays)})" if arrays else "no array"
+        raise GeladaError(
+            f"{name}: its observations are a dictionary with {what}; Gelada takes one array: apply "
+            "gymnasium.wrappers.FlattenObservation in a function of your own"
+        )
+    return arrays[0], observations[arrays[0]]
+
+
+def _planes(name: str, box: spaces.Box) -> tuple[int, tuple[int, int]]:
+    """Return the planes of an observation, and the shape (H of all planes together, W)."""
+    shape = box.shape
+    if len(shape) == 1:
+        return 1, (1, shape[0])
+    if box.dtype != np.uint8 or len(shape) not in (2, 3):
+        raise GeladaError(
+            f"{name}: its observations are {box.dtype}{list(shape)}; Gelada takes pictures of "
+            "uint8 or vectors: apply gymnasium.wrappers.FlattenObservation in a function of your "
+            "own"
+        )
+    if len(shape) == 2:
+        return 1, (shape[0], shape[1])
+    if shape[-1] <= shape[0]:  # the channels are last
+        return shape[2], (shape[2] * shape[0], shape[1])
+    return shape[0], (shape[0] * shape[1], shape[2])
+
+
+def _short(space: spaces.Space[Any]) -> str:
+    text = " ".join(str(space).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(map(repr, names))
+
 
 RATE = 30
 """Pictures per second of an environment that does not say how many it has."""
@@ -40,7 +138,7 @@ def fit(name: str) -> Fit:
     Raises:
         GeladaError: if there is no such environment, it cannot be made, or it does not fit.
     """
-    function = find_function(name)
+    function = find_environment(name)
     known = _fits.get(name)
     if known is None or known[0] is not function:
         env = _make(name, 1, None)
@@ -59,7 +157,7 @@ def is_known(name: str) -> bool:
     Raises:
         GeladaError: if the name has a module that cannot be imported or has no such function.
     """
-    if find_function(name) is not None:
+    if find_environment(name) is not None:
         return True
     module, _, own = name.rpartition(":")
     if module:
@@ -231,7 +329,7 @@ class GymGames:
 
 def _arguments(name: str) -> frozenset[str]:
     """Return the arguments that the user's function takes; none for a name of Gymnasium."""
-    function = find_function(name)
+    function = find_environment(name)
     return frozenset() if function is None else frozenset(inspect.signature(function).parameters)
 
 
@@ -241,7 +339,7 @@ def _make(name: str, count: int, render_mode: str | None) -> Any:
     Raises:
         GeladaError: if it cannot be made.
     """
-    function = find_function(name)
+    function = find_environment(name)
     try:
         if function is None:
             module = name.rpartition(":")[0]
@@ -264,7 +362,7 @@ def _make(name: str, count: int, render_mode: str | None) -> Any:
 
 def _check_render_mode(name: str, mode: str) -> None:
     """Raise GeladaError if an environment cannot be shown in this way."""
-    if find_function(name) is not None:
+    if find_environment(name) is not None:
         if "render_mode" in _arguments(name):
             return
         raise NoPictures(

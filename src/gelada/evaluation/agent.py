@@ -1,4 +1,7 @@
-"""A trained agent: the network of a run's checkpoint, ready to play."""
+"""A trained agent: the network of a run's checkpoint, ready to play.
+
+Parameters of a checkpoint in the network of an agent.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,41 @@ from numpy.typing import NDArray
 from gelada.algorithms.exploration import epsilon_noise, gumbel
 from gelada.core.checkpoint import Checkpoint, newest_checkpoint, read_one
 from gelada.core.errors import GeladaError
-from gelada.core.functions import Function, check_callable, name_of
+from gelada.core.functions import Function, MakeEnv, check_callable, name_of
 from gelada.core.types import Floats, Frames, Ints
 from gelada.envs.api import GameSettings
 from gelada.envs.make import agents, planes
-from gelada.envs.own import MakeEnv
 from gelada.evaluation.exported import find_files, unpacked
-from gelada.evaluation.fill import fill
 from gelada.evaluation.zoo import place_of
+from gelada.experiment.settings import Experiment
 from gelada.nets.network import Network
+from gelada.runs.config import check_of, read_config
 from gelada.runtime.devices import CPU, find_device
-from gelada.training.config import check_of, read_config
-from gelada.training.experiment import Experiment
 from gelada.training.start import check_frames, check_game, statistics_of
+
+
+def fill(net: Network, parameters: dict[str, torch.Tensor]) -> None:
+    """Copy parameters by name into a network.
+
+    Raises:
+        GeladaError: if they are those of another network.
+    """
+    own = dict(net.named_parameters())
+    for name in sorted(own.keys() | parameters.keys()):
+        wanted = list(own[name].shape) if name in own else None
+        found = list(parameters[name].shape) if name in parameters else None
+        if found is not None and parameters[name].dtype != torch.float32:
+            raise GeladaError(f"has {name} in {parameters[name].dtype}, want float32")
+        if wanted != found:
+            raise GeladaError(
+                f"does not fit the network of its config.json: {name} is "
+                f"{found or 'missing'}, want {wanted or 'none'}; play it with the version of "
+                "Gelada that trained it"
+            )
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(parameters[name])
+
 
 if TYPE_CHECKING:
     from gelada.envs.playing import Env, Envs

@@ -17,9 +17,8 @@ from gelada.core.seeding import game_seeds, generator
 from gelada.core.types import Bools, Bytes, Ints
 from gelada.envs.ale import AleGame
 from gelada.envs.api import Games, GameSettings, close
-from gelada.envs.frames import FrameStack
+from gelada.envs.frames import FrameStack, StuckGuard
 from gelada.envs.make import action_names, agents, make_games
-from gelada.envs.stuck_guard import StuckGuard
 from gelada.evaluation.agent import Agent, Policy, as_agent
 from gelada.evaluation.protocols import Evaluation, GameResult, Protocol, find_protocol
 from gelada.evaluation.start_states import StartStates

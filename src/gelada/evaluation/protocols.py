@@ -18,9 +18,9 @@ from gelada.core.types import Version
 from gelada.envs.api import GameSettings
 from gelada.envs.make import is_atari
 from gelada.evaluation.agent import Policy, describe
-from gelada.evaluation.result_files import evaluation_file, write_new
 from gelada.evaluation.scores import baselines, normalised
 from gelada.evaluation.start_states import summary_line
+from gelada.runs.read import evaluation_file, write_new
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,20 @@
 ``data/atari_scores.csv`` has a row for each of the 57 games that most papers use and a column for
 each list of scores; a blank is a score that was not published. docs/evaluation.md describes how the
 columns were checked, and lists those whose mean or median differs from that of the paper.
+
+Text of others in Markdown.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from gelada.core.errors import printable
 
 if TYPE_CHECKING:  # the live page reads scores without torch
     from gelada.envs.api import GameSettings
@@ -223,3 +228,8 @@ def comparable(column: Column, settings: GameSettings, human_starts: bool = Fals
     if settings.max_frames not in LIMITS:
         return "no: frame limit"
     return "yes" if settings.max_frames == column.limit else "except the limit"
+
+
+def plain(text: str) -> str:
+    """Return text in one line whose letters mean nothing to Markdown, HTML or a terminal."""
+    return re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", printable(" ".join(text.split())))

@@ -22,10 +22,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from gelada.core.errors import GeladaError
+from gelada.core.fields import Range, read
 from gelada.core.files import open_regular, write_whole
 from gelada.core.program import program
 from gelada.core.seeding import game_seeds, generator, sequence
-from gelada.core.settings import Range, read
 from gelada.core.types import Ints
 from gelada.envs.ale import FIRE, LAST_CODE, AleGame, frames_behind, rom_of
 from gelada.envs.api import GameSettings

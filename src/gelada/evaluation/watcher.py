@@ -17,9 +17,9 @@ from gelada.core.checkpoint import by_age, list_checkpoints, read_about
 from gelada.core.errors import GeladaError
 from gelada.evaluation.agent import Agent, load
 from gelada.evaluation.evaluator import evaluate as play_games
+from gelada.evaluation.films.player import record as film_games
 from gelada.evaluation.protocols import find_protocol
-from gelada.evaluation.result_files import has_evaluation
-from gelada.evaluation.video import record as film_games
+from gelada.runs.read import has_evaluation
 
 POLL_SECONDS = 1.0
 """Seconds between two listings of a run's checkpoints."""

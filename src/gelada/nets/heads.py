@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from gelada.nets.init import LinearInit, start_linear
+from gelada.nets.config import LinearInit, start_linear
 
 
 class Head(nn.Module):

@@ -3,12 +3,20 @@
 The torso may compute in bfloat16. The input statistics, the LSTM, the heads and the losses are
 float32. A learner keeps float32 weights and casts them in the forward pass (autocast). An actor
 holds a copy whose torso has bfloat16 weights (`Network.for_acting`).
+
+Memory that is reused for every batch.
+
+Choice of the faster precision.
+
+It is measured, because not every processor has AMX or AVX-512 instructions for bfloat16.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
+import math
+import time
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
@@ -18,14 +26,37 @@ import torch
 from torch import nn
 
 from gelada.core.types import Floats, Frames
-from gelada.nets.autoencoder import FILTERS, Decoder, Encoder
+from gelada.nets.autoencoder import FILTERS, Decoder, Encoder, Prediction
 from gelada.nets.config import NetworkSettings as NetworkSettings  # part of the public API
 from gelada.nets.heads import MakeHeads, Separate
-from gelada.nets.own import OwnTorso, own_heads
-from gelada.nets.prediction import Prediction
 from gelada.nets.recurrent import LSTM
-from gelada.nets.scratch import Scratch
 from gelada.nets.torsos import Torso
+from gelada.nets.user_network import OwnTorso, own_heads
+
+
+class Scratch:
+    """Memory for large tensors that are computed again for each batch.
+
+    New memory of that size comes from the operating system page by page, which takes longer than
+    writing the tensor (docs/speed.md). A copy of a `Scratch` is empty.
+    """
+
+    def __init__(self) -> None:
+        self._memory: dict[str, torch.Tensor] = {}  # by name
+
+    def __reduce__(self) -> tuple[type[Scratch], tuple[()]]:
+        return Scratch, ()
+
+    def take(
+        self, name: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor:
+        """Return a tensor with undefined content. Tensors of the same name share their memory."""
+        size, memory = math.prod(shape), self._memory.get(name)
+        fits = memory is not None and memory.dtype == dtype and memory.device == device
+        if memory is None or not fits or len(memory) < size:
+            memory = self._memory[name] = torch.empty(size, dtype=dtype, device=device)
+        return memory[:size].view(*shape)
+
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -293,3 +324,53 @@ class Network(nn.Module):
                 acting.encoder.to(torch.bfloat16)
             acting._casts = False
         return acting
+
+
+GAIN = 1.1
+"""bfloat16 is chosen if it is this many times as fast. Otherwise float32 is, which is safer."""
+
+
+def faster_precision(
+    settings: NetworkSettings,
+    frame_shape: tuple[int, int],
+    heads: MakeHeads,
+    samples: int = 128,
+    repeats: int = 2,
+    *,
+    planes: int = 1,
+) -> Precision:
+    """Time a forward and backward pass in both precisions and return the faster one.
+
+    It takes about 0.1 s of CPU time for the small torso and 2 s for ba3c. ``settings``,
+    ``frame_shape``, ``heads`` and ``planes`` are as in `Network`.
+    """
+    seconds = {}
+    statistics = InputStatistics(
+        np.zeros(frame_shape, dtype=np.float32), np.ones(frame_shape, dtype=np.float32)
+    )
+    frames = torch.zeros((samples, settings.stack, *frame_shape), dtype=torch.uint8)
+    precisions: tuple[Precision, ...] = ("float32", "bfloat16")
+    with torch.random.fork_rng(devices=[]):
+        for precision in precisions:
+            net = Network(settings, frame_shape, heads, statistics, precision, planes=planes)
+            stacks = net.preprocess(frames)
+            times = []
+            for _ in range(repeats + 1):
+                start = time.thread_time()  # of this thread, as other threads may be running
+                outputs = net(net.as_sequences(stacks, 1))
+                torch.autograd.backward(torch.stack([out.mean() for out in outputs.values()]).sum())
+                times.append(time.thread_time() - start)
+            seconds[precision] = min(times[1:])  # the first pass also builds kernels
+    return "bfloat16" if seconds["float32"] > GAIN * seconds["bfloat16"] else "float32"
+
+
+def gpu_precision(device: torch.device) -> Precision:
+    """Return bfloat16 for a GPU that computes in it (compute capability 8.0 or later)."""
+    major, _ = torch.cuda.get_device_capability(device)
+    return "bfloat16" if major >= 8 else "float32"
+
+
+def native_precision() -> Precision:
+    """Return bfloat16 if the processor has instructions for it, without a measurement."""
+    able = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return "bfloat16" if able.get("avx512_bf16") or able.get("amx_bf16") else "float32"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gelada.nets.init import LinearInit, start_linear
+from gelada.nets.config import LinearInit, start_linear
 
 
 class LSTM(nn.Module):

@@ -20,7 +20,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import torch
 
-from gelada.core.settings import OnlyWith, Range
+from gelada.core.fields import OnlyWith, Range
 from gelada.ops.losses import huber
 
 Values = Literal["numbers", "histograms", "quantiles"]

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Protocol
 
 import torch
 
-from gelada.core.settings import DECAY, POSITIVE, OnlyWith
+from gelada.core.fields import DECAY, POSITIVE, OnlyWith
 
 ADAM = OnlyWith(
     "with --optimizer adam or radam", lambda group: group.optimizer in ("adam", "radam")

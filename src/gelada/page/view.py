@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gelada.evaluation.scores import baselines
-from gelada.page.curves import SPEED, Value
-from gelada.page.folder import Film, RunFolder, milestones
-from gelada.page.runs import Runs, group_names, grouped, in_words
+from gelada.runs.curves import SPEED, Value
+from gelada.runs.listing import Runs, group_names, grouped, in_words
+from gelada.runs.read import Film, RunFolder, milestones
 
 POINTS = 24_000
 """Points of a column in one answer, of all runs together."""

@@ -23,7 +23,7 @@ from gelada.nets.pictures import reconstruct, some_stacks
 from gelada.roles.backprop import Compute
 from gelada.roles.parameters.client import ParameterClient
 from gelada.roles.replay.api import ReplayReader
-from gelada.roles.replay.reuse import Reuse, Use
+from gelada.roles.replay.minibatch_buffer import Reuse, Use
 from gelada.roles.schedule import Schedule
 from gelada.roles.tracker import Tracker
 

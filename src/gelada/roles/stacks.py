@@ -16,7 +16,7 @@ import torch
 
 from gelada.core.types import Bools, Frames, Ints
 from gelada.nets.network import Network
-from gelada.runtime.cuda_graphs import Recorded
+from gelada.runtime.devices import Recorded
 
 Scores = tuple[torch.Tensor, torch.Tensor | None]
 """Scores of the actions float32[B, A], and the next recurrent state float32[B, S] if there is

@@ -2,7 +2,7 @@
 
 Three classes satisfy `Runtime`: `gelada.runtime.threads.Threads` runs all roles in this process,
 each active one on a thread of its own. `gelada.runtime.ray.runtime.Ray` runs them in processes of
-a Ray cluster. `gelada.runtime.inline.Inline` runs them one after the other in the calling thread,
+a Ray cluster. `gelada.runtime.threads.Inline` runs them one after the other in the calling thread,
 for tests.
 """
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
-from gelada.core.settings import Range
+from gelada.core.fields import Range
 from gelada.runtime.graph import Graph, Handle, Kind
 
 ProcessKind = Literal["worker", "server", "replay", "queue", "learner", "tracker"]

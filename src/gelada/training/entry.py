@@ -9,22 +9,22 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gelada.core.elsewhere import hint
 from gelada.core.errors import GeladaError, nearest
-from gelada.core.functions import check_callable, name_of, remember
+from gelada.core.functions import MakeEnv, check_callable, name_of, remember
 from gelada.core.types import Episode
-from gelada.envs.own import MakeEnv
+from gelada.experiment import presets
+from gelada.experiment.aliases import hint
+from gelada.experiment.autoscale import cores_of, for_cores
+from gelada.experiment.check import check_effect, check_resumed
+from gelada.experiment.settings import Experiment, argument, groups_of, settings_of
 from gelada.roles.tracker import Status, StopRule
+from gelada.runs.config import read_config
+from gelada.runs.folder import free_folder
 from gelada.runtime.devices import Devices, is_gpu
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import usable_cores
-from gelada.training import presets, run
+from gelada.training import run
 from gelada.training.callbacks import Callbacks
-from gelada.training.config import read_config
-from gelada.training.cores import cores_of, for_cores
-from gelada.training.experiment import Experiment, argument, groups_of, settings_of
-from gelada.training.run_folder import free_folder
-from gelada.training.validate import check_effect, check_resumed
 
 STOPS = tuple(field.name for field in dataclasses.fields(StopRule))
 

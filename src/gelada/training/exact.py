@@ -17,13 +17,12 @@ from gelada.core.checkpoint import Checkpoint
 from gelada.core.errors import GeladaError
 from gelada.core.files import read_lines, write_whole
 from gelada.core.nested import join
-from gelada.core.origin import Origin
-from gelada.core.types import State, Version
+from gelada.core.types import Origin, State, Version
 from gelada.envs.make import agents
+from gelada.experiment.memory import batch_of
+from gelada.experiment.settings import Experiment, ReuseSettings
 from gelada.roles.replay.in_rounds import folder_of
-from gelada.roles.rhythm import OneEach, Rhythm, Sampled
-from gelada.training.buffers import batch_of
-from gelada.training.experiment import Experiment, ReuseSettings
+from gelada.roles.update_schedule import OneEach, Rhythm, Sampled
 
 DETERMINISTIC_EVERY = 10
 """Versions between lines of metrics in the deterministic mode."""
@@ -42,34 +41,6 @@ def rhythm_of(experiment: Experiment) -> Rhythm:
     windows, length = batch_of(experiment)
     minimum = max(replay.minimum, rows * (length + 1))  # no window is whole before that
     return Sampled(rows * shape.length, minimum, replay.samples_per_insert, windows)
-
-
-def check_buffer(experiment: Experiment) -> None:
-    """Check the replay buffer of a deterministic run.
-
-    Raises:
-        GeladaError: if what is sampled would depend on who is faster, or a flag would do nothing.
-    """
-    if experiment.shape.apart:
-        raise GeladaError(
-            "--deterministic with a replay buffer and several learners: what is sampled depends on "
-            "who is faster; leave it out, or use a single learner"
-        )
-    if not experiment.replay.samples_per_insert:
-        raise GeladaError(
-            "--deterministic with a replay buffer: how much is sampled depends on who is faster; "
-            "give --samples-per-insert"
-        )
-    if experiment.replay.keep:
-        raise GeladaError(
-            "--keep with --deterministic: the replay buffer is saved with every checkpoint there; "
-            "leave it out"
-        )
-    if getattr(experiment.algorithm, "outlier", 0.0):
-        raise GeladaError(
-            "--outlier with --deterministic: actors count versions, and a dropped gradient makes "
-            "none; use --outlier 0"
-        )
 
 
 def states_of(checkpoint: Checkpoint, experiment: Experiment) -> dict[str, State]:

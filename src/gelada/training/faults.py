@@ -20,12 +20,12 @@ import torch
 from gelada.algorithms.api import Algorithm
 from gelada.core.errors import GeladaError, nearest
 from gelada.core.types import Answer, Aux, Batch, Gradient, Params, Version
+from gelada.experiment.settings import Experiment
 from gelada.roles.backprop import Compute, Learned
 from gelada.roles.parameters.client import ParameterClient
 from gelada.roles.parameters.published import ANY, PublishedParameters
 from gelada.roles.parameters.server import Counts, OptimizerState, ParameterServer
-from gelada.roles.replay.reuse import Use
-from gelada.training.experiment import Experiment
+from gelada.roles.replay.minibatch_buffer import Use
 
 FORM = "compute=50ms,straggler=500ms,delay=4,link=10MB,kill=worker:30s,stop=server:45s"
 

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 from gelada.core.checkpoint import is_there, list_checkpoints
 from gelada.core.errors import Closed, GeladaError, Lost
 from gelada.core.files import Events
+from gelada.experiment.memory import check_cluster_memory
+from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import Status, Tracker
+from gelada.runs.config import Config
 from gelada.runtime.devices import ON_CPU, Placement, find_device, prepare
 from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
-from gelada.training.config import Config
 from gelada.training.exact import cut_lines
-from gelada.training.experiment import Experiment
 from gelada.training.faults import NONE, Faults
-from gelada.training.limits import check_cluster_memory
 from gelada.training.start import Start, begin_again
 from gelada.training.topology import make_graph
 
 if TYPE_CHECKING:
-    from gelada.runtime.ray.processes import Epoch
+    from gelada.runtime.ray.placement import Epoch
 
 
 class EpochMaker:
@@ -103,7 +103,7 @@ class EpochMaker:
         return self._epoch(start)
 
     def _epoch(self, start: Start) -> Epoch:
-        from gelada.runtime.ray.processes import Epoch
+        from gelada.runtime.ray.placement import Epoch
 
         make = partial(
             graph_in_process,
@@ -199,7 +199,7 @@ def join(
         ) from None
     alive = stack.enter_context(connected(cluster))
     if address:
-        from gelada.runtime.ray.checks import memory_of_cluster
+        from gelada.runtime.ray.placement import memory_of_cluster
 
         check_cluster_memory(experiment, cluster, memory_of_cluster())
         if not has_token():

@@ -9,20 +9,20 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gelada.core.settings import check as check_fields
+from gelada.core.fields import check as check_fields
 from gelada.envs.api import Games
+from gelada.experiment.autoscale import idle
+from gelada.experiment.check import check
+from gelada.experiment.memory import check_limits
+from gelada.experiment.settings import Experiment, flag
+from gelada.runs.config import Config, identity, new_run, read_config
+from gelada.runs.folder import held, make_folder
 from gelada.runtime.devices import Devices, Placement, describe_devices, place, prepare
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import describe_machine, keep_freed_memory, usable_cores
-from gelada.training.config import Config, identity, new_run, read_config
-from gelada.training.cores import idle
-from gelada.training.experiment import Experiment, flag
 from gelada.training.faults import Faults
-from gelada.training.limits import check_limits
 from gelada.training.on_ray import join
-from gelada.training.run_folder import held, make_folder
 from gelada.training.start import Start, begin, begin_again, open_games
-from gelada.training.validate import check
 
 Log = Callable[[str], None]
 """Takes lines for the user."""

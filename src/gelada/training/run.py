@@ -20,21 +20,20 @@ from typing import Any
 from gelada.core.errors import ClusterLost, GeladaError, Lost, Stalled
 from gelada.core.files import Events
 from gelada.envs.api import Games
+from gelada.experiment.memory import buffer_bytes
+from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import Status, Tracker
+from gelada.runs.config import Config, write_config
+from gelada.runs.folder import cannot_write
 from gelada.runtime.api import Active, Runtime
 from gelada.runtime.devices import ON_CPU, Devices, Placement
 from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
 from gelada.runtime.threads import Threads
-from gelada.training.alarms import Alarms
-from gelada.training.buffers import buffer_bytes
-from gelada.training.callbacks import NO_CALLBACKS, Callbacks, Caller, StopTraining
-from gelada.training.config import Config, write_config
-from gelada.training.experiment import Experiment
+from gelada.training.callbacks import NO_CALLBACKS, Alarms, Callbacks, Caller, StopTraining
 from gelada.training.faults import NONE, Faults, FaultSchedule
 from gelada.training.on_ray import EpochMaker
 from gelada.training.prepare import begin_new, go_on, prepare_process
-from gelada.training.run_folder import cannot_write
 from gelada.training.saving import Saver, load_buffers, load_exactly, save_last, saver_of
 from gelada.training.sidecars import Followers
 from gelada.training.start import Start

@@ -13,6 +13,7 @@ import torch
 from gelada.algorithms.api import Algorithm
 from gelada.core.errors import CannotWrite, GeladaError, Lost
 from gelada.core.types import Aux, Params, Version
+from gelada.experiment.settings import Experiment
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.server import OptimizerState, ParameterServer
 from gelada.roles.replay.buffer import ReplayBuffer
@@ -22,7 +23,6 @@ from gelada.roles.tracker import Status, Tracker
 from gelada.runtime.api import Runtime
 from gelada.runtime.graph import Graph
 from gelada.training.exact import BUFFERS, buffer_at
-from gelada.training.experiment import Experiment
 
 RETRY_SECONDS = 1.0
 """Between two tries to save at the end of a run whose disk fails."""

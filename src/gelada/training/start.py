@@ -13,9 +13,8 @@ import torch
 
 from gelada.core.checkpoint import Check, Checkpoint, newest_checkpoint
 from gelada.core.errors import GeladaError, nearest
-from gelada.core.origin import START, Origin
 from gelada.core.seeding import game_seeds, sequence
-from gelada.core.types import Aux, Frames, Ints, State, Version
+from gelada.core.types import START, Aux, Frames, Ints, Origin, State, Version
 from gelada.envs.api import Games
 from gelada.envs.make import (
     MakeGames,
@@ -23,26 +22,29 @@ from gelada.envs.make import (
     agents,
     frame_shape,
     is_gym,
+    is_known,
+    known_games,
     make_games,
     planes,
 )
-from gelada.envs.names import is_known, known_games
+from gelada.experiment.settings import Experiment
 from gelada.nets.network import (
     FLOOR,
     InputStatistics,
     Network,
     Precision,
+    faster_precision,
     floor_of,
+    gpu_precision,
     measure_input,
+    native_precision,
 )
-from gelada.nets.precision import faster_precision, gpu_precision, native_precision
 from gelada.ops.optimizers import make_optimizer
 from gelada.roles.snapshot import WRONG
+from gelada.runs.config import Config, check_of, identity
 from gelada.runtime.devices import CPU
 from gelada.runtime.system import ACTORS, be_nicer
-from gelada.training.config import Config, check_of, identity
 from gelada.training.exact import cut_lines, origin_of, states_of
-from gelada.training.experiment import Experiment
 
 
 class Start(NamedTuple):

@@ -8,8 +8,10 @@ whose learners add up their gradients before each step. *Workers* (DBA3C, Gorila
 actors, a replay and a learner, around servers with memory of their own. *Apart* (Gorila): actors,
 learners, replay buffers and servers each stand alone, as many of each as one likes.
 
-Nothing is started here. `gelada.training.nodes` has the arguments of each role, and
-`gelada.training.tracker_node` those of the tracker.
+Nothing is started here. `gelada.training.role_factory` has the arguments of each role, and
+`gelada.training.role_factory` those of the tracker.
+
+The replay buffer of a deterministic run, as a role of the graph, and what saves it.
 """
 
 from __future__ import annotations
@@ -24,30 +26,52 @@ from typing import cast
 from gelada.core.types import Version
 from gelada.envs.api import Games
 from gelada.envs.make import MakeGames, make_games
+from gelada.experiment.memory import actors_of, sampling_of, shape_of
+from gelada.experiment.settings import Experiment
 from gelada.ops.flat import FlatParameters
 from gelada.roles.actor import Pace
-from gelada.roles.group import LearnerGroup, Member, Sums
-from gelada.roles.loader import Loader
-from gelada.roles.parameters.admission import Admission, Async, Quorum
+from gelada.roles.allreduce import LearnerGroup, Meeting, Member, Ring, Sums
 from gelada.roles.parameters.published import KEPT
-from gelada.roles.parameters.server import ParameterServer
+from gelada.roles.parameters.server import Admission, Async, ParameterServer, Quorum
+from gelada.roles.prefetch import Loader, Shelf
 from gelada.roles.replay.api import Replay, ReplayReader
 from gelada.roles.replay.buffer import ReplayBuffer
-from gelada.roles.replay.joined import JoinedQueues
+from gelada.roles.replay.in_rounds import BufferInRounds, SaveWithCheckpoints
+from gelada.roles.replay.joined import JoinedQueues, ShardedReplay
 from gelada.roles.replay.queue import Fifo, FifoWindows, Rounds, Selector, TrajectoryQueue
-from gelada.roles.replay.sharded import ShardedReplay
-from gelada.roles.replay.shelf import Shelf
-from gelada.roles.ring import Meeting, Ring
+from gelada.roles.replay.rate_limiter import MinimumSize
+from gelada.roles.update_schedule import Sampled
 from gelada.runtime.devices import CPU, ON_CPU, Placement
 from gelada.runtime.graph import Graph, part
-from gelada.training.buffers import actors_of
-from gelada.training.exact import rhythm_of
-from gelada.training.experiment import Experiment
+from gelada.training.exact import BUFFERS, rhythm_of
 from gelada.training.faults import NONE, Faults, Link
-from gelada.training.in_rounds import add_buffer_in_rounds, saver_of
-from gelada.training.nodes import Nodes
+from gelada.training.role_factory import Nodes, add_tracker
 from gelada.training.start import Start, make_network
-from gelada.training.tracker_node import add_tracker
+
+
+def add_buffer_in_rounds(nodes: Nodes) -> BufferInRounds:
+    """Add the only replay buffer of a deterministic run, to which all actors add."""
+    experiment, (height, width) = nodes.experiment, nodes.net.mean.shape
+    actors, rhythm = experiment.shape.actors, rhythm_of(experiment)
+    assert isinstance(rhythm, Sampled)
+    buffer = part(
+        ReplayBuffer,
+        shape_of(experiment, actors, (height, width)),
+        sampling_of(experiment, nodes.start.origin.steps),
+        MinimumSize(experiment.replay.minimum),
+        nodes.patience,
+        experiment.seed,
+    )
+    return nodes.graph.add(
+        "replay", "replay", "main", BufferInRounds, buffer, range(actors), rhythm, nodes.patience
+    )
+
+
+def saver_of(replay: BufferInRounds, folder: Path | None) -> Callable[[Version], None] | None:
+    """Return what saves the buffer in a run's folder before each checkpoint, if there is one."""
+    if folder is None:
+        return None
+    return part(SaveWithCheckpoints, replay, folder / BUFFERS / "replay", folder / "checkpoints")
 
 
 def make_graph(

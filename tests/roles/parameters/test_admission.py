@@ -10,8 +10,14 @@ import torch
 from gelada.core.errors import GeladaError
 from gelada.core.types import Answer, Gradient, Version
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.admission import Admission, Async, Quorum
-from gelada.roles.parameters.server import REPEATED, ParameterServer, ServerSettings
+from gelada.roles.parameters.server import (
+    REPEATED,
+    Admission,
+    Async,
+    ParameterServer,
+    Quorum,
+    ServerSettings,
+)
 
 NOW = 5
 SIZE = 64

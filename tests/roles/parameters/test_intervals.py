@@ -8,8 +8,7 @@ import torch
 from gelada.core.errors import Deadline
 from gelada.core.types import Gradient, Version
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.admission import Quorum
-from gelada.roles.parameters.server import ParameterServer, ServerSettings
+from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
 
 SIZE = 64
 

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from gelada.core.errors import Deadline
 from gelada.core.types import Gradient, Params, Version
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.admission import Async, Quorum
-from gelada.roles.parameters.published import ANY
-from gelada.roles.parameters.pulling import Pulled, pull_common, pull_consistent, pull_newest
-from gelada.roles.parameters.server import ParameterServer, ServerSettings
+from gelada.roles.parameters.published import ANY, Pulled, pull_common, pull_consistent, pull_newest
+from gelada.roles.parameters.server import Async, ParameterServer, Quorum, ServerSettings
 from helpers.schedules import ROUNDS, SIZE, World
 
 

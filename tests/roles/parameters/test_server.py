@@ -11,8 +11,7 @@ import torch
 from gelada.core.errors import Closed, Deadline, GeladaError
 from gelada.core.types import Gradient, Version
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.admission import Quorum
-from gelada.roles.parameters.server import REPEATED, TARGET, ParameterServer, ServerSettings
+from gelada.roles.parameters.server import REPEATED, TARGET, ParameterServer, Quorum, ServerSettings
 
 SIZE = 64
 ADAM = OptimizerSettings()

@@ -15,10 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gelada.core.errors import Closed, Deadline, GeladaError
 from gelada.core.types import Batch
 from gelada.roles.replay.buffer import ReplayBuffer
+from gelada.roles.replay.frame_ring import BufferShape, bytes_needed
 from gelada.roles.replay.rate_limiter import MinimumSize, SamplesPerInsert
-from gelada.roles.replay.ring import bytes_needed
 from gelada.roles.replay.sampling import SMALL, Prioritized, Sampling, Uniform
-from gelada.roles.replay.shape import BufferShape
 from helpers.streams import BY_ERROR, LENGTH, SHAPE, STACK, Model, Player, make_store
 
 CAPACITY, STREAMS = 120, 4  # 2 actors x 2 games, 30 steps of each

@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 
 from conftest import random_trajectory
 from gelada.core.types import PER_GAME, Batch, Trajectory, Version
-from gelada.roles.replay.mix import Mix, games_of, with_own_memory
-from gelada.roles.replay.queue import Fifo, FifoWindows, TrajectoryQueue
+from gelada.roles.replay.queue import (
+    Fifo,
+    FifoWindows,
+    Mix,
+    TrajectoryQueue,
+    games_of,
+    with_own_memory,
+)
 
 SEEDS = (3, 0, 0)
 TINY = random_trajectory(np.random.default_rng(0), games=1, length=1, stack=1, frame_shape=(1, 1))

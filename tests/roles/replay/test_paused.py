@@ -12,12 +12,11 @@ from gelada.core.errors import Deadline, Lost
 from gelada.core.types import Batch
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.in_rounds import BufferInRounds
-from gelada.roles.replay.joined import JoinedQueues
+from gelada.roles.replay.joined import JoinedQueues, ShardedReplay
 from gelada.roles.replay.queue import TrajectoryQueue
 from gelada.roles.replay.rate_limiter import MinimumSize
 from gelada.roles.replay.sampling import Uniform
-from gelada.roles.replay.sharded import ShardedReplay
-from gelada.roles.rhythm import Sampled
+from gelada.roles.update_schedule import Sampled
 from helpers.streams import make_store
 
 PATIENCE = 20.0

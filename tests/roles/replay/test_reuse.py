@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from conftest import random_trajectory
 from gelada.core.types import Batch
+from gelada.roles.replay.minibatch_buffer import Order, Reuse
 from gelada.roles.replay.queue import as_batch
-from gelada.roles.replay.reuse import Order, Reuse
 
 TINY = as_batch(
     [random_trajectory(np.random.default_rng(0), games=1, length=2, stack=1, frame_shape=(1, 1))]

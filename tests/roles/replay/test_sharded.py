@@ -12,9 +12,9 @@ import torch
 
 from gelada.core.errors import Closed, Deadline
 from gelada.roles.replay.buffer import ReplayBuffer
+from gelada.roles.replay.joined import SHARD_BITS, ShardedReplay
 from gelada.roles.replay.rate_limiter import SamplesPerInsert
 from gelada.roles.replay.sampling import Prioritized, Sampling, Uniform
-from gelada.roles.replay.sharded import SHARD_BITS, ShardedReplay
 from gelada.runtime.threads import Threads
 from helpers.streams import LENGTH, Player, make_store
 

@@ -13,9 +13,8 @@ import torch
 from conftest import random_trajectory, stand_in
 from gelada.core.errors import Closed, Deadline
 from gelada.core.types import Batch
-from gelada.roles.loader import Loader
+from gelada.roles.prefetch import Loader, Shelf
 from gelada.roles.replay.queue import as_batch
-from gelada.roles.replay.shelf import Shelf
 
 
 class Numbered:

@@ -24,14 +24,14 @@ import torch
 
 from gelada.core.seeding import game_seeds
 from gelada.envs.make import make_games
+from gelada.experiment.memory import batch_of
+from gelada.experiment.settings import Experiment
 from gelada.nets.network import Network
 from gelada.nets.observations import Observations
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import make_optimizer
 from gelada.runtime.devices import CPU, ON_CPU, Placement
 from gelada.runtime.system import keep_freed_memory, usable_cores
-from gelada.training.buffers import batch_of
-from gelada.training.experiment import Experiment
 from gelada.training.start import Start, make_network
 
 Work = Callable[[], int]

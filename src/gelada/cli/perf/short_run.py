@@ -14,16 +14,15 @@ from typing import Any, NamedTuple
 import torch
 
 from gelada.cli.perf.limit import Progress
-from gelada.cli.perf.operators import Operators
-from gelada.cli.perf.profiler import Spans
+from gelada.cli.perf.profiler import Operators, Spans
 from gelada.cli.perf.stubs import EMULATOR, LEARNER, DummyGames, with_dummy_learners
 from gelada.cli.perf.throughput import SETTLED, for_seconds, steady_rate
 from gelada.core.errors import GeladaError, Stalled
 from gelada.envs.make import MakeGames
+from gelada.experiment.settings import Experiment
 from gelada.runtime.devices import Devices, place, prepare
 from gelada.runtime.system import describe_machine
 from gelada.runtime.threads import Threads
-from gelada.training.experiment import Experiment
 from gelada.training.start import begin, open_games
 from gelada.training.topology import make_graph
 

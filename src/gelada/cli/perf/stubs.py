@@ -18,7 +18,7 @@ from gelada.envs.make import action_names, agents, frame_shape, is_atari
 from gelada.roles.backprop import Learned
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.client import ParameterClient
-from gelada.roles.replay.reuse import Use
+from gelada.roles.replay.minibatch_buffer import Use
 from gelada.roles.schedule import Schedule
 from gelada.roles.tracker import Begun
 from gelada.runtime.graph import Graph, Node, part

@@ -15,12 +15,12 @@ import torch
 
 from gelada.cli.perf.limit import Progress, limit_of, stage_rates
 from gelada.core.timing import WAIT
+from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import Status, StopRule
 from gelada.runtime.api import Active
 from gelada.runtime.devices import Devices, describe_devices, place, prepare
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import describe_machine, keep_freed_memory
-from gelada.training.experiment import Experiment
 from gelada.training.run import train
 from gelada.training.start import begin, open_games
 

@@ -1,4 +1,7 @@
-"""Films of several games in one picture, each with a caption."""
+"""Films of several games in one picture, each with a caption.
+
+Captions below the pictures of a grid.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,53 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from PIL import Image, ImageDraw, ImageFont
 
 from gelada.core.errors import GeladaError
 from gelada.core.seeding import game_seeds, generator
-from gelada.core.types import Bytes
+from gelada.core.types import Bytes, Ints
 from gelada.evaluation.agent import Agent, Policy
-from gelada.evaluation.films.captions import caption
 from gelada.evaluation.films.file import Film, Format, Progress, filming, format_of
-from gelada.evaluation.films.player import Player
-from gelada.evaluation.films.screens import make_screen
+from gelada.evaluation.films.player import Player, make_screen
+
+LETTERS = 0.56
+"""Size of the letters, as a share of the caption's height."""
+
+DOTS = "..."
+"""Ends a text that is cut off."""
+
+
+@lru_cache(maxsize=64)
+def caption(left: str, right: str, width: int, height: int) -> Bytes:
+    """Return a picture uint8[height, width, 3] with white letters on black.
+
+    It has six greys, so that it adds few colours to a GIF.
+
+    Args:
+        left: text at the left; it is cut off where it would touch the other one.
+        right: text at the right.
+        width: of the picture.
+        height: of the picture.
+    """
+    image = Image.new("L", (width, height), 0)
+    draw = ImageDraw.Draw(image)
+    font = ImageFont.load_default(round(LETTERS * height))
+    margin = height // 4
+    room = width - 3 * margin - draw.textlength(right, font)
+    if draw.textlength(left, font) > room:
+        while left and draw.textlength(left + DOTS, font) > room:
+            left = left[:-1]
+        left += DOTS
+    draw.text((margin, height / 2), left, fill=255, font=font, anchor="lm")
+    draw.text((width - margin, height / 2), right, fill=255, font=font, anchor="rm")
+    greys: Ints = (np.asarray(image).astype(np.int64) + 25) // 51 * 51
+    return np.repeat(greys.astype(np.uint8)[:, :, None], 3, axis=2)
+
 
 MOST = 36
 """Games in one picture."""

@@ -14,8 +14,8 @@ from gelada.core.checkpoint import (
 from gelada.core.errors import GeladaError
 from gelada.core.types import Version
 from gelada.evaluation.agent import Agent, load
+from gelada.runs.config import Config, check_of, read_config
 from gelada.runtime.devices import find_device
-from gelada.training.config import Config, check_of, read_config
 from gelada.training.start import begin_at, make_network, statistics_of
 
 HALF = 0.25

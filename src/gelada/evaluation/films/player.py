@@ -1,14 +1,166 @@
-"""An agent that plays games on a screen, a step at a time."""
+"""An agent that plays games on a screen, a step at a time.
+
+Games that show their pictures: the emulator's screen, frames drawn large, Gymnasium's own.
+
+The recorder: it plays without learning and films the game in the emulator's colours.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
 
-from gelada.envs.frames import FrameStack
-from gelada.envs.stuck_guard import StuckGuard
-from gelada.evaluation.agent import Agent, Policy
-from gelada.evaluation.films.screens import Screen, Show
+from gelada.core.seeding import game_seeds, generator
+from gelada.core.types import Bytes, Frames, Ints
+from gelada.envs.api import GameSettings, close
+from gelada.envs.frames import FrameStack, StuckGuard
+from gelada.envs.make import is_atari, is_gym, make_games
+from gelada.evaluation.agent import Agent, Policy, as_agent
+from gelada.evaluation.films.file import Film as Film  # part of the public API
+from gelada.evaluation.films.file import Progress, filming, format_of
+
+Show = Callable[[Bytes], None]
+"""Takes a picture uint8[H, W, 3]."""
+
+FRAME_RATE = 6
+"""Pictures per second of a game without an emulator, such as Catch."""
+
+FRAME_ZOOM = 8
+"""Pixels of a picture for each pixel of such a frame, before the film is scaled up."""
+
+LEAST_SIDE = 240
+"""Smaller pictures of an environment of Gymnasium are enlarged to this height at least."""
+
+
+class Screen(Protocol):
+    """One game that shows its pictures."""
+
+    rate: int  # pictures per second
+    agents: int  # that play the game (B)
+    zoom: tuple[int, int] | None  # times higher and wider in a film; None: as the format says
+    action_names: tuple[str, ...]
+
+    def start(self, show: Show) -> Frames:
+        """Begin, show the first picture, return the first frames [B, H, W]."""
+
+    def step(self, actions: Ints, show: Show) -> tuple[Frames, float, bool]:
+        """Play a step with actions int64[B] and show its pictures.
+
+        Return the frames, the mean raw reward of the agents, and whether the game is over.
+        """
+
+    def close(self) -> None:
+        """Close what the game holds open; it is not played any more."""
+
+
+def make_screen(settings: GameSettings, seed: int) -> Screen:
+    """Return a game that shows its pictures.
+
+    Raises:
+        GeladaError: if the environment has no pictures.
+    """
+    if is_gym(settings.game):
+        return GymScreen(settings, seed)
+    return (AtariScreen if is_atari(settings.game) else FrameScreen)(settings, seed)
+
+
+class AtariScreen:
+    """Shows every emulator frame."""
+
+    rate, agents = 60, 1
+    zoom: tuple[int, int] | None = None
+
+    def __init__(self, settings: GameSettings, seed: int) -> None:
+        from gelada.envs.ale import AleGame  # other games need no emulator
+
+        self._game = AleGame(settings, seed)
+        self.action_names = self._game.action_names
+
+    def start(self, show: Show) -> Bytes:
+        """Begin a game."""
+        return self._game.reset(show)[None]
+
+    def step(self, actions: Ints, show: Show) -> tuple[Bytes, float, bool]:
+        """Play a step."""
+        step = self._game.step(int(actions[0]), show)
+        return step.frame[None], step.reward, step.over
+
+    def close(self) -> None:
+        """Do nothing: the emulator holds nothing open."""
+
+
+class FrameScreen:
+    """Shows the frames of the first agent; those after the last step belong to the next game."""
+
+    rate = FRAME_RATE
+    zoom: tuple[int, int] | None = None
+
+    def __init__(self, settings: GameSettings, seed: int) -> None:
+        self._games = make_games(settings, np.array([seed]))
+        self.agents, self.action_names = self._games.count, self._games.action_names
+
+    def start(self, show: Show) -> Bytes:
+        """Begin a game."""
+        frames = self._games.reset()
+        show(_enlarge(frames[0]))
+        return frames
+
+    def step(self, actions: Ints, show: Show) -> tuple[Bytes, float, bool]:
+        """Play a step."""
+        step = self._games.step(actions)
+        over = bool(step.over[0])
+        if not over:
+            show(_enlarge(step.frames[0]))
+        return step.frames, float(step.rewards.mean()), over
+
+    def close(self) -> None:
+        """Close the game."""
+        close(self._games)
+
+
+class GymScreen:
+    """Shows the pictures that an environment of Gymnasium draws of itself."""
+
+    agents = 1
+
+    def __init__(self, settings: GameSettings, seed: int) -> None:
+        from gelada.envs.gym import GymGames
+
+        self._games = GymGames(settings.game, np.array([seed]), pictures=True)
+        self.action_names, self.rate = self._games.action_names, self._games.rate
+        self.zoom: tuple[int, int] | None = None
+
+    def start(self, show: Show) -> Frames:
+        """Begin a game."""
+        frames = self._games.reset()
+        picture = self._games.picture()
+        times = -(-LEAST_SIDE // len(picture))
+        self.zoom = (times, times)
+        show(picture)
+        return frames
+
+    def step(self, actions: Ints, show: Show) -> tuple[Frames, float, bool]:
+        """Play a step."""
+        step = self._games.step(actions)
+        over = bool(step.over[0])
+        if not over:
+            show(self._games.picture())
+        return step.frames, float(step.rewards[0]), over
+
+    def close(self) -> None:
+        """Close the environment."""
+        close(self._games)
+
+
+def _enlarge(frame: Bytes) -> Bytes:
+    """Return a picture uint8[8 * H, 8 * W, 3] of a frame uint8[H, W]."""
+    large = frame.repeat(FRAME_ZOOM, axis=0).repeat(FRAME_ZOOM, axis=1)
+    return np.repeat(large[:, :, None], 3, axis=2)
 
 
 class Player:
@@ -68,3 +220,53 @@ class Player:
         self._observed.push(frames)
         self.score += reward
         self.steps += 1
+
+
+def record(
+    agent: Agent | str | Path,
+    out: str | Path,
+    seconds: float = 60.0,
+    seed: int = 1,
+    policy: Policy | None = None,
+    progress: Progress | None = None,
+    several: bool = False,
+    stuck: int | None = None,
+) -> Film:
+    """Film one game from its start until it is over, at most ``seconds`` at the game's own speed.
+
+    The file appears whole or not at all. Every second emulator frame is kept for .mp4, every
+    fourth for .gif.
+
+    Args:
+        agent: that plays, with its training's settings; or the run or checkpoint to load it from.
+        out: file to write; its suffix says which kind. An older one is replaced.
+        seconds: of film, at most.
+        seed: of the game and the sampled actions.
+        policy: the agent's own by default.
+        progress: called after every step with the seconds filmed and ``seconds``.
+        several: begin another game whenever one is over, until ``seconds`` are filmed.
+        stuck: limit of a `StuckGuard`, as in the protocol that the agent is scored by; None for
+            no guard.
+
+    Raises:
+        GeladaError: if the suffix is another, ``seconds`` is not positive, ``out`` cannot be
+            written, or the environment has no pictures.
+    """
+    agent, out = as_agent(agent), Path(out)
+    form = format_of(out, seconds)
+    screen = make_screen(agent.games, int(game_seeds(seed, "film", 1)[0]))
+    player = Player(agent, screen, generator(seed, "film actions"), policy, stuck)
+    with closing(screen), filming(out, screen.rate) as film:
+
+        def show(picture: Bytes) -> None:
+            film.show(picture, screen.zoom or form.zoom, exact=screen.zoom is None)
+
+        limit = seconds * screen.rate
+        while film.seen < limit and (several or not player.games):
+            player.begin(show)
+            while not player.over and film.seen < limit:
+                player.step(show)
+                if progress:
+                    progress(min(film.seen / screen.rate, seconds), seconds)
+    filmed = film.seen / screen.rate
+    return Film(out, player.score, player.steps, filmed, player.over, player.games)

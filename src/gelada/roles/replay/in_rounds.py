@@ -13,7 +13,7 @@ from gelada.core.errors import Closed, Deadline
 from gelada.core.timing import wait_for
 from gelada.core.types import Batch, Trajectory, Version
 from gelada.roles.replay.buffer import ReplayBuffer
-from gelada.roles.rhythm import Sampled
+from gelada.roles.update_schedule import Sampled
 
 KEPT = 2
 """Newest complete checkpoints whose saved buffers are kept."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gelada.core.types import Bools, Doubles, Floats, Ints
-from gelada.roles.replay.ring import Appended
+from gelada.roles.replay.frame_ring import Appended
 from gelada.roles.replay.sum_tree import SumTree
 
 SMALL = 1e-6

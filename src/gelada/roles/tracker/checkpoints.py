@@ -14,7 +14,7 @@ import torch
 from gelada.core.checkpoint import Checkpoint, forget_old, is_there, path_of, write_checkpoint
 from gelada.core.types import Aux, Params, State, Version
 from gelada.ops.flat import Layout
-from gelada.roles.tracker.settings import TrackerSettings
+from gelada.roles.tracker.reports import TrackerSettings
 
 SOON_SECONDS = 10.0
 """Until a checkpoint is asked for again that could not be made, at most."""

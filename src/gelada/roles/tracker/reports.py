@@ -1,11 +1,19 @@
-"""What the learners of a run report, put together."""
+"""What the learners of a run report, put together.
+
+What a tracker is told about a run, and what it tells about it.
+
+Settings of the tracker: when a run ends, and what is written.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple
 
-from gelada.core.types import Traffic, Update
+from gelada.core.fields import NUMBER, Range
+from gelada.core.types import State, Traffic, Update
+from gelada.roles.tracker.score import GoingOn
 
 ACTIVE_SECONDS = 10.0
 """A learner that reported within this time is active."""
@@ -123,3 +131,112 @@ class Reports:
 
     def _in_order(self) -> list[Update]:
         return [self._newest[i] for i in sorted(self._newest)]
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What the tracker has to know about a run."""
+
+    began: float | None = None
+    """`time.monotonic` at the run's beginning (None: now)."""
+    counters: dict[str, Any] = field(default_factory=dict)
+    """Counters of the checkpoint that a resumed run starts from."""
+    version: int = 0
+    """Number of the version that this process begins with."""
+    steps: int = 0
+    """Environment steps behind that version."""
+    learners: int = 1
+    """Learners that report."""
+    every: int | None = None
+    """Write a line of metrics every so many versions (deterministic runs); None: once a second."""
+    marked: int = 0
+    """Remember the steps behind versions divisible by this, for checkpoints of them (0: none)."""
+    going_on: GoingOn = field(default_factory=GoingOn)
+    """What actors go on with, and how a deterministic run counts."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """All settings by name, for TensorBoard."""
+    about: State | None = None
+    """What checkpoints say about the run (`gelada.core.checkpoint.Checkpoint.run`)."""
+
+
+NEW_RUN = RunFacts()
+"""Of a run that begins now, with one learner."""
+
+
+class Begun(NamedTuple):
+    """What the tracker tells a role that begins in a process."""
+
+    life: int  # how many times this role had begun before; 0 the first time
+    steps: int  # environment steps of the run behind it
+    saved: State | None = None  # an actor goes on from this, if it can
+
+
+@dataclass
+class Status:
+    """What a display shows. Steps are agent decisions, scores raw returns of full games."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    version: int = 0
+    games: int = 0
+    score: float | None = None  # mean of the last 50 games
+    best: float | None = None  # best such mean of 50
+    best_game: float | None = None
+    last_checkpoint: str = ""
+    unsaved: float = 0.0  # seconds since the newest checkpoint; 0 if nothing was learned since
+    trouble: str = ""  # why nothing is written at the moment
+    no_events: str = ""  # why there are no TensorBoard events any more
+    values: dict[str, float] = field(default_factory=dict)
+    lag: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    workers: Workers | None = None
+    evaluated: float | None = None  # mean of the evaluator's last 50 full games
+    curve: list[tuple[int, float, float]] = field(default_factory=list)  # steps, seconds, score
+
+
+@dataclass(frozen=True)
+class StopRule:
+    """When a run ends: at the first of these that holds."""
+
+    steps: Annotated[int, Range(1, 10**15)] | None = None
+    """Stop after this many environment steps."""
+    minutes: Annotated[float, Range(above=0, high=10_000_000)] | None = None
+    """Stop after this many minutes."""
+    until_score: Annotated[float, NUMBER] | None = None
+    """Stop when the mean raw return of the last 50 full games reaches this."""
+    until_evaluated: Annotated[float, NUMBER] | Literal["auto"] | None = None
+    """Stop when the evaluator's mean of 50 full games reaches this; auto is DBA3C's target for the
+    game."""
+
+    def holds(self, steps: int, seconds: float, score: float | None) -> bool:
+        """Return whether the run is over.
+
+        Args:
+            steps: environment steps so far.
+            seconds: of training so far.
+            score: mean return of the last 50 episodes; None as long as there are fewer.
+        """
+        if self.steps is not None and steps >= self.steps:
+            return True
+        if self.minutes is not None and seconds >= 60 * self.minutes:
+            return True
+        return self.until_score is not None and score is not None and score >= self.until_score
+
+    def is_met_by(self, evaluated: float) -> bool:
+        """Return whether this mean return of an evaluation ends the run."""
+        goal = self.until_evaluated
+        return isinstance(goal, float | int) and evaluated >= goal
+
+
+@dataclass(frozen=True)
+class TrackerSettings:
+    """What is written, and how often."""
+
+    checkpoint_seconds: Annotated[float, Range(above=0, high=10**12)] = 60.0
+    """Write a checkpoint this often; the newest complete one is always loadable."""
+    keep_checkpoints: Annotated[int, Range(0)] = 5
+    """Keep the newest checkpoints (0: all of them)."""
+    disk_patience: Annotated[float, Range(0, 86_400)] = 600.0
+    """Seconds for which a run goes on when its folder cannot be written to; it tries again every
+    second, and ends after that."""
+    tensorboard: bool = True
+    """Write TensorBoard events."""

@@ -3,6 +3,8 @@
 It writes metrics, episodes, TensorBoard events and checkpoints; others write beside it only what is
 theirs (a deterministic run's replay buffer, events, evaluations, films). A thread of its own writes
 the files, so nobody who reports waits for a disk.
+
+Where the time of actors and learners goes, as shares between two lines of metrics.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -18,19 +20,59 @@ import torch
 
 from gelada.core.types import Aux, Bytes, Episode, Params, State, Update
 from gelada.ops.flat import Layout
-from gelada.roles.tracker.board import Board
 from gelada.roles.tracker.checkpoints import Checkpoints
-from gelada.roles.tracker.facts import NEW_RUN, Begun, RunFacts, Status
-from gelada.roles.tracker.going_on import Keeper, Moment
-from gelada.roles.tracker.metrics import Metrics
-from gelada.roles.tracker.picture import Picture
-from gelada.roles.tracker.reports import Reports
-from gelada.roles.tracker.score import Score
-from gelada.roles.tracker.settings import StopRule, TrackerSettings
-from gelada.roles.tracker.stages import Stages, StageShares
-from gelada.roles.tracker.tags import EVALUATED, Lately, episode_line
-from gelada.roles.tracker.thinned import Thinned
-from gelada.roles.tracker.writer import OthersWork, Work, Writer
+from gelada.roles.tracker.reports import (
+    NEW_RUN,
+    Begun,
+    Reports,
+    RunFacts,
+    Status,
+    StopRule,
+    TrackerSettings,
+)
+from gelada.roles.tracker.score import Keeper, Moment, Score
+from gelada.roles.tracker.tensorboard import EVALUATED, Board, Lately, Picture, episode_line
+from gelada.roles.tracker.writer import Metrics, OthersWork, Thinned, Work, Writer
+
+Stages = Mapping[str, Mapping[str, float]]
+"""Seconds since a role began, by role and stage."""
+
+
+class StageShares:
+    """The share of their time that the roles of a kind spent in each stage of late."""
+
+    def __init__(self) -> None:
+        self._newest: Stages = {}
+        self._before: Stages = {}
+        self._shares: dict[str, dict[str, float]] = {}  # by kind of role and stage
+
+    def take(self, stages: Stages) -> None:
+        """Take the seconds of all active roles, such as ``actor-0``."""
+        self._newest = stages
+
+    def values(self) -> dict[str, float]:
+        """Return such as ``time_actor_emulate``: shares since the last call, 1 for each kind.
+
+        A stage counts when a role leaves it. A role that began again counts from its beginning. A
+        kind of role that has left no stage since then has its shares of before.
+        """
+        spent: dict[str, dict[str, float]] = {}
+        for role, stages in self._newest.items():
+            kind = spent.setdefault(role.partition("-")[0], {})
+            before = self._before.get(role, {})
+            for stage, seconds in stages.items():
+                since = seconds - before.get(stage, 0.0)
+                kind[stage] = kind.get(stage, 0.0) + (since if since >= 0 else seconds)
+        self._before = self._newest
+        for kind_of, stages in spent.items():
+            if total := sum(stages.values()):
+                self._shares[kind_of] = {stage: s / total for stage, s in stages.items()}
+        return {
+            f"time_{kind_of}_{stage.replace(' ', '_')}": round(share, 4)
+            for kind_of, shares in self._shares.items()
+            for stage, share in shares.items()
+        }
+
 
 KEPT_EPISODES = 65_536
 """Newest episodes that `Tracker.episodes_since` can return."""

@@ -1,16 +1,26 @@
-"""The thread that writes the files of a run, and what it does when the disk fails."""
+"""The thread that writes the files of a run, and what it does when the disk fails.
+
+Files of JSON lines: one line at a time, none of them lost or cut by a full disk.
+
+A curve that stays short, however long the run is.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
+
+from gelada.core.files import BINARY
 
 RETRY_SECONDS = 1.0
 """Between two tries to write."""
@@ -169,3 +179,97 @@ class Writer:
     def _is_final(self) -> bool:
         """Return whether trying again makes no sense any more."""
         return self._failure is not None or self._now() - self._since >= self._patience
+
+
+MOST = 100_000
+"""Lines that wait for the disk at most; beyond that the oldest are lost."""
+
+
+class Metrics:
+    """Appends lines to a file, such as ``metrics.jsonl``.
+
+    Args:
+        folder: of the run. Nothing is opened before the first line.
+        name: of the file.
+    """
+
+    def __init__(self, folder: Path, name: str = "metrics.jsonl") -> None:
+        self._path = folder / name
+        self._lock = threading.Lock()
+        self._waiting: deque[bytes] = deque(maxlen=MOST)
+        self._begun = b""  # what is being written; a full disk may take a part of it
+        self._file: int | None = None
+
+    def put(self, line: dict[str, Any]) -> None:
+        """Let `write` append a line."""
+        data = json.dumps(line).encode() + b"\n"
+        with self._lock:
+            self._waiting.append(data)
+
+    def write(self) -> None:
+        """Write all lines that wait.
+
+        Raises:
+            OSError: if the disk is full or the folder is gone; the lines go on waiting.
+        """
+        while self._collect():
+            if self._file is not None and os.fstat(self._file).st_nlink == 0:
+                self.close()  # somebody has deleted it
+            if self._file is None:
+                self._file = self._open()
+            self._begun = self._begun[os.write(self._file, self._begun) :]
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _collect(self) -> bool:
+        """Return whether there is anything to write."""
+        if not self._begun:
+            with self._lock:
+                self._begun = b"".join(self._waiting)
+                self._waiting.clear()
+        return bool(self._begun)
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | BINARY
+        file = os.open(self._path, flags, 0o644)
+        size = os.fstat(file).st_size
+        if size:
+            os.lseek(file, size - 1, os.SEEK_SET)
+            if os.read(file, 1) != b"\n":
+                # the last line of a killed run must not swallow the first of this one
+                self._begun = b"\n" + self._begun
+        return file
+
+
+Point = tuple[int, float, float]
+"""Steps, seconds, score."""
+
+MOST_POINTS = 4000
+"""Points at most. A status with the curve crosses between processes about twice a second."""
+
+
+class Thinned:
+    """Keeps every ``n``-th point and the newest one; ``n`` doubles when there are too many.
+
+    Args:
+        most: points that are kept at most.
+    """
+
+    def __init__(self, most: int = MOST_POINTS) -> None:
+        self.points: list[Point] = []
+        self._most, self._every, self._count = most, 1, 0
+
+    def add(self, point: Point) -> None:
+        """Add the newest point."""
+        if self._count and (self._count - 1) % self._every:  # the last one was kept as the newest
+            self.points[-1] = point
+        else:
+            self.points.append(point)
+        self._count += 1
+        if len(self.points) >= self._most:
+            self.points = [*self.points[:-1:2], self.points[-1]]
+            self._every *= 2

@@ -1,20 +1,34 @@
 """On which hosts processes go: the actors of a trajectory queue together, and the queue there.
 
 Each learner of a group has its queue in its process, so its actors go where it goes.
+
+What a Ray cluster must offer to a run: CPUs and GPUs, and the same versions on all hosts.
+
+The processes of a run: where each of them is started, and the epoch that they are to begin.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import ray
 from ray.exceptions import RayError
 
+from gelada.core.errors import GeladaError
 from gelada.runtime.graph import Graph
-from gelada.runtime.groups import Cluster, Room, actors_of_queues, spread_groups
-from gelada.runtime.ray.watched import WatchedProcess
+from gelada.runtime.groups import (
+    Cluster,
+    ProcessSpec,
+    Room,
+    actors_of_queues,
+    group_processes,
+    spread_groups,
+)
+from gelada.runtime.host import versions
+from gelada.runtime.ray.watched import ACTIVE, SilentHosts, WatchedProcess, cpus_of
 
 WAIT_SECONDS = 60.0
 """Seconds for which a queue waits at most to be told where its actors are. Where many processes
@@ -95,3 +109,131 @@ def hosts_of(processes: Sequence[WatchedProcess]) -> list[str]:
             with suppress(RayError):  # it is missed soon, and replaced
                 found[ray.get(reference).node] += 1
     return [host for host, _ in found.most_common()]
+
+
+def check_resources(specs: Sequence[ProcessSpec], cluster: Cluster) -> None:
+    """Raise GeladaError if the cluster has not enough free CPUs and GPUs for all processes."""
+    all_there, all_free = ray.cluster_resources(), ray.available_resources()
+    gpus = sum(spec.gpus for spec in specs)
+    there, free = (resources.get("GPU", 0.0) for resources in (all_there, all_free))
+    if gpus > free:
+        raise GeladaError(
+            f"--device cuda: the run asks for {gpus} GPUs, one for each process that learns, the "
+            f"cluster has {there:g}, {free:g} of them free; use fewer learners, or --device cpu, "
+            "with which Gloo adds up the gradients of a group"
+        )
+    wanted = sum(cpus_of(spec, cluster) for spec in specs)
+    there, free = (resources.get("CPU", 0.0) for resources in (all_there, all_free))
+    if wanted > free:
+        count = sum(spec.kind in ACTIVE for spec in specs)
+        raise GeladaError(
+            f"the run asks for {wanted:g} CPUs ({count} processes, --cpus {wanted / count:g} "
+            f"each), the cluster has {there:g}, {free:g} of them free; lower --cpus, raise "
+            "--per-process, or take more hosts"
+        )
+
+
+def check_versions(process: WatchedProcess) -> None:
+    """Raise GeladaError if the host of a process has other versions than this one."""
+    here = versions()
+    for name, version in (process.about.versions if process.about else {}).items():
+        if version != here[name]:
+            raise GeladaError(
+                f"{process} has {name} {version}, here it is {here[name]}: install the same on "
+                "all hosts"
+            )
+
+
+def memory_of_cluster() -> int:
+    """Return the bytes of memory that the hosts of the cluster have for processes."""
+    return int(ray.cluster_resources().get("memory", 0.0))
+
+
+class Epoch(NamedTuple):
+    """One beginning of a run: at its start, after ``--resume`` or after a loss."""
+
+    number: int
+    make_graph: Callable[..., Graph]
+    """Called in every process; makes the same graph in each, with ``gpu=True`` on its GPU."""
+    gpus: bool = False
+    """Whether each process that learns asks for a GPU."""
+
+
+class Processes:
+    """Starts the processes of a run on a connected Ray cluster, and has them build their roles.
+
+    Args:
+        graph: of the run.
+        first: the epoch to begin with.
+        cluster: what processes ask for.
+        deadline: seconds after which a role that is stuck in one piece of work counts as hung.
+
+    Raises:
+        GeladaError: if the cluster has not enough free CPUs or GPUs.
+    """
+
+    def __init__(self, graph: Graph, first: Epoch, cluster: Cluster, deadline: float) -> None:
+        self._cluster, self._deadline = cluster, deadline
+        specs = group_processes(graph, cluster.per_process, first.gpus)
+        check_resources(specs, cluster)
+        self.all = [WatchedProcess(spec) for spec in specs]
+        self.of_role = {role: one for one in self.all for role in one.spec.roles}
+        self._placement = Placement(graph, self.all, cluster)
+        self._silent = SilentHosts()
+        self.set_epoch(first)
+
+    @property
+    def beginning(self) -> list[WatchedProcess]:
+        """Processes that were asked to begin and have not answered."""
+        return [process for process in self.all if process.beginning is not None]
+
+    @property
+    def missing(self) -> list[WatchedProcess]:
+        """Processes that have no Ray actor: not started yet, or lost."""
+        return [process for process in self.all if process.handle is None]
+
+    def actors_of(self, queue: WatchedProcess) -> Sequence[WatchedProcess]:
+        """Return the processes whose actors add to a queue; none if it is no queue."""
+        return self._placement.actors(queue)
+
+    def set_epoch(self, epoch: Epoch) -> None:
+        """Have all processes that begin from now on begin this epoch."""
+        self.epoch, self._make_graph = epoch.number, ray.put(epoch.make_graph)
+
+    def begin(self, processes: Sequence[WatchedProcess]) -> None:
+        """Ask processes to build their roles and run them; start those that have no Ray actor.
+
+        Hosts that give no answer are avoided if there are others. The tracker writes the run's
+        folder, so it stays on this host. Queues are started last, because they go where their
+        actors are.
+        """
+        hosts = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        silent = self._silent.to_avoid(hosts)
+        for process in sorted(processes, key=lambda one: one.spec.kind == "queue"):
+            if process.handle is not None:
+                continue
+            avoid = silent if process.spec.kind != "tracker" else set()
+            host = self._placement.host(process, hosts - silent)
+            process.fill(self._cluster, len(self.of_role), avoid, host)
+        for process in processes:
+            self._begin(process)
+
+    def redial(self, new: WatchedProcess) -> None:
+        """Tell all other processes where the roles of a replaced one are."""
+        for other in self.all:
+            other.redial(self.epoch, new)
+
+    def avoid_host_of(self, process: WatchedProcess) -> None:
+        """Note that the host of a process may be gone, as the process gives no answer."""
+        if process.about:
+            self._silent.add(process.about.node)
+
+    def _begin(self, process: WatchedProcess) -> None:
+        """Ask a process that is there to build its roles and run them."""
+        elsewhere = {  # workers never call one another
+            role: other.handle
+            for other in self.all
+            if other.spec.kind != "worker" and other is not process
+            for role in other.spec.roles
+        }
+        process.begin(self.epoch, self._make_graph, elsewhere, self._deadline)

@@ -1,0 +1,339 @@
+"""What a run takes of its machine, estimated before anything is started.
+
+The replay buffers of an experiment: their shapes, sampling, limits, and the memory of all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+
+from gelada.core.errors import GeladaError
+from gelada.envs.make import agents, frame_shape, is_atari, planes
+from gelada.experiment.settings import Experiment
+from gelada.nets.network import InputStatistics, Network
+from gelada.ops.flat import ALIGN, Layout
+from gelada.ops.optimizers import SLOTS
+from gelada.roles.parameters.published import KEPT
+from gelada.roles.replay.frame_ring import BufferShape, bytes_needed
+from gelada.roles.replay.rate_limiter import MinimumSize, RateLimiter, SamplesPerInsert
+from gelada.roles.replay.sampling import Prioritized, Sampling, Uniform
+from gelada.runtime.devices import ON_CPU, Placement
+from gelada.runtime.groups import Cluster
+from gelada.runtime.system import (
+    available_memory,
+    available_threads,
+    check_memory,
+    process_limit,
+)
+
+
+def actors_of(experiment: Experiment) -> list[int]:
+    """Return how many actors add to each replay buffer, of which there is at least one."""
+    shape = experiment.shape
+    if shape.learners:
+        return [len(range(i, shape.actors, shape.replays)) for i in range(shape.replays)]
+    return [shape.actors] * max(shape.workers, 1)
+
+
+def batch_of(experiment: Experiment) -> tuple[int, int]:
+    """Return the windows of a learner's batch, and the steps of a window."""
+    shape, algorithm = experiment.shape, experiment.algorithm
+    if algorithm.source == "buffer":
+        return experiment.replay.windows, algorithm.window(shape.length)
+    return shape.windows, shape.length
+
+
+def shape_of(experiment: Experiment, actors: int, frame_shape: tuple[int, int]) -> BufferShape:
+    """Return the shape of a buffer to which so many actors add frames [H, W]."""
+    algorithm = experiment.algorithm
+    windows, length = batch_of(experiment)
+    return BufferShape(
+        experiment.replay.capacity,
+        streams=actors * experiment.shape.games,
+        windows=windows,
+        length=length,
+        stack=experiment.network.stack,
+        frame_shape=frame_shape,
+        first_only=algorithm.learned(length) == 1,
+    )
+
+
+def sampling_of(experiment: Experiment, steps: int) -> Sampling:
+    """Return how each buffer of a run samples that goes on after so many environment steps."""
+    memory, buffers = experiment.replay, len(actors_of(experiment))
+    if not memory.prioritized:
+        return Uniform()
+    whole = Prioritized(memory.alpha, memory.beta, memory.beta_end, memory.beta_steps)
+    # a buffer sees its own share of what is played from now on
+    left = max(memory.beta_steps - steps, 0) / buffers
+    return Prioritized(memory.alpha, whole.exponent(steps), memory.beta_end, left)
+
+
+def limiter_of(experiment: Experiment, actors: int) -> RateLimiter:
+    """Return what keeps learners in step with the so many actors of a buffer."""
+    memory, shape = experiment.replay, experiment.shape
+    if not memory.samples_per_insert:
+        return MinimumSize(memory.minimum)
+    trajectory = shape.games * shape.length
+    tolerance = max(memory.samples_per_insert * trajectory * actors, memory.windows)
+    return SamplesPerInsert(
+        memory.samples_per_insert, memory.minimum, tolerance, trajectory, memory.windows
+    )
+
+
+def buffer_bytes(experiment: Experiment, frame_shape: tuple[int, int]) -> int:
+    """Return the bytes that experience takes that is used again, for frames uint8[H, W].
+
+    With trajectory queues these are the frames of the windows that they keep and of the batches
+    that the learner holds.
+    """
+    if not experiment.replay.capacity:
+        shape, reuse = experiment.shape, experiment.reuse
+        height, width = frame_shape
+        kept = shape.queues * reuse.replay_slots * shape.games if reuse.replay_proportion else 0
+        batch = shape.windows * (1 + reuse.replay_proportion)
+        windows = kept + round((reuse.buffer_batches - 1) * batch)
+        windows *= agents(experiment.games)
+        return windows * (shape.length + experiment.network.stack) * height * width
+    return sum(
+        bytes_needed(shape_of(experiment, actors, frame_shape), experiment.replay.prioritized)
+        for actors in actors_of(experiment)
+    )
+
+
+EMULATOR_BYTES = 2 * 2**20
+"""One Atari game of ale-py, measured: its state, screens and thread."""
+
+MOST_ACTIONS = 18
+"""Actions of an Atari game at most: a few parameters more or less make no difference here."""
+
+PROCESS_BYTES = 200 * 2**20
+"""One process of a run on Ray without its roles, measured: Python, torch and Ray."""
+
+HELPER_BYTES, HELPER_THREADS = 40 * 2**20, 3
+"""Of a process that plays the games of an actor on (`gelada.envs.replayed_process`), measured with
+eight games: 33 MiB that are its own."""
+
+LEAST_FILES = 64
+"""Open files that any run may need: libraries, the run's files, pipes to sidecars."""
+
+FLAGS = {
+    "emulators": "--actors or --games",
+    "parameters": "--width or --actors",
+    "experience": "--capacity, --replay-slots or --buffer-batches",
+    "trajectories": "--actors, --games or --length",
+    "standardised frames": "--actors, --games or --length",
+    "stacks": "--actors, --games or --length",
+    "minibatch with gradients": "--minibatch or --games",
+    "input statistics": "--random-steps",
+    "processes": "--workers or --actors, or raise --per-process",
+    "continued games": "--actors in a new run",
+}
+"""What lowers each part of the memory."""
+
+
+ON_DEVICE = ("parameters", "standardised frames", "stacks", "minibatch with gradients")
+"""Parts of the memory that are on the device that learns."""
+
+
+def check_limits(
+    experiment: Experiment,
+    cluster: Cluster | None = None,
+    placement: Placement = ON_CPU,
+    resumed: bool = False,
+) -> None:
+    """Refuse a run that could not be held on this machine; see `memory`.
+
+    Args:
+        experiment: all settings.
+        cluster: in which the roles run (None: on threads of this process). For one that is there
+            already `check_cluster_memory` checks the rest.
+        placement: the devices of the run.
+        resumed: games go on, which processes of their own play.
+
+    Raises:
+        GeladaError: if there are more servers than parts of the network, or the run needs more
+            memory or threads than are left, or more open files than the process may have, or a
+            group has more learners than there are GPUs.
+    """
+    if cluster is None:
+        _check_gpus(experiment, placement)
+    if experiment.network.own_torso or experiment.network.own_heads:
+        return  # a function of the user may take real tensors only
+    net, servers = imagined_network(experiment), experiment.shape.servers
+    most = Layout(net).size // ALIGN
+    if servers > most:
+        raise GeladaError(
+            f"--servers {servers}: the network has only {Layout(net).count:,} parameters, enough "
+            f"for {most}; use fewer servers or a larger --width"
+        )
+    if cluster is not None and cluster.joined:
+        return
+    helpers = experiment.shape.players if resumed and is_atari(experiment.games.game) else 0
+    parts = parts_of(experiment, net, cluster) | {"continued games": helpers * HELPER_BYTES}
+    if placement.learn.type == "cuda" and cluster is None:
+        size = max(experiment.shape.replicas, 1)
+        share = {name: parts.pop(name) // size for name in ON_DEVICE}
+        for rank in range(size):
+            _check_gpu(share, placement.of(rank).learn)
+    available = available_memory()
+    if available is not None:
+        if experiment.replay.capacity:
+            check_memory(buffer_bytes(experiment, frame_shape(experiment.games)), available)
+        check_parts(parts, available, "are available")
+    if cluster is not None:
+        return  # each process has its own threads and files
+    _check_process(experiment, helpers)
+
+
+def _check_process(experiment: Experiment, helpers: int) -> None:
+    """Raise GeladaError if this process may not have the threads or open files of a run.
+
+    Args:
+        experiment: all settings.
+        helpers: processes that play on games of a resumed run.
+    """
+    shape = experiment.shape
+    threads = (1 + shape.emulators) * shape.players + shape.learning + HELPER_THREADS * helpers + 16
+    left = available_threads()
+    if left is not None and threads > left:
+        raise GeladaError(
+            f"--actors {shape.actors}: the run needs about {threads} threads, and {left} are left "
+            "to this process; use fewer actors"
+        )
+    files, needed = process_limit("NOFILE"), LEAST_FILES + 2 * helpers
+    if files is not None and files < needed:
+        raise GeladaError(
+            f"this process may open {files} files, and this run needs {needed}; raise the limit "
+            "with ulimit -n"
+        )
+
+
+def check_cluster_memory(experiment: Experiment, cluster: Cluster, available: int) -> None:
+    """Raise GeladaError if a run needs more memory than all hosts of a cluster have together."""
+    if available and not (experiment.network.own_torso or experiment.network.own_heads):
+        parts = parts_of(experiment, imagined_network(experiment), cluster)
+        check_parts(parts, available, "are there for processes in the whole cluster")
+
+
+def parts_of(experiment: Experiment, net: Network, cluster: Cluster | None) -> dict[str, int]:
+    """Return the bytes that a run needs, by part, with those of its processes."""
+    count = processes_of(experiment, cluster.per_process) if cluster else 0
+    return memory(experiment, net) | {"processes": count * PROCESS_BYTES}
+
+
+def check_parts(parts: dict[str, int], available: int, where: str) -> None:
+    """Raise GeladaError if the parts of a run need more memory than is ``available``."""
+    start = parts["input statistics"]
+    needed = max(sum(parts.values()) - start, parts["emulators"] + start)
+    if needed > available:
+        first = max(parts, key=lambda name: parts[name])
+        raise GeladaError(
+            f"this run needs about {needed / 2**30:,.1f} GiB of memory, most of it for {first}, "
+            f"and {available / 2**30:,.1f} GiB {where}; lower {FLAGS[first]}"
+        )
+
+
+def processes_of(experiment: Experiment, per_process: int) -> int:
+    """Return how many processes a run on a cluster has; see `gelada.runtime.groups`."""
+    shape = experiment.shape
+    grouped = shape.workers or shape.players + (shape.learners if shape.apart else 0)
+    if shape.workers:
+        others = shape.servers
+    elif shape.apart:
+        others = shape.servers + shape.replays
+    elif shape.replicas > 1:
+        others = shape.replicas
+    else:
+        others = 1 + (shape.queues if shape.queues > 1 else 0)
+    return 1 + others - (-grouped // per_process)
+
+
+def _check_gpus(experiment: Experiment, placement: Placement) -> None:
+    """Raise GeladaError if a group on GPUs has more learners than there are."""
+    size, first = experiment.shape.replicas, placement.learn.index or 0
+    if placement.learn.type != "cuda" or size <= 1:
+        return
+    if size > (there := torch.cuda.device_count() - first):
+        raise GeladaError(
+            f"--learners {size} with --device {placement.learn}: each learner of a group has a GPU "
+            f"of its own, {size} in all, and from this one on there are {there}; use fewer "
+            "learners, or --device cpu"
+        )
+
+
+def _check_gpu(parts: dict[str, int], device: torch.device) -> None:
+    """Raise GeladaError if a GPU has less free memory than so many bytes by part."""
+    free, _ = torch.cuda.mem_get_info(device)
+    if (needed := sum(parts.values())) > free:
+        first = max(parts, key=lambda name: parts[name])
+        raise GeladaError(
+            f"--device {device}: the run needs about {needed / 2**20:,.0f} MiB of its memory, most "
+            f"of it for {first}, and {free / 2**20:,.0f} MiB are free; lower {FLAGS[first]}"
+        )
+
+
+def imagined_network(experiment: Experiment) -> Network:
+    """Return the network without memory for its parameters, to ask for shapes."""
+    shape = frame_shape(experiment.games)
+    flat = np.ones(shape, dtype=np.float32)
+    wanted = experiment.network.precision
+    with torch.device("meta"):
+        return Network(
+            replace(experiment.network, conv_init="uniform", fc_init="uniform"),
+            shape,
+            partial(experiment.algorithm.heads, MOST_ACTIONS),
+            InputStatistics(flat, flat),
+            "float32" if wanted == "auto" else wanted,
+            planes=planes(experiment.games),
+            agents=agents(experiment.games),
+        )
+
+
+def memory(experiment: Experiment, net: Network) -> dict[str, int]:
+    """Return an estimate in bytes by part; with workers, of all in one process.
+
+    Counted from the shapes in the code. "input statistics" are needed at the start only.
+    """
+    shape = experiment.shape
+    height, width = net.mean.shape
+    games = shape.players * shape.games
+    pixels = height * width
+    frames = games * (shape.length + net.stack) * pixels  # one trajectory of each actor, uint8
+    # of each actor, kept at most by the replays
+    paced = shape.ahead + shape.broadcast_every - 1
+    trajectories = (shape.in_flight if shape.batch and not shape.apart else paced) + 2
+    each, length = batch_of(experiment)
+    mixed = 1.0 + experiment.reuse.replay_proportion
+    batch = round(shape.learning * each * mixed) * (length + net.stack) * pixels  # uint8
+    seen = 2 if net.precision == "bfloat16" else 4
+    sample = 4 * net.memory + seen * net.stack * pixels
+    observations = each * (length + 1)
+    chunk = shape.learning * max(min(experiment.algorithm.minibatch, observations), shape.games)
+    return {
+        "emulators": games * EMULATOR_BYTES if is_atari(experiment.games.game) else 0,
+        "parameters": copies(experiment) * 4 * Layout(net).size,
+        "experience": buffer_bytes(experiment, (height, width)),
+        # one is being played; a loader has a batch in its hands and one on the shelf
+        "trajectories": (trajectories + 1) * frames + (1 + 2 * shape.loaders) * batch,
+        "standardised frames": seen * batch,
+        "stacks": shape.learning * observations * seen * net.stack * pixels,
+        "minibatch with gradients": 2 * chunk * sample,
+        "input statistics": 2 * shape.random_steps * pixels,  # parts and the whole
+    }
+
+
+def copies(experiment: Experiment) -> int:
+    """Return how many vectors of all parameters a run holds, the servers' slices added up."""
+    shape, slots = experiment.shape, SLOTS[experiment.optimizer.optimizer]
+    target = bool(experiment.algorithm.target_every)
+    if not shape.apart:
+        return shape.replicas * (2 + slots + KEPT + shape.actors + 2 * target)
+    waiting = 0 if shape.asynchronous else shape.gradients - 1
+    servers = (1 + slots) + KEPT + (1 + slots) + waiting + target  # own, published, put aside
+    cache = max(KEPT, shape.ahead + 1)
+    return 2 + servers + shape.learning * (2 + cache + target) + shape.players

@@ -1,0 +1,143 @@
+"""Presets of DQN: with a single learner, as Ape-X, as Gorila, and Gorila's published system."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gelada.algorithms.dqn import DQN
+from gelada.envs.api import GameSettings
+from gelada.experiment.settings import Experiment, ReplaySettings, Shape
+from gelada.nets.config import NetworkSettings
+from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.tracker import StopRule, TrackerSettings
+
+SMALL_DQN = DQN(
+    returns="q_lambda",
+    lam=0.95,
+    target_every=100,
+    epsilon_end=0.005,
+    epsilon_steps=10_000,
+    lr=2e-3,
+    lr_end=2e-4,
+    anneal_steps=350_000,
+)
+"""Long returns over recent experience. With n-step returns and a large replay buffer this network
+has learned nothing in Pong after 100,000 steps; with these settings it plays well after 300,000."""
+
+DQN_PONG = Experiment(
+    algorithm=SMALL_DQN,
+    shape=Shape(actors=2, games=8, length=32),
+    replay=ReplaySettings(capacity=8_000, minimum=3_000, windows=8, samples_per_insert=0.125),
+    stop=StopRule(steps=2_000_000, until_score=18.0),
+)
+
+GORILA_PONG = replace(
+    DQN_PONG,
+    algorithm=replace(SMALL_DQN, outlier=3.0),
+    shape=Shape(workers=2, asynchronous=True, servers=2, actors=1, games=8, length=32),
+    replay=replace(DQN_PONG.replay, capacity=4_000, minimum=1_500),
+)
+
+APEX_PONG = replace(
+    DQN_PONG,
+    algorithm=replace(SMALL_DQN, explore="ladder"),
+    replay=replace(DQN_PONG.replay, prioritized=True, beta_steps=350_000),
+    stop=StopRule(steps=400_000),
+)
+"""It does not stop at a score: some games of the ladder explore to the end and lower the mean."""
+
+
+def for_any_game(pong: Experiment) -> Experiment:
+    """Return a DQN preset for Pong with longer schedules, for any game."""
+    assert isinstance(pong.algorithm, DQN)
+    algorithm = replace(pong.algorithm, epsilon_steps=100_000, anneal_steps=1_500_000)
+    buffer = pong.replay
+    if buffer.prioritized:
+        buffer = replace(buffer, beta_steps=1_500_000)
+    return replace(pong, algorithm=algorithm, replay=buffer, stop=StopRule(steps=2_500_000))
+
+
+GENERAL = for_any_game(
+    replace(
+        DQN_PONG,
+        games=GameSettings(life_loss_ends=True),
+        network=NetworkSettings(torso="pooled"),
+        algorithm=replace(
+            SMALL_DQN,
+            values="histograms",
+            duelling=True,
+            munchausen_end=0.9,
+            gamma=0.97,
+            gamma_end=0.995,
+            hold_after=2_000,
+        ),
+        replay=replace(DQN_PONG.replay, capacity=50_000),
+    )
+)
+"""The recipe of a game without a preset (docs/recipe.md)."""
+
+PRESETS: dict[str, Experiment] = {
+    "dqn-pong": DQN_PONG,
+    "apex-pong": APEX_PONG,
+    "gorila-pong": GORILA_PONG,
+    "gorila-breakout": replace(for_any_game(GORILA_PONG), games=GameSettings(game="breakout")),
+    "gorila-catch": Experiment(
+        games=GameSettings(game="catch", size=10),
+        network=NetworkSettings(torso="tiny", width=64, stack=1, precision="float32"),
+        algorithm=DQN(
+            n=3,
+            target_every=50,
+            epsilon_end=0.01,
+            epsilon_steps=6_000,
+            lr=2e-3,
+            lr_end=5e-4,
+            anneal_steps=16_000,
+        ),
+        shape=Shape(
+            workers=2, asynchronous=True, servers=2, actors=1, games=8, length=16, random_steps=512
+        ),
+        replay=ReplaySettings(capacity=20_000, minimum=500, windows=64, samples_per_insert=2.0),
+        stop=StopRule(steps=150_000, until_score=0.95),
+    ),
+    "gorila-paper": Experiment(
+        games=GameSettings(game="breakout", size=84, noop_max=31),
+        network=NetworkSettings(torso="nature", width=512, layer_norm=False),
+        algorithm=DQN(
+            target_every=60_000, outlier=3.0, epsilon_steps=1_000_000, lr=1e-3, lr_end=1e-3
+        ),
+        optimizer=OptimizerSettings(optimizer="adagrad"),
+        shape=Shape(
+            workers=100,
+            asynchronous=True,
+            max_staleness=100,
+            servers=31,
+            actors=1,
+            games=1,
+            length=4,
+            keep_every=1000,
+        ),
+        replay=ReplaySettings(capacity=1_000_000, minimum=50_000, samples_per_insert=8.0),
+        stop=StopRule(steps=50_000_000),
+        tracker=TrackerSettings(keep_checkpoints=0),
+    ),
+}
+
+FAMILIES: dict[str, Experiment] = {
+    "gorila": PRESETS["gorila-breakout"],
+    "dqn": GENERAL,
+    "apex": for_any_game(APEX_PONG),
+}
+
+NOTES: dict[str, tuple[str, ...]] = {
+    "gorila-paper": (
+        "settings of Gorila (Nair et al. 2015); they need the memory of 100 machines",
+        "published: 100 workers, 31 servers, replay buffers of 1 M frames, a new target network "
+        "every 60,000 updates, AdaGrad, epsilon 1 to 0.1, one setting for all games",
+        "not published, our choice: batches of 32, one update for 4 steps of play, learning rate "
+        "0.001, epsilon over 1 M steps, gradients at most 100 updates old, losses at most 3 "
+        "standard deviations above the mean, 50,000 steps before learning",
+        "differs: each pixel of the input is standardised (original: divided by 255)",
+        "differs: the environment presses FIRE at the start of a game and after a lost life "
+        "(original: the agent presses it)",
+    ),
+}

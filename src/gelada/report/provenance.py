@@ -1,0 +1,143 @@
+"""How the numbers of a report were measured: protocol and machine of each, and the same as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from gelada.report.format import Block, Heading, Table, Text
+from gelada.report.results import TRAINING_GAMES, Result, Results, played
+from gelada.report.statistics import count, plus_minus
+from gelada.runs.listing import differences, in_words
+from gelada.runs.read import Evaluated, RunFolder
+
+COLUMNS = (
+    "run",
+    "group",
+    "game",
+    "seed",
+    "score",
+    "standard_error",
+    "games",
+    "human_normalised_percent",
+    "steps",
+    "frames",
+    "seconds",
+    "protocol",
+    "machine",
+)
+"""Of the table for computers."""
+
+
+DECISIVE = {
+    "sticky": "sticky actions",
+    "noop_max": "no-op starts below",
+    "max_frames": "at most so many frames:",
+    "frame_skip": "frame skip",
+}
+"""Settings of a game that make scores easier or harder to reach, in words."""
+
+
+def how_measured(results: Results) -> list[Block]:
+    """Return the protocol and the machine of every number."""
+    rows = [
+        (
+            result.run.name,
+            result.group,
+            "" if result.run.seed is None else str(result.run.seed),
+            plus_minus(result.score, result.error),
+            f"{result.steps:,}",
+            protocol_line(result),
+            machine_line(result.run),
+        )
+        for result in results.all
+    ]
+    columns = ("run", "group", "seed>", "score>", "steps>", "protocol", "machine")
+    blocks: list[Block] = [
+        Heading("How every number was measured"),
+        Table(columns, tuple(rows)),
+        Text("A score is ± the standard error over its games, where it is known."),
+    ]
+    firsts = [runs[0] for runs in results.groups.values()]
+    differing = differences(firsts)
+    if len(firsts) > 1 and differing:
+        table = tuple((k, *map(in_words, v)) for k, v in differing.items() if k != "seed")
+        blocks += [Heading("Settings that differ"), Table(("setting", *results.groups), table)]
+    return blocks
+
+
+def protocol_line(result: Result) -> str:
+    """Return how the games of a result were played, in one line."""
+    if result.evaluation is None:
+        return f"mean of the last 50 {TRAINING_GAMES}"
+    about, games = result.evaluation.about, played(result)
+    noops = about.get("most_noops")
+    parts = [
+        f"{result.protocol}: {result.games} games",
+        f"actions {result.evaluation.policy}",
+        f"starts {starts}" if (starts := starts_of(result.evaluation)) else "",
+        "all 18 actions" if games.full_actions else "",
+        f"sticky actions {games.sticky:g}",
+        "" if noops is None else f"at most {noops} no-ops",
+        f"at most {games.max_frames:,} frames",
+        f"frame skip {games.frame_skip}",
+        f"seed {about['seed']}" if "seed" in about else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def differences_in_play(results: Sequence[Result]) -> list[str]:
+    """Return what differs in how the games of results were played, in words."""
+    settings = [played(one) for one in results]
+    found = [
+        f"{word} {' or '.join(sorted({f'{getattr(one, name):,}' for one in settings}))}"
+        for name, word in DECISIVE.items()
+        if len({getattr(one, name) for one in settings}) > 1
+    ]
+    evaluations = [one.evaluation for one in results if one.evaluation]
+    policies = sorted({one.policy for one in evaluations})
+    if len(policies) > 1:
+        found.append(f"{' or '.join(policies)} actions")
+    if len({starts_of(one) for one in evaluations}) > 1:
+        found.append("start states of several files")
+    return found
+
+
+def starts_of(evaluation: Evaluated) -> str:
+    """Return the file of an evaluation's start states with its checksum; "" if it has none."""
+    starts = evaluation.about.get("starts")
+    if not isinstance(starts, dict):
+        return ""
+    return f"{starts.get('file', '?')} ({str(starts.get('sha256', '?'))[:12]})"
+
+
+def machine_line(run: RunFolder) -> str:
+    """Return what a run was made with, in one line."""
+    about = run.about
+    cores = f"{in_words(about['cores'])} cores" if "cores" in about else ""
+    parts = [str(about.get("processor", "")), cores]
+    names = ("gelada-rl", "torch", "commit", "precision")
+    parts += [f"{name} {in_words(about[name])}" for name in names if name in about]
+    if run.curve.resumed:
+        parts.append(f"resumed {count(len(run.curve.resumed), 'time')}")
+    return ", ".join(part for part in parts if part) or "unknown"
+
+
+def as_csv(results: Results) -> str:
+    """Return a line for each run with its score, protocol and machine."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for one in results.all:
+        numbers = (one.score, one.error, one.games, one.normalised, one.steps, one.frames)
+        about = (one.run.name, one.group, one.game, one.run.seed)
+        how = (protocol_line(one), machine_line(one.run))
+        row = [*about, *numbers, one.seconds, *how]
+        writer.writerow([_no_formula(x) if isinstance(x, str) else x for x in row])
+    return text.getvalue()
+
+
+def _no_formula(text: str) -> str:
+    """Return text that a spreadsheet shows and does not compute."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

@@ -1,0 +1,184 @@
+"""Statistics over games and runs, as Agarwal et al. 2021 (arXiv:2108.13264) recommend them.
+
+Scores are human-normalised, one array of runs for each game. Games are the strata of the bootstrap:
+runs are drawn again within each game, with as many as there are.
+
+Numbers of a report in words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Scores = Mapping[str, Sequence[float]]
+"""Human-normalised scores of all runs, by game."""
+
+Vector = NDArray[np.float64]
+
+LEAST_GAMES, LEAST_RUNS = 20, 5
+"""Below so many games, or runs of a game, intervals over games are not given: see `enough`."""
+
+SAMPLES = 2000
+"""Times that the runs are drawn again."""
+
+CONFIDENCE = 0.95
+
+
+class Interval(NamedTuple):
+    """A number and its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def enough(scores: Scores) -> bool:
+    """Return whether intervals over games are worth giving: 20 games with 5 runs each.
+
+    With fewer runs the bootstrap, which draws from the few that there are, gives intervals that are
+    too narrow (Agarwal et al. 2021, section 4 and figure A.11), and with few games their choice
+    decides the mean.
+    """
+    runs = [len(values) for values in scores.values()]
+    return len(runs) >= LEAST_GAMES and min(runs) >= LEAST_RUNS
+
+
+def interquartile_mean(values: Sequence[float] | Vector) -> float:
+    """Return the mean of the middle half: a quarter of the values is cut off at each end.
+
+    As scipy's ``trim_mean(values, 0.25)``, the number of values that are cut off is rounded down.
+    """
+    ordered = np.sort(np.asarray(values, dtype=np.float64), axis=-1)
+    cut = int(0.25 * ordered.shape[-1])
+    return float(ordered[cut : ordered.shape[-1] - cut].mean())
+
+
+def mean_of_games(values: Vector, games: NDArray[np.int64]) -> float:
+    """Return the mean over games of their means; ``games`` numbers each value's game."""
+    return float(np.mean(np.bincount(games, weights=values) / np.bincount(games)))
+
+
+def median_of_games(values: Vector, games: NDArray[np.int64]) -> float:
+    """Return the median over games of their means; ``games`` numbers each value's game."""
+    return float(np.median(np.bincount(games, weights=values) / np.bincount(games)))
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Return the standard error of the mean; None below two values."""
+    count = len(values)
+    return float(np.std(values, ddof=1)) / math.sqrt(count) if count > 1 else None
+
+
+def drawn_again(scores: Scores, random: np.random.Generator, samples: int = SAMPLES) -> Vector:
+    """Return float64[samples, runs of all games]: the runs of each game, drawn with replacement.
+
+    Columns are in the order of the games.
+    """
+    parts = []
+    for values in scores.values():
+        own = np.asarray(values, dtype=np.float64)
+        parts.append(own[random.integers(len(own), size=(samples, len(own)))])
+    return np.concatenate(parts, axis=1)
+
+
+def bootstrap(
+    statistic: Callable[[Vector], float],
+    scores: Scores,
+    random: np.random.Generator,
+    samples: int = SAMPLES,
+) -> Interval:
+    """Return a statistic of all runs with its stratified bootstrap interval (percentiles)."""
+    every = np.concatenate([np.asarray(v, dtype=np.float64) for v in scores.values()])
+    again = [statistic(row) for row in drawn_again(scores, random, samples)]
+    return Interval(statistic(every), *_percentiles(again))
+
+
+def probability_of_improvement(ours: Scores, others: Scores) -> float:
+    """Return how likely a run of ours is better than one of theirs in a game drawn by chance.
+
+    It is the mean over the games that both have of P(X > Y) + P(X = Y) / 2, which is the
+    Mann-Whitney statistic divided by the number of pairs.
+
+    Raises:
+        ValueError: if no game is in both.
+    """
+    games = [game for game in ours if game in others]
+    if not games:
+        raise ValueError("no game is in both groups")
+    return float(np.mean([_better(ours[game], others[game]) for game in games]))
+
+
+def improvement_interval(
+    ours: Scores, others: Scores, random: np.random.Generator, samples: int = SAMPLES
+) -> Interval:
+    """Return the probability of improvement with its stratified bootstrap interval."""
+    games = [game for game in ours if game in others]
+    again = np.zeros(samples)
+    for game in games:
+        x, y = (np.asarray(v, dtype=np.float64) for v in (ours[game], others[game]))
+        xs = x[random.integers(len(x), size=(samples, len(x)))]
+        ys = y[random.integers(len(y), size=(samples, len(y)))]
+        again += np.mean(_wins(xs[:, :, None], ys[:, None, :]), axis=(1, 2)) / len(games)
+    return Interval(probability_of_improvement(ours, others), *_percentiles(again))
+
+
+def performance_profile(scores: Scores, levels: Sequence[float]) -> list[float]:
+    """Return for each level the share of runs above it: the mean over games of their shares."""
+    return [
+        float(np.mean([np.mean(np.asarray(values) > level) for values in scores.values()]))
+        for level in levels
+    ]
+
+
+def profile_band(
+    scores: Scores, levels: Sequence[float], random: np.random.Generator, samples: int = SAMPLES
+) -> tuple[list[float], list[float]]:
+    """Return the pointwise stratified bootstrap interval of the profile at each level."""
+    again = np.zeros((samples, len(levels)))
+    for values in scores.values():
+        own = np.asarray(values, dtype=np.float64)
+        drawn = own[random.integers(len(own), size=(samples, len(own)))]
+        above = drawn[:, :, None] > np.asarray(levels)[None, None, :]
+        again += above.mean(axis=1) / len(scores)
+    low, high = np.percentile(again, _ends(), axis=0)
+    return low.tolist(), high.tolist()
+
+
+def _better(ours: Sequence[float], others: Sequence[float]) -> float:
+    return float(np.mean(_wins(np.asarray(ours)[:, None], np.asarray(others)[None, :])))
+
+
+def _wins(x: Vector, y: Vector) -> Vector:
+    wins: Vector = (x > y) + 0.5 * (x == y)
+    return wins
+
+
+def _percentiles(values: Sequence[float] | Vector) -> tuple[float, float]:
+    low, high = np.percentile(values, _ends())
+    return float(low), float(high)
+
+
+def _ends() -> tuple[float, float]:
+    return 50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)
+
+
+def plus_minus(value: float, error: float | None) -> str:
+    """Return a number with its standard error, if that is known."""
+    digits = 1 if abs(value) >= 100 else 2
+    said = f"{value:,.{digits}f}"
+    return said if error is None else f"{said} ± {error:,.{digits}f}"
+
+
+def with_interval(found: Interval) -> str:
+    """Return a number with its confidence interval."""
+    return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
+
+
+def count(number: int, what: str) -> str:
+    """Return such as "1 run" or "2 runs"."""
+    return f"{number} {what}{'' if number == 1 else 's'}"

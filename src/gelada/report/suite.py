@@ -1,0 +1,290 @@
+"""A suite: the same settings on many games, one ledger that resumes, one table of results.
+
+The ledger, ``suite.jsonl``, has a line for each finished (game, seed), written when its last
+checkpoint has been evaluated. The runs themselves lie in ``runs/GAME-SEED`` beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Annotated, Any, NamedTuple
+
+from gelada.core.errors import GeladaError, nearest
+from gelada.core.fields import NUMBER, Range, hints_of, read
+from gelada.core.files import read_lines, read_metrics
+from gelada.envs.make import is_atari, known_games, parse_game
+from gelada.evaluation.protocols import Evaluation, find_protocol
+from gelada.evaluation.scores import normalised, published, scores
+from gelada.experiment.check import check
+from gelada.experiment.settings import Experiment
+from gelada.roles.tracker import WINDOW
+from gelada.runs.config import read_config
+
+REFERENCES = ("random", "human", "dqn_2015", "gorila", "ppo", "rainbow")
+"""Columns of `scores.COLUMNS` that the table shows beside the results."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The runs of a suite: every game with every seed, all other settings equal."""
+
+    folder: Path
+    games: tuple[str, ...]
+    seeds: int  # 1 … seeds
+    base: Experiment  # whose game and seed are replaced
+    preset: str
+    protocol: str
+    episodes: int
+
+    @property
+    def pairs(self) -> list[tuple[str, int]]:
+        """All (game, seed) in the order they are played: a first seed of all games comes first."""
+        return [(game, seed) for seed in range(1, self.seeds + 1) for game in self.games]
+
+    @property
+    def settings(self) -> str:
+        """Hash of everything that must be equal in one ledger: all but games and seeds."""
+        same = dataclasses.asdict(self.experiment("", 0))
+        data = [type(self.base.algorithm).__name__, same, self.protocol, self.episodes]
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def ledger(self) -> Path:
+        """The file with the results."""
+        return self.folder / "suite.jsonl"
+
+    def experiment(self, game: str, seed: int) -> Experiment:
+        """Return all settings of one run."""
+        return replace(self.base, games=replace(self.base.games, game=game), seed=seed)
+
+    def run(self, game: str, seed: int) -> Path:
+        """Return the folder of one run."""
+        return self.folder / "runs" / f"{game}-{seed}"
+
+    def check(self) -> None:
+        """Check what can be checked before anything is started.
+
+        Raises:
+            GeladaError: if a setting or the protocol does not suit a game, or a run that was begun
+                here has other settings.
+        """
+        protocol = find_protocol(self.protocol)
+        for game, seed in self.pairs:
+            experiment, folder = self.experiment(game, seed), self.run(game, seed)
+            check(experiment)
+            protocol.settings(experiment.games)
+            if (folder / "config.json").exists() and read_config(folder).experiment != experiment:
+                raise GeladaError(
+                    f"{folder} was begun with other settings; give those, or another --out"
+                )
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the ledger: a finished (game, seed)."""
+
+    game: str
+    seed: Annotated[int, Range(0)]
+    settings: str  # `Suite.settings`
+    preset: str
+    protocol: str
+    episodes: Annotated[int, Range(0)]
+    score: Annotated[float, NUMBER]  # mean of the evaluation
+    standard_error: Annotated[float, NUMBER] | None  # None: of one game
+    human_normalised: Annotated[float, NUMBER] | None  # per cent; None: no published human
+    steps: Annotated[int, Range(0)]  # learned from
+    frames: Annotated[int, Range(0)]  # the same in emulator frames
+    seconds: Annotated[float, NUMBER] | None  # of training
+    passed: dict[str, Annotated[float, NUMBER]]  # seconds until a published score was passed
+    run: str
+
+
+class GameSummary(NamedTuple):
+    """The results of all seeds of a game."""
+
+    game: str
+    seeds: int
+    score: float  # mean over seeds
+    error: float | None  # standard error: of the seeds' means, with one seed of its games
+    frames: float  # of training, mean over seeds
+    seconds: float | None  # of training, mean over seeds
+    human_normalised: float | None  # of the mean score, per cent
+    passed: dict[str, float]  # median over seeds of the seconds to pass; none where half never did
+    published: dict[str, float]
+
+
+def parse_games(words: str) -> tuple[str, ...]:
+    """Return the games of ``GAME,GAME…``, atari49 or atari57, each once.
+
+    Raises:
+        GeladaError: if a game is unknown (all of them are named), or its name implies settings.
+    """
+    games: list[str] = []
+    unknown: list[str] = []
+    for word in (word for word in words.split(",") if word):
+        if word in ("atari49", "atari57"):
+            games += published_games(word)
+            continue
+        try:
+            name = parse_game(word)
+        except GeladaError:
+            unknown.append(f"{word!r} ({nearest(word.lower(), known_games())})")
+            continue
+        if name.note:
+            raise GeladaError(
+                f"{name.note}; a suite has the same settings for all games: write {name.game}"
+            )
+        games.append(name.game)
+    if unknown:
+        raise GeladaError(f"unknown game{'s' * (len(unknown) > 1)} {', '.join(unknown)}")
+    if not games:
+        raise GeladaError("which games? such as: pong,breakout or atari49")
+    return tuple(dict.fromkeys(games))
+
+
+def published_games(name: str) -> list[str]:
+    """Return the games of atari49 (Mnih et al. 2015) or atari57 (all with published scores)."""
+    return [game for game, row in scores().items() if name == "atari57" or "dqn_2015" in row]
+
+
+def read_ledger(suite: Suite) -> list[Entry]:
+    """Return the results so far.
+
+    A line that is no JSON or lacks a value was cut off when the machine stopped: its pair is
+    evaluated again.
+
+    Raises:
+        GeladaError: if the ledger has results with other settings, cannot be read, or has a value
+            that cannot be; names the line and the value.
+    """
+    entries = []
+    try:
+        rows = read_lines(suite.ledger)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise GeladaError(f"{suite.ledger}: cannot be read: {error.strerror}") from None
+    for number, row in enumerate(rows, 1):
+        if not hints_of(Entry).keys() <= row.keys():
+            continue
+        try:
+            entry: Entry = read(Entry, row, str)
+        except GeladaError as error:
+            raise GeladaError(f"{suite.ledger}, result {number}: {error}; delete it") from None
+        if entry.settings != suite.settings:
+            raise GeladaError(
+                f"{suite.ledger} has results with other settings (preset {entry.preset[:40]}, "
+                f"protocol {entry.protocol[:40]}, {entry.episodes} games, settings "
+                f"{entry.settings[:40]}, now {suite.settings}); give those, or another --out"
+            )
+        entries.append(entry)
+    return entries
+
+
+def append(suite: Suite, entry: Entry) -> None:
+    """Add a line to the ledger and flush it to the disk."""
+    suite.folder.mkdir(parents=True, exist_ok=True)
+    path = suite.ledger
+    whole = not path.exists() or path.read_bytes()[-1:] in (b"", b"\n")
+    with path.open("a", encoding="utf-8") as file:
+        if not whole:  # a line was cut off when the machine stopped
+            file.write("\n")
+        file.write(json.dumps(dataclasses.asdict(entry)) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def entry_of(suite: Suite, seed: int, evaluation: Evaluation) -> Entry:
+    """Return the ledger's line for an evaluated run."""
+    game = evaluation.settings.game
+    error = evaluation.standard_error
+    folder = suite.run(game, seed)
+    return Entry(
+        game=game,
+        seed=seed,
+        settings=suite.settings,
+        preset=suite.preset,
+        protocol=suite.protocol,
+        episodes=suite.episodes,
+        score=evaluation.mean,
+        standard_error=None if math.isnan(error) else error,
+        human_normalised=evaluation.human_normalised,
+        steps=evaluation.steps,
+        frames=evaluation.steps * (evaluation.settings.frame_skip if is_atari(game) else 1),
+        seconds=evaluation.seconds,
+        passed=passing_times(folder, game),
+        run=str(folder.relative_to(suite.folder)),
+    )
+
+
+def passing_times(folder: Path, game: str) -> dict[str, float]:
+    """Return the seconds of training until the running score first passed published ones.
+
+    The running score is the mean raw return of the last 50 full games; before there were 50 it
+    passes nothing. What a resumed run lost when it went back to a checkpoint does not count.
+    """
+    rows = []
+    with contextlib.suppress(OSError):
+        rows = read_metrics(folder)
+    rows = [row for row in rows if row.get("score") is not None and _games(row) >= WINDOW]
+    times = {}
+    for column in REFERENCES:
+        goal = published(game, column)
+        past = [row.get("seconds") for row in rows if goal is not None and row["score"] > goal]
+        first = past[0] if past else None
+        if first is not None:
+            times[column] = float(first)
+    return times
+
+
+def _games(row: dict[str, Any]) -> int:
+    return int(row.get("games") or 0)
+
+
+def summarize(suite: Suite, entries: Sequence[Entry]) -> list[GameSummary]:
+    """Return a summary of each game with results, in the order of the suite."""
+    wanted = set(suite.pairs)
+    found = []
+    for game in suite.games:
+        own = {e.seed: e for e in entries if e.game == game and (game, e.seed) in wanted}
+        if own:
+            found.append(_summarize_game(game, list(own.values())))
+    return found
+
+
+def _summarize_game(game: str, entries: Sequence[Entry]) -> GameSummary:
+    means = [entry.score for entry in entries]
+    many = len(means) > 1
+    error = stdev(means) / math.sqrt(len(means)) if many else entries[0].standard_error
+    seconds = [entry.seconds for entry in entries if entry.seconds is not None]
+    passed = {
+        column: time
+        for column in REFERENCES
+        if (time := median(entry.passed.get(column, math.inf) for entry in entries)) < math.inf
+    }
+    return GameSummary(
+        game,
+        len(means),
+        fmean(means),
+        error,
+        fmean(entry.frames for entry in entries),
+        fmean(seconds) if seconds else None,
+        normalised(fmean(means), game),
+        passed,
+        {c: score for c in REFERENCES if (score := published(game, c)) is not None},
+    )
+
+
+def human_normalised(found: Sequence[GameSummary]) -> tuple[float, float] | None:
+    """Return median and mean over games of the human-normalised score; None if no game has one."""
+    shares = [one.human_normalised for one in found if one.human_normalised is not None]
+    return (median(shares), fmean(shares)) if shares else None

@@ -1,0 +1,252 @@
+"""TensorBoard events: a convenience that must never hold up a run or its checkpoints.
+
+``reconstruction.png``: frames of a batch above what an autoencoder makes of them.
+
+The names of metrics in TensorBoard: those that CleanRL and others use.
+"""
+
+from __future__ import annotations
+
+import io
+import queue
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gelada.core.files import write_whole
+from gelada.core.types import Bytes, Episode
+from gelada.roles.tracker.writer import Writer
+
+MOST = 1000
+"""Lines that wait to be written; further ones are left out."""
+
+END_SECONDS = 5.0
+"""How long the end of a run waits for the last events."""
+
+
+class Board:
+    """Writes lines of metrics as TensorBoard events, on a thread of its own.
+
+    The library has a thread and a short queue of its own, and whoever adds an event while that
+    thread is dead or its disk hangs, waits for ever. Here only this class's own thread does.
+
+    Args:
+        folder: of the run.
+        settings: of the run by name, written once as a table.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any] | None = None) -> None:
+        self._folder, self._settings = folder / "tensorboard", settings or {}
+        self.trouble = ""  # why there are no events any more
+        self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue(MOST)
+        self._hook_before = threading.excepthook
+        self._hook = self._note_library_error  # one object, as each access makes a new one
+        threading.excepthook = self._hook
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self._thread.start()
+
+    def put(self, line: dict[str, Any]) -> None:
+        """Let the thread write a line; ``steps`` is its time axis. Never waits."""
+        if self.trouble:
+            return
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self.trouble = "they cannot be written as fast as they come"
+
+    def close(self) -> None:
+        """Write the rest, for at most `END_SECONDS`."""
+        try:
+            self._lines.put_nowait(None)
+            self._thread.join(END_SECONDS)
+        except queue.Full:
+            pass
+        if threading.excepthook is self._hook:
+            threading.excepthook = self._hook_before
+
+    def _note_library_error(self, args: threading.ExceptHookArgs) -> None:
+        """Keep the error that ended the library's own thread, instead of printing its traceback."""
+        if type(args.thread).__module__.startswith("tensorboardX"):
+            self.trouble = f"{args.exc_type.__name__}: {args.exc_value}"
+        else:
+            self._hook_before(args)
+
+    def _run(self) -> None:
+        events: Any = None
+        try:
+            while (line := self._lines.get()) is not None:
+                if events is None:
+                    from tensorboardX import SummaryWriter
+
+                    # absolute, as the library takes names such as s3://x for addresses
+                    events = SummaryWriter(str(self._folder.absolute()))
+                    events.add_text("hyperparameters", table(self._settings), 0)
+                for name, value in line.items():
+                    if name not in ("steps", "version") and value is not None:
+                        events.add_scalar(name, value, line["steps"])
+            if events is not None:
+                events.close()
+        except Exception as error:
+            self.trouble = f"{type(error).__name__}: {error}"
+
+
+def table(settings: Mapping[str, Any]) -> str:
+    """Return settings as a table in Markdown."""
+    return "\n".join(["|name|value|", "|-|-|", *(f"|{k}|{v}|" for k, v in settings.items())])
+
+
+NAME = "reconstruction.png"
+
+SECONDS = 60.0
+"""Least time between two pictures, but for the last one of a run."""
+
+SIDE = 120
+"""Least length in pixels of a frame's longer side in the picture; frames are enlarged by a whole
+number."""
+
+GAP = 6
+"""Pixels between frames."""
+
+MARGIN = 24
+"""Height in pixels of a line of text."""
+
+
+class Picture:
+    """Draws the newest frames and reconstructions that it is given, not too often.
+
+    Args:
+        folder: of the run.
+        writer: the thread that draws.
+    """
+
+    def __init__(self, folder: Path, writer: Writer) -> None:
+        self._file, self._writer = folder / NAME, writer
+        self._newest: tuple[Bytes, Bytes, int] | None = None  # not drawn yet
+        self._drawn = 0.0
+
+    def show(self, frames: Bytes, reconstructions: Bytes, steps: int) -> None:
+        """Take frames and their reconstructions; see `draw`."""
+        self._newest = frames, reconstructions, steps
+        if time.monotonic() - self._drawn >= SECONDS:
+            self.finish()
+
+    def finish(self) -> None:
+        """Let the thread draw what is not drawn yet."""
+        if self._newest is None:
+            return
+        (frames, reconstructions, steps), self._newest = self._newest, None
+        self._drawn = time.monotonic()
+        self._writer.put(lambda: draw(self._file, frames, reconstructions, steps))
+
+
+def draw(file: Path, frames: Bytes, reconstructions: Bytes, steps: int) -> None:
+    """Write a PNG with a row of frames, and their reconstructions below.
+
+    Args:
+        file: where to.
+        frames: uint8[M, H, W] or uint8[M, H, W, 3].
+        reconstructions: likewise.
+        steps: environment steps, for the title.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows = [in_a_row(frames), in_a_row(reconstructions)]
+    high, wide = rows[0].shape[:2]
+    height, width = 2 * (high + MARGIN) + GAP, wide + 2 * GAP
+    dpi = 64  # a power of two: lengths in pixels are then exact
+    figure = Figure(figsize=(width / dpi, height / dpi), dpi=dpi)
+    FigureCanvasAgg(figure)
+    words = (f"frames after {steps:,} steps", "their reconstructions")
+    for i, (row, text) in enumerate(zip(rows, words, strict=True)):
+        below = height - (i + 1) * (high + MARGIN)
+        figure.figimage(row, GAP, below, origin="upper")
+        figure.text(GAP / width, (below + high + MARGIN / 4) / height, text, fontsize=13)
+    data = io.BytesIO()
+    figure.savefig(data, format="png")
+    write_whole(file, data.getvalue())
+
+
+def in_a_row(frames: Bytes) -> Bytes:
+    """Return frames beside one another in colour, enlarged, with white gaps: uint8[h, w, 3]."""
+    count, height, width = frames.shape[:3]
+    scale = max(-(-SIDE // max(height, width)), 1)
+    if frames.ndim == 3:
+        frames = np.repeat(frames[..., None], 3, axis=3)
+    large = frames.repeat(scale, axis=1).repeat(scale, axis=2)
+    wide = np.pad(large, ((0, 0), (0, 0), (0, GAP), (0, 0)), constant_values=255)
+    row: Bytes = np.concatenate(list(wide), axis=1)[:, :-GAP]
+    assert row.shape == (height * scale, count * (width * scale + GAP) - GAP, 3)
+    return row
+
+
+OTHER = {
+    "kl": "losses/approx_kl",
+    "clipped": "losses/clipfrac",
+    "learning_rate": "charts/learning_rate",
+}
+"""Names that others call differently, or have in another group."""
+
+EVALUATED = "eval/episodic_return"
+"""Name of the mean score of an evaluation beside the run."""
+
+NO_METRICS = ("steps", "version")
+"""Of a line: its time axis, and what is no measurement."""
+
+
+class Lately:
+    """What happened since the line of metrics before.
+
+    Args:
+        steps: environment steps at the beginning.
+        seconds: of training then.
+    """
+
+    def __init__(self, steps: int, seconds: float) -> None:
+        self._steps, self._seconds = steps, seconds
+        self._episodes: list[Episode] = []
+
+    def add(self, episodes: Sequence[Episode]) -> None:
+        """Count episodes that have ended."""
+        self._episodes += episodes
+
+    def rate(self, steps: int, seconds: float) -> float:
+        """Return the environment steps per second since the line before, and begin anew."""
+        rate = (steps - self._steps) / max(seconds - self._seconds, 1e-9)
+        self._steps, self._seconds = steps, seconds
+        return rate
+
+    def tagged(
+        self, line: Mapping[str, Any], reported: Collection[str], rate: float
+    ) -> dict[str, float]:
+        """Return what TensorBoard shows for a new line of metrics, by the names there.
+
+        Args:
+            line: of ``metrics.jsonl``.
+            reported: names in it that the algorithm reports.
+            rate: environment steps per second since the line before.
+        """
+        found: dict[str, float] = {
+            OTHER.get(name) or f"{'losses' if name in reported else 'charts'}/{name}": value
+            for name, value in line.items()
+            if name not in NO_METRICS and value is not None
+        }
+        found["charts/SPS"] = rate
+        if count := len(self._episodes):
+            found["charts/episodic_return"] = sum(e.score for e in self._episodes) / count
+            found["charts/episodic_length"] = sum(e.steps for e in self._episodes) / count
+        self._episodes.clear()
+        return found
+
+
+def episode_line(episode: Episode, steps: int, seconds: float) -> dict[str, Any]:
+    """Return a line of ``episodes.jsonl``, for the steps and seconds of the run at its end."""
+    own = {"score": episode.score, "length": episode.steps, "actor": episode.actor}
+    return {"steps": steps, "seconds": round(seconds, 3), **own}

@@ -1,0 +1,1 @@
+"""The folder of a run: the only place that knows its files."""

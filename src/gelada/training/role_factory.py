@@ -1,0 +1,374 @@
+"""Slices of an optimizer's state, which checkpoints store by the names of parameters.
+
+The node of the tracker: what it is told about the run at its beginning.
+
+The nodes of a run's graph: each role with the arguments that the experiment gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from gelada.core.types import Params, Version
+from gelada.envs.api import Games
+from gelada.envs.make import MakeGames, agents, can_go_on, continue_games
+from gelada.experiment.memory import limiter_of, sampling_of, shape_of
+from gelada.experiment.settings import Experiment, settings_of
+from gelada.nets.network import Network
+from gelada.ops.flat import FlatParameters
+from gelada.roles.actor import Actor, ActorSettings, Pace
+from gelada.roles.allreduce import Member
+from gelada.roles.backprop import Backprop, Compute, GraphBackprop, can_record
+from gelada.roles.learner import Learner
+from gelada.roles.parameters.client import LocalClient, RemoteClient
+from gelada.roles.parameters.published import PublishedParameters
+from gelada.roles.parameters.server import PREVIOUS, Admission, ParameterServer, ServerSettings
+from gelada.roles.replay.api import ReplayReader, ReplayWriter
+from gelada.roles.replay.buffer import ReplayBuffer
+from gelada.roles.replay.minibatch_buffer import Reuse
+from gelada.roles.replay.queue import Mix, Selector, TrajectoryQueue
+from gelada.roles.schedule import OwnSchedule, SharedSchedule
+from gelada.roles.tracker import Exactly, GoingOn, RunFacts, Tracker
+from gelada.runtime.devices import ON_CPU, Placement
+from gelada.runtime.graph import Graph, Kind, part
+from gelada.training.exact import DETERMINISTIC_EVERY, rhythm_of
+from gelada.training.faults import Faults, NoExperience, Sleeper, Straggler
+from gelada.training.start import Start
+
+
+def by_name(tensors: dict[str, torch.Tensor]) -> list[tuple[str, dict[str, torch.Tensor]]]:
+    """Group "mean/torso.0.weight" and the like by their first part; scalars have no second."""
+    groups: dict[str, dict[str, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        kind, _, parameter = name.partition("/")
+        groups.setdefault(kind, {})[parameter] = tensor
+    return list(groups.items())
+
+
+def slice_of(flat: FlatParameters, cut: slice, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return one server's part of an optimizer state that is stored by parameter name."""
+    if "" in tensors:
+        return tensors[""]
+    whole = torch.zeros_like(flat.values)
+    flat.layout.fill(whole, tensors)
+    return whole[cut]
+
+
+def add_tracker(
+    graph: Graph,
+    experiment: Experiment,
+    start: Start,
+    flat: FlatParameters,
+    folder: Path | None,
+    began: float | None,
+) -> Tracker:
+    """Add the tracker. The checkpoints that it writes hold the input statistics too."""
+    statistics = {
+        "input/mean": torch.from_numpy(start.statistics.mean),
+        "input/deviation": torch.from_numpy(start.statistics.deviation),
+    }
+    return graph.add(
+        "tracker",
+        "tracker",
+        "tracker",
+        Tracker,
+        folder,
+        experiment.tracker,
+        experiment.stop,
+        flat.layout,
+        statistics,
+        RunFacts(
+            began,
+            start.counters,
+            start.version.number,
+            start.steps,
+            learners=experiment.shape.learning if experiment.shape.apart else 1,
+            every=DETERMINISTIC_EVERY if experiment.deterministic else None,
+            marked=experiment.shape.keep_every if experiment.shape.apart else 0,
+            going_on=GoingOn(
+                experiment.shape.players,
+                start.saved or {},
+                Exactly(start.origin, rhythm_of(experiment)) if experiment.deterministic else None,
+            ),
+            settings=settings_of(experiment),
+            about=start.run,
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Adds roles to a graph; each method returns the handle of the role that it adds.
+
+    The fields are what several roles need: the graph, the settings, where the run begins, the
+    parameters, the tracker, how long a role waits for another, faults, the games, and the devices.
+    """
+
+    graph: Graph
+    experiment: Experiment
+    start: Start
+    flat: FlatParameters
+    tracker: Tracker
+    patience: float
+    faults: Faults
+    games: Sequence[Games] | None
+    make: MakeGames
+    placement: Placement = ON_CPU
+
+    @property
+    def net(self) -> Network:
+        """The network whose parameters the run learns."""
+        assert isinstance(self.flat.module, Network)
+        return self.flat.module
+
+    def queue(
+        self,
+        name: str,
+        process: str,
+        selector: Selector,
+        capacity: int,
+        full: int | None,
+        kind: Kind = "replay",
+        index: int = 0,
+        in_flight: int = 0,
+    ) -> TrajectoryQueue:
+        """Add a trajectory queue, the ``index``-th (see `TrajectoryQueue` for the arguments)."""
+        return self.graph.add(
+            name,
+            kind,
+            process,
+            TrajectoryQueue,
+            selector,
+            capacity,
+            self.patience,
+            full=full,
+            in_flight=in_flight,
+            mix=self._mix(index),
+        )
+
+    def _mix(self, index: int) -> Mix | None:
+        """Return what adds old windows to the batches of a queue; None if nothing does."""
+        reuse, shape = self.experiment.reuse, self.experiment.shape
+        if not reuse.replay_proportion:
+            return None
+        seeds = (self.experiment.seed, index, self.start.version.epoch)
+        rows, together = agents(self.experiment.games), self.net.policies
+        batch = shape.windows // shape.queues * (1 if shape.batch else rows)  # it counts each
+        kept = reuse.replay_slots * shape.games * rows
+        sizes = (kept // together, reuse.replay_proportion, batch // together)
+        return part(Mix, *sizes, seeds, together)
+
+    def buffer(self, name: str, process: str, actors: int, index: int = 0) -> ReplayBuffer:
+        """Add a replay buffer for so many actors."""
+        height, width = self.net.mean.shape
+        return self.graph.add(
+            name,
+            "replay",
+            process,
+            ReplayBuffer,
+            shape_of(self.experiment, actors, (height, width)),
+            sampling_of(self.experiment, self.start.steps),
+            limiter_of(self.experiment, actors),
+            self.patience,
+            self.experiment.seed,
+            index,
+        )
+
+    def cache(self, name: str, process: str, kept: int) -> PublishedParameters:
+        """Add what publishes the parameters that a learner has pulled; it keeps some versions."""
+        version, before = self.start.version, None
+        if previous := dict(by_name(self.start.optimizer)).get(PREVIOUS):
+            values = slice_of(self.flat, slice(None), previous)
+            before = Params(version._replace(number=version.number - 1), values)
+        params = Params(version, self.flat.values.clone())
+        return self.graph.add(
+            name, "cache", process, PublishedParameters, params, kept, self.patience, before
+        )
+
+    def actor(
+        self,
+        process: str,
+        index: int,
+        sources: Sequence[ParameterServer] | Sequence[PublishedParameters],
+        replay: ReplayWriter,
+        pace: Pace,
+    ) -> None:
+        """Add an actor that pulls from the sources and adds to the replay."""
+        experiment, games, make = self.experiment, self.games, self.make
+        shape = experiment.shape
+        self.graph.add(
+            f"actor-{index}",
+            "actor",
+            process,
+            Actor,
+            ActorSettings(
+                index,
+                shape.players,
+                shape.games,
+                shape.length,
+                experiment.seed,
+                pace,
+                self._first,
+                self._streams,
+            ),
+            lambda seeds: make(experiment.games, seeds),
+            self.net,
+            experiment.algorithm,
+            sources,
+            replay,
+            self.tracker,
+            games[index] if games else None,
+            partial(continue_games, experiment.games) if can_go_on(experiment.games.game) else None,
+            self.placement.act,
+            self.placement.acts_by_graph,
+        )
+
+    def _backprop(self, index: int) -> Compute:
+        """Return what a learner computes gradients with."""
+        algorithm = self.experiment.algorithm
+        recorded = self.placement.graphs and can_record(algorithm)
+        make = GraphBackprop if recorded else Backprop
+        return make(algorithm, index, self.experiment.seed, self._streams)
+
+    @property
+    def first_round(self) -> int:
+        """The round that the learner of a trajectory queue begins with in a deterministic run."""
+        return self.start.version.number - self.start.origin.version
+
+    @property
+    def _first(self) -> Version | None:
+        """The version of round 0 of a deterministic run."""
+        start = self.start
+        if not self.experiment.deterministic:
+            return None
+        return start.version._replace(number=start.origin.version)
+
+    @property
+    def _streams(self) -> int | None:
+        """The epoch in the seeds of a deterministic run."""
+        return self.start.origin.epoch if self.experiment.deterministic else None
+
+    def servers(
+        self, admission: Admission, own_memory: bool, rank: int = 0
+    ) -> list[ParameterServer]:
+        """Add the parameter servers, over slices of the flat vector or over copies of them.
+
+        In a group, those of its learner ``rank``.
+        """
+        prefix, process = (f"replica-{rank}-", f"main-{rank}") if rank else ("", "main")
+        flat, start, experiment = self.flat, self.start, self.experiment
+        return [
+            self.graph.add(
+                f"{prefix}server-{i}",
+                "server",
+                f"server-{i}" if own_memory else process,
+                ParameterServer,
+                flat.values[cut].clone() if own_memory else flat.values[cut],
+                experiment.optimizer,
+                admission,
+                start.version,
+                ServerSettings(
+                    f"{prefix}server-{i}",
+                    self.patience,
+                    experiment.shape.keep_every if own_memory else 0,
+                    experiment.algorithm.target_every,
+                    previous=experiment.deterministic
+                    and not experiment.replay.capacity
+                    and experiment.shape.broadcast_every == 1,
+                    broadcast_every=1 if own_memory else experiment.shape.broadcast_every,
+                ),
+                {k: slice_of(flat, cut, tensors) for k, tensors in by_name(start.optimizer)},
+            )
+            for i, cut in enumerate(flat.layout.cut(experiment.shape.servers))
+        ]
+
+    def central_learner(
+        self,
+        servers: Sequence[ParameterServer],
+        replay: ReplayReader,
+        before_save: Callable[[Version], None] | None = None,
+        rank: int = 0,
+        member: Member | None = None,
+    ) -> None:
+        """Add the learner whose own memory the servers step; one of a group if it is a member."""
+        algorithm, start, reuse = self.experiment.algorithm, self.start, self.experiment.reuse
+        seeds, every = (self.experiment.seed, start.version.epoch), algorithm.target_every
+        aux = {name: value.clone() for name, value in (start.aux or algorithm.start()).items()}
+        self.graph.add(
+            f"learner-{rank}",
+            "learner",
+            f"main-{rank}" if rank else "main",
+            Learner,
+            rank,
+            algorithm,
+            client=part(LocalClient, self.flat, servers, start.version, every, member),
+            compute=self._backprop(rank),
+            schedule=part(OwnSchedule, algorithm, aux, start.steps),
+            replay=replay,
+            tracker=self.tracker,
+            saves=rank == 0,
+            reuse=part(
+                Reuse,
+                reuse.buffer_batches,
+                algorithm.epochs,
+                reuse.ramp_up,
+                reuse.buffer_order,
+                seeds,
+            ),
+            before_save=before_save,
+        )
+
+    def learner(
+        self,
+        index: int,
+        process: str,
+        servers: Sequence[ParameterServer],
+        replay: ReplayReader,
+        cache: PublishedParameters,
+        buffer: ReplayBuffer | None = None,
+    ) -> None:
+        """Add one of several learners, which pull from servers and push to them.
+
+        ``buffer`` is the replay if that is a buffer in the same process; see `SharedSchedule`.
+        """
+        shape, algorithm, start = self.experiment.shape, self.experiment.algorithm, self.start
+        faults, batches = self.faults, replay
+        share = 1 if shape.asynchronous else shape.gradients
+        if algorithm.source == "buffer":
+            share = shape.learning
+        compute: Compute = self._backprop(index)
+        slow = faults.straggler if index == 0 else 0.0
+        if faults.compute:
+            compute = Sleeper(slow or faults.compute, algorithm)
+            batches = part(NoExperience, shape.datapoints, cache)
+        elif slow:
+            compute = Straggler(slow, compute)
+        self.graph.add(
+            f"learner-{index}",
+            "learner",
+            process,
+            Learner,
+            index,
+            algorithm,
+            client=part(
+                RemoteClient,
+                index,
+                self.flat,
+                servers,
+                start.version,
+                cache,
+                shape.asynchronous,
+                algorithm.target_every,
+                shape.broadcast_every,
+                self.placement.learn,
+            ),
+            compute=compute,
+            schedule=part(SharedSchedule, algorithm, start.steps, start.version, share, buffer),
+            replay=batches,
+            tracker=self.tracker,
+        )
