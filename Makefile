@@ -1,5 +1,7 @@
 # make train    install into .venv, then learn Pong
-# make test     install, tests, lint, strict type check
+# make check    while you work: lint, laws, types, and the tests that are quick; under a minute
+# make test     install, tests, lint, laws, strict type check
+# make test-long  before a release: rehearsals for GPUs, and runs of Pong that are compared whole
 # make fuzz     damaged and hostile files: all kinds, then random ones for some minutes
 # make test-cluster   install Ray too; tests that need root, or a cluster of several hosts
 # make test-browser   install Chromium too; tests of the live page in it
@@ -15,38 +17,60 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 # Which tests, and how the first time. Many tests stop, freeze and kill processes, and a machine that
-# is busy can be too late for one of them. What failed runs once more, one at a time, and has to pass.
-TESTS = $(BIN)/python -m pytest $(1) $(2) || { test $$? = 1 && echo "== once more, alone" && \
-  $(BIN)/python -m pytest $(1) --last-failed --last-failed-no-failures none; }
+# is busy can be too late for one of them. What failed runs once more, one at a time, and has to
+# pass; the log names it as flaky. Each target remembers by itself what failed, as two may run at once.
+PYTEST = $(BIN)/python -m pytest -o cache_dir=.pytest_cache/$@ --durations=25
+TESTS = $(PYTEST) $(1) $(2) || { test $$? = 1 && echo "== once more, alone" && \
+  $(PYTEST) $(1) --second-try --last-failed --last-failed-no-failures none; }
+PARALLEL = -n logical --maxprocesses 8 --dist worksteal
+
+APART := cluster or browser or package or long
 
 # Tests start many processes, on Ray above all: none of them has to compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test lint types tests fuzz test-cluster test-browser test-gpu package docs bench
+.PHONY: help setup setup-all train check test lint laws types quick tests fuzz test-long test-cluster \
+  test-browser test-gpu package docs bench
 
 help:
 	@sed -n '/^#/!q;s/^# //p' Makefile
 
 setup: $(STAMP)
 
+# Whatever any target needs, so that several of them may run at once.
+setup-all: setup $(VENV)/.cluster $(VENV)/.browser $(VENV)/.package $(VENV)/.docs
+
 train: setup
 	$(BIN)/gelada train pong
 
+check: setup
+	@$(MAKE) --no-print-directory --jobs=2 lint laws types quick
+
 # Types are checked while tests run: a test waits now and then, and mypy uses one core.
 test: setup
-	@$(MAKE) --no-print-directory --jobs=2 lint types tests
+	@$(MAKE) --no-print-directory --jobs=2 lint laws types tests
 
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+laws: setup
+	$(BIN)/python tests/helpers/laws.py
 	$(BIN)/lint-imports
 
+# What has not changed since the last time comes from mypy's cache.
 types: setup
 	$(BIN)/mypy
 
+quick: setup
+	$(PYTEST) -m "not ($(APART) or slow or processes)" $(PARALLEL)
+
 tests: setup
-	$(call TESTS,-m "not cluster and not browser and not package",-n logical --maxprocesses 8 --dist worksteal)
+	$(call TESTS,-m "not ($(APART))",$(PARALLEL))
+
+test-long: setup
+	$(call TESTS,-m long)
 
 fuzz: setup
 	$(BIN)/python tests/helpers/hostile.py
@@ -64,14 +88,14 @@ test-gpu: setup
 package: setup $(VENV)/.package
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
-	$(BIN)/python -m pytest -m package tests/project/test_package.py
+	$(call TESTS,-m package tests/project/test_package.py)
 
 # -W: a warning, such as a link that leads nowhere, is an error. -E -a: all pages are made anew. The
 # test is of a script of a page; what it needs has 70 MB, so `make setup` does without.
 docs: setup $(VENV)/.docs
 	rm -rf build/docs
 	$(BIN)/sphinx-build -q -E -a -W --keep-going -c docs/site . build/docs
-	$(BIN)/python -m pytest tests/training/test_tracking.py -k weights_and_biases
+	$(call TESTS,tests/training/test_tracking.py -k weights_and_biases)
 	@echo "build/docs/index.html"
 
 bench: setup

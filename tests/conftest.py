@@ -28,6 +28,8 @@ from gelada.nets.network import InputStatistics, Network, NetworkSettings, Preci
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.tracker import StopRule, TrackerSettings
 
+pytest_plugins = ["helpers.reporting"]
+
 hypothesis.settings.register_profile(
     "gelada", deadline=None, derandomize=True, database=None, max_examples=50
 )
