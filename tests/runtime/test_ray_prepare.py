@@ -14,7 +14,7 @@ import pytest
 
 from gelada.core.errors import GeladaError
 from gelada.runtime.ray import prepare
-from gelada.runtime.ray.session import END_SECONDS, end_writers, own_folder, writers
+from gelada.runtime.ray.own_cluster import END_SECONDS, end_writers, own_folder, writers
 
 READ = (
     "RAY_ADDRESS",
@@ -118,7 +118,7 @@ def test_all_who_write_into_the_folder_are_ended_and_no_others(tmp_path: Path) -
 
 OWNER = """
 import subprocess, sys
-from gelada.runtime.ray.session import own_folder
+from gelada.runtime.ray.own_cluster import own_folder
 
 with own_folder() as folder:
     folder.mkdir()

@@ -50,8 +50,8 @@ NAMES = {
 GUARDED = {
     "cli/train.py": {"os.sysconf", "time.CLOCK_BOOTTIME", "time.clock_gettime"},
     "core/files.py": {"import fcntl"},
-    # to processes that /proc lists; if there is a SIGHUP to be blocked
-    "runtime/ray/session.py": {"signal.SIGKILL", "signal.pthread_sigmask"},
+    "runtime/ray/own_cluster.py": {"signal.SIGKILL"},  # to processes that /proc lists
+    "runtime/ray/session.py": {"signal.pthread_sigmask"},  # if there is a SIGHUP to be blocked
     "runtime/ray/runtime.py": {"signal.SIGKILL"},  # to processes on other hosts
     "runtime/system.py": {
         *("os.PRIO_PROCESS", "os.getpriority", "os.nice", "os.sched_getaffinity"),
