@@ -95,7 +95,7 @@ package: setup $(VENV)/.package
 docs: setup $(VENV)/.docs
 	rm -rf build/docs
 	$(BIN)/sphinx-build -q -E -a -W --keep-going -c docs/site . build/docs
-	$(call TESTS,tests/training/test_tracking.py -k weights_and_biases)
+	$(call TESTS,tests/docs/test_examples.py -k weights_and_biases)
 	@echo "build/docs/index.html"
 
 bench: setup

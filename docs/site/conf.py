@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
+import os
 import re
 from pathlib import Path
 from typing import Any, get_type_hints
+from unittest import mock
 
 import gelada
+from gelada.cli import main as cli
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,8 +30,8 @@ include_patterns = [
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
-    "docs/*.md",
-    "docs/site/*.md",
+    "docs/**.md",
+    "examples/README.md",
     "benchmarks/results/README.md",
     "zoo/README.md",
     "zoo/*/*.md",
@@ -49,34 +53,33 @@ html_title = f"Gelada {release}"
 html_copy_source = False
 
 CONTENTS = {
-    "Use": [
-        "install",
-        "python",
-        "running",
-        "recipe",
-        "evaluation",
-        "atari",
-        "watching",
-        "exporting",
+    "Tutorial": ["tutorial", "../examples/README"],
+    "How to": [
+        *("install", "python", "extending", "running", "evaluation", "watching", "exporting"),
+        *("sweeps", "tracking", "clusters", "devices"),
     ],
-    "More": ["sweeps", "tracking", "clusters", "devices", "reuse", "autoencoder", "speed"],
-    "Algorithms": ["appo", "dba3c", "gorila"],
-    "Read the code": ["circle", "one-frame", "extending", "site/reference"],
+    "Explanation": [
+        *("circle", "one-frame", "recipe", "appo", "dba3c", "gorila", "reuse", "autoencoder"),
+        "speed",
+    ],
+    "Reference": ["site/flags", "site/reference", "files", "atari"],
+    "Results": ["results"],
     "Project": [
-        *("results", "dependencies"),
-        *("../benchmarks/results/README", "../CHANGELOG", "../CONTRIBUTING"),
+        *("dependencies", "../benchmarks/results/README", "../CHANGELOG", "../CONTRIBUTING"),
     ],
 }
-"""The contents at the left, by heading: paths from docs/. Other pages are below "More"."""
+"""The contents at the left, by kind of page: paths from docs/. Pages that are not named here are
+measurements, or agents of the zoo: they stand below "Results"."""
 
 
 def contents() -> dict[str, list[str]]:
     """Return the pages of each heading as Sphinx names them: paths without suffixes."""
     named = {name for pages in CONTENTS.values() for name in pages}
-    rest = sorted(path.stem for path in (ROOT / "docs").glob("*.md") if path.stem not in named)
+    pages = (path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md"))
+    rest = sorted({str(page.with_suffix("")) for page in pages} - named)
     zoo = sorted((ROOT / "zoo").glob("**/*.md"))
     rest += [f"../{path.relative_to(ROOT).with_suffix('')}" for path in zoo]
-    wanted = {**CONTENTS, "More": [*CONTENTS["More"], *rest]}
+    wanted = {**CONTENTS, "Results": [*CONTENTS["Results"], *rest]}
     return {
         caption: [f"docs/{name}".replace("docs/../", "") for name in pages]
         for caption, pages in wanted.items()
@@ -84,12 +87,44 @@ def contents() -> dict[str, list[str]]:
 
 
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)\)")
+EXAMPLE = re.compile(r"^\[`examples/[\w.]+`\]\((\S+)\)$", re.MULTILINE)
+"""A line that is nothing but a link to an example: the example is shown below it. A forge shows the
+link alone, so a script stands in its file only."""
+
+LANGUAGES = {".py": "python", ".sh": "bash"}
+
+
+def show_example(link: re.Match[str]) -> str:
+    """Return the link with the file below it."""
+    language = LANGUAGES[Path(link[1]).suffix]
+    return f"{link[0]}\n\n```{{literalinclude}} {link[1]}\n:language: {language}\n```"
+
+
+def help_of(*words: str) -> str:
+    """Return what a command prints with --help, in lines of 100."""
+    with mock.patch.dict(os.environ, COLUMNS="100"), io.StringIO() as printed:
+        with contextlib.redirect_stdout(printed):
+            assert cli.run([*words, "--help"]) == 0
+        return printed.getvalue()
+
+
+def flags() -> str:
+    """Return the help of all commands, and the settings in which families of algorithms differ."""
+    said = [f"## gelada {name}\n\n```text\n{help_of(name)}```\n" for name in cli.COMMANDS]
+    for name in ("dqn-pong", "dba3c-pong", "pqn-pong"):
+        own = re.findall(OWN, help_of("train", name), re.M | re.S)
+        said.append(f"## gelada train {name}\n\n```text\n" + "\n".join(own) + "\n```\n")
+    return "\n".join(said)
+
+
+OWN = r"^╭─ (?:algorithm|replay) options ─.*?^╰\S+$"
+"""The groups of settings that differ from algorithm to algorithm, in a help."""
 
 
 def prepare(_app: Any, docname: str, source: list[str]) -> None:
-    """Add the contents to the first page; show links to folders as their text.
+    """Add the contents to the first page, the flags to theirs, and examples where they are named.
 
-    The site has no folders to look into.
+    Links to folders are shown as their text: the site has no folders to look into.
 
     Args:
         docname: path of the page without its suffix.
@@ -99,6 +134,9 @@ def prepare(_app: Any, docname: str, source: list[str]) -> None:
     source[0] = LINK.sub(
         lambda link: link[1] if (folder / link[2]).is_dir() else link[0], source[0]
     )
+    source[0] = EXAMPLE.sub(show_example, source[0])
+    if docname == "docs/site/flags":
+        source[0] += flags()
     if docname == root_doc:
         for caption, pages in contents().items():
             names = "\n".join(pages)

@@ -15,30 +15,30 @@ from typing import Any
 
 import pytest
 
+import gelada
 from gelada.cli import main as cli
-from gelada.core.types import Traffic
+from gelada.core.files import read_metrics
 from gelada.envs.api import GameSettings
 from gelada.evaluation.protocols import PROTOCOLS
 from gelada.evaluation.scores import COLUMNS, comparable, scores
 from gelada.experiment.presets import preset
 from gelada.experiment.settings import Experiment
 from gelada.experiment.settings import flag as flag_of
-from gelada.roles.tracker import Workers
 from gelada.training.faults import Faults, parse_faults
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "gelada"
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
     ROOT / "benchmarks" / "results" / "README.md",
     *DOCS,
-    *sorted((ROOT / "docs" / "site").glob("*.md")),
+    ROOT / "examples" / "README.md",
     ROOT / "zoo" / "README.md",
 ]
 
-OLD_COMMANDS = "results.md"
-"""A page whose commands stand there as they were given, whatever flags are called today."""
+OLD_COMMANDS = re.compile(r"docs/results(\.md|/)")
+"""Pages whose commands stand there as they were given, whatever flags are called today."""
 
 NAMED = re.compile(
     r"((?:`[\w.]+`(?:,\s+|\s+and\s+|\s+or\s+)?)+)\s+in\s+\[`([\w/]+\.py)`\]\(([^)]+)\)"
@@ -175,16 +175,22 @@ def test_pages_that_the_code_refers_to_exist() -> None:
 
 
 def commands() -> list[tuple[str, str]]:
-    """Return (page, command line) for every ``gelada ...`` in a code block or in backticks."""
+    """Return (page, command line) of every ``gelada ...``.
+
+    They stand in code blocks, in backticks, and in the docstrings of examples.
+    """
     found = []
     for page in PAGES:
-        if page.name == OLD_COMMANDS:
+        if OLD_COMMANDS.search(page.as_posix()):
             continue
         text = text_of(page)
         blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
         lines = [line.strip() for block in blocks for line in block.splitlines()]
         lines += re.findall(r"`(gelada [^`]+)`", re.sub(r"\s+", " ", text))
         found += [(page.name, line) for line in lines if line.startswith("gelada ")]
+    for script in sorted((ROOT / "examples").glob("*.py")):
+        lines = re.findall(r"^    (gelada .*)$", text_of(script), re.MULTILINE)
+        found += [(script.name, line) for line in lines]
     return sorted(set(found))
 
 
@@ -229,7 +235,7 @@ def test_the_flags_that_pages_mention_exist(capsys: pytest.CaptureFixture[str]) 
     mentioned = {
         (page.name, flag)
         for page in PAGES
-        if page.name != OLD_COMMANDS
+        if not OLD_COMMANDS.search(page.as_posix())
         for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", text_of(page))
     }
     assert sorted((page, flag) for page, flag in mentioned if flag not in known) == []
@@ -371,7 +377,7 @@ def test_every_name_and_test_on_the_page_exists(
     assert missing == []
 
 
-def test_the_words_of_faults_and_the_metrics_of_workers_are_those_of_the_code() -> None:
+def test_the_words_of_faults_are_those_of_the_code() -> None:
     text = text_of(ROOT / "docs" / "running.md")
     words = re.findall(r"^\| `(\w+)=(\w+)` \|", text, re.MULTILINE)
     fields = [field.name for field in dataclasses.fields(Faults)]
@@ -380,10 +386,20 @@ def test_the_words_of_faults_and_the_metrics_of_workers_are_those_of_the_code() 
         assert getattr(parse_faults(f"{name}={value}"), name) > 0
     hits = re.findall(r"`((?:kill|stop)=\w+:\d+s)`", text)
     assert {str(hit) for word in hits for hit in parse_faults(word).hits} == set(hits) != set()
-    workers = Workers(active=1, all=2, traffic=Traffic(), updates=1, queue=1.0, waited=1.0)
-    names = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| [a-z]", text, re.MULTILINE)
-    listed = {name for cell in names for name in re.findall(r"`(\w+)`", cell)}
-    assert set(workers.values(timed=True)) <= listed
+
+
+@pytest.mark.parametrize("name", ["catch", "dba3c-catch", "gorila-catch", "pqn-catch"])
+def test_every_metric_of_a_run_is_listed(name: str, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"kl_coeff": 0.1, "kl_adjust": 1.0} if name == "catch" else {}
+    gelada.train(name, tmp_path, steps=2_000, log=lambda _line: None, **settings)
+    text = text_of(ROOT / "docs" / "files.md")
+    cells = re.findall(r"^\| ([^|]*`[^|]*) \|", text, re.MULTILINE)
+    listed = {word for cell in cells for word in re.findall(r"`(\w+)`", cell)}
+    line = read_metrics(tmp_path)[-1]
+    assert {key for key in line if not key.startswith("time_")} - listed == set()
+    assert {path.name for path in tmp_path.iterdir()} <= {
+        word.rstrip("/") for cell in cells for word in re.findall(r"`([\w./]+)`", cell)
+    }
 
 
 def test_the_table_of_protocols_is_that_of_the_code() -> None:

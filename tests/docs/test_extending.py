@@ -1,4 +1,4 @@
-"""docs/extending.md: every script trains, and the change of the torso works, as written."""
+"""docs/extending.md: the change of the torso works as written. Its scripts are examples."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-SCRIPTS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 (CHANGE,) = re.findall(r"^```diff\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -30,22 +27,6 @@ def run(words: list[str], folder: Path, source: Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-@pytest.mark.parametrize("number", range(len(SCRIPTS)))
-def test_each_script_learns(number: int, tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPTS[number], encoding="utf-8")
-    printed = run([str(script), str(tmp_path / "run")], tmp_path, ROOT / "src")
-    found = re.search(r"(\d+) steps, score (-?\d\.\d\d)$", printed)
-    assert found is not None, printed
-    assert int(found[1]) < 60_000  # it stopped at its score
-    assert (tmp_path / "run" / "checkpoints").is_dir()
-
-
-def test_there_is_a_script_for_every_part() -> None:
-    words = ("ALGORITHMS[", "Explored(", "ENVIRONMENTS[", "own_torso=")
-    assert [word in script for word, script in zip(words, SCRIPTS, strict=True)] == [True] * 4
 
 
 def test_the_change_of_the_torso_makes_it_a_choice_that_trains(tmp_path: Path) -> None:

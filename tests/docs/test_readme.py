@@ -1,4 +1,4 @@
-"""The Python of README.md and docs/python.md runs as it stands there."""
+"""The Python of README.md runs as it stands there."""
 
 from __future__ import annotations
 
@@ -30,18 +30,6 @@ def test_the_readme(
     for block in blocks:
         exec(block, names)
     assert re.search(r"^score -?\d+$", capsys.readouterr().out, re.MULTILINE)
-
-
-def test_the_page_about_python(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    blocks = scripts("docs/python.md")
-    assert len(blocks) == 5
-    for block in blocks:
-        exec(block, {"__name__": "__main__"})
-    said = capsys.readouterr().out
-    assert re.search(r"^good enough after \d+ steps \d+$", said, re.MULTILINE)
 
 
 def test_the_first_screen_says_what_for_whom_how_to_begin_and_what_is_missing() -> None:

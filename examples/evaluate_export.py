@@ -1,0 +1,35 @@
+"""Evaluates an exported agent: an ONNX file plays 20 games, by its best actions.
+
+    gelada train catch
+    gelada export runs/catch-1 --onnx --out policy.onnx
+    python examples/evaluate_export.py policy.onnx runs/catch-1
+
+The run, or a folder by `gelada export --hub`, is loaded only to make its games. Where you make them
+yourself, nothing of Gelada is needed.
+"""
+
+import json
+import sys
+
+import numpy as np
+import onnxruntime
+
+import gelada
+
+file, folder = sys.argv[1:]
+session = onnxruntime.InferenceSession(file)
+about = json.loads(session.get_modelmeta().custom_metadata_map["gelada"])
+print(about["game"], about["actions"])
+
+env = gelada.load(folder).make_env()
+scores = []
+for seed in range(1, 21):
+    observation, info = env.reset(seed=seed)
+    score, over = 0.0, False
+    while not over:
+        (values,) = session.run(None, {"observations": observation[None]})  # float32[1, A]
+        observation, reward, terminated, truncated, info = env.step(values[0].argmax())
+        score += reward
+        over = terminated or truncated
+    scores.append(score)
+print(f"{len(scores)} games: {np.mean(scores):.2f}")

@@ -1,0 +1,18 @@
+"""Learns an environment of Gymnasium that needs a wrapper: its observation is a single number."""
+
+import gymnasium
+
+import gelada
+
+
+def make(render_mode=None):
+    """Return a lake of ice whose 16 places are 16 numbers, of which one is 1."""
+    env = gymnasium.make("FrozenLake-v1", is_slippery=False, render_mode=render_mode)
+    return gymnasium.wrappers.FlattenObservation(env)
+
+
+result = gelada.train(make_env=make, name="lake", steps=60_000, until_score=0.9, deterministic=True)
+print(f"{result.steps} steps, score {result.score:.2f}")
+
+agent = gelada.load(result.folder, make_env=make)
+print(f"20 games: {gelada.evaluate(agent, episodes=20).mean:.2f}")

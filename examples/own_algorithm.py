@@ -1,0 +1,38 @@
+"""An algorithm of your own: APPO with the plain policy gradient in place of PPO's clipped loss."""
+
+from dataclasses import dataclass, replace
+
+import gelada
+from gelada.experiment.settings import ALGORITHMS
+from gelada.ops import losses
+
+
+@dataclass(frozen=True)
+class PolicyGradient(gelada.APPO):
+    """The loss of Mnih et al. 2016 on the advantages of APPO."""
+
+    epochs: int = 1
+
+    def loss(self, net, minibatch, aux):
+        """Return policy + value - entropy, and its terms."""
+        steps = minibatch.steps
+        outputs = net(minibatch.observations)
+        log_policy = losses.log_softmax(outputs["policy"])
+        chosen = losses.chosen(log_policy, steps.actions)
+        advantages = losses.standardise(steps.advantages, steps.weights)
+        policy = losses.policy_gradient(chosen, advantages, steps.weights)
+        value = losses.value_loss(outputs["value"].squeeze(1), steps.targets, steps.weights)
+        entropy = losses.entropy(log_policy, steps.weights)
+        ratios = (chosen - steps.log_probs).detach()
+        kl = losses.approximate_kl(ratios, steps.weights)  # `APPO.after` steers by it
+        total = policy + self.value_coefficient * value - float(aux["entropy"]) * entropy
+        terms = {"policy_loss": policy, "value_loss": value, "entropy": entropy}
+        return total, {name: term.detach() for name, term in terms.items()} | {"kl": kl}
+
+
+ALGORITHMS["policy_gradient"] = PolicyGradient  # its name in config.json
+
+experiment = gelada.preset("catch", steps=60_000, until_score=0.9, deterministic=True)
+experiment = replace(experiment, algorithm=PolicyGradient())
+result = gelada.train(experiment)
+print(f"{result.steps} steps, score {result.score:.2f}")

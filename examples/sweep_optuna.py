@@ -1,0 +1,43 @@
+"""Searches learning rate and entropy weight on Catch with Optuna; hopeless runs are pruned."""
+
+import optuna
+
+import gelada
+
+EVERY = 5_000  # steps between two reports: trials are compared at the same number of steps
+
+
+def objective(trial):
+    """Train with the settings of a trial; return the score."""
+    reported = set()
+
+    def report(status):
+        number = status.steps // EVERY
+        if status.score is None or number in reported:
+            return
+        reported.add(number)
+        trial.report(status.score, number)
+        if trial.should_prune():
+            raise gelada.StopTraining("pruned")
+
+    result = gelada.train(
+        "catch",
+        out=f"runs/trial-{trial.number}",
+        steps=20_000,
+        seed=trial.number,
+        lr=trial.suggest_float("lr", 5e-5, 4e-3, log=True),
+        entropy=trial.suggest_float("entropy", 1e-4, 3e-2, log=True),
+        on_update=report,
+    )
+    if result.stopped:
+        raise optuna.TrialPruned
+    return result.score
+
+
+study = optuna.create_study(
+    direction="maximize",
+    sampler=optuna.samplers.TPESampler(seed=1),
+    pruner=optuna.pruners.MedianPruner(n_startup_trials=2),
+)
+study.optimize(objective, n_trials=4)
+print(study.best_value, study.best_params)

@@ -1,0 +1,18 @@
+"""Logs a run to Weights & Biases. Without `mode="offline"` it is uploaded while it learns."""
+
+import wandb
+
+import gelada
+
+experiment = gelada.preset("catch", steps=20_000)
+run = wandb.init(project="gelada", mode="offline", dir="runs", config=gelada.settings(experiment))
+
+
+def log(status):
+    """Log the score and the losses at the steps of the run."""
+    values = {f"losses/{name}": value for name, value in status.values.items()}
+    run.log({"score": status.score, **values}, step=status.steps)
+
+
+result = gelada.train(experiment, "runs/with-wandb", on_update=log)
+run.finish()

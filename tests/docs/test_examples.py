@@ -1,0 +1,210 @@
+"""examples/: each script runs as it stands there, does what it says, and is shown by a page."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gelada
+from gelada.cli import export
+from gelada.core.files import read_metrics
+from gelada.envs.make import ENVIRONMENTS
+from gelada.experiment.settings import ALGORITHMS
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def own_tables() -> Iterator[None]:
+    """What a script adds to a table is gone after the test."""
+    before = [(table, dict(table)) for table in (ALGORITHMS, ENVIRONMENTS)]
+    yield
+    for table, old in before:
+        table.clear()
+        table.update(old)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return what runs an example with words in an empty folder, and returns what it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name: str, *words: str) -> str:
+        path = EXAMPLES / f"{name}.py"
+        monkeypatch.setattr(sys, "argv", [str(path), *words])
+        runpy.run_path(str(path), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_the_first_agent_learns_and_is_filmed(run: Run) -> None:
+    said = run("first_agent")
+    assert re.search(r"^\d+ steps, score -?\d\.\d\d, folder runs/catch-1$", said, re.M)
+    assert re.search(r"^50 games: -?\d\.\d\d ± \d\.\d\d$", said, re.M)
+    assert Path("runs/catch-1/film.gif").stat().st_size > 0
+
+
+def test_settings_and_a_run_that_goes_on(run: Run) -> None:
+    said = run("settings_and_resume")
+    assert "entropy weight 0.01\n" in said
+    (steps,) = re.findall(r"^(\d+) steps, score \S+, folder runs/catch-1$", said, re.M)
+    assert int(steps) >= 6_000
+
+
+def test_callbacks_keep_scores_and_end_the_run(run: Run) -> None:
+    assert re.search(r"^good enough after \d+ steps, \d+ games$", run("callbacks"), re.M)
+
+
+def test_an_agent_plays_one_game_and_four(run: Run) -> None:
+    assert re.search(r"^score -?1$", run("play"), re.M)
+
+
+@pytest.mark.parametrize("name", ["own_environment", "gymnasium_environment"])
+def test_an_environment_is_learned_and_played(name: str, run: Run) -> None:
+    said = run(name)
+    assert learned(said)
+    (mean,) = re.findall(r"^20 games: (-?\d\.\d\d)$", said, re.M)
+    assert float(mean) > 0.6
+
+
+@pytest.mark.parametrize("name", ["own_games", "own_algorithm", "own_exploration", "own_network"])
+def test_a_part_of_ones_own_learns(name: str, run: Run) -> None:
+    assert learned(run(name))
+    (folder,) = Path("runs").iterdir()
+    assert list((folder / "checkpoints").iterdir())
+
+
+def learned(said: str) -> bool:
+    """Return whether a run reached its score before the end of its steps, which are 60,000."""
+    (steps,) = re.findall(r"^(\d+) steps, score -?\d\.\d\d$", said, re.M)
+    return int(steps) < 60_000
+
+
+def test_an_export_is_evaluated(run: Run, tmp_path: Path) -> None:
+    gelada.train("catch", "run", steps=20_000, deterministic=True, log=lambda _line: None)
+    assert export.main(["run", "--onnx", "--out", "policy.onnx"]) == 0
+    said = run("evaluate_export", "policy.onnx", "run")
+    assert "catch ['LEFT', 'STAY', 'RIGHT']\n" in said
+    (mean,) = re.findall(r"^20 games: (-?\d\.\d\d)$", said, re.M)
+    assert float(mean) > 0.6
+
+
+@pytest.mark.cluster
+def test_a_run_on_a_cluster(run: Run) -> None:
+    said = run("cluster")
+    assert re.search(r"^\d+ steps, score -?\d\.\d\d, folder runs/dba3c-catch-1$", said, re.M)
+
+
+@pytest.mark.filterwarnings("ignore")  # of Optuna and its database library
+def test_a_sweep_by_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import optuna
+
+    monkeypatch.chdir(tmp_path)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = runpy.run_path(str(EXAMPLES / "sweep_optuna.py"))["study"]
+    assert len(study.trials) == 4
+    for trial in study.trials:
+        config = Path(f"runs/trial-{trial.number}/config.json").read_text(encoding="utf-8")
+        assert f'"lr": {trial.params["lr"]!r}' in config
+        assert trial.state.name in ("COMPLETE", "PRUNED")
+    assert study.best_trial.intermediate_values
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_hopeless_trial_is_pruned_by_the_callback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import optuna
+
+    monkeypatch.chdir(tmp_path)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    text = (EXAMPLES / "sweep_optuna.py").read_text(encoding="utf-8")
+    for old, new in {
+        "steps=20_000": "steps=100_000_000",
+        "MedianPruner(n_startup_trials=2)": "ThresholdPruner(lower=2.0)",
+        "n_trials=4": "n_trials=1",
+        "print(study.best_value, study.best_params)": "",
+    }.items():
+        assert old in text
+        text = text.replace(old, new)
+    names: dict[str, Any] = {}
+    exec(text, names)
+    (trial,) = names["study"].trials
+    assert trial.state.name == "PRUNED"
+    assert trial.intermediate_values  # what was reported, until the run had ended
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_holds_settings_and_metrics(run: Run) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    run("track_mlflow")
+    client = mlflow.MlflowClient("sqlite:///mlflow.db")
+    (experiment,) = client.search_experiments(filter_string="name = 'catch'")
+    (found,) = client.search_runs([experiment.experiment_id])
+    wanted = gelada.settings(gelada.preset("catch", steps=20_000))
+    assert found.data.params == {name: str(value) for name, value in wanted.items()}
+    last = read_metrics(Path("runs/with-mlflow"))[-1]
+    history = client.get_metric_history(found.info.run_id, "score")
+    assert (history[-1].step, history[-1].value) == (last["steps"], pytest.approx(last["score"]))
+    assert found.data.metrics["policy_loss"] == pytest.approx(last["policy_loss"])
+    assert found.data.tags["folder"] == "runs/with-mlflow"
+
+
+def logged(data: bytes) -> list[bytes]:
+    """Return the records of a file in LevelDB's log format, after its 7 bytes of identification."""
+    offset, found, whole = 7, [], b""
+    while len(data) - offset >= 7:
+        left = 2**15 - offset % 2**15  # in the block
+        if left < 7:
+            offset += left
+            continue
+        _, length, kind = struct.unpack_from("<IHB", data, offset)
+        whole += data[offset + 7 : offset + 7 + length]
+        offset += 7 + length
+        if kind in (1, 4):  # whole, or the last part of one
+            found.append(whole)
+            whole = b""
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_weights_and_biases_holds_settings_and_metrics(run: Run) -> None:
+    wandb = pytest.importorskip("wandb")
+    run("track_wandb")
+    wandb.teardown()  # its own process writes the end of the file
+    (file,) = Path("runs/wandb").glob("offline-run-*/*.wandb")
+    from wandb.proto import wandb_internal_pb2
+
+    rows = []
+    for data in logged(file.read_bytes()):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        if record.WhichOneof("record_type") == "history":
+            items = record.history.item
+            rows.append({"/".join(i.nested_key) or i.key: i.value_json for i in items})
+    last = read_metrics(Path("runs/with-wandb"))[-1]
+    assert float(rows[-1]["score"]) == pytest.approx(last["score"])
+    assert float(rows[-1]["losses/policy_loss"]) == pytest.approx(last["policy_loss"])
+    assert wandb.__version__
+
+
+def test_every_example_is_shown_by_a_page_and_stands_in_the_list() -> None:
+    there = {path.name for path in EXAMPLES.iterdir()} - {"README.md", "__pycache__"}
+    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")]
+    alone = re.compile(r"^\[`examples/([\w.]+)`\]\(\.\./examples/\1\)$", re.M)  # docs/site/conf.py
+    shown = {name for text in pages for name in alone.findall(text)}
+    listed = re.findall(
+        r"^\| [^|]+ \| \[`([\w.]+)`\]\(\1\) \|", (EXAMPLES / "README.md").read_text(), re.M
+    )
+    assert sorted(listed) == sorted(there) == sorted(shown)
