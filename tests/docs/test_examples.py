@@ -27,7 +27,8 @@ Run = Callable[..., str]
 @pytest.fixture(autouse=True)
 def own_tables() -> Iterator[None]:
     """What a script adds to a table is gone after the test."""
-    before = [(table, dict(table)) for table in (ALGORITHMS, ENVIRONMENTS)]
+    tables: tuple[dict[str, Any], ...] = (ALGORITHMS, ENVIRONMENTS)
+    before = [(table, dict(table)) for table in tables]
     yield
     for table, old in before:
         table.clear()
