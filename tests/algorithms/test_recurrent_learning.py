@@ -57,7 +57,7 @@ def test_a_resumed_run_goes_on_where_it_was(learned: Path, tmp_path: Path) -> No
     stop = StopRule(steps=before.steps + 5_000)
     result = train(replace(DARK, stop=stop), run, resume=True)
     _, after, _ = newest_checkpoint(run / "checkpoints")
-    assert after.version.epoch == before.version.epoch + 1
+    assert after.version.incarnation == before.version.incarnation + 1
     assert after.steps >= before.steps + 5_000
     assert result.status.score is not None
     assert result.status.score >= 0.7

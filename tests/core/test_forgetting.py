@@ -27,10 +27,10 @@ from gelada.core.types import Version
 RUN = {"id": "ours", "game": "pong"}
 
 
-def write(folder: Path, number: int, epoch: int = 0, run: str = "ours") -> Path:
+def write(folder: Path, number: int, incarnation: int = 0, run: str = "ours") -> Path:
     tensors = {"parameter/layer": torch.full((10,), float(number))}
     about = {"id": run, "game": "pong"}
-    checkpoint = Checkpoint(Version(epoch, number), 100 * number, tensors, {}, about)
+    checkpoint = Checkpoint(Version(incarnation, number), 100 * number, tensors, {}, about)
     return write_checkpoint(folder, checkpoint)
 
 
@@ -59,9 +59,9 @@ DAMAGES = [lose_json, lose_tensors, damage_tensors, damage_json]
 
 
 def test_the_newest_is_of_the_highest_epoch_and_version(tmp_path: Path) -> None:
-    write(tmp_path, 100, epoch=0)
-    write(tmp_path, 90, epoch=1)
-    write(tmp_path, 95, epoch=1)
+    write(tmp_path, 100, incarnation=0)
+    write(tmp_path, 90, incarnation=1)
+    write(tmp_path, 95, incarnation=1)
     assert [path.stem[-3:] for path in by_age(tmp_path)] == ["095", "090", "100"]
     assert newest_checkpoint(tmp_path)[1].version == Version(1, 95)
 
@@ -77,7 +77,7 @@ def test_incomplete_ones_never_take_the_place_of_complete_ones(
     for number in range(95, 100):
         damage(write(tmp_path, number))
     assert newest_checkpoint(tmp_path)[0] == good
-    just = write(tmp_path, 93, epoch=1)  # a resume of 90 goes on
+    just = write(tmp_path, 93, incarnation=1)  # a resume of 90 goes on
     forget_old(tmp_path, keep, just, {just.name}, RUN)
     assert stems(tmp_path) == (["93"] if keep == 1 else ["90", "93"])
     assert newest_checkpoint(tmp_path)[1].version == Version(1, 93)
@@ -91,7 +91,7 @@ def test_nothing_is_deleted_if_all_are_kept(tmp_path: Path) -> None:
 
 
 def test_the_one_just_written_stays_even_if_others_look_newer(tmp_path: Path) -> None:
-    write(tmp_path, 500, epoch=9)
+    write(tmp_path, 500, incarnation=9)
     just = write(tmp_path, 3)
     forget_old(tmp_path, 1, just, set(), RUN)
     assert stems(tmp_path) == ["3"]

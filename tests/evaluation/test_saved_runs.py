@@ -127,7 +127,7 @@ def test_an_asynchronous_run_saves_its_servers_versions_and_goes_on(tmp_path: Pa
     longer = replace(experiment, stop=StopRule(steps=first.steps + 1000))
     train(longer, folder, resume=True, log=lambda line: None)
     second = newest(folder)
-    assert second.version.epoch == 1
+    assert second.version.incarnation == 1
     assert second.version.number > first.version.number
     assert second.steps >= first.steps + 1000
 

@@ -135,9 +135,9 @@ class World:
         self.died: list[str] = []  # what each was about to do
         self.begun: list[tuple[Version, Version]] = []  # version begun again with, and the newest
         self.idle = 0  # pulls in a row that had to wait
-        self.refused_epochs = 0
+        self.refused_incarnations = 0
         self.widest = 0
-        self._pull, self._repeats, self._last_epoch = pull, repeats, int(restores)
+        self._pull, self._repeats, self._last_incarnation = pull, repeats, int(restores)
         self._deaths, self._anew = deaths, anew
         self._fate = np.random.default_rng((seed, workers))
         self._seed = seed
@@ -161,12 +161,12 @@ class World:
         )
 
     def look(self, index: int) -> None:
-        """Note what a server has published, and how far the servers of one epoch are apart."""
+        """Note what a server has published, and how far servers of one incarnation are apart."""
         params = self.servers[index].state()[0]
         self.published[index, params.version] = params.values
         newest = [s.state()[0].version for s in self.servers]
-        for epoch in {v.epoch for v in newest}:
-            numbers = [v.number for v in newest if v.epoch == epoch]
+        for incarnation in {v.incarnation for v in newest}:
+            numbers = [v.number for v in newest if v.incarnation == incarnation]
             self.widest = max(self.widest, max(numbers) - min(numbers))
 
     def unpublished(self) -> int:
@@ -223,14 +223,14 @@ class World:
     ) -> None:
         """Work until the last round, or until it dies."""
         wanted, sent = ANY, list[tuple[Remote, Gradient]]()
-        while wanted.epoch < self._last_epoch or wanted.number <= ROUNDS:
+        while wanted.incarnation < self._last_incarnation or wanted.number <= ROUNDS:
             pulled = pull(remotes, wanted)
             self.pulled.append(pulled)
             for i in rng.permutation(len(remotes)):
                 values = torch.from_numpy(rng.normal(size=SIZE).astype(np.float32))
                 gradient = Gradient(me, pulled.versions[i], 0, 1, 1, 0.1, values)
                 answer = remotes[i].push(gradient)
-                self.refused_epochs += answer.reason.startswith("of epoch")
+                self.refused_incarnations += answer.reason.startswith("of incarnation")
                 sent.append((remotes[i], gradient))
             if self._repeats:
                 remote, gradient = sent[rng.integers(len(sent))]

@@ -335,9 +335,9 @@ def test_no_two_actors_restarts_or_epochs_share_a_seed() -> None:
         int(s)
         for seed in (1, 2)
         for actor in range(8)
-        for epoch in range(3)
+        for incarnation in range(3)
         for restart in range(3)
-        for s in game_seeds(seed, "games", 16, actor, epoch, restart)
+        for s in game_seeds(seed, "games", 16, actor, incarnation, restart)
     ]
     assert len(set(seeds)) == len(seeds)
     assert all(0 < s < 2**31 for s in seeds)

@@ -333,7 +333,7 @@ def test_a_round_of_older_batches_is_the_plain_loop_and_each_is_prepared_anew() 
     for number, due in enumerate([[0], [0, 1], [1, 2]]):  # the second use comes a round later
         batches.append(as_batch(scene.feed(number)))
         scene.learner.step()
-        random = generator(SEED, "learner", 0, START.epoch, START.number + number)
+        random = generator(SEED, "learner", 0, START.incarnation, START.number + number)
         for use in due:
             prepared = algorithm.prepare(plain, batches[use], aux)  # with the network of now
             for index in torch.split(torch.randperm(20, generator=random), 7):

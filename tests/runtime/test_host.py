@@ -166,7 +166,7 @@ def test_a_role_calls_the_process_that_took_the_place_of_a_lost_one() -> None:
     host.begin(2, make, ["street"], {"shop": old}, 60.0)
     street: Any = Remote(dial(host), 2, "street")
     assert street.buy() == 9
-    host.redial(1, {"shop": new})  # of an earlier epoch: came late
+    host.redial(1, {"shop": new})  # of an earlier incarnation: came late
     assert street.buy() == 8
     host.redial(2, {"shop": new})
     assert [street.buy(), street.buy()] == [49, 48]

@@ -48,11 +48,11 @@ def run_on_ray(experiment: Experiment) -> Outcome:
     from gelada.runtime.ray import prepare
 
     prepare("")
-    from gelada.runtime.ray.placement import Epoch
+    from gelada.runtime.ray.placement import Incarnation
     from gelada.runtime.ray.runtime import Ray
     from gelada.runtime.ray.session import connected
 
-    def never(epoch: int) -> Epoch:
+    def never(incarnation: int) -> Incarnation:
         raise AssertionError("nothing should be lost")
 
     cluster = Cluster(cpus=0.2, silence=60.0)  # nobody is blamed on a slow machine
@@ -60,7 +60,7 @@ def run_on_ray(experiment: Experiment) -> Outcome:
     first = begin(experiment)
     make = partial(make_graph, experiment, first, None, patience=60.0, spread=True)
     with connected(cluster):
-        place = Ray(Epoch(0, make), never, cluster, 60.0, lines.append, events.append)
+        place = Ray(Incarnation(0, make), never, cluster, 60.0, lines.append, events.append)
         try:
             place.start()
             until = time.monotonic() + LONG

@@ -43,5 +43,5 @@ def test_killed_processes_change_nothing(tmp_path: Path) -> None:
         assert whole.end()[0] == 0
     finally:
         whole.kill()
-    assert finished(run.path)[0].version.epoch == 2
+    assert finished(run.path)[0].version.incarnation == 2
     assert_same_run(run.path, whole.path)

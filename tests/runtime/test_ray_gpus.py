@@ -83,7 +83,7 @@ def test_a_process_makes_its_roles_on_the_gpu_that_ray_gave_it(
         asked.append(how)
 
     monkeypatch.setattr(ray, "get_gpu_ids", lambda: ids)
-    monkeypatch.setattr(RoleHost, "begin", lambda _self, _epoch, make, *_: make())
+    monkeypatch.setattr(RoleHost, "begin", lambda _self, _incarnation, make, *_: make())
     Process.begin(object.__new__(Process), 1, make)
     assert asked == [{"gpu": True} if ids else {}]
 
@@ -99,12 +99,12 @@ def test_after_a_loss_no_learner_waits_on_its_gpu(ray: Any) -> None:
             killed.append(self.spec.name)
 
     class Processes:
-        epoch = 0
+        incarnation = 0
 
         def __init__(self, *specs: ProcessSpec) -> None:
             self.all = [Watched(spec) for spec in specs]
 
-        def set_epoch(self, epoch: Any) -> None: ...
+        def set_incarnation(self, incarnation: Any) -> None: ...
 
         def begin(self, processes: Any) -> None: ...
 

@@ -82,14 +82,14 @@ def test_a_thread_that_hears_a_sidecar_leaves_heartbeats_to_the_one_that_watches
     import ray
 
     from gelada.runtime.ray import runtime
-    from gelada.runtime.ray.placement import Epoch
+    from gelada.runtime.ray.placement import Incarnation
     from gelada.runtime.ray.watched import WatchedProcess
 
     handle = Answers()
     process = WatchedProcess(ProcessSpec("tracker", "tracker", ("tracker",), False), handle)
 
     class Processes:
-        epoch, of_role = 0, {"tracker": process}
+        incarnation, of_role = 0, {"tracker": process}
 
         def __init__(self, *_: object) -> None: ...
 
@@ -98,7 +98,7 @@ def test_a_thread_that_hears_a_sidecar_leaves_heartbeats_to_the_one_that_watches
     monkeypatch.setattr(ray, "wait", lambda wanted, timeout: ([], wanted))
     graph = Graph()
     graph.add("tracker", "tracker", "tracker", object)
-    first = Epoch(0, lambda: graph)
+    first = Incarnation(0, lambda: graph)
     place: Any = runtime.Ray(first, lambda _: first, Cluster(silence=4.0), 60.0, print, print)
     tracker = place.roles["tracker"]
     with ThreadPoolExecutor(1) as sidecar:

@@ -76,7 +76,7 @@ def test_what_is_restored_equals_the_checkpoint(run: Path, servers: int) -> None
     begun = begin_again(run, config, lambda _: None)
     assert (begun.steps, begun.counters) == (checkpoint.steps, checkpoint.counters)
     assert begun.version.number == checkpoint.version.number
-    assert begun.version.epoch == checkpoint.version.epoch + 1
+    assert begun.version.incarnation == checkpoint.version.incarnation + 1
     roles = make_graph(experiment, begun, run, patience=0.0).build()
     roles["learner-0"].save()  # what a checkpoint would hold before the first step
     roles["tracker"].finish()

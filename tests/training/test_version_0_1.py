@@ -62,10 +62,10 @@ def test_a_run_is_evaluated_filmed_and_resumed(
     assert json.loads(capsys.readouterr().out)["episodes"] == 5
     assert run(["record", str(old_run), "--seconds", "1", "--out", str(tmp_path / "a.gif")]) == 0
     before = newest_checkpoint(old_run / "checkpoints")[1]
-    assert before.version.epoch == 0
+    assert before.version.incarnation == 0
     assert run(["train", "--resume", str(old_run), "--steps", "7000", "--no-finish"]) == 0
     after = newest_checkpoint(old_run / "checkpoints")[1]
-    assert after.version.epoch == 1
+    assert after.version.incarnation == 1
     assert after.steps >= 7000 > before.steps
 
 

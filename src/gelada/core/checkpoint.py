@@ -119,7 +119,7 @@ def write_pair(path: Path, checkpoint: Checkpoint) -> None:
     data = save(checkpoint.tensors)
     about = {
         "format": FORMAT,
-        "epoch": checkpoint.version.epoch,
+        "epoch": checkpoint.version.incarnation,
         "version": checkpoint.version.number,
         "steps": checkpoint.steps,
         "sha256": hashlib.sha256(data).hexdigest(),
@@ -258,8 +258,8 @@ def list_checkpoints(folder: Path) -> list[Path]:
 def by_age(folder: Path) -> list[Path]:
     """Return the tensor files of the checkpoints in ``folder``, complete or not, newest first.
 
-    The newest is that of the highest epoch, and of its highest version. One whose JSON cannot be
-    read counts as of the newest epoch.
+    The newest is that of the highest incarnation, and of its highest version. One whose JSON
+    cannot be read counts as of the newest incarnation.
     """
     paths = {path.with_suffix(".safetensors") for path in folder.glob("[0-9]*.*")}
     orders: dict[Path, Version] = {}
@@ -269,8 +269,10 @@ def by_age(folder: Path) -> list[Path]:
         except GeladaError:
             number = int(path.stem) if path.stem.isdecimal() else 0
             orders[path] = Version(-1, number)
-    newest = max((order.epoch for order in orders.values()), default=0)
-    last = {p: o if o.epoch >= 0 else o._replace(epoch=newest) for p, o in orders.items()}
+    newest = max((order.incarnation for order in orders.values()), default=0)
+    last = {
+        p: o if o.incarnation >= 0 else o._replace(incarnation=newest) for p, o in orders.items()
+    }
     return sorted(paths, key=lambda path: (last[path], path.name), reverse=True)
 
 

@@ -20,7 +20,7 @@ def sequence(seed: int, role: str, *numbers: int) -> np.random.SeedSequence:
 
 
 def generator(seed: int, role: str, *numbers: int) -> torch.Generator:
-    """Return a torch generator for a role's name and numbers such as (index, epoch, round)."""
+    """Return a torch generator for a role's name and numbers, as (index, incarnation, round)."""
     state = int(sequence(seed, role, *numbers).generate_state(1, np.uint64)[0])
     return torch.Generator().manual_seed(state >> 1)
 

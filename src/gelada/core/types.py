@@ -29,14 +29,14 @@ CPU = torch.device("cpu")
 
 
 class Version(NamedTuple):
-    """The version of the parameters: ``number`` rounds since the start, within one ``epoch``.
+    """The version of the parameters: ``number`` rounds since the start, in one ``incarnation``.
 
-    A round learns from one batch, in one or more minibatches. A resume raises the epoch, so that
-    whatever was computed before is older than whatever is computed after. Versions are ordered as
-    tuples.
+    A round learns from one batch, in one or more minibatches. A resume raises the incarnation, so
+    that whatever was computed before is older than whatever is computed after. Versions are ordered
+    as tuples. Files call the incarnation ``epoch``, as they always did.
     """
 
-    epoch: int
+    incarnation: int
     number: int
 
 
@@ -197,11 +197,11 @@ Aux = dict[str, torch.Tensor]
 class Origin(NamedTuple):
     """The start of a run, or the last resume that did not go on exactly.
 
-    A resume raises the epoch of the versions, but an exact resume keeps the origin, so the random
-    streams and the numbers of the rounds go on as if the run had never stopped.
+    A resume raises the incarnation of the versions, but an exact resume keeps the origin, so the
+    random streams and the numbers of the rounds go on as if the run had never stopped.
     """
 
-    epoch: int = 0  # in the seeds of all random streams
+    incarnation: int = 0  # in the seeds of all random streams
     version: int = 0  # number of the version with which round 0 began
     steps: int = 0  # environment steps behind that version
 

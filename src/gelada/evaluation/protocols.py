@@ -246,7 +246,7 @@ class Evaluation:
             "about": self.protocol.about,
             "steps": self.steps,
             "seconds": self.seconds,
-            "epoch": self.version.epoch,
+            "epoch": self.version.incarnation,
             "version": self.version.number,
             "width": self.width,
             "policy": self.policy,

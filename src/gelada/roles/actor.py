@@ -129,7 +129,7 @@ class ActorSettings:
     seed: int  # of the run
     pace: Pace = Pace()
     first: Version | None = None  # of round 0 of a deterministic run (None: the first one pulled)
-    streams: int | None = None  # epoch in the seeds (None: that of the parameters)
+    streams: int | None = None  # incarnation in the seeds (None: that of the parameters)
 
 
 class Actor:
@@ -266,7 +266,7 @@ class Actor:
             saved = self._saved
         else:
             assert self._begun is not None
-            numbers = (index, self._epoch(version), self._begun.life)
+            numbers = (index, self._incarnation(version), self._begun.life)
             seeds = game_seeds(self._settings.seed, "games", self._settings.games, *numbers)
             games, self._given = self._given or self._make_games(seeds), None
             first = games.reset()
@@ -289,10 +289,10 @@ class Actor:
         """Return an array as a tensor on the device of the network; on the CPU without a copy."""
         return torch.from_numpy(array).to(self.device)
 
-    def _epoch(self, version: Version) -> int:
-        """Return the epoch in the seeds of random numbers."""
+    def _incarnation(self, version: Version) -> int:
+        """Return the incarnation in the seeds of random numbers."""
         streams = self._settings.streams
-        return version.epoch if streams is None else streams
+        return version.incarnation if streams is None else streams
 
     def _restore(self, saved: State) -> None:
         """Take over everything that lasts from one rollout to the next."""
@@ -368,7 +368,7 @@ class Actor:
         settings, begun, games = self._settings, self._begun, self._games
         assert begun is not None
         assert games is not None
-        numbers = (settings.index, self._epoch(version), begun.life, self._round)
+        numbers = (settings.index, self._incarnation(version), begun.life, self._round)
         random = generator(settings.seed, "actor", *numbers)
         rounds = self._round - self._first_round
         played = rounds * settings.length * games.count * settings.actors

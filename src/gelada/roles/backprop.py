@@ -73,7 +73,7 @@ class Backprop:
         algorithm: what to minimise.
         index: of the learner.
         seed: of the run; with the index and the version it decides the order of the samples.
-        streams: epoch in the seeds (None: that of the version).
+        streams: incarnation in the seeds (None: that of the version).
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class Backprop:
         algorithm, flat, version = self._algorithm, client.flat, client.version
         assert isinstance(flat.module, Network)
         net = flat.module
-        epoch = version.epoch if self._streams is None else self._streams
-        random = generator(self._seed, "learner", self._index, epoch, version.number)
+        incarnation = version.incarnation if self._streams is None else self._streams
+        random = generator(self._seed, "learner", self._index, incarnation, version.number)
         part = 0
         history: list[Found] = []  # by minibatch
         last = 0  # minibatches of the last epoch
@@ -265,7 +265,7 @@ class GraphBackprop(Backprop):
         algorithm: what to minimise.
         index: of the learner.
         seed: of the run.
-        streams: epoch in the seeds (None: that of the version).
+        streams: incarnation in the seeds (None: that of the version).
     """
 
     def __init__(

@@ -22,33 +22,33 @@ from gelada.runtime.system import describe_machine, keep_freed_memory
 from gelada.runtime.threads import RoleState, Threads
 
 Call = Callable[[int, str, str, tuple[Any, ...], dict[str, Any]], Any]
-"""Calls a role in another process: epoch, role, method and arguments; returns the answer."""
+"""Calls a role in another process: incarnation, role, method and arguments; returns the answer."""
 
 VERSIONS = ("python", "gelada-rl", "torch", "ale-py", "numpy")
 """What all hosts must have in the same version."""
 
 END_SECONDS = 1.0
-"""How long the threads of an earlier epoch have to end. One that waits for a lost process never
-does."""
+"""How long the threads of an earlier incarnation have to end. One that waits for a lost process
+never does."""
 
 
 BEGIN_SECONDS = 60.0
-"""Seconds that a call waits for the roles of its epoch to be built."""
+"""Seconds that a call waits for the roles of its incarnation to be built."""
 
 
 class Remote:
     """Stands for a passive role in another process: every call waits for the answer.
 
-    Calls raise what the role raises, `Closed` if that process has begun another epoch, and
+    Calls raise what the role raises, `Closed` if that process has begun another incarnation, and
     `gelada.core.errors.Lost` if it is gone.
     """
 
-    def __init__(self, call: Call, epoch: int, role: str) -> None:
-        self._call, self._epoch, self._role = call, epoch, role
+    def __init__(self, call: Call, incarnation: int, role: str) -> None:
+        self._call, self._incarnation, self._role = call, incarnation, role
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         def cross(*args: Any, **kwargs: Any) -> Any:
-            return self._call(self._epoch, self._role, method, args, kwargs)
+            return self._call(self._incarnation, self._role, method, args, kwargs)
 
         return cross
 
@@ -65,7 +65,7 @@ class About(NamedTuple):
 class Heartbeat(NamedTuple):
     """How the roles of a process are."""
 
-    epoch: int
+    incarnation: int
     roles: tuple[RoleState, ...]
     failure: GeladaError | None  # what ends the run
     details: str  # its traceback, or ""
@@ -84,7 +84,7 @@ class RoleHost:
         torch.set_num_threads(1)
         self._dial = dial
         self._changed = threading.Condition()
-        self._asked = self._epoch = -1
+        self._asked = self._incarnation = -1
         self._threads: Threads | None = None
         self._elsewhere: dict[str, Call] = {}  # calls to each role of another process
         self._lines: list[str] = []
@@ -95,7 +95,7 @@ class RoleHost:
 
     def begin(
         self,
-        epoch: int,
+        incarnation: int,
         make_graph: Callable[[], Graph],
         own: Sequence[str],
         elsewhere: Mapping[str, Any],
@@ -104,58 +104,72 @@ class RoleHost:
         """End earlier roles, build those of this process and start their threads.
 
         Args:
-            epoch: of the run; calls from an earlier one are refused from now on.
+            incarnation: of the run; calls from an earlier one are refused from now on.
             make_graph: makes the graph of the whole run.
             own: names of the roles that live here.
             elsewhere: for each role of another process by name, what `dial` takes.
             deadline: see `gelada.runtime.threads.Threads`.
         """
         with self._changed:
-            if epoch <= self._asked:  # a newer epoch has begun meanwhile
+            if incarnation <= self._asked:  # a newer incarnation has begun meanwhile
                 return self.about()
-            before, self._asked, self._threads = self._threads, epoch, None
+            before, self._asked, self._threads = self._threads, incarnation, None
             self._elsewhere = {name: self._dial(there) for name, there in elsewhere.items()}
         if before:
             before.stop(END_SECONDS)
-        roles = make_graph().build(set(own), lambda name: Remote(self._call_there, epoch, name))
+        roles = make_graph().build(
+            set(own), lambda name: Remote(self._call_there, incarnation, name)
+        )
         with self._changed:
-            if epoch == self._asked:
-                self._epoch = epoch
+            if incarnation == self._asked:
+                self._incarnation = incarnation
                 self._threads = Threads(roles, deadline, self._lines.append)
                 self._threads.start()
             self._changed.notify_all()
         return self.about()
 
-    def redial(self, epoch: int, elsewhere: Mapping[str, Any]) -> None:
+    def redial(self, incarnation: int, elsewhere: Mapping[str, Any]) -> None:
         """Call some roles in other processes from now on, because theirs was replaced.
 
         Args:
-            epoch: of the run; of another epoch nothing is taken.
+            incarnation: of the run; of another incarnation nothing is taken.
             elsewhere: as for `begin`.
         """
         with self._changed:
-            if epoch == self._asked:
+            if incarnation == self._asked:
                 self._elsewhere |= {name: self._dial(there) for name, there in elsewhere.items()}
 
     def _call_there(
-        self, epoch: int, role: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        incarnation: int,
+        role: str,
+        method: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         """Call a role in the process that has it now."""
-        return self._elsewhere[role](epoch, role, method, args, kwargs)
+        return self._elsewhere[role](incarnation, role, method, args, kwargs)
 
     def call(
-        self, epoch: int, role: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        incarnation: int,
+        role: str,
+        method: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         """Call a method of a role for another process.
 
         Raises:
-            Closed: if the caller is of another epoch.
+            Closed: if the caller is of another incarnation.
             RoleFailed: if the role raised an unexpected error; names it and has its traceback.
         """
-        with self._changed:  # the first calls of a new epoch may come before its roles are there
-            self._changed.wait_for(lambda: self._epoch >= epoch, BEGIN_SECONDS)
+        with (
+            self._changed
+        ):  # the first calls of a new incarnation may come before its roles are there
+            self._changed.wait_for(lambda: self._incarnation >= incarnation, BEGIN_SECONDS)
             threads = self._threads
-            if epoch != self._epoch or threads is None:
+            if incarnation != self._incarnation or threads is None:
                 raise Closed
         try:
             return getattr(threads.roles[role], method)(*args, **kwargs)
@@ -171,10 +185,10 @@ class RoleHost:
         threads, lines = self._threads, tuple(self._lines)
         del self._lines[: len(lines)]
         if threads is None:
-            return Heartbeat(self._epoch, (), None, "", lines)
+            return Heartbeat(self._incarnation, (), None, "", lines)
         failure = threads.failure
         details = "" if failure is None else failure.details
-        return Heartbeat(self._epoch, threads.states(), failure, details, lines)
+        return Heartbeat(self._incarnation, threads.states(), failure, details, lines)
 
     def stop(self, patience: float) -> list[str]:
         """End the threads, not the roles; return the names of those that did not end in time."""

@@ -67,13 +67,13 @@ def origin_of(checkpoint: Checkpoint, experiment: Experiment, folder: Path) -> O
     if max(shape.ahead, shape.broadcast_every) > 1 or experiment.reuse != ReuseSettings():
         return None  # older parameters, or trajectories and batches that are used again
     try:
-        epoch, version, steps = map(int, checkpoint.counters["origin"])
+        incarnation, version, steps = map(int, checkpoint.counters["origin"])
     except (TypeError, ValueError):
         raise GeladaError(
             f"the checkpoint of version {checkpoint.version.number}: counters.origin is "
             f"{checkpoint.counters['origin']!r}, want three numbers"
         ) from None
-    origin = Origin(epoch, version, steps)
+    origin = Origin(incarnation, version, steps)
     states, rhythm = states_of(checkpoint, experiment), rhythm_of(experiment)
     round = rhythm.rounds(checkpoint.version.number - origin.version)
     if not states or any(state.get("round") != round for state in states.values()):

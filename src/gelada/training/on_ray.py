@@ -1,6 +1,6 @@
-"""A run on a Ray cluster: joining it, and the epochs of the run.
+"""A run on a Ray cluster: joining it, and the incarnations of the run.
 
-An epoch is the beginning of the run, or a return to a checkpoint.
+An incarnation is the beginning of the run, or a return to a checkpoint.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from gelada.training.start import Start, begin_again
 from gelada.training.topology import make_graph
 
 if TYPE_CHECKING:
-    from gelada.runtime.ray.placement import Epoch
+    from gelada.runtime.ray.placement import Incarnation
 
 
-class EpochMaker:
-    """Makes the epochs of a run in processes.
+class IncarnationMaker:
+    """Makes the incarnations of a run in processes.
 
     Args:
         experiment: all settings.
         folder: of the run.
         config: of the run.
-        start: of the first epoch.
+        start: of the first incarnation.
         began: `time.monotonic` when the run began.
         faults: what goes wrong on purpose.
         log: takes lines for the user.
@@ -75,16 +75,16 @@ class EpochMaker:
         self._on_network, self._placement = on_network, placement
         self.events = Events(folder / "events.jsonl", began)
 
-    def first(self) -> Epoch:
-        """Return the epoch with which the run begins."""
-        return self._epoch(self._start)
+    def first(self) -> Incarnation:
+        """Return the incarnation with which the run begins."""
+        return self._incarnation(self._start)
 
-    def restore(self, number: int, tracker: Tracker, status: Status) -> Epoch:
-        """Return an epoch above ``number``, from the newest complete checkpoint.
+    def restore(self, number: int, tracker: Tracker, status: Status) -> Incarnation:
+        """Return an incarnation above ``number``, from the newest complete checkpoint.
 
         Args:
-            number: of the epoch in which a process was lost.
-            tracker: of that epoch; it finishes the checkpoint that it writes.
+            number: of the incarnation in which a process was lost.
+            tracker: of that incarnation; it finishes the checkpoint that it writes.
             status: of the run when it was last heard of.
         """
         with suppress(Lost, Closed, OSError):
@@ -92,7 +92,7 @@ class EpochMaker:
         start = self._newest(number)
         lost, experience = max(status.steps - start.steps, 0), self._experience(status)
         self.events(
-            {"event": "restored", "epoch": start.version.epoch, "steps": start.steps}
+            {"event": "restored", "epoch": start.version.incarnation, "steps": start.steps}
             | {"version": start.version.number, "lost_steps": lost}
             | {"lost_versions": max(status.version - start.version.number, 0)}
             | {"lost_experience": experience}
@@ -100,10 +100,10 @@ class EpochMaker:
         self._log(f"{lost:,} steps since then are lost and played anew")
         if self._experiment.replay.capacity:
             self._log(f"all replay buffers begin empty: they kept {experience:,} steps")
-        return self._epoch(start)
+        return self._incarnation(start)
 
-    def _epoch(self, start: Start) -> Epoch:
-        from gelada.runtime.ray.placement import Epoch
+    def _incarnation(self, start: Start) -> Incarnation:
+        from gelada.runtime.ray.placement import Incarnation
 
         make = partial(
             graph_in_process,
@@ -116,7 +116,7 @@ class EpochMaker:
             faults=self._faults,
             on_network=self._on_network,
         )
-        return Epoch(start.version.epoch, make, bool(self._placement.gpus))
+        return Incarnation(start.version.incarnation, make, bool(self._placement.gpus))
 
     def _newest(self, number: int) -> Start:
         """Return where the run goes on: at the newest checkpoint, or at its start without one."""
@@ -128,7 +128,7 @@ class EpochMaker:
             if self._experiment.deterministic:
                 cut_lines(self._folder, start.version.number, start.steps)
         seconds = self._start.counters.get("seconds", 0.0)  # the time since then is in `began`
-        version = start.version._replace(epoch=max(start.version.epoch, number + 1))
+        version = start.version._replace(incarnation=max(start.version.incarnation, number + 1))
         return start._replace(version=version, counters=start.counters | {"seconds": seconds})
 
     def _experience(self, status: Status) -> int:

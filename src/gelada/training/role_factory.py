@@ -156,7 +156,7 @@ class Nodes:
         reuse, shape = self.experiment.reuse, self.experiment.shape
         if not reuse.replay_proportion:
             return None
-        seeds = (self.experiment.seed, index, self.start.version.epoch)
+        seeds = (self.experiment.seed, index, self.start.version.incarnation)
         rows, together = agents(self.experiment.games), self.net.policies
         batch = shape.windows // shape.queues * (1 if shape.batch else rows)  # it counts each
         kept = reuse.replay_slots * shape.games * rows
@@ -250,8 +250,8 @@ class Nodes:
 
     @property
     def _streams(self) -> int | None:
-        """The epoch in the seeds of a deterministic run."""
-        return self.start.origin.epoch if self.experiment.deterministic else None
+        """The incarnation in the seeds of a deterministic run."""
+        return self.start.origin.incarnation if self.experiment.deterministic else None
 
     def servers(
         self, admission: Admission, own_memory: bool, rank: int = 0
@@ -297,7 +297,7 @@ class Nodes:
     ) -> None:
         """Add the learner whose own memory the servers step; one of a group if it is a member."""
         algorithm, start, reuse = self.experiment.algorithm, self.start, self.experiment.reuse
-        seeds, every = (self.experiment.seed, start.version.epoch), algorithm.target_every
+        seeds, every = (self.experiment.seed, start.version.incarnation), algorithm.target_every
         aux = {name: value.clone() for name, value in (start.aux or algorithm.start()).items()}
         self.graph.add(
             f"learner-{rank}",

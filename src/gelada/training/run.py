@@ -32,7 +32,7 @@ from gelada.runtime.groups import Cluster
 from gelada.runtime.threads import Threads
 from gelada.training.callbacks import NO_CALLBACKS, Alarms, Callbacks, Caller, StopTraining
 from gelada.training.faults import NONE, Faults, FaultSchedule
-from gelada.training.on_ray import EpochMaker
+from gelada.training.on_ray import IncarnationMaker
 from gelada.training.prepare import begin_new, go_on, prepare_process
 from gelada.training.saving import Saver, load_buffers, load_exactly, save_last, saver_of
 from gelada.training.sidecars import Followers
@@ -172,7 +172,7 @@ class Run:
         from gelada.runtime.ray.runtime import Ray
         from gelada.runtime.ray.session import is_on_network
 
-        epochs = EpochMaker(
+        incarnations = IncarnationMaker(
             self.experiment,
             self.folder,
             self.config,
@@ -185,16 +185,16 @@ class Run:
         )
 
         def restore(number: int) -> Any:
-            return epochs.restore(number, runtime.roles["tracker"], self.status)
+            return incarnations.restore(number, runtime.roles["tracker"], self.status)
 
-        first = epochs.first()
+        first = incarnations.first()
         runtime = Ray(
             first,
             restore,
             self.cluster,
             deadline,
             self.log,
-            epochs.events,
+            incarnations.events,
             seed=self.experiment.seed,
             whole=self.experiment.deterministic,
             alive=self.alive,

@@ -66,7 +66,7 @@ class Start(NamedTuple):
     @property
     def exact(self) -> bool:
         """Whether a resumed deterministic run goes on as if it had never stopped."""
-        return bool(self.saved) and self.origin.epoch < self.version.epoch
+        return bool(self.saved) and self.origin.incarnation < self.version.incarnation
 
 
 def open_games(
@@ -148,7 +148,7 @@ def _play_randomly(games: Games, rounds: int, seed: int, index: int) -> Frames:
 
 
 def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Start:
-    """Resume a run from its newest complete checkpoint, with a new epoch.
+    """Resume a run from its newest complete checkpoint, with a new incarnation.
 
     Games go on where they stood, if the checkpoint has them. A deterministic run then goes on
     exactly, and lines of metrics after the checkpoint are deleted, as it writes them again.
@@ -166,7 +166,7 @@ def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Sta
     aux = config.experiment.algorithm.start()
     if new := sorted(aux.keys() - checkpoint.group("aux")):
         log(f"{path.name} has no {', '.join(new)}, which begin anew: an older version wrote it")
-    version = Version(checkpoint.version.epoch + 1, checkpoint.version.number)
+    version = Version(checkpoint.version.incarnation + 1, checkpoint.version.number)
     try:
         origin = origin_of(checkpoint, config.experiment, folder)
         saved = states_of(checkpoint, config.experiment)
@@ -187,7 +187,7 @@ def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Sta
         checkpoint.group("optimizer"),
         aux | checkpoint.group("aux"),
         checkpoint.counters,
-        origin or Origin(version.epoch, version.number, checkpoint.steps),
+        origin or Origin(version.incarnation, version.number, checkpoint.steps),
         saved,
         identity(config),
     )

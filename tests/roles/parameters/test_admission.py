@@ -47,7 +47,7 @@ def test_how_many_make_a_step(rule: Admission, needed: int) -> None:
 
 
 def test_a_refusal_says_why() -> None:
-    late = "computed from Version(epoch=0, number=3), now Version(epoch=0, number=5)"
+    late = "computed from Version(incarnation=0, number=3), now Version(incarnation=0, number=5)"
     assert Quorum(2).refusal(Version(0, 3), Version(0, 5)) == late
     assert Async(4).refusal(Version(0, 0), Version(0, 5)) == "5 steps old, at most 4 count"
 
@@ -141,13 +141,13 @@ def test_a_late_gradient_sent_again_is_dropped_again() -> None:
 
 
 @pytest.mark.parametrize("rule", [Quorum(1), Async(100)], ids=["quorum", "async"])
-@pytest.mark.parametrize("epoch", [0, 2])
-def test_gradients_of_another_epoch_are_refused(rule: Admission, epoch: int) -> None:
+@pytest.mark.parametrize("incarnation", [0, 2])
+def test_gradients_of_another_incarnation_are_refused(rule: Admission, incarnation: int) -> None:
     server = make_server(rule, Version(1, 5))
     before = bits(server)
     for number in (4, 5, 6):
-        reason = f"of epoch {epoch}, now 1"
-        answer = server.push(gradient(0, Version(epoch, number)))
+        reason = f"of incarnation {incarnation}, now 1"
+        answer = server.push(gradient(0, Version(incarnation, number)))
         assert answer == Answer(Version(1, 5), False, reason)
     assert bits(server) == before
     assert server.counts() == (0, 3)

@@ -15,8 +15,8 @@ from gelada.core.types import Params, Version
 from gelada.roles.parameters.published import ANY, KEPT, PublishedParameters
 
 
-def params(number: int, epoch: int = 0) -> Params:
-    return Params(Version(epoch, number), torch.full((3,), float(number)))
+def params(number: int, incarnation: int = 0) -> Params:
+    return Params(Version(incarnation, number), torch.full((3,), float(number)))
 
 
 @given(kept=st.integers(1, 5), count=st.integers(1, 9), asked=st.integers(0, 9))
@@ -76,7 +76,7 @@ def test_each_who_waits_is_woken_by_the_version_it_wants() -> None:
 def test_a_higher_epoch_wakes_who_waits_for_a_version_that_was_rolled_back() -> None:
     snapshots = PublishedParameters(params(9), patience=60)
     thread, out = waiting(snapshots, Version(0, 10))
-    snapshots.publish(params(5, epoch=1))
+    snapshots.publish(params(5, incarnation=1))
     thread.join(60)
     assert out == [Version(1, 5)]
 

@@ -54,16 +54,16 @@ def test_a_pull_is_never_mixed_and_servers_never_differ_by_more_than_one(
         assert len({(g.learner, at) for at, g in taken}) == len(taken)
         steps = [at for at, _ in taken]
         last = server.pull().version
-        made = [at.number for at in set(steps) if at.epoch == last.epoch]
+        made = [at.number for at in set(steps) if at.incarnation == last.incarnation]
         full = [n for n in made if steps.count(last._replace(number=n)) == quorum.count]
         assert sorted(full) == list(range(2 if restores else 0, last.number))
 
 
 def test_gradients_of_the_old_epoch_are_refused_in_these_schedules() -> None:
     worlds = [World(seed, 3, 3, Quorum(2), pull_consistent, restores=True) for seed in range(5)]
-    assert sum(world.refused_epochs for world in worlds) >= 5
+    assert sum(world.refused_incarnations for world in worlds) >= 5
     for world in worlds:
-        assert all(g.version.epoch == at.epoch for _, at, g in world.counted)
+        assert all(g.version.incarnation == at.incarnation for _, at, g in world.counted)
 
 
 @settings(max_examples=15)
@@ -79,10 +79,10 @@ def test_asynchronous_gradients_make_a_step_each_unless_they_are_too_old(
     assert not any(answer.counted for answer in world.answers)
     for index, server in enumerate(world.servers):
         taken = [(at, g.version) for i, at, g in world.counted if i == index]
-        assert all(at.epoch == v.epoch for at, v in taken)
+        assert all(at.incarnation == v.incarnation for at, v in taken)
         assert all(0 <= at.number - v.number <= staleness for at, v in taken)
         last = server.pull().version
-        made = [at for at, _ in taken if at.epoch == last.epoch]
+        made = [at for at, _ in taken if at.incarnation == last.incarnation]
         begun = 2 if restores else 0
         assert [at.number for at in made] == list(range(begun, last.number))  # one step each
 
@@ -254,7 +254,7 @@ def test_a_common_version_may_be_of_an_older_epoch_only_if_all_still_have_it() -
 
     class Waiting:
         def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
-            asked.append(at_least.epoch)
+            asked.append(at_least.incarnation)
             if len(asked) == 2:  # meanwhile the second server is taken back too
                 servers[1] = make_servers(1, Version(1, 0))[0]
             return servers[0].pull(at_least, exactly)

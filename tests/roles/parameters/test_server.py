@@ -89,9 +89,15 @@ def test_a_part_sent_again_after_it_stepped_is_refused() -> None:
     [
         (gradient(Version(1, 1), 1, part=1, parts=3), "computed from"),  # stale
         (gradient(Version(1, 3), 1, part=1, parts=3), "computed from"),  # from nowhere
-        (gradient(Version(0, 2), 1, part=1, parts=3), "of epoch 0, now 1"),  # from before a loss
-        (gradient(Version(0, 9), 1, part=1, parts=3), "of epoch 0, now 1"),  # the same, "newer"
-        (gradient(Version(2, 2), 1, part=1, parts=3), "of epoch 2, now 1"),
+        (
+            gradient(Version(0, 2), 1, part=1, parts=3),
+            "of incarnation 0, now 1",
+        ),  # from before a loss
+        (
+            gradient(Version(0, 9), 1, part=1, parts=3),
+            "of incarnation 0, now 1",
+        ),  # the same, "newer"
+        (gradient(Version(2, 2), 1, part=1, parts=3), "of incarnation 2, now 1"),
         (gradient(Version(1, 2), 1, part=0, parts=3), "part 0, now at 1"),
         (gradient(Version(1, 2), 1, part=2, parts=3), "part 2, now at 1"),
     ],

@@ -414,4 +414,7 @@ class RemoteClient:
     def _is_due(self, version: Version) -> bool:
         """Return whether the actors get this version."""
         last, every = self._cache.newest.version, self._broadcast_every
-        return (version.epoch, version.number // every) > (last.epoch, last.number // every)
+        return (version.incarnation, version.number // every) > (
+            last.incarnation,
+            last.number // every,
+        )

@@ -173,8 +173,9 @@ class ParameterServer:
     def push(self, gradient: Gradient) -> Answer:
         """Accept or drop a gradient, and step when there are enough. Never waits.
 
-        A gradient that was sent twice is accepted once. A gradient of another epoch, of another
-        part, or refused by the admission rule is dropped. The answer has the current version.
+        A gradient that was sent twice is accepted once. A gradient of another incarnation, of
+        another part, or refused by the admission rule is dropped. The answer has the current
+        version.
         """
         with self._lock:
             mark = (gradient.version, gradient.part)
@@ -274,8 +275,8 @@ class ParameterServer:
 
     def refusal(self, gradient: Gradient) -> str:
         """Return why to drop a gradient, or "" to accept it."""
-        if gradient.version.epoch != self._version.epoch:
-            return f"of epoch {gradient.version.epoch}, now {self._version.epoch}"
+        if gradient.version.incarnation != self._version.incarnation:
+            return f"of incarnation {gradient.version.incarnation}, now {self._version.incarnation}"
         if reason := self._admission.refusal(gradient.version, self._version):
             return reason
         if gradient.part != self._part:

@@ -4,7 +4,7 @@ Each learner of a group has its queue in its process, so its actors go where it 
 
 What a Ray cluster must offer to a run: CPUs and GPUs, and the same versions on all hosts.
 
-The processes of a run: where each of them is started, and the epoch that they are to begin.
+The processes of a run: where each of them is started, and the incarnation that they are to begin.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def memory_of_cluster() -> int:
     return int(ray.cluster_resources().get("memory", 0.0))
 
 
-class Epoch(NamedTuple):
+class Incarnation(NamedTuple):
     """One beginning of a run: at its start, after ``--resume`` or after a loss."""
 
     number: int
@@ -164,7 +164,7 @@ class Processes:
 
     Args:
         graph: of the run.
-        first: the epoch to begin with.
+        first: the incarnation to begin with.
         cluster: what processes ask for.
         deadline: seconds after which a role that is stuck in one piece of work counts as hung.
 
@@ -172,7 +172,7 @@ class Processes:
         GeladaError: if the cluster has not enough free CPUs or GPUs.
     """
 
-    def __init__(self, graph: Graph, first: Epoch, cluster: Cluster, deadline: float) -> None:
+    def __init__(self, graph: Graph, first: Incarnation, cluster: Cluster, deadline: float) -> None:
         self._cluster, self._deadline = cluster, deadline
         specs = group_processes(graph, cluster.per_process, first.gpus)
         check_resources(specs, cluster)
@@ -180,7 +180,7 @@ class Processes:
         self.of_role = {role: one for one in self.all for role in one.spec.roles}
         self._placement = Placement(graph, self.all, cluster)
         self._silent = SilentHosts()
-        self.set_epoch(first)
+        self.set_incarnation(first)
 
     @property
     def beginning(self) -> list[WatchedProcess]:
@@ -196,9 +196,9 @@ class Processes:
         """Return the processes whose actors add to a queue; none if it is no queue."""
         return self._placement.actors(queue)
 
-    def set_epoch(self, epoch: Epoch) -> None:
-        """Have all processes that begin from now on begin this epoch."""
-        self.epoch, self._make_graph = epoch.number, ray.put(epoch.make_graph)
+    def set_incarnation(self, incarnation: Incarnation) -> None:
+        """Have all processes that begin from now on begin this incarnation."""
+        self.incarnation, self._make_graph = incarnation.number, ray.put(incarnation.make_graph)
 
     def begin(self, processes: Sequence[WatchedProcess]) -> None:
         """Ask processes to build their roles and run them; start those that have no Ray actor.
@@ -221,7 +221,7 @@ class Processes:
     def redial(self, new: WatchedProcess) -> None:
         """Tell all other processes where the roles of a replaced one are."""
         for other in self.all:
-            other.redial(self.epoch, new)
+            other.redial(self.incarnation, new)
 
     def avoid_host_of(self, process: WatchedProcess) -> None:
         """Note that the host of a process may be gone, as the process gives no answer."""
@@ -236,4 +236,4 @@ class Processes:
             if other.spec.kind != "worker" and other is not process
             for role in other.spec.roles
         }
-        process.begin(self.epoch, self._make_graph, elsewhere, self._deadline)
+        process.begin(self.incarnation, self._make_graph, elsewhere, self._deadline)

@@ -37,21 +37,26 @@ class Process(RoleHost):
         super().__init__(dial)
         self._stored: dict[str, _Stored] = {}
 
-    def begin(self, epoch: int, make_graph: Callable[..., Graph], *others: Any) -> About:
+    def begin(self, incarnation: int, make_graph: Callable[..., Graph], *others: Any) -> About:
         """Begin as a role host, on the GPU that Ray has given to this process, if any."""
         if ray.get_gpu_ids():
             make_graph = partial(make_graph, gpu=True)
-        return super().begin(epoch, make_graph, *others)
+        return super().begin(incarnation, make_graph, *others)
 
     def about(self) -> About:
         """Return where this process is, with the name that Ray has for the host."""
         return super().about()._replace(node=ray.get_runtime_context().get_node_id())
 
     def call(
-        self, epoch: int, role: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        incarnation: int,
+        role: str,
+        method: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         """Call a role; answer with a reference if the answer is a large snapshot of parameters."""
-        answer = super().call(epoch, role, method, args, kwargs)
+        answer = super().call(incarnation, role, method, args, kwargs)
         if isinstance(answer, Params) and answer.values.nbytes > PUT_BYTES:
             return self._store(role, answer)
         return answer
@@ -76,9 +81,9 @@ def dial(handle: Any) -> Call:
     """Return a function that calls a role host in a Ray actor and waits for the answer."""
 
     def call(
-        epoch: int, role: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+        incarnation: int, role: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        return answer_of(handle.call.remote(epoch, role, method, args, kwargs), role)
+        return answer_of(handle.call.remote(incarnation, role, method, args, kwargs), role)
 
     return call
 

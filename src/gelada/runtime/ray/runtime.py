@@ -8,8 +8,8 @@ What happens when a process is lost:
   replaced by a new process, on another host if its own is gone. The others go on as far as the
   quorum lets them. So is a trajectory queue that is one of several, with its actors.
 * When a process with a server, a replay, the tracker or the central learner is lost, all roles
-  begin again from the newest complete checkpoint, in a new epoch. Processes that still run are
-  kept, with new roles.
+  begin again from the newest complete checkpoint, in a new incarnation. Processes that still run
+  are kept, with new roles.
 
 What is told about the processes of a run: lines for the user, and events for programs.
 """
@@ -31,7 +31,7 @@ from gelada.core.errors import ClusterLost, GeladaError, Lost, RoleFailed, Stall
 from gelada.runtime.api import Active, nothing
 from gelada.runtime.groups import ALONE, Cluster
 from gelada.runtime.host import Heartbeat, Remote
-from gelada.runtime.ray.placement import Epoch, Processes, check_versions
+from gelada.runtime.ray.placement import Incarnation, Processes, check_versions
 from gelada.runtime.ray.process import answer_of, answered
 from gelada.runtime.ray.session import Alive
 from gelada.runtime.ray.watched import ACTIVE, OwnPauses, WatchedProcess, seen
@@ -131,8 +131,8 @@ class Ray:
     """Runs a graph in processes of a connected Ray cluster (a `gelada.runtime.api.Runtime`).
 
     Args:
-        first: the epoch to begin with.
-        restore: returns an epoch above the given number, from the newest complete checkpoint.
+        first: the incarnation to begin with.
+        restore: returns an incarnation above the given number, from the newest complete checkpoint.
         cluster: what processes ask for, and when they count as lost.
         deadline: seconds after which a role that is stuck in one piece of work counts as hung.
         log: takes lines for the user.
@@ -149,8 +149,8 @@ class Ray:
 
     def __init__(
         self,
-        first: Epoch,
-        restore: Callable[[int], Epoch],
+        first: Incarnation,
+        restore: Callable[[int], Incarnation],
         cluster: Cluster,
         deadline: float,
         log: Callable[[str], None],
@@ -316,7 +316,7 @@ class Ray:
         process.heard = time.monotonic()
         for line in heartbeat.lines:
             self._log(line)
-        if heartbeat.epoch != self._processes.epoch:
+        if heartbeat.incarnation != self._processes.incarnation:
             return
         process.take_heartbeat(heartbeat)
         if any(state.steps for state in heartbeat.roles):  # so processes that only answer are well
@@ -370,7 +370,7 @@ class Ray:
             self._lose_actors(lost)
             self._processes.begin(self._processes.missing)
             return
-        self._processes.set_epoch(self._restore(self._processes.epoch))
+        self._processes.set_incarnation(self._restore(self._processes.incarnation))
         now = time.monotonic()
         for process in self._processes.all:
             process.lost = process.lost or now
@@ -404,7 +404,12 @@ class Ray:
                 self._fail(error)
 
     def _call(
-        self, _epoch: int, role: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        _incarnation: int,
+        role: str,
+        method: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         """Call a role from this process, wherever it lives now.
 
@@ -420,7 +425,7 @@ class Ray:
         if threading.get_ident() == self._watching:
             process.ask_heartbeat(at_once=True)
             patience = process.seconds_left(patience)
-        reference = handle.call.remote(self._processes.epoch, role, method, args, kwargs)
+        reference = handle.call.remote(self._processes.incarnation, role, method, args, kwargs)
         return answer_of(reference, role, patience)
 
     def _fail(self, error: GeladaError) -> None:

@@ -91,19 +91,19 @@ class WatchedProcess:
         ).remote()
 
     def begin(
-        self, epoch: int, make_graph: Any, elsewhere: dict[str, Any], deadline: float
+        self, incarnation: int, make_graph: Any, elsewhere: dict[str, Any], deadline: float
     ) -> None:
         """Ask it to build its roles and run them (see `gelada.runtime.host.RoleHost.begin`)."""
         self.beginning = self.handle.begin.remote(
-            epoch, make_graph, self.spec.roles, elsewhere, deadline
+            incarnation, make_graph, self.spec.roles, elsewhere, deadline
         )
         self.heartbeat, self.states, self.ended = None, (), 0.0
         self.told = time.monotonic()
 
-    def redial(self, epoch: int, other: WatchedProcess) -> None:
+    def redial(self, incarnation: int, other: WatchedProcess) -> None:
         """Tell its roles where those of a process are that was replaced."""
         if self.running and other is not self:
-            self.handle.redial.remote(epoch, dict.fromkeys(other.spec.roles, other.handle))
+            self.handle.redial.remote(incarnation, dict.fromkeys(other.spec.roles, other.handle))
 
     def ask_heartbeat(self, at_once: bool = False) -> None:
         """Ask for a heartbeat, if one is due or it is wanted at once, unless one is on its way.
