@@ -49,6 +49,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run
 
 
+@pytest.mark.slow
 def test_the_first_agent_learns_and_is_filmed(run: Run) -> None:
     said = run("first_agent")
     assert re.search(r"^\d+ steps, score -?\d\.\d\d, folder runs/catch-1$", said, re.M)
@@ -67,10 +68,12 @@ def test_callbacks_keep_scores_and_end_the_run(run: Run) -> None:
     assert re.search(r"^good enough after \d+ steps, \d+ games$", run("callbacks"), re.M)
 
 
+@pytest.mark.slow
 def test_an_agent_plays_one_game_and_four(run: Run) -> None:
     assert re.search(r"^score -?1$", run("play"), re.M)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["own_environment", "gymnasium_environment"])
 def test_an_environment_is_learned_and_played(name: str, run: Run) -> None:
     said = run(name)
@@ -79,6 +82,7 @@ def test_an_environment_is_learned_and_played(name: str, run: Run) -> None:
     assert float(mean) > 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["own_games", "own_algorithm", "own_exploration", "own_network"])
 def test_a_part_of_ones_own_learns(name: str, run: Run) -> None:
     assert learned(run(name))
@@ -92,6 +96,7 @@ def learned(said: str) -> bool:
     return int(steps) < 60_000
 
 
+@pytest.mark.slow
 def test_an_export_is_evaluated(run: Run, tmp_path: Path) -> None:
     gelada.train("catch", "run", steps=20_000, deterministic=True, log=lambda _line: None)
     assert export.main(["run", "--onnx", "--out", "policy.onnx"]) == 0
@@ -107,6 +112,7 @@ def test_a_run_on_a_cluster(run: Run) -> None:
     assert re.search(r"^\d+ steps, score -?\d\.\d\d, folder runs/dba3c-catch-1$", said, re.M)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of Optuna and its database library
 def test_a_sweep_by_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import optuna
@@ -146,6 +152,7 @@ def test_a_hopeless_trial_is_pruned_by_the_callback(
     assert trial.intermediate_values  # what was reported, until the run had ended
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_holds_settings_and_metrics(run: Run) -> None:
     mlflow = pytest.importorskip("mlflow")
@@ -179,6 +186,8 @@ def logged(data: bytes) -> list[bytes]:
     return found
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore")
 def test_weights_and_biases_holds_settings_and_metrics(run: Run) -> None:
     wandb = pytest.importorskip("wandb")

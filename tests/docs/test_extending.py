@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 (CHANGE,) = re.findall(r"^```diff\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -29,6 +31,8 @@ def run(words: list[str], folder: Path, source: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 def test_the_change_of_the_torso_makes_it_a_choice_that_trains(tmp_path: Path) -> None:
     source = tmp_path / "src"
     shutil.copytree(ROOT / "src" / "gelada", source / "gelada")

@@ -13,6 +13,8 @@ import pytest
 PAGE = Path(__file__).parents[2] / "examples" / "one_page.py"
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 def test_the_page_learns_catch_and_says_so(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", str(PAGE)],
@@ -69,6 +71,8 @@ def test_an_unknown_game_is_one_line(
     assert said.err.count("\n") == 1
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 def test_no_score_is_printed_before_a_game_is_over(tmp_path: Path) -> None:
     """A line each round of 4 steps; a game of Catch has 9."""
     text = PAGE.read_text(encoding="utf-8")
