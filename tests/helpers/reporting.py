@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from collections.abc import Generator, Sequence
 from multiprocessing import process
@@ -37,6 +38,7 @@ def _note_and_start(self: process.BaseProcess) -> None:
 
 def pytest_configure() -> None:
     """Listen from now on; nothing takes an audit hook away again."""
+    platform.processor()  # asks another program, once in a process: not of the first test that trains
     sys.addaudithook(_heard)
     process.BaseProcess.start = _note_and_start  # type: ignore[method-assign]  # as said there
 
