@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import io
 import re
 import shlex
 import tomllib
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -194,18 +196,20 @@ def commands() -> list[tuple[str, str]]:
     return sorted(set(found))
 
 
-def flags_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
+@cache
+def flags_of(command: str) -> frozenset[str]:
     """Return the flags in a command's help."""
     runs = command in ("eval", "record", "follow", "play", "export")
     flags: set[str] = set()
     for subject in ("runs/pong-1",) if runs else ("pong", "dba3c-pong", "gorila-pong"):
-        assert cli.run([command, subject, "--help"]) == 0
-        flags |= set(re.findall(r"--[a-z][\w-]*", capsys.readouterr().out))
-    return flags
+        with redirect_stdout(io.StringIO()) as printed:
+            assert cli.run([command, subject, "--help"]) == 0
+        flags |= set(re.findall(r"--[a-z][\w-]*", printed.getvalue()))
+    return frozenset(flags)
 
 
-def test_every_command_line_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
-    known = {command: flags_of(command, capsys) for command in cli.COMMANDS}
+def test_every_command_line_can_be_given() -> None:
+    known = {command: flags_of(command) for command in cli.COMMANDS}
     assert {"--steps", "--until-score", "--no-finish"} <= known["train"]
     wrong = []
     for page, line in commands():
@@ -219,8 +223,8 @@ def test_every_command_line_can_be_given(capsys: pytest.CaptureFixture[str]) -> 
     assert len(commands()) >= 8
 
 
-def test_the_flags_that_pages_mention_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    known = set().union(*(flags_of(command, capsys) for command in cli.COMMANDS))
+def test_the_flags_that_pages_mention_exist() -> None:
+    known = set().union(*(flags_of(command) for command in cli.COMMANDS))
     known |= {"--version", "--help"}
     known |= {"--only", "--list", "--seeds", "--most"}  # of benchmarks/run.py
     known |= {"--peer", "--pairs", "--score"}  # of benchmarks/peers.py

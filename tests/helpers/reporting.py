@@ -38,7 +38,7 @@ def _note_and_start(self: process.BaseProcess) -> None:
 
 def pytest_configure() -> None:
     """Listen from now on; nothing takes an audit hook away again."""
-    platform.processor()  # asks another program, once in a process: not of the first test that trains
+    platform.processor()  # asks another program, once in a process; else a test would
     sys.addaudithook(_heard)
     process.BaseProcess.start = _note_and_start  # type: ignore[method-assign]  # as said there
 
