@@ -24,7 +24,7 @@ from gelada.roles.parameters.client import LocalClient
 from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
 from gelada.roles.replay.queue import as_batch
 from gelada.roles.schedule import OwnSchedule
-from gelada.roles.tracker import Begun
+from gelada.roles.tracker import ResumePoint
 
 GAMES, LENGTH, ROUNDS, UPDATES, BATCH = 8, 16, 150, 4, 64
 FIELDS = ("actions", "rewards", "terminated", "truncated", "mask", "log_probs")
@@ -76,8 +76,8 @@ class ReplaySettings:
     def episode(self, episode: Episode) -> None:
         self.scores.append(episode.score)
 
-    def begin(self, name: str) -> Begun:
-        return Begun(0, 0)
+    def begin(self, name: str) -> ResumePoint:
+        return ResumePoint(0, 0)
 
     def report(self, update: Update) -> bool:
         return False

@@ -22,7 +22,7 @@ from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.actor import Actor, ActorSettings, Pace
 from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
 from gelada.roles.replay.queue import as_batch
-from gelada.roles.tracker import Begun
+from gelada.roles.tracker import ResumePoint
 from helpers.stacking import stack_at
 
 LENGTH, SEQUENCE, WIDTH = 12, 4, 16
@@ -177,8 +177,8 @@ class Sink:
     def episode(self, episode: Episode) -> None:
         pass
 
-    def begin(self, name: str) -> Begun:
-        return Begun(0, 0)
+    def begin(self, name: str) -> ResumePoint:
+        return ResumePoint(0, 0)
 
 
 def play(net: Network, rounds: int) -> list[Trajectory]:

@@ -24,8 +24,8 @@ SMALL = 60
 """Lines, below which a module needs two importers."""
 
 FILES_OF_A_RUN = (
-    "config.json", "metrics.jsonl", "episodes.jsonl", "events.jsonl", "evaluations.jsonl",
-    "checkpoints", "stores", "lock",
+    "config.json", "metrics.jsonl", "episodes.jsonl", "events.jsonl", "evaluation.json",
+    "checkpoints", "stores", "videos", "curve.png", "film.mp4", "reconstruction.png", "lock",
 )  # fmt: skip
 """Names that only the room which reads and writes runs may spell out."""
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gelada.core.timing import bounding_stage
-from gelada.evaluation.export.hub import EVALUATION
-from gelada.runs.read import EXPORTED, Film, RunFolder, flat, milestones
+from gelada.runs.folder import EVALUATION
+from gelada.runs.read import Film, RunFolder, flat, milestones
 from helpers.made_runs import append, evaluate, make_run, rising, row
 
 VERSION_0_1 = Path(__file__).parent.parent / "data" / "version-0.1"
@@ -104,8 +104,7 @@ def test_events_and_resumes_are_told(tmp_path: Path) -> None:
 def test_an_exported_agent_has_its_evaluation(tmp_path: Path) -> None:
     path = make_run(tmp_path / "a")
     file = evaluate(path, 5000, [1.0, 3.0], protocol="noop")
-    file.rename(path / EXPORTED)
-    assert EXPORTED == EVALUATION
+    file.rename(path / EVALUATION)
     assert [(e.steps, e.protocol, e.mean) for e in read(path).evaluations] == [(5000, "noop", 2.0)]
 
 

@@ -22,7 +22,7 @@ from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.actor import Actor, ActorSettings, Pace
 from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
-from gelada.roles.tracker import Begun
+from gelada.roles.tracker import ResumePoint
 from helpers.stacking import stack_at
 
 B, T, K = 2, 6, 3
@@ -97,9 +97,9 @@ class Sink:
     def episode(self, episode: Episode) -> None:
         self.games.append(episode)
 
-    def begin(self, name: str) -> Begun:
+    def begin(self, name: str) -> ResumePoint:
         self.lives += 1
-        return Begun(self.lives - 1, self.steps)
+        return ResumePoint(self.lives - 1, self.steps)
 
 
 class Scene:

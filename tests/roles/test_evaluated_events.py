@@ -11,12 +11,15 @@ from tensorboardX.proto import event_pb2
 from conftest import make_net
 from gelada.ops.flat import Layout
 from gelada.roles.tracker import RunFacts, StopRule, Tracker, TrackerSettings
+from gelada.training.role_factory import tracker_files
 
 
 def test_each_evaluation_is_a_point_at_the_steps_of_its_checkpoint(tmp_path: Path) -> None:
     stop = StopRule(until_evaluated=18.0)
     facts = RunFacts(settings={"lr": 0.5})
-    tracker = Tracker(tmp_path, TrackerSettings(), stop, Layout(make_net()), {}, facts)
+    tracker = Tracker(
+        tracker_files(tmp_path), TrackerSettings(), stop, Layout(make_net()), {}, facts
+    )
     assert [tracker.evaluated(mean, steps) for mean, steps in ((3.5, 1000), (18.0, 2500))] == [
         False,
         True,

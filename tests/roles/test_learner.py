@@ -26,7 +26,7 @@ from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettin
 from gelada.roles.replay.minibatch_buffer import Reuse
 from gelada.roles.replay.queue import Fifo, Mix, TrajectoryQueue, as_batch
 from gelada.roles.schedule import OwnSchedule
-from gelada.roles.tracker import Begun
+from gelada.roles.tracker import ResumePoint
 from helpers.stacking import stack_at
 
 SEED, START = 3, Version(1, 4)
@@ -41,8 +41,8 @@ class Reports:
         self.saved: list[tuple[Any, ...]] = []
         self.rounds = rounds
 
-    def begin(self, name: str) -> Begun:
-        return Begun(0, 100)
+    def begin(self, name: str) -> ResumePoint:
+        return ResumePoint(0, 100)
 
     def report(self, update: Update) -> bool:
         self.updates.append(update)

@@ -14,7 +14,8 @@ from conftest import catch, stand_in
 from gelada.core.types import Batch
 from gelada.nets.pictures import SHOWN
 from gelada.roles.tracker import tensorboard as picture
-from gelada.roles.tracker.tensorboard import GAP, MARGIN, NAME, Picture, draw
+from gelada.roles.tracker.tensorboard import GAP, MARGIN, Picture, draw
+from gelada.runs.folder import RECONSTRUCTION
 from gelada.runtime.threads import Inline
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
@@ -42,8 +43,8 @@ def frames_of(path: Path, count: int, height: int, width: int) -> tuple[Any, Any
 def test_every_pixel_is_in_its_place(shape: tuple[int, ...], tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     frames, reconstructions = rng.integers(0, 256, (2, 5, *shape), dtype=np.uint8)
-    draw(tmp_path / NAME, frames, reconstructions, 12_345)
-    found = frames_of(tmp_path / NAME, 5, *shape[:2])
+    draw(tmp_path / RECONSTRUCTION, frames, reconstructions, 12_345)
+    found = frames_of(tmp_path / RECONSTRUCTION, 5, *shape[:2])
     for want, have in zip((frames, reconstructions), found, strict=True):
         coloured = want if len(shape) == 3 else np.stack([want] * 3, axis=-1)
         np.testing.assert_array_equal(have, coloured)
@@ -52,8 +53,8 @@ def test_every_pixel_is_in_its_place(shape: tuple[int, ...], tmp_path: Path) -> 
 
 def test_above_each_row_stands_what_it_is(tmp_path: Path) -> None:
     black = np.zeros((8, 42, 42), dtype=np.uint8)
-    draw(tmp_path / NAME, black, black, 12_345)
-    found = cv2.imread(str(tmp_path / NAME))
+    draw(tmp_path / RECONSTRUCTION, black, black, 12_345)
+    found = cv2.imread(str(tmp_path / RECONSTRUCTION))
     assert found is not None
     for top in (0, MARGIN + 126):
         words = found[top : top + MARGIN].min(axis=2)
@@ -79,7 +80,7 @@ def test_it_is_drawn_at_most_once_in_a_while_and_at_the_end(
     clock = [1000.0]
     monkeypatch.setattr("gelada.roles.tracker.tensorboard.time.monotonic", lambda: clock[0])
     writer = Now()
-    drawn = Picture(tmp_path, stand_in(writer))
+    drawn = Picture(tmp_path / RECONSTRUCTION, stand_in(writer))
     drawn.finish()
     assert writer.written == 0
     grey = [np.full((2, 10, 5), level, dtype=np.uint8) for level in (10, 20, 30, 40)]
@@ -88,19 +89,19 @@ def test_it_is_drawn_at_most_once_in_a_while_and_at_the_end(
         drawn.show(grey[level], grey[level], 5)
 
     show(0)
-    assert frames_of(tmp_path / NAME, 2, 10, 5)[0].max() == 10
+    assert frames_of(tmp_path / RECONSTRUCTION, 2, 10, 5)[0].max() == 10
     clock[0] += picture.SECONDS / 2
     show(1)
     assert writer.written == 1
     clock[0] += picture.SECONDS / 2
     show(2)
     assert writer.written == 2
-    assert frames_of(tmp_path / NAME, 2, 10, 5)[0].max() == 30
+    assert frames_of(tmp_path / RECONSTRUCTION, 2, 10, 5)[0].max() == 30
     show(3)
     drawn.finish()
     drawn.finish()
     assert writer.written == 3
-    assert frames_of(tmp_path / NAME, 2, 10, 5)[0].max() == 40
+    assert frames_of(tmp_path / RECONSTRUCTION, 2, 10, 5)[0].max() == 40
 
 
 @pytest.mark.parametrize("form", ["latent", "auxiliary"])
@@ -121,7 +122,7 @@ def test_a_run_leaves_a_picture_of_its_last_batch(form: Any, tmp_path: Path) -> 
     learner = place.roles["learner-0"]
     learner.save_last()
     place.roles["tracker"].finish()
-    frames, reconstructions = frames_of(tmp_path / NAME, SHOWN, 10, 5)
+    frames, reconstructions = frames_of(tmp_path / RECONSTRUCTION, SHOWN, 10, 5)
     last = batches[-1]
     every = [
         stack_at(last.frames.numpy(), last.ages.numpy(), t, 2)[:, -1]
@@ -142,4 +143,4 @@ def test_a_run_without_an_autoencoder_leaves_none(tmp_path: Path) -> None:
     place.roles["learner-0"].save_last()
     place.roles["tracker"].finish()
     assert (tmp_path / "checkpoints").is_dir()
-    assert not (tmp_path / NAME).exists()
+    assert not (tmp_path / RECONSTRUCTION).exists()

@@ -15,9 +15,10 @@ from conftest import make_net
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.core.types import Episode, Params, Traffic, Update, Version
 from gelada.ops.flat import Layout
-from gelada.roles.tracker import Begun, RunFacts, StopRule, Tracker, TrackerSettings
+from gelada.roles.tracker import ResumePoint, RunFacts, StopRule, Tracker, TrackerSettings
 from gelada.roles.tracker import tracker as tracker_module
 from gelada.roles.tracker.writer import Thinned
+from gelada.training.role_factory import tracker_files
 
 LAYOUT = Layout(make_net())
 SETTINGS = TrackerSettings(tensorboard=False)
@@ -25,7 +26,8 @@ NEVER = StopRule()
 
 
 def make_tracker(folder: Path | None = None, stop: StopRule = NEVER, **more: Any) -> Tracker:
-    return Tracker(folder, SETTINGS, stop, LAYOUT, {}, RunFacts(**more))
+    files = tracker_files(folder) if folder else None
+    return Tracker(files, SETTINGS, stop, LAYOUT, {}, RunFacts(**more))
 
 
 def update(learner: int, number: int, **more: Any) -> Update:
@@ -47,7 +49,7 @@ def test_steps_of_all_learners_add_up_and_the_version_is_the_newest() -> None:
 
 def test_a_role_that_begins_again_is_told_so_and_goes_on_at_the_steps_of_the_run() -> None:
     tracker = make_tracker(steps=500, learners=2)
-    assert tracker.begin("learner-0") == Begun(life=0, steps=500)
+    assert tracker.begin("learner-0") == ResumePoint(life=0, steps=500)
     tracker.report(update(0, 1))
     assert tracker.begin("learner-1")[:2] == (
         0,

@@ -21,6 +21,7 @@ from gelada.core.types import Params, Update, Version
 from gelada.ops.flat import Layout
 from gelada.roles.tracker import RunFacts, StopRule, Tracker, TrackerSettings
 from gelada.roles.tracker.writer import END_SECONDS, Writer
+from gelada.training.role_factory import tracker_files
 
 LAYOUT = Layout(make_net())
 
@@ -30,7 +31,7 @@ def make_tracker(
 ) -> Tracker:
     fields = {"tensorboard": False, "disk_patience": patience} | settings
     facts = RunFacts(every=every)
-    return Tracker(folder, TrackerSettings(**fields), StopRule(), LAYOUT, {}, facts)
+    return Tracker(tracker_files(folder), TrackerSettings(**fields), StopRule(), LAYOUT, {}, facts)
 
 
 def save(tracker: Tracker, number: int) -> None:

@@ -22,7 +22,7 @@ from gelada.roles.parameters.published import PublishedParameters
 from gelada.roles.parameters.server import Admission, Async, ParameterServer, Quorum, ServerSettings
 from gelada.roles.replay.queue import Fifo, TrajectoryQueue
 from gelada.roles.schedule import SharedSchedule
-from gelada.roles.tracker import Begun
+from gelada.roles.tracker import ResumePoint
 from helpers.outcomes import place_inline, place_threads
 
 START = Version(0, 3)
@@ -35,8 +35,8 @@ class Log:
     def __init__(self) -> None:
         self.events: list[Any] = []
 
-    def begin(self, name: str) -> Begun:
-        return Begun(0, 100)
+    def begin(self, name: str) -> ResumePoint:
+        return ResumePoint(0, 100)
 
     def report(self, update: Update) -> bool:
         self.events.append(update)

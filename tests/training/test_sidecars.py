@@ -22,7 +22,7 @@ from gelada.core.types import Version
 from gelada.experiment.settings import Sidecars
 from gelada.training import sidecars as follow
 from gelada.training.run import train
-from gelada.training.sidecars import Followers
+from gelada.training.sidecars import SidecarProcesses
 from helpers.launching import LONG, finish, gelada, start, wait_until
 from helpers.players import make_checkpoint, write_run
 
@@ -58,7 +58,7 @@ def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(tmp_path: Pa
     experiment = write_run(tmp_path)
     results: list[Any] = []
     before, threads = children(), set(threading.enumerate())
-    with Followers(tmp_path, True, True, 1.5, results.append) as followers:
+    with SidecarProcesses(tmp_path, True, True, 1.5, results.append) as sidecars:
         pids = [child.pid for child in children() if child not in before]
         assert len(pids) == 2
         wait_for(lambda: len(results) == 2)
@@ -67,11 +67,11 @@ def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(tmp_path: Pa
         add(tmp_path, experiment, 8)
         add(tmp_path, experiment, 9)
         wait_for(lambda: sum(r["version"] == 9 for r in results) == 2)
-        assert followers.dead() == ""
+        assert sidecars.dead() == ""
     assert children() == before
     assert all(is_gone(pid) for pid in pids)
     assert set(threading.enumerate()) <= threads
-    assert followers.dead() == ""
+    assert sidecars.dead() == ""
     evaluations = [r for r in results if r["kind"] == "evaluation"]
     films = [r for r in results if r["kind"] == "film"]
     assert {(r["version"], r["steps"]) for r in evaluations} >= {(7, 1000), (9, 900)}
@@ -98,9 +98,9 @@ def test_a_run_may_have_a_name_that_begins_with_a_dash(
     run, results = Path("-x"), list[Any]()
     run.mkdir()
     write_run(run)
-    with Followers(run, True, False, 1.5, results.append) as followers:
+    with SidecarProcesses(run, True, False, 1.5, results.append) as sidecars:
         while not results:
-            assert followers.dead() == ""
+            assert sidecars.dead() == ""
             time.sleep(0.02)
     assert [result["kind"] for result in results] == ["evaluation"]
     assert (run / "eval" / "follow.log").read_text() == ""
@@ -108,9 +108,9 @@ def test_a_run_may_have_a_name_that_begins_with_a_dash(
 
 def test_nothing_is_started_unasked(tmp_path: Path) -> None:
     before = children()
-    with Followers(tmp_path, False, False, 120.0, print) as followers:
+    with SidecarProcesses(tmp_path, False, False, 120.0, print) as sidecars:
         assert children() == before
-        assert followers.dead() == ""
+        assert sidecars.dead() == ""
     assert list(tmp_path.iterdir()) == []
 
 
@@ -121,14 +121,14 @@ def test_a_child_that_dies_is_named_once(tmp_path: Path) -> None:
     (tmp_path / "videos" / "follow.log").write_text("of an earlier start\n")
     before = children()
     lines: list[str] = []
-    with Followers(tmp_path, True, True, 0.0, lambda _: None) as followers:
+    with SidecarProcesses(tmp_path, True, True, 0.0, lambda _: None) as sidecars:
         evaluator, recorder = sorted(
             (child for child in children() if child not in before),
             key=lambda child: "--no-evaluate" in child.cmdline(),
         )
         evaluator.kill()
         wait_for(lambda: is_gone(evaluator.pid) and is_gone(recorder.pid))
-        lines += [followers.dead() for _ in range(3)]
+        lines += [sidecars.dead() for _ in range(3)]
     assert lines == [
         f"the evaluator (process {evaluator.pid}) ended with exit code -9; it wrote no message",
         f"the recorder (process {recorder.pid}) ended with exit code 2; its last message: gelada: "
@@ -144,7 +144,7 @@ def test_a_child_that_does_not_end_is_killed(
     monkeypatch.setattr(follow, "END_SECONDS", 0.2)
     write_run(tmp_path)
     before = children()
-    with Followers(tmp_path, True, False, 1.0, lambda _: None):
+    with SidecarProcesses(tmp_path, True, False, 1.0, lambda _: None):
         (child,) = (child for child in children() if child not in before)
         child.suspend()  # SIGTERM has to wait, SIGKILL has not
         while child.status() != psutil.STATUS_STOPPED:
@@ -156,10 +156,10 @@ def test_a_child_that_does_not_end_is_killed(
 TRAINING = """
 import sys, time
 from pathlib import Path
-from gelada.training.sidecars import Followers
+from gelada.training.sidecars import SidecarProcesses
 def heard(result):
-    print(result["kind"], *[child.process.pid for child in followers._children], flush=True)
-with Followers(Path(sys.argv[1]), True, False, 1.0, heard) as followers:
+    print(result["kind"], *[child.process.pid for child in sidecars._children], flush=True)
+with SidecarProcesses(Path(sys.argv[1]), True, False, 1.0, heard) as sidecars:
     time.sleep(600)
 """
 
@@ -246,11 +246,11 @@ def test_those_that_had_nothing_to_do_say_so_at_the_end(tmp_path: Path) -> None:
     (path,) = (tmp_path / "checkpoints").glob("*.safetensors")
     for file in (path, path.with_suffix(".json")):
         file.unlink()
-    with Followers(tmp_path, True, True, 1.0, print) as followers:
+    with SidecarProcesses(tmp_path, True, True, 1.0, print) as sidecars:
         pass
-    assert followers.idle() == []  # there is no checkpoint to point at
+    assert sidecars.idle() == []  # there is no checkpoint to point at
     add(tmp_path, experiment, 3)
-    lines = followers.idle()
+    lines = sidecars.idle()
     assert [line.split(" has nothing to show: ")[0] for line in lines] == [
         "the evaluator",
         "the recorder",
@@ -258,14 +258,14 @@ def test_those_that_had_nothing_to_do_say_so_at_the_end(tmp_path: Path) -> None:
     for line, rest in zip(lines, ("--no-record", "--no-evaluate"), strict=True):
         assert "there was no checkpoint before the end of the run" in line
         assert line.endswith(f"gelada follow {tmp_path} --once {rest}")
-    with Followers(tmp_path, True, False, 1.0, print) as followers:
+    with SidecarProcesses(tmp_path, True, False, 1.0, print) as sidecars:
         pass
-    (line,) = followers.idle()
+    (line,) = sidecars.idle()
     assert "it was not done with one before the end of the run" in line
     results: list[Any] = []
-    with Followers(tmp_path, True, False, 1.0, results.append) as followers:
+    with SidecarProcesses(tmp_path, True, False, 1.0, results.append) as sidecars:
         wait_for(lambda: bool(results))
-    assert followers.idle() == []
+    assert sidecars.idle() == []
 
 
 def test_a_run_passes_that_on(tmp_path: Path) -> None:
@@ -278,17 +278,17 @@ def test_a_run_passes_that_on(tmp_path: Path) -> None:
 def test_a_run_says_once_that_checkpoints_are_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Unlucky(Followers):
+    class Unlucky(SidecarProcesses):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             self.heard = args[-1]
 
-        def __enter__(self) -> Followers:
+        def __enter__(self) -> SidecarProcesses:
             for number in (1, 2):
                 self.heard({"kind": "passed over", "why": f"checkpoint {number} is torn"})
             return super().__enter__()
 
-    monkeypatch.setattr("gelada.training.run.Followers", Unlucky)
+    monkeypatch.setattr("gelada.training.run.SidecarProcesses", Unlucky)
     lines: list[str] = []
     train(catch(500), tmp_path / "run", log=lines.append)
     said = [line for line in lines if "torn" in line]

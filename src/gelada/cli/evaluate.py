@@ -15,6 +15,7 @@ from gelada.core.errors import GeladaError
 from gelada.core.fields import Range
 from gelada.core.program import program
 from gelada.evaluation.zoo import place_of
+from gelada.runs.folder import CHECKPOINTS, is_run
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -146,7 +147,7 @@ def run_of(path: Path) -> Path:
     """
     if path.suffix != TENSORS:
         return path
-    return path.parent if (path.parent / "config.json").is_file() else path.parent.parent
+    return path.parent if is_run(path.parent) else path.parent.parent
 
 
 def find_checkpoint(run: Path, name: str = "") -> Path:
@@ -167,7 +168,7 @@ def find_checkpoint(run: Path, name: str = "") -> Path:
     check_run(run_of(run))
     if not name:
         return run
-    folder = run / "checkpoints"
+    folder = run / CHECKPOINTS
     for path in (Path(name), folder / name, folder / f"{name}.safetensors"):
         if path.suffix == TENSORS and path.is_file():
             if path.resolve().parent != folder.resolve():

@@ -12,13 +12,14 @@ from gelada.core.checkpoint import list_checkpoints
 from gelada.core.program import program
 from gelada.experiment.settings import Experiment, flag, given
 from gelada.roles.tracker import WINDOW, Status, StopRule
+from gelada.runs.folder import CHECKPOINTS, CURVE, FILM, RECONSTRUCTION
 from gelada.runtime.devices import Devices
 from gelada.runtime.groups import Cluster
 
 PICTURES = {
-    "the learning curve": "curve.png",
-    "the film": "film.mp4",
-    "the reconstructions": "reconstruction.png",
+    "the learning curve": CURVE,
+    "the film": FILM,
+    "the reconstructions": RECONSTRUCTION,
 }
 """Files of a run that people look at, by what the last lines call them."""
 
@@ -153,4 +154,4 @@ def where_everything_is(folder: Path, steps: int, launch: Sequence[str] = ()) ->
 
 def has_checkpoint(folder: Path) -> bool:
     """Return whether a run has anything that it could go on with."""
-    return bool(list_checkpoints(folder / "checkpoints"))
+    return bool(list_checkpoints(folder / CHECKPOINTS))

@@ -23,6 +23,7 @@ from gelada.core.errors import GeladaError, nearest
 from gelada.core.fields import Name, check, hints_of
 from gelada.core.program import program
 from gelada.experiment.aliases import hint
+from gelada.runs.folder import is_run, runs_in
 
 T = TypeVar("T")
 
@@ -167,13 +168,12 @@ def flags_of(kind: Any, flag: Name = flag_of, group: str = "") -> list[str]:
 
 def check_run(run: Path) -> None:
     """Raise GeladaError if ``run`` is no run's folder; the message has the nearest known runs."""
-    if (run / "config.json").is_file():
+    if is_run(run):
         return
-    below = [str(path.parent) for path in sorted(run.glob("*/config.json"))]
+    below = runs_in(run)
     if below:
         raise GeladaError(f"{str(run)!r} is a folder of runs: name one of them, such as {below[0]}")
-    runs = [str(path.parent) for path in run.parent.glob("*/config.json")]
-    runs += [str(path.parent) for path in Path("runs").glob("*/config.json")]
+    runs = [str(path) for path in (*runs_in(run.parent), *runs_in(Path("runs")))]
     near = f"; {nearest(str(run), runs)}" if runs else ""
     raise GeladaError(
         f"{str(run)!r} is no run: it has no config.json; name a folder that gelada train made{near}"

@@ -72,8 +72,8 @@ def main(args: Sequence[str]) -> int:
 def split_parent(args: Sequence[str]) -> tuple[list[str], int | None]:
     """Return the words of the user, and the number after ``--parent``.
 
-    The flag is for `gelada.training.sidecars.Followers` alone and in no help: the command ends
-    when its parent is no longer that process.
+    The flag is for `gelada.training.sidecars` alone and in no help: the command ends when its
+    parent is no longer that process.
     """
     words = list(args)
     if "--parent" not in words:
@@ -88,7 +88,8 @@ def split_parent(args: Sequence[str]) -> tuple[list[str], int | None]:
 def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:
     from gelada.cli.display import Printer
     from gelada.core.checkpoint import newest_checkpoint
-    from gelada.evaluation.watcher import Follower, RunEnded, follow
+    from gelada.evaluation.sidecar import RunEnded, Sidecar
+    from gelada.runs.folder import CHECKPOINTS
 
     printer = Printer(to_stderr=flags.json)
 
@@ -99,14 +100,14 @@ def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:
         else:
             printer.line(in_words(result))
 
+    sidecar = Sidecar(flags.run, flags.evaluate, flags.record, say, is_over, flags.record_length)
     if not flags.once:
-        follow(flags.run, flags.evaluate, flags.record, say, is_over, flags.record_length)
+        sidecar.work()
         return
-    newest, _, _ = newest_checkpoint(flags.run / "checkpoints")
-    follower = Follower(flags.run, flags.evaluate, flags.record, say, is_over, flags.record_length)
+    newest, _, _ = newest_checkpoint(flags.run / CHECKPOINTS)
     try:
-        if not follower.do_newest():
-            if not follower.has_usable():
+        if not sidecar.do_newest():
+            if not sidecar.has_usable():
                 raise GeladaError(f"no checkpoint of {flags.run} can be used; see the lines above")
             printer.line(f"{newest.name} is done already: see {flags.run}/eval and /videos")
     except RunEnded:
@@ -114,7 +115,7 @@ def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:
 
 
 def in_words(result: dict[str, Any]) -> str:
-    """Return a result of `gelada.evaluation.watcher.follow` as a line."""
+    """Return a result of `gelada.evaluation.sidecar.Sidecar` as a line."""
     if result["kind"] == "passed over":
         return f"passed over: {result['why']}"
     rest = f"{result['skipped']} checkpoints skipped; {result['file']}"

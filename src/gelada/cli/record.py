@@ -15,6 +15,7 @@ from gelada.core.errors import GeladaError
 from gelada.core.fields import POSITIVE, Range
 from gelada.core.program import program
 from gelada.evaluation.zoo import place_of
+from gelada.runs.folder import film_file
 
 if TYPE_CHECKING:
     from gelada.cli.display import Printer
@@ -165,7 +166,7 @@ def _film_together(
 
 def _place(run: Path, name: str, gif: bool) -> Path:
     """Return the file of a film in a run's folder."""
-    return run / "videos" / f"{name}{'.gif' if gif else '.mp4'}"
+    return film_file(run, name, ".gif" if gif else ".mp4")
 
 
 def as_json(films: Sequence[Film], titles: Sequence[str]) -> dict[str, Any]:

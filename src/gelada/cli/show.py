@@ -41,6 +41,7 @@ from gelada.experiment.settings import Experiment
 from gelada.nets.network import InputStatistics, Network
 from gelada.ops.flat import Layout
 from gelada.runs.config import check_of, read_config
+from gelada.runs.folder import CHECKPOINTS, CONFIG, is_run, runs_in
 from gelada.runtime.graph import Graph, Node
 from gelada.runtime.system import peak_memory
 from gelada.training.start import Start, check_game, make_network
@@ -145,8 +146,8 @@ def path_in(args: Sequence[str]) -> Path | None:
     path = place_of(Path(first))
     if not first or first.startswith("-") or first in PRESETS:
         return None
-    is_run = (path / "config.json").is_file() or any(path.glob("*/config.json"))
-    return path if is_run or path.suffix == TENSORS else None
+    found = is_run(path) or runs_in(path)
+    return path if found or path.suffix == TENSORS else None
 
 
 def settings_of(path: Path, args: Sequence[str]) -> Wanted:
@@ -157,7 +158,7 @@ def settings_of(path: Path, args: Sequence[str]) -> Wanted:
     """
     find_checkpoint(path)
     config = read_config(run_of(path))
-    check_game(config, run_of(path) / "config.json")
+    check_game(config, run_of(path) / CONFIG)
     base = config.experiment
     flags = parse_onto(Show, "show", args, base, stop=base.stop)
     changed = [name for name, word in (("--env", flags.env), ("--cores", flags.cores)) if word]
@@ -171,9 +172,9 @@ def checkpoint_of(path: Path) -> dict[str, Any] | None:
     """Return what is known of a checkpoint, or of the newest one of a run; None if it has none."""
     folder, file = find_files(path)
     if file is None:
-        if not list_checkpoints(folder / "checkpoints"):
+        if not list_checkpoints(folder / CHECKPOINTS):
             return None
-        file, _, _ = newest_checkpoint(folder / "checkpoints", check_of(read_config(folder)))
+        file, _, _ = newest_checkpoint(folder / CHECKPOINTS, check_of(read_config(folder)))
     about = read_about(file)
     return {"file": str(file), "steps": about.steps, "version": about.version}
 

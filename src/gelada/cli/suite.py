@@ -180,14 +180,15 @@ def _learn(suite: Suite, game: str, seed: int, printer: Printer, interrupts: Int
     from gelada.cli.train import already_over
     from gelada.core.checkpoint import list_checkpoints
     from gelada.core.files import locked
+    from gelada.runs.folder import CHECKPOINTS, is_run
     from gelada.training.run import train
 
     folder, experiment = suite.run(game, seed), suite.experiment(game, seed)
-    files = list_checkpoints(folder / "checkpoints")
+    files = list_checkpoints(folder / CHECKPOINTS)
     resume = any(path.with_suffix(".json").is_file() for path in files)  # written after the tensors
     if resume and already_over(folder, experiment.stop):
         return
-    if not resume and (folder / "config.json").exists():
+    if not resume and is_run(folder):
         with locked(folder, f"the run {folder}", printer.line):
             aside = set_aside(folder)
         printer.line(f"{folder} has no checkpoint to go on from: it is kept as {aside}")

@@ -36,7 +36,7 @@ from gelada.core.functions import NoPictures
 from gelada.experiment.memory import check_limits
 from gelada.roles.tracker import WINDOW, Status, StopRule
 from gelada.runs.config import check_of, read_config
-from gelada.runs.folder import check_new, free_folder
+from gelada.runs.folder import CHECKPOINTS, FILM, check_new, free_folder
 from gelada.runtime.api import Active
 from gelada.runtime.devices import Devices, place
 from gelada.runtime.groups import Cluster
@@ -117,7 +117,7 @@ def resumed_run(args: Sequence[str]) -> Path | None:
 
 def already_over(folder: Path, rule: StopRule, check: Check | None = None) -> str:
     """Return which part of the stop rule the newest checkpoint fulfils, or ""."""
-    _, checkpoint, _ = newest_checkpoint(folder / "checkpoints", check)
+    _, checkpoint, _ = newest_checkpoint(folder / CHECKPOINTS, check)
     minutes = float(checkpoint.counters.get("seconds", 0.0)) / 60
     recent = checkpoint.counters.get("recent_scores", [])
     score = float(checkpoint.counters.get("score") or 0.0)
@@ -241,7 +241,7 @@ def finish(folder: Path, printer: Printer, summary: dict[str, Any], device: str 
     summary["curve"] = str(draw_curve(folder))
     try:
         with printer.progress("filming a game", "s") as progress:
-            film = record(agent, folder / "film.mp4", progress=progress)
+            film = record(agent, folder / FILM, progress=progress)
         summary["film"] = str(film.path)
     except NoPictures as error:
         printer.line(str(error))
@@ -253,4 +253,4 @@ def _over(folder: Path, rule: StopRule) -> str:
 
 def _newest(folder: Path) -> Checkpoint:
     """Return the newest checkpoint of a run."""
-    return newest_checkpoint(folder / "checkpoints", check_of(read_config(folder)))[1]
+    return newest_checkpoint(folder / CHECKPOINTS, check_of(read_config(folder)))[1]

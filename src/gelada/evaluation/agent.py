@@ -28,6 +28,7 @@ from gelada.evaluation.zoo import place_of
 from gelada.experiment.settings import Experiment
 from gelada.nets.network import Network
 from gelada.runs.config import check_of, read_config
+from gelada.runs.folder import CHECKPOINTS, CONFIG
 from gelada.runtime.devices import CPU, find_device
 from gelada.training.start import check_frames, check_game, statistics_of
 
@@ -368,11 +369,11 @@ def load(
     folder, file = find_files(place_of(Path(run)))
     config = read_config(folder)
     experiment = _with_own(config.experiment, make_env, own_torso=own_torso, own_heads=own_heads)
-    check_game(config._replace(experiment=experiment), folder / "config.json")
+    check_game(config._replace(experiment=experiment), folder / CONFIG)
     if file:
         checkpoint = read_one(file, check_of(config))
     else:
-        file, checkpoint, _ = newest_checkpoint(folder / "checkpoints", check_of(config))
+        file, checkpoint, _ = newest_checkpoint(folder / CHECKPOINTS, check_of(config))
     try:
         check_frames(checkpoint, experiment)
         return Agent(experiment, unpacked(checkpoint), config.actions, place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gelada.core.errors import GeladaError, nearest
+from gelada.runs.folder import runs_in
 
 PREFIX = "zoo:"
 
@@ -25,7 +26,7 @@ def place_of(run: Path) -> Path:
         return run
     name = said.removeprefix(PREFIX)
     for zoo in (CLONE / "zoo", Path("zoo")):
-        names = sorted(path.parent.name for path in zoo.glob("*/config.json"))
+        names = [run.name for run in runs_in(zoo)]
         if name in names:
             return zoo / name
         if names:

@@ -27,6 +27,7 @@ from gelada.core.errors import GeladaError, printable
 from gelada.core.files import LARGEST, read_metrics, read_object, write_whole
 from gelada.roles.tracker import WINDOW
 from gelada.runs.curves import SPEED
+from gelada.runs.folder import CONFIG, CURVE, EVALUATIONS
 from gelada.runs.read import RunFolder
 
 
@@ -77,7 +78,7 @@ def read_marks(folder: Path) -> list[Mark]:
     cannot be read are skipped.
     """
     marks = []
-    for path in (folder / "eval").glob("*.json"):
+    for path in (folder / EVALUATIONS).glob("*.json"):
         try:
             row = read_object(path)
             if row.get("interrupted"):
@@ -127,8 +128,8 @@ def draw_curve(folder: Path) -> Path:
     figure.suptitle(f"{_name(folder)}: training games, raw returns, mean of the last {WINDOW}")
     data = io.BytesIO()
     figure.savefig(data, format="png")
-    write_whole(folder / "curve.png", data.getvalue())
-    return folder / "curve.png"
+    write_whole(folder / CURVE, data.getvalue())
+    return folder / CURVE
 
 
 def steps_in_words(steps: float, _position: int) -> str:
@@ -151,7 +152,7 @@ def _minutes_at(points: list[Point], steps: int) -> float:
 def _name(folder: Path) -> str:
     """Return the game's name for the title."""
     try:
-        config = read_object(folder / "config.json")
+        config = read_object(folder / CONFIG)
         return _plain(config["games"]["game"]).replace("_", " ").capitalize()
     except (GeladaError, OSError, KeyError, TypeError):
         return folder.name

@@ -28,6 +28,7 @@ from gelada.experiment.check import check
 from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import WINDOW
 from gelada.runs.config import read_config
+from gelada.runs.folder import is_run
 
 REFERENCES = ("random", "human", "dqn_2015", "gorila", "ppo", "rainbow")
 """Columns of `scores.COLUMNS` that the table shows beside the results."""
@@ -82,7 +83,7 @@ class Suite:
             experiment, folder = self.experiment(game, seed), self.run(game, seed)
             check(experiment)
             protocol.settings(experiment.games)
-            if (folder / "config.json").exists() and read_config(folder).experiment != experiment:
+            if is_run(folder) and read_config(folder).experiment != experiment:
                 raise GeladaError(
                     f"{folder} was begun with other settings; give those, or another --out"
                 )

@@ -30,7 +30,7 @@ from gelada.roles.parameters.published import ANY, Pulled, Source, pull_consiste
 from gelada.roles.replay.api import ReplayWriter
 from gelada.roles.snapshot import GoOn, as_array, continued, restoring, snapshot
 from gelada.roles.stacks import Scores, make_stacks
-from gelada.roles.tracker import Begun, Tracker
+from gelada.roles.tracker import ResumePoint, Tracker
 from gelada.roles.update_schedule import ONE_EACH, Rhythm
 from gelada.runtime.devices import CPU
 from gelada.runtime.system import ACTORS
@@ -179,7 +179,7 @@ class Actor:
         self._sources = self._layout.owners(sources, dict(self._net.named_parameters()))
         self._replay, self._tracker = replay, tracker
         self._round = self._first_round = 0
-        self._begun: Begun | None = None
+        self._begun: ResumePoint | None = None
         self._saved: State | None = None  # what this actor goes on from
         self._anew = False  # after an error it does not
         self._first = settings.first
@@ -231,7 +231,7 @@ class Actor:
         begun, self._first_round = self._tracker.begin(self.name), self._round
         saved = self._saved = None if self._anew or self._go_on is None else begun.saved
         if saved is not None and self._settings.first is not None:
-            begun = Begun(saved["life"], saved["steps"])
+            begun = ResumePoint(saved["life"], saved["steps"])
             self._round, self._first_round = saved["round"], saved["first_round"]
         self._begun = begun
 

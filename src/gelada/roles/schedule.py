@@ -12,7 +12,7 @@ from typing import Protocol
 from gelada.algorithms.api import Algorithm
 from gelada.core.types import Aux, Batch, Version
 from gelada.roles.replay.buffer import ReplayBuffer
-from gelada.roles.tracker import Begun
+from gelada.roles.tracker import ResumePoint
 
 
 class Schedule(Protocol):
@@ -26,7 +26,7 @@ class Schedule(Protocol):
     def steps(self) -> int:
         """Environment steps behind the newest parameters."""
 
-    def begin(self, begun: Begun) -> None:
+    def begin(self, begun: ResumePoint) -> None:
         """Go on where the run is; called once, before the first batch."""
 
     def before(self, batch: Batch, version: Version) -> None:
@@ -49,7 +49,7 @@ class OwnSchedule:
         self.aux, self.steps = aux, steps
         self._algorithm = algorithm
 
-    def begin(self, begun: Begun) -> None:
+    def begin(self, begun: ResumePoint) -> None:
         """Do nothing: when this learner is lost, the whole run starts from a checkpoint."""
 
     def before(self, batch: Batch, version: Version) -> None:
@@ -89,7 +89,7 @@ class SharedSchedule:
         self._buffer = buffer
         self._fresh = 0  # environment steps that came with this learner's batches
 
-    def begin(self, begun: Begun) -> None:
+    def begin(self, begun: ResumePoint) -> None:
         """Count the new steps on from those that the run has when this learner begins."""
         if self._buffer is not None:
             self._buffer.begin((begun.steps - self._first_steps) / self._share)

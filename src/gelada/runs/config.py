@@ -17,6 +17,7 @@ from gelada.core.fields import Range, hints_of, read
 from gelada.core.files import read_object, write_whole
 from gelada.core.types import State
 from gelada.experiment.settings import ALGORITHMS, Experiment, algorithm_name
+from gelada.runs.folder import CONFIG
 from gelada.runtime.system import version_of
 
 FORMAT = 2
@@ -123,7 +124,7 @@ def write_config(folder: Path, config: Config) -> None:
     settings["algorithm"] = named | settings["algorithm"]
     first = {"format": FORMAT, "name": config.name, "actions": config.actions}
     data = {**first, **settings, "about": config.about}
-    write_whole(folder / "config.json", (json.dumps(data, indent=2) + "\n").encode())
+    write_whole(folder / CONFIG, (json.dumps(data, indent=2) + "\n").encode())
 
 
 def read_config(folder: Path) -> Config:
@@ -133,7 +134,7 @@ def read_config(folder: Path) -> Config:
         GeladaError: if it is missing, is no JSON, is of a later version, or has a value of another
             type, an unknown setting or one that is out of range; names file and setting.
     """
-    path = folder / "config.json"
+    path = folder / CONFIG
     try:
         data = read_object(path)
         number = read(int, data.get("format", 1), str, "format")

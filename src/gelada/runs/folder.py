@@ -1,8 +1,9 @@
-"""The folder of a run: config.json, metrics.jsonl, events.jsonl, tensorboard/, checkpoints/."""
+"""The folder of a run: the names of its files, and who may write them."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shlex
 import shutil
@@ -13,12 +14,45 @@ from pathlib import Path
 from gelada.core.errors import CannotWrite, GeladaError
 from gelada.core.files import LOCK, locked, remove_temporary
 
+CONFIG = "config.json"
+"""The settings. A folder with this file is a run, or an exported agent."""
+
+METRICS, EPISODES, EVENTS = "metrics.jsonl", "episodes.jsonl", "events.jsonl"
+"""Files of JSON lines: measurements, finished games, and losses and restarts."""
+
+CHECKPOINTS, BUFFERS = "checkpoints", "stores"
+"""Folders with what a run resumes from. The names are those of version 0.1."""
+
+EVALUATIONS, VIDEOS, TENSORBOARD = "eval", "videos", "tensorboard"
+"""Folders with what was found out about the agent."""
+
+CURVE, FILM, RECONSTRUCTION = "curve.png", "film.mp4", "reconstruction.png"
+"""Pictures that people look at."""
+
+EVALUATION = "evaluation.json"
+"""The evaluation of an exported agent."""
+
 UNTOUCHED_SECONDS = 600.0
 """Age of a temporary file of an evaluation or a video that nobody is writing any more. Those may be
 made by another process than the run's, such as ``gelada record``."""
 
 LOOKS, SECONDS_BETWEEN_LOOKS = 10, 0.2
 """How often the folder of a run that could not start is looked at, until nothing is left in it."""
+
+
+def is_run(folder: Path) -> bool:
+    """Return whether a folder is a run or an exported agent; False where one may not look."""
+    return os.path.isfile(folder / CONFIG)
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """Return the runs that lie in a folder, by name."""
+    return sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
+
+
+def film_file(folder: Path, name: object, suffix: str = ".mp4") -> Path:
+    """Return where a run keeps a film: of the agent after so many steps, or of another name."""
+    return folder / VIDEOS / f"{name}{suffix}"
 
 
 def make_folder(folder: Path) -> None:
@@ -59,7 +93,7 @@ def check_empty(folder: Path) -> None:
     """Raise GeladaError if there is anything in the folder of a new run but its lock."""
     if any(path.name != LOCK for path in folder.iterdir()):
         again = ""
-        if (folder / "config.json").exists():
+        if (folder / CONFIG).exists():
             again = f", or go on with --resume {shlex.quote(str(folder))}"
         raise GeladaError(f"--out {folder}: the folder is not empty; name a new one{again}")
 
@@ -101,7 +135,7 @@ def remove_unbegun(folder: Path) -> None:
     While the processes of a run start, the first of them may write already, and one that is being
     ended may write once more: what was found is looked for again.
     """
-    if (folder / "config.json").exists() or any(folder.glob("checkpoints/*")):
+    if (folder / CONFIG).exists() or any(folder.glob(f"{CHECKPOINTS}/*")):
         return
     for _ in range(LOOKS):
         with contextlib.suppress(OSError):  # somebody else has deleted it, or writes into it
@@ -115,9 +149,9 @@ def remove_unbegun(folder: Path) -> None:
 
 def remove_leftovers(folder: Path) -> None:
     """Delete the temporary files of a killed process in the folder of a run."""
-    for own in (folder, folder / "checkpoints", folder / "stores"):
+    for own in (folder, folder / CHECKPOINTS, folder / BUFFERS):
         remove_temporary(own)
-    for shared in (folder / "eval", folder / "videos"):
+    for shared in (folder / EVALUATIONS, folder / VIDEOS):
         remove_temporary(shared, UNTOUCHED_SECONDS)
 
 

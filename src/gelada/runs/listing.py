@@ -10,6 +10,7 @@ from typing import Any
 
 from gelada.core.errors import GeladaError, nearest
 from gelada.runs.curves import KEPT
+from gelada.runs.folder import is_run
 from gelada.runs.read import RunFolder
 
 DEPTH = 3
@@ -61,7 +62,7 @@ def find_runs(place: Path, depth: int = DEPTH) -> list[Path]:
 
     A run is a folder with ``config.json``; nothing is looked for inside of a run, nor behind links.
     """
-    if os.path.isfile(place / "config.json"):  # False also where one may not look
+    if is_run(place):
         return [place]
     if not depth:
         return []

@@ -19,6 +19,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from gelada.core.files import parse_lines, write_whole
 from gelada.core.timing import bounding_stage
 from gelada.runs.curves import KEPT, Curve
+from gelada.runs.folder import CONFIG, EVALUATION, EVALUATIONS, EVENTS, FILM, METRICS, VIDEOS
 
 T = TypeVar("T")
 
@@ -32,10 +33,6 @@ STAGE = re.compile(r"time_([a-z]+)_(.+)")
 """Names of the shares of a role's time in ``metrics.jsonl``."""
 
 FILMS = (".mp4", ".gif")
-
-EXPORTED = "evaluation.json"
-"""The evaluation of an exported agent, in its folder. This package does not import what writes it,
-which needs torch."""
 
 TOGETHER = "milestones"
 """Name of the film that ``gelada record --milestones`` makes, without its suffix."""
@@ -63,7 +60,7 @@ class Film(NamedTuple):
     seen: int  # time of its last change, in nanoseconds
 
 
-class Watched(Generic[T]):
+class Cached(Generic[T]):
     """What is made of a file or of a folder's files, made again when one of them changes."""
 
     def __init__(self, find: Callable[[], list[Path]], make: Callable[[list[Path]], T]) -> None:
@@ -93,13 +90,13 @@ class RunFolder:
 
     def __init__(self, path: Path, name: str, kept: int = KEPT) -> None:
         self.path, self.name = path, name
-        self.curve = Curve(path / "metrics.jsonl", kept)
-        self._config = Watched(lambda: [path / "config.json"], _read_config)
-        self._events = Watched(lambda: [path / "events.jsonl"], _read_events)
-        self._evaluations = Watched(
-            lambda: [*_files(path / "eval", (".json",)), path / EXPORTED], read_evaluations
+        self.curve = Curve(path / METRICS, kept)
+        self._config = Cached(lambda: [path / CONFIG], _read_config)
+        self._events = Cached(lambda: [path / EVENTS], _read_events)
+        self._evaluations = Cached(
+            lambda: [*_files(path / EVALUATIONS, (".json",)), path / EVALUATION], read_evaluations
         )
-        self._films = Watched(lambda: [*_files(path / "videos", FILMS), path / "film.mp4"], list)
+        self._films = Cached(lambda: [*_files(path / VIDEOS, FILMS), path / FILM], list)
 
     def refresh(self) -> bool:
         """Read what has changed; return whether anything has."""
@@ -162,7 +159,7 @@ class RunFolder:
         found = []
         for path in self._films.value:
             steps = int(path.stem) if path.stem.isdecimal() and len(path.stem) < 16 else None
-            if path.name == "film.mp4":  # made at the end of a run
+            if path.name == FILM:  # made at the end of a run
                 steps = int(self.curve.newest.get("steps", 0))
             if steps is not None and (stamp := _stamp(path)):
                 found.append(Film(steps, path, stamp[0]))
@@ -179,7 +176,7 @@ class RunFolder:
     @property
     def age(self) -> float | None:
         """Seconds since the metrics were written last; None before."""
-        stamp = _stamp(self.path / "metrics.jsonl")
+        stamp = _stamp(self.path / METRICS)
         return None if stamp is None else max(time.time() - stamp[0] / 1e9, 0.0)
 
     @property
@@ -325,7 +322,7 @@ def evaluation_file(
     folder: Path, steps: int, protocol: str, episodes: int, policy: str, seed: int
 ) -> Path:
     """Return where a run's folder keeps an evaluation after ``steps`` steps."""
-    return folder / "eval" / f"{steps}-{protocol}-{episodes}-{policy}-seed{seed}.json"
+    return folder / EVALUATIONS / f"{steps}-{protocol}-{episodes}-{policy}-seed{seed}.json"
 
 
 def write_new(path: Path, data: bytes) -> Path:
@@ -353,8 +350,8 @@ def has_evaluation(folder: Path, steps: int, protocol: str, episodes: int, seed:
 
     In version 0.1 the names had steps and protocol only.
     """
-    if (folder / "eval" / f"{steps}-{protocol}.json").exists():
+    if (folder / EVALUATIONS / f"{steps}-{protocol}.json").exists():
         return True
     form = re.compile(rf"{steps}-{re.escape(protocol)}-(\d+)-[a-z]+-seed{seed}(-\d+)?\.json")
-    found = [form.fullmatch(path.name) for path in (folder / "eval").glob(f"{steps}-*.json")]
+    found = [form.fullmatch(path.name) for path in (folder / EVALUATIONS).glob(f"{steps}-*.json")]
     return any(int(match[1]) >= episodes for match in found if match)

@@ -13,6 +13,7 @@ from typing import Any
 
 from gelada.core.types import Episode
 from gelada.roles.tracker import Status, Tracker, TrackerSettings
+from gelada.runs.folder import CHECKPOINTS
 
 
 class StopTraining(Exception):
@@ -70,7 +71,7 @@ class Caller:
                 self._call("on_episode", episode)
         if status.last_checkpoint and status.last_checkpoint != self._checkpoint:
             self._checkpoint = status.last_checkpoint
-            self._call("on_checkpoint", self._folder / "checkpoints" / self._checkpoint)
+            self._call("on_checkpoint", self._folder / CHECKPOINTS / self._checkpoint)
         if status.values and status.version != self._version:
             self._version = status.version
             self._call("on_update", status)

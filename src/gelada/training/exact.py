@@ -23,13 +23,10 @@ from gelada.experiment.memory import batch_of
 from gelada.experiment.settings import Experiment, ReuseSettings
 from gelada.roles.replay.in_rounds import folder_of
 from gelada.roles.update_schedule import OneEach, Rhythm, Sampled
+from gelada.runs.folder import BUFFERS, EPISODES, METRICS
 
 DETERMINISTIC_EVERY = 10
 """Versions between lines of metrics in the deterministic mode."""
-
-BUFFERS = "stores"
-"""Folder of a run for its replay buffers. The name is that of version 0.1, whose runs can be
-resumed."""
 
 
 def rhythm_of(experiment: Experiment) -> Rhythm:
@@ -101,8 +98,8 @@ def cut_lines(folder: Path, version: int, steps: int) -> None:
     Raises:
         GeladaError: if a file cannot be read; names it.
     """
-    _cut(folder / "metrics.jsonl", lambda line: _is_before(line, version))
-    _cut(folder / "episodes.jsonl", lambda line: _number(line, "steps") <= steps)
+    _cut(folder / METRICS, lambda line: _is_before(line, version))
+    _cut(folder / EPISODES, lambda line: _number(line, "steps") <= steps)
 
 
 def _is_before(line: State, version: int) -> bool:

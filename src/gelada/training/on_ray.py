@@ -18,6 +18,7 @@ from gelada.experiment.memory import check_cluster_memory
 from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import Status, Tracker
 from gelada.runs.config import Config
+from gelada.runs.folder import CHECKPOINTS, EVENTS
 from gelada.runtime.devices import ON_CPU, Placement, find_device, prepare
 from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
@@ -73,7 +74,7 @@ class IncarnationMaker:
         self._experiment, self._folder, self._config = experiment, folder, config
         self._start, self._began, self._faults, self._log = start, began, faults, log
         self._on_network, self._placement = on_network, placement
-        self.events = Events(folder / "events.jsonl", began)
+        self.events = Events(folder / EVENTS, began)
 
     def first(self) -> Incarnation:
         """Return the incarnation with which the run begins."""
@@ -120,7 +121,7 @@ class IncarnationMaker:
 
     def _newest(self, number: int) -> Start:
         """Return where the run goes on: at the newest checkpoint, or at its start without one."""
-        if any(map(is_there, list_checkpoints(self._folder / "checkpoints"))):
+        if any(map(is_there, list_checkpoints(self._folder / CHECKPOINTS))):
             start = begin_again(self._folder, self._config, self._log)
         else:
             self._log("there is no checkpoint yet: beginning anew")

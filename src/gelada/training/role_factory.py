@@ -33,7 +33,8 @@ from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.minibatch_buffer import Reuse
 from gelada.roles.replay.queue import Mix, Selector, TrajectoryQueue
 from gelada.roles.schedule import OwnSchedule, SharedSchedule
-from gelada.roles.tracker import Exactly, GoingOn, RunFacts, Tracker
+from gelada.roles.tracker import Exactly, Resume, RunFacts, Tracker, TrackerFiles
+from gelada.runs.folder import CHECKPOINTS, EPISODES, METRICS, RECONSTRUCTION, TENSORBOARD
 from gelada.runtime.devices import ON_CPU, Placement
 from gelada.runtime.graph import Graph, Kind, part
 from gelada.training.exact import DETERMINISTIC_EVERY, rhythm_of
@@ -59,6 +60,12 @@ def slice_of(flat: FlatParameters, cut: slice, tensors: dict[str, torch.Tensor])
     return whole[cut]
 
 
+def tracker_files(folder: Path) -> TrackerFiles:
+    """Return where the tracker of a run writes."""
+    names = (METRICS, EPISODES, CHECKPOINTS, TENSORBOARD, RECONSTRUCTION)
+    return TrackerFiles(*(folder / name for name in names))
+
+
 def add_tracker(
     graph: Graph,
     experiment: Experiment,
@@ -77,7 +84,7 @@ def add_tracker(
         "tracker",
         "tracker",
         Tracker,
-        folder,
+        None if folder is None else tracker_files(folder),
         experiment.tracker,
         experiment.stop,
         flat.layout,
@@ -90,7 +97,7 @@ def add_tracker(
             learners=experiment.shape.learning if experiment.shape.apart else 1,
             every=DETERMINISTIC_EVERY if experiment.deterministic else None,
             marked=experiment.shape.keep_every if experiment.shape.apart else 0,
-            going_on=GoingOn(
+            resume=Resume(
                 experiment.shape.players,
                 start.saved or {},
                 Exactly(start.origin, rhythm_of(experiment)) if experiment.deterministic else None,

@@ -24,7 +24,7 @@ from gelada.experiment.memory import buffer_bytes
 from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import Status, Tracker
 from gelada.runs.config import Config, write_config
-from gelada.runs.folder import cannot_write
+from gelada.runs.folder import CONFIG, EVENTS, cannot_write
 from gelada.runtime.api import Active, Runtime
 from gelada.runtime.devices import ON_CPU, Devices, Placement
 from gelada.runtime.graph import Graph
@@ -35,7 +35,7 @@ from gelada.training.faults import NONE, Faults, FaultSchedule
 from gelada.training.on_ray import IncarnationMaker
 from gelada.training.prepare import begin_new, go_on, prepare_process
 from gelada.training.saving import Saver, load_buffers, load_exactly, save_last, saver_of
-from gelada.training.sidecars import Followers
+from gelada.training.sidecars import SidecarProcesses
 from gelada.training.start import Start
 from gelada.training.topology import make_graph
 
@@ -167,7 +167,7 @@ class Run:
                 faults=self.faults,
                 placement=self.placement,
             )
-            events = Events(self.folder / "events.jsonl", self.began)
+            events = Events(self.folder / EVENTS, self.began)
             return graph, Threads(graph.build(), deadline, self.log, events)
         from gelada.runtime.ray.runtime import Ray
         from gelada.runtime.ray.session import is_on_network
@@ -213,19 +213,19 @@ class Run:
         """Start all roles, wait for their end, and save what was learned."""
         tracker: Tracker = runtime.roles["tracker"]
         saver = saver_of(self.experiment, graph, runtime, self.start.version, self.log)
-        sidecars = self.experiment.sidecars
+        wanted = self.experiment.sidecars
         interrupted = stuck = lost = False
-        followers = Followers(
+        sidecars = SidecarProcesses(
             self.folder,
-            sidecars.evaluator,
-            sidecars.recorder,
-            sidecars.record_length,
+            wanted.evaluator,
+            wanted.recorder,
+            wanted.record_length,
             lambda news: self._hear(news, tracker),
         )
         try:
             self._start(runtime, resumed)
-            with followers:
-                self._wait(graph, runtime, saver, followers)
+            with sidecars:
+                self._wait(graph, runtime, saver, sidecars)
         except KeyboardInterrupt:
             interrupted = True
         except StopTraining as request:
@@ -248,7 +248,7 @@ class Run:
                 self.status = status or self.status
         if not self._going:
             return Result(self.folder, self.status, interrupted, self.stopped)
-        for line in followers.idle():
+        for line in sidecars.idle():
             self.log(line)
         if failure:
             raise cannot_write(self.folder, failure)
@@ -267,7 +267,7 @@ class Run:
         finally:
             self._going = self._going or self._has_learned(runtime)
             if not (resumed or self._going):  # nothing was learned: this is no run
-                (self.folder / "config.json").unlink(missing_ok=True)
+                (self.folder / CONFIG).unlink(missing_ok=True)
 
     def _has_learned(self, runtime: Runtime) -> bool:
         """Return whether anything was learned before all roles had been started."""
@@ -276,7 +276,9 @@ class Run:
                 self.status = runtime.roles["tracker"].status()
         return self.status.version > self.start.version.number
 
-    def _wait(self, graph: Graph, runtime: Runtime, saver: Saver, followers: Followers) -> None:
+    def _wait(
+        self, graph: Graph, runtime: Runtime, saver: Saver, sidecars: SidecarProcesses
+    ) -> None:
         """Look at the run again and again until it is over."""
         tracker: Tracker = runtime.roles["tracker"]
         schedule = FaultSchedule(self.faults.hits, self.experiment.seed)
@@ -286,7 +288,7 @@ class Run:
                 self._look(tracker, saver, runtime)
                 self._shrink(graph, runtime)
             self._show(runtime.active)
-            if line := followers.dead():
+            if line := sidecars.dead():
                 self.log(line)
             for kind, number in schedule.due():
                 runtime.hit(kind, number)

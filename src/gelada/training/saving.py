@@ -20,9 +20,10 @@ from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.in_rounds import BufferInRounds
 from gelada.roles.snapshot import WRONG
 from gelada.roles.tracker import Status, Tracker
+from gelada.runs.folder import BUFFERS
 from gelada.runtime.api import Runtime
 from gelada.runtime.graph import Graph
-from gelada.training.exact import BUFFERS, buffer_at
+from gelada.training.exact import buffer_at
 
 RETRY_SECONDS = 1.0
 """Between two tries to save at the end of a run whose disk fails."""

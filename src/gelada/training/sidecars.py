@@ -1,7 +1,7 @@
 """Sidecars: processes of low priority that evaluate or film the checkpoints of a run.
 
 This module starts and ends them and reads their results. They run
-`gelada.evaluation.watcher.follow`.
+`gelada.evaluation.sidecar.Sidecar`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from gelada.core.checkpoint import list_checkpoints
 from gelada.core.program import program
+from gelada.runs.folder import CHECKPOINTS, EVALUATIONS, VIDEOS
 
 END_SECONDS = 5.0
 """Seconds between SIGTERM and SIGKILL to a sidecar."""
@@ -26,10 +27,10 @@ ONLY = {"evaluator": "--no-record", "recorder": "--no-evaluate"}
 """What makes ``gelada follow`` the one or the other."""
 
 Heard = Callable[[dict[str, Any]], None]
-"""Takes one result of `gelada.evaluation.watcher.follow`, as a dict of JSON values."""
+"""Takes one result of `gelada.evaluation.sidecar.Sidecar`, as a dict of JSON values."""
 
 
-class Followers:
+class SidecarProcesses:
     """A context manager in which the processes of the evaluator and the recorder run.
 
     Each is ``gelada follow RUN`` in a process group of its own, so Ctrl-C in a terminal interrupts
@@ -41,7 +42,7 @@ class Followers:
         evaluate: whether to start an evaluator.
         record: whether to start a recorder.
         record_seconds: length of each film.
-        heard: called with each result (see `evaluation.watcher.follow`), on a thread of each
+        heard: called with each result of `gelada.evaluation.sidecar.Sidecar`, on a thread of each
             process.
     """
 
@@ -58,14 +59,14 @@ class Followers:
         self._run, self._heard = run.absolute(), heard  # its name may begin with a dash
         self._wanted: list[tuple[str, list[str], Path]] = []
         if evaluate:
-            self._wanted.append(("evaluator", [ONLY["evaluator"]], run / "eval"))
+            self._wanted.append(("evaluator", [ONLY["evaluator"]], run / EVALUATIONS))
         if record:
-            self._wanted.append(("recorder", [ONLY["recorder"], *length], run / "videos"))
+            self._wanted.append(("recorder", [ONLY["recorder"], *length], run / VIDEOS))
         self._children: list[_Child] = []
         self._idle: list[str] = []  # names of those that ended without a result
         self._none = True  # there was no checkpoint for them
 
-    def __enter__(self) -> Followers:
+    def __enter__(self) -> SidecarProcesses:
         try:
             for name, words, folder in self._wanted:
                 command = [
@@ -83,7 +84,7 @@ class Followers:
 
     def __exit__(self, *_: object) -> None:
         children, self._children = self._children, []
-        self._none = not list_checkpoints(self._run / "checkpoints")
+        self._none = not list_checkpoints(self._run / CHECKPOINTS)
         for child in children:
             child.process.terminate()
         end = time.monotonic() + END_SECONDS
@@ -97,7 +98,7 @@ class Followers:
 
     def idle(self) -> list[str]:
         """Return a line about each process that ended without a result, after the run's end."""
-        if not list_checkpoints(self._run / "checkpoints"):
+        if not list_checkpoints(self._run / CHECKPOINTS):
             return []
         why = "there was no checkpoint" if self._none else "it was not done with one"
         return [

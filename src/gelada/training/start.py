@@ -42,6 +42,7 @@ from gelada.nets.network import (
 from gelada.ops.optimizers import make_optimizer
 from gelada.roles.snapshot import WRONG
 from gelada.runs.config import Config, check_of, identity
+from gelada.runs.folder import CHECKPOINTS, CONFIG
 from gelada.runtime.devices import CPU
 from gelada.runtime.system import ACTORS, be_nicer
 from gelada.training.exact import cut_lines, origin_of, states_of
@@ -156,10 +157,10 @@ def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Sta
     Raises:
         GeladaError: if there is none that fits the run, or the game is not the one it was.
     """
-    check_game(config, folder / "config.json")
+    check_game(config, folder / CONFIG)
     if "precision" not in config.about:
-        raise GeladaError(f"{folder / 'config.json'} cannot be read: about.precision is missing")
-    path, checkpoint, passed_over = newest_checkpoint(folder / "checkpoints", fits(config))
+        raise GeladaError(f"{folder / CONFIG} cannot be read: about.precision is missing")
+    path, checkpoint, passed_over = newest_checkpoint(folder / CHECKPOINTS, fits(config))
     for line in passed_over:
         log(line)
     log(f"going on from {path.name}: {checkpoint.steps:,} steps")

@@ -41,9 +41,10 @@ from gelada.roles.replay.joined import JoinedQueues, ShardedReplay
 from gelada.roles.replay.queue import Fifo, FifoWindows, Rounds, Selector, TrajectoryQueue
 from gelada.roles.replay.rate_limiter import MinimumSize
 from gelada.roles.update_schedule import Sampled
+from gelada.runs.folder import BUFFERS, CHECKPOINTS
 from gelada.runtime.devices import CPU, ON_CPU, Placement
 from gelada.runtime.graph import Graph, part
-from gelada.training.exact import BUFFERS, rhythm_of
+from gelada.training.exact import rhythm_of
 from gelada.training.faults import NONE, Faults, Link
 from gelada.training.role_factory import Nodes, add_tracker
 from gelada.training.start import Start, make_network
@@ -71,7 +72,7 @@ def saver_of(replay: BufferInRounds, folder: Path | None) -> Callable[[Version],
     """Return what saves the buffer in a run's folder before each checkpoint, if there is one."""
     if folder is None:
         return None
-    return part(SaveWithCheckpoints, replay, folder / BUFFERS / "replay", folder / "checkpoints")
+    return part(SaveWithCheckpoints, replay, folder / BUFFERS / "replay", folder / CHECKPOINTS)
 
 
 def make_graph(

@@ -20,7 +20,7 @@ from gelada.roles.learner import Learner
 from gelada.roles.parameters.client import ParameterClient
 from gelada.roles.replay.minibatch_buffer import Use
 from gelada.roles.schedule import Schedule
-from gelada.roles.tracker import Begun
+from gelada.roles.tracker import ResumePoint
 from gelada.runtime.graph import Graph, Node, part
 
 EMULATOR, LEARNER = "emulator", "learner"
@@ -103,7 +103,7 @@ class StepCounter:
     def __init__(self, schedule: Schedule) -> None:
         self.aux, self.steps = schedule.aux, schedule.steps
 
-    def begin(self, begun: Begun) -> None:
+    def begin(self, begun: ResumePoint) -> None:
         """Do nothing."""
 
     def before(self, batch: Batch, version: Version) -> None:

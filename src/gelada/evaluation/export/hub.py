@@ -28,6 +28,7 @@ from gelada.evaluation.protocols import Evaluation
 from gelada.evaluation.scores import plain
 from gelada.experiment.settings import algorithm_name
 from gelada.runs.config import Config, read_config
+from gelada.runs.folder import CONFIG, EVALUATION
 
 GROUPS = ("games", "network", "algorithm", "optimizer", "shape", "replay", "stop")
 """Groups of settings that the card shows: those that decide what is learned."""
@@ -129,9 +130,9 @@ def _files(weights: Weights, evaluation: Evaluation | None, film: bool) -> str:
     rows = [
         ("model.safetensors", f"weights, {WEIGHTS[weights]}; mean and deviation of the input"),
         ("model.json", "steps, counters and checksums"),
-        ("config.json", "all settings of the run, and the machine it ran on"),
+        (CONFIG, "all settings of the run, and the machine it ran on"),
     ]
-    rows += [("evaluation.json", "every game of the score above")] if evaluation else []
+    rows += [(EVALUATION, "every game of the score above")] if evaluation else []
     rows += [("replay.mp4", "the agent plays")] if film else []
     return "\n".join(["| file | contents |", "|---|---|", *(f"| `{a}` | {b} |" for a, b in rows)])
 
@@ -162,7 +163,6 @@ def _machine(config: Config) -> str:
 FILM = "replay.mp4"
 """Film of the agent in an exported folder, under the name that hubs show."""
 
-EVALUATION = "evaluation.json"
 """Scores of the exported agent, with their protocol."""
 
 EVALUATING, FILMING = "playing games", "filming a game"
@@ -213,7 +213,7 @@ def export_folder(
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
     try:
         temporary.mkdir(parents=True)
-        shutil.copyfile(find_files(source)[0] / "config.json", temporary / "config.json")
+        shutil.copyfile(find_files(source)[0] / CONFIG, temporary / CONFIG)
         write_pair(temporary / MODEL, packed(agent.checkpoint, weights))
         player, say = load(temporary), progress or (lambda _what: lambda _done, _all: None)
         evaluation: Evaluation | None = None

@@ -15,6 +15,7 @@ from gelada.core.errors import GeladaError
 from gelada.core.types import Version
 from gelada.evaluation.agent import Agent, load
 from gelada.runs.config import Config, check_of, read_config
+from gelada.runs.folder import CHECKPOINTS
 from gelada.runtime.devices import find_device
 from gelada.training.start import begin_at, make_network, statistics_of
 
@@ -46,7 +47,7 @@ def milestones(run: Path, device: str = "cpu") -> list[Milestone]:
         GeladaError: if the run has no complete checkpoint, or its game cannot be played.
     """
     config = read_config(run)
-    folder, check = run / "checkpoints", check_of(config)
+    folder, check = run / CHECKPOINTS, check_of(config)
     newest, last, _ = newest_checkpoint(folder, check)
     after = load(newest, device=device)
     found = [Milestone("before", _before(folder, config, last, device))]

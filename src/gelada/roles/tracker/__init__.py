@@ -2,26 +2,28 @@
 
 from gelada.roles.tracker.reports import (
     ACTIVE_SECONDS,
-    Begun,
+    ResumePoint,
     RunFacts,
     Status,
     StopRule,
+    TrackerFiles,
     TrackerSettings,
     Workers,
 )
-from gelada.roles.tracker.score import WINDOW, Exactly, GoingOn
+from gelada.roles.tracker.score import WINDOW, Exactly, Resume
 from gelada.roles.tracker.tracker import Tracker
 
 __all__ = [
     "ACTIVE_SECONDS",
     "WINDOW",
-    "Begun",
     "Exactly",
-    "GoingOn",
+    "Resume",
+    "ResumePoint",
     "RunFacts",
     "Status",
     "StopRule",
     "Tracker",
+    "TrackerFiles",
     "TrackerSettings",
     "Workers",
 ]

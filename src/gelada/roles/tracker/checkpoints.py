@@ -24,7 +24,7 @@ class Checkpoints:
     """Collects and writes the checkpoints of a run. Only the newest waits to be written.
 
     Args:
-        folder: of the run.
+        folder: of the checkpoints.
         settings: how often, and how many are kept.
         layout: names the parameters.
         fixed: tensors that every checkpoint holds as they are (the input statistics).
@@ -39,7 +39,7 @@ class Checkpoints:
         fixed: dict[str, torch.Tensor],
         run: State | None = None,
     ) -> None:
-        self._folder, self._settings = folder / "checkpoints", settings
+        self._folder, self._settings = folder, settings
         self._layout, self._fixed, self._run = layout, fixed, run
         self._last = time.monotonic()  # when one was asked for
         self._lock = threading.Lock()

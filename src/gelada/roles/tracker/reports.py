@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from gelada.core.fields import NUMBER, Range
 from gelada.core.types import State, Traffic, Update
-from gelada.roles.tracker.score import GoingOn
+from gelada.roles.tracker.score import Resume
 
 ACTIVE_SECONDS = 10.0
 """A learner that reported within this time is active."""
@@ -133,6 +134,16 @@ class Reports:
         return [self._newest[i] for i in sorted(self._newest)]
 
 
+class TrackerFiles(NamedTuple):
+    """Where a tracker writes."""
+
+    metrics: Path
+    episodes: Path
+    checkpoints: Path  # folder
+    tensorboard: Path  # folder
+    reconstruction: Path  # picture
+
+
 @dataclass(frozen=True)
 class RunFacts:
     """What the tracker has to know about a run."""
@@ -151,7 +162,7 @@ class RunFacts:
     """Write a line of metrics every so many versions (deterministic runs); None: once a second."""
     marked: int = 0
     """Remember the steps behind versions divisible by this, for checkpoints of them (0: none)."""
-    going_on: GoingOn = field(default_factory=GoingOn)
+    resume: Resume = field(default_factory=Resume)
     """What actors go on with, and how a deterministic run counts."""
     settings: dict[str, Any] = field(default_factory=dict)
     """All settings by name, for TensorBoard."""
@@ -163,7 +174,7 @@ NEW_RUN = RunFacts()
 """Of a run that begins now, with one learner."""
 
 
-class Begun(NamedTuple):
+class ResumePoint(NamedTuple):
     """What the tracker tells a role that begins in a process."""
 
     life: int  # how many times this role had begun before; 0 the first time

@@ -37,7 +37,7 @@ class Exactly:
 
 
 @dataclass(frozen=True)
-class GoingOn:
+class Resume:
     """What a run begins with, and who hands over states."""
 
     actors: int = 0
@@ -63,7 +63,7 @@ class Keeper:
         marked: servers keep copies at versions divisible by this (0: never).
     """
 
-    def __init__(self, begin: GoingOn, marked: int) -> None:
+    def __init__(self, begin: Resume, marked: int) -> None:
         self._begin, self._marked = begin, marked
         self._states: dict[str, dict[int, State]] = {}  # by actor and round
         self._moments: dict[int, Moment] = {}  # by version

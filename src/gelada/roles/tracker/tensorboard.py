@@ -28,19 +28,19 @@ END_SECONDS = 5.0
 """How long the end of a run waits for the last events."""
 
 
-class Board:
+class TensorBoard:
     """Writes lines of metrics as TensorBoard events, on a thread of its own.
 
     The library has a thread and a short queue of its own, and whoever adds an event while that
     thread is dead or its disk hangs, waits for ever. Here only this class's own thread does.
 
     Args:
-        folder: of the run.
+        folder: of the events.
         settings: of the run by name, written once as a table.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any] | None = None) -> None:
-        self._folder, self._settings = folder / "tensorboard", settings or {}
+        self._folder, self._settings = folder, settings or {}
         self.trouble = ""  # why there are no events any more
         self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue(MOST)
         self._hook_before = threading.excepthook
@@ -99,8 +99,6 @@ def table(settings: Mapping[str, Any]) -> str:
     return "\n".join(["|name|value|", "|-|-|", *(f"|{k}|{v}|" for k, v in settings.items())])
 
 
-NAME = "reconstruction.png"
-
 SECONDS = 60.0
 """Least time between two pictures, but for the last one of a run."""
 
@@ -119,12 +117,12 @@ class Picture:
     """Draws the newest frames and reconstructions that it is given, not too often.
 
     Args:
-        folder: of the run.
+        file: of the picture, a PNG.
         writer: the thread that draws.
     """
 
-    def __init__(self, folder: Path, writer: Writer) -> None:
-        self._file, self._writer = folder / NAME, writer
+    def __init__(self, file: Path, writer: Writer) -> None:
+        self._file, self._writer = file, writer
         self._newest: tuple[Bytes, Bytes, int] | None = None  # not drawn yet
         self._drawn = 0.0
 

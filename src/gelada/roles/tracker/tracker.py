@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 
 import torch
 
@@ -23,15 +22,16 @@ from gelada.ops.flat import Layout
 from gelada.roles.tracker.checkpoints import Checkpoints
 from gelada.roles.tracker.reports import (
     NEW_RUN,
-    Begun,
     Reports,
+    ResumePoint,
     RunFacts,
     Status,
     StopRule,
+    TrackerFiles,
     TrackerSettings,
 )
 from gelada.roles.tracker.score import Keeper, Moment, Score
-from gelada.roles.tracker.tensorboard import EVALUATED, Board, Lately, Picture, episode_line
+from gelada.roles.tracker.tensorboard import EVALUATED, Lately, Picture, TensorBoard, episode_line
 from gelada.roles.tracker.writer import Metrics, OthersWork, Thinned, Work, Writer
 
 Stages = Mapping[str, Mapping[str, float]]
@@ -82,7 +82,7 @@ class Tracker:
     """Takes episodes from actors and updates from learners; passive.
 
     Args:
-        folder: of the run; None writes nothing (tests).
+        files: where it writes; None writes nothing (tests).
         settings: what is written.
         stop: when the run ends.
         layout: names the parameters in checkpoints.
@@ -92,7 +92,7 @@ class Tracker:
 
     def __init__(
         self,
-        folder: Path | None,
+        files: TrackerFiles | None,
         settings: TrackerSettings,
         stop: StopRule,
         layout: Layout,
@@ -105,9 +105,9 @@ class Tracker:
         self._lock = threading.Lock()
         self._episodes: deque[Episode] = deque(maxlen=KEPT_EPISODES)
         self._heard = 0  # episodes in all
-        self._keeper, exactly = Keeper(run.going_on, run.marked), run.going_on.exactly
+        self._keeper, exactly = Keeper(run.resume, run.marked), run.resume.exactly
         self._score = Score(run.counters, run.version, bool(run.every), exactly)
-        goes_on = exactly is not None and bool(run.going_on.saved)
+        goes_on = exactly is not None and bool(run.resume.saved)
         self._reports = Reports(run.learners, run.counters.get("reports") if goes_on else None)
         self._stages = StageShares()
         self._round: dict[int, dict[int, Update]] = {}  # deterministic: by version and learner
@@ -120,22 +120,24 @@ class Tracker:
         self._show_score()
         self._curve = Thinned()
         self._writer: Writer | None = None
-        self._board = Board(folder, run.settings) if folder and settings.tensorboard else None
+        self._tensorboard: TensorBoard | None = None
         self._lately = Lately(run.steps, self._status.seconds)
-        if folder:
-            self._metrics = Metrics(folder)
-            self._episode_log = Metrics(folder, "episodes.jsonl")
-            self._checkpoints = Checkpoints(folder, settings, layout, fixed, run.about)
+        if files:
+            if settings.tensorboard:
+                self._tensorboard = TensorBoard(files.tensorboard, run.settings)
+            self._metrics = Metrics(files.metrics)
+            self._episode_log = Metrics(files.episodes)
+            self._checkpoints = Checkpoints(files.checkpoints, settings, layout, fixed, run.about)
             self._others = OthersWork()
             work: list[Work] = [self._metrics, self._episode_log, self._checkpoints, self._others]
             self._writer = Writer(work, settings.disk_patience)
-            self._picture = Picture(folder, self._writer)
+            self._picture = Picture(files.reconstruction, self._writer)
 
     def seconds(self) -> float:
         """Return the seconds of training so far, with those before a resumed run was stopped."""
         return self._earlier + time.monotonic() - self._began
 
-    def begin(self, name: str) -> Begun:
+    def begin(self, name: str) -> ResumePoint:
         """Count that a role begins; return what it needs to go on where it died.
 
         A role calls this before its first step in a process, and again after a restart inside of
@@ -149,7 +151,7 @@ class Tracker:
             life = self._lives.get(name, 0)
             self._lives[name] = life + 1
             steps = self._status.steps if life else self._run.steps
-            return Begun(life, steps, self._keeper.newest(name))
+            return ResumePoint(life, steps, self._keeper.newest(name))
 
     def keep(self, name: str, state: State) -> None:
         """Keep the state of an actor between two rollouts, for checkpoints and for its successor.
@@ -209,8 +211,8 @@ class Tracker:
         """
         with self._lock:
             self._status.evaluated = mean
-            if self._board:
-                self._board.put({"steps": steps, EVALUATED: mean})
+            if self._tensorboard:
+                self._tensorboard.put({"steps": steps, EVALUATED: mean})
             return self._stop.is_met_by(mean)
 
     def spent(self, stages: Stages) -> None:
@@ -289,7 +291,7 @@ class Tracker:
             copy.last_checkpoint, copy.trouble = written.newest, self._writer.trouble()
             if self._learned is not None and copy.version > written.number:
                 copy.unsaved = time.monotonic() - max(written.written, self._learned)
-            copy.no_events = self._board.trouble if self._board else ""
+            copy.no_events = self._tensorboard.trouble if self._tensorboard else ""
             return copy
 
     def finish(self) -> None:
@@ -301,8 +303,8 @@ class Tracker:
         if self._writer is None:
             return
         self._picture.finish()
-        if self._board:
-            self._board.close()
+        if self._tensorboard:
+            self._tensorboard.close()
         self._writer.close()
         self._metrics.close()
         self._episode_log.close()
@@ -374,8 +376,8 @@ class Tracker:
         self._metrics.put(line)
         self._writer.wake()
         tagged = self._lately.tagged(line, status.values, rate)
-        if self._board:
-            self._board.put(line | tagged)
+        if self._tensorboard:
+            self._tensorboard.put(line | tagged)
 
     def _log(self, episodes: list[Episode]) -> None:
         """Write a line about each episode that has ended."""

@@ -189,12 +189,11 @@ class Metrics:
     """Appends lines to a file, such as ``metrics.jsonl``.
 
     Args:
-        folder: of the run. Nothing is opened before the first line.
-        name: of the file.
+        path: of the file. Nothing is opened before the first line.
     """
 
-    def __init__(self, folder: Path, name: str = "metrics.jsonl") -> None:
-        self._path = folder / name
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._lock = threading.Lock()
         self._waiting: deque[bytes] = deque(maxlen=MOST)
         self._begun = b""  # what is being written; a full disk may take a part of it

@@ -1,9 +1,8 @@
-"""The sidecars of a training: an evaluator and a recorder, each a process of low priority.
+"""A sidecar of a training: it evaluates or films checkpoints, in a process of low priority.
 
-Such a process runs `follow`: it takes the newest complete checkpoint, plays full games with it by
-a named protocol or films it, counts the checkpoints that it skipped, and begins again. It only
-reads ``checkpoints/``, so training never waits for it. `gelada.training.sidecars.Followers` starts
-these processes.
+It takes the newest complete checkpoint, plays full games with it by a named protocol or films it,
+counts the checkpoints that it skipped, and begins again. It only reads checkpoints, so training
+never waits for it. ``gelada follow`` is its command, `gelada.training.sidecars` starts it.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from gelada.evaluation.agent import Agent, load
 from gelada.evaluation.evaluator import evaluate as play_games
 from gelada.evaluation.films.player import record as film_games
 from gelada.evaluation.protocols import find_protocol
+from gelada.runs.folder import CHECKPOINTS, film_file
 from gelada.runs.read import has_evaluation
 
 POLL_SECONDS = 1.0
@@ -27,24 +27,13 @@ POLL_SECONDS = 1.0
 SEED = 1
 """Of the games and of sampled actions."""
 
-Report = Callable[[dict[str, Any]], None]
-"""Called with one result: a dict of JSON values, its ``kind`` first (see `follow`)."""
-
 
 class RunEnded(Exception):
     """The run has ended: drop the work in progress."""
 
 
-def follow(
-    run: Path,
-    evaluate: bool,
-    record: bool,
-    say: Report,
-    until: Callable[[], bool],
-    record_seconds: float = 120.0,
-    protocol: str = "dba3c",
-) -> None:
-    """Evaluate and film each newest complete checkpoint of a run until the run is over.
+class Sidecar:
+    """Evaluates and films the newest complete checkpoint of a run, until the run is over.
 
     ``say`` takes a dict for each result:
 
@@ -53,12 +42,12 @@ def follow(
     - passed over: kind, file, why; a checkpoint that is damaged, told once
 
     ``skipped`` counts the checkpoints between the last two that were evaluated or filmed. A
-    checkpoint that has its file in ``eval/`` or ``videos/`` is never evaluated or filmed again.
+    checkpoint that has its evaluation or its film is never evaluated or filmed again.
 
     Args:
         run: folder of the run; it may have no checkpoints yet.
-        evaluate: play the protocol's games; saved in ``eval/``.
-        record: film; saved as ``videos/<steps>.mp4``.
+        evaluate: play the protocol's games, and save the evaluation in the folder.
+        record: film, into the folder.
         say: called with each result, on this thread.
         until: called about five times a second; once it returns True, work in progress is dropped
             without a trace.
@@ -66,40 +55,23 @@ def follow(
         protocol: name in `protocols.PROTOCOLS`; films use its policy and stuck guard.
 
     Raises:
-        GeladaError: if there is no such protocol, it does not suit the game, or a film cannot be
-            written.
-        OSError: if an evaluation cannot be written.
+        GeladaError: if there is no such protocol. While it works, if the protocol does not suit the
+            game, or a film cannot be written.
+        OSError: while it works, if an evaluation cannot be written.
     """
-    follower = Follower(run, evaluate, record, say, until, record_seconds, protocol)
-    try:
-        while not until():
-            if not follower.do_newest():
-                _wait(until)
-    except RunEnded:
-        return
-
-
-def _wait(until: Callable[[], bool]) -> None:
-    end = time.monotonic() + POLL_SECONDS
-    while not until() and time.monotonic() < end:
-        time.sleep(POLL_SECONDS / 5)
-
-
-class Follower:
-    """Evaluates and films the newest complete checkpoint of a run; see `follow`."""
 
     def __init__(
         self,
         run: Path,
         evaluate: bool,
         record: bool,
-        say: Report,
+        say: Callable[[dict[str, Any]], None],
         until: Callable[[], bool],
         record_seconds: float = 120.0,
         protocol: str = "dba3c",
     ) -> None:
         find_protocol(protocol)
-        self._folder = run / "checkpoints"
+        self._folder = run / CHECKPOINTS
         self._report, self._run_ended = say, until
         self._jobs: list[_Job] = []
         if evaluate:
@@ -111,6 +83,16 @@ class Follower:
         self._damaged: set[tuple[str, int]] = set()
         done = [path.name for path in list_checkpoints(self._folder) if self._is_done(path)]
         self._last = max(done, default="")
+
+    def work(self) -> None:
+        """Do each newest checkpoint until the run is over."""
+        try:
+            while not self._run_ended():
+                end = time.monotonic() if self.do_newest() else time.monotonic() + POLL_SECONDS
+                while not self._run_ended() and time.monotonic() < end:
+                    time.sleep(POLL_SECONDS / 5)
+        except RunEnded:
+            return
 
     def do_newest(self) -> bool:
         """Do the missing jobs of the newest complete checkpoint; return whether there were any.
@@ -237,15 +219,12 @@ class _FilmJob:
         self._run, self._seconds, self._protocol = run, seconds, find_protocol(protocol)
 
     def is_done(self, steps: int) -> bool:
-        return self._file(steps).exists()
-
-    def _file(self, steps: int) -> Path:
-        return self._run / "videos" / f"{steps}.mp4"
+        return film_file(self._run, steps).exists()
 
     def do(self, agent: Agent, check_run: Callable[[], None]) -> tuple[dict[str, Any], Path]:
         film = film_games(
             agent,
-            self._file(agent.checkpoint.steps),
+            film_file(self._run, agent.checkpoint.steps),
             self._seconds,
             policy=self._protocol.policy,
             progress=lambda _done, _all: check_run(),

@@ -13,11 +13,11 @@ import pytest
 from gelada.core.checkpoint import write_checkpoint
 from gelada.core.errors import GeladaError
 from gelada.core.types import Version
-from gelada.evaluation import watcher as follower
+from gelada.evaluation import sidecar
 from gelada.evaluation.agent import Agent, load
 from gelada.evaluation.evaluator import evaluate
 from gelada.evaluation.protocols import Evaluation
-from gelada.evaluation.watcher import Follower, RunEnded, follow
+from gelada.evaluation.sidecar import RunEnded, Sidecar
 from gelada.runs.config import read_config
 from helpers.players import make_checkpoint, write_run
 
@@ -56,14 +56,14 @@ def told(results: Results) -> list[tuple[Any, ...]]:
     return [(r["kind"], r.get("version"), r.get("skipped")) for r in results]
 
 
-def make_follower(run: Path, evaluate: bool = True, record: bool = False) -> tuple[Any, Results]:
+def make_sidecar(run: Path, evaluate: bool = True, record: bool = False) -> tuple[Any, Results]:
     results: Results = []
-    return Follower(run, evaluate, record, results.append, never, record_seconds=2.0), results
+    return Sidecar(run, evaluate, record, results.append, never, record_seconds=2.0), results
 
 
 def test_the_newest_is_evaluated_and_filmed_and_older_ones_are_skipped(tmp_path: Path) -> None:
     run = make_run(tmp_path, 3, 5, 8)
-    worker, results = make_follower(run, record=True)
+    worker, results = make_sidecar(run, record=True)
     assert worker.do_newest()
     assert told(results) == [("evaluation", 8, 2), ("film", 8, 2)]
     score, film = results
@@ -96,9 +96,9 @@ def test_the_newest_is_evaluated_and_filmed_and_older_ones_are_skipped(tmp_path:
 
 def test_none_is_done_twice_not_even_by_a_second_start(tmp_path: Path) -> None:
     run = make_run(tmp_path, 3, 5)
-    worker, results = make_follower(run)
+    worker, results = make_sidecar(run)
     assert [worker.do_newest() for _ in range(3)] == [True, False, False]
-    again, more = make_follower(run)
+    again, more = make_sidecar(run)
     assert not again.do_newest()  # nor an older one
     for version in (6, 7, 9):
         add(run, version)
@@ -108,8 +108,8 @@ def test_none_is_done_twice_not_even_by_a_second_start(tmp_path: Path) -> None:
 
 def test_only_what_is_missing_is_done(tmp_path: Path) -> None:
     run = make_run(tmp_path, 3)
-    assert make_follower(run)[0].do_newest()
-    worker, results = make_follower(run, record=True)
+    assert make_sidecar(run)[0].do_newest()
+    worker, results = make_sidecar(run, record=True)
     assert worker.do_newest()
     assert told(results) == [("film", 3, 0)]
 
@@ -118,7 +118,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_one_line(tmp_path: Path) -> No
     run = make_run(tmp_path, 3, 5)
     newest = run / "checkpoints" / "00000005.safetensors"
     newest.write_bytes(newest.read_bytes()[:-9])
-    worker, results = make_follower(run)
+    worker, results = make_sidecar(run)
     assert [worker.do_newest() for _ in range(3)] == [True, False, False]
     assert told(results) == [("passed over", None, None), ("evaluation", 3, 0)]
     assert results[0]["file"] == str(newest)
@@ -131,7 +131,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_one_line(tmp_path: Path) -> No
 def test_one_with_a_damaged_json_is_passed_over_with_a_line(tmp_path: Path) -> None:
     run = make_run(tmp_path, 3, 5)
     (run / "checkpoints" / "00000005.json").write_text("{}")
-    worker, results = make_follower(run)
+    worker, results = make_sidecar(run)
     assert worker.do_newest()
     assert told(results) == [("passed over", None, None), ("evaluation", 3, 0)]
 
@@ -139,7 +139,7 @@ def test_one_with_a_damaged_json_is_passed_over_with_a_line(tmp_path: Path) -> N
 def test_one_that_is_being_written_is_passed_over_quietly(tmp_path: Path) -> None:
     run = make_run(tmp_path, 3, 5)
     (run / "checkpoints" / "00000005.json").unlink()
-    worker, results = make_follower(run)
+    worker, results = make_sidecar(run)
     assert [worker.do_newest(), worker.do_newest()] == [True, False]
     assert told(results) == [("evaluation", 3, 0)]
 
@@ -154,8 +154,8 @@ def test_one_that_is_deleted_while_it_is_read_is_passed_over_quietly(
             delete(path)
         return load(path)
 
-    monkeypatch.setattr(follower, "load", late)
-    worker, results = make_follower(run)
+    monkeypatch.setattr(sidecar, "load", late)
+    worker, results = make_sidecar(run)
     assert worker.do_newest()
     assert told(results) == [("evaluation", 3, 0)]
 
@@ -163,8 +163,8 @@ def test_one_that_is_deleted_while_it_is_read_is_passed_over_quietly(
 def test_a_run_without_checkpoints_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower, "POLL_SECONDS", 0.01)
-    assert not make_follower(tmp_path / "not made yet")[0].do_newest()
+    monkeypatch.setattr(sidecar, "POLL_SECONDS", 0.01)
+    assert not make_sidecar(tmp_path / "not made yet")[0].do_newest()
     run = make_run(tmp_path)
     results: list[Any] = []
     asked: list[int] = []
@@ -176,7 +176,7 @@ def test_a_run_without_checkpoints_is_waited_for(
             add(run, 2)
         return bool(results)
 
-    follow(run, True, False, results.append, until)
+    Sidecar(run, True, False, results.append, until).work()
     assert told(results) == [("evaluation", 2, 0)]
 
 
@@ -194,13 +194,13 @@ def while_playing(
             todo.pop()(progress)
         return play(agent, protocol, seed=seed, progress=progress)
 
-    monkeypatch.setattr(follower, "play_games", slow)
+    monkeypatch.setattr(sidecar, "play_games", slow)
 
 
 def test_checkpoints_that_came_and_went_during_a_game_are_counted_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(sidecar, "POLL_SECONDS", 0.0)
     run = make_run(tmp_path, 3)
 
     def training_goes_on(progress: Callable[[int, int], None]) -> None:
@@ -211,7 +211,7 @@ def test_checkpoints_that_came_and_went_during_a_game_are_counted_too(
                 delete(path)
 
     while_playing(monkeypatch, training_goes_on)
-    worker, results = make_follower(run)
+    worker, results = make_sidecar(run)
     assert [worker.do_newest() for _ in range(3)] == [True, True, False]
     assert told(results) == [("evaluation", 3, 0), ("evaluation", 7, 3)]
 
@@ -236,10 +236,10 @@ def test_when_the_run_ends_nothing_more_is_done(
         def until() -> bool:
             return bool(over)
 
-    worker = Follower(run, not record, record, results.append, until, 30.0)
+    worker = Sidecar(run, not record, record, results.append, until, 30.0)
     with pytest.raises(RunEnded):
         worker.do_newest()
-    follow(run, not record, record, results.append, until)
+    Sidecar(run, not record, record, results.append, until).work()
     assert results == []
     left = [path for name in ("eval", "videos") for path in (run / name).glob("*")]
     assert left == []
@@ -247,4 +247,4 @@ def test_when_the_run_ends_nothing_more_is_done(
 
 def test_an_unknown_protocol_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GeladaError, match="unknown protocol 'dba3d'"):
-        follow(tmp_path, True, False, print, never, protocol="dba3d")
+        Sidecar(tmp_path, True, False, print, never, protocol="dba3d")
