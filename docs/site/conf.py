@@ -62,7 +62,7 @@ CONTENTS = {
         *("circle", "one-frame", "recipe", "appo", "dba3c", "gorila", "reuse", "autoencoder"),
         "speed",
     ],
-    "Reference": ["site/flags", "site/reference", "files", "atari"],
+    "Reference": ["settings", "site/flags", "site/reference", "files", "atari"],
     "Results": ["results"],
     "Project": [
         *("dependencies", "../benchmarks/results/README", "../CHANGELOG", "../CONTRIBUTING"),

@@ -282,7 +282,7 @@ def test_the_table_of_settings_is_that_of_the_presets() -> None:
             same = [value if value != values[0] else "" for value in values[1:]]
             want[flag_of(field.name, group)] = (values[0], *same)
     del want["--game"]  # the first word of the command
-    text = text_of(ROOT / "docs" / "recipe.md")
+    text = text_of(ROOT / "docs" / "settings.md")
     rows = re.findall(r"^\| `(--[\w-]+)` \|(.*)\|(.*)\|(.*)\|$", text, re.MULTILINE)
     have = {flag: tuple(cell.strip() for cell in cells) for flag, *cells in rows}
     assert have == want
