@@ -22,6 +22,7 @@ from gelada.roles.backprop import Backprop
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.client import LocalClient
 from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
+from gelada.roles.policy import make_policy
 from gelada.roles.replay.queue import as_batch
 from gelada.roles.schedule import OwnSchedule
 from gelada.roles.tracker import ResumePoint
@@ -121,7 +122,9 @@ def test_catch_is_learned(way: str, autoencoder: Autoencoder) -> None:
         return CatchGames(seeds)
 
     settings = ActorSettings(0, 1, GAMES, LENGTH, 1, Pace(None))
-    actor = Actor(settings, make_games, net, algorithm, [server], memory, memory)
+    actor = Actor(
+        settings, make_games, make_policy(net, algorithm), algorithm, [server], memory, memory
+    )
     learner = Learner(
         0,
         algorithm,

@@ -21,6 +21,7 @@ from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.actor import Actor, ActorSettings, Pace
 from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
+from gelada.roles.policy import make_policy
 from gelada.roles.replay.queue import as_batch
 from gelada.roles.tracker import ResumePoint
 from helpers.stacking import stack_at
@@ -191,7 +192,7 @@ def play(net: Network, rounds: int) -> list[Trajectory]:
     actor = Actor(
         ActorSettings(0, 1, 4, LENGTH, 1, Pace(None)),
         lambda seeds: CatchGames(seeds, dark=True),
-        net,
+        make_policy(net, ALGORITHM),
         ALGORITHM,
         [server],
         sink,

@@ -22,6 +22,7 @@ from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.actor import Actor, ActorSettings, Pace
 from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
+from gelada.roles.policy import make_policy
 from gelada.roles.tracker import ResumePoint
 from helpers.stacking import stack_at
 
@@ -138,7 +139,7 @@ class Scene:
         self.actor = Actor(
             ActorSettings(index, 1, B, T, seed, pace),
             make_games,
-            self.net,
+            make_policy(self.net, Watching()),
             Watching(),
             self.servers,
             self.sink,
@@ -379,7 +380,13 @@ def test_the_exploration_is_told_who_explores_and_after_how_many_steps_of_all() 
     settings = ActorSettings(index=2, actors=5, games=B, length=T, seed=1, pace=Pace(None))
     sink: Any = scene.sink
     actor = Actor(
-        settings, lambda seeds: Script(), scene.net, Algorithm(), scene.servers, sink, sink
+        settings,
+        lambda seeds: Script(),
+        make_policy(scene.net, Algorithm()),
+        Algorithm(),
+        scene.servers,
+        sink,
+        sink,
     )
     for _ in range(3):
         actor.step()
@@ -413,7 +420,8 @@ def test_a_recurrent_state_is_carried_from_step_to_step_and_is_0_after_an_episod
     Counting.states.clear()
     settings = ActorSettings(0, 1, B, T, 1, Pace(None))
     to: Any = sink
-    actor = Actor(settings, lambda seeds: Script(), scene.net, Counting(), scene.servers, to, to)
+    policy, games = make_policy(scene.net, Counting()), Script()
+    actor = Actor(settings, lambda seeds: games, policy, Counting(), scene.servers, to, to)
     for _ in range(3):
         actor.step()
     for number, sent in enumerate(sink.trajectories):

@@ -3,8 +3,6 @@
 actor = Actor(...)
 while True:
     actor.step()    # pull parameters, play a rollout of T steps, send the trajectory
-
-The arrays of a trajectory while an actor plays it.
 """
 
 from __future__ import annotations
@@ -24,15 +22,12 @@ from gelada.core.seeding import game_seeds, generator
 from gelada.core.timing import Clock
 from gelada.core.types import Bools, Episode, Floats, Frames, Ints, State, Trajectory, Version
 from gelada.envs.api import Games, Savable, Step, close
-from gelada.nets.network import Network
-from gelada.ops.flat import Layout
 from gelada.roles.parameters.published import ANY, Pulled, Source, pull_consistent
+from gelada.roles.policy import Policy
 from gelada.roles.replay.api import ReplayWriter
 from gelada.roles.snapshot import GoOn, as_array, continued, restoring, snapshot
-from gelada.roles.stacks import Scores, make_stacks
 from gelada.roles.tracker import ResumePoint, Tracker
 from gelada.roles.update_schedule import ONE_EACH, Rhythm
-from gelada.runtime.devices import CPU
 from gelada.runtime.system import ACTORS
 
 
@@ -133,22 +128,21 @@ class ActorSettings:
 
 
 class Actor:
-    """Plays games with a copy of the network. A runtime calls `step` in a loop.
+    """Plays games with a policy. A runtime calls `step` in a loop.
 
     The algorithm decides how the actor explores (`gelada.algorithms.exploration`).
 
     Args:
         settings: settings of this actor.
         make_games: makes games from seeds.
-        net: the network; the actor copies the parts that acting needs.
-        algorithm: how to act.
+        policy: scores the actions, with the parameters that the actor pulls. Exploration is on the
+            CPU, with the same numbers for a policy on any device.
+        algorithm: how to explore.
         sources: sources of parameters, in the order of their slices.
         replay: takes the trajectories.
         tracker: takes finished episodes.
         games: loaded games to begin with, instead of games of ``make_games``.
         go_on: makes games that go on from a saved state (None: games always begin anew).
-        device: of the copy of the network. Exploration is on the CPU, with the same numbers.
-        graphs: record a step of the network as a CUDA graph.
     """
 
     niceness = ACTORS
@@ -157,33 +151,27 @@ class Actor:
         self,
         settings: ActorSettings,
         make_games: Callable[[Ints], Games],
-        net: Network,
+        policy: Policy,
         algorithm: Algorithm,
         sources: Sequence[Source],
         replay: ReplayWriter,
         tracker: Tracker,
         games: Games | None = None,
         go_on: GoOn | None = None,
-        device: torch.device = CPU,
-        graphs: bool = False,
     ) -> None:
         self.name = f"actor-{settings.index}"
         self.clock = Clock()
         self.finished = False
         self._settings, self._make_games = settings, make_games
-        self._algorithm = algorithm
-        self.device = device
-        self._net = net.for_acting(algorithm.acting_heads).to(device)
-        self._graphs = graphs
-        self._layout = Layout(net)
-        self._sources = self._layout.owners(sources, dict(self._net.named_parameters()))
+        self._policy, self._algorithm = policy, algorithm
+        self.device = policy.device
+        self._sources = policy.needed(sources)
         self._replay, self._tracker = replay, tracker
         self._round = self._first_round = 0
         self._begun: ResumePoint | None = None
         self._saved: State | None = None  # what this actor goes on from
         self._anew = False  # after an error it does not
         self._first = settings.first
-        self._loaded: Version | None = None
         self._games: Games | None = None
         self._given, self._go_on = games, go_on
         self._last_save = time.monotonic()
@@ -197,7 +185,7 @@ class Actor:
         with self.clock("wait for parameters"):
             pulled = self._pull()
         with self.clock("load parameters"):
-            self._load(pulled)
+            self._policy.load(pulled)
         version = pulled.version
         if self._games is None:
             with self.clock("start games"):
@@ -247,19 +235,10 @@ class Actor:
             self._first = pulled.version
         return pulled
 
-    def _load(self, pulled: Pulled) -> None:
-        """Copy parameters into the network, unless it has this version already."""
-        if pulled.version == self._loaded:
-            return
-        parameters = dict(self._net.named_parameters())
-        for name, view in self._layout.views(pulled.vector.to(self.device), parameters):
-            parameters[name].copy_(view)  # converts to the dtype of the copy
-        self._loaded = pulled.version
-
     def _start_games(self, version: Version) -> None:
         """Start the games, and the state that lasts from one rollout to the next."""
         index, length = self._settings.index, self._settings.length
-        depth, saved = self._net.stack, None
+        depth, saved = self._policy.net.stack, None
         exactly = self._settings.first is not None
         games = continued(self._saved, self._go_on, self.name, exactly)
         if games is not None:
@@ -275,15 +254,13 @@ class Actor:
         self._saved, self._games, count = None, games, games.count
         player = Player(index, self._settings.actors, count, games.actions)
         self._exploration = self._algorithm.exploration(player)
-        self._state = self._net.initial_state(count)
+        self._state = self._policy.net.initial_state(count)
         self._ages: Ints = np.zeros(count, dtype=np.int64)
         self._scores = np.zeros(count)
         self._lengths: Ints = np.zeros(count, dtype=np.int64)
         if saved is not None:
             self._restore(saved)
-        self._stacks = make_stacks(
-            self._net, self._act, self._frames, self._ages, length, self._graphs
-        )
+        self._policy.begin(self._frames, self._ages, length)
 
     def _moved(self, array: NDArray[Any]) -> torch.Tensor:
         """Return an array as a tensor on the device of the network; on the CPU without a copy."""
@@ -297,7 +274,7 @@ class Actor:
     def _restore(self, saved: State) -> None:
         """Take over everything that lasts from one rollout to the next."""
         assert self._games is not None
-        with restoring(saved, self.name, self._games, self._net.stack):
+        with restoring(saved, self.name, self._games, self._policy.net.stack):
             self._frames = saved["frames"].copy()
             self._ages, self._lengths = saved["ages"].copy(), saved["lengths"].copy()
             self._scores = saved["scores"].copy()
@@ -328,7 +305,7 @@ class Actor:
         """Play ``length`` steps. Return the trajectory and the episodes that ended in it."""
         assert self._games is not None
         length, clock = self._settings.length, self.clock
-        games, stacks = self._games, self._stacks
+        games, policy = self._games, self._policy
         rollout = Rollout(self._frames, self._ages, length)
         all_scores: list[torch.Tensor] = []
         finished: list[Episode] = []
@@ -336,7 +313,7 @@ class Actor:
         self._begin_rollout(version)
         for t in range(length):
             with clock("act"):
-                scores, state = stacks.evaluate(t, state)
+                scores, state = policy.evaluate(t, state)
                 scores = scores.cpu()  # waits for a GPU, once a step: the emulator needs actions
                 all_scores.append(scores)
                 acted = self._exploration.choose(t, scores).numpy()
@@ -344,7 +321,7 @@ class Actor:
                 step = games.step(acted)
             with clock("act"):
                 rollout.add(t, acted, step)
-                stacks.add(t, step.frames, step.over)
+                policy.add(t, step.frames, step.over)
                 if state is not None and step.over.any():
                     state = state.masked_fill(self._moved(step.over).unsqueeze(1), 0.0)
                 finished += self._finish(step)
@@ -355,10 +332,6 @@ class Actor:
             explored = self._exploration.end(torch.stack(all_scores, dim=1), actions, rewards)
         index = self._settings.index
         return rollout.trajectory(index, self._round, version, explored, before), finished
-
-    def _act(self, stacks: torch.Tensor, state: torch.Tensor | None) -> Scores:
-        """Return the scores of the actions, and the next recurrent state; see `Algorithm.act`."""
-        return self._algorithm.act(self._net, stacks, state)
 
     def _begin_rollout(self, version: Version) -> None:
         """Tell the exploration that a rollout begins.
@@ -372,7 +345,7 @@ class Actor:
         random = generator(settings.seed, "actor", *numbers)
         rounds = self._round - self._first_round
         played = rounds * settings.length * games.count * settings.actors
-        self._exploration.begin(self._net, settings.length, begun.steps + played, random)
+        self._exploration.begin(self._policy.net, settings.length, begun.steps + played, random)
 
     def _finish(self, step: Step) -> list[Episode]:
         """Add up raw rewards and return the episodes that ended with this step."""

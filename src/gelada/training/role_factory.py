@@ -28,6 +28,7 @@ from gelada.roles.learner import Learner
 from gelada.roles.parameters.client import LocalClient, RemoteClient
 from gelada.roles.parameters.published import PublishedParameters
 from gelada.roles.parameters.server import PREVIOUS, Admission, ParameterServer, ServerSettings
+from gelada.roles.policy import make_policy
 from gelada.roles.replay.api import ReplayReader, ReplayWriter
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.minibatch_buffer import Reuse
@@ -224,15 +225,19 @@ class Nodes:
                 self._streams,
             ),
             lambda seeds: make(experiment.games, seeds),
-            self.net,
+            part(
+                make_policy,
+                self.net,
+                experiment.algorithm,
+                self.placement.act,
+                self.placement.acts_by_graph,
+            ),
             experiment.algorithm,
             sources,
             replay,
             self.tracker,
             games[index] if games else None,
             partial(continue_games, experiment.games) if can_go_on(experiment.games.game) else None,
-            self.placement.act,
-            self.placement.acts_by_graph,
         )
 
     def _backprop(self, index: int) -> Compute:
