@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from rich.table import Table
 
@@ -27,6 +27,7 @@ from gelada.experiment.check import differing
 from gelada.experiment.settings import flag
 from gelada.runtime.devices import Devices, place
 from gelada.runtime.groups import Cluster
+from gelada.training.runtimes import RuntimeName
 
 LEAST_SECONDS = 6.0
 
@@ -41,7 +42,7 @@ class Bench(ExperimentFlags):
     """Only train, and write a trace of all stages to this .json file, for ui.perfetto.dev."""
     dummy: str = ""
     """Only train, with stubs in the place of stages: emulator, learner or emulator,learner."""
-    on: Literal["threads", "ray"] = "threads"
+    on: RuntimeName = "threads"
     """Run the roles on threads of this process, or in processes of a Ray cluster."""
     devices: Devices = field(default_factory=Devices)
     cluster: Cluster = field(default_factory=Cluster)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from gelada.cli.display import Display, Printer, earlier_curve
 from gelada.cli.experiment_flags import (
@@ -33,7 +33,6 @@ from gelada.cli.interrupts import Interrupts
 from gelada.core.checkpoint import Check, Checkpoint, newest_checkpoint
 from gelada.core.errors import GeladaError, RoleFailed, Stalled
 from gelada.core.functions import NoPictures
-from gelada.experiment.memory import check_limits
 from gelada.roles.tracker import WINDOW, Status, StopRule
 from gelada.runs.config import check_of, read_config
 from gelada.runs.folder import CHECKPOINTS, FILM, check_new, free_folder
@@ -42,6 +41,7 @@ from gelada.runtime.devices import Devices, place
 from gelada.runtime.groups import Cluster
 from gelada.training.faults import check_faults, parse_faults
 from gelada.training.run import Result, train
+from gelada.training.runtimes import RuntimeName, launcher
 
 FINAL_GAMES = 50
 """Full games of the evaluation at the end."""
@@ -55,7 +55,7 @@ class Train(ExperimentFlags):
     """Folder of the run; must be new or empty (default: runs/NAME-1, or the next free number)."""
     resume: Path | None = None
     """Continue the run in this folder from its newest complete checkpoint."""
-    on: Literal["threads", "ray"] = "threads"
+    on: RuntimeName = "threads"
     """Run the roles on threads of this process, or in processes of a Ray cluster."""
     devices: Devices = field(default_factory=Devices)
     cluster: Cluster = field(default_factory=Cluster)
@@ -187,7 +187,6 @@ def _learn(
     """Train with the display on; signals wait for the edges where nothing is lost."""
     resume, experiment = wanted.flags.resume is not None, wanted.experiment
     faults = parse_faults(wanted.flags.faults)
-    cluster = wanted.flags.cluster if wanted.flags.on == "ray" else None
     earlier = earlier_curve(folder) if resume else ()
     display = Display(f"{name} · {folder}", experiment.stop, printer, earlier)
 
@@ -196,7 +195,7 @@ def _learn(
         interrupts.raise_if_any()
 
     if not resume:
-        check_limits(experiment, cluster, place(wanted.flags.devices, cluster is not None))
+        launcher(wanted.flags.on, wanted.flags.cluster).check(experiment, wanted.flags.devices)
         check_new(folder)
     interrupts.gentle = True
     waits = where_in_words(wanted.flags.on, wanted.flags.cluster)
@@ -212,7 +211,8 @@ def _learn(
                 printer.line,
                 began=process_start(),
                 faults=faults,
-                cluster=cluster,
+                cluster=wanted.flags.cluster,
+                on=wanted.flags.on,
                 devices=wanted.flags.devices,
             )
         except (Stalled, RoleFailed) as error:

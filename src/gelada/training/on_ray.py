@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from gelada.core.checkpoint import is_there, list_checkpoints
 from gelada.core.errors import Closed, GeladaError, Lost
+from gelada.core.fields import check as check_fields
 from gelada.core.files import Events
-from gelada.experiment.memory import check_cluster_memory
-from gelada.experiment.settings import Experiment
+from gelada.experiment.memory import check_cluster_memory, check_limits
+from gelada.experiment.settings import Experiment, flag
 from gelada.roles.tracker import Status, Tracker
-from gelada.runs.config import Config
 from gelada.runs.folder import CHECKPOINTS, EVENTS
-from gelada.runtime.devices import ON_CPU, Placement, find_device, prepare
+from gelada.runtime.api import Runtime
+from gelada.runtime.devices import ON_CPU, Devices, Placement, find_device, place, prepare
 from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
 from gelada.training.exact import cut_lines
 from gelada.training.faults import NONE, Faults
+from gelada.training.runtimes import Log, Plan
 from gelada.training.start import Start, begin_again
 from gelada.training.topology import make_graph
 
@@ -31,36 +33,69 @@ if TYPE_CHECKING:
     from gelada.runtime.ray.placement import Incarnation
 
 
-class IncarnationMaker:
+class OnRay:
+    """The roles of a run in processes of a Ray cluster (a `gelada.training.runtimes.Launcher`)."""
+
+    remote = True
+
+    def __init__(self, cluster: Cluster | None = None) -> None:
+        self._cluster = cluster or Cluster()
+        self._alive: Any = None  # tells whether Ray itself lives
+        self.shrinks = self._cluster.shrink
+
+    def check(self, experiment: Experiment, devices: Devices, resumed: bool = False) -> Placement:
+        """Return the devices of a run for which a Ray of this machine's own has room."""
+        check_fields(self._cluster, flag)
+        placement = place(devices, on_ray=True)
+        check_limits(experiment, self._cluster, placement, resumed)
+        return placement
+
+    def prepare(self, experiment: Experiment, placement: Placement, log: Log) -> None:
+        """Do nothing: the processes of the cluster are set up as they make their roles."""
+
+    def join(self, experiment: Experiment, stack: ExitStack, log: Log) -> None:
+        """Join the cluster until the stack is left."""
+        self._alive = join(self._cluster, experiment, stack, log)
+
+    def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[Graph, Runtime]:
+        """Place the processes in the cluster."""
+        from gelada.runtime.ray.runtime import Ray
+        from gelada.runtime.ray.session import is_on_network
+
+        incarnations = Incarnations(plan, bool(self._cluster.joined) and is_on_network())
+
+        def restore(number: int) -> Incarnation:
+            return incarnations.restore(number, runtime.roles["tracker"], status())
+
+        first, experiment = incarnations.of(plan.start), plan.experiment
+        runtime = Ray(
+            first,
+            restore,
+            self._cluster,
+            experiment.shape.deadline,
+            plan.log,
+            incarnations.events,
+            seed=experiment.seed,
+            whole=experiment.deterministic,
+            alive=self._alive,
+            disk_patience=experiment.tracker.disk_patience,
+        )
+        return first.make_graph(), runtime
+
+
+class Incarnations:
     """Makes the incarnations of a run in processes.
 
     Args:
-        experiment: all settings.
-        folder: of the run.
-        config: of the run.
-        start: of the first incarnation.
-        began: `time.monotonic` when the run began.
-        faults: what goes wrong on purpose.
-        log: takes lines for the user.
+        plan: what the roles are made from; its placement is that of a process that learns.
         on_network: processes may be on several hosts.
-        placement: the devices of a process that learns.
 
     Raises:
         GeladaError: if replay buffers are to be kept, which live on other hosts than the folder.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        folder: Path,
-        config: Config,
-        start: Start,
-        began: float,
-        faults: Faults,
-        log: Callable[[str], None],
-        on_network: bool,
-        placement: Placement = ON_CPU,
-    ) -> None:
+    def __init__(self, plan: Plan, on_network: bool) -> None:
+        experiment = self._experiment = plan.experiment
         if experiment.deterministic and experiment.replay.capacity:
             raise GeladaError(
                 "--deterministic with a replay buffer and --on ray: the buffer is saved with each "
@@ -71,14 +106,8 @@ class IncarnationMaker:
                 "--keep with --on ray: replay buffers live on other hosts than the run's folder; "
                 "leave it out, and a resumed run fills them anew"
             )
-        self._experiment, self._folder, self._config = experiment, folder, config
-        self._start, self._began, self._faults, self._log = start, began, faults, log
-        self._on_network, self._placement = on_network, placement
-        self.events = Events(folder / EVENTS, began)
-
-    def first(self) -> Incarnation:
-        """Return the incarnation with which the run begins."""
-        return self._incarnation(self._start)
+        self._plan, self._on_network = plan, on_network
+        self.events = Events(plan.folder / EVENTS, plan.began)
 
     def restore(self, number: int, tracker: Tracker, status: Status) -> Incarnation:
         """Return an incarnation above ``number``, from the newest complete checkpoint.
@@ -98,37 +127,40 @@ class IncarnationMaker:
             | {"lost_versions": max(status.version - start.version.number, 0)}
             | {"lost_experience": experience}
         )
-        self._log(f"{lost:,} steps since then are lost and played anew")
+        self._plan.log(f"{lost:,} steps since then are lost and played anew")
         if self._experiment.replay.capacity:
-            self._log(f"all replay buffers begin empty: they kept {experience:,} steps")
-        return self._incarnation(start)
+            self._plan.log(f"all replay buffers begin empty: they kept {experience:,} steps")
+        return self.of(start)
 
-    def _incarnation(self, start: Start) -> Incarnation:
+    def of(self, start: Start) -> Incarnation:
+        """Return the incarnation that begins with a start of the run."""
         from gelada.runtime.ray.placement import Incarnation
 
+        plan = self._plan
         make = partial(
             graph_in_process,
             make_graph,
-            self._placement,
-            self._experiment,
+            plan.placement,
+            plan.experiment,
             start,
-            self._folder.resolve(),
-            self._began,
-            faults=self._faults,
+            plan.folder.resolve(),
+            plan.began,
+            faults=plan.faults,
             on_network=self._on_network,
         )
-        return Incarnation(start.version.incarnation, make, bool(self._placement.gpus))
+        return Incarnation(start.version.incarnation, make, bool(plan.placement.gpus))
 
     def _newest(self, number: int) -> Start:
         """Return where the run goes on: at the newest checkpoint, or at its start without one."""
-        if any(map(is_there, list_checkpoints(self._folder / CHECKPOINTS))):
-            start = begin_again(self._folder, self._config, self._log)
+        plan, first = self._plan, self._plan.start
+        if any(map(is_there, list_checkpoints(plan.folder / CHECKPOINTS))):
+            start = begin_again(plan.folder, plan.config, plan.log)
         else:
-            self._log("there is no checkpoint yet: beginning anew")
-            start = self._start
+            plan.log("there is no checkpoint yet: beginning anew")
+            start = first
             if self._experiment.deterministic:
-                cut_lines(self._folder, start.version.number, start.steps)
-        seconds = self._start.counters.get("seconds", 0.0)  # the time since then is in `began`
+                cut_lines(plan.folder, start.version.number, start.steps)
+        seconds = first.counters.get("seconds", 0.0)  # the time since then is in `began`
         version = start.version._replace(incarnation=max(start.version.incarnation, number + 1))
         return start._replace(version=version, counters=start.counters | {"seconds": seconds})
 

@@ -2,49 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from gelada.core.fields import check as check_fields
 from gelada.envs.api import Games
-from gelada.experiment.autoscale import idle
 from gelada.experiment.check import check
-from gelada.experiment.memory import check_limits
-from gelada.experiment.settings import Experiment, flag
+from gelada.experiment.settings import Experiment
 from gelada.runs.config import Config, identity, new_run, read_config
 from gelada.runs.folder import held, make_folder
-from gelada.runtime.devices import Devices, Placement, describe_devices, place, prepare
-from gelada.runtime.groups import Cluster
-from gelada.runtime.system import describe_machine, keep_freed_memory, usable_cores
+from gelada.runtime.devices import Devices, Placement, describe_devices
+from gelada.runtime.system import describe_machine, keep_freed_memory
 from gelada.training.faults import Faults
-from gelada.training.on_ray import join
+from gelada.training.runtimes import Launcher, Log
 from gelada.training.start import Start, begin, begin_again, open_games
-
-Log = Callable[[str], None]
-"""Takes lines for the user."""
 
 
 class Prepared(NamedTuple):
-    """What the roles of a run are made from."""
+    """What the roles of a run begin with."""
 
     config: Config
     start: Start
-    games: list[Games] | None  # that are open already, by actor
-    alive: Any  # with a cluster: tells whether Ray itself lives
+    games: list[Games] | None = None  # that are open already, by actor
 
 
 def prepare_process(
-    experiment: Experiment, cluster: Cluster | None, devices: Devices, log: Log, resumed: bool
+    experiment: Experiment, launcher: Launcher, devices: Devices, log: Log, resumed: bool
 ) -> Placement:
     """Check the settings against one another and the machine; set up this process for the run.
 
     Args:
         experiment: all settings.
-        cluster: in which the roles run (None: on threads of this process).
+        launcher: of the runtime.
         devices: that learn and act.
         log: takes lines for the user.
         resumed: whether the run goes on from a checkpoint.
@@ -57,14 +48,8 @@ def prepare_process(
             too small for the run.
     """
     check(experiment)
-    if cluster is not None:
-        check_fields(cluster, flag)
-    placement = place(devices, on_ray=cluster is not None)
-    check_limits(experiment, cluster, placement, resumed)
-    if cluster is None:
-        prepare(placement, experiment.deterministic)
-        if line := idle(experiment, usable_cores(), placement.learn.type == "cuda"):
-            log(line)
+    placement = launcher.check(experiment, devices, resumed)
+    launcher.prepare(experiment, placement, log)
     keep_freed_memory()
     torch.set_num_threads(1)
     return placement
@@ -75,7 +60,7 @@ def begin_new(
     folder: Path,
     name: str,
     faults: Faults,
-    cluster: Cluster | None,
+    launcher: Launcher,
     placement: Placement,
     stack: ExitStack,
     log: Log,
@@ -87,8 +72,7 @@ def begin_new(
         folder: of the run; held until the stack is left.
         name: game or preset as the user gave it.
         faults: what goes wrong on purpose.
-        cluster: in which the roles run (None: on threads of this process); joined until the stack
-            is left.
+        launcher: of the runtime; what it joins is left with the stack.
         placement: the devices of the run.
         stack: takes what is undone at the end of the run.
         log: takes lines for the user.
@@ -99,21 +83,21 @@ def begin_new(
     """
     make_folder(folder)
     stack.enter_context(held(folder, False, log))
-    alive = join(cluster, experiment, stack, log) if cluster else None
+    launcher.join(experiment, stack, log)
     say_what_is_least(experiment, log)
-    elsewhere = faults.compute or cluster is not None  # those who play open games there
+    elsewhere = faults.compute or launcher.remote  # those who play open games there
     games = open_games(experiment, 1 if elsewhere else None)
-    # in a cluster actors compute on CPUs, and this host may have no GPU
-    start = begin(experiment, games, placement.act if cluster else placement.learn)
+    # in other processes actors compute on CPUs, and this host may have no GPU
+    start = begin(experiment, games, placement.act if launcher.remote else placement.learn)
     about = {"run": new_run(), **describe_machine(), "precision": start.precision}
-    about |= describe_devices(placement, on_ray=cluster is not None)
+    about |= describe_devices(placement, on_ray=launcher.remote)
     about["faults"] = str(faults)
     config = Config(name, experiment, start.actions, about)
-    return Prepared(config, start._replace(run=identity(config)), games, alive)
+    return Prepared(config, start._replace(run=identity(config)), games)
 
 
-def go_on(
-    experiment: Experiment, folder: Path, cluster: Cluster | None, stack: ExitStack, log: Log
+def resume_from(
+    experiment: Experiment, folder: Path, launcher: Launcher, stack: ExitStack, log: Log
 ) -> Prepared:
     """Read where a run stopped; its folder is held, and a cluster joined, until the stack is left.
 
@@ -123,8 +107,8 @@ def go_on(
     """
     config = read_config(folder)
     stack.enter_context(held(folder, True, log))
-    alive = join(cluster, experiment, stack, log) if cluster else None
-    return Prepared(config, begin_again(folder, config, log), None, alive)
+    launcher.join(experiment, stack, log)
+    return Prepared(config, begin_again(folder, config, log))
 
 
 def say_what_is_least(experiment: Experiment, log: Log) -> None:

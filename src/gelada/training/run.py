@@ -18,26 +18,21 @@ from pathlib import Path
 from typing import Any
 
 from gelada.core.errors import ClusterLost, GeladaError, Lost, Stalled
-from gelada.core.files import Events
-from gelada.envs.api import Games
 from gelada.experiment.memory import buffer_bytes
 from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import Status, Tracker
-from gelada.runs.config import Config, write_config
-from gelada.runs.folder import CONFIG, EVENTS, cannot_write
+from gelada.runs.config import write_config
+from gelada.runs.folder import CONFIG, cannot_write
 from gelada.runtime.api import Active, Runtime
-from gelada.runtime.devices import ON_CPU, Devices, Placement
+from gelada.runtime.devices import Devices
 from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
-from gelada.runtime.threads import Threads
 from gelada.training.callbacks import NO_CALLBACKS, Alarms, Callbacks, Caller, StopTraining
 from gelada.training.faults import NONE, Faults, FaultSchedule
-from gelada.training.on_ray import IncarnationMaker
-from gelada.training.prepare import begin_new, go_on, prepare_process
+from gelada.training.prepare import begin_new, prepare_process, resume_from
+from gelada.training.runtimes import Launcher, Plan, RuntimeName, launcher
 from gelada.training.saving import Saver, load_buffers, load_exactly, save_last, saver_of
 from gelada.training.sidecars import SidecarProcesses
-from gelada.training.start import Start
-from gelada.training.topology import make_graph
 
 Watch = Callable[[Status, Sequence[Active]], None]
 """Takes the status of the run and its active roles, to show them."""
@@ -86,6 +81,7 @@ def train(
     cluster: Cluster | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
     devices: Devices | None = None,
+    on: RuntimeName | None = None,
 ) -> Result:
     """Train until a stop rule holds, a role fails, a callback asks for the end, or Ctrl-C.
 
@@ -102,6 +98,7 @@ def train(
         cluster: run the roles in processes of this Ray cluster (None: on threads).
         callbacks: called about twice a second with what is new.
         devices: that learn and act.
+        on: name of the runtime (default: Ray with a cluster, else threads).
 
     Raises:
         GeladaError: if a setting is out of range, the folder is not empty or in use by another
@@ -109,20 +106,20 @@ def train(
             was learned until then is in the newest checkpoint.
     """
     began = time.monotonic() if began is None else began
-    placement = prepare_process(experiment, cluster, devices or Devices(), log, resume)
+    host = launcher(on or ("threads" if cluster is None else "ray"), cluster)
+    placement = prepare_process(experiment, host, devices or Devices(), log, resume)
     with ExitStack() as stack:
         if resume:
-            prepared = go_on(experiment, folder, cluster, stack, log)
+            prepared = resume_from(experiment, folder, host, stack, log)
         else:
-            prepared = begin_new(experiment, folder, name, faults, cluster, placement, stack, log)
-        config, start, games, alive = prepared
-        others = (faults, log, cluster, alive, watch, callbacks, placement)
-        run = Run(experiment, folder, config, start, began, *others)
-        graph, runtime = run.place(games)
+            prepared = begin_new(experiment, folder, name, faults, host, placement, stack, log)
+        plan = Plan(experiment, folder, *prepared, began, faults, placement, log)
+        run = Run(plan, host, watch, callbacks)
+        graph, runtime = run.launch()
         stack.callback(runtime.close)
         run.load(runtime, resume)
         if not resume:  # not before, so that a cluster that is too small leaves the folder empty
-            write_config(folder, config)
+            write_config(folder, plan.config)
         return run.watch_over(graph, runtime, resume)
 
 
@@ -130,20 +127,15 @@ def train(
 class Run:
     """One start of a run, from here to its end."""
 
-    experiment: Experiment
-    folder: Path
-    config: Config
-    start: Start
-    began: float
-    faults: Faults
-    log: Callable[[str], None]
-    cluster: Cluster | None
-    alive: Any = None  # with a cluster: tells whether Ray itself lives
+    plan: Plan
+    launcher: Launcher
     watch: Watch | None = None
     callbacks: Callbacks = NO_CALLBACKS
-    placement: Placement = ON_CPU
 
     def __post_init__(self) -> None:
+        plan = self.plan
+        self.experiment, self.folder, self.start = plan.experiment, plan.folder, plan.start
+        self.log = plan.log
         self._caller = Caller(self.callbacks, self.folder, self.log)
         self.stopped = ""  # why a callback ended the run
         self._going = False  # all roles were started, or something was learned before that
@@ -152,55 +144,11 @@ class Run:
         self._good_enough = threading.Event()  # an evaluation has reached its goal
         self._alarms = Alarms(self.experiment.tracker, self.log)
 
-    def place(self, games: Sequence[Games] | None) -> tuple[Graph, Runtime]:
+    def launch(self) -> tuple[Graph, Runtime]:
         """Make the graph of the roles, and the runtime that will run them."""
         if needed := buffer_bytes(self.experiment, self.start.statistics.mean.shape):
             self.log(f"experience that is kept takes {needed / 2**20:,.0f} MiB")
-        deadline = self.experiment.shape.deadline
-        if self.cluster is None:
-            graph = make_graph(
-                self.experiment,
-                self.start,
-                self.folder,
-                self.began,
-                games=games,
-                faults=self.faults,
-                placement=self.placement,
-            )
-            events = Events(self.folder / EVENTS, self.began)
-            return graph, Threads(graph.build(), deadline, self.log, events)
-        from gelada.runtime.ray.runtime import Ray
-        from gelada.runtime.ray.session import is_on_network
-
-        incarnations = IncarnationMaker(
-            self.experiment,
-            self.folder,
-            self.config,
-            self.start,
-            self.began,
-            self.faults,
-            self.log,
-            on_network=bool(self.cluster.joined) and is_on_network(),
-            placement=self.placement,
-        )
-
-        def restore(number: int) -> Any:
-            return incarnations.restore(number, runtime.roles["tracker"], self.status)
-
-        first = incarnations.first()
-        runtime = Ray(
-            first,
-            restore,
-            self.cluster,
-            deadline,
-            self.log,
-            incarnations.events,
-            seed=self.experiment.seed,
-            whole=self.experiment.deterministic,
-            alive=self.alive,
-            disk_patience=self.experiment.tracker.disk_patience,
-        )
-        return first.make_graph(), runtime
+        return self.launcher.launch(self.plan, lambda: self.status)
 
     def load(self, runtime: Runtime, resumed: bool) -> None:
         """Load the experience that a resumed run goes on with."""
@@ -281,7 +229,7 @@ class Run:
     ) -> None:
         """Look at the run again and again until it is over."""
         tracker: Tracker = runtime.roles["tracker"]
-        schedule = FaultSchedule(self.faults.hits, self.experiment.seed)
+        schedule = FaultSchedule(self.plan.faults.hits, self.experiment.seed)
         while not runtime.wait(LOOK_SECONDS) and not self._good_enough.is_set():
             runtime.check()
             with suppress(Lost):  # the next wait replaces what is lost
@@ -328,7 +276,7 @@ class Run:
     def _shrink(self, graph: Graph, runtime: Runtime) -> None:
         """Let steps take the gradients of the learners that are there, with ``--shrink``."""
         shape = self.experiment.shape
-        if self.cluster is None or not self.cluster.shrink or not shape.apart or shape.asynchronous:
+        if not self.launcher.shrinks or not shape.apart or shape.asynchronous:
             return
         count = max(min(shape.gradients, shape.learning - runtime.away), 1)
         for name in graph.names("server"):

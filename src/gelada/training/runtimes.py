@@ -1,0 +1,136 @@
+"""Where the roles of a run live: the table of runtimes, and the one of this process.
+
+A runtime is one file with a class that satisfies `Launcher`, and one line in `RUNTIMES`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+from gelada.core.files import Events
+from gelada.envs.api import Games
+from gelada.experiment.autoscale import idle
+from gelada.experiment.memory import check_limits
+from gelada.experiment.settings import Experiment
+from gelada.roles.tracker import Status
+from gelada.runs.config import Config
+from gelada.runs.folder import EVENTS
+from gelada.runtime.api import Runtime
+from gelada.runtime.devices import Devices, Placement, place, prepare
+from gelada.runtime.graph import Graph
+from gelada.runtime.groups import Cluster
+from gelada.runtime.system import usable_cores
+from gelada.runtime.threads import Threads
+from gelada.training.faults import Faults
+from gelada.training.start import Start
+from gelada.training.topology import make_graph
+
+Log = Callable[[str], None]
+"""Takes lines for the user."""
+
+
+class Plan(NamedTuple):
+    """What the roles of a run are made from."""
+
+    experiment: Experiment
+    folder: Path
+    config: Config
+    start: Start
+    games: list[Games] | None  # that are open already, by actor
+    began: float  # `time.monotonic` when the run began
+    faults: Faults  # what goes wrong on purpose
+    placement: Placement
+    log: Log
+
+
+class Launcher(Protocol):
+    """Makes ready for the roles of a run, and hands them to a runtime."""
+
+    remote: bool
+    """Whether roles live in other processes, which open games and devices themselves."""
+    shrinks: bool
+    """Whether steps take the gradients of the learners that are there while others are lost."""
+
+    def check(self, experiment: Experiment, devices: Devices, resumed: bool = False) -> Placement:
+        """Return the devices of a run.
+
+        Raises:
+            GeladaError: if there is no such device, or no room for the run.
+        """
+
+    def prepare(self, experiment: Experiment, placement: Placement, log: Log) -> None:
+        """Set up this process for a run."""
+
+    def join(self, experiment: Experiment, stack: ExitStack, log: Log) -> None:
+        """Join the processes of others, if there are any, until the stack is left.
+
+        Raises:
+            GeladaError: if they cannot be joined, or have no room for the run.
+        """
+
+    def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[Graph, Runtime]:
+        """Return the graph of the roles, and the runtime that will run them.
+
+        Args:
+            plan: what the roles are made from.
+            status: returns the status of the run when it was last heard of.
+        """
+
+
+class OnThreads:
+    """All roles in this process, each active one on a thread of its own."""
+
+    remote = shrinks = False
+
+    def __init__(self, cluster: Cluster | None = None) -> None:
+        """Take no settings: a cluster is one of processes."""
+
+    def check(self, experiment: Experiment, devices: Devices, resumed: bool = False) -> Placement:
+        """Return the devices of a run for which this machine has room."""
+        placement = place(devices)
+        check_limits(experiment, None, placement, resumed)
+        return placement
+
+    def prepare(self, experiment: Experiment, placement: Placement, log: Log) -> None:
+        """Set up torch for the devices; say so if most cores would be idle."""
+        prepare(placement, experiment.deterministic)
+        if line := idle(experiment, usable_cores(), placement.learn.type == "cuda"):
+            log(line)
+
+    def join(self, experiment: Experiment, stack: ExitStack, log: Log) -> None:
+        """Do nothing."""
+
+    def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[Graph, Runtime]:  # noqa: ARG002 - the protocol
+        """Build all roles here."""
+        graph = make_graph(
+            plan.experiment,
+            plan.start,
+            plan.folder,
+            plan.began,
+            games=plan.games,
+            faults=plan.faults,
+            placement=plan.placement,
+        )
+        events = Events(plan.folder / EVENTS, plan.began)
+        deadline = plan.experiment.shape.deadline
+        return graph, Threads(graph.build(), deadline, plan.log, events)
+
+
+RuntimeName = Literal["threads", "ray"]
+
+RUNTIMES: dict[RuntimeName, tuple[str, str]] = {
+    "threads": ("gelada.training.runtimes", "OnThreads"),
+    "ray": ("gelada.training.on_ray", "OnRay"),
+}
+"""Modules and classes of launchers by the names that ``--on`` takes."""
+
+
+def launcher(on: RuntimeName, cluster: Cluster | None = None) -> Launcher:
+    """Return what launches runs on a runtime; ``cluster`` has the settings of its processes."""
+    module, name = RUNTIMES[on]
+    made: Launcher = getattr(importlib.import_module(module), name)(cluster)
+    return made
