@@ -12,7 +12,7 @@ from conftest import catch
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.runtime.api import nothing
 from gelada.runtime.threads import Threads
-from gelada.training import run as module
+from gelada.training import runtimes as module
 from gelada.training.callbacks import StopTraining
 from gelada.training.run import train
 
