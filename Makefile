@@ -99,7 +99,7 @@ docs: setup $(VENV)/.docs
 	@echo "build/docs/index.html"
 
 bench: setup
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python -m benchmarks.run
 
 # torch comes first and by itself: it is by far the largest (shown, as it can take minutes), and a
 # pin that cannot be had is told at once.

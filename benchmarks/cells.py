@@ -1,172 +1,169 @@
-"""What is measured for Pong, one function a cell. Nothing here is tuned: settings are the preset's.
+"""The table of what is measured: a name, a preset, seeds, how, and with which flags and figures.
 
-Every function takes its cell, an empty folder for runs (deleted afterwards) and a folder for logs
-(kept), and returns the result that goes into the ledger.
+How the results of a cell become figures stands in `benchmarks.pages`. Seeds 1 to 5 are for
+measuring only: no setting was ever chosen on them.
 """
 
 from __future__ import annotations
 
-import json
+import dataclasses
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
-import autoencoders
-import cluster
-import dba3c
-import default_games
-import general
-import gorila
-import ladder
-import loaders
-import losses
-import process
-import replicas
-import resume
-from gelada.core.checkpoint import newest_checkpoint, read_checkpoint
+from benchmarks.lib import cluster, dba3c, recipe, timed
+from benchmarks.lib.ledger import Cell
 from gelada.experiment.presets import preset
-from ledger import Cell, differences, steady_rate
-from timed import (
-    BENCH_SECONDS,
-    Timed,
-    megabytes,
-    read_metrics,
-    settings,
-    train,
-    train_words,
-)
 
-GAME = "pong"
+ROUND = 1
+"""Raise this to measure everything anew, for example after a change of the code."""
 
-SEEDS = (1, 2, 3, 4, 5)
-"""Of `pong_time`. They are for measuring only: no setting was ever chosen on them."""
+TIMED = {"--checkpoint-seconds": "10", "--keep-checkpoints": "0"}
+PONG = TIMED | {"--until-score": "18.5", "--steps": "1000000"}
+"""The score is that of training games, which lags: the checkpoint looked for is earlier."""
 
-TIMED = {
-    "--checkpoint-seconds": "10",
-    "--keep-checkpoints": "0",
-    "--until-score": "18.5",  # over training games, which lag: the checkpoint looked for is earlier
-    "--steps": "1000000",
-}
+LONGER = TIMED | {"--until-score": "19.5", "--steps": "3000000", "--minutes": "8"}
+"""Of DBA3C runs that ended at a training score of 18.5 ended too early: see the README."""
 
-EQUAL_UPDATES = 200
-"""Updates of the two runs that must be equal bit for bit."""
+SIX_MINUTES = LONGER | {"--minutes": "6"}
+"""The training games of Ape-X's epsilons never have a mean of 19.5: some explore to the end."""
 
-EQUAL_SPEED_STEPS = 80_000
-"""Steps of each run whose speed is compared, free and deterministic in turn."""
+HOUR = {"--minutes": "75", "--checkpoint-seconds": "300", "--keep-checkpoints": "0"}
 
-MEMORY_STEPS = 200_000
-"""Steps of the run whose memory is watched; it ends with evaluation, curve and film."""
+BEST_APPO = {"--lr": "0.002", "--entropy": "0.01", "--entropy-end": "0.01", "--length": "64"}
+"""What was best of the tries with `appo-pong` (docs/results/appo.md)."""
 
-TURNS = 3
-"""How often free and deterministic runs take turns."""
+SIX = ("boxing", "freeway", "space_invaders", "seaquest", "qbert", "beam_rider")
+UNTUNED = ("battle_zone", "double_dunk", "name_this_game", "phoenix")
+"""With Qbert, the five games that stand for 57 (Aitchison et al. 2023). Qbert is one of the six."""
+
+STICKY = ("--sticky", "0.25", "--no-life-loss-ends", "--noop-max", "0")
+
+Measure = Callable[[Cell, Path, Path], dict[str, Any]]
 
 
-PONG = Timed(GAME, "pong", TIMED)
+class Plan(NamedTuple):
+    """A row of the table."""
+
+    what: str
+    preset: str
+    seeds: tuple[int, ...]
+    measure: Measure
+    asked: dict[str, Any]  # how it is measured, the procedure in the cell's settings
+
+
+def table() -> Iterator[Plan]:
+    """Yield the rows, in the order in which they are measured."""
+    asked: dict[str, Any]
+    seconds = 2 * timed.BENCH_SECONDS
+    yield from to_18("pong", "pong", (1, 2, 3, 4, 5), PONG)
+    yield Plan("limit", "pong", (1,), recipe.limit, {"seconds": seconds})
+    asked = {"steps": recipe.EQUAL_SPEED_STEPS, "turns": recipe.TURNS}
+    yield Plan("deterministic-speed", "pong", (1,), recipe.deterministic_speed, asked)
+    asked = {"updates": recipe.EQUAL_UPDATES}
+    yield Plan("deterministic-equal", "pong", (1,), recipe.deterministic_equal, asked)
+    yield Plan("memory", "pong", (1,), recipe.memory, {"steps": recipe.MEMORY_STEPS})
+
+    yield from to_18("dba3c", "dba3c-pong", (1, 2), SIX_MINUTES)
+    asynchronous = ("--asynchronous",)
+    yield from to_18("dba3c-async", "dba3c-pong", (1, 2), SIX_MINUTES, switches=asynchronous)
+    yield Plan("dba3c-limit", "dba3c-pong", (1,), recipe.limit, {"seconds": seconds})
+    sleep, link = dba3c.SLEEP, dba3c.LINK
+    for what, measure, more in (
+        ("straggler", dba3c.straggler, {"runs": dba3c.STRAGGLERS}),
+        ("servers", dba3c.servers_behind_links, {"faults": [sleep, link], "of": dba3c.SERVERS}),
+        ("workers", dba3c.more_workers, {"faults": sleep, "of": dba3c.WORKERS}),
+    ):
+        asked = {"minutes": dba3c.MINUTES, **more}
+        yield Plan(f"dba3c-{what}", "dba3c-pong", (1,), measure, asked)
+    for delay in dba3c.DELAYS:
+        asked = {"delay": delay, "steps": dba3c.DELAY_STEPS}
+        yield Plan("dba3c-delay", "dba3c-pong", (1,), dba3c.delayed, asked)
+
+    for name in ("dba3c-pong", "pong"):
+        asked = {"words": cluster.ON_RAY, "of": cluster.SECONDS}
+        yield Plan("ray-limit", name, (1,), cluster.share_of_limit, asked)
+    for whom, name in cluster.FAILURES.items():
+        for how in ("kill", "stop"):
+            yield Plan("ray-failure", name, (1,), cluster.fail, {"whom": whom, "how": how})
+    for how in ("kill", "freeze"):
+        asked = {"words": cluster.ON_HOSTS, "how": how}
+        yield Plan("ray-host", "dba3c-pong", (1,), cluster.fail_host, asked)
+    yield Plan("ray-paper", "dba3c-catch", (1,), cluster.paper_shape, {"words": cluster.PAPER})
+    for faults in ("kill=any:30s", ""):
+        asked = {"faults": faults, "timed": cluster.KILLED}
+        yield Plan("ray-killed", "dba3c-pong", (1, 2), cluster.to_pong, asked)
+
+    yield from to_18("gorila", "gorila-pong", (1, 2), LONGER)
+    yield Plan("gorila-time", "gorila-pong", (1, 2), timed.time_to_score, until(LONGER, 15.0))
+    yield from to_18("apex", "apex-pong", (1, 2), SIX_MINUTES)
+    for what in ("dqn", "a3c", "pqn"):
+        yield from to_18(what, f"{what}-pong", (1, 2), LONGER)
+    yield from to_18("appo", "appo-pong", (1, 2), LONGER | BEST_APPO)
+
+    limits = {"of": recipe.LIMITS, "seconds": recipe.LIMIT_SECONDS, "rounds": recipe.TURNS}
+    yield Plan("general-limit", "breakout", (1,), recipe.share_of_limits, limits)
+    yield Plan("breakout-train", "breakout", (1,), timed.train_timed, {"timed": HOUR})
+    yield Plan("breakout-score", "breakout", (1,), timed.score_after, {"timed": HOUR})
+    yield Plan("breakout-time", "breakout", (1,), timed.time_to_score, until(HOUR, 300.0))
+
+    yield from course("default-games", SIX, (2, 3), 10)
+    yield from course("default-hour-games", SIX, (1,), 60, early=10)
+    yield from course("default-sticky-games", SIX, (1,), 10, protocol="sticky", flags=STICKY)
+    yield from course("default-untuned-games", UNTUNED, (1,), 10)
+
+
+def to_18(
+    what: str, name: str, seeds: tuple[int, ...], flags: dict[str, str], **more: Any
+) -> Iterator[Plan]:
+    """Yield a timed training of Pong, and the search for its first checkpoint that plays at 18."""
+    yield Plan(f"{what}-train", name, seeds, timed.train_timed, {"timed": flags, **more})
+    yield Plan(f"{what}-time", name, seeds, timed.time_to_score, until(flags, 18.0, **more))
+
+
+def until(flags: dict[str, str], mean: float, **more: Any) -> dict[str, Any]:
+    """Return how the first checkpoint with a mean score is looked for."""
+    return {"timed": flags, **more, "solved": mean}
+
+
+def course(
+    what: str, games: tuple[str, ...], seeds: tuple[int, ...], minutes: float, **more: Any
+) -> Iterator[Plan]:
+    """Yield runs of some games with the default: all games once, before any is repeated."""
+    asked = {"protocol": "noop", "flags": (), "early": None, "episodes": recipe.EPISODES, **more}
+    for seed in seeds:
+        for game in games:
+            own = {"game": game, "minutes": minutes, **asked}
+            yield Plan(what, game, (seed,), recipe.play_after, own)
 
 
 def all_cells() -> list[Cell]:
     """Return every cell, in the order in which they are measured."""
-    others = (
-        dba3c,
-        cluster,
-        gorila,
-        general,
-        default_games,
-        resume,
-        losses,
-        ladder,
-        autoencoders,
-        loaders,
-        replicas,
-    )
-    return [*pong_cells(), *(cell for module in others for cell in module.all_cells())]
+    return [
+        Cell(plan.what, seed, settings(plan), plan.measure, plan.preset)
+        for plan in table()
+        for seed in plan.seeds
+    ]
 
 
-def pong_cells() -> list[Cell]:
-    """Return the cells of the default recipe."""
-    cells = [PONG.train_cell(seed) for seed in SEEDS]
-    cells.append(Cell("limit", 1, own("limit", seconds=2 * BENCH_SECONDS), limit))
-    speed = own("deterministic-speed", steps=EQUAL_SPEED_STEPS, turns=TURNS)
-    cells.append(Cell("deterministic-speed", 1, speed, deterministic_speed))
-    cells += [PONG.time_cell(seed) for seed in SEEDS]
-    equal = own("deterministic-equal", updates=EQUAL_UPDATES)
-    cells.append(Cell("deterministic-equal", 1, equal, deterministic_equal))
-    cells.append(Cell("memory", 1, own("memory", steps=MEMORY_STEPS), memory))
-    return cells
+def settings(plan: Plan) -> dict[str, Any]:
+    """Return everything a result may depend on: the preset, and how it is measured."""
+    experiment = chosen(preset(plan.preset)[0])
+    experiment.pop("seed", None)
+    about = {"what": plan.what, "round": ROUND, "experiment": experiment}
+    return about | {"procedure": plan.asked}
 
 
-def own(what: str, **procedure: Any) -> dict[str, Any]:
-    """Return the settings of a cell of the default recipe."""
-    return settings(what, GAME, **procedure)
+def chosen(settings: Any) -> dict[str, Any]:
+    """Return a dataclass's values that are not its defaults, so that a new switch changes no cell.
 
-
-def limit(_cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
-    """Measure the machine's limit and the share of it that training reaches."""
-    rates = process.bench(GAME, 2 * BENCH_SECONDS)
-    (log / "bench.json").write_text(json.dumps(rates, indent=1) + "\n", encoding="utf-8")
-    command = f"gelada bench {GAME} --seconds {2 * BENCH_SECONDS:g} --json"
-    return {"command": command, **{k: v for k, v in rates.items() if k != "machine"}}
-
-
-def deterministic_speed(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
-    """Train free and deterministic in turn, with equal roles and steps; compare the medians."""
-    rates: dict[str, list[float]] = {"free": [], "deterministic": []}
-    words: list[str] = []
-    for turn in range(TURNS):
-        for kind in rates:
-            run = scratch / f"{kind}-{turn + 1}"
-            words = train_words(GAME, cell.seed, run, "--steps", str(EQUAL_SPEED_STEPS))
-            words += ["--deterministic"] if kind == "deterministic" else []
-            train(words, run, log, f"{kind}-{turn + 1}-")
-            rates[kind].append(round(steady_rate(read_metrics(run)), 1))
-    free, deterministic = (median(rates[kind]) for kind in ("free", "deterministic"))
-    return {
-        "command": process.clean(words, scratch),
-        "free_steps_per_s": rates["free"],
-        "deterministic_steps_per_s": rates["deterministic"],
-        "ratio": round(deterministic / free, 4),
-    }
-
-
-def deterministic_equal(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
-    """Train twice from one seed; compare every tensor of the checkpoint, and the metrics."""
-    import torch
-
-    shape = preset(GAME)[0].shape
-    steps = shape.random_steps + EQUAL_UPDATES * shape.actors * shape.games * shape.length
-    runs = [scratch / "one", scratch / "two"]
-    words: list[str] = []
-    for run in runs:
-        words = [*train_words(GAME, cell.seed, run, "--steps", str(steps)), "--deterministic"]
-        train(words, run, log, f"{run.name}-")
-    one, two = (read_checkpoint(newest_checkpoint(run / "checkpoints")[0]) for run in runs)
-    unequal = sorted(
-        name
-        for name in one.tensors.keys() | two.tensors.keys()
-        if name not in one.tensors
-        or name not in two.tensors
-        or not torch.equal(one.tensors[name], two.tensors[name])
-    )
-    found = differences(read_metrics(runs[0]), read_metrics(runs[1]))
-    return {
-        "command": process.clean(words, scratch),
-        "updates": [one.version.number, two.version.number],
-        "tensors": len(one.tensors),
-        "unequal_tensors": unequal,
-        "metrics_lines": len(read_metrics(runs[0])),
-        "unequal_metrics": found[:20],
-        "equal": not unequal and not found and one.version == two.version,
-    }
-
-
-def memory(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
-    """Watch the memory of a whole run: training, evaluation, curve and film."""
-    run = scratch / "run"
-    words = ["train", GAME, "--seed", str(cell.seed), "--out", str(run)]
-    words += ["--steps", str(MEMORY_STEPS)]
-    outcome = train(words, run, log)
-    return {
-        "command": process.clean(words, scratch),
-        "run_seconds": round(outcome.seconds, 2),
-        **megabytes(outcome),
-    }
+    A changed default is a change of the code: raise `ROUND` for it.
+    """
+    found: dict[str, Any] = {"type": type(settings).__name__}
+    for field in dataclasses.fields(settings):
+        value, default = getattr(settings, field.name), field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        if value != default:
+            found[field.name] = chosen(value) if dataclasses.is_dataclass(value) else value
+    return found

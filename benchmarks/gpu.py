@@ -1,10 +1,10 @@
 """Measures what a machine with a GPU does, in calls of at most ten minutes each.
 
-    python benchmarks/gpu.py --list                    cells, calls, and how long each may take
-    python benchmarks/gpu.py --call speed --out OUT    the cells of a call, one after the other
-    python benchmarks/gpu.py --only pong-limit --out OUT
-    python benchmarks/gpu.py --call speed --device cpu --smoke --out OUT    a rehearsal
-    python benchmarks/gpu.py --call graphs --out OUT   without and with CUDA graphs in turn
+    python -m benchmarks.gpu --list                    cells, calls, and how long each may take
+    python -m benchmarks.gpu --call speed --out OUT    the cells of a call, one after the other
+    python -m benchmarks.gpu --only pong-limit --out OUT
+    python -m benchmarks.gpu --call speed --device cpu --smoke --out OUT    a rehearsal
+    python -m benchmarks.gpu --call graphs --out OUT   without and with CUDA graphs in turn
 
 Each cell is a ``gelada`` command in a process of its own. What it prints goes to OUT/CELL.json, and
 OUT/gpu.jsonl gets a line for each: the command, its exit code, seconds, result and machine. A cell

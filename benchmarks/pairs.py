@@ -1,8 +1,8 @@
 """Is the code of today as fast as another commit's? Pairs of runs in turn.
 
-    python benchmarks/pairs.py b8731a0                 pong and breakout by PPO, three pairs each
-    python benchmarks/pairs.py b8731a0 --pairs 5       more pairs
-    python benchmarks/pairs.py b8731a0 --pairs 0       only how long the start of a command takes
+    python -m benchmarks.pairs b8731a0                 pong and breakout by PPO, three pairs each
+    python -m benchmarks.pairs b8731a0 --pairs 5       more pairs
+    python -m benchmarks.pairs b8731a0 --pairs 0       only how long the start of a command takes
 
 A run trains for ``--seconds`` without TensorBoard; its rate is that of the steps after 30 % of the
 time, its memory the largest resident set of the process, and its cost the processor time of the
@@ -29,9 +29,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
+from benchmarks.lib.ledger import NAME
+from benchmarks.same import ROOT, checked_out, environment_of, package_of, start_of
 from gelada.core.files import read_metrics
 from gelada.runtime.system import describe_machine
-from same import ROOT, checked_out, environment_of, start_of
 
 RESULTS = ROOT / "benchmarks" / "results" / "pairs.jsonl"
 GAMES = ("pong", "breakout")
@@ -65,8 +66,8 @@ def main(args: Sequence[str] | None = None) -> int:
             )
             save(flags.commit, what=what, unit="ms/step", pairs=cost, ratios=ratios(swapped(cost)))
         starts: dict[str, Callable[[Path], list[str]]] = {
-            "gelada --help": lambda tree: [*start_of(tree), "--help"],
-            "import gelada": lambda _tree: [sys.executable, "-c", "import gelada"],
+            f"{NAME} --help": lambda tree: [*start_of(tree), "--help"],
+            f"import {NAME}": lambda tree: [sys.executable, "-c", f"import {package_of(tree)}"],
         }
         for what, words in starts.items():
             times = in_turn(partial(seconds, words), (other, ROOT), STARTS)

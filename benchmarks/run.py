@@ -1,12 +1,12 @@
 """Measures what the ledger does not have yet.
 
-    python benchmarks/run.py                      measure all missing cells, one after the other
-    python benchmarks/run.py --only pong-time     only these
-    python benchmarks/run.py --only ladder        only those that begin so
-    python benchmarks/run.py --most 2             only the first two that are missing
-    python benchmarks/run.py --list               say what is there and what is missing
-    python benchmarks/run.py results              write docs/results.md and the README's table
-    python benchmarks/run.py summary              print what was asked beside what was measured
+    python -m benchmarks.run                      measure all missing cells, one after the other
+    python -m benchmarks.run --only pong-time     only these
+    python -m benchmarks.run --only dba3c         only those that begin so
+    python -m benchmarks.run --most 2             only the first two that are missing
+    python -m benchmarks.run --list               say what is there and what is missing
+
+`python -m benchmarks.render` writes the pages from what was measured.
 
 Let nothing else run on the machine meanwhile. Ctrl-C stops; the next start goes on with what is
 missing. How to read the ledger: benchmarks/results/README.md.
@@ -25,16 +25,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import results_page
-import targets
-from cells import all_cells
+from benchmarks.cells import all_cells
+from benchmarks.lib import logs
+from benchmarks.lib.ledger import LEDGER, Cell, Ledger, Line, archive_of, finished, missing, state
 from gelada.runtime.system import describe_machine
-from ledger import LEDGER, Cell, Ledger, Line, finished, missing, state
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results"
 
-CODE = ("src", "benchmarks/*.py", "pyproject.toml", "constraints.txt")
+CODE = ("src", "benchmarks/*.py", "benchmarks/lib/*.py", "pyproject.toml", "constraints.txt")
 """What must be unchanged since the commit for a result to belong to it."""
 
 
@@ -48,12 +46,6 @@ def main(args: Sequence[str] | None = None) -> int:
         if flags.only in (None, cell.what, first_word(cell))
         and (not flags.seeds or cell.seed in flags.seeds)
     ]
-    if flags.command == "summary":
-        print("\n".join(targets.summary(results_page.all_sections())))
-        return 0
-    if flags.command == "results":
-        results_page.write()
-        return 0
     if flags.list:
         for cell in cells:
             print(f"{cell.name:<40}{state(ledger.of(cell))}")
@@ -71,8 +63,6 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = ("measure", "results", "summary")
-    parser.add_argument("command", nargs="?", choices=commands, default="measure")
     parser.add_argument("--only", choices=names, help="measure these only, or all that begin so")
     parser.add_argument("--list", action="store_true", help="say what is there, measure nothing")
     parser.add_argument("--seeds", type=seeds, help="measure these only, such as 1,2")
@@ -81,7 +71,7 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
 
 
 def first_word(cell: Cell) -> str:
-    """Return what all measurements of a kind begin with, such as "ladder"."""
+    """Return what all measurements of a kind begin with, such as "dba3c"."""
     return cell.what.partition("-")[0]
 
 
@@ -97,15 +87,8 @@ def seeds(text: str) -> tuple[int, ...]:
 def measure(cell: Cell, ledger: Ledger, number: int, count: int) -> bool:
     """Measure one cell and write down how it went; say whether it was finished."""
     attempt = 1 + sum(line["event"] == "started" for line in ledger.of(cell))
-    log = RESULTS / "logs" / f"{cell.name}-{attempt}"
-    log.mkdir(parents=True)
-    about = {
-        "what": cell.what,
-        "settings": cell.hash,
-        "seed": cell.seed,
-        "attempt": attempt,
-        "log": str(log.relative_to(RESULTS)),
-    }
+    about: Line = {"what": cell.what, "settings": cell.hash, "seed": cell.seed}
+    about |= {"attempt": attempt, "log": f"logs/{cell.name}-{attempt}"}
     print(f"[{number}/{count}] {cell.name}, attempt {attempt}", flush=True)
     ledger.append({"event": "started", "time": now(), **about, **surroundings()})
     began = time.monotonic()
@@ -116,16 +99,20 @@ def measure(cell: Cell, ledger: Ledger, number: int, count: int) -> bool:
         ledger.append(line)
         return line
 
-    try:
-        with tempfile.TemporaryDirectory() as scratch:
-            result = cell.measure(cell, Path(scratch), log)
-    except KeyboardInterrupt:
-        ended("failed", error="stopped by hand")
-        raise SystemExit(130) from None
-    except Exception as error:  # whatever it is, it goes on record
-        line = ended("failed", error=f"{type(error).__name__}: {error}")
-        print(f"  failed: {line['error']}", file=sys.stderr, flush=True)
-        return False
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory() as log:
+        try:
+            result = cell.measure(cell, Path(scratch), Path(log))
+        except KeyboardInterrupt:
+            ended("failed", error="stopped by hand")
+            raise SystemExit(130) from None
+        except Exception as error:  # whatever it is, it goes on record
+            line = ended("failed", error=f"{type(error).__name__}: {error}")
+            print(f"  failed: {line['error']}", file=sys.stderr, flush=True)
+            return False
+        finally:
+            archive = archive_of(about)
+            archive.parent.mkdir(parents=True, exist_ok=True)
+            logs.pack(Path(log), archive)
     ended("finished", result=result)
     assert finished(ledger.of(cell))
     return True

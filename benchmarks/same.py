@@ -1,8 +1,8 @@
 """Does the code of today learn exactly what another commit learned? Compares them bit for bit.
 
-    python benchmarks/same.py 7ac8796                     all runs, against version 0.2
-    python benchmarks/same.py b8731a0 pong catch          only these, against version 0.1
-    python benchmarks/same.py 7ac8796 --cache FILE.json   keeps the digests of the other commit
+    python -m benchmarks.same 7ac8796                     all runs, against version 0.2
+    python -m benchmarks.same b8731a0 pong catch          only these, against version 0.1
+    python -m benchmarks.same 7ac8796 --cache FILE.json   keeps the digests of the other commit
 
 Each run trains a preset twice on this machine from seed 11, once by each commit, in a process of
 its own, and the digests of the parameters at its end are compared. ``gorila-catch`` samples from
@@ -159,6 +159,11 @@ def start_of(tree: Path) -> list[str]:
     return [sys.executable, "-c", f"from {module} import {function}; {function}()"]
 
 
+def package_of(tree: Path) -> str:
+    """Return the name of the package in ``tree``."""
+    return command_of(tree)[0].partition(".")[0]
+
+
 def environment_of(tree: Path) -> dict[str, str]:
     """Return the environment in which Python finds the source in ``tree``."""
     return {**os.environ, "PYTHONPATH": str(tree / "src")}
@@ -167,7 +172,7 @@ def environment_of(tree: Path) -> dict[str, str]:
 def digest_of(name: str, tree: Path) -> str:
     """Return the digest of what the source in ``tree`` learns in a run."""
     if name not in RUNS:
-        package = tree / "src" / command_of(tree)[0].partition(".")[0]
+        package = tree / "src" / package_of(tree)
         return done([sys.executable, "-c", INLINE, str(package)], tree).strip()
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"

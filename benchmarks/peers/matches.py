@@ -16,10 +16,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from counting import FIELDS, about_score, steady
-from known import Peer
-from venvs import HERE, Failed, last_line
-
+from benchmarks.lib.ledger import NAME
+from benchmarks.peers.counting import FIELDS, about_score, steady
+from benchmarks.peers.known import Peer
+from benchmarks.peers.venvs import HERE, Failed, last_line
 from gelada.core.files import read_lines
 
 Line = dict[str, Any]
@@ -27,6 +27,11 @@ Line = dict[str, Any]
 Side = Callable[[], Line]
 """Runs one of both and returns what it did: at least `steps_per_s`."""
 
+SCORE = "score"
+"""The mode of a line about one run, alone, of a peer with its own recipe until it has a score."""
+
+OURS = NAME
+"""Ours in the place of a peer: in the mode `SCORE` only."""
 
 START = 15.0
 """Seconds that a run of ours has more than a peer's, which counts from when it is ready to learn:
@@ -60,6 +65,17 @@ def beginning() -> Line:
     """Return the time of day, UTC, and the load average."""
     time_of_day = datetime.now(UTC).isoformat(timespec="seconds")
     return {"time": time_of_day, "load": round(os.getloadavg()[0], 2)}
+
+
+def pairs_in(lines: Sequence[Line]) -> dict[tuple[str, ...], list[Line]]:
+    """Return the pairs by game, peer, mode, version of the peer and commit of ours, in order."""
+    pairs: dict[tuple[str, ...], list[Line]] = {}
+    for line in lines:
+        if "ratio" in line:
+            about = [line[name] for name in ("game", "peer", "mode")]
+            version, commit = line["theirs"]["version"], line["machine"].get("commit", "")
+            pairs.setdefault((*about, version, commit), []).append(line)
+    return pairs
 
 
 def run_ours(gelada: str, words: Sequence[str], seconds: float) -> Line:

@@ -1,3 +1,5 @@
+# What is imported here is only in the environment that this runs in.
+# mypy: disable-error-code="import-not-found"
 """RLlib APPO on an Atari game, counted; runs in its own environment.
 
 Settings are those of RLlib's own example for Atari (rllib/examples/algorithms/appo/atari_appo.py in

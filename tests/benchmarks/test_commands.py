@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import run
+from benchmarks import run
 from gelada.cli import main as cli
 
 BENCHMARKS = Path(run.__file__).parent
@@ -17,11 +17,6 @@ OWN = {
     *("--call", "--smoke"),  # of gpu.py
     *("--algorithm", "--game", "--network", "--score"),  # of the scripts of other systems
 }
-
-GIVEN = (
-    *("cells", "cluster", "dba3c", "general", "gorila", "games", "gpu", "timed", "search"),
-    *("ladder", "autoencoders", "loaders", "replicas", "default_games", "halving", "candidates"),
-)
 
 
 def flags_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
@@ -35,7 +30,7 @@ def flags_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
 
 def test_every_flag_that_is_given_exists(capsys: pytest.CaptureFixture[str]) -> None:
     known = set().union(*(flags_of(word, capsys) for word in ("train", "bench", "suite")))
-    files = [BENCHMARKS / f"{name}.py" for name in GIVEN]
+    files = [BENCHMARKS / "cells.py", BENCHMARKS / "gpu.py", *(BENCHMARKS / "lib").glob("*.py")]
     files += [BENCHMARKS / "peers" / f"{name}.py" for name in ("known", "matches")]
     wrong = {
         f"{file.name}: {flag}"
@@ -48,8 +43,9 @@ def test_every_flag_that_is_given_exists(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_old_names_of_flags_are_on_the_page_of_results(capsys: pytest.CaptureFixture[str]) -> None:
     known = set().union(*(flags_of(word, capsys) for word in ("train", "bench", "suite")))
-    text = (BENCHMARKS.parent / "docs" / "results.md").read_text(encoding="utf-8")
-    told, tables = text.split("\n## ", 1)
+    docs = BENCHMARKS.parent / "docs"
+    told = (docs / "results.md").read_text(encoding="utf-8")
+    tables = "".join(file.read_text(encoding="utf-8") for file in (docs / "results").glob("*.md"))
     commands = re.findall(r"`(gelada [^`]+)`", re.sub(r"\s+", " ", tables))
     used = {flag for line in commands for flag in re.findall(r"--[a-z][\w-]*", line)}
     assert {flag for flag in used - known if f"`{flag}` is " not in told} == set()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import gpu
+from benchmarks import gpu
 from gelada.cli.experiment_flags import resolve
 from gelada.cli.train import Train
 

@@ -10,12 +10,8 @@ from typing import Any
 
 import pytest
 
-import cells
-import ledger
-import run
-import timed
-
-BENCHMARKS = Path(run.__file__).parent
+from benchmarks import cells, run
+from benchmarks.lib import ledger, logs, page, recipe, timed
 
 
 def cell(what: str = "a", seed: int = 1, **settings: Any) -> Any:
@@ -68,9 +64,9 @@ class Whole:
 
 
 def test_the_hash_covers_what_is_not_a_default() -> None:
-    assert timed.chosen(Whole("pong")) == {"type": "Whole", "games": "pong"}
+    assert cells.chosen(Whole("pong")) == {"type": "Whole", "games": "pong"}
     other = {"type": "Whole", "games": "pong", "part": {"type": "Part", "lr": 0.2}}
-    assert timed.chosen(Whole("pong", Part(0.2))) == other
+    assert cells.chosen(Whole("pong", Part(0.2))) == other
 
 
 @pytest.mark.parametrize(
@@ -94,25 +90,25 @@ def test_the_first_confirmed_checkpoint(
         questions.append((index, confirm))
         return means[index][confirm]
 
-    assert ledger.first_confirmed(len(means), mean, 18.0) == found
+    assert timed.first_confirmed(len(means), mean, 18.0) == found
     assert questions == asked
 
 
 @pytest.mark.parametrize(
-    ("values", "median"),
+    ("values", "shown"),
     [
-        ([3.0, 1.0, 2.0], 2.0),
-        ([4.0, 1.0, 2.0, 3.0], 2.5),
-        ([100.0, None, 90.0, 110.0, None], 110.0),
-        ([100.0, None, None], None),
-        ([None, 5.0], None),
-        ([], None),
+        ([3.0, 1.0, 2.0], "**2** (3, 1, 2)"),
+        ([100.0, None, 90.0], "**100** (100, never, 90)"),
+        ([100.0, None, None], "**never** (100, never, never)"),
+        ([None, 5.0], "**never** (never, 5)"),
+        ([5.0], "5"),
+        ([], "not measured yet"),
     ],
 )
 def test_a_seed_that_never_got_there_is_worse_than_all(
-    values: list[float | None], median: float | None
+    values: list[float | None], shown: str
 ) -> None:
-    assert ledger.median_of(values) == median
+    assert page.listed(values, "{:.0f}") == shown
 
 
 def test_the_steady_rate_leaves_out_the_start() -> None:
@@ -123,20 +119,20 @@ def test_the_steady_rate_leaves_out_the_start() -> None:
         {"seconds": 15.0, "steps": 99_000},
         {"seconds": 30.0, "steps": 70_000},
     ]
-    assert ledger.steady_rate(lines) == 3_000.0
-    assert ledger.steady_rate(lines[:3], after=2.0) == pytest.approx(9_900 / 8)
+    assert timed.steady_rate(lines) == 3_000.0
+    assert timed.steady_rate(lines[:3], after=2.0) == pytest.approx(9_900 / 8)
     with pytest.raises(ValueError, match="1 metrics lines after 10 s"):
-        ledger.steady_rate(lines[:3])
+        timed.steady_rate(lines[:3])
 
 
 def test_metrics_may_differ_in_their_times_only() -> None:
     one = [{"steps": 1, "seconds": 1.0, "kl": 0.5}, {"steps": 2, "seconds": 2.0, "kl": 0.25}]
     other = [{"steps": 1, "seconds": 1.5, "kl": 0.5}, {"steps": 2, "seconds": 9.0, "kl": 0.25}]
-    assert ledger.differences(one, other) == []
+    assert recipe.differences(one, other) == []
     other[1]["kl"] = 0.2500001
-    assert ledger.differences(one, other) == ["line 2: kl"]
-    assert ledger.differences(one, other[:1]) == ["2 lines against 1"]
-    assert ledger.differences(one[:1], [{"steps": 1, "seconds": 1.0}]) == ["line 1: kl"]
+    assert recipe.differences(one, other) == ["line 2: kl"]
+    assert recipe.differences(one, other[:1]) == ["2 lines against 1"]
+    assert recipe.differences(one[:1], [{"steps": 1, "seconds": 1.0}]) == ["line 1: kl"]
 
 
 def test_only_cells_without_a_result_are_missing() -> None:
@@ -170,7 +166,7 @@ def test_a_result_is_not_replaced_by_a_better_one() -> None:
 def test_every_start_and_every_end_is_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "RESULTS", tmp_path)
+    monkeypatch.setattr(ledger, "RESULTS", tmp_path)
     book = ledger.Ledger(tmp_path / "ledger.jsonl")
     outcomes: Iterator[BaseException | dict[str, Any]] = iter(
         [RuntimeError("exit code 1"), KeyboardInterrupt(), {"seconds_to_solved": 99.5}]
@@ -207,15 +203,15 @@ def test_every_start_and_every_end_is_on_record(
     ]
     assert lines[-1]["result"] == {"seconds_to_solved": 99.5}
     assert {"processor", "cores", "torch", "ale-py", "commit"} <= lines[-1]["machine"].keys()
-    logs = {n["log"] for n in lines}
-    assert logs == {f"logs/{own.name}-{attempt}" for attempt in (1, 2, 3)}
-    assert all((tmp_path / log / "output.txt").read_text() == "said" for log in logs)
+    assert {n["log"] for n in lines} == {f"logs/{own.name}-{attempt}" for attempt in (1, 2, 3)}
+    for line in lines:
+        assert logs.unpacked(ledger.archive_of(line), "output.txt") == "said"
 
 
 def test_no_two_evaluations_play_the_same_games() -> None:
     seeds = [
         timed.evaluation_seed(seed, index, confirm, part)
-        for seed in cells.SEEDS
+        for seed in (1, 2, 3, 4, 5)
         for index in range(200)
         for confirm in (False, True)
         for part in range(len(timed.PARTS))
@@ -238,10 +234,33 @@ def test_single_seeds_can_be_measured(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_checkpoint_is_given_up_only_when_it_cannot_reach_the_mean() -> None:
-    assert ledger.can_reach(18.0, [21.0] * 40 + [-21.0], 50)
-    assert ledger.can_reach(18.0, [21.0] * 49 + [-129.0], 50)  # exactly 18
-    assert not ledger.can_reach(18.0, [21.0] * 49 + [-130.0], 50)
-    assert not ledger.can_reach(18.0, [-20.0] * 4, 50)
-    assert ledger.can_reach(18.0, [], 50)
-    assert ledger.can_reach(300.0, [0.0] * 30, 50, best=864.0)
-    assert not ledger.can_reach(300.0, [0.0] * 33, 50, best=864.0)
+    assert timed.can_reach(18.0, [21.0] * 40 + [-21.0], 50)
+    assert timed.can_reach(18.0, [21.0] * 49 + [-129.0], 50)  # exactly 18
+    assert not timed.can_reach(18.0, [21.0] * 49 + [-130.0], 50)
+    assert not timed.can_reach(18.0, [-20.0] * 4, 50)
+    assert timed.can_reach(18.0, [], 50)
+    assert timed.can_reach(300.0, [0.0] * 30, 50, best=864.0)
+    assert not timed.can_reach(300.0, [0.0] * 33, 50, best=864.0)
+
+
+def test_an_archive_keeps_the_ends_of_metrics_and_what_figures_need(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    rows = [{"steps": n, "seconds": n / 3, "score": n / 7, "kl": n / 9} for n in range(1000)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "1-metrics.jsonl").write_text(text + '{"steps": 5')  # cut off
+    (folder / "output.txt").write_text("said")
+    logs.pack(folder, tmp_path / "a.tar.xz")
+    logs.pack(folder, tmp_path / "b.tar.xz")
+    assert (tmp_path / "a.tar.xz").read_bytes() == (tmp_path / "b.tar.xz").read_bytes()
+    kept = logs.metrics_in(tmp_path / "a.tar.xz", "1-")
+    assert (kept[0], kept[-1]["steps"], len(kept)) == (rows[0], 999, logs.LINES + 1)
+    assert kept[-1] == {"steps": 999, "seconds": 333.0, "score": 142.7143, "kl": 111.0}
+    assert logs.unpacked(tmp_path / "a.tar.xz", "output.txt") == "said"
+
+
+def test_every_line_with_a_result_has_its_archive() -> None:
+    lines = [line for line in ledger.Ledger().lines() if line["event"] == "finished"]
+    assert [line["log"] for line in lines if not ledger.archive_of(line).exists()] == []
+    kept = sum(file.stat().st_size for file in (ledger.RESULTS / "logs").iterdir())
+    assert kept < 5e6

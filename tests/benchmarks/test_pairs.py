@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pairs
+from benchmarks import pairs
 
 
 def test_the_order_changes_from_pair_to_pair_and_the_result_does_not() -> None:

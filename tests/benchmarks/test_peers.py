@@ -11,19 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import counting
-import known
-import matches
 import psutil
 import pytest
-import venvs
 
-import peers
+from benchmarks.peers import __main__ as peers
+from benchmarks.peers import counting, known, matches, venvs
 from gelada.cli.experiment_flags import resolve
 from gelada.cli.train import Train
 from gelada.experiment.check import check
 
-BENCHMARKS = Path(peers.__file__).parent
+PEERS = Path(peers.__file__).parent
 
 GOOD = {"peer": "x", "version": "1", "steps": 900, "seconds": 3.0, "steps_per_s": 300.0}
 GOOD |= {"command": "python x.py", "network": "n", "input": "i", "passes": 4}
@@ -143,7 +140,7 @@ def test_peers_are_trained_alone_until_they_have_a_score(
         last = {"version": "2", "steps_per_s": 500.0, "last": 18.2, "reached": reached}
         return {**last, "score": 18.0, "within": 3600.0}
 
-    monkeypatch.setattr(peers, "RESULTS", tmp_path / "peers.jsonl")
+    monkeypatch.setattr(peers, "BOOK", tmp_path / "peers.jsonl")
     monkeypatch.setattr(peers, "install", lambda venv: "python")
     monkeypatch.setattr(peers, "run_theirs", run_theirs)
     monkeypatch.setattr(peers, "learn_ours", None)  # was not asked for
@@ -151,11 +148,6 @@ def test_peers_are_trained_alone_until_they_have_a_score(
     assert peers.main(words) == 1
     assert ran == [(name, "own", "pong", 3600.0, 18.0) for name in ("sb3-a2c", "sb3-ppo")]
     assert "sb3-ppo score: 30.5 min, 900,000 steps" in capsys.readouterr().out
-    assert peers.main(["summary"]) == 0
-    assert capsys.readouterr().out.splitlines()[-2:] == [
-        "| pong | sb3-a2c | failed (run): exit code 1: no memory |  |",
-        "| pong | sb3-ppo 2 | 18: 30.5 min, 900,000 steps | 500 |",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -225,8 +217,8 @@ def test_sigterm_ends_what_was_started_too(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            f"import sys; sys.path[:0] = [{str(BENCHMARKS)!r}, {str(BENCHMARKS / 'peers')!r}]\n"
-            "import os, matches, peers\n"
+            f"import os, sys; sys.path.insert(0, {str(PEERS.parents[1])!r})\n"
+            "from benchmarks.peers import __main__ as peers, matches\n"
             "peers.stop_on_sigterm()\n"
             f"command = [sys.executable, {str(script)!r}]\n"
             f"matches.execute(command, 'run', 60.0, {str(tmp_path)!r}, dict(os.environ))\n",
@@ -337,19 +329,11 @@ def test_ours_is_trained_with_the_seeds_of_the_figures(
         asked = {"score": score, "within": seconds, "last": 18.1}
         return {"version": "0", "steps_per_s": 3_000.0, "reached": reached, **asked}
 
-    monkeypatch.setattr(peers, "RESULTS", tmp_path / "peers.jsonl")
+    monkeypatch.setattr(peers, "BOOK", tmp_path / "peers.jsonl")
     monkeypatch.setattr(peers, "install", None)
     monkeypatch.setattr(peers, "learn_ours", learn_ours)
     assert peers.main(["--peer", "gelada", "--score", "18"]) == 1
     assert "gelada score, seed 5: 5.0 min, 1,000 steps" in capsys.readouterr().out
-    assert peers.main(["summary"]) == 0
-    assert capsys.readouterr().out.splitlines()[-5:] == [
-        "| pong | gelada 0, seed 1 | 18: 1.0 min, 1,000 steps | 3,000 |",
-        "| pong | gelada 0, seed 2 | 18: 2.0 min, 1,000 steps | 3,000 |",
-        "| pong | gelada 0, seed 3 | 18: 3.0 min, 1,000 steps | 3,000 |",
-        "| pong | gelada | failed (ours): exit code 3: diverged |  |",
-        "| pong | gelada 0, seed 5 | 18: 5.0 min, 1,000 steps | 3,000 |",
-    ]
 
 
 def test_a_training_of_ours_that_fails_is_no_figure_either(tmp_path: Path) -> None:
@@ -417,7 +401,7 @@ def test_a_peer_that_does_not_install_is_reported_and_the_others_go_on(
     def run_ours(gelada: str, words: Sequence[str], seconds: float) -> dict[str, Any]:
         return {"command": " ".join(words), "steps_per_s": 250.0}
 
-    monkeypatch.setattr(peers, "RESULTS", tmp_path / "peers.jsonl")
+    monkeypatch.setattr(peers, "BOOK", tmp_path / "peers.jsonl")
     monkeypatch.setattr(peers, "install", install)
     monkeypatch.setattr(peers, "run_ours", run_ours)
     monkeypatch.setattr(peers, "run_theirs", run_theirs)
@@ -443,46 +427,6 @@ def test_a_peer_that_does_not_install_is_reported_and_the_others_go_on(
     assert peers.main([*words[:2], "--pairs", "1"]) == 0
 
 
-def line(mode: str, ours: float, theirs: float, **more: Any) -> dict[str, Any]:
-    their = {"version": "2.1", "steps_per_s": theirs, "network": "n", "input": "84x84", "passes": 4}
-    about = {"peer": "p", "game": "pong", "mode": mode, "machine": {"commit": "abc"}}
-    both = {"ours": {"steps_per_s": ours}, "theirs": their, "ratio": round(ours / theirs, 3)}
-    return {**about, **both, **more}
-
-
-def failed_line(mode: str, **more: Any) -> dict[str, Any]:
-    about = {"peer": "p", "game": "pong", "mode": mode, "machine": {"commit": "abc"}}
-    return {**about, "stage": "run", "failed": "exit code 1: no | memory", **more}
-
-
-def test_the_summary_has_medians_and_ratios_of_pairs() -> None:
-    lines = [
-        line("own", 3_000, 300),
-        line("own", 2_000, 400),
-        line("alike", 900, 300),
-        line("own", 2_800, 350),
-        line("own", 1_000, 500, machine={"commit": "def"}),
-    ]
-    table = peers.summary(lines)[2:]
-    assert table == [
-        "| pong | p 2.1 | own | n, 84x84, 4 | 3 | 2,800 | 350 | **8.00** |",
-        "| pong | p 2.1 | alike | n, 84x84, 4 | 1 | 900 | 300 | **3.00** |",
-        "| pong | p 2.1 | own | n, 84x84, 4 | 1 | 1,000 | 500 | **2.00** |",
-    ]
-    uneven = [line("own", 1_000, 100), line("own", 100, 50), line("own", 90, 30)]
-    assert peers.summary(uneven)[2].endswith("| 3 | 100 | 50 | **3.00** |")
-
-
-def test_a_failure_is_in_the_summary_until_it_is_mended() -> None:
-    row = "| pong | p | alike | failed (run): exit code 1: no / memory | 0 |  |  |  |"
-    lines = [failed_line("alike"), line("own", 300, 100)]
-    assert peers.summary(lines)[3:] == [row]
-    assert len(peers.summary([*lines, line("alike", 300, 100)])) == 4
-    assert peers.summary([line("alike", 300, 100), failed_line("alike")])[3:] == [row]
-    assert len(peers.summary([failed_line(""), line("own", 300, 100)])) == 3
-    assert len(peers.summary([failed_line("", peer="q"), line("own", 300, 100)])) == 4
-
-
 @pytest.mark.parametrize("own", known.PEERS, ids=lambda own: own.name)
 def test_a_run_of_ours_like_a_peer_can_be(own: Any) -> None:
     experiment = resolve(Train, "train", own.our_words("alike", "pong")).experiment
@@ -492,7 +436,7 @@ def test_a_run_of_ours_like_a_peer_can_be(own: Any) -> None:
     assert experiment.games.size == 84
     assert shape.datapoints % algorithm.minibatch in (0, 232)  # Tianshou: 1000 = 3 * 256 + 232
     assert own.our_words("own", "pong") == ("pong",)
-    assert (BENCHMARKS / "peers" / own.script).is_file()
+    assert (PEERS / own.script).is_file()
 
 
 def test_games_and_epochs_are_those_of_the_peer() -> None:
@@ -513,7 +457,7 @@ def test_games_and_epochs_are_those_of_the_peer() -> None:
 
 @pytest.mark.parametrize("venv", sorted({own.venv for own in known.PEERS}))
 def test_every_version_is_pinned_and_torch_is_ours(venv: str) -> None:
-    lines = (BENCHMARKS / "peers" / f"{venv}.txt").read_text(encoding="utf-8").splitlines()
+    lines = (PEERS / f"{venv}.txt").read_text(encoding="utf-8").splitlines()
     assert all(line.count("==") == 1 for line in lines)
     assert venvs.torch_pin() in lines
     assert venvs.torch_pin() == "torch==2.13.0"
@@ -532,7 +476,7 @@ def test_an_environment_is_made_once_and_anew_when_its_versions_change(tmp_path:
     constraints = commands[1][commands[1].index("-c") + 1]
     assert commands[1][:4] == [python, "-m", "pip", "install"]
     assert Path(constraints).read_text(encoding="utf-8") == "torch==2.13.0\n"
-    assert commands[1][-2:] == ["-r", str(BENCHMARKS / "peers" / "sb3.txt")]
+    assert commands[1][-2:] == ["-r", str(PEERS / "sb3.txt")]
     assert venvs.install("sb3", tmp_path, do) == python
     assert len(commands) == 2
     (tmp_path / "sb3" / "installed.txt").write_text("torch==1.0\n", encoding="utf-8")

@@ -1,0 +1,196 @@
+"""What is measured on Ray: shares of the machine's limit, what failures cost, the paper's shape."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks.lib import process
+from benchmarks.lib.ledger import Cell, Line
+from benchmarks.lib.timed import megabytes, pairs, read_metrics, train, train_words
+from gelada.core.files import read_lines
+
+DBA3C, APPO = "dba3c-pong", "pong"
+
+ON_RAY = ("--on", "ray", "--cpus", "0.5")
+
+SECONDS = 80.0
+"""Of a measurement of shares: half of it is training, and processes take their time to start."""
+
+FAILURES = {"worker": DBA3C, "server": DBA3C, "learner": APPO}
+"""The kind of process that is hit, and in which preset."""
+
+ON_HOSTS = ("--on", "ray", "--cpus", "1", "--checkpoint-seconds", "5", "--steps", "100000000")
+"""On three hosts of one CPU each, so that a worker has somewhere to go."""
+
+CALM, AFTER = 25.0, 60.0
+"""Seconds of training before a host is lost, and after."""
+
+MINUTES = "1.7"
+"""Of a run in which one process is hit, 20 to 60 seconds after its beginning."""
+
+BEFORE = 10.0
+"""Seconds before the hit over which the speed is taken."""
+
+WINDOW = 3.0
+"""Seconds over which the speed after the hit is taken."""
+
+RECOVERED = 0.9
+"""Of the speed before."""
+
+KILLED = {"--until-score": "18", "--steps": "3000000", "--checkpoint-seconds": "10"}
+"""Runs to a training score of 18 (mean of 50 games), with and without trouble."""
+
+PAPER = (
+    *("--workers", "64", "--quorum", "60", "--servers", "4", "--per-process", "16"),
+    *("--lr", "0.01", "--lr-end", "0.004", "--anneal-steps", "500000"),
+)
+"""The preset's learning rates are for two workers; a step here is made of 60 gradients."""
+
+
+def share_of_limit(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
+    """Measure the machine's limit and what training in processes reaches, threads beside it."""
+    found, preset = {}, cell.preset
+    for name, words in (("ray", ON_RAY), ("threads", ())):
+        rates = process.bench(preset, SECONDS, *words)
+        (log / f"{name}.json").write_text(json.dumps(rates, indent=1) + "\n", encoding="utf-8")
+        found[name] = {key: value for key, value in rates.items() if key != "machine"}
+    command = f"gelada bench {preset} --seconds {SECONDS:g} --json {' '.join(ON_RAY)}"
+    shares = {name: rates["share_of_limit"] for name, rates in found.items()}
+    return {"command": command, "preset": preset, "share_of_limit": shares, "rates": found}
+
+
+def fail(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+    """Kill or freeze one process of a run; say how soon that was seen, and over."""
+    fault, run = f"{cell.asked['how']}={cell.asked['whom']}:40s", scratch / "run"
+    words = train_words(cell.preset, cell.seed, run, "--minutes", MINUTES)
+    words += ["--checkpoint-seconds", "5", *ON_RAY, "--faults", fault, "--until-score", "21"]
+    train(words, run, log)
+    return {"command": process.clean(words, scratch), **cost(run)}
+
+
+def fail_host(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+    """Kill or freeze one of three hosts (made of namespaces; needs root)."""
+    sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+    from helpers.hosts import Hosts, ray_cluster, wait_for
+
+    run, how = scratch / "run", cell.asked["how"]
+    words = train_words(DBA3C, cell.seed, run, *ON_HOSTS)
+    with (
+        Hosts(3) as hosts,
+        ray_cluster(hosts, cpus=1) as cluster,
+        (log / "output.txt").open("wb") as output,
+    ):
+        began = time.monotonic()
+        program = hosts[0].run(
+            [process.GELADA, *words, "--address", cluster.address],
+            cluster.environment,
+            stdout=output,
+            stderr=output,
+        )
+        metrics = run / "metrics.jsonl"
+        wait_for(lambda: metrics.exists() and read_metrics(run)[-1]["steps"] > 10_000, 120.0)
+        time.sleep(CALM)
+        victim = max(hosts[1:], key=lambda host: process.actors(host.processes()))
+        names = process.actors(victim.processes())
+        seconds = round(time.monotonic() - began, 3)
+        getattr(victim, how)()
+        time.sleep(AFTER)
+        program.send_signal(signal.SIGINT)
+        program.wait(60.0)
+    hit = {"seconds": seconds, "event": "hit", "what": victim.name, "processes": names, "how": how}
+    with (run / "events.jsonl").open("a", encoding="utf-8") as events:
+        events.write(json.dumps(hit) + "\n")
+    for name in ("events.jsonl", "metrics.jsonl"):
+        shutil.copy(run / name, log / name)
+    return {"command": process.clean(words, scratch), **cost(run)}
+
+
+def cost(run: Path) -> dict[str, Any]:
+    """Return what the first hit of a run cost."""
+    events = sorted(read_lines(run / "events.jsonl"), key=lambda event: event["seconds"])
+    hit = next(event for event in events if event["event"] == "hit")
+    later = [event for event in events if event["seconds"] > hit["seconds"]]
+    end = next((e["seconds"] for e in later if e["event"] == "hit"), float("inf"))
+    within = [event for event in later if event["seconds"] < end]
+
+    def first(name: str) -> Line:
+        return next((event for event in within if event["event"] == name), {})
+
+    lost, restored = first("lost"), first("restored")
+    back = [event["seconds"] for event in within if event["event"] == "back"]
+    before, after = speeds(read_metrics(run), hit["seconds"], end)
+    return {
+        "hit": hit,
+        "seconds_to_detect": round(lost["seconds"] - hit["seconds"], 2),
+        "seconds_to_be_back": round(max(back) - hit["seconds"], 2) if back else None,
+        "speed_before": round(before, 1),
+        "seconds_to_recover": after,
+        "lost_steps": restored.get("lost_steps", 0),
+        "lost_versions": restored.get("lost_versions", 0),
+    }
+
+
+def speeds(metrics: Sequence[Line], hit: float, end: float) -> tuple[float, float | None]:
+    """Return steps per second before a hit, and seconds until `RECOVERED` of that is reached.
+
+    The speed at a moment is that of the `WINDOW` after it. Steps fall where a run goes back to a
+    checkpoint; a window with such a fall in it does not count.
+    """
+    points = [(line["seconds"], line["steps"]) for line in metrics]
+    calm = [point for point in points if hit - BEFORE <= point[0] <= hit]
+    before = (calm[-1][1] - calm[0][1]) / (calm[-1][0] - calm[0][0])
+    after = [point for point in points if hit < point[0] < end]
+    for i, (seconds, steps) in enumerate(after):
+        window = [point for point in after[i:] if point[0] <= seconds + WINDOW + 1.0]
+        if window[-1][0] - seconds < WINDOW:
+            break
+        rises = all(b[1] >= a[1] for a, b in pairwise(window))
+        rate = (window[-1][1] - steps) / (window[-1][0] - seconds)
+        if rises and rate >= RECOVERED * before:
+            return before, round(seconds - hit, 2)
+    return before, None
+
+
+def to_pong(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+    """Train to 18 on Ray, with a random process killed again and again, or none."""
+    faults, run = cell.asked["faults"], scratch / "run"
+    words = train_words(cell.preset, cell.seed, run, *ON_RAY, *pairs(cell.asked["timed"]))
+    words += ["--faults", faults] if faults else []
+    outcome = train(words, run, log)
+    metrics = read_metrics(run)
+    file = run / "events.jsonl"
+    events = read_lines(file) if file.exists() else []
+    return {
+        "command": process.clean(words, scratch),
+        "best": metrics[-1]["best"],
+        "score": metrics[-1]["score"],
+        "steps": metrics[-1]["steps"],
+        "seconds": round(outcome.seconds, 1),
+        "hits": sum(event["event"] == "hit" for event in events),
+        "restored": sum(event["event"] == "restored" for event in events),
+        "lost_steps": sum(event.get("lost_steps", 0) for event in events),
+    }
+
+
+def paper_shape(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+    """Run the shape of dba3c-breakout-paper in few processes, on Catch with a tiny network."""
+    run = scratch / "run"
+    words = train_words(cell.preset, cell.seed, run, *ON_RAY, *PAPER, "--until-score", "0.9")
+    outcome = train(words, run, log)
+    last = read_metrics(run)[-1]
+    return {
+        "command": process.clean(words, scratch),
+        "seconds": round(outcome.seconds, 1),
+        "score": last["score"],
+        "steps": last["steps"],
+        "processes": outcome.actors,
+        **megabytes(outcome),
+    }

@@ -1,0 +1,151 @@
+"""Runs the command line as a user does, in a process of its own, and watches its memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+GELADA = str(Path(sys.executable).with_name("gelada"))
+
+LONGEST = 7200.0
+"""Seconds after which a process is ended and its cell has failed."""
+
+SAMPLE_EVERY = 0.5
+"""Seconds between looks at the memory; one look takes about a millisecond."""
+
+
+class Outcome(NamedTuple):
+    """How a process went. Memory is summed over it and all its descendants, in bytes."""
+
+    began: float  # `time.time` just before it was started
+    seconds: float
+    processor: float  # seconds of all cores together, of the process and of those it waited for
+    peak_rss: int  # pages shared with other processes count fully
+    peak_pss: int  # pages shared with other processes count in part
+    actors: int  # most descendants at once that are Ray actors
+
+
+def run(words: Sequence[str], output: Path, program: Sequence[str] = (GELADA,)) -> Outcome:
+    """Run ``gelada WORDS``, its output appended to a file, and return how it went.
+
+    Args:
+        words: after the program.
+        output: file that the program's output is appended to.
+        program: another one in the place of ``gelada``.
+
+    Raises:
+        RuntimeError: if its exit code is not 0.
+        TimeoutError: if it takes longer than `LONGEST`.
+    """
+    rss = pss = actors = 0
+    with output.open("ab") as file:
+        began, clock, spent = time.time(), time.monotonic(), processor_of_children()
+        process = subprocess.Popen(
+            [*program, *words], stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
+        )
+        try:
+            root = psutil.Process(process.pid)
+            while process.poll() is None:
+                now = memory(root)
+                rss, pss, actors = (max(a, b) for a, b in zip((rss, pss, actors), now, strict=True))
+                if time.monotonic() - clock > LONGEST:
+                    raise TimeoutError(f"gelada {words[0]} took more than {LONGEST:g} s")
+                try:
+                    process.wait(SAMPLE_EVERY)
+                except subprocess.TimeoutExpired:
+                    continue
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    if process.returncode:
+        tail = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+        raise RuntimeError(f"gelada {words[0]}: exit code {process.returncode}: {''.join(tail)}")
+    spent = processor_of_children() - spent
+    return Outcome(began, time.monotonic() - clock, spent, rss, pss, actors)
+
+
+def processor_of_children() -> float:
+    """Return the processor seconds of all processes that this one has started and waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def memory(root: psutil.Process) -> tuple[int, int, int]:
+    """Return the bytes (RSS, PSS) of a process and its descendants; 0 for those that ended.
+
+    And how many of them are Ray actors.
+    """
+    rss = pss = actors = 0
+    try:
+        family = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0, 0, 0
+    for process in family:
+        try:
+            info = process.memory_full_info()
+            actors += is_actor(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        rss, pss = rss + info.rss, pss + info.pss
+    return rss, pss, actors
+
+
+def actors(processes: Iterable[int]) -> int:
+    """Return how many of some processes are Ray actors of a run."""
+    found = 0
+    for number in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += is_actor(psutil.Process(number))
+    return found
+
+
+def is_actor(process: psutil.Process) -> bool:
+    """Say whether a process is a Ray actor of a run."""
+    return "".join(process.cmdline()[:1]).startswith("ray::Process")
+
+
+def bench(game: str, seconds: float, *more: str) -> dict[str, Any]:
+    """Return what ``gelada bench GAME --json`` prints.
+
+    Raises:
+        RuntimeError: if it fails.
+    """
+    rates: dict[str, Any] = printed(
+        [GELADA, "bench", game, "--seconds", f"{seconds:g}", "--json", *more]
+    )
+    return rates
+
+
+def printed(words: Sequence[str]) -> Any:
+    """Return the JSON that a command prints.
+
+    Raises:
+        RuntimeError: if it fails.
+    """
+    done = subprocess.run(
+        words,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST,
+        check=False,
+    )
+    if done.returncode:
+        command = " ".join(Path(word).name for word in words[:2])
+        raise RuntimeError(f"{command}: exit code {done.returncode}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def clean(words: Sequence[str], scratch: Path) -> str:
+    """Return a command as it goes on record: the folder for the run has no meaning later."""
+    return " ".join(["gelada", *(word.replace(str(scratch), "RUNS") for word in words)])

@@ -1,0 +1,207 @@
+"""What is measured for single presets: limits of the machine, memory, determinism, many games."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.lib import process
+from benchmarks.lib.ledger import Cell, Line
+from benchmarks.lib.timed import (
+    BENCH_SECONDS,
+    evaluation_seed,
+    keep_evaluations,
+    megabytes,
+    pairs,
+    played,
+    read_metrics,
+    steady_rate,
+    train,
+    train_words,
+)
+from gelada.core.checkpoint import list_checkpoints, newest_checkpoint, read_about, read_checkpoint
+from gelada.experiment.presets import preset
+
+EQUAL_UPDATES = 200
+"""Updates of the two runs that must be equal bit for bit."""
+
+EQUAL_SPEED_STEPS = 80_000
+"""Steps of each run whose speed is compared, free and deterministic in turn."""
+
+MEMORY_STEPS = 200_000
+"""Steps of the run whose memory is watched; it ends with evaluation, curve and film."""
+
+TURNS = 3
+"""How often runs that are compared take turns."""
+
+NATURE = ("--torso", "nature", "--width", "512", "--size", "84")
+LIMITS = {
+    "Pong, the recipe": ("pong",),
+    "Breakout, the recipe": ("breakout",),
+    "Pong, Nature network, 84x84": ("pong", *NATURE),
+    "Breakout, Nature network, 84x84": ("ppo-breakout", *NATURE),
+}
+LIMIT_SECONDS = 60.0
+
+EPISODES = 50
+
+
+def limit(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
+    """Measure the machine's limit and the share of it that training reaches."""
+    rates = process.bench(cell.preset, 2 * BENCH_SECONDS)
+    (log / "bench.json").write_text(json.dumps(rates, indent=1) + "\n", encoding="utf-8")
+    command = f"gelada bench {cell.preset} --seconds {2 * BENCH_SECONDS:g} --json"
+    return {"command": command, **{k: v for k, v in rates.items() if k != "machine"}}
+
+
+def share_of_limits(_cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
+    """Measure the share of the machine's limit, all settings in turn."""
+    rates: dict[str, list[dict[str, Any]]] = {name: [] for name in LIMITS}
+    for _ in range(TURNS):
+        for name, words in LIMITS.items():
+            rates[name].append(process.bench(words[0], LIMIT_SECONDS, *words[1:]))
+    (log / "bench.json").write_text(json.dumps(rates, indent=1) + "\n", encoding="utf-8")
+    kept = {
+        "shares": "share_of_limit",
+        "steps_per_s": "achieved_steps_per_s",
+        "limit_of_processes": "limit_steps_per_s",
+    }
+    return {
+        "commands": [f"gelada bench {' '.join(words)}" for words in LIMITS.values()],
+        **{
+            to: {name: [one[of] for one in own] for name, own in rates.items()}
+            for to, of in kept.items()
+        },
+    }
+
+
+def deterministic_speed(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+    """Train free and deterministic in turn, with equal roles and steps; compare the medians."""
+    rates: dict[str, list[float]] = {"free": [], "deterministic": []}
+    words: list[str] = []
+    for turn in range(TURNS):
+        for kind in rates:
+            run = scratch / f"{kind}-{turn + 1}"
+            words = train_words(cell.preset, cell.seed, run, "--steps", str(EQUAL_SPEED_STEPS))
+            words += ["--deterministic"] if kind == "deterministic" else []
+            train(words, run, log, f"{kind}-{turn + 1}-")
+            rates[kind].append(round(steady_rate(read_metrics(run)), 1))
+    free, deterministic = (median(rates[kind]) for kind in ("free", "deterministic"))
+    return {
+        "command": process.clean(words, scratch),
+        "free_steps_per_s": rates["free"],
+        "deterministic_steps_per_s": rates["deterministic"],
+        "ratio": round(deterministic / free, 4),
+    }
+
+
+def deterministic_equal(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+    """Train twice from one seed; compare every tensor of the checkpoint, and the metrics."""
+    import torch
+
+    shape = preset(cell.preset)[0].shape
+    steps = shape.random_steps + EQUAL_UPDATES * shape.actors * shape.games * shape.length
+    runs = [scratch / "one", scratch / "two"]
+    words: list[str] = []
+    for run in runs:
+        words = [*train_words(cell.preset, cell.seed, run, "--steps", str(steps))]
+        words += ["--deterministic"]
+        train(words, run, log, f"{run.name}-")
+    one, two = (read_checkpoint(newest_checkpoint(run / "checkpoints")[0]) for run in runs)
+    unequal = sorted(
+        name
+        for name in one.tensors.keys() | two.tensors.keys()
+        if name not in one.tensors
+        or name not in two.tensors
+        or not torch.equal(one.tensors[name], two.tensors[name])
+    )
+    found = differences(read_metrics(runs[0]), read_metrics(runs[1]))
+    return {
+        "command": process.clean(words, scratch),
+        "updates": [one.version.number, two.version.number],
+        "tensors": len(one.tensors),
+        "unequal_tensors": unequal,
+        "metrics_lines": len(read_metrics(runs[0])),
+        "unequal_metrics": found[:20],
+        "equal": not unequal and not found and one.version == two.version,
+    }
+
+
+def differences(one: list[Line], other: list[Line]) -> list[str]:
+    """Return where the metrics of two runs differ apart from their times; [] if nowhere."""
+    found = [] if len(one) == len(other) else [f"{len(one)} lines against {len(other)}"]
+    for number, (a, b) in enumerate(zip(one, other, strict=False), start=1):
+        names = sorted((a.keys() | b.keys()) - {"seconds"})
+        found += [f"line {number}: {name}" for name in names if a.get(name) != b.get(name)]
+    return found
+
+
+def memory(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+    """Watch the memory of a whole run: training, evaluation, curve and film."""
+    run = scratch / "run"
+    words = ["train", cell.preset, "--seed", str(cell.seed), "--out", str(run)]
+    words += ["--steps", str(MEMORY_STEPS)]
+    outcome = train(words, run, log)
+    return {
+        "command": process.clean(words, scratch),
+        "run_seconds": round(outcome.seconds, 2),
+        **megabytes(outcome),
+    }
+
+
+def play_after(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+    """Train a game for so long, then play full games with the last checkpoint.
+
+    And, if asked, with the last one of the first minutes.
+    """
+    asked, run, early = cell.asked, scratch / "run", cell.asked["early"]
+    length = {"--minutes": f"{asked['minutes']:g}", "--steps": "1000000000"}
+    if early is not None:
+        length["--keep-checkpoints"] = "0"
+    words = train_words(asked["game"], cell.seed, run, *asked["flags"], *pairs(length))
+    outcome = train(words, run, log)
+    metrics, checkpoints = read_metrics(run), list_checkpoints(run / "checkpoints")
+    result = {
+        "game": asked["game"],
+        "command": process.clean(words, scratch),
+        **mean_of_games(cell, checkpoints[-1], log),
+        "steps": metrics[-1]["steps"],
+        "seconds": metrics[-1]["seconds"],
+        "run_seconds": round(outcome.seconds, 2),
+        **megabytes(outcome),
+    }
+    if early is not None:
+        path, at = within(60 * early, metrics, checkpoints)
+        result["early"] = {**at, **mean_of_games(cell, path, log, f"minute-{early:g}-")}
+    return result
+
+
+def mean_of_games(cell: Cell, checkpoint: Path, log: Path, prefix: str = "") -> dict[str, float]:
+    """Return the mean of the games of a checkpoint, with its standard error."""
+    from gelada.evaluation.agent import load
+
+    own_seed = evaluation_seed(cell.seed, 0, confirm=False, part=0)
+    asked = cell.asked
+    evaluation = played(load(checkpoint), asked["protocol"], asked["episodes"], own_seed)
+    keep_evaluations([evaluation.as_dict()], log, prefix)
+    found = {"score": evaluation.mean, "standard_error": evaluation.standard_error}
+    return {name: round(value, 3) for name, value in found.items()}
+
+
+def within(
+    seconds: float, metrics: list[Line], checkpoints: list[Path]
+) -> tuple[Path, dict[str, float]]:
+    """Return the last checkpoint of a run's first seconds, and the steps and seconds it is from.
+
+    Raises:
+        LookupError: if there is none.
+    """
+    times = {line["steps"]: line["seconds"] for line in metrics}
+    for path in reversed(checkpoints):
+        steps = read_about(path).steps
+        at = next((t for n, t in times.items() if n >= steps), None)
+        if at is not None and at <= seconds:
+            return path, {"steps": steps, "seconds": at}
+    raise LookupError(f"no checkpoint within {seconds:g} seconds")

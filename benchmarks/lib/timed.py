@@ -1,0 +1,298 @@
+"""Trainings that are timed, and the search for the first checkpoint that plays well enough.
+
+A preset is trained alone on the machine; afterwards its checkpoints are evaluated in order. Every
+function that is a cell's takes the cell, an empty folder for runs (deleted afterwards) and a folder
+for logs (kept as an archive), and returns its result.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from benchmarks.lib import logs, process
+from benchmarks.lib.ledger import LEDGER, Cell, Ledger, Line, archive_of, finished
+from gelada.core.checkpoint import list_checkpoints
+from gelada.core.files import read_lines
+from gelada.evaluation.protocols import Evaluation
+from gelada.experiment.presets import preset
+
+RUNS = Path(__file__).resolve().parent.parent / "runs"
+"""Runs of cells that another cell needs; not committed."""
+
+EVALUATED_GAMES = 50
+"""Full games of an evaluation, and again of its confirmation (the sum of `PARTS`)."""
+
+PARTS = (8, 8, 16, 18)
+"""An evaluation's games; after each part a checkpoint may be given up: see `can_reach`."""
+
+BEST = {"breakout": 864.0}
+"""The highest score of a game, of Breakout after both walls; of every other game here Pong's 21."""
+
+BENCH_SECONDS = 18.0
+"""Of each measurement of the machine's limit, before and after a timed run."""
+
+SCORED_MINUTES = (30, 45, 60, 75)
+"""Of Breakout's training; the newest checkpoint of each is evaluated."""
+
+
+def train_timed(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
+    """Train alone on the machine, between two measurements of its limit; keep checkpoints."""
+    run = RUNS / cell.name
+    shutil.rmtree(run, ignore_errors=True)
+    words = train_words(cell.preset, cell.seed, run, *pairs(cell.asked["timed"]))
+    words += cell.asked.get("switches", ())
+    before = limit_of(cell.preset)
+    outcome = train(words, run, log)
+    after = limit_of(cell.preset)
+    metrics = read_metrics(run)
+    rate = steady_rate(metrics)
+    return {
+        "command": process.clean(words, RUNS),
+        "checkpoints": {  # seconds from the process's start until each was complete on disk
+            path.stem: round(path.with_suffix(".json").stat().st_mtime - outcome.began, 2)
+            for path in list_checkpoints(run / "checkpoints")
+        },
+        "run_seconds": round(outcome.seconds, 2),
+        "run_steps": metrics[-1]["steps"],
+        "steps_per_s": round(rate, 1),
+        **share(rate, before, after),
+        **workers(metrics),
+        **megabytes(outcome),
+    }
+
+
+def limit_of(name: str) -> float | None:
+    """Return what this machine allows, in steps/s; None (not known) with a replay buffer."""
+    if preset(name)[0].replay.capacity:
+        return None
+    return float(process.bench(name, BENCH_SECONDS)["limit_steps_per_s"])
+
+
+def trained(cell: Cell) -> tuple[Path, Line]:
+    """Return the folder of the run that a ``-time`` or ``-score`` cell evaluates, and its line.
+
+    Raises:
+        LookupError: if it was not measured on this machine.
+    """
+    what = cell.what.rpartition("-")[0] + "-train"
+    asked = {name: value for name, value in cell.asked.items() if name != "solved"}
+    own = replace(cell, what=what, settings=cell.settings | {"what": what, "procedure": asked})
+    line, run = finished(Ledger(LEDGER).of(own)), RUNS / own.name
+    if line is None or not run.is_dir():
+        raise LookupError(f"{own.name} must be measured first, on this machine")
+    return run, line
+
+
+def time_to_score(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
+    """Return when a run's first good checkpoint was saved, and what was found about each.
+
+    A checkpoint is good if fresh games have the wanted mean, and other fresh games again. One whose
+    first games are so bad that winning all others could not save it is not played to the end; its
+    "games" says so. Scores that another cell has of the same run are not played again: the same
+    checkpoint and seed give the same games.
+    """
+    from gelada.evaluation.agent import load
+
+    run, line = trained(cell)
+    seconds, known = line["result"]["checkpoints"], played_since(line, cell)
+    solved, best = cell.asked["solved"], BEST.get(cell.preset, 21.0)
+    paths = list_checkpoints(run / "checkpoints")
+    evaluated: list[dict[str, Any]] = []
+    kept: list[dict[str, Any]] = []
+
+    def mean(index: int, confirm: bool) -> float:
+        agent, scores = load(paths[index]), list[float]()
+        for part, games in enumerate(PARTS):
+            own_seed = evaluation_seed(cell.seed, index, confirm, part)
+            if own_seed not in known:
+                evaluation = played(agent, "training", games, own_seed)
+                kept.append(evaluation.as_dict())
+                known[own_seed] = evaluation.scores
+            scores += known[own_seed]
+            if not can_reach(solved, scores, EVALUATED_GAMES, best):
+                break
+        about = {
+            "games": len(scores),
+            "steps": agent.checkpoint.steps,
+            "seconds": seconds[paths[index].stem],
+            "mean": round(fmean(scores), 3),
+            "standard_error": round(stdev(scores) / len(scores) ** 0.5, 3),
+        }
+        if confirm:
+            evaluated[index]["confirmed_mean"] = about["mean"]
+            evaluated[index]["confirmed_standard_error"] = about["standard_error"]
+        else:
+            evaluated.append(about)
+        return fmean(scores)
+
+    try:
+        found = first_confirmed(len(paths), mean, solved)
+    finally:
+        keep_evaluations(kept, log)
+    return {
+        "solved": found is not None,
+        "threshold": solved,
+        "seconds_to_solved": evaluated[found]["seconds"] if found is not None else None,
+        "steps_to_solved": evaluated[found]["steps"] if found is not None else None,
+        "evaluated": evaluated,
+    }
+
+
+def score_after(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
+    """Play 50 fresh full games with the newest checkpoint of each of `SCORED_MINUTES`."""
+    from gelada.evaluation.agent import load
+
+    run, line = trained(cell)
+    seconds, kept = line["result"]["checkpoints"], []
+    found: dict[str, Any] = {}
+    paths = list(enumerate(list_checkpoints(run / "checkpoints")))
+    for minutes in SCORED_MINUTES:
+        index, path = [one for one in paths if seconds[one[1].stem] <= 60 * minutes][-1]
+        own_seed = evaluation_seed(cell.seed, index, confirm=False, part=0)
+        kept.append(played(load(path), "training", EVALUATED_GAMES, own_seed).as_dict())
+        names = ("steps", "mean", "standard_error", "median", "human_normalised")
+        found[str(minutes)] = {name: kept[-1][name] for name in names}
+        found[str(minutes)]["seconds"] = seconds[path.stem]
+    keep_evaluations(kept, log)
+    return {"minutes": found}
+
+
+def played(agent: Any, protocol: str, games: int, seed: int) -> Evaluation:
+    """Play full games with an agent.
+
+    Raises:
+        KeyboardInterrupt: if they were interrupted.
+    """
+    from gelada.evaluation.evaluator import evaluate
+
+    evaluation = evaluate(agent, protocol, games, seed=seed)
+    if evaluation.interrupted:
+        raise KeyboardInterrupt
+    return evaluation
+
+
+def keep_evaluations(evaluations: Sequence[Line], log: Path, prefix: str = "") -> None:
+    """Write down all that evaluations found."""
+    text = "".join(json.dumps(one) + "\n" for one in evaluations)
+    (log / f"{prefix}evaluations.jsonl").write_text(text, encoding="utf-8")
+
+
+def played_since(line: Line, cell: Cell) -> dict[int, list[float]]:
+    """Return the scores by seed of all evaluations of a run that another cell has on record."""
+    known: dict[int, list[float]] = {}
+    lines = Ledger(LEDGER).lines()
+    for other in lines[lines.index(line) :]:
+        about = (other["event"], other["what"], other["seed"])
+        if about == ("finished", cell.what, cell.seed):
+            text = logs.unpacked(archive_of(other), "evaluations.jsonl")
+            known |= {one["seed"]: one["scores"] for one in map(json.loads, text.splitlines())}
+    return known
+
+
+def first_confirmed(count: int, mean: Callable[[int, bool], float], threshold: float) -> int | None:
+    """Return the first of ``count`` checkpoints whose mean score is reached twice, or None.
+
+    Args:
+        count: of checkpoints, oldest first.
+        mean: (index, whether to confirm) to the mean score of fresh games. It is asked in order,
+            and to confirm only where the first answer reached the threshold.
+        threshold: both means must be at least this.
+    """
+    for index in range(count):
+        if mean(index, False) >= threshold and mean(index, True) >= threshold:
+            return index
+    return None
+
+
+def can_reach(threshold: float, scores: Sequence[float], games: int, best: float = 21.0) -> bool:
+    """Say whether the mean of ``games`` could reach the threshold after these scores.
+
+    ``best`` is the highest score of a game (Pong: 21).
+    """
+    return sum(scores) + best * (games - len(scores)) >= threshold * games
+
+
+def evaluation_seed(seed: int, index: int, confirm: bool, part: int) -> int:
+    """Return a seed that no other evaluation uses; those of the command line begin at 1."""
+    return 1_000_000 + 10_000 * seed + 10 * index + 5 * confirm + part
+
+
+def share(rate: float, before: float | None, after: float | None) -> dict[str, float]:
+    """Return the share of the mean of two limits that was reached, if they are known."""
+    if before is None or after is None:
+        return {}
+    both = round(rate / ((before + after) / 2), 4)
+    return {"limit_before": before, "limit_after": after, "share_of_limit": both}
+
+
+def workers(metrics: Sequence[Line]) -> dict[str, Any]:
+    """Return what the last line of a distributed run's metrics says about its learners."""
+    last = metrics[-1]
+    if "updates" not in last:
+        return {}
+    names = (
+        *("updates", "gradients_counted", "gradients_dropped", "gradients_partial"),
+        *("gradients_outliers", "moved_bytes"),
+    )
+    return {
+        **{name: last[name] for name in names if name in last},
+        "bytes_per_update": round(last["moved_bytes"] / max(last["updates"], 1)),
+    }
+
+
+def train_words(name: str, seed: int, run: Path, *more: str) -> list[str]:
+    """Return the words of a run of a preset that only trains."""
+    return ["train", name, "--seed", str(seed), "--out", str(run), "--no-finish", *more]
+
+
+def train(words: Sequence[str], run: Path, log: Path, prefix: str = "") -> process.Outcome:
+    """Run a training; keep its settings, metrics and output under ``log``, whatever happens."""
+    output = log / f"{prefix}output.txt"
+    try:
+        return process.run(words, output)
+    finally:
+        if output.exists():
+            said = output.read_text(encoding="utf-8", errors="replace")
+            said = said.replace(str(run.parent), "RUNS")
+            said = said.replace(f"{Path(process.GELADA).parent}/", "")  # of this machine only
+            output.write_text(said, encoding="utf-8")
+        for name in ("metrics.jsonl", "config.json", "events.jsonl"):
+            if (run / name).exists():
+                shutil.copy(run / name, log / f"{prefix}{name}")
+
+
+def read_metrics(run: Path) -> list[Line]:
+    """Return the lines of a run's metrics."""
+    return read_lines(run / "metrics.jsonl")
+
+
+def steady_rate(metrics: Sequence[Line], after: float = 10.0, name: str = "steps") -> float:
+    """Return how much a counter grows a second from the first line after so many seconds on.
+
+    Raises:
+        ValueError: if there are not two such lines.
+    """
+    part = [line for line in metrics if line["seconds"] >= after]
+    if len(part) < 2:
+        raise ValueError(f"{len(part)} metrics lines after {after:g} s: the run was too short")
+    first, last = part[0], part[-1]
+    return float((last[name] - first[name]) / (last["seconds"] - first["seconds"]))
+
+
+def megabytes(outcome: process.Outcome) -> dict[str, float]:
+    """Return the peaks of memory in megabytes (10**6 bytes)."""
+    return {
+        "peak_rss_mb": round(outcome.peak_rss / 1e6, 1),
+        "peak_pss_mb": round(outcome.peak_pss / 1e6, 1),
+    }
+
+
+def pairs(flags: dict[str, str]) -> list[str]:
+    """Return flags and their values as words."""
+    return [word for pair in flags.items() for word in pair]

@@ -1,0 +1,342 @@
+"""Sections about games: Breakout, the default on many games, and public curves beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median, stdev
+
+import numpy as np
+
+from benchmarks.cells import SIX, STICKY, UNTUNED
+from benchmarks.lib.ledger import MEAN_300, Found, Line, Results
+from benchmarks.lib.page import MISSING, Row, Section, score_of
+from gelada.evaluation.scores import normalised, published
+from gelada.report.plots import public_curves
+from gelada.report.statistics import bootstrap, interquartile_mean
+
+COLUMNS = {
+    "random": "random play",
+    "human": "human",
+    "dqn_2015": "DQN, 200 M frames",
+    "gorila": "Gorila",
+    "a2c": "A2C, 40 M",
+    "ppo": "PPO, 40 M",
+}
+"""Published scores beside ours, and how they are called."""
+
+BESIDE = {"ppo": "PPO after 40 M frames", "a2c": "A2C after 40 M frames", "human": "a human"}
+"""Published scores beside Breakout's."""
+
+
+DQN_SINCE = "2026-11-24T23:30"
+"""From then on a game that is named alone is learned by DQN, before by PPO."""
+
+
+def by_ppo(line: Line) -> bool:
+    """Say whether a game that was named alone was learned by PPO."""
+    return bool(line["time"] < DQN_SINCE)
+
+
+def breakout(results: Results) -> Section:
+    """Return the section about the long run of Breakout."""
+    found = results.one("breakout-score")
+    today = " (PPO; today `ppo-breakout`)" if found and by_ppo(found.line) else ""
+    before = any(map(by_ppo, found.earlier)) if found and not today else False
+    played = found.line["result"]["minutes"] if found else {}
+    rows = [
+        Row(
+            (
+                f"Breakout after {minutes} minutes",
+                score_of(one["mean"], one["standard_error"]),
+                f"{one['median']:.0f}",
+                f"{one['steps']:,}",
+                f"{one['seconds'] / 60:.0f}",
+            ),
+            (found,) if found else (),
+        )
+        for minutes, one in played.items()
+    ]
+    rows += [reached(one) for one in results.seeds("breakout-time", MEAN_300)]
+    return Section(
+        "Breakout",
+        f"`gelada train breakout --minutes 75`{today}, alone on the machine. The newest checkpoint "
+        "of that time plays 50 fresh full games with the starts of training (protocol `training`)."
+        + (" What was measured before is PPO's (today `ppo-breakout`)." if before else ""),
+        ("", "mean of 50 games", "median", "steps", "saved after minutes"),
+        tuple(rows),
+        "Published scores, of games with other starts: "
+        + ", ".join(f"{label} {published('breakout', name):,.1f}" for name, label in BESIDE.items())
+        + ".\n\n![Mean score of Breakout against minutes](../pictures/breakout.png)",
+    )
+
+
+def reached(found: Found) -> Row:
+    """Return the row of the first checkpoint that is good enough, or of none."""
+    told = found.line["result"]
+    label = f"first checkpoint with a mean of {told['threshold']:.0f}, and again in 50 other games"
+    if not told["solved"]:
+        return Row((label, "**none**", "", "", ""), (found,))
+    one = told["evaluated"][-1]
+    first = score_of(one["mean"], one["standard_error"])
+    again = score_of(one["confirmed_mean"], one["confirmed_standard_error"])
+    minutes = f"{told['seconds_to_solved'] / 60:.0f}"
+    return Row((label, f"{first}; {again}", "", f"{told['steps_to_solved']:,}", minutes), (found,))
+
+
+OLD = {"general-games": "version 0.1, the default", "gorila-games": "version 0.1, `gorila-`"}
+"""Cells of version 0.1 that played the six games for ten minutes on seed 1."""
+
+NEW = "2026-11-23"
+"""Lines before this day are of version 0.1."""
+
+TEN, STICKY_TEN, HOUR = "default-games", "default-sticky-games", "default-hour-games"
+OTHERS = "default-untuned-games"
+
+COURSES = {
+    TEN: "10 minutes, no-op starts",
+    STICKY_TEN: "10 minutes, sticky actions, no lives",
+    HOUR: "60 minutes, no-op starts",
+}
+
+FRAMES = {"6 M": 6_000_000, "28 M": 28_000_000}
+"""Frames of public curves: what two fast cores play in ten minutes and in an hour."""
+
+AS_LONG = {TEN: "6 M", STICKY_TEN: "6 M", HOUR: "28 M"}
+"""For each course the frames at which public methods are compared with it."""
+
+BEST = 5
+"""Public methods that are shown at each number of frames."""
+
+
+def old(results: Results, what: str, game: str) -> Line | None:
+    """Return the line of version 0.1 about a game."""
+    found = results.one(what, game)
+    lines = [] if found is None else [*found.earlier, found.line]
+    return next((line for line in reversed(lines) if line["time"] < NEW), None)
+
+
+def ten_minutes(results: Results, game: str) -> list[Found]:
+    """Return what was found after ten minutes with each seed: with the first one in an hour."""
+    hours = [one.line for one in results.seeds(HOUR, game) if "early" in one.line["result"]]
+    early = [line | {"result": line["result"] | line["result"]["early"]} for line in hours]
+    return [*(Found(line) for line in early), *results.seeds(TEN, game)]
+
+
+def scores(found: Sequence[Found]) -> list[float]:
+    """Return the score of each seed."""
+    return [one.line["result"]["score"] for one in found]
+
+
+def human(score: float, game: str) -> float:
+    """Return a human-normalised score, 1 for a human."""
+    share = normalised(score, game)
+    assert share is not None
+    return share / 100
+
+
+def joined(found: Sequence[Found]) -> str:
+    """Return the mean over the seeds, and the seeds' scores behind it."""
+    own = scores(found)
+    if not own:
+        return MISSING
+    if len(own) == 1:
+        result = found[0].line["result"]
+        return score_of(result["score"], result["standard_error"])
+    return f"**{fmean(own):,.1f}** ({', '.join(f'{score:,.1f}' for score in own)})"
+
+
+def six(results: Results) -> Section:
+    """Return the section about the six games one by one."""
+    rows = []
+    for game in SIX:
+        found = ten_minutes(results, game)
+        lines = [old(results, what, game) for what in OLD]
+        before = [line["result"]["score"] for line in lines if line]
+        cells = [game, joined(found)]
+        cells.append(f"{human(fmean(scores(found)), game):.2f}" if found else MISSING)
+        cells += [f"{line['result']['score']:,.1f}" if line else MISSING for line in lines]
+        cells.append(f"{fmean(scores(found)) / max(before):.2f}" if found and before else MISSING)
+        others = [results.seeds(what, game) for what in (STICKY_TEN, HOUR)]
+        cells += [joined(own) for own in others]
+        cells.append(f"{best_public(game):,.0f}")
+        rows.append(Row(tuple(cells), (*found, *(one for own in others for one in own))))
+    picture = "![Score of each game against frames and minutes](../pictures/six-games.png)"
+    return Section(
+        "Six games with the default",
+        "`gelada train GAME --minutes 10`, alone on the machine; the last checkpoint plays 50 full "
+        "games by protocol `noop`, mean over the seeds 1 to 3. Seed 1 plays on for an hour; its "
+        "last checkpoint within the first ten minutes, saved in the tenth, counts here. *Human* is "
+        "the human-normalised score. *Sticky* is another run, with "
+        "`" + " ".join(STICKY) + "`, evaluated by "
+        "protocol `sticky`; public curves have such games. The last column is the best mean score "
+        "of a public curve at 6 million frames, somewhat more than these ten minutes played (see "
+        "the picture). Version 0.1 has seed 1.",
+        (
+            *("game", "10 minutes", "human", *OLD.values(), "the better of these = 1"),
+            *("10 minutes, sticky", "60 minutes", "best public curve"),
+        ),
+        tuple(rows),
+        picture if any(ten_minutes(results, game) for game in SIX) else "",
+    )
+
+
+def best_public(game: str) -> float:
+    """Return the best mean score of a public curve at 6 M frames."""
+    frames = FRAMES["6 M"]
+    return max(curve.points[frames] for curve in public_curves(game) if frames in curve.points)
+
+
+def of(results: Results, what: str, game: str) -> list[Found]:
+    """Return what was found in the runs of a course with each seed."""
+    return ten_minutes(results, game) if what == TEN else results.seeds(what, game)
+
+
+def means(results: Results) -> Section:
+    """Return the section about all six games together."""
+    rows, places = [], []
+    for what, label in COURSES.items():
+        found = of_common_seeds({game: of(results, what, game) for game in SIX})
+        shares = {game: [human(s, game) for s in scores(own)] for game, own in found.items()}
+        every = tuple(one for own in found.values() for one in own)
+        rows.append(Row((label, *summed(shares)), every))
+        if all(shares.values()):
+            places.append(place_among_public(shares, label, AS_LONG[what]))
+    for what, label in OLD.items():
+        lines = {game: old(results, what, game) for game in SIX}
+        own = {g: [human(line["result"]["score"], g)] for g, line in lines.items() if line}
+        rows.append(Row((f"{label}, 10 minutes", *summed(own))))
+    for name, frames in FRAMES.items():
+        best = sorted(public(frames).items(), key=lambda one: -of_games(one[1]))[:BEST]
+        for method, own in best:
+            row = (f"{method}, {name} frames", *summed(own)[:-1], str(runs_of(method)))
+            rows.append(Row(row))
+    return Section(
+        "Interquartile means over six games",
+        "Interquartile means of human-normalised scores (Agarwal et al. 2021): of all runs of "
+        "the six games a quarter (rounded down) is left out at each end. Seeds that not all six "
+        "games have are left out. Intervals of 95 % are stratified bootstraps; with three runs "
+        "of a game they are too narrow. *Above* is the number of games whose mean is above that "
+        "of a human. Public curves are those that the package has (`gelada report`), the best at "
+        "6 and at 28 million frames, which is more than most runs here played in ten minutes and "
+        "in an hour (the picture above has frames and minutes); a method counts with the mean "
+        "score of each game, and so do the runs here where they are compared with public "
+        "methods. Most were learned with sticky actions and without lives. " + " ".join(places),
+        ("", "interquartile mean", "interval", "mean", "median", "above a human", "runs"),
+        tuple(rows),
+    )
+
+
+def of_common_seeds(found: Mapping[str, Sequence[Found]]) -> dict[str, list[Found]]:
+    """Return what was found on seeds that all games have, if there are any.
+
+    Otherwise a game with more seeds than others would count for more in the mean over all runs.
+    """
+    common = set.intersection(*({one.line["seed"] for one in own} for own in found.values()))
+    return {
+        game: [one for one in own if not common or one.line["seed"] in common]
+        for game, own in found.items()
+    }
+
+
+def summed(shares: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
+    """Return the cells about human-normalised scores of the six games, by game and run."""
+    if len(shares) < len(SIX) or not all(shares.values()):
+        return (MISSING, "", "", "", "", str(sum(map(len, shares.values()))))
+    each = [fmean(own) for own in shares.values()]
+    interval = ""
+    if min(map(len, shares.values())) > 1:
+        found = bootstrap(interquartile_mean, shares, np.random.default_rng(1))
+        interval = f"{found.low:.2f} to {found.high:.2f}"
+    return (
+        f"**{of_games(shares):.2f}**",
+        interval,
+        f"{fmean(each):.2f}",
+        f"{median(each):.2f}",
+        f"{sum(one > 1 for one in each)} of {len(each)}",
+        str(sum(map(len, shares.values()))),
+    )
+
+
+def of_games(shares: Mapping[str, Sequence[float]]) -> float:
+    """Return the interquartile mean over all runs of all games."""
+    return interquartile_mean([value for own in shares.values() for value in own])
+
+
+def place_among_public(shares: Mapping[str, Sequence[float]], label: str, name: str) -> str:
+    """Return a sentence that tells how many public methods have a higher interquartile mean."""
+    own = of_games({game: [fmean(runs)] for game, runs in shares.items()})  # as theirs
+    others = [of_games(of_method) for of_method in public(FRAMES[name]).values()]
+    ahead = sum(other > own for other in others)
+    return f"At {name} frames {ahead} of {len(others)} methods have a higher one than *{label}*."
+
+
+def public(frames: int) -> dict[str, dict[str, list[float]]]:
+    """Return the human-normalised scores at so many frames, by public method and game.
+
+    Methods without all six games are left out.
+    """
+    found: dict[str, dict[str, list[float]]] = {}
+    for game in SIX:
+        for curve in public_curves(game):
+            if frames in curve.points:
+                own = found.setdefault(curve.method, {})
+                own[game] = [human(curve.points[frames], game)]
+    return {method: own for method, own in found.items() if len(own) == len(SIX)}
+
+
+def runs_of(method: str) -> int:
+    """Return the runs behind a public method's curves of the six games."""
+    curves = (curve for game in SIX for curve in public_curves(game))
+    return sum(curve.runs for curve in curves if curve.method == method)
+
+
+def five(results: Results) -> Section:
+    """Return the section about games that nothing was tuned on."""
+    rows, shares = [], []
+    for game in (*UNTUNED, "qbert"):
+        own = of(results, TEN if game == "qbert" else OTHERS, game)
+        found = next((one for one in own if one.line["seed"] == 1), None)
+        beside = [published(game, name) for name in COLUMNS]
+        cells = [game, MISSING, ""]
+        if found:
+            result = found.line["result"]
+            shares.append(human(result["score"], game))
+            cells = [game, joined([found]), f"{shares[-1]:.2f}"]
+        cells += ["" if value is None else f"{value:,.1f}" for value in beside]
+        rows.append(Row(tuple(cells), (found,) if found else ()))
+    middle = f"{median(shares):.2f}" if len(shares) == len(rows) else MISSING
+    rows.append(Row(("median", "", middle, *[""] * len(COLUMNS))))
+    return Section(
+        "Games that nothing was tuned on",
+        "The five games that stand for 57 (Aitchison et al. 2023), `gelada train GAME --minutes "
+        "10` on seed 1, measured once and after everything was chosen; protocol `noop`, 50 games. "
+        "Qbert was one of the games of the search, the other four were never looked at.",
+        ("game", "10 minutes", "human-normalised", *COLUMNS.values()),
+        tuple(rows),
+    )
+
+
+def after_ten_minutes(results: Results) -> dict[str, tuple[float, float]]:
+    """Return the human-normalised mean of each game that was played, over all seeds, by name.
+
+    Beside it stands the same of two standard errors below: of one seed over its games, of several
+    over seeds. No-op starts; the six games and those that nothing was tuned on.
+    """
+    found = {game: ten_minutes(results, game) for game in SIX}
+    found |= {game: results.seeds(OTHERS, game) for game in UNTUNED}
+    return {game: with_lower(game, own) for game, own in sorted(found.items()) if own}
+
+
+def with_lower(game: str, found: Sequence[Found]) -> tuple[float, float]:
+    """Return a game's human-normalised mean, and that of two standard errors below."""
+    own = scores(found)
+    error = found[0].line["result"]["standard_error"]
+    if len(own) > 1:
+        error = stdev(own) / math.sqrt(len(own))
+    return human(fmean(own), game), human(fmean(own) - 2 * error, game)
+
+
+def sections(results: Results) -> list[Section]:
+    """Return the sections of the page."""
+    return [breakout(results), six(results), means(results), five(results)]

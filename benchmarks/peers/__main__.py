@@ -1,0 +1,195 @@
+"""Measures other systems beside ours, in turn, on this machine.
+
+    python -m benchmarks.peers                     all peers, 3 pairs of runs each, on Pong
+    python -m benchmarks.peers --peer sb3-ppo      only this one (may be repeated)
+    python -m benchmarks.peers --score 18          each, alone: when Pong's games reach it
+    python -m benchmarks.peers --score 18 --peer gelada    the same for ours, seeds 1 to 5
+    python -m benchmarks.peers --list              what is run, and what is installed
+    python -m benchmarks.peers --install-only      make their environments under .peers/
+
+Let nothing else run on the machine meanwhile. Each peer runs twice: as its own documentation has it
+for Atari, beside our default recipe ("own"), and like for like ("alike"). Every pair is a line in
+results/peers.jsonl; benchmarks/results/README.md says how to read it. The exit code is 1 if a peer
+could not be installed or run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from benchmarks.lib.ledger import RESULTS, Ledger, Line
+from benchmarks.lib.process import GELADA
+from benchmarks.peers.known import MODES, PEERS, Peer
+from benchmarks.peers.matches import (
+    OURS,
+    SCORE,
+    Side,
+    beginning,
+    learn_ours,
+    match,
+    run_ours,
+    run_theirs,
+)
+from benchmarks.peers.venvs import CACHE, Failed, install
+from gelada.core.errors import GeladaError
+from gelada.envs.make import is_atari, parse_game
+from gelada.runtime.system import describe_machine
+
+SEEDS = (1, 2, 3, 4, 5)
+"""Of ours in the mode `SCORE`: those that no setting was chosen with."""
+
+BOOK = RESULTS / "peers.jsonl"
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; return 1 if a peer could not be measured."""
+    flags = parse(args)
+    book = Ledger(BOOK)
+    chosen = [peer for peer in PEERS if peer.name in (flags.peer or [p.name for p in PEERS])]
+    if flags.list:
+        print("\n".join(listed(chosen, flags.game)))
+        return 0
+    done = [measure(peer, flags, book) for peer in chosen]  # all of them, whatever fails
+    if flags.score is not None and OURS in (flags.peer or [OURS]):
+        done.append(measure_ours(flags, book))
+    return 0 if all(done) else 1
+
+
+def parse(args: Sequence[str] | None) -> argparse.Namespace:
+    """Return the flags; end with code 2 if they make no sense."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--peer", action="append", choices=[*(peer.name for peer in PEERS), OURS])
+    parser.add_argument("--game", type=game, default="pong")
+    parser.add_argument("--pairs", type=int, default=3, help="of runs (default: 3)")
+    parser.add_argument("--seconds", type=float, help="of each run (60; with --score 3600)")
+    parser.add_argument("--score", type=float, help="train each, until it has this score")
+    parser.add_argument("--list", action="store_true", help="say what is run, measure nothing")
+    parser.add_argument("--install-only", action="store_true")
+    flags = parser.parse_args(args)
+    if flags.seconds is None:
+        flags.seconds = 60.0 if flags.score is None else 3600.0
+    if flags.score is not None and flags.game != "pong":
+        parser.error(f"--score: a peer's training games in {flags.game} are not whole games")
+    if flags.score is None and OURS in (flags.peer or []):
+        parser.error(f"--peer {OURS}: ours is beside each of the others; only with --score")
+    if flags.pairs < 1 or not 10 <= flags.seconds <= 3600:
+        parser.error("--pairs must be at least 1 and --seconds from 10 to 3600")
+    return flags
+
+
+def game(name: str) -> str:
+    """Return the identifier of an Atari game, however it is named."""
+    try:
+        found = parse_game(name).game
+    except GeladaError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not is_atari(found):
+        raise argparse.ArgumentTypeError(f"{found} is no Atari game; the other systems need one")
+    return found
+
+
+def measure(peer: Peer, flags: argparse.Namespace, book: Ledger) -> bool:
+    """Install a peer and run both matches, or train it; say whether all went well."""
+    about = {"peer": peer.name, "game": flags.game}
+
+    def record(mode: str, line: Line) -> None:
+        keep(book, {**about, "mode": mode}, {**line, "note": note(peer, mode)})
+
+    try:
+        python = install(peer.venv)
+    except Failed as failed:
+        record("", {"stage": failed.stage, "failed": failed.line})
+        return False
+    if flags.install_only:
+        print(f"{peer.name}: installed", flush=True)
+        return True
+    if flags.score is not None:
+        own = partial(run_theirs, python, peer, "own", flags.game, flags.seconds, flags.score)
+        return learn(own, partial(record, SCORE))
+    good = True
+    for mode in MODES:
+        ours = partial(run_ours, GELADA, peer.our_words(mode, flags.game), flags.seconds)
+        theirs = partial(run_theirs, python, peer, mode, flags.game, flags.seconds)
+        good &= match(flags.pairs, ours, theirs, partial(record, mode))
+    return good
+
+
+def measure_ours(flags: argparse.Namespace, book: Ledger) -> bool:
+    """Train ours with each of the `SEEDS` until it has the score; say whether all went well."""
+    good = True
+    for seed in SEEDS:
+        about = {"peer": OURS, "game": flags.game, "mode": SCORE, "seed": seed}
+        run = partial(learn_ours, GELADA, flags.game, seed, flags.seconds, flags.score)
+        good &= learn(run, partial(keep, book, about))
+    return good
+
+
+def learn(run: Side, record: Callable[[Line], None]) -> bool:
+    """Train one until its games reach the score; say whether it ran."""
+    about = beginning()
+    try:
+        did = run()
+    except Failed as failed:
+        record({**about, "stage": failed.stage, "failed": failed.line})
+        return False
+    record({**about, "theirs": did})
+    return True
+
+
+def keep(book: Ledger, about: Line, line: Line) -> None:
+    """Write down what was run and how it went, and tell it."""
+    book.append({**about, **line, "machine": describe_machine()})
+    print(told({**about, **line}), flush=True)
+
+
+def note(peer: Peer, mode: str) -> str:
+    """Return how like the two are."""
+    return peer.note if mode == "alike" else "each with its own recipe"
+
+
+def told(line: Line) -> str:
+    """Return a recorded line for the terminal."""
+    what = " ".join(filter(None, (line["peer"], line["mode"])))
+    if "failed" in line:
+        return f"{what}: failed ({line['stage']}): {line['failed']}"
+    if line["mode"] == SCORE:
+        what += f", seed {line['seed']}" if "seed" in line else ""
+        return f"{what}: {when(line['theirs'])}"
+    ours, theirs = (line[side]["steps_per_s"] for side in ("ours", "theirs"))
+    return f"{what}, pair {line['pair']}: {ours:.0f} / {theirs:.0f} steps/s = {line['ratio']:.2f}"
+
+
+def when(theirs: Line) -> str:
+    """Return when a peer's games reached the score, or that they did not."""
+    seconds, steps = (theirs["reached"][name] for name in ("seconds", "steps"))
+    if seconds is None:
+        return f"not in {theirs['within'] / 60:.0f} min (then {theirs['last']})"
+    return f"{seconds / 60:.1f} min, {steps:,} steps"
+
+
+def listed(peers: Sequence[Peer], game: str) -> list[str]:
+    """Return what would be run."""
+    lines = []
+    for peer in peers:
+        there = (CACHE / peer.venv / "installed.txt").exists()
+        lines.append(f"{peer.name}: {'installed' if there else 'not installed'}")
+        for mode in MODES:
+            ours = " ".join(["gelada train", *peer.our_words(mode, game)])
+            lines.append(f"  {mode}: {' '.join(peer.command(mode))}, beside {ours}")
+    return lines
+
+
+def stop_on_sigterm() -> None:
+    """Let SIGTERM end this process as Ctrl-C does: with what it has started."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+if __name__ == "__main__":
+    stop_on_sigterm()
+    sys.exit(main())

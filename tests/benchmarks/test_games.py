@@ -1,0 +1,260 @@
+"""The measurement of the default: its cells, its sections from made-up ledgers, and Catch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import fmean
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks import cells
+from benchmarks.cells import SIX as GAMES
+from benchmarks.cells import UNTUNED
+from benchmarks.lib import recipe, timed
+from benchmarks.lib.ledger import Cell, Results
+from benchmarks.lib.page import MISSING
+from benchmarks.lib.recipe import within
+from benchmarks.pages import games
+from benchmarks.pages.games import five, means, six, ten_minutes
+from gelada.core.checkpoint import list_checkpoints, read_about
+from gelada.evaluation.scores import normalised
+
+MACHINE = {"processor": "Xeon(R)", "cores": 2, "memory_gib": 24.0, "commit": "abc"}
+
+SCORES = {
+    "boxing": (90.0, 95.0, 88.0),
+    "freeway": (31.0, 32.0, 33.0),
+    "space_invaders": (800.0, 700.0, 900.0),
+    "seaquest": (2000.0, 1500.0, 2500.0),
+    "qbert": (6000.0, 7000.0, 5000.0),
+    "beam_rider": (1500.0, 1200.0, 1400.0),
+}
+
+
+def line(what: str, game: str, seed: int, score: float, time: str = "2026-12-01") -> dict[str, Any]:
+    result = {
+        "game": game,
+        "score": score,
+        "standard_error": 1.5,
+        "steps": 1_400_000,
+        "command": f"gelada train {game} --seed {seed} --out RUNS/run",
+    }
+    about = {"event": "finished", "what": what, "settings": game, "seed": seed, "time": time}
+    return about | {"machine": MACHINE, "result": result}
+
+
+def measured(*leave_out: str) -> list[dict[str, Any]]:
+    """Return the lines of all seeds of the six games, and of version 0.1."""
+    lines = [
+        line("default-games", game, seed, score)
+        for game, own in SCORES.items()
+        if game not in leave_out
+        for seed, score in enumerate(own, 1)
+    ]
+    day = "2026-11-21"
+    old = [line("general-games", game, 1, own[0] / 2, day) for game, own in SCORES.items()]
+    return [*old, *lines, line("gorila-games", "qbert", 1, 4000.0, day)]
+
+
+def shares(game: str) -> list[float]:
+    found = [normalised(score, game) for score in SCORES[game]]
+    return [share / 100 for share in found if share is not None]
+
+
+def test_all_games_are_played_once_before_any_is_repeated() -> None:
+    found = [cell for cell in cells.all_cells() if cell.what.startswith("default-")]
+    assert len({cell.name for cell in found}) == len(found) == 12 + 6 + 6 + 4
+    order = [(cell.what, cell.asked["game"], cell.seed) for cell in found]
+    assert order[:6] == [("default-games", game, 2) for game in GAMES]
+    assert [seed for _, _, seed in order[6:]] == [3] * 6 + [1] * 16
+    sticky = next(cell.asked for cell in found if cell.what == "default-sticky-games")
+    assert (sticky["protocol"], sticky["minutes"], sticky["early"]) == ("sticky", 10, None)
+    assert not set(UNTUNED) & set(GAMES)
+
+
+def course(minutes: float, **more: Any) -> Cell:
+    """Return a cell of a short run of Catch."""
+    (plan,) = cells.course("default-games", ("catch",), (1,), minutes, protocol="training", **more)
+    return Cell(plan.what, 1, cells.settings(plan), plan.measure, plan.preset)
+
+
+def test_what_is_not_measured_says_so() -> None:
+    for section in games.sections(Results([]))[1:]:
+        assert "picture" not in section.after
+        text = "\n".join(section.lines())
+        assert "nan" not in text
+        for row in section.rows:
+            public = row.label.endswith("frames")
+            assert (MISSING in row.cells) != public, row
+
+
+def test_the_games_one_by_one() -> None:
+    section = six(Results(measured()))
+    rows = {row.label: row.cells for row in section.rows}
+    head = section.head
+    qbert = dict(zip(head, rows["qbert"], strict=True))
+    assert qbert["10 minutes"] == "**6,000.0** (6,000.0, 7,000.0, 5,000.0)"
+    assert qbert["human"] == f"{fmean(shares('qbert')):.2f}"
+    assert qbert["version 0.1, the default"] == "3,000.0"
+    assert qbert["version 0.1, `gorila-`"] == "4,000.0"
+    assert qbert["the better of these = 1"] == "1.50"
+    assert qbert["10 minutes, sticky"] == qbert["60 minutes"] == MISSING
+    assert qbert["best public curve"] == "7,580"
+    assert dict(zip(head, rows["boxing"], strict=True))["version 0.1, `gorila-`"] == MISSING
+    assert "six-games.png" in section.after
+    anew = line("general-games", "qbert", 1, 1e6) | {"settings": "of today"}
+    later = [*measured(), anew]
+    assert dict(zip(head, six(Results(later)).rows[4].cells, strict=True))[head[3]] == "3,000.0"
+
+
+def test_the_interquartile_mean_and_its_interval() -> None:
+    lines = [*measured(), *(line("default-sticky-games", g, 1, s[0]) for g, s in SCORES.items())]
+    section = means(Results(lines))
+    rows = {row.label: row.cells for row in section.rows}
+    every = sorted(share for game in GAMES for share in shares(game))
+    middle = fmean(every[4:14])  # of 18 runs
+    ten = dict(zip(section.head, rows["10 minutes, no-op starts"], strict=True))
+    assert ten["interquartile mean"] == f"**{middle:.2f}**"
+    low, high = map(float, ten["interval"].split(" to "))
+    assert low < middle < high
+    each = {game: fmean(shares(game)) for game in GAMES}
+    assert ten["above a human"] == "2 of 6"
+    assert ten["mean"] == f"{fmean(each.values()):.2f}"
+    assert ten["runs"] == "18"
+    firsts = sorted(shares(game)[0] for game in GAMES)
+    sticky = dict(zip(section.head, rows["10 minutes, sticky actions, no lives"], strict=True))
+    assert sticky["interquartile mean"] == f"**{fmean(firsts[1:5]):.2f}**"
+    assert sticky["interval"] == ""
+    assert rows["60 minutes, no-op starts"][1] == MISSING
+    assert rows["version 0.1, `gorila-`, 10 minutes"][1] == MISSING  # one game of six
+    assert rows["version 0.1, the default, 10 minutes"][-1] == "6"
+
+
+def test_seeds_that_some_games_lack_do_not_count() -> None:
+    lines = [one for one in measured() if one["settings"] != "qbert" or one["seed"] != 3]
+    lines = [one for one in lines if one["settings"] != "boxing" or one["seed"] != 1]
+    rows = {row.label: row.cells for row in means(Results(lines)).rows}
+    seconds = sorted(shares(game)[1] for game in GAMES)
+    cells = rows["10 minutes, no-op starts"]
+    assert (cells[1], cells[-1]) == (f"**{fmean(seconds[1:5]):.2f}**", "6")
+
+
+def test_a_mean_over_fewer_games_is_not_shown() -> None:
+    rows = {row.label: row.cells for row in means(Results(measured("freeway"))).rows}
+    assert rows["10 minutes, no-op starts"][1] == MISSING
+    assert rows["10 minutes, no-op starts"][-1] == "15"
+
+
+def test_public_methods_stand_at_the_same_frames() -> None:
+    """Their interquartile means over six games, by hand from the package's curves."""
+    rows = {row.label: row.cells for row in means(Results([])).rows}
+    assert rows["Dopamine: Rainbow Impala, 6 M frames"][1] == "**0.54**"
+    assert rows["Dopamine: Rainbow Impala, 6 M frames"][-1] == "30"  # five of each game
+    names = [name for name in rows if name.endswith(" 6 M frames")]
+    values = [float(rows[name][1].strip("*")) for name in names]
+    assert values == sorted(values, reverse=True)
+    assert len(names) == games.BEST
+
+
+def test_how_many_public_methods_are_ahead() -> None:
+    """By hand: Rainbow 0.54, then 0.50; DreamerV3 2.32, IQN 2.20, Rainbow 1.83, then 0.95."""
+    at = {"6 M": (0.52, 1, 20), "28 M": (1.0, 3, 19)}
+    for name, (mean, ahead, count) in at.items():
+        found = games.place_among_public({"qbert": [mean]}, "so", name)
+        assert f"{ahead} of {count} methods" in found
+    assert "methods have a higher one" in means(Results(measured())).about
+    assert "methods have a higher one" not in means(Results([])).about
+
+
+def test_games_that_nothing_was_tuned_on() -> None:
+    others = [line("default-untuned-games", game, 1, 8000.0) for game in UNTUNED]
+    some = five(Results(others))
+    rows = {row.label: row.cells for row in some.rows}
+    assert rows["battle_zone"][1] == "**8,000.0** ± 1.5"
+    assert rows["qbert"][1] == rows["median"][2] == MISSING
+    rows = {row.label: row.cells for row in five(Results([*others, *measured()])).rows}
+    assert rows["qbert"][1] == "**6,000.0** ± 1.5"
+    found = [normalised(8000.0, game) for game in UNTUNED]
+    shares = sorted([*(x / 100 for x in found if x is not None), (6000 - 163.9) / (13455 - 163.9)])
+    assert rows["median"][2] == f"{shares[2]:.2f}"
+
+
+def test_the_mean_of_each_game_that_was_played() -> None:
+    lines = [line("default-games", "boxing", seed, 11.0 + seed) for seed in (1, 2, 3)]
+    lines += [line("default-untuned-games", "double_dunk", 1, -8.0)]
+    found = games.after_ten_minutes(Results(lines))
+    assert list(found) == ["boxing", "double_dunk"]
+    error = 1.0 / 3**0.5  # of three seeds; of one seed it is that of its games
+    assert found["boxing"] == pytest.approx([(13.0 - low - 0.1) / 12.0 for low in (0, 2 * error)])
+    assert found["double_dunk"] == pytest.approx([(-8.0 - low + 18.6) / 2.2 for low in (0, 3.0)])
+    assert games.after_ten_minutes(Results([])) == {}
+
+
+def test_the_first_ten_minutes_of_an_hour_are_a_seed_of_their_own() -> None:
+    early = {"score": 7777.0, "standard_error": 2.5, "steps": 900_000, "seconds": 590.0}
+    hour = line("default-hour-games", "qbert", 1, 20_000.0)
+    hour["result"]["early"] = early
+    lines = [hour, line("default-games", "qbert", 2, 5000.0)]
+    results = Results(lines)
+    assert [one.line["seed"] for one in ten_minutes(results, "qbert")] == [1, 2]
+    row = dict(zip(six(results).head, six(results).rows[4].cells, strict=True))
+    assert row["10 minutes"] == "**6,388.5** (7,777.0, 5,000.0)"
+    assert row["60 minutes"] == "**20,000.0** ± 1.5"
+    assert {row.label: row.cells for row in five(results).rows}["qbert"][1] == "**7,777.0** ± 2.5"
+    assert not five(Results(lines[1:])).rows[-2].found  # seed 2 is not the one
+
+
+def test_the_last_checkpoint_of_the_first_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = [{"steps": 1000 * n, "seconds": 10.0 * n} for n in range(1, 7)]
+    steps = {Path("1"): 1000, Path("2"): 2500, Path("3"): 5000}
+    monkeypatch.setattr(recipe, "read_about", lambda path: SimpleNamespace(steps=steps[path]))
+    assert within(50.0, metrics, list(steps)) == (Path("3"), {"steps": 5000, "seconds": 50.0})
+    assert within(49.0, metrics, list(steps)) == (Path("2"), {"steps": 2500, "seconds": 30.0})
+    with pytest.raises(LookupError, match="within 5 seconds"):
+        within(5.0, metrics, list(steps))
+
+
+def test_an_early_checkpoint_is_evaluated_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the first checkpoint is early enough, and the run ends by steps.
+
+    So it does not matter how fast the machine is.
+    """
+
+    def by_steps(words: list[str], run: Path, log: Path) -> Any:
+        words[words.index("1000000000")] = "60000"
+        words[words.index("0.25")] = "100"
+        return timed.train(words, run, log)
+
+    def read(run: Path) -> list[Any]:
+        first = read_about(list_checkpoints(run / "checkpoints")[0]).steps
+        lines = timed.read_metrics(run)
+        its = next(n for line in lines if (n := line["steps"]) >= first)
+        return [{**line, "seconds": 12.0 if line["steps"] <= its else 13.0} for line in lines]
+
+    monkeypatch.setattr(recipe, "train", by_steps)
+    monkeypatch.setattr(recipe, "read_metrics", read)
+    often = ("--checkpoint-seconds", "0.01")
+    cell, log = course(0.25, flags=often, early=0.2), tmp_path / "log"
+    log.mkdir()
+    result = cell.measure(cell, tmp_path, log)
+    assert (result["early"]["seconds"], result["seconds"]) == (12.0, 13.0)
+    assert result["early"]["steps"] < result["steps"]
+    assert -1.0 <= result["early"]["score"] <= 1.0
+    assert (log / "minute-0.2-evaluations.jsonl").exists()
+
+
+def test_a_run_is_trained_and_evaluated(tmp_path: Path) -> None:
+    cell, log = course(0.06), tmp_path / "log"
+    log.mkdir()
+    result = cell.measure(cell, tmp_path, log)
+    assert result["game"] == "catch"
+    assert -1.0 <= result["score"] <= 1.0
+    assert result["steps"] > 0
+    text = (log / "evaluations.jsonl").read_text()
+    assert fmean(json.loads(text)["scores"]) == pytest.approx(result["score"], abs=1e-3)
+    assert "--minutes 0.06" in result["command"]

@@ -1,0 +1,176 @@
+"""docs/results.md is what the ledger says, and says beside a figure what else was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import render
+from benchmarks.lib import ledger, page, remarks
+from benchmarks.lib.ledger import Found, Results
+from benchmarks.pages import pong, ray, speed
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MACHINE = {"processor": "Xeon(R)", "cores": 2, "memory_gib": 24.0, "commit": "abc"}
+
+
+def only(lines: list[dict[str, Any]], what: str = "pong-time") -> Found:
+    found = Results(lines).one(what)
+    assert found is not None
+    return found
+
+
+def line(
+    what: str, settings: str, time: str, seed: int = 1, event: str = "finished", **result: Any
+) -> dict[str, Any]:
+    about = {"event": event, "what": what, "settings": settings, "seed": seed}
+    ended = {"error": "disk full"} if event == "failed" else {"result": result}
+    return {**about, "time": f"2026-01-{time}", "machine": MACHINE, **ended}
+
+
+def timed(settings: str, time: str, seconds: float | None, seed: int = 1) -> dict[str, Any]:
+    solved: dict[str, Any] = {
+        "seconds_to_solved": seconds,
+        "steps_to_solved": seconds and int(1000 * seconds),
+    }
+    return line("pong-time", settings, time, seed, **solved)
+
+
+def test_the_committed_pages_are_what_the_command_writes() -> None:
+    written = render.pages()
+    assert [str(path) for path, text in written.items() if path.read_text("utf-8") != text] == []
+    folder = {path.stem for path in (ROOT / "docs" / "results").glob("*.md")}
+    assert folder == {"earlier", *render.SUBJECTS, *render.FROZEN}
+
+
+def test_the_front_page_is_short_and_has_every_headline() -> None:
+    results = Results(ledger.Ledger().lines())
+    sections = {name: module.sections(results) for name, (_, module, _) in render.SUBJECTS.items()}
+    assert len(render.headlines(sections)) == len(render.HEADLINES) >= 12
+    front, _, _ = render.front(sections).partition("## How to read")
+    assert front.count("\n") <= 45
+    titles = [one.title for own in sections.values() for one in own]
+    assert len(set(titles)) == len(titles)
+
+
+def test_the_first_finished_line_of_the_newest_settings_counts() -> None:
+    lines = [
+        timed("old", "01", 50.0),
+        timed("new", "02", 90.0),
+        timed("new", "03", 10.0),  # a better one does not replace the first
+        timed("old", "04", 20.0),  # settings are as new as their first result
+    ]
+    found = only(lines)
+    assert found.line["result"]["seconds_to_solved"] == 90.0
+    assert [one["result"]["seconds_to_solved"] for one in found.earlier] == [50.0]
+
+
+def test_seeds_are_in_order_and_each_has_its_newest_settings() -> None:
+    lines = [timed("a", "03", 3.0, 3), timed("a", "01", 1.0, 1), timed("b", "04", 4.0, 1)]
+    found = Results(lines).seeds("pong-time")
+    assert [one.line["result"]["seconds_to_solved"] for one in found] == [4.0, 3.0]
+
+
+def test_a_run_is_found_for_the_evaluation_of_its_checkpoints() -> None:
+    trained = [
+        line("pong-train", "x", "01", command="gelada train pong --seed 1 --out RUNS/x"),
+        line("pong-train", "y", "03", command="later"),
+    ]
+    found = only([*trained, timed("a", "02", 3.0)])
+    assert found.trained is not None
+    assert found.trained["result"]["command"].startswith("gelada train pong")
+    (text,) = page.how([found])
+    assert text.startswith("`gelada train pong`; seed 1; Xeon, 2 cores")
+
+
+@pytest.mark.parametrize(
+    ("what", "result", "variant"),
+    [
+        ("general-games", {"game": "freeway"}, "freeway"),
+        ("default-hour-games", {"game": "freeway"}, "freeway"),
+        ("ray-limit", {"preset": "pong"}, "pong"),
+        ("ray-failure", {"command": "gelada x --chaos kill=worker:40s"}, "worker kill"),
+        ("ray-killed", {"command": "gelada x --faults kill=any:30s"}, "any kill"),
+        ("ray-killed", {"command": "gelada x"}, ""),
+        ("ray-host", {"hit": {"how": "freeze"}}, "freeze"),
+        ("dba3c-delay", {"command": "gelada x --chaos delay=16"}, "16"),
+        ("dba3c-delay", {"command": "gelada x"}, "0"),
+        ("gorila-time", {"threshold": 15.0}, "mean 15"),
+        ("gorila-time", {"threshold": 18.0}, ""),
+        ("memory", {}, ""),
+    ],
+)
+def test_a_line_tells_its_variant(what: str, result: dict[str, Any], variant: str) -> None:
+    assert ledger.variant(line(what, "x", "01", **result)) == variant
+
+
+def test_earlier_and_failed_measurements_are_told_on_their_page() -> None:
+    lines = [
+        timed("old", "01", None),
+        line("pong-time", "new", "02", event="failed"),
+        timed("new", "03", 90.0),
+    ]
+    section = pong.pong(Results(lines))
+    text = " ".join("\n".join(section.lines()).split())
+    assert "| seconds to Pong | 90 |" in text
+    assert "2026-01-03, commit `abc`" in text
+    assert "not reached" not in text
+    told = render.earlier({"pong": [section]})
+    assert "seed 1: the score was not reached (2026-01-01, commit `abc`)" in told
+    assert "a start that failed: disk full" in told
+
+
+def test_commands_that_differ_in_the_game_stand_once() -> None:
+    found = [
+        Found(line("default-games", g, "01", game=g, command=f"gelada train {g} --seed 1 --x"))
+        for g in ("boxing", "qbert")
+    ]
+    (text,) = page.how(found)
+    assert text.startswith("`gelada train GAME --x` with boxing, qbert; seed 1; Xeon, 2 cores")
+
+
+def test_earlier_pairs_with_another_system_are_told() -> None:
+    def pair(ratio: float, commit: str) -> dict[str, Any]:
+        side = {"steps_per_s": 100.0, "command": "x", "version": "2", "passes": 4}
+        about = {"peer": "sb3-ppo", "game": "pong", "machine": MACHINE | {"commit": commit}}
+        return about | {"ours": side, "theirs": side, "ratio": ratio, "time": "2026-01-01"}
+
+    lines = [
+        {**pair(r, c), "mode": m}
+        for r, c in ((2.0, "a"), (3.0, "b"), (5.0, "b"), (4.0, "b"))
+        for m in ("alike", "own")
+    ]
+    section = speed.speed(lines)
+    assert section.rows[0].cells[3] == "**4.00** (3.00, 5.00, 4.00)"
+    assert "2.00" in section.earlier()[0]
+
+
+def test_the_table_shows_medians_and_every_seed() -> None:
+    lines = [timed("a", f"0{n}", s, n) for n, s in ((1, 101.4), (2, None), (3, 90.0))]
+    rows = {row.label: row.cells for row in pong.pong(Results(lines)).rows}
+    assert rows["seconds to Pong"][1] == "**101** (101, never, 90)"
+    assert rows["steps to Pong"][1] == "**101,400** (101,400, never, 90,000)"
+    assert rows["share of the machine's limit"][1] == "not measured yet"
+
+
+def test_steps_that_were_played_again_count_in_the_cost_of_kills() -> None:
+    names = ("steps", "lost_steps", "seconds", "hits", "restored")
+    hit: dict[str, Any] = dict(zip(names, (800, 200, 300.0, 3, 2), strict=True))
+    calm: dict[str, Any] = dict(zip(names, (500, 0, 200.0, 0, 0), strict=True))
+    lines = [
+        line("ray-killed", "a", "01", command="x --faults kill=any:30s", **hit),
+        line("ray-killed", "b", "02", command="x", **calm),
+    ]
+    first, second = ray.killed(Results(lines)).rows
+    assert first.cells[-2:] == ("2.00", "1.50")
+    assert second.cells[-2:] == ("1", "1")
+
+
+def test_every_remark_and_every_variant_is_about_a_line_of_the_ledger() -> None:
+    lines = ledger.Ledger(ledger.LEDGER).lines()
+    known = {(x["what"], x["settings"], seed) for x in lines for seed in (0, x["seed"])}
+    assert set(remarks.REMARKS) - known == set()
+    assert set(ledger.VARIANTS) - {x["settings"] for x in lines} == set()
