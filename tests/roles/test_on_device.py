@@ -23,6 +23,11 @@ from helpers.reading import META, Reads
 from helpers.tapes import on_device as on_device
 
 CATCH = catch(100_000)
+CATCH = replace(
+    CATCH,
+    shape=replace(CATCH.shape, games=4, length=8),
+    algorithm=tuned(CATCH, minibatch=32, epochs=2),
+)
 GORILA = replace(PRESETS["gorila-catch"], tracker=CATCH.tracker)
 ONE = replace(GORILA.shape, workers=0, asynchronous=False, actors=2, servers=1)
 ONE_DQN = replace(GORILA, shape=ONE)
@@ -42,8 +47,7 @@ def with_network(**changes: Any) -> Experiment:
 
 def recurrent() -> Experiment:
     base = with_network(recurrent="lstm")
-    shape = replace(base.shape, games=2)  # every step of a memory is many operations
-    return replace(base, shape=shape, algorithm=tuned(base, sequence=16, minibatch=64))
+    return replace(base, algorithm=tuned(base, sequence=8))
 
 
 TARGET = {"advantage": "vtrace", "target_every": 2, "kl_adjust": 1.0, "kl_coeff": 0.1}
