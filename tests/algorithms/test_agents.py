@@ -102,6 +102,7 @@ def test_a_shared_policy_has_no_parameter_more() -> None:
     assert shared.policies == one.policies == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", [PAIR, SEPARATE], ids=["shared", "separate"])
 def test_two_agents_learn_evaluate_and_are_filmed(experiment: Any, tmp_path: Path) -> None:
     result = train(experiment, tmp_path / "run", log=lambda line: None)

@@ -17,6 +17,7 @@ from gelada.training.run import train
 from helpers.outcomes import inline
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["impala-catch", "appo-catch", "impact-catch"])
 def test_the_preset_learns_catch(tmp_path: Path, name: str) -> None:
     experiment = replace(PRESETS[name], tracker=TrackerSettings(tensorboard=False))
@@ -47,6 +48,7 @@ def test_a_target_that_is_copied_at_every_version_is_vtrace_ppo_at_lag_0() -> No
     assert (older.parameters - plain.parameters).abs().max() > 0.1 * moved
 
 
+@pytest.mark.slow
 def test_it_learns_catch_at_lag_0() -> None:
     target = inline(at_lag_0(40_000, 1)).status
     assert target.best is not None

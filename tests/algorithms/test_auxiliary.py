@@ -370,6 +370,7 @@ def test_each_form_goes_with_a_recurrent_network(form: Any) -> None:
         assert reconstruct(net, stacks).reconstructions.shape == (8, 10, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_each_form_learns_catch(form: Any, tmp_path: Path) -> None:
     catch = PRESETS["catch"]

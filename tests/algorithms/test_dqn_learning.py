@@ -101,6 +101,7 @@ def make_catch_net(algorithm: DQN, autoencoder: Autoencoder) -> Network:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "autoencoder"), [*((way, "off") for way in WAYS), (PREDICTS, "predict")]
 )

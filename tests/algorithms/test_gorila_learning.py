@@ -17,6 +17,8 @@ from gelada.roles.tracker import StopRule, TrackerSettings
 from gelada.training.run import Result, train
 from helpers import ray_runs
 
+pytestmark = pytest.mark.slow
+
 CATCH = PRESETS["gorila-catch"]
 QUIET = TrackerSettings(tensorboard=False)
 CENTRED = replace(CATCH.shape, workers=0, asynchronous=False, actors=2)

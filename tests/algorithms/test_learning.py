@@ -23,6 +23,8 @@ from gelada.training.run import train
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
 
+pytestmark = pytest.mark.slow
+
 CATCH = PRESETS["catch"]
 WAYS: dict[str, dict[str, Any]] = {
     "free": {},

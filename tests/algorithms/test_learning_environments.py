@@ -9,6 +9,7 @@ import pytest
 import gelada
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "goal", "steps"),
     [

@@ -106,6 +106,7 @@ def test_any_game_is_learned_by_the_family() -> None:
     assert not experiment.replay.capacity
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_catch_is_learned(tmp_path: Path, deterministic: bool) -> None:
     tracker = TrackerSettings(tensorboard=False)

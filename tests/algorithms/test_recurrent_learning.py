@@ -19,6 +19,8 @@ from gelada.roles.tracker import StopRule, TrackerSettings
 from gelada.training.run import train
 from helpers.outcomes import assert_same, inline, threads
 
+pytestmark = pytest.mark.slow
+
 QUIET = TrackerSettings(tensorboard=False)
 DARK = replace(PRESETS["catch-dark"], tracker=QUIET)
 

@@ -52,6 +52,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, o
     return folder, json.loads(out), err
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("words", [["--version"], ["--help"], [], ["trian"]])
 def test_simple_questions_import_nothing_heavy(words: list[str]) -> None:
     heavy = "('torch', 'numpy', 'ale_py', 'matplotlib', 'pydantic', 'tyro', 'rich')"
@@ -65,6 +66,7 @@ def test_simple_questions_import_nothing_heavy(words: list[str]) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "words", [["eval", "nowhere"], ["record", "nowhere"], ["eval", "x", "--episodes", "x"]]
 )
@@ -210,6 +212,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", MISTAKES)
 def test_a_mistake_is_one_line_and_exit_code_2(
     words: str, trained: tuple[Path, object, str], capsys: pytest.CaptureFixture[str]
@@ -320,6 +323,7 @@ def test_the_name_says_what_it_implies() -> None:
     )
 
 
+@pytest.mark.slow
 def test_defaults_come_from_the_preset() -> None:
     for name in (*PRESETS, "seaquest"):
         base, _ = preset(name)
@@ -403,6 +407,7 @@ def test_stop_rules_in_words() -> None:
     assert words.startswith("until 1.5 min or evaluated score 300")
 
 
+@pytest.mark.slow
 def test_training_leaves_everything_and_says_where(
     trained: tuple[Path, dict[str, object], str],
 ) -> None:
@@ -430,6 +435,7 @@ def test_training_leaves_everything_and_says_where(
     assert already_over(folder, StopRule(steps=steps + 1)) == ""
 
 
+@pytest.mark.slow
 def test_eval_prints_one_object_and_takes_one_checkpoint(
     trained: tuple[Path, object, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -445,6 +451,7 @@ def test_eval_prints_one_object_and_takes_one_checkpoint(
     assert "compare" not in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_evaluation_keeps_and_saves_the_games_that_are_over(
     number: signal.Signals,
@@ -484,6 +491,7 @@ def test_a_stopped_evaluation_keeps_and_saves_the_games_that_are_over(
     assert complete.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_scores_that_cannot_be_saved_are_printed(
     trained: tuple[Path, object, str],
     tmp_path: Path,
@@ -516,6 +524,7 @@ def test_a_training_whose_end_fails_still_has_its_summary(
     assert "film" not in summary
 
 
+@pytest.mark.slow
 def test_a_signal_while_an_agent_is_loaded_has_its_own_exit_code(
     trained: tuple[Path, object, str],
     monkeypatch: pytest.MonkeyPatch,
@@ -534,6 +543,7 @@ def test_a_signal_while_an_agent_is_loaded_has_its_own_exit_code(
     assert capsys.readouterr().err == "gelada: stopped\n"
 
 
+@pytest.mark.slow
 def test_a_game_without_published_scores_is_one_sentence(
     trained: tuple[Path, object, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -546,6 +556,7 @@ def test_a_game_without_published_scores_is_one_sentence(
     assert "no published scores for catch" in said.err
 
 
+@pytest.mark.slow
 def test_record_films_into_the_run(
     trained: tuple[Path, object, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,7 @@ def make(num_envs):
 """
 
 
+@pytest.mark.slow
 def test_cart_pole_from_training_to_a_film(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     words = ("--steps", 4_000, "--no-tensorboard", "--json")
@@ -44,6 +45,7 @@ def test_cart_pole_from_training_to_a_film(tmp_path: Path) -> None:
     assert run(["eval", str(folder), "--protocol", "noop"]) == 2
 
 
+@pytest.mark.slow
 def test_a_function_in_a_module_by_env(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,6 +69,7 @@ def of(*words: str) -> tuple[str, str, str]:
     return wanted.experiment.games.game, wanted.experiment.network.torso, wanted.name
 
 
+@pytest.mark.slow
 def test_what_the_first_word_and_env_mean() -> None:
     assert of("CartPole-v1") == of("--env", "CartPole-v1") == of("--env=CartPole-v1")
     assert of("CartPole-v1") == ("CartPole-v1", "mlp", "CartPole-v1")

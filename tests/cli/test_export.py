@@ -17,6 +17,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "catch-1"
 
 
+@pytest.mark.slow
 def test_an_onnx_file_is_written_and_compared(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

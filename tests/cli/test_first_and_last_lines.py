@@ -139,6 +139,7 @@ COMMAND = re.compile(r"\b(with|as|again|see):? gelada [a-z]")
 """What introduces a command that can be copied, and its beginning where nobody looked for it."""
 
 
+@pytest.mark.slow
 def test_commands_in_messages_can_be_copied_by_whoever_reads_them() -> None:
     """They begin with `program()`, in all strings but docstrings and the list of commands."""
     copied = []

@@ -29,6 +29,7 @@ def test_help_names_the_preset_of_its_defaults(
     assert "(default: None)" not in text
 
 
+@pytest.mark.slow
 def test_help_still_prints_defaults_that_say_something(
     capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

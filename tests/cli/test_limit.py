@@ -56,6 +56,7 @@ class Looks:
         return work(), list(self.seen)
 
 
+@pytest.mark.slow
 def test_acting_and_learning_look_as_often_as_training_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -70,6 +71,7 @@ def test_acting_and_learning_look_as_often_as_training_does(
     assert seen == [*((n, False) for n in values), *([(32, True)] * epochs * minibatches)]
 
 
+@pytest.mark.slow
 def test_a_replay_is_sampled_as_often_as_the_preset_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -83,6 +85,7 @@ def test_a_replay_is_sampled_as_often_as_the_preset_says(
     assert looks.during(learn(one_step, start, 0)) == (8, [(8 * 2, False), (8, True)])
 
 
+@pytest.mark.slow
 def test_every_epoch_has_every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     start, picked, permutation = begin(EXPERIMENT), [], torch.randperm
 
@@ -95,6 +98,7 @@ def test_every_epoch_has_every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [sorted(p.tolist()) for p in picked] == [list(range(64))] * EXPERIMENT.algorithm.epochs
 
 
+@pytest.mark.slow
 def test_emulating_counts_every_step_of_every_game() -> None:
     start = begin(EXPERIMENT)
     assert emulate(EXPERIMENT, start, 0)() == 16 * SHAPE.games
@@ -113,6 +117,7 @@ def test_host_and_gpu_work_at_the_same_time() -> None:
     assert limit_of(rates | {"emulate": 2.0}, Placement(CPU, gpu)) == pytest.approx(4 / 3)
 
 
+@pytest.mark.processes
 def test_stages_of_a_device_are_measured_there() -> None:
     catch, stages = replace(PRESETS["catch"], seed=2), list[str]()
     placement = Placement(META, META)
@@ -134,6 +139,7 @@ def test_how_long_learner_and_loader_wait() -> None:
     }
 
 
+@pytest.mark.processes
 def test_bench_measures_all_stages_and_prints_the_share_of_the_limit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

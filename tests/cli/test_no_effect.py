@@ -75,6 +75,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", REFUSED)
 def test_a_flag_without_an_effect_is_refused(
     words: str, capsys: pytest.CaptureFixture[str]
@@ -91,6 +92,7 @@ def test_bench_refuses_what_a_run_leaves(words: str, capsys: pytest.CaptureFixtu
     assert f"gelada: {flag}: has no effect in gelada bench" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*PRESETS, *(f"{family}-seaquest" for family in FAMILIES)])
 def test_no_preset_is_refused(name: str) -> None:
     experiment = preset(name)[0]

@@ -115,6 +115,7 @@ def test_an_error_in_the_display_is_told_once(monkeypatch: pytest.MonkeyPatch) -
     assert file.getvalue().count("the display failed: ZeroDivisionError: a bug") == 1
 
 
+@pytest.mark.slow
 def test_an_error_in_a_callback_ends_it_and_not_the_run(tmp_path: Path) -> None:
     calls: list[int] = []
     lines: list[str] = []
@@ -154,6 +155,7 @@ def run_into(stdout: Any, folder: Path, shell: str = "") -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("where", ["a closed pipe", "a full disk", "nowhere"])
 def test_a_run_goes_on_without_its_stdout(where: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
@@ -174,6 +176,7 @@ def test_a_run_goes_on_without_its_stdout(where: str, tmp_path: Path) -> None:
     assert complete(run)[-1]["steps"] >= 4000
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("words", [["games"], ["show", "catch"]])
 def test_a_command_that_only_writes_fails_if_it_cannot(words: list[str]) -> None:
     command = [sys.executable, "-m", "gelada.cli.main", *words]

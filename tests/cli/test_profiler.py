@@ -110,6 +110,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], 
     return profile(short_pong(1), trace), trace
 
 
+@pytest.mark.slow
 def test_a_trace_has_all_threads_and_all_stages(profiled: tuple[dict[str, Any], Path]) -> None:
     threads = stages_in(profiled[1])
     assert set(threads) == {"actor-0", "actor-1", "learner-0"}
@@ -121,6 +122,7 @@ def test_a_trace_has_all_threads_and_all_stages(profiled: tuple[dict[str, Any], 
             assert span.kind == ("waiting" if span.stage.startswith("wait") else "busy")
 
 
+@pytest.mark.slow
 def test_spans_of_a_thread_nest_or_follow_within_the_wall_time(
     profiled: tuple[dict[str, Any], Path],
 ) -> None:
@@ -130,6 +132,7 @@ def test_spans_of_a_thread_nest_or_follow_within_the_wall_time(
         assert 0 < sum(span.end - span.start for span in outer) <= wall
 
 
+@pytest.mark.slow
 def test_there_are_as_many_spans_as_there_was_work(profiled: tuple[dict[str, Any], Path]) -> None:
     """Trajectories of 16 steps; batches of 64 samples, 3 passes, minibatches of 32."""
     threads = stages_in(profiled[1])
@@ -148,6 +151,7 @@ def test_there_are_as_many_spans_as_there_was_work(profiled: tuple[dict[str, Any
         assert counts[stage] == 6 * rounds, stage
 
 
+@pytest.mark.slow
 def test_what_is_inside_is_inside(profiled: tuple[dict[str, Any], Path]) -> None:
     spans = stages_in(profiled[1])["learner-0"]
     parents: dict[str, set[str]] = {}
@@ -163,6 +167,7 @@ def test_what_is_inside_is_inside(profiled: tuple[dict[str, Any], Path]) -> None
     assert parents["assemble"] == {"wait for experience"}
 
 
+@pytest.mark.slow
 def test_operators_come_after_some_rounds_and_lie_in_their_stages(
     profiled: tuple[dict[str, Any], Path],
 ) -> None:
@@ -238,6 +243,7 @@ def test_a_thread_that_has_to_wait_between_two_clocks_does_not_shift_all_operato
     assert between_clocks() == 7_000_000_000
 
 
+@pytest.mark.slow
 def test_shares_are_those_of_the_spans_and_1_together(
     profiled: tuple[dict[str, Any], Path],
 ) -> None:
@@ -297,6 +303,7 @@ def test_a_span_belongs_to_the_thread_that_makes_it_even_if_it_raises() -> None:
     assert [span.stage for span in spans.of(threading.current_thread().name)] == ["here"]
 
 
+@pytest.mark.slow
 def test_workers_have_all_their_threads_in_the_trace(tmp_path: Path) -> None:
     experiment = replace(distributed_catch(1), deterministic=False)
     profile(experiment, tmp_path / "trace.json")
@@ -311,6 +318,7 @@ def test_workers_have_all_their_threads_in_the_trace(tmp_path: Path) -> None:
     assert publishing == {"learner-0", "learner-1"}
 
 
+@pytest.mark.slow
 def test_who_is_not_profiled_has_nothing_around_it() -> None:
     plain = train_once(short_pong(1), 1.0).roles
     watched = train_once(short_pong(1), 1.0, spans=Spans()).roles

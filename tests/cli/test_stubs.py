@@ -106,6 +106,7 @@ def test_with_a_stub_emulator_no_game_is_loaded(monkeypatch: pytest.MonkeyPatch)
     assert result["dummy_steps_per_s"] > 0
 
 
+@pytest.mark.slow
 def test_with_a_stub_emulator_the_learner_learns_from_its_frames(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -141,6 +142,7 @@ def values_of(roles: dict[str, Any]) -> torch.Tensor:
     return torch.cat([server.state()[0].values for server in servers])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pong", "catch", "workers"])
 def test_with_a_stub_learner_versions_go_on_and_parameters_stay(name: str) -> None:
     workers = replace(distributed_catch(1), deterministic=False)
@@ -164,6 +166,7 @@ def test_a_real_learner_changes_parameters() -> None:
     assert not torch.equal(values_of(seen.roles), first_values(catch(1)))
 
 
+@pytest.mark.slow
 def test_only_learners_are_replaced_in_a_plan() -> None:
     graph = make_graph(PONG, begin(PONG), None)
     changed = with_dummy_learners(graph)

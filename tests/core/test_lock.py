@@ -43,6 +43,7 @@ def test_a_link_is_no_lock_and_what_it_leads_to_stays(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "mine"
 
 
+@pytest.mark.processes
 def test_a_second_holder_is_refused_with_the_number_of_the_first(tmp_path: Path) -> None:
     process = hold(tmp_path)
     message = rf"^the run x is in use by process {process.pid} on \S+; wait until it has ended"

@@ -31,6 +31,7 @@ def test_a_program_that_the_shell_finds_is_called_by_its_name(
     assert program() == "gelada"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("where", [".venv/bin", ".", "with spaces"])
 def test_another_is_called_by_its_path(where: str, tmp_path: Path) -> None:
     """The program is started as a person would, and then as it says."""

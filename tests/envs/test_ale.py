@@ -38,6 +38,7 @@ def compare(settings: GameSettings, seed: int, steps: int) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", ["pong", "ms_pacman", "space_invaders", "seaquest", "assault"])
 @pytest.mark.parametrize("colour", [False, True])
 def test_equals_the_vector_environment(game: str, colour: bool) -> None:
@@ -46,6 +47,7 @@ def test_equals_the_vector_environment(game: str, colour: bool) -> None:
     assert counts["rewards"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("life_loss_ends", "colour"), [(False, False), (True, False), (True, True)]
 )
@@ -59,6 +61,7 @@ def test_equals_the_vector_environment_over_lost_lives_and_games(
     assert counts["truncated"] == 0
 
 
+@pytest.mark.slow
 def test_equals_the_vector_environment_without_fire_at_reset() -> None:
     settings = GameSettings(game="breakout", fire_at_reset=False)
     counts = compare(settings, 12345, 700)
@@ -77,6 +80,7 @@ def test_the_ball_of_breakout_is_served_by_fire_at_reset_alone(fire: bool) -> No
         assert (np.ptp(np.stack(frames), axis=0).max() > 0) == fire
 
 
+@pytest.mark.slow
 def test_equals_the_vector_environment_with_sticky_actions() -> None:
     counts = compare(GameSettings(game="breakout", sticky=0.25), 99, 600)
     assert counts["over"] >= 1
@@ -88,6 +92,7 @@ def test_equals_the_vector_environment_over_truncations(max_frames: int, colour:
     assert counts["truncated"] == counts["over"] == 320 // -(-max_frames // 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fire", [True, False])
 @pytest.mark.parametrize("noop_max", [0, 1, 30])
 @pytest.mark.parametrize("game", ["pong", "ms_pacman"])

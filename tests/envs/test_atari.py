@@ -23,6 +23,7 @@ BREAKOUT = GameSettings(game="breakout")
 SEEDS = game_seeds(1, "test", 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("life_loss_ends", [False, True])
 def test_a_lost_life_is_not_a_lost_game(life_loss_ends: bool) -> None:
     """Breakout has five lives; only the emulator's count of frames says that a game is over."""
@@ -69,6 +70,7 @@ def test_no_fire_where_it_is_not_wanted() -> None:
     assert lost >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("max_frames", "steps"), [(80, 20), (82, 21)])
 def test_a_game_that_is_cut_off_is_truncated(max_frames: int, steps: int) -> None:
     games = make_games(GameSettings(max_frames=max_frames), SEEDS)
@@ -101,6 +103,7 @@ class MoreLives:
         return *step, {**info, "lives": info["lives"] + self.more}
 
 
+@pytest.mark.slow
 def test_lives_at_the_end_of_a_game_are_the_next_games(monkeypatch: pytest.MonkeyPatch) -> None:
     """With extra lives won, the next game begins with fewer: no life was lost by that."""
     monkeypatch.setattr(atari, "ALEVectorInterface", MoreLives)
@@ -114,6 +117,7 @@ def test_lives_at_the_end_of_a_game_are_the_next_games(monkeypatch: pytest.Monke
     assert not games.step(np.zeros(3, dtype=np.int64)).forced.any()
 
 
+@pytest.mark.slow
 def test_colour_changes_the_frames_and_nothing_else() -> None:
     """The grey planes are what the colour planes come to, to rounding; the games are the same."""
     grey, colour = (make_games(replace(BREAKOUT, colour=c), SEEDS) for c in (False, True))
@@ -136,6 +140,7 @@ def test_colour_changes_the_frames_and_nothing_else() -> None:
     )  # a maximum in each colour is no maximum grey
 
 
+@pytest.mark.slow
 def test_rewards_are_raw() -> None:
     """A pellet of Ms. Pac-Man is worth 10."""
     games = AtariGames(GameSettings(game="ms_pacman"), SEEDS)
@@ -161,6 +166,7 @@ def test_steps_may_be_kept(colour: bool) -> None:
         assert [field.tobytes() for field in step if field is not None] == copy
 
 
+@pytest.mark.slow
 def test_sticky_actions_make_the_game_random() -> None:
     """Without them and without no-ops two seeds play the same game, with them they do not."""
 
@@ -178,6 +184,7 @@ def test_sticky_actions_make_the_game_random() -> None:
     np.testing.assert_array_equal(play(0.25), sticky)
 
 
+@pytest.mark.slow
 def test_sticky_actions_repeat_with_their_probability() -> None:
     """After one frame of LEFT the emulator's memory says if LEFT or the NOOP before was done."""
 
@@ -205,6 +212,7 @@ def test_action_sets() -> None:
     assert full.action_names[:2] == ("NOOP", "FIRE")
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_games_whatever_else_is_played() -> None:
     together = AtariGames(BREAKOUT, SEEDS, threads=2)
     alone = AtariGames(BREAKOUT, SEEDS[1:2])

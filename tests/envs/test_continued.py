@@ -51,6 +51,7 @@ def in_this_process(settings: GameSettings, state: State) -> Games:
     return ContinuedGames(settings, state) if atari else continue_games(settings, state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "before", "ended"),
     [
@@ -81,6 +82,7 @@ def test_games_go_on_where_they_stood(settings: GameSettings, before: int, ended
     np.testing.assert_array_equal(games.reset(), third.reset())
 
 
+@pytest.mark.processes
 def test_a_helper_plays_the_games_that_go_on() -> None:
     games = make_games(PONG, game_seeds(3, "go on", 2))
     games.reset()
@@ -97,6 +99,7 @@ def test_a_helper_plays_the_games_that_go_on() -> None:
     np.testing.assert_array_equal(games.reset(), again.reset())
 
 
+@pytest.mark.processes
 def test_a_helper_begins_without_torch() -> None:
     """Of which the import takes longer than all else that it does before a resumed run goes on."""
     code = "import sys, gelada.envs.replayed_process, gelada.envs.replayed; print(*sys.modules)"
@@ -106,6 +109,7 @@ def test_a_helper_begins_without_torch() -> None:
     assert "torch" not in loaded
 
 
+@pytest.mark.processes
 def test_a_game_that_comes_out_otherwise_is_refused() -> None:
     games = make_games(PONG, game_seeds(3, "go on", 2))
     games.reset()
@@ -142,6 +146,7 @@ def test_a_mersenne_twister_is_moved_as_by_drawing() -> None:
     assert distance(first, text()) == 1500
 
 
+@pytest.mark.processes
 def test_modules_of_the_working_folder_are_not_taken_for_pythons_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

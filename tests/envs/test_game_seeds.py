@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
+import pytest
 
 from gelada.core.seeding import game_seeds
 from gelada.core.types import Bytes, Ints
@@ -40,6 +41,7 @@ def test_seeds_are_in_range_and_all_different() -> None:
     np.testing.assert_array_equal(game_seeds(1, "games", 8, 2), game_seeds(1, "games", 8, 2))
 
 
+@pytest.mark.slow
 def test_no_two_actors_have_a_common_first_stack() -> None:
     """A game of Freeway begins in one of 30 ways (its no-ops), so single games may meet.
 
@@ -53,6 +55,7 @@ def test_no_two_actors_have_a_common_first_stack() -> None:
     assert met < 10  # of 6 pairs x 5 games; 4.6 is expected by chance, 24 with neighbouring seeds
 
 
+@pytest.mark.slow
 def test_neighbouring_integer_seeds_would_share_all_games_but_one() -> None:
     """Why `game_seeds` mixes: ale-py's own way of seeding a vector, s, s + 1, s + 2 …"""
     one, two = first_frames(np.arange(1, 1 + GAMES)), first_frames(np.arange(2, 2 + GAMES))

@@ -50,6 +50,7 @@ SPOILS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("how", SPOILS)
 @pytest.mark.parametrize(
     "part", ["seeds", "resets", "frames", "opening", "steps", "actions", "checksums"]
@@ -59,18 +60,21 @@ def test_a_spoilt_part_of_an_atari_game_is_named(part: str, how: str, saved: Sta
         ContinuedGames(PONG, saved | {part: SPOILS[how](saved[part])})
 
 
+@pytest.mark.processes
 def test_a_seed_that_the_emulator_cannot_have_is_named(saved: State) -> None:
     seeds = np.full_like(saved["seeds"], 2**31)
     with pytest.raises(GeladaError, match=r"^seeds is not one number from 0 to 2,147,483,647 "):
         ContinuedGames(PONG, saved | {"seeds": seeds})
 
 
+@pytest.mark.slow
 def test_another_action_or_order_does_not_pass(saved: State) -> None:
     for part in ("actions", "checksums", "seeds"):
         with pytest.raises(GeladaError, match="did not come out as they were"):
             ContinuedGames(PONG, saved | {part: saved[part][::-1].copy()})
 
 
+@pytest.mark.processes
 def test_a_helper_tells_what_it_cannot_take(
     saved: State, capfd: pytest.CaptureFixture[str]
 ) -> None:

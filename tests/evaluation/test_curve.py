@@ -88,6 +88,7 @@ def test_the_picture_shows_a_rising_curve_on_both_axes(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_marked(tmp_path: Path) -> None:
     write(tmp_path, line(1000, 6.0, 0.0), line(2000, 12.0, 1.0))
     plain = cv2.imread(str(draw_curve(tmp_path)))

@@ -110,6 +110,7 @@ def test_catch_is_scored_by_its_rules() -> None:
     assert not won.interrupted
 
 
+@pytest.mark.slow
 def test_stacks_are_those_of_the_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over lost games, in one environment: black before a game's first frame."""
     monkeypatch.setattr(evaluator, "SIDE_BY_SIDE", 1)
@@ -128,6 +129,7 @@ def test_stacks_are_those_of_the_emulator(monkeypatch: pytest.MonkeyPatch) -> No
     assert score == sum(evaluation.scores)
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_games_played_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads, four environments, two games each, against single games by hand."""
     monkeypatch.setattr(evaluator, "SIDE_BY_SIDE", 4)
@@ -234,6 +236,7 @@ def test_the_guard_presses_once_after_thirty_equal_actions_of_a_game(
     assert {action for given in Remembering.given.values() for action in given} == {0}
 
 
+@pytest.mark.slow
 def test_the_guard_serves_the_ball_in_breakout() -> None:
     """An agent that never presses FIRE plays a game to its end only with the guard."""
     settings = replace(BREAKOUT, fire_on_life_loss=False)
@@ -338,6 +341,7 @@ def test_the_frame_limit_is_the_protocols(
     ] * 2
 
 
+@pytest.mark.slow
 def test_a_real_game_is_cut_at_18_000_frames_of_the_noop_protocol() -> None:
     """Breakout waits for ever for an agent that never presses FIRE, once its first ball is lost."""
     agent = Waiting(replace(BREAKOUT, fire_on_life_loss=False))
@@ -346,6 +350,7 @@ def test_a_real_game_is_cut_at_18_000_frames_of_the_noop_protocol() -> None:
     assert "cut off at 18,000 frames (1 games were)" in "\n".join(got.lines())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "most", "rounds"), [("noop", 30, 40), ("sticky", 0, 2)])
 def test_games_begin_after_as_many_noops_as_the_protocol_says(
     name: str, most: int, rounds: int
@@ -367,6 +372,7 @@ def test_games_begin_after_as_many_noops_as_the_protocol_says(
     assert abs(np.mean(found) - most / 2) <= 3 * deviation / np.sqrt(len(found))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "rate"), [("sticky", 0.25), ("noop", 0.0)])
 def test_actions_stick_as_often_as_the_protocol_says(name: str, rate: float) -> None:
     """Frame by frame: did the emulator do the chosen action, or once more the one before?

@@ -28,6 +28,7 @@ def panel(picture: Bytes, column: int) -> Bytes:
     return picture[:HEIGHT, left : left + WIDTH]
 
 
+@pytest.mark.slow
 def test_each_panel_shows_its_own_game_pixel_for_pixel(tmp_path: Path) -> None:
     games = ("pong", "breakout")
     cells = [Cell(Scripted(GameSettings(game=name)), name, 3) for name in games]
@@ -45,6 +46,7 @@ def test_each_panel_shows_its_own_game_pixel_for_pixel(tmp_path: Path) -> None:
     assert not any(film.over for film in films)
 
 
+@pytest.mark.slow
 def test_a_game_that_is_over_shows_its_end_until_the_others_are_over(tmp_path: Path) -> None:
     short, long = (GameSettings(game="breakout", max_frames=frames) for frames in (60, 120))
     cells = [Cell(Scripted(short), "short"), Cell(Scripted(long), "long")]
@@ -74,6 +76,7 @@ def test_the_caption_has_the_score_so_far(tmp_path: Path) -> None:
     assert len(pictures) == pytest.approx(15 * (9 / 6 + HOLD), abs=3)
 
 
+@pytest.mark.slow
 def test_games_of_different_sizes_stand_beside_each_other(tmp_path: Path) -> None:
     cells = [Cell(Catcher(), "Catch"), Cell(Scripted(BREAKOUT), "Breakout")] * 2
     films = record_grid(cells, tmp_path / "a.mp4", seconds=1.0)

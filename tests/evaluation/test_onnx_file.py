@@ -31,6 +31,8 @@ from gelada.nets.config import NetworkSettings
 from helpers import gym_toys
 from helpers.players import CATCH, make_agent, make_checkpoint
 
+pytestmark = pytest.mark.slow
+
 BREAKOUT = GameSettings(game="breakout")
 CARTPOLE = GameSettings(game="CartPole-v1")
 

@@ -84,6 +84,7 @@ def newest(folder: Path) -> Checkpoint:
     return checkpoint
 
 
+@pytest.mark.slow
 def test_a_run_with_workers_is_resumed_exactly_twice(tmp_path: Path) -> None:
     experiment = distributed_catch(20, workers=3, actors=2, games=4)
     half = tmp_path / "half"

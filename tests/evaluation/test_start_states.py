@@ -31,6 +31,8 @@ from gelada.evaluation.start_states import (
 )
 from helpers.players import CATCH, Clock, Scripted, Waiting, make_agent, write_run
 
+pytestmark = pytest.mark.slow
+
 BREAKOUT = GameSettings(game="breakout")
 UNCHANGED = module.GAP
 SEAQUEST = GameSettings(game="seaquest")

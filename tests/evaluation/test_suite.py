@@ -148,6 +148,7 @@ def test_the_hash_is_of_all_settings_but_games_and_seeds() -> None:
     assert len({base.settings, *(other.settings for other in others)}) == 1 + len(others)
 
 
+@pytest.mark.slow
 def test_two_games_are_played_in_order_and_once(
     tmp_path: Path, trained: list[tuple[str, bool]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -184,6 +185,7 @@ def test_two_games_are_played_in_order_and_once(
 CATCH = ("suite", "catch", *SMALL, "--steps", "40000", "--seeds", "2")
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_goes_on(
     tmp_path: Path,
     trained: list[tuple[str, bool]],

@@ -42,6 +42,7 @@ def decode(path: Path) -> tuple[Bytes, float]:
         return np.stack(pictures), len(pictures) / ((film.duration or 0) / av.time_base)
 
 
+@pytest.mark.slow
 def test_an_mp4_shows_every_second_frame_of_the_emulator(tmp_path: Path) -> None:
     film = record(Scripted(BREAKOUT), tmp_path / "a.mp4", seconds=4.0)
     shown, score, steps = filmed_by_hand(BREAKOUT, 240)
@@ -92,6 +93,7 @@ def test_catch_is_drawn(tmp_path: Path, suffix: str, zoom: tuple[int, int]) -> N
     np.testing.assert_array_equal(squares[:, 9].sum(axis=1), np.ones(9))  # the paddle
 
 
+@pytest.mark.slow
 def test_a_film_of_several_games_begins_another_when_one_is_over(tmp_path: Path) -> None:
     """23 steps and 91 pictures a game; the film's time ends the third, after a whole step."""
     settings = GameSettings(game="breakout", max_frames=90)
@@ -167,6 +169,7 @@ def test_a_colour_agent_is_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     np.testing.assert_array_equal(pictures, wanted)
 
 
+@pytest.mark.slow
 def test_the_stuck_guard_plays_in_a_film(tmp_path: Path) -> None:
     """An agent that only waits never serves the second ball; with the guard it loses all five."""
     settings = GameSettings(game="breakout", fire_on_life_loss=False)

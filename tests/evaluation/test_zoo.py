@@ -56,6 +56,7 @@ def test_an_agent_is_small_and_its_card_has_its_score(name: str) -> None:
         assert sum(1 for _ in film.decode(video=0)) > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_an_agent_plays_far_better_than_random_play(name: str) -> None:
     agent = load(f"zoo:{name}")

@@ -39,6 +39,7 @@ def play(settings: GameSettings, steps: int) -> tuple[Bytes, Ints, Bytes]:
     return frames, ages, np.stack(stacks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "steps"),
     [(GameSettings(game="breakout"), 300), (GameSettings(game="pong", max_frames=18), 100)],

@@ -80,6 +80,7 @@ def test_the_newest_evaluation_of_each_run_counts(two_seeds: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_without_evaluations_scores_of_training_count_and_that_is_said(tmp_path: Path) -> None:
     make_run(tmp_path / "pong-1", rising(50))
     results = read_results([tmp_path])
@@ -117,6 +118,7 @@ def test_only_an_emulator_has_frames(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="names of folders are text there")
 def test_a_folder_whose_name_is_no_text_is_in_the_report(tmp_path: Path) -> None:
     run = make_run(Path(os.fsdecode(os.fsencode(tmp_path / "caf") + b"\xe9-1")), rising(5))
@@ -307,6 +309,7 @@ def test_markdown_has_the_same_words_and_escapes_them() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_report(two_seeds: Path) -> None:
     first, second = (compose(read_results([two_seeds]))[1][1:] for _ in range(2))
     assert first == second

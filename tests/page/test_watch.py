@@ -17,6 +17,7 @@ from helpers.launching import gelada
 from helpers.made_runs import evaluate, make_run, rising
 
 
+@pytest.mark.processes
 def test_watch_prints_a_link_that_only_this_machine_can_open(tmp_path: Path) -> None:
     make_run(tmp_path / "pong-1", rising(5))
     command = [sys.executable, "-m", "gelada.cli.main", "watch", str(tmp_path)]
@@ -67,6 +68,7 @@ def test_without_its_packages_watch_says_what_to_install(
     assert said.count("\n") == 1
 
 
+@pytest.mark.processes
 def test_the_page_needs_no_torch() -> None:
     script = (
         "import sys, gelada.page.server, gelada.page.view;"

@@ -114,6 +114,7 @@ class Scene:
         return sent
 
 
+@pytest.mark.slow
 def test_a_round_is_the_plain_loop_with_torchs_own_optimizer() -> None:
     scene = Scene(servers=3)
     plain = copy.deepcopy(scene.net)

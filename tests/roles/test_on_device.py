@@ -108,6 +108,7 @@ def turn(role: Any) -> int | None:
     return reads.count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_learner_on_a_device_reads_twice_a_round(name: str) -> None:
     place = on_meta(LEARNERS[name])
@@ -125,6 +126,7 @@ def test_a_learner_on_a_device_reads_twice_a_round(name: str) -> None:
 RECORDED = [name for name in LEARNERS if "older" not in name]  # whose batches are of one shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECORDED)
 def test_graphs_of_a_learner_have_nothing_of_the_host(name: str, on_device: list[Any]) -> None:
     place = on_meta(LEARNERS[name], graphs=True)
@@ -152,6 +154,7 @@ def test_graphs_of_an_actor_have_nothing_of_the_host(memory: bool, on_device: li
     assert {graph.replays for graph in on_device} == {experiment.shape.length - WARM_UP}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [False, True])
 def test_an_actor_on_a_device_reads_once_a_step(memory: bool) -> None:
     experiment = recurrent() if memory else CATCH

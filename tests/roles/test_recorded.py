@@ -101,6 +101,7 @@ def learned(experiment: Experiment, graphs: bool) -> tuple[torch.Tensor, dict[st
     return learner.client.flat.values.clone(), learner._values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_by_graphs_is_that_without_bit_for_bit(name: str, taped: list[Any]) -> None:
     want, found = learned(RUNS[name], False)

@@ -10,6 +10,8 @@ import signal
 import threading
 from pathlib import Path
 
+import pytest
+
 from gelada.core.files import read_lines
 from helpers.launching import complete, start, wait_until
 
@@ -45,6 +47,7 @@ def versions(run: Path) -> list[int]:
     return [line["version"] for line in read_lines(run / "metrics.jsonl")]
 
 
+@pytest.mark.processes
 def test_a_clock_that_is_set_back_costs_events_and_nothing_else(tmp_path: Path) -> None:
     run, script, lines = tmp_path / "run", tmp_path / "train.py", list[str]()
     script.write_text(SCRIPT)

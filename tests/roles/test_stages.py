@@ -42,6 +42,7 @@ def test_a_role_that_began_again_counts_anew_and_silence_keeps_the_shares() -> N
     assert shares.values() == again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_a_run_writes_them_unless_it_is_deterministic(tmp_path: Path, deterministic: bool) -> None:
     from conftest import catch

@@ -18,6 +18,7 @@ def doubled(values: torch.Tensor, more: torch.Tensor | None) -> torch.Tensor:
     return 2.0 * values if more is None else 2.0 * values + more
 
 
+@pytest.mark.slow
 def test_a_function_is_recorded_after_some_calls_and_replayed_from_then_on(
     taped: list[Any],
 ) -> None:

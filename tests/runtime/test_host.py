@@ -60,6 +60,7 @@ def threads(experiment: Experiment) -> Outcome:
     return run_to_the_end(Threads(graph.build()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "experiment",
     [

@@ -121,6 +121,7 @@ thread.join()
 """Takes and frees 90 MiB on a thread again and again; prints the page faults of that."""
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux" or platform.libc_ver()[0] != "glibc", reason="glibc's")
 def test_what_a_thread_frees_is_kept_for_its_next_use() -> None:
     faults = {

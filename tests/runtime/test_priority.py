@@ -71,6 +71,7 @@ def test_actors_let_learners_go_first() -> None:
     assert not hasattr(Learner, "niceness")
 
 
+@pytest.mark.slow
 def test_the_emulators_threads_are_nicer_and_the_caller_is_not() -> None:
     before, known = niceness(), threads()
     games = open_games(short_pong(1))

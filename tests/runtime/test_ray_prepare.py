@@ -83,6 +83,7 @@ def test_ray_must_not_have_been_imported_before(monkeypatch: pytest.MonkeyPatch)
     assert prepare("") == ""
 
 
+@pytest.mark.processes
 def test_the_folder_of_ray_is_closed_to_others_and_deleted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -95,6 +96,7 @@ def test_the_folder_of_ray_is_closed_to_others_and_deleted(
     assert not folder.parent.exists()
 
 
+@pytest.mark.processes
 def test_all_who_write_into_the_folder_are_ended_and_no_others(tmp_path: Path) -> None:
     sleep = [sys.executable, "-c", "import time; time.sleep(1000)"]
     nested = f"import subprocess; subprocess.Popen({sleep!r}).wait()"
@@ -130,6 +132,7 @@ with own_folder() as folder:
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_process_that_is_killed_leaves_neither_folder_nor_processes(killed: bool) -> None:
     owner = subprocess.Popen(

@@ -48,6 +48,7 @@ def fail_once(function: Any, at: int, error: str) -> Any:
     return called
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["loss", "push", "pull"])
 def test_a_learner_that_raises_is_restarted_and_the_run_ends_as_if_nothing_had_been(
     monkeypatch: pytest.MonkeyPatch, where: str
@@ -119,6 +120,7 @@ def parts_of(experiment: Experiment) -> int:
 PARTS = parts_of(CENTRAL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "where", "at"),
     [

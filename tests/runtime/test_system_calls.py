@@ -171,6 +171,7 @@ print(codes, list(NAMES.values()), SIGNALS)
 """Trains, resumes and evaluates in a process in which all of that is gone; Windows has the rest."""
 
 
+@pytest.mark.processes
 def test_a_run_is_made_without_the_calls_that_windows_lacks(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT, str(tmp_path / "run")],

@@ -280,6 +280,7 @@ def run_to_the_end(place: Threads) -> None:
         place.stop()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_learning_after_an_environment_raised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -14,6 +14,8 @@ from gelada.experiment.check import check
 from helpers.all_parts import ALL, PAIR
 from helpers.outcomes import Outcome, assert_same, inline, threads
 
+pytestmark = pytest.mark.slow
+
 
 @cache
 def oracle() -> Outcome:

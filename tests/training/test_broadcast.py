@@ -60,16 +60,19 @@ def test_the_pace_is_rounded_down_to_what_is_published(
     assert result.version.number == first + 14
 
 
+@pytest.mark.slow
 def test_every_version_is_the_run_without_an_interval_bit_for_bit() -> None:
     assert_same(inline(CATCH), inline(every(1)))
     assert not torch.equal(inline(CATCH).parameters, inline(every(3)).parameters)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [1, 2])
 def test_inline_and_threads_give_the_same_run_bit_for_bit(servers: int) -> None:
     assert_same(inline(every(3)), threads(every(3, servers=servers)))
 
 
+@pytest.mark.slow
 def test_in_workers_the_learners_learn_with_every_version_and_the_actors_play_with_a_few() -> None:
     base = distributed_catch(14)
     result, versions = played(every(3, base))
@@ -85,6 +88,7 @@ def test_free_runs_are_not_much_further_behind_than_the_interval() -> None:
     assert result.version.number >= 14
 
 
+@pytest.mark.slow
 def test_a_saved_run_holds_the_newest_version_with_its_optimizer() -> None:
     """Version 14 was never published: what is left is that of a run with the same rounds."""
     one, two = inline(every(9)), inline(every(9, servers=3))
@@ -93,6 +97,7 @@ def test_a_saved_run_holds_the_newest_version_with_its_optimizer() -> None:
     assert equal(one.optimizer, two.optimizer)
 
 
+@pytest.mark.slow
 def test_actors_around_a_replay_buffer_get_a_few_versions_too() -> None:
     """A version that is not published is not waited for, or nobody would ever move."""
     experiment = every(3, dqn(CATCH))

@@ -21,6 +21,8 @@ from gelada.training.run import train
 from helpers.launching import complete
 from helpers.unbroken import assert_same_run
 
+pytestmark = pytest.mark.slow
+
 FULL = "the replay buffer cannot be saved to it: No space left on device"
 
 

@@ -21,6 +21,7 @@ def run(folder: Path, lines: list[str], callbacks: Callbacks, steps: int = STEPS
     return train(catch(steps), folder, log=lines.append, callbacks=callbacks)
 
 
+@pytest.mark.slow
 def test_each_callback_hears_of_everything_in_order(tmp_path: Path) -> None:
     statuses: list[Status] = []
     episodes: list[Episode] = []
@@ -58,6 +59,7 @@ def test_a_callback_ends_the_run_and_everything_is_saved(tmp_path: Path, name: s
     assert calls
 
 
+@pytest.mark.slow
 def test_an_error_in_a_callback_is_told_once_and_the_run_goes_on(tmp_path: Path) -> None:
     calls: list[object] = []
     others: list[object] = []

@@ -118,6 +118,7 @@ def test_no_more_than_there_are() -> None:
 GPU = ["pong", "--cores", "all", "--device", "cuda"]
 
 
+@pytest.mark.slow
 def test_the_command_line_and_python_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("cli.experiment_flags", "training.entry"):
         monkeypatch.setattr(f"gelada.{module}.usable_cores", lambda: 8)

@@ -153,6 +153,7 @@ def test_environments_are_closed(tmp_path: Path) -> None:
         gelada.evaluate(agent, episodes=stand_in(2.5))
 
 
+@pytest.mark.slow
 def test_a_run_by_name_resumed_and_one_by_experiment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ from helpers.outcomes import Outcome, assert_same, equal, inline, outcome, place
 CATCH = catch(512 + 12 * 512, deterministic=True)  # 12 rounds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [2, 3, 7])
 def test_several_servers_are_one_server_bit_for_bit(servers: int) -> None:
     shape = replace(CATCH.shape, servers=servers)
@@ -50,6 +51,7 @@ def test_several_servers_are_one_server_bit_for_bit(servers: int) -> None:
     assert_same(one, several)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
 def test_several_servers_are_one_server_on_pong(optimizer: Any) -> None:
     settings = OptimizerSettings(optimizer=optimizer)
@@ -73,6 +75,7 @@ class Sleepy(CatchGames):
         return super().step(actions)
 
 
+@pytest.mark.slow
 def test_inline_and_threads_give_the_same_run_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = replace(
         CATCH, shape=Shape(actors=3, games=4, length=16, servers=2, random_steps=768)
@@ -89,6 +92,7 @@ def test_inline_and_threads_give_the_same_run_bit_for_bit(monkeypatch: pytest.Mo
     assert_same(oracle, threads(experiment))
 
 
+@pytest.mark.slow
 def test_inline_is_the_oracle_of_train(tmp_path: Path) -> None:
     oracle = inline(CATCH)
     train(CATCH, tmp_path / "run")
@@ -109,6 +113,7 @@ def train_and_read(experiment: Experiment, folder: Path) -> tuple[Checkpoint, li
     return checkpoint, lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_seed_gives_the_same_pong_run_bit_for_bit(tmp_path: Path, precision: Any) -> None:
     experiment = short_pong(10, deterministic=True)

@@ -153,6 +153,7 @@ def test_gradients_of_another_incarnation_are_refused(rule: Admission, incarnati
     assert server.counts() == (0, 3)
 
 
+@pytest.mark.slow
 def test_a_step_is_against_the_mean_of_all_samples() -> None:
     """As if one learner had had them all: 30 samples weigh three times as much as 10."""
     settings = OptimizerSettings(optimizer="sgd")

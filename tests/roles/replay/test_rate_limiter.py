@@ -90,6 +90,7 @@ def go_on(
         limiter.sampled += batch
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     ratio=st.sampled_from([0.03125, 0.25, 1.0, 3.7, 8.0, 32.0]),

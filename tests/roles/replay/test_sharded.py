@@ -111,6 +111,7 @@ def test_clients_draw_apart_and_the_same_again() -> None:
     assert drawn[0] == drawn[1] != drawn[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", [Uniform(), Prioritized()])
 def test_two_actors_and_two_learners_at_two_replays_keep_the_ratio(sampling: Sampling) -> None:
     """Threads that wait for one another: nobody is left waiting, and each step counts once."""
