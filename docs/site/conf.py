@@ -68,15 +68,13 @@ CONTENTS = {
         *("dependencies", "../benchmarks/results/README", "../CHANGELOG", "../CONTRIBUTING"),
     ],
 }
-"""The contents at the left, by kind of page: paths from docs/. Pages that are not named here are
-measurements, or agents of the zoo: they stand below "Results"."""
+"""The contents at the left, by kind of page: paths from docs/. Those in results/ and in the zoo
+follow below "Results"; any other page has to be named here, or Sphinx warns."""
 
 
 def contents() -> dict[str, list[str]]:
     """Return the pages of each heading as Sphinx names them: paths without suffixes."""
-    named = {name for pages in CONTENTS.values() for name in pages}
-    pages = (path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md"))
-    rest = sorted({str(page.with_suffix("")) for page in pages} - named)
+    rest = [f"results/{path.stem}" for path in sorted((ROOT / "docs/results").glob("*.md"))]
     zoo = sorted((ROOT / "zoo").glob("**/*.md"))
     rest += [f"../{path.relative_to(ROOT).with_suffix('')}" for path in zoo]
     wanted = {**CONTENTS, "Results": [*CONTENTS["Results"], *rest]}
