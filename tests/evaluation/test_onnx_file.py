@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -165,18 +164,3 @@ def test_a_game_of_several_agents_is_refused(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(GeladaError, match=r"cannot write .*policy\.onnx"):
         export_onnx(make_agent(CATCH, algorithm=APPO()), tmp_path / "nowhere" / "policy.onnx")
-
-
-def test_the_example_of_the_page_runs_as_it_stands_there(
-    exported: Callable[[str], Exported],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "exporting.md"
-    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    agent, file = exported("small")
-    monkeypatch.chdir(file.parent)
-    exec(compile(code, str(page), "exec"), {})
-    black = np.zeros((1, 4, 10, 5), dtype=np.uint8)
-    want = ("LEFT", "STAY", "RIGHT")[agent.act(black, "greedy")[0]]
-    assert capsys.readouterr().out.strip() == want

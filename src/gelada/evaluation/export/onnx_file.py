@@ -7,20 +7,13 @@ state and returns the next one.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import io
 import json
-import logging
-import warnings
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
 
 from gelada.core.errors import GeladaError
 from gelada.core.files import whole_file
@@ -30,45 +23,16 @@ from gelada.envs.api import close
 from gelada.envs.frames import FrameStack
 from gelada.envs.make import action_names, agents, make_games
 from gelada.evaluation.agent import Agent
+from gelada.nets.onnx import Acting, export, need, quiet
 
-OPSET = 18
-"""Of the operators: ONNX Runtime has had it since 1.14."""
-
-PACKAGES = ("onnxscript", "onnxruntime")
-"""One exports, the other one runs what was exported."""
-
-INSTALL = "install what it needs with: pip install 'gelada-rl[onnx]'"
+FLAG = "--onnx"
+"""What errors name."""
 
 GAMES = 8
 """Played at the same time to get observations."""
 
 METADATA = "gelada"
 """Name under which the file keeps what `about` returns, as JSON."""
-
-
-class Policy(nn.Module):
-    """The scores of the actions for observations as they come from the environment.
-
-    Args:
-        agent: whose network computes them.
-    """
-
-    def __init__(self, agent: Agent) -> None:
-        super().__init__()
-        self._algorithm = agent.algorithm
-        self.net = agent.net.for_acting(agent.algorithm.acting_heads)
-        self.recurrent = agent.net.recurrent is not None
-
-    def forward(self, observations: torch.Tensor, state: torch.Tensor | None = None) -> Any:
-        """Return float32[N, A], and for a recurrent policy the next state float32[N, S] too.
-
-        Args:
-            observations: uint8[N, K, H, W]; of vectors float32[N, K, 1, D].
-            state: float32[N, S] before them, for a recurrent policy.
-        """
-        seen = self.net.preprocess(observations)
-        scores, after = self._algorithm.act(self.net, seen, state)
-        return (scores, after) if self.recurrent else scores
 
 
 class Parity(NamedTuple):
@@ -89,43 +53,17 @@ def export_onnx(agent: Agent, out: Path) -> None:
         GeladaError: if a package is missing, several agents play each game, ``out`` cannot be
             written, or torch cannot export the network.
     """
-    check_packages()
     if agents(agent.games) > 1:
-        raise GeladaError(f"--onnx: {agent.games.game} has several agents; export one that has one")
-    policy = Policy(agent).eval()
-    given, names, results = _example(agent), ["observations"], ["scores"]
-    free: list[Any] = [{0: torch.export.Dim("N")}]
-    if policy.recurrent:
-        names, results = [*names, "state"], [*results, "next_state"]
-        free = [*free, dict(free[0])]
-    with _quiet():
-        try:
-            program: Any = torch.onnx.export(
-                policy,
-                given,
-                input_names=names,
-                output_names=results,
-                opset_version=OPSET,
-                dynamic_shapes=tuple(free),
-                verbose=False,
-            )
-        except torch.onnx.OnnxExporterError as error:
-            why = str(error).strip().splitlines()[0]
-            raise GeladaError(f"--onnx: torch cannot export this network: {why}") from None
-        program.model.metadata_props[METADATA] = json.dumps(about(agent))
-        try:
-            with whole_file(out) as temporary:
-                program.save(temporary, external_data=False)
-        except OSError as error:
-            raise GeladaError(
-                f"cannot write {out}: {error.strerror or error}; name another file or make room"
-            ) from None
-
-
-def check_packages() -> None:
-    """Raise GeladaError if a package of the extra ``onnx`` is missing."""
-    for package in PACKAGES:
-        _need(package)
+        raise GeladaError(f"{FLAG}: {agent.games.game} has several agents; export one that has one")
+    program = export(_acting(agent), _example(agent), FLAG)
+    program.model.metadata_props[METADATA] = json.dumps(about(agent))
+    try:
+        with whole_file(out) as temporary, quiet():
+            program.save(temporary, external_data=False)
+    except OSError as error:
+        raise GeladaError(
+            f"cannot write {out}: {error.strerror or error}; name another file or make room"
+        ) from None
 
 
 def about(agent: Agent) -> dict[str, Any]:
@@ -156,9 +94,9 @@ def compare(agent: Agent, file: Path, count: int = 1000, seed: int = 1) -> Parit
     Raises:
         GeladaError: if ONNX Runtime is missing.
     """
-    runtime: Any = _need(PACKAGES[1])
+    runtime = need("onnxruntime", FLAG)
     session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    policy, random = Policy(agent).eval(), generator(seed, "export actions")
+    acting, random = _acting(agent), generator(seed, "export actions")
     games = make_games(agent.games, game_seeds(seed, "export", GAMES))
     first = games.reset()
     observed = FrameStack(games.count, agent.stack, games.frame_shape, first.dtype)
@@ -167,7 +105,7 @@ def compare(agent: Agent, file: Path, count: int = 1000, seed: int = 1) -> Parit
     worst, same, seen = 0.0, 0, 0
     while seen < count:
         before = ours
-        scores, ours = _torch_scores(policy, observed.stacks, before)
+        scores, ours = _torch_scores(acting, observed.stacks, before)
         found, theirs = _onnx_scores(session, observed.stacks, theirs)
         worst = max(worst, float(np.abs(found - scores).max()))
         same += int((found.argmax(axis=1) == scores.argmax(axis=1)).sum())
@@ -180,12 +118,18 @@ def compare(agent: Agent, file: Path, count: int = 1000, seed: int = 1) -> Parit
     return Parity(seen, worst, same)
 
 
-def _torch_scores(policy: Policy, stacks: Frames, state: Floats) -> tuple[Floats, Floats]:
+def _acting(agent: Agent) -> Acting:
+    """Return the module that takes observations of the agent's environment."""
+    net = agent.net.for_acting(agent.algorithm.acting_heads)
+    return Acting(net, agent.algorithm.act, raw=True).eval()
+
+
+def _torch_scores(acting: Acting, stacks: Frames, state: Floats) -> tuple[Floats, Floats]:
     """Return scores float32[N, A] and the next state float32[N, S]."""
     with torch.inference_mode():
-        if not policy.recurrent:
-            return policy(torch.from_numpy(stacks)).numpy(), state
-        scores, after = policy(torch.from_numpy(stacks), torch.from_numpy(state))
+        if not state.size:
+            return acting(torch.from_numpy(stacks)).numpy(), state
+        scores, after = acting(torch.from_numpy(stacks), torch.from_numpy(state))
         return scores.numpy(), after.numpy()
 
 
@@ -206,29 +150,3 @@ def _example(agent: Agent) -> tuple[torch.Tensor, ...]:
     observations = torch.zeros(2, agent.stack, *frames.shape[1:], dtype=frames.dtype)
     state = agent.net.initial_state(2)
     return (observations,) if state is None else (observations, state)
-
-
-def _need(package: str) -> Any:
-    """Import a package of the extra ``onnx``.
-
-    Raises:
-        GeladaError: if it is missing.
-    """
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise GeladaError(f"--onnx: {error}; {INSTALL}") from None
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the exporter's progress and its warnings about its own parts to itself."""
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        log.setLevel(level)

@@ -1,0 +1,122 @@
+"""Networks as ONNX graphs, which torch writes and ONNX Runtime computes on the CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from gelada.core.errors import GeladaError
+from gelada.nets.network import Network
+
+OPSET = 18
+"""Of the operators: ONNX Runtime has had it since 1.14."""
+
+PACKAGES = ("onnxscript", "onnxruntime")
+"""One exports, the other one runs what was exported."""
+
+INSTALL = "install what it needs with: pip install 'gelada-rl[onnx]'"
+
+Act = Callable[
+    [Network, torch.Tensor, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor | None]
+]
+"""From preprocessed stacks and recurrent state to scores and the next state: `Algorithm.act`."""
+
+
+class Acting(nn.Module):
+    """The scores of the actions, as one module.
+
+    Args:
+        net: the network, or its copy for acting.
+        act: how an algorithm acts.
+        raw: whether observations are as the environment gives them, or already preprocessed.
+    """
+
+    def __init__(self, net: Network, act: Act, raw: bool) -> None:
+        super().__init__()
+        self.net, self._act, self._raw = net, act, raw
+
+    def forward(self, observations: torch.Tensor, state: torch.Tensor | None = None) -> Any:
+        """Return float32[N, A], and for a recurrent network the next state float32[N, S] too.
+
+        Args:
+            observations: [N, K, H, W], uint8 or preprocessed; of vectors float32[N, K, 1, D].
+            state: float32[N, S] before them, for a recurrent network.
+        """
+        seen = self.net.preprocess(observations) if self._raw else observations
+        scores, after = self._act(self.net, seen, state)
+        return scores if state is None else (scores, after)
+
+
+def export(acting: Acting, example: Sequence[torch.Tensor], flag: str) -> Any:
+    """Return torch's ``ONNXProgram`` of the scores, for any number N of observations.
+
+    Inputs are ``observations`` and, for a recurrent network, ``state``; outputs ``scores`` and
+    ``next_state``. Initializers have the names of the parameters behind ``net.``; torch leaves out
+    those that are 0.
+
+    Args:
+        acting: in evaluation mode.
+        example: inputs of some observations, at least two.
+        flag: that asked for it, for an error.
+
+    Raises:
+        GeladaError: if a package is missing, or torch cannot export the network.
+    """
+    check_packages(flag)
+    inputs, outputs = ["observations", "state"], ["scores", "next_state"]
+    count = len(example)
+    with quiet():
+        free: Any = torch.export.Dim("N")
+        try:
+            return torch.onnx.export(
+                acting,
+                tuple(example),
+                input_names=inputs[:count],
+                output_names=outputs[:count],
+                opset_version=OPSET,
+                dynamic_shapes=tuple({0: free} for _ in example),
+                verbose=False,
+            )
+        except torch.onnx.OnnxExporterError as error:
+            why = str(error).strip().splitlines()[0]
+            raise GeladaError(f"{flag}: torch cannot export this network: {why}") from None
+
+
+def check_packages(flag: str) -> None:
+    """Raise GeladaError if a package of the extra ``onnx`` is missing."""
+    for package in PACKAGES:
+        need(package, flag)
+
+
+def need(package: str, flag: str) -> Any:
+    """Import a package of the extra ``onnx``.
+
+    Raises:
+        GeladaError: if it is missing; the message names the flag that asked for it.
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise GeladaError(f"{flag}: {error}; {INSTALL}") from None
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the exporter's progress and its warnings about its own parts to itself."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
