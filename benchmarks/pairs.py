@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 
 from benchmarks.lib.ledger import NAME
 from benchmarks.same import ROOT, checked_out, environment_of, package_of, start_of
-from gelada.core.files import read_metrics
+from gelada.runs.curves import read_metrics
 from gelada.runtime.system import describe_machine
 
 RESULTS = ROOT / "benchmarks" / "results" / "pairs.jsonl"

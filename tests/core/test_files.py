@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gelada.core.files import read_lines, read_metrics, whole_file, write_whole
+from gelada.core.files import read_lines, whole_file, write_whole
+from gelada.runs.curves import read_metrics
 
 
 def test_a_file_is_complete_or_unchanged(tmp_path: Path) -> None:
@@ -38,7 +39,7 @@ def test_lines_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
 
 def test_metrics_leave_out_what_a_resumed_run_lost(tmp_path: Path) -> None:
     steps = (100, 200, 300, 250, 350)
-    lines = [f'{{"steps": {step}, "score": null}}\n' for step in steps]
+    lines = [f'{{"steps": {step}, "seconds": 1, "score": null}}\n' for step in steps]
     (tmp_path / "metrics.jsonl").write_text("".join([*lines, '{"score": 1.0}\n']))
     assert [row["steps"] for row in read_metrics(tmp_path)] == [100, 200, 250, 350]
 

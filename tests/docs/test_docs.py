@@ -19,13 +19,13 @@ import pytest
 
 import gelada
 from gelada.cli import main as cli
-from gelada.core.files import read_metrics
 from gelada.envs.api import GameSettings
 from gelada.evaluation.protocols import PROTOCOLS
 from gelada.evaluation.scores import COLUMNS, comparable, scores
 from gelada.experiment.presets import preset
 from gelada.experiment.settings import Experiment
 from gelada.experiment.settings import flag as flag_of
+from gelada.runs.curves import read_metrics
 from gelada.training.faults import Faults, parse_faults
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,9 +14,9 @@ import pytest
 
 import gelada
 from gelada.cli import export
-from gelada.core.files import read_metrics
 from gelada.envs.make import ENVIRONMENTS
 from gelada.experiment.settings import ALGORITHMS
+from gelada.runs.curves import read_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

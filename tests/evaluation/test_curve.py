@@ -12,7 +12,9 @@ import pytest
 
 from gelada.core.errors import GeladaError
 from gelada.core.types import Bools
-from gelada.report.plots import Mark, Point, draw_curve, read_marks, read_points
+from gelada.report.plots import Line, draw_curve, line_of
+from gelada.runs.curves import read_metrics
+from gelada.runs.read import RunFolder
 
 
 def line(steps: int, seconds: float, score: float | None) -> str:
@@ -24,22 +26,30 @@ def write(folder: Path, *lines: str) -> Path:
     return folder
 
 
+def read(folder: Path) -> RunFolder:
+    run = RunFolder(folder, "run")
+    run.refresh()
+    return run
+
+
 def test_points_are_read_in_order_and_lines_without_a_score_passed_over(tmp_path: Path) -> None:
     write(tmp_path, line(100, 30.0, None), line(200, 60.0, -1.0), line(300, 90.0, 2.5))
-    assert read_points(tmp_path) == [Point(200, 1.0, -1.0), Point(300, 1.5, 2.5)]
+    run = read(tmp_path)
+    assert line_of(run, "steps", "score") == Line([200.0, 300.0], [-1.0, 2.5])
+    assert line_of(run, "minutes", "score") == Line([1.0, 1.5], [-1.0, 2.5])
 
 
 def test_torn_and_strange_lines_are_passed_over(tmp_path: Path) -> None:
     torn = '{"steps": 400, "seco'
     write(tmp_path, line(200, 60.0, 1.0), torn + "\n", "[]\n", line(500, 90.0, 2.0), torn)
-    assert [p.steps for p in read_points(tmp_path)] == [200, 500]
+    assert [row["steps"] for row in read_metrics(tmp_path)] == [200, 500]
 
 
 def test_what_was_lost_before_a_resume_is_dropped(tmp_path: Path) -> None:
     first = [line(s, s / 10, 1.0) for s in (100, 200, 300, 400)]
     second = [line(s, s / 10, 2.0) for s in (250, 350)]
     write(tmp_path, *first, *second)
-    assert [(p.steps, p.score) for p in read_points(tmp_path)] == [
+    assert [(row["steps"], row["score"]) for row in read_metrics(tmp_path)] == [
         (100, 1.0),
         (200, 1.0),
         (250, 2.0),
@@ -62,8 +72,8 @@ def test_evaluations_are_read_by_steps(tmp_path: Path) -> None:
     cut = json.dumps(said | {"steps": 900, "episodes": 4, "interrupted": True})
     (folder / "900-noop-interrupted.json").write_text(cut)
     (folder / "list.json").write_text("[]")
-    label = "noop: 3.00 (mean of 30 games)"
-    assert read_marks(tmp_path) == [Mark(100, 3.0, 0.0, label), Mark(900, 3.0, 0.5, label)]
+    found = [(one.steps, one.mean, one.error) for one in read(tmp_path).evaluations]
+    assert found == [(100, 3.0, None), (900, 3.0, 0.5)]
 
 
 def blue(picture: Any) -> Bools:

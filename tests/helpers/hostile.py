@@ -27,7 +27,6 @@ from safetensors.torch import load, save
 from gelada.algorithms.appo import APPO
 from gelada.core.checkpoint import Checkpoint, checksum_of, write_checkpoint
 from gelada.core.errors import GeladaError
-from gelada.core.files import read_metrics
 from gelada.core.types import Version
 from gelada.evaluation.agent import load as load_agent
 from gelada.evaluation.start_states import StartStates, make_starts, read_starts, write_starts
@@ -37,9 +36,11 @@ from gelada.nets.config import NetworkSettings
 from gelada.nets.network import InputStatistics
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import make_optimizer
-from gelada.report.plots import read_marks, read_points
+from gelada.report.plots import line_of
 from gelada.report.suite import Entry, Suite, read_ledger, summarize
 from gelada.runs.config import Config, identity, read_config, write_config
+from gelada.runs.curves import read_metrics
+from gelada.runs.read import RunFolder
 from gelada.runtime.system import version_of
 from gelada.training.start import Start, begin_again, make_network
 from helpers.players import make_agent
@@ -539,7 +540,10 @@ def read_run(folder: Path) -> str:
 def read_all_metrics(folder: Path) -> str:
     rows = read_metrics(folder)
     assert all(isinstance(row["steps"], int) for row in rows)
-    read_points(folder), read_marks(folder)
+    run = RunFolder(folder, "run")
+    run.refresh()
+    assert all(abs(one.mean) < 1e30 for one in run.evaluations)
+    line_of(run, "minutes", "score")
     return "" if len(rows) == 2 else "a line is left out"
 
 

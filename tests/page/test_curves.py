@@ -12,9 +12,8 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from gelada.core.files import read_metrics
 from gelada.runs import curves
-from gelada.runs.curves import Curve
+from gelada.runs.curves import Curve, read_metrics
 from helpers.made_runs import append, rising, row, write_metrics
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from conftest import catch
 from gelada.core.checkpoint import newest_checkpoint
-from gelada.core.files import read_lines, read_metrics
+from gelada.core.files import read_lines
 from gelada.core.types import Episode
 from gelada.roles.tracker import Status
+from gelada.runs.curves import read_metrics
 from gelada.training.callbacks import Callbacks, StopTraining
 from gelada.training.run import Result, train
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import gelada
-from gelada.core.files import read_lines, read_metrics
+from gelada.core.files import read_lines
+from gelada.runs.curves import read_metrics
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -30,9 +30,9 @@ from gelada.cli.panel import (
     waited_for,
 )
 from gelada.core.errors import printable
-from gelada.core.files import read_metrics
 from gelada.core.timing import bounding_stage
 from gelada.roles.tracker import Status, StopRule
+from gelada.runs.curves import read_metrics
 from gelada.runtime.api import Active
 
 LEAST_SIZE = (40, 12)
@@ -232,14 +232,10 @@ class Display:
 
 def earlier_curve(folder: Path) -> Curve:
     """Return the curve of a run that is to be resumed, at most `EARLIER` points of it."""
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, float]] = []
     with suppress(OSError):
         rows = read_metrics(folder)
-    points = [
-        (row["steps"], float(row["seconds"]), float(row["score"]))
-        for row in rows
-        if row.get("seconds") is not None and row.get("score") is not None
-    ]
+    points = [(int(row["steps"]), row["seconds"], row["score"]) for row in rows if "score" in row]
     return points[:: 1 + len(points) // EARLIER]
 
 

@@ -89,7 +89,7 @@ def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:
     from gelada.cli.display import Printer
     from gelada.core.checkpoint import newest_checkpoint
     from gelada.evaluation.sidecar import RunEnded, Sidecar
-    from gelada.runs.folder import CHECKPOINTS
+    from gelada.runs.folder import CHECKPOINTS, EVALUATIONS, VIDEOS
 
     printer = Printer(to_stderr=flags.json)
 
@@ -109,7 +109,9 @@ def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:
         if not sidecar.do_newest():
             if not sidecar.has_usable():
                 raise GeladaError(f"no checkpoint of {flags.run} can be used; see the lines above")
-            printer.line(f"{newest.name} is done already: see {flags.run}/eval and /videos")
+            printer.line(
+                f"{newest.name} is done already: see {flags.run}/{EVALUATIONS} and /{VIDEOS}"
+            )
     except RunEnded:
         return
 

@@ -162,42 +162,8 @@ def parse_lines(text: str) -> list[dict[str, Any]]:
     return rows
 
 
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's ``metrics.jsonl``, steps rising.
-
-    A resumed run goes back to a checkpoint. The lines that it lost by that are left out, and lines
-    whose steps, seconds, games or score are no numbers.
-
-    Raises:
-        OSError: if the file cannot be read.
-    """
-    rows: list[dict[str, Any]] = []
-    for row in read_lines(folder / "metrics.jsonl"):
-        if not all(_fits(row.get(name), kinds) for name, kinds in METRICS.items()):
-            continue
-        while rows and rows[-1]["steps"] >= row["steps"]:
-            rows.pop()
-        rows.append(row)
-    return rows
-
-
 LARGEST = 1e30
 """A number above this is no step, second or score."""
-
-METRICS: dict[str, tuple[type, ...]] = {
-    "steps": (int,),
-    "seconds": (int, float, type(None)),
-    "games": (int, type(None)),
-    "score": (int, float, type(None)),
-}
-"""Types of the values in a line of metrics that are read again. None stands for a missing one."""
-
-
-def _fits(value: Any, kinds: tuple[type, ...]) -> bool:
-    """Return whether a value is of one of these types, and finite if it is a number."""
-    if isinstance(value, bool) or not isinstance(value, kinds):
-        return False
-    return not isinstance(value, int | float) or abs(value) < LARGEST
 
 
 class Events:

@@ -1,7 +1,5 @@
 """Pictures of a report as SVG: learning curves, other metrics, performance profiles.
 
-The learning curve of a run: reads metrics.jsonl and eval/*.json, writes curve.png.
-
 Public learning curves: mean scores of other methods after so many frames of training.
 
 ``data/public_curves.csv`` has a row for each method and game, and a column for each number of
@@ -10,7 +8,6 @@ frames, from 1 M to 200 M; a blank means that the curve does not reach so far.
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import re
@@ -24,78 +21,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gelada.core.errors import GeladaError, printable
-from gelada.core.files import LARGEST, read_metrics, read_object, write_whole
+from gelada.core.files import write_whole
+from gelada.report.results import seconds_at
 from gelada.roles.tracker import WINDOW
-from gelada.runs.curves import SPEED
-from gelada.runs.folder import CONFIG, CURVE, EVALUATIONS
+from gelada.runs.curves import ALL, SPEED
+from gelada.runs.folder import CURVE, METRICS
 from gelada.runs.read import RunFolder
 
 
-class Point(NamedTuple):
-    """A point of the curve: one line of metrics.jsonl."""
-
-    steps: int
-    minutes: float
-    score: float  # mean raw return of the last 50 full games
-
-
-class Mark(NamedTuple):
-    """A mark beside the curve: one evaluation."""
-
-    steps: int
-    mean: float
-    error: float  # standard error of the mean
-    label: str
-
-
-def read_points(folder: Path) -> list[Point]:
-    """Return the curve of a run, oldest first.
-
-    Lines that cannot be read or have no score are left out, as well as lines after the checkpoint
-    from which a run was resumed (see `read_metrics`).
-
-    Raises:
-        GeladaError: if the run has no metrics.
-    """
-    try:
-        rows = read_metrics(folder)
-    except FileNotFoundError:
-        raise GeladaError(f"{folder}: no metrics.jsonl, so there is no curve to draw") from None
-    except OSError as error:
-        raise GeladaError(f"{folder}/metrics.jsonl cannot be read: {error.strerror}") from None
-    points = []
-    for row in rows:
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            minutes, score = float(row["seconds"]) / 60, float(row["score"])
-            points.append(Point(row["steps"], minutes, score))
-    return points
-
-
-def read_marks(folder: Path) -> list[Mark]:
-    """Return the run's evaluations in the order of their steps.
-
-    Interrupted evaluations are left out, as their means are not those of the protocol. Files that
-    cannot be read are skipped.
-    """
-    marks = []
-    for path in (folder / EVALUATIONS).glob("*.json"):
-        try:
-            row = read_object(path)
-            if row.get("interrupted"):
-                continue
-            label = f"{_plain(row['protocol'])}: {row['mean']:.2f} (mean of "
-            label += f"{int(row['episodes'])} games)"
-            error = float(row.get("standard_error") or 0.0)
-            mark = Mark(int(row["steps"]), float(row["mean"]), error, label)
-            if abs(mark.steps) + abs(mark.mean) + abs(mark.error) < LARGEST:
-                marks.append(mark)
-        except (GeladaError, OSError, LookupError, TypeError, ValueError, OverflowError):
-            continue
-    return sorted(marks)
-
-
 def draw_curve(folder: Path) -> Path:
-    """Plot the mean score over steps and over minutes to ``curve.png``, and return its path.
+    """Plot a run's mean score over steps and over minutes to its ``curve.png``; return the path.
 
     Raises:
         GeladaError: if the run has no metrics.
@@ -104,28 +39,37 @@ def draw_curve(folder: Path) -> Path:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    points, marks = read_points(folder), read_marks(folder)
+    run = RunFolder(folder, folder.name, ALL)
+    try:
+        run.curve.read()
+    except FileNotFoundError:
+        raise GeladaError(f"{folder}: no {METRICS}, so there is no curve to draw") from None
+    except OSError as error:
+        raise GeladaError(f"{folder / METRICS} cannot be read: {error.strerror}") from None
+    run.refresh()
     apart = ConstrainedLayoutEngine(wspace=0.04)  # else the numbers of both axes touch
     figure = Figure(figsize=(11, 4.5), dpi=120, layout=apart)
     FigureCanvasAgg(figure)
     by_steps, by_time = figure.subplots(1, 2, sharey=True)
-    scores = [p.score for p in points]
-    by_steps.plot([p.steps for p in points], scores, color="tab:blue", linewidth=1.6)
-    by_time.plot([p.minutes for p in points], scores, color="tab:blue", linewidth=1.6)
-    for i, mark in enumerate(marks):
+    for axes, along in ((by_steps, "steps"), (by_time, "minutes")):
+        axes.plot(*line_of(run, along, "score", ALL), color="tab:blue", linewidth=1.6)
+        axes.grid(alpha=0.3)
+    for i, one in enumerate(run.evaluations):
         style: dict[str, Any] = {"fmt": "o", "color": f"C{i + 1}", "capsize": 4, "zorder": 3}
-        by_steps.errorbar(mark.steps, mark.mean, mark.error, label=mark.label, **style)
-        by_time.errorbar(_minutes_at(points, mark.steps), mark.mean, mark.error, **style)
+        label = f"{_plain(one.protocol)}: {one.mean:.2f} (mean of {one.games} games)"
+        minutes = (seconds_at(run.curve.rows, one.steps) or 0.0) / 60
+        by_steps.errorbar(one.steps, one.mean, one.error or 0.0, label=label, **style)
+        by_time.errorbar(minutes, one.mean, one.error or 0.0, **style)
     by_steps.set_xlabel("environment steps")
     by_steps.set_ylabel("score (raw return)")
     by_steps.xaxis.set_major_formatter(steps_in_words)
     by_time.set_xlabel("minutes of training")
-    for axes in (by_steps, by_time):
-        axes.grid(alpha=0.3)
-        axes.set_xlim(left=0)
-    if marks:
+    by_steps.set_xlim(left=0)
+    by_time.set_xlim(left=0)
+    if run.evaluations:
         by_steps.legend(title="evaluated afterwards", loc="best")
-    figure.suptitle(f"{_name(folder)}: training games, raw returns, mean of the last {WINDOW}")
+    name = _plain(run.game).replace("_", " ").capitalize() or folder.name
+    figure.suptitle(f"{name}: training games, raw returns, mean of the last {WINDOW}")
     data = io.BytesIO()
     figure.savefig(data, format="png")
     write_whole(folder / CURVE, data.getvalue())
@@ -142,20 +86,6 @@ def steps_in_words(steps: float, _position: int) -> str:
 def _plain(text: object) -> str:
     """Return a text of a file as the plot shows it; a dollar would begin a formula."""
     return printable(str(text)).replace("$", r"\$")
-
-
-def _minutes_at(points: list[Point], steps: int) -> float:
-    """Return the minutes of the last point with at most ``steps``."""
-    return max((p.minutes for p in points if p.steps <= steps), default=0.0)
-
-
-def _name(folder: Path) -> str:
-    """Return the game's name for the title."""
-    try:
-        config = read_object(folder / CONFIG)
-        return _plain(config["games"]["game"]).replace("_", " ").capitalize()
-    except (GeladaError, OSError, KeyError, TypeError):
-        return folder.name
 
 
 SOURCES = {
@@ -329,9 +259,9 @@ def profile_picture(
     return svg()
 
 
-def line_of(run: RunFolder, along: str, name: str) -> Line:
+def line_of(run: RunFolder, along: str, name: str, most: int = POINTS) -> Line:
     """Return a run's values along ``steps``, ``frames`` or ``minutes``, where it has any."""
-    columns = run.curve.columns(("steps", "seconds", name), POINTS)
+    columns = run.curve.columns(("steps", "seconds", name), most)
     places = [i for i, value in enumerate(columns[name]) if value is not None]
     values = np.array([columns[name][i] for i in places], dtype=np.float64)
     base = columns["seconds" if along == "minutes" else "steps"]

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median, stdev
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from gelada.core.errors import GeladaError, nearest
 from gelada.core.fields import NUMBER, Range, hints_of, read
-from gelada.core.files import read_lines, read_metrics
+from gelada.core.files import read_lines
 from gelada.envs.make import is_atari, known_games, parse_game
 from gelada.evaluation.protocols import Evaluation, find_protocol
 from gelada.evaluation.scores import normalised, published, scores
@@ -28,6 +28,7 @@ from gelada.experiment.check import check
 from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import WINDOW
 from gelada.runs.config import read_config
+from gelada.runs.curves import read_metrics
 from gelada.runs.folder import is_run
 
 REFERENCES = ("random", "human", "dqn_2015", "gorila", "ppo", "rainbow")
@@ -236,19 +237,14 @@ def passing_times(folder: Path, game: str) -> dict[str, float]:
     rows = []
     with contextlib.suppress(OSError):
         rows = read_metrics(folder)
-    rows = [row for row in rows if row.get("score") is not None and _games(row) >= WINDOW]
+    rows = [row for row in rows if "score" in row and row.get("games", 0) >= WINDOW]
     times = {}
     for column in REFERENCES:
         goal = published(game, column)
-        past = [row.get("seconds") for row in rows if goal is not None and row["score"] > goal]
-        first = past[0] if past else None
-        if first is not None:
-            times[column] = float(first)
+        past = [row["seconds"] for row in rows if goal is not None and row["score"] > goal]
+        if past:
+            times[column] = float(past[0])
     return times
-
-
-def _games(row: dict[str, Any]) -> int:
-    return int(row.get("games") or 0)
 
 
 def summarize(suite: Suite, entries: Sequence[Entry]) -> list[GameSummary]:

@@ -1,7 +1,8 @@
-"""Reads ``metrics.jsonl`` while it grows, and keeps a bounded number of its rows."""
+"""Reads the metrics of a run while they grow, and keeps a bounded number of their rows."""
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import stat
@@ -12,11 +13,15 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from gelada.core.files import LARGEST, open_regular
+from gelada.runs.folder import METRICS
 
 Value = float | None
 
 KEPT = 400
 """A longer file is thinned to between so many rows and twice as many."""
+
+ALL = 2**62
+"""As many rows as there are."""
 
 WHOLE = 512 << 10
 """Bytes that are read whole; of a longer piece only the lines that are kept are read."""
@@ -68,18 +73,26 @@ class Curve:
         """
         before = bool(self._end)
         try:
-            found = self._path.lstat()
-            if not stat.S_ISREG(found.st_mode):  # behind a link is nothing of the run's folder
-                raise OSError
-            if found.st_ino == self._file and found.st_size == self._end:
-                return False
-            if found.st_ino != self._file or found.st_size < self._end:
-                self._forget()
-                self._file = found.st_ino
-            return self._read(found.st_size) or (before and not self._end)
+            return self.read() or (before and not self._end)
         except OSError:
             self._forget()
             return before
+
+    def read(self) -> bool:
+        """Read what is new; return whether there was a whole line.
+
+        Raises:
+            OSError: if the file cannot be read, or is a link: behind one is nothing of the run.
+        """
+        found = self._path.lstat()
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(self._path))
+        if found.st_ino == self._file and found.st_size == self._end:
+            return False
+        if found.st_ino != self._file or found.st_size < self._end:
+            self._forget()
+            self._file = found.st_ino
+        return self._read(found.st_size)
 
     @property
     def rows(self) -> list[Row]:
@@ -149,6 +162,17 @@ class Curve:
         if lost and lost[-1].values["steps"] > steps:
             self.resumed.append(int(steps))
         del self._rows[kept : kept + len(lost)]
+
+
+def read_metrics(folder: Path) -> list[dict[str, float]]:
+    """Return the numbers of each line of a run's metrics, steps rising; see `Curve`.
+
+    Raises:
+        OSError: if the file cannot be read.
+    """
+    curve = Curve(folder / METRICS, ALL)
+    curve.read()
+    return [row.values for row in curve.rows]
 
 
 def _last_end(file: BinaryIO, first: int, size: int) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from gelada.core.files import parse_lines, write_whole
+from gelada.core.files import LARGEST, parse_lines, write_whole
 from gelada.core.timing import bounding_stage
 from gelada.runs.curves import KEPT, Curve
 from gelada.runs.folder import CONFIG, EVALUATION, EVALUATIONS, EVENTS, FILM, METRICS, VIDEOS
@@ -254,7 +254,7 @@ def _read_evaluation(path: Path) -> Evaluated | None:
             about={k: v for k, v in row.items() if not isinstance(v, list)},
         )
         numbers = [found.mean, found.error or 0.0, found.seconds or 0.0, *scores]
-        return found if all(map(math.isfinite, numbers)) else None
+        return found if all(abs(number) < LARGEST for number in numbers) else None
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         return None
 
