@@ -138,9 +138,9 @@ settings or the code had changed, the newest settings count, and [earlier
 results](results/earlier.md) has the older ones.
 
 * Seeds 1 to 5 are for measuring only; settings were searched on other seeds
-  ([the recipe](recipe.md)). Some measurements were repeated after a change that their first result
-  had caused. Remarks say which: Freeway with PPO, Boxing and Freeway with the default, the runs
-  of DBA3C on Pong, the shares on Ray and the shape of DBA3C's paper.
+  ([the searches](recipe-search.md)). Some measurements were repeated after a change that their
+  first result had caused. Remarks say which: Freeway with PPO, Boxing and Freeway with the default,
+  the runs of DBA3C on Pong, the shares on Ray and the shape of DBA3C's paper.
 * A **bold** value is the median of the values behind it, which are in the order of the seeds,
   unless the section says that it is their mean. Before ± it is the mean of the games.
 * A commit is the state of the code that was measured; with `+` the code differed from it. Commands

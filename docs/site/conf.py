@@ -63,7 +63,7 @@ CONTENTS = {
         "speed",
     ],
     "Reference": ["settings", "site/flags", "site/reference", "files", "atari"],
-    "Results": ["results"],
+    "Results": ["results", "recipe-search"],
     "Project": [
         *("dependencies", "../benchmarks/results/README", "../CHANGELOG", "../CONTRIBUTING"),
     ],
