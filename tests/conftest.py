@@ -207,8 +207,8 @@ def tuned(experiment: Experiment, **changes: Any) -> Any:
 def distributed(base: Experiment, rounds: int, **shape: Any) -> Experiment:
     """Return an experiment with workers that stops after so many rounds of all of them."""
     cut = replace(base.shape, **shape)
-    games = cut.players * cut.games
-    steps = cut.random_steps // games * games + rounds * cut.gradients * cut.datapoints
+    games = cut.topology.players * cut.games
+    steps = cut.random_steps // games * games + rounds * cut.topology.gradients * cut.datapoints
     return replace(base, shape=cut, stop=StopRule(steps=steps))
 
 

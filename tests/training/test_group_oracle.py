@@ -59,7 +59,7 @@ def learned_by_hand(
     """
     algorithm, seed = experiment.algorithm, experiment.seed
     assert isinstance(algorithm, APPO)
-    ranks = range(experiment.shape.replicas)
+    ranks = range(experiment.shape.topology.replicas)
     nets: list[Network] = [make_network(experiment, start) for _ in ranks]
     flats = [FlatParameters(net) for net in nets]
     optimizer, aux = make_optimizer(flats[0].values, experiment.optimizer), algorithm.start()

@@ -16,7 +16,6 @@ from gelada.experiment.memory import (
     check_limits,
     imagined_network,
     memory,
-    processes_of,
 )
 from gelada.experiment.presets import PRESETS
 from gelada.experiment.settings import Experiment
@@ -102,13 +101,15 @@ GROUP = replace(catch(1000).shape, learners=2, reduce="group")
         replace(PRESETS["gorila-catch"], shape=APART),
         replace(catch(1000), shape=GROUP),
     ],
-    ids=["central", "queues", "workers", "apart", "group"],
+    ids=["central", "queues", "workers", "separate", "group"],
 )
 @pytest.mark.parametrize("per_process", [1, 2])
 def test_processes_are_counted_as_they_will_be(experiment: Experiment, per_process: int) -> None:
     graph = make_graph(experiment, imagined_start(experiment), None, spread=True)
     specs = group_processes(graph, per_process)
-    assert processes_of(experiment, per_process) == len(specs), [spec.name for spec in specs]
+    assert experiment.shape.topology.processes(per_process) == len(specs), [
+        spec.name for spec in specs
+    ]
 
 
 def test_memory_is_checked_before_a_run_on_ray_too(monkeypatch: pytest.MonkeyPatch) -> None:

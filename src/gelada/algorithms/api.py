@@ -26,7 +26,7 @@ Source = Literal["queue", "buffer"]
 """Where batches come from: a trajectory queue hands out each trajectory once, a replay buffer
 samples windows of stored experience many times."""
 
-Topology = Literal["central", "replicas", "workers", "apart"]
+Topology = Literal["central", "replicas", "workers", "separate"]
 """How actors, learners and parameter servers are arranged (docs/circle.md)."""
 
 ActingPolicy = Literal["sampled", "epsilon"]

@@ -181,7 +181,7 @@ class DQN:
     epochs: ClassVar[int] = 1
     minibatch: ClassVar[int] = 2**31  # the whole batch
     source: ClassVar[Source] = "buffer"
-    topologies: ClassVar[tuple[Topology, ...]] = ("central", "workers", "apart")
+    topologies: ClassVar[tuple[Topology, ...]] = ("central", "workers", "separate")
     acting_heads: ClassVar[tuple[str, ...]] = ("q",)
     acting_policy: ClassVar[ActingPolicy] = "epsilon"
 

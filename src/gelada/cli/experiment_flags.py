@@ -22,7 +22,7 @@ from gelada.cli.flags import (
     value_of,
 )
 from gelada.core.errors import GeladaError
-from gelada.core.fields import Range, hints_of
+from gelada.core.fields import Range, given, hints_of
 from gelada.core.fields import check as check_fields
 from gelada.core.program import program
 from gelada.envs.api import GameSettings
@@ -36,7 +36,6 @@ from gelada.experiment.settings import (
     Shape,
     Sidecars,
     flag,
-    given,
     groups_of,
     shared_names,
 )

@@ -9,8 +9,9 @@ from pathlib import Path
 from gelada.cli.ending import clock
 from gelada.cli.panel import number
 from gelada.core.checkpoint import list_checkpoints
+from gelada.core.fields import given
 from gelada.core.program import program
-from gelada.experiment.settings import Experiment, flag, given
+from gelada.experiment.settings import Experiment, flag
 from gelada.roles.tracker import WINDOW, Status, StopRule
 from gelada.runs.folder import CHECKPOINTS, CURVE, FILM, RECONSTRUCTION
 from gelada.runtime.devices import Devices
@@ -44,14 +45,16 @@ def shape_in_words(experiment: Experiment) -> str:
     shape, memory = experiment.shape, experiment.replay
     players = f"{shape.actors} actors x {shape.games} games"
     kept = f", replay buffer of {memory.capacity:,} steps" if memory.capacity else ""
-    if shape.replicas > 1:
-        return f"{shape.replicas} learners that step alike, each with {players}"
-    if not shape.apart:
+    topology = shape.topology
+    if topology.replicas > 1:
+        return f"{topology.replicas} learners that step alike, each with {players}"
+    if not topology.remote_servers:
         return f"{players}, 1 learner{kept}"
     if shape.asynchronous:
         rule = f"asynchronous, at most {shape.max_staleness} versions old"
     else:
-        rule = f"{shape.gradients} gradients a step, {shape.learning - shape.gradients} backups"
+        backups = topology.learners - topology.gradients
+        rule = f"{topology.gradients} gradients a step, {backups} backups"
     if shape.learners:
         return (
             f"{players}, {shape.learners} learners, {shape.replays} replay buffers of "

@@ -136,7 +136,14 @@ def main(args: Sequence[str]) -> int:
     if wanted.flags.json:
         print_json(data)
     else:
-        _print(data, graph, parts, wanted.note, experiment.shape.apart, Printer(goes_on=False))
+        _print(
+            data,
+            graph,
+            parts,
+            wanted.note,
+            experiment.shape.topology.remote_servers,
+            Printer(goes_on=False),
+        )
     return 0
 
 
@@ -207,7 +214,7 @@ def bytes_per_update(experiment: Experiment, net: Network) -> int:
 
     Where the servers step the learner's memory, nothing is moved.
     """
-    return 2 * 4 * Layout(net).size if experiment.shape.apart else 0
+    return 2 * 4 * Layout(net).size if experiment.shape.topology.remote_servers else 0
 
 
 def _print(

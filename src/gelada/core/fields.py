@@ -145,6 +145,13 @@ def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def given(flag_name: str, value: Any) -> str:
+    """Return a flag as it is given: ``--lr 0.1``, ``--colour`` or ``--no-colour``."""
+    if isinstance(value, bool):
+        return flag_name if value else f"--no-{flag_name.removeprefix('--')}"
+    return f"{flag_name} {shown(value)}"
+
+
 def _annotations(hint: Any) -> Iterator[Any]:
     """Yield what stands in ``Annotated`` anywhere in a type."""
     if get_origin(hint) is Annotated:

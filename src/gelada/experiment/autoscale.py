@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gelada.core.errors import GeladaError
+from gelada.core.fields import given
 from gelada.envs.make import is_atari
-from gelada.experiment.settings import Experiment, flag, given
+from gelada.experiment.settings import Experiment, flag
 
 FED = {"small": 4, "tiny": 4, "mlp": 4, "dqn2013": 3}
 """Actors that one learner's thread can follow on a CPU, by torso; with all others it is `HEAVY`."""
@@ -91,7 +92,7 @@ def for_cores(
         if getattr(shape, name) != getattr(base.shape, name):
             what = given(flag(name, "shape"), getattr(shape, name))
             raise GeladaError(f"--cores {cores} with {what}: both choose it; leave one of them out")
-    if shape.apart or shape.replicas > 1:
+    if shape.topology.learners > 1 or shape.topology.remote_servers:
         what = "workers" if shape.workers else "learners"
         raise GeladaError(
             f"--cores {cores} in a run with {what}: it suits runs with one learner; leave it out "
@@ -137,7 +138,7 @@ def cores_of(text: str, usable: int) -> int:
 def threads_of(experiment: Experiment) -> int:
     """Return how many cores a run can keep busy at most: its learners and emulator threads."""
     shape = experiment.shape
-    return shape.learning + shape.players * shape.emulators
+    return shape.topology.learners + shape.topology.players * shape.emulators
 
 
 def idle(experiment: Experiment, usable: int, gpu: bool = False) -> str:
@@ -146,7 +147,7 @@ def idle(experiment: Experiment, usable: int, gpu: bool = False) -> str:
     if 2 * used >= usable:
         return ""
     shape = experiment.shape
-    several = shape.apart or shape.replicas > 1
+    several = shape.topology.learners > 1 or shape.topology.remote_servers
     suited = not several and (gpu or fed(experiment) > shape.actors)
     more = "--cores all takes what suits it" if suited else "more actors or workers would use them"
     return f"this process may use {usable} cores, and the run uses {used} of them at most; {more}"

@@ -15,123 +15,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from gelada.algorithms.api import Topology
 from gelada.algorithms.appo import APPO
 from gelada.algorithms.dqn import DQN
 from gelada.core.errors import GeladaError
 from gelada.core.fields import check as check_fields
-from gelada.core.fields import hints_of, only_with, read, shown
+from gelada.core.fields import given, hints_of, only_with, read, shown
 from gelada.envs.make import agents, frame_shape, is_atari, is_vector, planes
 from gelada.experiment.settings import (
     Experiment,
-    ReplaySettings,
-    ReuseSettings,
     flag,
-    given,
     groups_of,
 )
+from gelada.experiment.shape import Beside
 from gelada.nets.autoencoder import STRIDE
 from gelada.nets.config import PIXELS
 from gelada.nets.torsos import smallest_side
-from gelada.roles.parameters.published import KEPT
-from gelada.roles.parameters.server import Quorum
-
-UNUSED = ReuseSettings()
-"""Each batch is used in its own round only, and has fresh windows only."""
-
-
-def check_batch(experiment: Experiment) -> None:
-    """Refuse batches that cannot be, and emulator threads without a game."""
-    shape = experiment.shape
-    if experiment.deterministic and shape.batch:
-        raise GeladaError(
-            f"--batch {shape.batch} with --deterministic: a batch is one trajectory of each actor "
-            "there; use --batch 0"
-        )
-    if shape.batch and shape.windows < 1:
-        raise GeladaError(
-            f"--batch {shape.batch}: must be at least one window of --length {shape.length} steps"
-        )
-    if shape.emulators > shape.games:
-        raise GeladaError(
-            f"--emulators {shape.emulators} with --games {shape.games}: each thread needs a game; "
-            f"use at most {shape.games}"
-        )
-
-
-def check_central(experiment: Experiment) -> None:
-    """Refuse queues of a central run that could not give their part of a batch."""
-    shape, queues = experiment.shape, experiment.shape.replays
-    if experiment.deterministic and shape.ahead >= KEPT:
-        raise GeladaError(
-            f"--ahead {shape.ahead} with --deterministic: servers keep {KEPT} versions; "
-            f"use at most {KEPT - 1}"
-        )
-    if shape.loaders and experiment.algorithm.source == "buffer":
-        raise GeladaError(
-            f"--loaders {shape.loaders} with {type(experiment.algorithm).__name__}: what is "
-            "sampled would be older than the priorities; leave it out"
-        )
-    if queues > 1 and shape.replicas > 1:
-        raise GeladaError(
-            f"--replays {queues} with --reduce group: each learner has one queue; leave it out"
-        )
-    if queues > 1 and experiment.algorithm.source == "buffer":
-        raise GeladaError(
-            f"--replays {queues} with a single learner: it has one replay buffer; add --learners"
-        )
-    for what, count in (("actors", shape.actors), ("windows in a batch", shape.windows)):
-        if count % queues:
-            fits = [n for n in range(1, queues) if not (shape.actors % n or shape.windows % n)]
-            raise GeladaError(
-                f"--replays {queues}: {count} {what} cannot be shared equally by so many queues; "
-                f"use {fits[-1]}"
-            )
-    # one trajectory may be down to a last window while its actor waits for room
-    rows = shape.games * agents(experiment.games)
-    lacking = rows - 1 if shape.windows // queues % rows else 0
-    most = shape.actors // queues * shape.in_flight * rows - lacking
-    if shape.batch and shape.windows // queues > most:
-        raise GeladaError(
-            f"--in-flight {shape.in_flight}: the actors of a queue send at most "
-            f"{most * shape.length:,} steps ahead, fewer than its "
-            f"{shape.windows // queues * shape.length:,} of a batch; raise it or lower --batch"
-        )
-
-
-def check_reuse(experiment: Experiment) -> None:
-    """Refuse to use experience again where it cannot be, or where nothing would be."""
-    reuse, shape, algorithm = experiment.reuse, experiment.shape, experiment.algorithm
-    changed = [name for name in vars(reuse) if getattr(reuse, name) != getattr(UNUSED, name)]
-    if not changed:
-        return
-    what = given(flag(changed[0], "reuse"), getattr(reuse, changed[0]))
-    name = type(algorithm).__name__
-    if algorithm.source == "buffer":
-        raise GeladaError(f"{what} with {name}: it has a replay buffer; leave it out")
-    if shape.apart:
-        raise GeladaError(f"{what} with {name}: it learns from each step once; leave it out")
-    if shape.replicas > 1:
-        raise GeladaError(
-            f"{what} with --reduce group: the learners' batches would differ in size; leave one of "
-            "the two out"
-        )
-    if algorithm.epochs < 2 and (reuse.buffer_batches > 1 or reuse.ramp_up):
-        what = "--ramp-up" if reuse.ramp_up else f"--buffer-batches {reuse.buffer_batches}"
-        raise GeladaError(
-            f"{what} with --epochs {algorithm.epochs}: a batch is used once; raise --epochs or "
-            "leave it out"
-        )
-    rows = agents(experiment.games)
-    trajectory = shape.games * shape.length * rows
-    kept = reuse.replay_slots * trajectory
-    batch = shape.datapoints // shape.queues * (1 if shape.batch else rows)
-    if reuse.replay_proportion and kept <= batch:
-        raise GeladaError(
-            f"--replay-slots {reuse.replay_slots}: they hold {kept:,} steps, no more than the "
-            f"{batch:,} of a batch, so nothing would be replayed; raise it to at least "
-            f"{batch // trajectory + 1}"
-        )
 
 
 def check_recurrent(experiment: Experiment) -> None:
@@ -172,9 +70,9 @@ def check_agents(experiment: Experiment) -> None:
     if experiment.network.policies != "separate":
         return
     shape, count = experiment.shape, agents(experiment.games)
-    windows = shape.windows // shape.queues
+    windows = shape.windows // shape.topology.queues
     if shape.batch and windows % count:
-        fits = max(windows // count, 1) * count * shape.queues * shape.length
+        fits = max(windows // count, 1) * count * shape.topology.queues * shape.length
         raise GeladaError(
             f"--batch {shape.batch} with --policies separate: {windows} windows of a queue cannot "
             f"be shared equally by {count} agents; use {fits}"
@@ -235,15 +133,6 @@ ACROSS = (
 )
 
 
-TOPOLOGIES: dict[Topology, str] = {
-    "central": "leave out --workers and --learners",
-    "replicas": "add --reduce group",
-    "workers": "use --workers 1 or more",
-    "apart": "use --learners 1 or more",
-}
-"""What to do for each."""
-
-
 def check(experiment: Experiment) -> None:
     """Raise GeladaError for the first setting that cannot be; it names value, rule and fix."""
     for group, settings in groups_of(experiment).items():
@@ -253,9 +142,11 @@ def check(experiment: Experiment) -> None:
     if experiment.stop.until_evaluated is not None and not experiment.sidecars.evaluator:
         goal = shown(experiment.stop.until_evaluated)
         raise GeladaError(f"--until-evaluated {goal}: the run has no evaluator; add --evaluator")
-    _check_shape(experiment)
-    check_reuse(experiment)
-    shape = experiment.shape
+    shape, topology = experiment.shape, experiment.shape.topology
+    beside = Beside(experiment.algorithm, experiment.games, experiment.deterministic)
+    experiment.replay.check(beside, topology)
+    topology.check(beside)
+    experiment.reuse.check(beside, topology)
     rows = 1 if shape.batch else agents(experiment.games)  # --batch counts each agent's steps
     experiment.algorithm.check(shape.datapoints * rows)
     check_recurrent(experiment)
@@ -323,96 +214,6 @@ def _changed(experiment: Experiment, base: Experiment) -> list[tuple[str, str]]:
     ]
 
 
-def _check_shape(experiment: Experiment) -> None:
-    """Refuse topologies that could never make a step, or that are not tested."""
-    shape, algorithm = experiment.shape, experiment.algorithm
-    if algorithm.source == "buffer":
-        _check_replay(experiment)
-    elif experiment.replay != ReplaySettings():
-        raise GeladaError(
-            f"a replay buffer with {type(algorithm).__name__}: it learns from each step once; "
-            "leave out --capacity and the like, or take a preset with DQN, such as apex-pong"
-        )
-    _check_topology(experiment)
-    check_batch(experiment)
-    if not shape.apart:
-        check_central(experiment)
-        return
-    Quorum(shape.gradients).check(shape.learning)
-    if shape.asynchronous and shape.quorum:
-        raise GeladaError(
-            f"--quorum {shape.quorum} with --asynchronous: every gradient makes a step; leave out "
-            "one of them"
-        )
-    if experiment.deterministic and (shape.asynchronous or shape.gradients < shape.learning):
-        what = "--asynchronous" if shape.asynchronous else f"--quorum {shape.quorum}"
-        raise GeladaError(
-            f"{what} with --deterministic: which gradients count depends on who is faster; use a "
-            f"quorum of all {shape.workers} workers"
-        )
-
-
-def _check_topology(experiment: Experiment) -> None:
-    shape, algorithm = experiment.shape, experiment.algorithm
-    if shape.learners and shape.workers:
-        raise GeladaError(
-            f"--learners {shape.learners} with --workers {shape.workers}: a worker has its own "
-            "learner; use one of the two"
-        )
-    topology: Topology = "workers" if shape.workers else "apart" if shape.learners else "central"
-    if topology == "apart" and shape.reduce == "group":
-        topology = "replicas"
-    if topology not in algorithm.topologies:
-        what = f"--learners {shape.learners}" if shape.learners else f"--workers {shape.workers}"
-        what += " --reduce group" if topology == "replicas" else ""
-        fixes = " or ".join(
-            TOPOLOGIES[each]
-            for each in algorithm.topologies
-            if each != "replicas" or topology == "apart"
-        )
-        raise GeladaError(f"{what} with {type(algorithm).__name__}: not tested; {fixes}")
-
-
-def _check_replay(experiment: Experiment) -> None:
-    """Refuse what a replay buffer, or learning from one, cannot do."""
-    memory, shape, algorithm = experiment.replay, experiment.shape, experiment.algorithm
-    if is_vector(experiment.games):
-        raise GeladaError(
-            f"{type(algorithm).__name__} with {experiment.games.game}: a replay buffer keeps "
-            "pictures, and this environment shows vectors; take APPO, A3C or PQN"
-        )
-    if not memory.capacity:
-        raise GeladaError(
-            f"--capacity 0 with {type(algorithm).__name__}: it learns from a replay buffer; use "
-            "100000 or more"
-        )
-    if experiment.deterministic:
-        check_buffer(experiment)
-    if shape.learners and shape.replays > shape.actors:
-        raise GeladaError(
-            f"--replays {shape.replays} with {shape.actors} actors: each replay buffer needs an "
-            f"actor that adds to it; use at most {shape.actors}"
-        )
-    outlier = getattr(algorithm, "outlier", 0.0)
-    if outlier and shape.apart and not shape.asynchronous:
-        raise GeladaError(
-            f"--outlier {outlier:g} without --asynchronous: a step would wait for the gradient "
-            "that was dropped"
-        )
-    each = shape.games * (-(-shape.actors // shape.replays) if shape.learners else shape.actors)
-    least = each * (max(shape.length, algorithm.window(shape.length)) + 1)
-    if memory.capacity < least:
-        raise GeladaError(
-            f"--capacity {memory.capacity}: must be at least {least}: {each} games of "
-            f"{shape.length} steps at once"
-        )
-    if memory.minimum > memory.capacity:
-        raise GeladaError(
-            f"--minimum {memory.minimum}: must not be above --capacity {memory.capacity}: the "
-            "buffer would never be full enough to learn from"
-        )
-
-
 def _check_autoencoder(experiment: Experiment) -> None:
     """Refuse an autoencoder with an algorithm that has no loss for it, or without pixels."""
     form, algorithm = experiment.network.autoencoder, experiment.algorithm
@@ -465,32 +266,4 @@ def _check_half(form: str, torso: str, side: int, need: int, atari: bool) -> Non
         raise GeladaError(
             f"--autoencoder {form}: half of {side} pixels is too small for the torso {torso!r}, "
             f"which needs {need}; {larger}, or another form"
-        )
-
-
-def check_buffer(experiment: Experiment) -> None:
-    """Check the replay buffer of a deterministic run.
-
-    Raises:
-        GeladaError: if what is sampled would depend on who is faster, or a flag would do nothing.
-    """
-    if experiment.shape.apart:
-        raise GeladaError(
-            "--deterministic with a replay buffer and several learners: what is sampled depends on "
-            "who is faster; leave it out, or use a single learner"
-        )
-    if not experiment.replay.samples_per_insert:
-        raise GeladaError(
-            "--deterministic with a replay buffer: how much is sampled depends on who is faster; "
-            "give --samples-per-insert"
-        )
-    if experiment.replay.keep:
-        raise GeladaError(
-            "--keep with --deterministic: the replay buffer is saved with every checkpoint there; "
-            "leave it out"
-        )
-    if getattr(experiment.algorithm, "outlier", 0.0):
-        raise GeladaError(
-            "--outlier with --deterministic: actors count versions, and a dropped gradient makes "
-            "none; use --outlier 0"
         )

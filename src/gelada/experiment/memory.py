@@ -31,14 +31,6 @@ from gelada.runtime.system import (
 )
 
 
-def actors_of(experiment: Experiment) -> list[int]:
-    """Return how many actors add to each replay buffer, of which there is at least one."""
-    shape = experiment.shape
-    if shape.learners:
-        return [len(range(i, shape.actors, shape.replays)) for i in range(shape.replays)]
-    return [shape.actors] * max(shape.workers, 1)
-
-
 def batch_of(experiment: Experiment) -> tuple[int, int]:
     """Return the windows of a learner's batch, and the steps of a window."""
     shape, algorithm = experiment.shape, experiment.algorithm
@@ -64,7 +56,7 @@ def shape_of(experiment: Experiment, actors: int, frame_shape: tuple[int, int]) 
 
 def sampling_of(experiment: Experiment, steps: int) -> Sampling:
     """Return how each buffer of a run samples that goes on after so many environment steps."""
-    memory, buffers = experiment.replay, len(actors_of(experiment))
+    memory, buffers = experiment.replay, len(experiment.shape.topology.buffers)
     if not memory.prioritized:
         return Uniform()
     whole = Prioritized(memory.alpha, memory.beta, memory.beta_end, memory.beta_steps)
@@ -94,14 +86,18 @@ def buffer_bytes(experiment: Experiment, frame_shape: tuple[int, int]) -> int:
     if not experiment.replay.capacity:
         shape, reuse = experiment.shape, experiment.reuse
         height, width = frame_shape
-        kept = shape.queues * reuse.replay_slots * shape.games if reuse.replay_proportion else 0
+        kept = (
+            shape.topology.queues * reuse.replay_slots * shape.games
+            if reuse.replay_proportion
+            else 0
+        )
         batch = shape.windows * (1 + reuse.replay_proportion)
         windows = kept + round((reuse.buffer_batches - 1) * batch)
         windows *= agents(experiment.games)
         return windows * (shape.length + experiment.network.stack) * height * width
     return sum(
         bytes_needed(shape_of(experiment, actors, frame_shape), experiment.replay.prioritized)
-        for actors in actors_of(experiment)
+        for actors in experiment.shape.topology.buffers
     )
 
 
@@ -173,10 +169,12 @@ def check_limits(
         )
     if cluster is not None and cluster.joined:
         return
-    helpers = experiment.shape.players if resumed and is_atari(experiment.games.game) else 0
+    helpers = (
+        experiment.shape.topology.players if resumed and is_atari(experiment.games.game) else 0
+    )
     parts = parts_of(experiment, net, cluster) | {"continued games": helpers * HELPER_BYTES}
     if placement.learn.type == "cuda" and cluster is None:
-        size = max(experiment.shape.replicas, 1)
+        size = experiment.shape.topology.replicas
         share = {name: parts.pop(name) // size for name in ON_DEVICE}
         for rank in range(size):
             _check_gpu(share, placement.of(rank).learn)
@@ -197,8 +195,9 @@ def _check_process(experiment: Experiment, helpers: int) -> None:
         experiment: all settings.
         helpers: processes that play on games of a resumed run.
     """
-    shape = experiment.shape
-    threads = (1 + shape.emulators) * shape.players + shape.learning + HELPER_THREADS * helpers + 16
+    shape, topology = experiment.shape, experiment.shape.topology
+    threads = (1 + shape.emulators) * topology.players + topology.learners
+    threads += HELPER_THREADS * helpers + 16
     left = available_threads()
     if left is not None and threads > left:
         raise GeladaError(
@@ -222,7 +221,7 @@ def check_cluster_memory(experiment: Experiment, cluster: Cluster, available: in
 
 def parts_of(experiment: Experiment, net: Network, cluster: Cluster | None) -> dict[str, int]:
     """Return the bytes that a run needs, by part, with those of its processes."""
-    count = processes_of(experiment, cluster.per_process) if cluster else 0
+    count = experiment.shape.topology.processes(cluster.per_process) if cluster else 0
     return memory(experiment, net) | {"processes": count * PROCESS_BYTES}
 
 
@@ -238,24 +237,9 @@ def check_parts(parts: dict[str, int], available: int, where: str) -> None:
         )
 
 
-def processes_of(experiment: Experiment, per_process: int) -> int:
-    """Return how many processes a run on a cluster has; see `gelada.runtime.groups`."""
-    shape = experiment.shape
-    grouped = shape.workers or shape.players + (shape.learners if shape.apart else 0)
-    if shape.workers:
-        others = shape.servers
-    elif shape.apart:
-        others = shape.servers + shape.replays
-    elif shape.replicas > 1:
-        others = shape.replicas
-    else:
-        others = 1 + (shape.queues if shape.queues > 1 else 0)
-    return 1 + others - (-grouped // per_process)
-
-
 def _check_gpus(experiment: Experiment, placement: Placement) -> None:
     """Raise GeladaError if a group on GPUs has more learners than there are."""
-    size, first = experiment.shape.replicas, placement.learn.index or 0
+    size, first = experiment.shape.topology.replicas, placement.learn.index or 0
     if placement.learn.type != "cuda" or size <= 1:
         return
     if size > (there := torch.cuda.device_count() - first):
@@ -299,21 +283,21 @@ def memory(experiment: Experiment, net: Network) -> dict[str, int]:
 
     Counted from the shapes in the code. "input statistics" are needed at the start only.
     """
-    shape = experiment.shape
+    shape, topology = experiment.shape, experiment.shape.topology
     height, width = net.mean.shape
-    games = shape.players * shape.games
+    games = topology.players * shape.games
     pixels = height * width
     frames = games * (shape.length + net.stack) * pixels  # one trajectory of each actor, uint8
     # of each actor, kept at most by the replays
     paced = shape.ahead + shape.broadcast_every - 1
-    trajectories = (shape.in_flight if shape.batch and not shape.apart else paced) + 2
+    trajectories = (shape.in_flight if shape.batch and not topology.remote_servers else paced) + 2
     each, length = batch_of(experiment)
     mixed = 1.0 + experiment.reuse.replay_proportion
-    batch = round(shape.learning * each * mixed) * (length + net.stack) * pixels  # uint8
+    batch = round(topology.learners * each * mixed) * (length + net.stack) * pixels  # uint8
     seen = 2 if net.precision == "bfloat16" else 4
     sample = 4 * net.memory + seen * net.stack * pixels
     observations = each * (length + 1)
-    chunk = shape.learning * max(min(experiment.algorithm.minibatch, observations), shape.games)
+    chunk = topology.learners * max(min(experiment.algorithm.minibatch, observations), shape.games)
     return {
         "emulators": games * EMULATOR_BYTES if is_atari(experiment.games.game) else 0,
         "parameters": copies(experiment) * 4 * Layout(net).size,
@@ -321,7 +305,7 @@ def memory(experiment: Experiment, net: Network) -> dict[str, int]:
         # one is being played; a loader has a batch in its hands and one on the shelf
         "trajectories": (trajectories + 1) * frames + (1 + 2 * shape.loaders) * batch,
         "standardised frames": seen * batch,
-        "stacks": shape.learning * observations * seen * net.stack * pixels,
+        "stacks": topology.learners * observations * seen * net.stack * pixels,
         "minibatch with gradients": 2 * chunk * sample,
         "input statistics": 2 * shape.random_steps * pixels,  # parts and the whole
     }
@@ -329,11 +313,11 @@ def memory(experiment: Experiment, net: Network) -> dict[str, int]:
 
 def copies(experiment: Experiment) -> int:
     """Return how many vectors of all parameters a run holds, the servers' slices added up."""
-    shape, slots = experiment.shape, SLOTS[experiment.optimizer.optimizer]
-    target = bool(experiment.algorithm.target_every)
-    if not shape.apart:
-        return shape.replicas * (2 + slots + KEPT + shape.actors + 2 * target)
-    waiting = 0 if shape.asynchronous else shape.gradients - 1
+    topology, slots = experiment.shape.topology, SLOTS[experiment.optimizer.optimizer]
+    shape, target = experiment.shape, bool(experiment.algorithm.target_every)
+    if not topology.remote_servers:
+        return topology.replicas * (2 + slots + KEPT + shape.actors + 2 * target)
+    waiting = 0 if shape.asynchronous else topology.gradients - 1
     servers = (1 + slots) + KEPT + (1 + slots) + waiting + target  # own, published, put aside
     cache = max(KEPT, shape.ahead + 1)
-    return 2 + servers + shape.learning * (2 + cache + target) + shape.players
+    return 2 + servers + topology.learners * (2 + cache + target) + topology.players

@@ -46,7 +46,7 @@ def states_of(checkpoint: Checkpoint, experiment: Experiment) -> dict[str, State
     if not isinstance(values, dict) or not all(isinstance(v, dict) for v in values.values()):
         return {}
     states = join(checkpoint.tensors, values, "play")
-    wanted = {f"actor-{index}" for index in range(experiment.shape.players)}
+    wanted = {f"actor-{index}" for index in range(experiment.shape.topology.players)}
     return states if states.keys() == wanted else {}
 
 

@@ -128,6 +128,6 @@ def say_what_is_least(experiment: Experiment, log: Log) -> None:
 def least_steps(experiment: Experiment) -> int:
     """Return how many environment steps a run has at least when it has learned once."""
     shape, memory = experiment.shape, experiment.replay
-    games = shape.players * shape.games
+    games = shape.topology.players * shape.games
     random = shape.random_steps // games * games
     return random + (memory.minimum if memory.capacity else shape.datapoints)

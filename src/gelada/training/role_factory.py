@@ -76,6 +76,7 @@ def add_tracker(
     began: float | None,
 ) -> Tracker:
     """Add the tracker. The checkpoints that it writes hold the input statistics too."""
+    topology = experiment.shape.topology
     statistics = {
         "input/mean": torch.from_numpy(start.statistics.mean),
         "input/deviation": torch.from_numpy(start.statistics.deviation),
@@ -95,11 +96,11 @@ def add_tracker(
             start.counters,
             start.version.number,
             start.steps,
-            learners=experiment.shape.learning if experiment.shape.apart else 1,
+            learners=topology.learners if topology.remote_servers else 1,
             every=DETERMINISTIC_EVERY if experiment.deterministic else None,
-            marked=experiment.shape.keep_every if experiment.shape.apart else 0,
+            marked=experiment.shape.keep_every if topology.remote_servers else 0,
             resume=Resume(
-                experiment.shape.players,
+                topology.players,
                 start.saved or {},
                 Exactly(start.origin, rhythm_of(experiment)) if experiment.deterministic else None,
             ),
@@ -166,7 +167,9 @@ class Nodes:
             return None
         seeds = (self.experiment.seed, index, self.start.version.incarnation)
         rows, together = agents(self.experiment.games), self.net.policies
-        batch = shape.windows // shape.queues * (1 if shape.batch else rows)  # it counts each
+        batch = (
+            shape.windows // shape.topology.queues * (1 if shape.batch else rows)
+        )  # it counts each
         kept = reuse.replay_slots * shape.games * rows
         sizes = (kept // together, reuse.replay_proportion, batch // together)
         return part(Mix, *sizes, seeds, together)
@@ -216,7 +219,7 @@ class Nodes:
             Actor,
             ActorSettings(
                 index,
-                shape.players,
+                shape.topology.players,
                 shape.games,
                 shape.length,
                 experiment.seed,
@@ -350,9 +353,10 @@ class Nodes:
         """
         shape, algorithm, start = self.experiment.shape, self.experiment.algorithm, self.start
         faults, batches = self.faults, replay
-        share = 1 if shape.asynchronous else shape.gradients
+        topology = shape.topology
+        share = 1 if shape.asynchronous else topology.gradients
         if algorithm.source == "buffer":
-            share = shape.learning
+            share = topology.learners
         compute: Compute = self._backprop(index)
         slow = faults.straggler if index == 0 else 0.0
         if faults.compute:

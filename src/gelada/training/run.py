@@ -275,9 +275,10 @@ class Run:
 
     def _shrink(self, graph: Graph, runtime: Runtime) -> None:
         """Let steps take the gradients of the learners that are there, with ``--shrink``."""
-        shape = self.experiment.shape
-        if not self.launcher.shrinks or not shape.apart or shape.asynchronous:
+        topology = self.experiment.shape.topology
+        synchronous = topology.remote_servers and not topology.shape.asynchronous
+        if not self.launcher.shrinks or not synchronous:
             return
-        count = max(min(shape.gradients, shape.learning - runtime.away), 1)
+        count = max(min(topology.gradients, topology.learners - runtime.away), 1)
         for name in graph.names("server"):
             runtime.roles[name].need(count)

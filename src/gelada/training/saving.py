@@ -140,7 +140,7 @@ def saver_of(
 ) -> Saver:
     """Return what saves a run's checkpoints: the learner itself, or slices of all servers."""
     learners, roles = graph.names("learner"), runtime.roles
-    if not experiment.shape.apart:
+    if not experiment.shape.topology.remote_servers:
         return LearnerSaver(roles[learners[0]], learners[0])
     return SliceSaver(
         [roles[name] for name in graph.names("server")],

@@ -84,7 +84,7 @@ def open_games(
         make: makes the games of an actor (default: `make_games`, with ``--emulators``).
     """
     count, seed = experiment.shape.games, experiment.seed
-    actors = experiment.shape.players if actors is None else actors
+    actors = experiment.shape.topology.players if actors is None else actors
     make = make or partial(make_games, threads=experiment.shape.emulators)
     with ThreadPoolExecutor(1, initializer=be_nicer, initargs=(ACTORS,)) as thread:
         seeds = [game_seeds(seed, "games", count, index, 0, 0) for index in range(actors)]

@@ -5,8 +5,8 @@
 A run has one of four shapes. *Central* (APPO, DQN): several actors around one replay and one
 learner, whose own memory the parameter servers step. *Replicas* (APPO, PQN): several such centres,
 whose learners add up their gradients before each step. *Workers* (DBA3C, Gorila): each worker has
-actors, a replay and a learner, around servers with memory of their own. *Apart* (Gorila): actors,
-learners, replay buffers and servers each stand alone, as many of each as one likes.
+actors, a replay and a learner, around servers with memory of their own. *Separate* (Gorila):
+actors, learners, replay buffers and servers each stand alone, as many of each as one likes.
 
 Nothing is started here. `gelada.training.role_factory` has the arguments of each role, and
 `gelada.training.role_factory` those of the tracker.
@@ -26,13 +26,14 @@ from typing import cast
 from gelada.core.types import Version
 from gelada.envs.api import Games
 from gelada.envs.make import MakeGames, make_games
-from gelada.experiment.memory import actors_of, sampling_of, shape_of
+from gelada.experiment.memory import sampling_of, shape_of
 from gelada.experiment.settings import Experiment
+from gelada.experiment.shape import Separate, Workers
 from gelada.ops.flat import FlatParameters
 from gelada.roles.actor import Pace
 from gelada.roles.allreduce import LearnerGroup, Meeting, Member, Ring, Sums
 from gelada.roles.parameters.published import KEPT
-from gelada.roles.parameters.server import Admission, Async, ParameterServer, Quorum
+from gelada.roles.parameters.server import ParameterServer, Quorum
 from gelada.roles.prefetch import Loader, Shelf
 from gelada.roles.replay.api import Replay, ReplayReader
 from gelada.roles.replay.buffer import ReplayBuffer
@@ -105,18 +106,19 @@ def make_graph(
     """
     make = make or partial(make_games, threads=experiment.shape.emulators)
     # drawn on the CPU, so that the first parameters are the same on every device
-    device = CPU if experiment.shape.apart else placement.learn  # servers apart are on the host
+    topology = experiment.shape.topology
+    device = CPU if topology.remote_servers else placement.learn  # remote servers are on the host
     flat = FlatParameters(make_network(experiment, start).to(device))
     if start.parameters:
         flat.layout.fill(flat.values, start.parameters)
     graph = Graph()
     tracker = add_tracker(graph, experiment, start, flat, folder, began)
     nodes = Nodes(graph, experiment, start, flat, tracker, patience, faults, games, make, placement)
-    if experiment.shape.workers:
-        add_workers(nodes)
-    elif experiment.shape.apart:
-        add_apart(nodes)
-    elif experiment.shape.replicas > 1:
+    if isinstance(topology, Workers):
+        add_workers(nodes, topology)
+    elif isinstance(topology, Separate):
+        add_separate(nodes, topology)
+    elif topology.replicas > 1:
         add_replicas(nodes, spread, on_network)
     else:
         add_central(nodes, spread, folder)
@@ -141,8 +143,8 @@ def add_central(nodes: Nodes, spread: bool, folder: Path | None = None) -> None:
         counting = deterministic or not (spread or shape.batch)
         ahead, every = shape.ahead if counting else None, shape.broadcast_every
         pace = Pace(ahead, exactly=deterministic, every=every)
-        several = range(shape.queues)
-        places = [f"replay-{index}" if shape.queues > 1 else "main" for index in several]
+        several = range(shape.topology.queues)
+        places = [f"replay-{index}" if len(several) > 1 else "main" for index in several]
         replays = [_central_queue(nodes, index, counting, places[index]) for index in several]
     servers = nodes.servers(Quorum(1), own_memory=False)
     for index in range(shape.actors):
@@ -170,7 +172,7 @@ def _loaded(nodes: Nodes, replay: ReplayReader) -> ReplayReader:
 def add_replicas(nodes: Nodes, spread: bool, on_network: bool) -> None:
     """Add learners that step alike, each with the actors, queue and servers of a central run."""
     shape, deterministic = nodes.experiment.shape, nodes.experiment.deterministic
-    size, counting = shape.replicas, deterministic or not (spread or shape.batch)
+    size, counting = shape.topology.replicas, deterministic or not (spread or shape.batch)
     pace = Pace(shape.ahead if counting else None, exactly=deterministic)
     sums: Sequence[Sums]
     if spread:
@@ -208,15 +210,16 @@ def _central_queue(nodes: Nodes, index: int, counting: bool, process: str) -> Re
     of them, unless it counts rounds.
     """
     shape, deterministic = nodes.experiment.shape, nodes.experiment.deterministic
-    actors, several = shape.actors // shape.queues, shape.queues > 1
+    queues = shape.topology.queues
+    actors, several = shape.actors // queues, queues > 1
     selector: Selector = Fifo(actors)
     if deterministic:
         selector = Rounds(actors, index * actors, nodes.first_round)
     elif shape.batch:
-        selector = FifoWindows(shape.windows // shape.queues)
+        selector = FifoWindows(shape.windows // queues)
     in_flight = shape.in_flight if shape.batch else 0
     return nodes.queue(
-        f"replay-{index}" if several or shape.replicas > 1 else "replay",
+        f"replay-{index}" if several or shape.topology.replicas > 1 else "replay",
         process,
         selector,
         capacity=actors * (max(shape.ahead + shape.broadcast_every - 1, in_flight) + 2),
@@ -227,16 +230,16 @@ def _central_queue(nodes: Nodes, index: int, counting: bool, process: str) -> Re
     )
 
 
-def add_workers(nodes: Nodes) -> None:
+def add_workers(nodes: Nodes, topology: Workers) -> None:
     """Add servers with memory of their own, and workers around them."""
-    servers = nodes.servers(_admission(nodes.experiment), own_memory=True)
+    servers = nodes.servers(topology.admission, own_memory=True)
     if nodes.faults.link:
         links = [
             nodes.graph.add(f"link-{i}", "link", f"server-{i}", Link, server, nodes.faults.link)
             for i, server in enumerate(servers)
         ]
         servers = cast("list[ParameterServer]", links)
-    for index in range(nodes.experiment.shape.workers):
+    for index in range(topology.learners):
         add_worker(nodes, index, servers)
 
 
@@ -274,30 +277,24 @@ def _queue_of_worker(nodes: Nodes, index: int, process: str, ahead: int) -> Repl
     return nodes.queue(f"replay-{index}", process, selector, capacity, full)
 
 
-def add_apart(nodes: Nodes) -> None:
+def add_separate(nodes: Nodes, topology: Separate) -> None:
     """Add servers, replay buffers, actors and learners, each in a process of its own.
 
     An actor adds to one buffer. A learner samples from all.
     """
     shape, seed = nodes.experiment.shape, nodes.experiment.seed
-    servers = nodes.servers(_admission(nodes.experiment), own_memory=True)
+    servers = nodes.servers(topology.admission, own_memory=True)
     buffers = [
         nodes.buffer(f"replay-{i}", f"replay-{i}", actors, i)
-        for i, actors in enumerate(actors_of(nodes.experiment))
+        for i, actors in enumerate(topology.buffers)
     ]
     for index in range(shape.actors):
-        own = buffers[index % shape.replays]
+        own = buffers[index % len(buffers)]
         nodes.actor(f"actor-{index}", index, servers, own, Pace(None))
-    for index in range(shape.learners):
+    for index in range(topology.learners):
         name, patience = f"learner-{index}", nodes.patience
         sharded = nodes.graph.add(
             f"sharded-{index}", "replay", name, ShardedReplay, buffers, seed, index, patience
         )
         cache = nodes.cache(f"cache-{index}", name, KEPT)
         nodes.learner(index, name, servers, sharded, cache)
-
-
-def _admission(experiment: Experiment) -> Admission:
-    """Return which gradients count at servers with memory of their own."""
-    shape = experiment.shape
-    return Async(shape.max_staleness) if shape.asynchronous else Quorum(shape.gradients)
