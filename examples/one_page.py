@@ -20,7 +20,7 @@ from gelada.envs.api import GameSettings
 from gelada.envs.make import is_atari, known_games, make_games
 from gelada.nets.network import Network, NetworkSettings, measure_input
 from gelada.ops.flat import FlatParameters
-from gelada.ops.optimizers import OptimizerSettings, make_optimizer
+from gelada.ops.optimizers import Optimizer, OptimizerSettings
 from gelada.roles.replay.queue import as_batch
 
 known = ["catch", *filter(is_atari, known_games())]
@@ -52,7 +52,7 @@ net = Network(
 )
 flat = FlatParameters(net)
 exploration = algorithm.exploration(Player(0, 1, B, games.actions))
-optimizer = make_optimizer(flat.values, OptimizerSettings())
+optimizer = Optimizer(flat.values, OptimizerSettings())
 aux = algorithm.start()  # state of the algorithm: learning rate, entropy weight
 
 # Each frame is stored once: observation t consists of frames t to t + K - 1.
@@ -110,7 +110,7 @@ for round_ in range(STEPS // (B * T)):
             flat.zero_gradients()
             loss.backward()
             flat.clip(algorithm.gradient_clip)
-            optimizer.step(flat.gradients, algorithm.learning_rate(aux))
+            optimizer.step(flat.gradients, float(aux["learning_rate"]))
             divergences.append(float(terms["kl"]))
     algorithm.after(aux, {"kl": float(np.mean(divergences))}, (round_ + 1) * B * T)
     if round_ % 10 == 9 and scores:  # the first games end after a while

@@ -13,7 +13,7 @@ class PolicyGradient(gelada.APPO):
 
     epochs: int = 1
 
-    def loss(self, net, minibatch, aux):
+    def loss(self, net, minibatch, aux, random=None):
         """Return policy + value - entropy, and its terms."""
         steps = minibatch.steps
         outputs = net(minibatch.observations)

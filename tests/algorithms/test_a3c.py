@@ -216,10 +216,10 @@ def test_all_observations_are_looked_at_once_in_the_order_of_their_steps() -> No
 def test_learning_rate_and_entropy_move_in_a_straight_line(steps: int, done: float) -> None:
     algorithm = A3C(lr=4e-3, lr_end=1e-3, entropy=0.02, entropy_end=0.005, anneal_steps=1000)
     aux = algorithm.start()
-    assert algorithm.learning_rate(aux) == 4e-3
+    assert float(aux["learning_rate"]) == 4e-3
     assert float(aux["entropy"]) == 0.02
     algorithm.after(aux, {}, steps)
-    assert algorithm.learning_rate(aux) == pytest.approx(4e-3 - 3e-3 * done)
+    assert float(aux["learning_rate"]) == pytest.approx(4e-3 - 3e-3 * done)
     assert float(aux["entropy"]) == pytest.approx(0.02 - 0.015 * done)
 
 
@@ -227,7 +227,7 @@ def test_without_anneal_steps_the_end_is_there_at_once() -> None:
     algorithm = A3C(lr=1e-3, lr_end=1e-4, anneal_steps=0)
     aux = algorithm.start()
     algorithm.after(aux, {}, 1)
-    assert algorithm.learning_rate(aux) == pytest.approx(1e-4)
+    assert float(aux["learning_rate"]) == pytest.approx(1e-4)
 
 
 def test_the_entropy_weight_of_the_moment_is_the_one_that_counts() -> None:

@@ -487,9 +487,9 @@ def test_windows_are_of_n_steps_or_as_long_as_trajectories() -> None:
 def test_the_learning_rate_moves_in_a_straight_line(steps: int, done: float) -> None:
     algorithm = DQN(lr=4e-3, lr_end=1e-3, anneal_steps=1000)
     aux = algorithm.start()
-    assert algorithm.learning_rate(aux) == 4e-3
+    assert float(aux["learning_rate"]) == 4e-3
     algorithm.after(aux, {}, steps)
-    assert algorithm.learning_rate(aux) == pytest.approx(4e-3 - 3e-3 * done)
+    assert float(aux["learning_rate"]) == pytest.approx(4e-3 - 3e-3 * done)
 
 
 def after_losses(algorithm: DQN, losses: Array) -> Aux:

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from conftest import make_net
+from gelada.algorithms.action_values import ladder
 from gelada.algorithms.dqn import DQN
 from gelada.algorithms.exploration import Player
-from gelada.algorithms.greedy import ladder
 from gelada.core.checkpoint import Checkpoint
 from gelada.core.errors import GeladaError
 from gelada.core.types import Version

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from gelada.algorithms.action_values import EpsilonGreedy, epsilon_greedy, falling, ladder
 from gelada.algorithms.exploration import Exploration, Lasting, Player, Sampled, epsilon_noise
-from gelada.algorithms.greedy import EpsilonGreedy, epsilon_greedy, falling, ladder
 
 ROWS, A = 40_000, 5
 

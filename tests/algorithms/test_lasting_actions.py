@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from gelada.algorithms.exploration import Lasting, Player
-from gelada.algorithms.greedy import (
+from gelada.algorithms.action_values import (
     EpsilonGreedy,
     LastingEpsilonGreedy,
     epsilon_greedy,
     falling,
 )
+from gelada.algorithms.exploration import Lasting, Player
 
 GAMES, LENGTH, ACTIONS = 400, 500, 4
 NET: Any = None  # exploration leaves the network alone

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gelada.algorithms.api import (
-    COEFFICIENT_LIMITS,
-    begun,
-    current,
-    followed,
-    linear,
-    moved,
-    staircase,
-)
+from gelada.algorithms.api import COEFFICIENT_LIMITS, followed, linear, staircase
+from gelada.algorithms.pqn import PQN
 
 
 @pytest.mark.parametrize(
@@ -62,12 +55,13 @@ def test_the_weight_of_a_kl_term_as_a_table(weight: float, kl: float, after: flo
 
 
 def test_only_numbers_with_an_end_are_in_the_state_and_move() -> None:
-    ends = {"gamma": (0.99, None), "lam": (0.9, 0.5)}
-    aux = begun(ends)
-    assert aux.keys() == {"lam"}
-    assert (current(aux, ends, "gamma"), current(aux, ends, "lam")) == (0.99, 0.9)
-    moved(aux, ends, 100, 400)
-    assert current(aux, ends, "gamma") == 0.99
-    assert current(aux, ends, "lam") == pytest.approx(0.8)
-    moved(aux, ends, 4000, 400)
-    assert current(aux, ends, "lam") == pytest.approx(0.5)
+    algorithm = PQN(gamma=0.99, lam=0.9, lam_end=0.5, lr=1.0, lr_end=0.2, anneal_steps=400)
+    aux = algorithm.start()
+    assert aux.keys() == {"learning_rate", "lam"}
+    assert (algorithm.now(aux, "gamma"), algorithm.now(aux, "lam")) == (0.99, 0.9)
+    algorithm.after(aux, {}, 100)
+    assert algorithm.now(aux, "gamma") == 0.99
+    assert algorithm.now(aux, "lam") == pytest.approx(0.8)
+    assert algorithm.now(aux, "learning_rate") == pytest.approx(0.8)
+    algorithm.after(aux, {}, 4000)
+    assert algorithm.now(aux, "lam") == pytest.approx(0.5)

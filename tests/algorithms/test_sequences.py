@@ -11,7 +11,7 @@ import torch
 
 from conftest import make_net, random_trajectory
 from gelada.algorithms.appo import APPO
-from gelada.algorithms.sequences import SequenceSamples, evaluate
+from gelada.algorithms.batches import SequenceSamples, evaluate
 from gelada.core.types import Batch, Episode, Trajectory, Version
 from gelada.envs.catch import CatchGames
 from gelada.nets.network import Network, NetworkSettings, Observed

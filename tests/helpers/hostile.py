@@ -35,7 +35,7 @@ from gelada.experiment.settings import Experiment
 from gelada.nets.config import NetworkSettings
 from gelada.nets.network import InputStatistics
 from gelada.ops.flat import FlatParameters
-from gelada.ops.optimizers import make_optimizer
+from gelada.ops.optimizers import Optimizer
 from gelada.report.plots import line_of
 from gelada.report.suite import Entry, Suite, read_ledger, summarize
 from gelada.runs.config import Config, identity, read_config, write_config
@@ -111,7 +111,7 @@ def make_run(folder: Path, run: str = "ours") -> Config:
     flat = FlatParameters(make_network(config.experiment, start))
     named = flat.layout.named(flat.values)
     tensors = {f"parameter/{k}": t for k, t in named.items()}
-    state = make_optimizer(flat.values.clone(), config.experiment.optimizer).state()
+    state = Optimizer(flat.values.clone(), config.experiment.optimizer).state()
     for name, tensor in state.items():
         if tensor.dim():
             parts = flat.layout.named(tensor)

@@ -12,7 +12,7 @@ import torch
 from conftest import make_net
 from gelada.nets.network import NetworkSettings
 from gelada.ops.flat import FlatParameters
-from gelada.ops.optimizers import SLOTS, OptimizerSettings, make_optimizer
+from gelada.ops.optimizers import RULES, Optimizer, OptimizerSettings
 
 Array = np.ndarray[Any, Any]
 STEPS, SIZE = 50, 192
@@ -112,7 +112,7 @@ def test_fifty_steps_are_the_papers(name: str) -> None:
     gradients = rng.normal(scale=np.logspace(-3, 1, SIZE), size=(STEPS, SIZE))
     rates = RATES.get(name, 1e-2) * np.geomspace(1.0, 1e-2, STEPS)
     values = torch.from_numpy(theta.astype(np.float32))
-    optimizer = make_optimizer(values, settings)
+    optimizer = Optimizer(values, settings)
     for gradient, rate in zip(gradients, rates, strict=True):
         given = torch.from_numpy(gradient.astype(np.float32))
         optimizer.step(given, float(rate))
@@ -130,8 +130,8 @@ def test_slices_step_bit_for_bit_like_the_whole(name: str, parts: int) -> None:
     nets = [make_net(NetworkSettings(torso="tiny", width=23, stack=2)) for _ in range(2)]
     whole, cut = (FlatParameters(net) for net in nets)
     cuts = cut.layout.cut(parts)
-    one = make_optimizer(whole.values, settings)
-    many = [make_optimizer(cut.values[c], settings) for c in cuts]
+    one = Optimizer(whole.values, settings)
+    many = [Optimizer(cut.values[c], settings) for c in cuts]
     random = torch.Generator().manual_seed(3)
     for _ in range(STEPS):
         gradient = torch.randn(whole.layout.size, generator=random)
@@ -152,11 +152,11 @@ def test_state_written_into_a_new_optimizer_goes_on_exactly(name: str) -> None:
     random = torch.Generator().manual_seed(4)
     gradients = torch.randn(20, SIZE, generator=random)
     values = torch.ones(SIZE)
-    optimizer = make_optimizer(values, SETTINGS[name])
+    optimizer = Optimizer(values, SETTINGS[name])
     for gradient in gradients[:10]:
         optimizer.step(gradient, 1e-2)
     again = values.clone()
-    resumed = make_optimizer(again, SETTINGS[name])
+    resumed = Optimizer(again, SETTINGS[name])
     for key, tensor in resumed.state().items():
         tensor.copy_(optimizer.state()[key])
     for gradient in gradients[10:]:
@@ -167,11 +167,11 @@ def test_state_written_into_a_new_optimizer_goes_on_exactly(name: str) -> None:
 
 def test_slots_are_the_vectors_that_each_optimizer_keeps() -> None:
     choices = get_args(get_type_hints(OptimizerSettings)["optimizer"])
-    assert set(choices) == set(SLOTS) == set(SLOW) == {s.optimizer for s in SETTINGS.values()}
+    assert set(choices) == set(RULES) == set(SLOW) == {s.optimizer for s in SETTINGS.values()}
     for settings in SETTINGS.values():
-        state = make_optimizer(torch.ones(SIZE), settings).state()
+        state = Optimizer(torch.ones(SIZE), settings).state()
         vectors = [t for t in state.values() if t.shape == (SIZE,) and t.dtype == torch.float32]
-        assert len(vectors) == len(state) - 1 == SLOTS[settings.optimizer]
+        assert len(vectors) == len(state) - 1 == len(RULES[settings.optimizer].starts)
         assert state["count"].shape == ()
 
 
@@ -187,5 +187,5 @@ def test_slots_are_the_vectors_that_each_optimizer_keeps() -> None:
 )
 def test_the_first_step_by_hand(settings: OptimizerSettings, want: float) -> None:
     values = torch.zeros(64)
-    make_optimizer(values, settings).step(torch.full((64,), 0.3), 0.5)
+    Optimizer(values, settings).step(torch.full((64,), 0.3), 0.5)
     torch.testing.assert_close(values, torch.full((64,), -0.5 * want), rtol=1e-6, atol=0.0)

@@ -174,8 +174,8 @@ class SpyingPrepared:
 class Spying(APPO):
     """APPO that keeps the indices of its minibatches."""
 
-    def prepare(self, net: Any, batch: Any, aux: Any) -> Any:
-        prepared = super().prepare(net, batch, aux)
+    def prepare(self, net: Any, batch: Any, aux: Any, random: Any = None) -> Any:
+        prepared = super().prepare(net, batch, aux, random)
         indices: list[torch.Tensor] = []
         RUNS.append(indices)
         return SpyingPrepared(prepared, indices)
@@ -225,8 +225,8 @@ def test_the_values_are_the_means_of_the_last_pass() -> None:
     seen: list[dict[str, torch.Tensor]] = []
 
     class Listening(APPO):
-        def loss(self, net: Any, minibatch: Any, aux: Any) -> Any:
-            total, terms = super().loss(net, minibatch, aux)
+        def loss(self, net: Any, minibatch: Any, aux: Any, random: Any = None) -> Any:
+            total, terms = super().loss(net, minibatch, aux, random)
             seen.append(terms)
             return total, terms
 
@@ -278,8 +278,8 @@ def test_a_checkpoint_holds_the_newest_version_as_copies() -> None:
 class Failing(APPO):
     """APPO with a term that is not a number from a given version on."""
 
-    def loss(self, net: Any, minibatch: Any, aux: Any) -> Any:
-        total, terms = super().loss(net, minibatch, aux)
+    def loss(self, net: Any, minibatch: Any, aux: Any, random: Any = None) -> Any:
+        total, terms = super().loss(net, minibatch, aux, random)
         if "broken" in aux:
             terms["value_loss"] = terms["value_loss"] * float("nan")
             total = total * float("nan")

@@ -18,7 +18,6 @@ from gelada.experiment.memory import check_limits
 from gelada.experiment.presets import PRESETS
 from gelada.experiment.settings import Experiment
 from gelada.nets.network import gpu_precision
-from gelada.roles.backprop import can_record
 from gelada.runs.config import read_config
 from gelada.runtime import devices
 from gelada.runtime.devices import (
@@ -78,14 +77,14 @@ def test_graphs_are_of_a_gpu(two_gpus: None) -> None:
 @pytest.mark.parametrize("name", ["gamma", "lam"])
 def test_numbers_that_move_are_not_recorded(name: str) -> None:
     end: dict[str, Any] = {f"{name}_end": 0.9}
-    assert not can_record(PQN(**end))
-    assert can_record(PRESETS["pqn-catch"].algorithm)
+    assert not PQN(**end).fits_cuda_graph
+    assert PRESETS["pqn-catch"].algorithm.fits_cuda_graph
 
 
 def test_a_weight_of_munchausens_term_that_moves_is_not_recorded() -> None:
     base = PRESETS["dqn-pong"]
-    assert not can_record(tuned(base, munchausen_end=0.9))
-    assert can_record(base.algorithm)
+    assert not tuned(base, munchausen_end=0.9).fits_cuda_graph
+    assert base.algorithm.fits_cuda_graph
 
 
 @pytest.mark.parametrize("name", ["gpu", "", "cuda:", "cuda:x", "cuda:1000", "meta", "CUDA"])

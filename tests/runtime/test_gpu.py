@@ -17,7 +17,7 @@ from conftest import make_net, random_trajectory, short_pong
 from gelada.algorithms.appo import APPO
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.ops.flat import FlatParameters
-from gelada.ops.optimizers import OptimizerSettings, make_optimizer
+from gelada.ops.optimizers import Optimizer, OptimizerSettings
 from gelada.roles.backprop import Backprop, GraphBackprop
 from gelada.roles.replay.queue import as_batch
 from gelada.runtime.devices import WARM_UP, Devices, Placement, Recorded, own_stream, prepare
@@ -48,7 +48,7 @@ def gradient_on(device: torch.device, algorithm: APPO) -> torch.Tensor:
     index = torch.arange(0, prepared.size, 2, device=device)
     total, _ = algorithm.loss(net, prepared.select(index), aux)
     torch.autograd.backward(total)
-    make_optimizer(flat.values, OptimizerSettings()).step(flat.gradients, 1e-2)
+    Optimizer(flat.values, OptimizerSettings()).step(flat.gradients, 1e-2)
     return torch.cat([flat.gradients, flat.values]).cpu()
 
 
@@ -63,7 +63,7 @@ def test_a_step_is_that_of_the_cpu(gpu: torch.device, advantage: Any) -> None:
 def test_nothing_waits_for_the_gpu_inside_a_round(gpu: torch.device) -> None:
     net, algorithm = make_net().to(gpu), APPO()
     flat, aux = FlatParameters(net), algorithm.start()
-    optimizer = make_optimizer(flat.values, OptimizerSettings())
+    optimizer = Optimizer(flat.values, OptimizerSettings())
     batch = as_batch([random_trajectory(np.random.default_rng(3), games=6, length=20)])
     moved = batch.to(gpu)
     with own_stream(gpu):
@@ -86,7 +86,7 @@ def learned(gpu: torch.device, graphs: bool, rounds: int) -> tuple[torch.Tensor,
     """Return the parameters after some rounds with other batches each, and all losses."""
     net, algorithm = make_net().to(gpu), APPO(advantage="vtrace", kl_coeff=0.1)
     flat, aux = FlatParameters(net), algorithm.start()
-    optimizer = make_optimizer(flat.values, OptimizerSettings())
+    optimizer = Optimizer(flat.values, OptimizerSettings())
     make = GraphBackprop if graphs else Backprop
     backprop, random, found = make(algorithm, 0, 0), np.random.default_rng(3), list[torch.Tensor]()
     order = torch.Generator().manual_seed(3)

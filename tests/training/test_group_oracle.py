@@ -18,7 +18,7 @@ from gelada.core.types import Batch
 from gelada.experiment.settings import Experiment
 from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
-from gelada.ops.optimizers import make_optimizer
+from gelada.ops.optimizers import Optimizer
 from gelada.runtime.threads import Threads
 from gelada.training.start import Start, begin, make_network, open_games
 from gelada.training.topology import make_graph
@@ -62,7 +62,7 @@ def learned_by_hand(
     ranks = range(experiment.shape.topology.replicas)
     nets: list[Network] = [make_network(experiment, start) for _ in ranks]
     flats = [FlatParameters(net) for net in nets]
-    optimizer, aux = make_optimizer(flats[0].values, experiment.optimizer), algorithm.start()
+    optimizer, aux = Optimizer(flats[0].values, experiment.optimizer), algorithm.start()
     steps, norms = start.steps, list[float]()
     for number, batch_of in enumerate(batches):
         prepared = [algorithm.prepare(nets[i], batch_of[i], aux) for i in ranks]
@@ -87,7 +87,7 @@ def learned_by_hand(
                 norms.append(float(norm))
                 if norm > algorithm.gradient_clip:
                     gradient *= algorithm.gradient_clip / (norm + 1e-6)
-                optimizer.step(gradient, algorithm.learning_rate(aux))
+                optimizer.step(gradient, float(aux["learning_rate"]))
                 for i in ranks[1:]:
                     flats[i].values.copy_(flats[0].values)
         steps += sum(int(batch.fresh) for batch in batch_of)

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 
 import torch
 
-from gelada.algorithms.api import ActingPolicy, Source, Topology, linear, number
+from gelada.algorithms.api import Algorithm, Ends, Terms, Topology, number
 from gelada.algorithms.batches import WholeBatch
 from gelada.algorithms.exploration import Player, Sampled
 from gelada.core.fields import POSITIVE, SHARE, Range
@@ -24,7 +24,7 @@ from gelada.ops import losses, returns
 
 
 @dataclass(frozen=True)
-class A3C:
+class A3C(Algorithm):
     """Hyper-parameters and methods of batched A3C."""
 
     gamma: Annotated[float, SHARE] = 0.99
@@ -53,41 +53,19 @@ class A3C:
     """Steps without a reward after which half of an actor's games draw one random number per
     rollout instead of one per step (0: never)."""
 
-    epochs: ClassVar[int] = 1
-    minibatch: ClassVar[int] = 2**31  # the whole batch
-    source: ClassVar[Source] = "queue"
     topologies: ClassVar[tuple[Topology, ...]] = ("workers",)
-    evaluates_first: ClassVar[bool] = False
-    target_every: ClassVar[int] = 0
-    acting_heads: ClassVar[tuple[str, ...]] = ("policy",)
-    acting_policy: ClassVar[ActingPolicy] = "sampled"
-    last_epsilon: ClassVar[float] = 0.0
 
-    def check(self, batch: int) -> None:
-        """Do nothing: all settings fit each other."""
-
-    def window(self, length: int) -> int:
-        """Return ``length``: it learns from whole rollouts."""
-        return length
-
-    def learned(self, window: int) -> int:
-        """Return ``window``: all steps are learned."""
-        return window
+    @property
+    def ends(self) -> Ends:
+        """Learning rate and entropy weight."""
+        return {
+            "learning_rate": (self.lr, self.lr_end),
+            "entropy": (self.entropy, self.entropy_end),
+        }
 
     def heads(self, actions: int, width: int) -> dict[str, Head]:
         """Return the policy, which is nearly uniform at first, and the value."""
         return {"policy": Linear(width, actions, gain=0.01), "value": Linear(width, 1)}
-
-    def start(self) -> Aux:
-        """Return the initial learning rate and entropy weight."""
-        return {
-            "learning_rate": torch.tensor(self.lr, dtype=torch.float64),
-            "entropy": torch.tensor(self.entropy, dtype=torch.float64),
-        }
-
-    def learning_rate(self, aux: Aux) -> float:
-        """Return the current learning rate."""
-        return float(aux["learning_rate"])
 
     def exploration(self, player: Player) -> Sampled:
         """Draw actions from the policy."""
@@ -99,13 +77,19 @@ class A3C:
         """Return the policy's logits float32[B, A]. The recurrent state is unchanged."""
         return net.heads["policy"](net.features(observations)), state
 
-    def prepare(self, net: Network, batch: Batch, aux: Aux) -> WholeBatch:  # noqa: ARG002 - the protocol
+    def prepare(
+        self, net: Network, batch: Batch, aux: Aux, random: torch.Generator | None = None
+    ) -> WholeBatch:
         """Preprocess and stack the frames; `loss` computes the targets."""
         return WholeBatch(Observations(net, batch.frames, batch.ages), batch)
 
     def loss(
-        self, net: Network, minibatch: WholeBatch, aux: Aux
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        self,
+        net: Network,
+        minibatch: WholeBatch,
+        aux: Aux,
+        random: torch.Generator | None = None,
+    ) -> tuple[torch.Tensor, Terms]:
         """Return policy + value_coefficient * value - entropy weight * entropy, and scalars."""
         batch, shape = minibatch.batch, minibatch.observations.shape  # [N, T + 1]
         (stacks,) = minibatch.observations.chunks(self.minibatch)
@@ -143,13 +127,3 @@ class A3C:
                 "explained_variance": explained,
             }
         return total, terms
-
-    def is_outlier(self, aux: Aux, loss: float) -> bool:  # noqa: ARG002 - the protocol
-        """Return False: no gradient is dropped for its loss."""
-        return False
-
-    def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:  # noqa: ARG002 - the protocol
-        """Set learning rate and entropy weight for the environment steps so far."""
-        over = self.anneal_steps
-        aux["learning_rate"].fill_(linear(self.lr, self.lr_end, steps, over))
-        aux["entropy"].fill_(linear(self.entropy, self.entropy_end, steps, over))

@@ -1,26 +1,33 @@
-"""The interface of an algorithm, as actors, learners and evaluations use it.
+"""The interface of an algorithm, as actors, learners and evaluations use it, and its schedules.
 
-A new algorithm is one file with a frozen dataclass that has these fields, properties and methods,
-one line in `gelada.experiment.settings.ALGORITHMS`, and its presets (docs/extending.md).
-
-Schedules: numbers that change with the environment steps, or follow a KL divergence.
+A new algorithm is one file with a frozen dataclass that inherits from `Algorithm`, one line in
+`gelada.experiment.settings.ALGORITHMS`, and its presets (docs/extending.md).
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 
 from gelada.algorithms.exploration import Exploration, Player
+from gelada.core.errors import GeladaError
 from gelada.core.types import Aux, Batch
+from gelada.nets.config import Autoencoder
 from gelada.nets.heads import Head
 from gelada.nets.network import Network
 
+LEARNING_RATE = "learning_rate"
+"""Name of the learning rate in an algorithm's state: the only place where it is kept."""
+
 TARGET = "target/"
 """Prefix of the names of target parameters in ``aux``."""
+
+WHOLE_BATCH = 2**31
+"""A size of minibatches that no batch reaches."""
 
 Source = Literal["queue", "buffer"]
 """Where batches come from: a trajectory queue hands out each trajectory once, a replay buffer
@@ -32,6 +39,12 @@ Topology = Literal["central", "replicas", "workers", "separate"]
 ActingPolicy = Literal["sampled", "epsilon"]
 """How a trained agent acts by default: sampled draws actions from the policy, epsilon takes the
 action with the highest value or, with probability epsilon, a random one."""
+
+Ends = Mapping[str, tuple[float, float | None]]
+"""The start and the end of numbers by name. A number without an end is constant."""
+
+Terms = dict[str, torch.Tensor]
+"""Scalars to log by name."""
 
 
 def target_parameters(aux: Aux) -> dict[str, torch.Tensor]:
@@ -83,49 +96,88 @@ class Prepared(Protocol):
         """
 
 
-class Algorithm(Protocol):
-    """How to act, and which loss to minimise. Fields are hyper-parameters and never change."""
+class Algorithm(ABC):
+    """How to act, and which loss to minimise.
+
+    A subclass is a frozen dataclass: its fields are hyper-parameters and never change. A property
+    here may be a field or a class variable there. What a method has no default for, each algorithm
+    says itself.
+    """
+
+    source: ClassVar[Source] = "queue"
+    """Whether its batches come from a trajectory queue or from a replay buffer."""
+    topologies: ClassVar[tuple[Topology, ...]] = ("central",)
+    """The topologies that it supports."""
+    acting_heads: ClassVar[tuple[str, ...]] = ("policy",)
+    """Names of the heads that acting needs."""
+    acting_policy: ClassVar[ActingPolicy] = "sampled"
+    """How a trained agent acts."""
+    learns_sequences: ClassVar[bool] = False
+    """Whether it learns with a recurrent network, from ``sequence`` steps at a time, and with
+    separate policies of a game's agents."""
 
     @property
     def epochs(self) -> int:
         """How many times each sample of a batch is used."""
+        return 1
 
     @property
     def minibatch(self) -> int:
         """Samples for each gradient; whole rows of them."""
+        return WHOLE_BATCH
 
     @property
+    @abstractmethod
     def gradient_clip(self) -> float:
         """Limit of the gradient's global norm."""
-
-    @property
-    def source(self) -> Source:
-        """Whether its batches come from a trajectory queue or from a replay buffer."""
-
-    @property
-    def topologies(self) -> tuple[Topology, ...]:
-        """The topologies that it supports."""
 
     @property
     def evaluates_first(self) -> bool:
         """Whether targets take a forward pass of their own over the whole batch, which
         ``gelada bench`` counts."""
+        return self.target_every > 0
 
     @property
     def target_every(self) -> int:
-        """Updates between copies of the parameters to the target network; 0: no target network."""
+        """Updates between changes of the target network; 0: no target network."""
+        return 0
 
     @property
-    def acting_heads(self) -> tuple[str, ...]:
-        """Names of the heads that acting needs."""
-
-    @property
-    def acting_policy(self) -> ActingPolicy:
-        """How a trained agent acts."""
+    def target_tau(self) -> float:
+        """Share of the parameters in the target network after a change; the rest is what was there
+        before. 1: a copy."""
+        return 1.0
 
     @property
     def last_epsilon(self) -> float:
         """Epsilon at the end of training, if the acting policy is epsilon."""
+        return 0.0
+
+    @property
+    def autoencoders(self) -> tuple[Autoencoder, ...]:
+        """The forms of an autoencoder that it has a loss for."""
+        return ()
+
+    @property
+    def drops_outliers(self) -> bool:
+        """Whether it may drop a gradient for its loss (`is_outlier`)."""
+        return False
+
+    @property
+    def fits_cuda_graph(self) -> bool:
+        """Whether a CUDA graph may hold its loss. A graph has the numbers of its recording for
+        ever: random ones, and those of the state that the loss does not take as tensors."""
+        return True
+
+    @property
+    def ends(self) -> Ends:
+        """The learning rate and other numbers that change linearly over ``anneal_steps``."""
+        return {}
+
+    @property
+    def anneal_steps(self) -> int:
+        """Environment steps over which the numbers of `ends` change."""
+        return 0
 
     def check(self, batch: int) -> None:
         """Raise GeladaError if the settings do not fit each other.
@@ -133,25 +185,45 @@ class Algorithm(Protocol):
         Args:
             batch: samples in a batch.
         """
+        if batch < self.minibatch < WHOLE_BATCH:
+            raise GeladaError(
+                f"--minibatch {self.minibatch}: must not be above the batch of {batch} samples "
+                "(actors x games x steps of a rollout); lower it or raise --length"
+            )
 
     def window(self, length: int) -> int:
         """Return the steps of a window that it learns from, for rollouts of ``length`` steps."""
+        return length
 
     def learned(self, window: int) -> int:
         """Return how many of a window's ``window`` steps have a loss."""
+        return window
 
+    @abstractmethod
     def heads(self, actions: int, width: int) -> dict[str, Head]:
         """Return new heads for a hidden layer of ``width`` units, the heads for acting first."""
 
+    def rate_scale(self, name: str) -> float:
+        """Return by what the learning rate is multiplied for a parameter of the network."""
+        return 1.0
+
     def start(self) -> Aux:
-        """Return the algorithm's initial state, such as the learning rate."""
+        """Return the algorithm's initial state, with the learning rate."""
+        return {
+            name: torch.tensor(start, dtype=torch.float64)
+            for name, (start, end) in self.ends.items()
+            if end is not None
+        }
 
-    def learning_rate(self, aux: Aux) -> float:
-        """Return the current learning rate."""
+    def now(self, aux: Aux, name: str) -> float:
+        """Return a number of `ends` as it is now."""
+        return float(aux[name]) if name in aux else self.ends[name][0]
 
+    @abstractmethod
     def exploration(self, player: Player) -> Exploration:
         """Return how an actor explores."""
 
+    @abstractmethod
     def act(
         self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -165,16 +237,29 @@ class Algorithm(Protocol):
                 0.
         """
 
-    def prepare(self, net: Network, batch: Batch, aux: Aux) -> Prepared:
-        """Preprocess a batch, and compute what is the same in all its epochs, such as targets."""
+    @abstractmethod
+    def prepare(
+        self, net: Network, batch: Batch, aux: Aux, random: torch.Generator | None = None
+    ) -> Prepared:
+        """Preprocess a batch, and compute what is the same in all its epochs, such as targets.
 
+        Args:
+            net: the network that learns.
+            batch: windows, on its device.
+            aux: the algorithm's state.
+            random: generator in the memory of the host of all random numbers, such as those of a
+                noisy network, so that a seed repeats a run (None: that of torch).
+        """
+
+    @abstractmethod
     def loss(
-        self, net: Network, minibatch: Any, aux: Aux
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return the loss to minimise, and scalars to log by name."""
+        self, net: Network, minibatch: Any, aux: Aux, random: torch.Generator | None = None
+    ) -> tuple[torch.Tensor, Terms]:
+        """Return the loss to minimise, and scalars to log by name; see `prepare`."""
 
     def is_outlier(self, aux: Aux, loss: float) -> bool:
         """Return whether to drop the gradient of this loss. Does not change ``aux``."""
+        return False
 
     def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:
         """Update ``aux`` in place after a round.
@@ -185,6 +270,9 @@ class Algorithm(Protocol):
                 the steps are known.
             steps: environment steps of the run.
         """
+        for name, (start, end) in self.ends.items():
+            if end is not None:
+                aux[name].fill_(linear(start, end, steps, self.anneal_steps))
 
 
 COEFFICIENT_LIMITS = (1e-4, 1e4)
@@ -229,28 +317,3 @@ def followed(coefficient: float, kl: float, target: float) -> float:
         coefficient *= 0.5
     low, high = COEFFICIENT_LIMITS
     return min(max(coefficient, low), high)
-
-
-Ends = Mapping[str, tuple[float, float | None]]
-"""The start and the end of numbers by name. A number without an end is constant."""
-
-
-def begun(ends: Ends) -> Aux:
-    """Return the starts of the numbers that have an end, for an algorithm's own state."""
-    return {
-        name: torch.tensor(start, dtype=torch.float64)
-        for name, (start, end) in ends.items()
-        if end is not None
-    }
-
-
-def moved(aux: Aux, ends: Ends, steps: int, over: int) -> None:
-    """Set the numbers of `begun` in an algorithm's state, linearly over ``over`` steps."""
-    for name, (start, end) in ends.items():
-        if end is not None:
-            aux[name].fill_(linear(start, end, steps, over))
-
-
-def current(aux: Aux, ends: Ends, name: str) -> float:
-    """Return a number as it is now."""
-    return float(aux[name]) if name in aux else ends[name][0]

@@ -6,8 +6,6 @@ may differ: mu has acted (the behaviour policy), pi learns, and pi_old is the ta
 of pi that is renewed now and then. Without a target policy the ratio is taken against mu. By
 default the learning rate adapts to the measured KL divergence, so it needs no schedule
 (docs/recipe.md). docs/appo.md lists all parts.
-
-Settings of APPO, with the rules between them. `gelada.algorithms.appo` has what they mean.
 """
 
 from __future__ import annotations
@@ -20,20 +18,26 @@ import torch
 
 from gelada.algorithms import auxiliary
 from gelada.algorithms.api import (
-    ActingPolicy,
-    Source,
+    Algorithm,
+    Terms,
     Topology,
     followed,
     number,
     staircase,
     target_parameters,
 )
-from gelada.algorithms.batches import Minibatch, Samples
+from gelada.algorithms.batches import (
+    Minibatch,
+    Samples,
+    SequenceSamples,
+    evaluate,
+    in_sequences,
+)
 from gelada.algorithms.exploration import Player, Sampled
-from gelada.algorithms.sequences import SequenceSamples, evaluate, in_sequences
 from gelada.core.errors import GeladaError
 from gelada.core.fields import POSITIVE, SHARE, OnlyWith, Range
 from gelada.core.types import Aux, Batch
+from gelada.nets.config import Autoencoder
 from gelada.nets.heads import Head, Linear
 from gelada.nets.network import CODE, Network
 from gelada.nets.observations import Observations
@@ -48,9 +52,21 @@ KL_TERM = OnlyWith("with --kl-coeff above 0", lambda appo: appo.kl_coeff > 0.0)
 ADJUSTED = OnlyWith("with --kl-adjust above 1", lambda appo: appo.kl_adjust > 1.0)
 
 
+class Steps(NamedTuple):
+    """Data of ``M`` steps that the loss needs."""
+
+    actions: torch.Tensor  # int64[M]
+    log_probs: torch.Tensor  # float32[M], of the behaviour policy
+    advantages: torch.Tensor  # float32[M]
+    targets: torch.Tensor  # float32[M]
+    weights: torch.Tensor  # float32[M], 0 where the loss mask is 0
+    independent: torch.Tensor  # float32[M], 1 where the action may count for the KL divergence
+    old: torch.Tensor  # float32[M, A], log pi_old(.|x); [M, 0] without a target policy
+
+
 @dataclass(frozen=True)
-class APPOSettings:
-    """Hyper-parameters of APPO."""
+class APPO(Algorithm):
+    """Hyper-parameters and methods of APPO."""
 
     gamma: Annotated[float, SHARE] = 0.99
     """Discount per step."""
@@ -129,83 +145,20 @@ class APPOSettings:
     """Steps without a reward after which half of an actor's games draw one random number per
     rollout instead of one per step (0: never)."""
 
-    def check(self, batch: int) -> None:
-        """Raise GeladaError if two settings contradict each other or --minibatch is too large.
-
-        Args:
-            batch: samples in a batch.
-        """
-        for wrong in _contradictions(self, batch):
-            raise GeladaError(wrong)
-
-
-def _contradictions(appo: APPOSettings, batch: int) -> Iterator[str]:
-    """Yield what is wrong with settings that do not fit each other, for ``batch`` samples."""
-    adapts, lr = appo.kl_adjust > 1.0, appo.lr
-    if adapts and lr > appo.lr_max:
-        yield f"--lr {lr:g}: must not be above --lr-max {appo.lr_max:g}; raise that too"
-    if adapts and lr < appo.lr_min:
-        yield f"--lr {lr:g}: must not be below --lr-min {appo.lr_min:g}; lower that too"
-    if adapts and appo.lr_end is not None:
-        yield (
-            f"--lr-end {appo.lr_end:g} with --kl-adjust {appo.kl_adjust:g}: the learning rate "
-            "follows the KL divergence; use --kl-adjust 1"
-        )
-    if adapts and appo.kl_coeff:
-        yield (
-            f"--kl-coeff {appo.kl_coeff:g} with --kl-adjust {appo.kl_adjust:g}: a KL term and the "
-            "learning rate would follow the same divergence; use --kl-adjust 1"
-        )
-    if appo.target_every and appo.advantage == "gae":
-        yield (
-            f"--target-every {appo.target_every} with --advantage gae: a target policy needs the "
-            "ratios of V-trace; use --advantage vtrace"
-        )
-    if appo.target_every and appo.policy_loss == "gradient":
-        yield (
-            f"--target-every {appo.target_every} with --policy-loss gradient: only the clipped "
-            "loss has a ratio to the target policy; use --policy-loss clip"
-        )
-    if appo.minibatch > batch:
-        yield (
-            f"--minibatch {appo.minibatch}: must not be above the batch of {batch} samples "
-            "(actors x games x steps of a rollout); lower it or raise --length"
-        )
-
-
-Terms = dict[str, torch.Tensor]
-
-
-class Steps(NamedTuple):
-    """Data of ``M`` steps that the loss needs."""
-
-    actions: torch.Tensor  # int64[M]
-    log_probs: torch.Tensor  # float32[M], of the behaviour policy
-    advantages: torch.Tensor  # float32[M]
-    targets: torch.Tensor  # float32[M]
-    weights: torch.Tensor  # float32[M], 0 where the loss mask is 0
-    independent: torch.Tensor  # float32[M], 1 where the action may count for the KL divergence
-    old: torch.Tensor  # float32[M, A], log pi_old(.|x); [M, 0] without a target policy
-
-
-@dataclass(frozen=True)
-class APPO(APPOSettings):
-    """Hyper-parameters and methods of APPO."""
-
-    source: ClassVar[Source] = "queue"
     topologies: ClassVar[tuple[Topology, ...]] = ("central", "replicas")
     evaluates_first: ClassVar[bool] = True
-    acting_heads: ClassVar[tuple[str, ...]] = ("policy",)
-    acting_policy: ClassVar[ActingPolicy] = "sampled"
-    last_epsilon: ClassVar[float] = 0.0
+    learns_sequences: ClassVar[bool] = True
 
-    def window(self, length: int) -> int:
-        """Return ``length``: it learns from whole rollouts."""
-        return length
+    @property
+    def autoencoders(self) -> tuple[Autoencoder, ...]:
+        """All forms."""
+        return ("latent", "auxiliary", "predict")
 
-    def learned(self, window: int) -> int:
-        """Return ``window``: all steps are learned."""
-        return window
+    def check(self, batch: int) -> None:
+        """Raise GeladaError if two settings contradict each other or --minibatch is too large."""
+        for wrong in _contradictions(self):
+            raise GeladaError(wrong)
+        super().check(batch)
 
     def heads(self, actions: int, width: int) -> dict[str, Head]:
         """Return the policy, which is nearly uniform at first, and the value."""
@@ -224,10 +177,6 @@ class APPO(APPOSettings):
             state["kl_coefficient"] = self.kl_coeff
         return {name: torch.tensor(value, dtype=torch.float64) for name, value in state.items()}
 
-    def learning_rate(self, aux: Aux) -> float:
-        """Return the current learning rate."""
-        return float(aux["learning_rate"])
-
     def exploration(self, player: Player) -> Sampled:
         """Draw actions from the policy."""
         return Sampled(player, self.hold_after)
@@ -241,7 +190,7 @@ class APPO(APPOSettings):
 
     @torch.no_grad()
     def prepare(
-        self, net: Network, batch: Batch, aux: Aux
+        self, net: Network, batch: Batch, aux: Aux, random: torch.Generator | None = None
     ) -> Samples[Steps] | SequenceSamples[Steps]:
         """Evaluate all observations with the current network and compute the targets.
 
@@ -290,7 +239,11 @@ class APPO(APPOSettings):
         return in_sequences(samples, evaluated, batch.ages, self.sequence)
 
     def loss(
-        self, net: Network, minibatch: Minibatch[Steps], aux: Aux
+        self,
+        net: Network,
+        minibatch: Minibatch[Steps],
+        aux: Aux,
+        random: torch.Generator | None = None,
     ) -> tuple[torch.Tensor, Terms]:
         """Return policy + value_coefficient * value - entropy weight * entropy, and scalars.
 
@@ -336,10 +289,6 @@ class APPO(APPOSettings):
             explained = losses.explained_variance(values, targets, weights)
         terms["explained_variance"] = explained
         return total, {name: term.detach() for name, term in terms.items()}
-
-    def is_outlier(self, aux: Aux, loss: float) -> bool:  # noqa: ARG002 - the protocol
-        """Return False: no gradient is dropped for its loss."""
-        return False
 
     def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:
         """Let learning rate and KL term follow the KL divergence; set what depends on the steps.
@@ -402,3 +351,32 @@ class APPO(APPOSettings):
             outside = ((ratios - 1.0).abs() > self.clip).float()
             terms["clipped"] = losses.mean_of(outside, weights)
         return terms
+
+
+def _contradictions(appo: APPO) -> Iterator[str]:
+    """Yield what is wrong with settings that do not fit each other."""
+    adapts, lr = appo.kl_adjust > 1.0, appo.lr
+    if adapts and lr > appo.lr_max:
+        yield f"--lr {lr:g}: must not be above --lr-max {appo.lr_max:g}; raise that too"
+    if adapts and lr < appo.lr_min:
+        yield f"--lr {lr:g}: must not be below --lr-min {appo.lr_min:g}; lower that too"
+    if adapts and appo.lr_end is not None:
+        yield (
+            f"--lr-end {appo.lr_end:g} with --kl-adjust {appo.kl_adjust:g}: the learning rate "
+            "follows the KL divergence; use --kl-adjust 1"
+        )
+    if adapts and appo.kl_coeff:
+        yield (
+            f"--kl-coeff {appo.kl_coeff:g} with --kl-adjust {appo.kl_adjust:g}: a KL term and the "
+            "learning rate would follow the same divergence; use --kl-adjust 1"
+        )
+    if appo.target_every and appo.advantage == "gae":
+        yield (
+            f"--target-every {appo.target_every} with --advantage gae: a target policy needs the "
+            "ratios of V-trace; use --advantage vtrace"
+        )
+    if appo.target_every and appo.policy_loss == "gradient":
+        yield (
+            f"--target-every {appo.target_every} with --policy-loss gradient: only the clipped "
+            "loss has a ratio to the target policy; use --policy-loss clip"
+        )

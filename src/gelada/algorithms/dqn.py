@@ -9,10 +9,6 @@ replay: Daley & Amato 2019), distributions of values (`gelada.ops.distributions`
 The target network is a float32 copy of the parameters in ``aux``, with names
 ``target/<parameter name>``. The learner writes it there. Without a target network the targets come
 from the current network.
-
-The outlier rule of Gorila: which losses are too far above the earlier ones (Nair et al. 2015).
-
-The statistics of the losses are float64 scalars in ``aux``.
 """
 
 from __future__ import annotations
@@ -25,28 +21,18 @@ import torch
 from torch.func import functional_call
 
 from gelada.algorithms import auxiliary
-from gelada.algorithms.api import (
-    ActingPolicy,
-    Ends,
-    Source,
-    Topology,
-    begun,
-    current,
-    linear,
-    moved,
-    target_parameters,
-)
+from gelada.algorithms.action_values import ActionValues, epsilon_greedy, falling, ladder
+from gelada.algorithms.api import Ends, Source, Terms, Topology, target_parameters
 from gelada.algorithms.batches import WholeBatch
 from gelada.algorithms.exploration import Exploration, Player
-from gelada.algorithms.greedy import epsilon_greedy, falling, ladder
 from gelada.core.fields import POSITIVE, SHARE, OnlyWith, Range
 from gelada.core.types import Aux, Batch
+from gelada.nets.config import Autoencoder
 from gelada.nets.heads import Head, action_values
 from gelada.nets.network import CODE, Network
 from gelada.nets.observations import Observations
 from gelada.ops import losses, returns
 from gelada.ops.distributions import FORMS, Atoms, Values, means_of
-from gelada.ops.returns import RewardClip
 
 LOSS_RATE = 0.001
 """Weight of the newest loss in the running mean and variance, which thus cover about the last 1,000
@@ -109,13 +95,9 @@ class Evaluated(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DQN:
+class DQN(ActionValues):
     """Hyper-parameters and methods of DQN."""
 
-    gamma: Annotated[float, SHARE] = 0.99
-    """Discount per step."""
-    gamma_end: Annotated[float, SHARE] | None = None
-    """Discount after anneal_steps, to which it changes linearly (none: it is constant)."""
     returns: Literal["n_step", "q_lambda"] = "n_step"
     """Targets: n-step returns of each window's first step, or Peng's Q(lambda) of all its steps."""
     n: Annotated[int, Range(1, 65536), N_STEP] = 1
@@ -144,8 +126,6 @@ class DQN:
     """Munchausen: temperature of the policy, a softmax of the action values."""
     target_every: Annotated[int, Range(0)] = 2_500
     """Updates between copies of the parameters to the target network (0: no target network)."""
-    reward_clip: RewardClip = "sign"
-    """Rewards in the loss: their sign, or raw (none). Scores are always raw."""
     error: Annotated[Literal["huber", "squared"], NUMBERS] = "huber"
     """Loss of an error: half its square, or the Huber loss, which is linear beyond 1."""
     outlier: Annotated[float, Range(0)] = 0.0
@@ -163,32 +143,12 @@ class DQN:
     """ladder: epsilon of the first game (Horgan et al. 2018)."""
     ladder_alpha: Annotated[float, Range(0), LADDER] = 7.0
     """ladder: epsilon of the last game is the base to the power of 1 + alpha."""
-    longest_random: Annotated[int, Range(1, 10_000)] = 1
-    """Most steps that a random action lasts (1: each lasts one step)."""
     hold_after: Annotated[int, Range(0)] = 0
     """Steps of an actor without any reward after which every other of its games repeats a random
     action for a whole rollout, until it meets one (0: never)."""
-    gradient_clip: Annotated[float, POSITIVE] = 10.0
-    """Limit of the gradient's global norm."""
-    lr: Annotated[float, POSITIVE] = 2.5e-4
-    """Learning rate at the start …"""
-    lr_end: Annotated[float, POSITIVE] = 2.5e-4
-    """… and after anneal_steps."""
-    anneal_steps: Annotated[int, Range(0)] = 1_000_000
-    """Environment steps over which the learning rate changes linearly, and so do discount, lambda
-    and the weight of Munchausen's term if they have an end."""
 
-    epochs: ClassVar[int] = 1
-    minibatch: ClassVar[int] = 2**31  # the whole batch
     source: ClassVar[Source] = "buffer"
     topologies: ClassVar[tuple[Topology, ...]] = ("central", "workers", "separate")
-    acting_heads: ClassVar[tuple[str, ...]] = ("q",)
-    acting_policy: ClassVar[ActingPolicy] = "epsilon"
-
-    @property
-    def evaluates_first(self) -> bool:
-        """Whether the target network evaluates the whole batch."""
-        return bool(self.target_every)
 
     @property
     def is_munchausen(self) -> bool:
@@ -202,8 +162,24 @@ class DQN:
             return self.epsilon_end
         return float(self.ladder_base ** (1 + self.ladder_alpha))
 
-    def check(self, batch: int) -> None:
-        """Do nothing: all settings fit each other."""
+    @property
+    def autoencoders(self) -> tuple[Autoencoder, ...]:
+        """Prediction alone, from whole windows: n-step returns look at their ends only."""
+        return ("predict",) if self.returns == "q_lambda" else ()
+
+    @property
+    def drops_outliers(self) -> bool:
+        """Whether the outlier rule is on."""
+        return self.outlier > 0.0
+
+    @property
+    def ends(self) -> Ends:
+        """Learning rate, discount, lambda and the weight of Munchausen's term."""
+        return {
+            **super().ends,
+            "lam": (self.lam, self.lam_end),
+            "munchausen": (self.munchausen, self.munchausen_end),
+        }
 
     def window(self, length: int) -> int:
         """Return ``n`` with n-step returns, else ``length``."""
@@ -218,14 +194,13 @@ class DQN:
         atoms = 1 if self.values == "numbers" else self.atoms
         return {"q": action_values(width, actions, atoms, self.duelling)}
 
-    def start(self) -> Aux:
-        """Return the learning rate, what else moves, and statistics of the loss over no losses."""
-        rate = torch.tensor(self.lr, dtype=torch.float64)
-        return {"learning_rate": rate, **no_losses(), **begun(self._ends)}
+    def means(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Return the values […] of outputs, which may be distributions."""
+        return means_of(self.values, outputs)
 
-    def learning_rate(self, aux: Aux) -> float:
-        """Return the current learning rate."""
-        return float(aux["learning_rate"])
+    def start(self) -> Aux:
+        """Return what moves, and statistics over no losses."""
+        return super().start() | no_losses()
 
     def exploration(self, player: Player) -> Exploration:
         """Return epsilon-greedy exploration."""
@@ -236,33 +211,22 @@ class DQN:
             epsilons = ladder(player, self.ladder_base, self.ladder_alpha)
         return epsilon_greedy(player, epsilons, self.longest_random, self.hold_after)
 
-    def act(
-        self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the action values float32[B, A]. The recurrent state is unchanged."""
-        return means_of(self.values, net.heads["q"](net.features(observations))), state
-
-    def prepare(self, net: Network, batch: Batch, aux: Aux) -> WholeBatch:
+    def prepare(
+        self, net: Network, batch: Batch, aux: Aux, random: torch.Generator | None = None
+    ) -> WholeBatch:
         """Preprocess and stack the observations: all, or two of each window with n-step returns."""
         if self.returns == "q_lambda":
             return WholeBatch(Observations(net, batch.frames, batch.ages), batch, None)
         assert batch.actions.shape[1] == self.n, "windows for n-step returns have n steps"
-        partial = returns.partial_n_step(
-            returns.clipped(batch.rewards, self.reward_clip),
-            batch.terminated,
-            batch.truncated,
-            current(aux, self._ends, "gamma"),
-        )
-        rows = partial.after.unsqueeze(1)
-        stack = rows + torch.arange(net.stack, device=rows.device)
-        following = batch.frames[torch.arange(len(rows), device=rows.device).unsqueeze(1), stack]
-        frames = torch.cat([batch.frames[:, : net.stack], following])
-        ages = torch.cat([batch.ages[:, :1], batch.ages.gather(1, rows)])
-        return WholeBatch(Observations(net, frames, ages), batch, partial)
+        return self.first_steps(net, batch, self.now(aux, "gamma"))
 
     def loss(
-        self, net: Network, minibatch: WholeBatch, aux: Aux
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        self,
+        net: Network,
+        minibatch: WholeBatch,
+        aux: Aux,
+        random: torch.Generator | None = None,
+    ) -> tuple[torch.Tensor, Terms]:
         """Return the weighted mean loss of the steps in the loss mask, and scalars to log.
 
         The sum of weighted losses is divided by the number of these steps, so weights below 1
@@ -273,9 +237,9 @@ class DQN:
         of the first step, or with Q(lambda) a mix of the largest and the mean error of the window;
         0 for a window without a step in the loss mask.
         """
-        evaluate = self._first_steps if self.returns == "n_step" else self._all_steps
+        evaluate = self._of_first_steps if self.returns == "n_step" else self._of_all_steps
         taken, targets, codes = evaluate(net, minibatch, aux)
-        values = means_of(self.values, taken)
+        values = self.means(taken)
         batch, steps = minibatch.batch, values.shape[1]
         mask = batch.mask[:, :steps].float()
         # masked errors may be infinite, and 0 times infinity is not 0
@@ -307,7 +271,7 @@ class DQN:
         above the running mean of earlier losses (`after` updates it). The rule is that of Nair et
         al. 2015, which gives no number of deviations.
         """
-        return self.outlier > 0.0 and is_outlier(aux, loss, self.outlier)
+        return self.drops_outliers and is_outlier(aux, loss, self.outlier)
 
     def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:
         """Set what changes with the environment steps, and add a loss to its statistics.
@@ -315,12 +279,11 @@ class DQN:
         The losses of dropped gradients are part of the statistics. Otherwise all gradients would
         be dropped from then on after a lasting rise of the loss.
         """
-        aux["learning_rate"].fill_(linear(self.lr, self.lr_end, steps, self.anneal_steps))
-        moved(aux, self._ends, steps, self.anneal_steps)
+        super().after(aux, values, steps)
         if "value_loss" in values:
             add_loss(aux, values["value_loss"])
 
-    def _first_steps(self, net: Network, whole: WholeBatch, aux: Aux) -> Evaluated:
+    def _of_first_steps(self, net: Network, whole: WholeBatch, aux: Aux) -> Evaluated:
         """Return the outputs of the windows' first actions [N, 1, …], and their targets [N, 1]."""
         assert whole.partial is not None
         rewards, discounts, _ = whole.partial
@@ -330,7 +293,7 @@ class DQN:
             targets = rewards + discounts * self._best(net, following, None, aux)
         return Evaluated(taken.unsqueeze(1), targets.unsqueeze(1))
 
-    def _all_steps(self, net: Network, whole: WholeBatch, aux: Aux) -> Evaluated:
+    def _of_all_steps(self, net: Network, whole: WholeBatch, aux: Aux) -> Evaluated:
         """Return the outputs of the actions taken [N, T, …], and their lambda returns [N, T]."""
         batch, shape = whole.batch, whole.observations.shape  # [N, T + 1]
         (stacks,) = whole.observations.chunks(self.minibatch)
@@ -339,7 +302,7 @@ class DQN:
         before_last = output.unflatten(0, shape)[:, :-1].flatten(0, 1)
         taken = losses.chosen(before_last, batch.actions.flatten())
         with torch.no_grad():
-            scores = means_of(self.values, output.detach())
+            scores = self.means(output.detach())
             rewards = returns.clipped(batch.rewards, self.reward_clip)
             extra = torch.zeros_like(rewards)
             if self.is_munchausen:
@@ -347,10 +310,10 @@ class DQN:
                 extra, best = returns.munchausen(evaluated, batch.actions, self.temperature)
             else:
                 best = self._best(net, stacks, scores, aux).view(shape)
-            ends, now = (batch.terminated, batch.truncated), self._ends
-            gamma, lam = current(aux, now, "gamma"), current(aux, now, "lam")
+            ends = (batch.terminated, batch.truncated)
+            gamma, lam = self.now(aux, "gamma"), self.now(aux, "lam")
             targets = returns.q_lambda(rewards, best, *ends, gamma, lam)
-            weight = current(aux, now, "munchausen")
+            weight = self.now(aux, "munchausen")
             targets = targets + weight * extra  # not of later steps: see `munchausen`
         taken = taken.unflatten(0, batch.actions.shape)
         return Evaluated(taken, targets, outputs.get(CODE))
@@ -363,7 +326,7 @@ class DQN:
         ``scores`` are the action values [M, A] of the current network, if they are known.
         """
         if scores is None and (self.double or not target_parameters(aux)):
-            scores = means_of(self.values, net(stacks)["q"])
+            scores = self.means(net(stacks)["q"])
         evaluated = self._evaluated(net, stacks, scores, aux)
         chooser = scores if self.double and scores is not None else evaluated
         return losses.chosen(evaluated, chooser.argmax(dim=1))
@@ -373,18 +336,9 @@ class DQN:
     ) -> torch.Tensor:
         """Return action values [M, A] of the target network; without one, those that are known."""
         if target := target_parameters(aux):
-            return means_of(self.values, functional_call(net, target, (stacks,))["q"])
+            return self.means(functional_call(net, target, (stacks,))["q"])
         assert scores is not None
         return scores
-
-    @property
-    def _ends(self) -> Ends:
-        """What may change linearly besides the learning rate."""
-        return {
-            "gamma": (self.gamma, self.gamma_end),
-            "lam": (self.lam, self.lam_end),
-            "munchausen": (self.munchausen, self.munchausen_end),
-        }
 
 
 def _priorities(sizes: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

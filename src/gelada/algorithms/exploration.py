@@ -96,7 +96,7 @@ class Sampled:
         self._unrewarded = 0  # steps since the last reward
         self._held: _Held | None = None
 
-    def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:  # noqa: ARG002 - the protocol
+    def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:
         """Draw the random numbers of the whole rollout."""
         _, _, games, actions = self._player
         self._noise = gumbel((length, games, actions), random)

@@ -16,7 +16,7 @@ from gelada.envs.make import agents, frame_shape, is_atari, planes
 from gelada.experiment.settings import Experiment
 from gelada.nets.network import InputStatistics, Network
 from gelada.ops.flat import ALIGN, Layout
-from gelada.ops.optimizers import SLOTS
+from gelada.ops.optimizers import RULES
 from gelada.roles.parameters.published import KEPT
 from gelada.roles.replay.frame_ring import BufferShape, bytes_needed
 from gelada.roles.replay.rate_limiter import MinimumSize, RateLimiter, SamplesPerInsert
@@ -313,7 +313,8 @@ def memory(experiment: Experiment, net: Network) -> dict[str, int]:
 
 def copies(experiment: Experiment) -> int:
     """Return how many vectors of all parameters a run holds, the servers' slices added up."""
-    topology, slots = experiment.shape.topology, SLOTS[experiment.optimizer.optimizer]
+    topology = experiment.shape.topology
+    slots = len(RULES[experiment.optimizer.optimizer].starts)
     shape, target = experiment.shape, bool(experiment.algorithm.target_every)
     if not topology.remote_servers:
         return topology.replicas * (2 + slots + KEPT + shape.actors + 2 * target)

@@ -1,15 +1,21 @@
 """Optimizers of one flat slice. They are element-wise, so the cut into slices changes nothing.
 
-Each has ``step(gradient, learning_rate)``, which writes the parameters in place, and ``state()``
-with flat tensors by name, so a checkpoint can store them beside the parameters.
+The rules are the functions of ``torch.optim``, but for RMSProp, which TensorFlow and the papers
+have otherwise. An optimizer's state is flat tensors by name, so a checkpoint can store them beside
+the parameters.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
+from torch.optim.adadelta import adadelta
+from torch.optim.adagrad import adagrad
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
 from gelada.core.fields import DECAY, POSITIVE, OnlyWith
 
@@ -44,253 +50,148 @@ class OptimizerSettings:
     it)."""
 
 
-SLOTS: dict[str, int] = {
-    "adam": 2,
-    "radam": 2,
-    "rmsprop": 2,
-    "adagrad": 1,
-    "adadelta": 2,
-    "sgd": 1,
-}
-"""Number of vectors, each as long as the parameters, in an optimizer's state."""
+Step = Callable[..., None]
+"""Steps in place, given lists of one vector float32[P] each: parameters, gradient, and what the
+state has; and by name the numbers of its rule."""
 
 
-class Optimizer(Protocol):
-    """Steps one flat slice of parameters in place."""
-
-    def step(self, gradient: torch.Tensor, learning_rate: float) -> None:
-        """Take one step against ``gradient`` (float32[P])."""
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return the state itself, not a copy: float32[P] tensors and the scalar ``count``."""
-
-
-class Adam:
-    """Adam (Kingma & Ba 2015, algorithm 1).
-
-    ``m <- beta1 m + (1 - beta1) d``; ``v <- beta2 v + (1 - beta2) d^2``;
-    ``theta <- theta - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)``.
-    The step is the kernel of ``torch.optim.Adam(fused=True)``, which goes through memory once
-    (docs/speed.md); importing ``torch.optim`` itself would cost a second at the start.
-    """
-
-    def __init__(self, values: torch.Tensor, settings: OptimizerSettings) -> None:
-        self._values = values
-        self._settings = settings
-        self._state = {
-            "mean": torch.zeros_like(values),
-            "square": torch.zeros_like(values),
-            "count": torch.zeros((), dtype=torch.float64),
-        }
-
-    def step(self, gradient: torch.Tensor, learning_rate: float) -> None:
-        """Take one step against ``gradient`` (float32[P])."""
-        settings, state = self._settings, self._state
-        state["count"] += 1
-        torch._fused_adam_(
-            [self._values],
-            [gradient],
-            [state["mean"]],
-            [state["square"]],
-            [],
-            [torch.full((), float(state["count"]), dtype=torch.float32, device=gradient.device)],
-            lr=learning_rate,
-            beta1=settings.beta1,
-            beta2=settings.beta2,
-            eps=settings.epsilon,
-            weight_decay=0.0,
-            amsgrad=False,
-            maximize=False,
-        )
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return the state's ``mean`` and ``square`` (float32[P]) and ``count``."""
-        return self._state
-
-
-TRACTABLE = 5.0
-"""Degrees of freedom above which the variance of Adam's step can be rectified, as torch and optax
-have it (the paper's algorithm says 4)."""
-
-
-class RAdam:
-    """Rectified Adam (Liu et al. 2020, algorithm 2): Adam whose first steps need no warm-up.
-
-    With ``r_inf = 2 / (1 - beta2) - 1`` and ``r_t = r_inf - 2 t beta2^t / (1 - beta2^t)`` degrees
-    of freedom: while ``r_t <= 5``, ``theta <- theta - lr m_hat``; then ``theta <- theta - lr c_t
-    m_hat / (sqrt(v_hat) + epsilon)`` with ``c_t = sqrt((r_t - 4)(r_t - 2) r_inf / ((r_inf - 4)
-    (r_inf - 2) r_t))``. Means and their corrections are Adam's.
-    """
-
-    def __init__(self, values: torch.Tensor, settings: OptimizerSettings) -> None:
-        self._values = values
-        self._settings = settings
-        self._state = {
-            "mean": torch.zeros_like(values),
-            "square": torch.zeros_like(values),
-            "count": torch.zeros((), dtype=torch.float64),
-        }
-        self._scratch = torch.empty_like(values)
-
-    def step(self, gradient: torch.Tensor, learning_rate: float) -> None:
-        """Take one step against ``gradient`` (float32[P])."""
-        beta1, beta2 = self._settings.beta1, self._settings.beta2
-        mean, square = self._state["mean"], self._state["square"]
-        self._state["count"] += 1
-        count = int(self._state["count"])
-        mean.mul_(beta1).add_(gradient, alpha=1.0 - beta1)
-        square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
-        rate = learning_rate / (1.0 - beta1**count)
-        most = 2.0 / (1.0 - beta2) - 1.0
-        now = most - 2.0 * count * beta2**count / (1.0 - beta2**count)
-        if now <= TRACTABLE:
-            self._values.sub_(mean, alpha=rate)
-            return
-        share = (now - 4.0) * (now - 2.0) * most / ((most - 4.0) * (most - 2.0) * now)
-        root = torch.div(square, 1.0 - beta2**count, out=self._scratch).sqrt_()
-        root.add_(self._settings.epsilon)
-        self._values.addcdiv_(mean, root, value=-rate * share**0.5)
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return the live ``mean`` and ``square`` (float32[P]) and ``count``."""
-        return self._state
-
-
-class RMSProp:
-    """RMSProp as TensorFlow and the A3C and IMPALA papers have it: epsilon inside the root.
+def rmsprop(
+    values: list[torch.Tensor],
+    gradients: list[torch.Tensor],
+    squares: list[torch.Tensor],
+    momenta: list[torch.Tensor],
+    *,
+    lr: float,
+    decay: float,
+    momentum: float,
+    eps: float,
+) -> None:
+    """Step by RMSProp as TensorFlow and the A3C and IMPALA papers have it: epsilon in the root.
 
     ``g <- decay g + (1 - decay) d^2``; ``m <- momentum m + lr d / sqrt(g + epsilon)``;
     ``theta <- theta - m``. The mean square starts at 1, as in TensorFlow 1.
     """
-
-    def __init__(self, values: torch.Tensor, settings: OptimizerSettings) -> None:
-        self._values = values
-        self._settings = settings
-        self._state = {
-            "square": torch.ones_like(values),
-            "momentum": torch.zeros_like(values),
-            "count": torch.zeros((), dtype=torch.float64),
-        }
-
-    def step(self, gradient: torch.Tensor, learning_rate: float) -> None:
-        """Take one step against ``gradient`` (float32[P])."""
-        square, momentum = self._state["square"], self._state["momentum"]
-        square.mul_(self._settings.decay)
-        square.addcmul_(gradient, gradient, value=1.0 - self._settings.decay)
-        scaled = gradient / (square + self._settings.epsilon).sqrt_()
-        momentum.mul_(self._settings.momentum).add_(scaled, alpha=learning_rate)
-        self._values.sub_(momentum)
-        self._state["count"] += 1
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return the state's ``square`` and ``momentum`` (float32[P]) and ``count``."""
-        return self._state
+    (square,), (moving,), (gradient,) = squares, momenta, gradients
+    square.mul_(decay).addcmul_(gradient, gradient, value=1.0 - decay)
+    moving.mul_(momentum).add_(gradient / (square + eps).sqrt_(), alpha=lr)
+    values[0].sub_(moving)
 
 
-class AdaGrad:
-    """AdaGrad (Duchi et al. 2011, figure 1, diagonal).
+class Rule(NamedTuple):
+    """How an optimizer steps."""
 
-    ``g <- g + d^2``; ``theta <- theta - lr d / (sqrt(g) + epsilon)``, with epsilon outside the
-    root as the paper's delta. The sum starts at 0.1, as in TensorFlow 1, which has no epsilon.
+    step: Step
+    starts: dict[str, float]
+    """What the vectors of its state begin with, by name."""
+    numbers: Callable[[OptimizerSettings], dict[str, Any]]
+    """Named arguments of the step besides the learning rate."""
+    counts: bool = True
+    """Whether it wants ``state_steps``, the number of steps before."""
+
+
+def radam(*vectors: list[torch.Tensor], state_steps: list[torch.Tensor], **numbers: Any) -> None:
+    """Step by rectified Adam."""
+    ((values,), (gradient,), (mean,), (square,)) = vectors
+    lr, beta1, beta2 = numbers["lr"], numbers["beta1"], numbers["beta2"]
+    steps = int(state_steps[0]) + 1
+    mean.mul_(beta1).add_(gradient, alpha=1.0 - beta1)
+    square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+    rate = lr / (1.0 - beta1**steps)
+    most = 2.0 / (1.0 - beta2) - 1.0
+    now = most - 2.0 * steps * beta2**steps / (1.0 - beta2**steps)
+    if now <= 5.0:
+        values.sub_(mean, alpha=rate)
+        return
+    share = (now - 4.0) * (now - 2.0) * most / ((most - 4.0) * (most - 2.0) * now)
+    root = torch.div(square, 1.0 - beta2**steps).sqrt_().add_(numbers["eps"])
+    values.addcdiv_(mean, root, value=-rate * share**0.5)
+
+
+PLAIN: dict[str, Any] = {"weight_decay": 0.0, "foreach": False}
+"""Arguments of those that step one vector after the other."""
+
+RULES: dict[str, Rule] = {
+    # Kingma & Ba 2015, algorithm 1; fused, it goes through memory once (docs/speed.md)
+    "adam": Rule(
+        adam,
+        {"mean": 0.0, "square": 0.0},
+        lambda s: {
+            **{"beta1": s.beta1, "beta2": s.beta2, "eps": s.epsilon, "weight_decay": 0.0},
+            **{"max_exp_avg_sqs": [], "fused": True, "amsgrad": False, "maximize": False},
+        },
+    ),
+    # Liu et al. 2020, algorithm 2: Adam whose first steps need no warm-up
+    "radam": Rule(
+        radam,
+        {"mean": 0.0, "square": 0.0},
+        lambda s: {"beta1": s.beta1, "beta2": s.beta2, "eps": s.epsilon, **PLAIN},
+    ),
+    "rmsprop": Rule(
+        rmsprop,
+        {"square": 1.0, "momentum": 0.0},
+        lambda s: {"decay": s.decay, "momentum": s.momentum, "eps": s.epsilon},
+        counts=False,
+    ),
+    # Duchi et al. 2011, figure 1, diagonal; the sum starts at 0.1, as in TensorFlow 1
+    "adagrad": Rule(
+        adagrad,
+        {"square": 0.1},
+        lambda s: {"eps": s.epsilon, "lr_decay": 0.0, "maximize": False, **PLAIN},
+    ),
+    # Zeiler 2012, algorithm 1; the paper's own learning rate is 1
+    "adadelta": Rule(
+        adadelta,
+        {"square": 0.0, "moved": 0.0},
+        lambda s: {"rho": s.decay, "eps": s.epsilon, "maximize": False, **PLAIN},
+    ),
+    # with heavy-ball momentum (Polyak 1964) in TensorFlow's form: a new learning rate also scales
+    # what earlier gradients left
+    "sgd": Rule(
+        sgd,
+        {"momentum": 0.0},
+        lambda s: {
+            **{"momentum": s.momentum, "dampening": 0.0, "nesterov": False, "maximize": False},
+            **PLAIN,
+        },
+        counts=False,
+    ),
+}
+
+
+class Optimizer:
+    """Steps one flat slice of parameters in place.
+
+    Args:
+        values: the slice, float32[P].
+        settings: which rule, and its numbers.
+        scales: float32[P], factors of the learning rate (None: 1 for all parameters).
     """
 
-    def __init__(self, values: torch.Tensor, settings: OptimizerSettings) -> None:
-        self._values = values
-        self._settings = settings
-        self._state = {
-            "square": torch.full_like(values, 0.1),
-            "count": torch.zeros((), dtype=torch.float64),
-        }
-        self._scratch = torch.empty_like(values)
+    def __init__(
+        self,
+        values: torch.Tensor,
+        settings: OptimizerSettings,
+        scales: torch.Tensor | None = None,
+    ) -> None:
+        self._values, self._scales = values, scales
+        self._rule = rule = RULES[settings.optimizer]
+        self._numbers = rule.numbers(settings)
+        self._vectors = {name: torch.full_like(values, x) for name, x in rule.starts.items()}
+        self._count = torch.zeros((), dtype=torch.float64)
 
     def step(self, gradient: torch.Tensor, learning_rate: float) -> None:
         """Take one step against ``gradient`` (float32[P])."""
-        square = self._state["square"].addcmul_(gradient, gradient)
-        root = torch.sqrt(square, out=self._scratch).add_(self._settings.epsilon)
-        self._values.addcdiv_(gradient, root, value=-learning_rate)
-        self._state["count"] += 1
+        before = None if self._scales is None else self._values.clone()
+        vectors = ([each] for each in (self._values, gradient, *self._vectors.values()))
+        numbers = self._numbers | {"lr": learning_rate}
+        if self._rule.counts:
+            count = torch.full((), float(self._count), dtype=torch.float32, device=gradient.device)
+            numbers["state_steps"] = [count]
+        self._rule.step(*vectors, **numbers)
+        self._count += 1
+        if before is not None and self._scales is not None:
+            torch.lerp(before, self._values, self._scales, out=self._values)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return the state's ``square``, the sum of squares (float32[P]), and ``count``."""
-        return self._state
-
-
-class AdaDelta:
-    """AdaDelta (Zeiler 2012, algorithm 1); the paper's own learning rate is 1.
-
-    ``g <- decay g + (1 - decay) d^2``; ``x = d sqrt(s + epsilon) / sqrt(g + epsilon)``;
-    ``s <- decay s + (1 - decay) x^2``; ``theta <- theta - lr x``. As in TensorFlow, ``s`` is of
-    steps before they are scaled by the learning rate.
-    """
-
-    def __init__(self, values: torch.Tensor, settings: OptimizerSettings) -> None:
-        self._values = values
-        self._settings = settings
-        self._state = {
-            "square": torch.zeros_like(values),
-            "moved": torch.zeros_like(values),
-            "count": torch.zeros((), dtype=torch.float64),
-        }
-        self._scratch = torch.empty_like(values), torch.empty_like(values)
-
-    def step(self, gradient: torch.Tensor, learning_rate: float) -> None:
-        """Take one step against ``gradient`` (float32[P])."""
-        decay, epsilon = self._settings.decay, self._settings.epsilon
-        square, moved = self._state["square"], self._state["moved"]
-        square.mul_(decay).addcmul_(gradient, gradient, value=1.0 - decay)
-        below = torch.add(square, epsilon, out=self._scratch[0])
-        above = torch.add(moved, epsilon, out=self._scratch[1])
-        change = above.div_(below).sqrt_().mul_(gradient)
-        moved.mul_(decay).addcmul_(change, change, value=1.0 - decay)
-        self._values.sub_(change, alpha=learning_rate)
-        self._state["count"] += 1
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return the state's ``square`` and ``moved`` (float32[P]) and ``count``.
-
-        They are the mean squares of gradients and of steps.
-        """
-        return self._state
-
-
-class SGD:
-    """Stochastic gradient descent with heavy-ball momentum (Polyak 1964).
-
-    ``m <- momentum m + d``; ``theta <- theta - lr m``: TensorFlow's form, in which a new learning
-    rate also scales what earlier gradients left. Momentum 0 is plain descent.
-    """
-
-    def __init__(self, values: torch.Tensor, settings: OptimizerSettings) -> None:
-        self._values = values
-        self._settings = settings
-        self._state = {
-            "momentum": torch.zeros_like(values),
-            "count": torch.zeros((), dtype=torch.float64),
-        }
-
-    def step(self, gradient: torch.Tensor, learning_rate: float) -> None:
-        """Take one step against ``gradient`` (float32[P])."""
-        momentum = self._state["momentum"].mul_(self._settings.momentum).add_(gradient)
-        self._values.sub_(momentum, alpha=learning_rate)
-        self._state["count"] += 1
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return the state's ``momentum`` (float32[P]) and ``count``."""
-        return self._state
-
-
-def make_optimizer(values: torch.Tensor, settings: OptimizerSettings) -> Optimizer:
-    """Return the chosen optimizer over the slice ``values`` (float32[P], stepped in place)."""
-    match settings.optimizer:
-        case "adam":
-            return Adam(values, settings)
-        case "radam":
-            return RAdam(values, settings)
-        case "rmsprop":
-            return RMSProp(values, settings)
-        case "adagrad":
-            return AdaGrad(values, settings)
-        case "adadelta":
-            return AdaDelta(values, settings)
-        case "sgd":
-            return SGD(values, settings)
+        """Return the state itself, not a copy: float32[P] tensors and the scalar ``count``."""
+        return {**self._vectors, "count": self._count}

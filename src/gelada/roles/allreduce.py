@@ -315,7 +315,7 @@ class Ring:
             raise Lost(f"a learner of the group is gone: {lines[0]}") from None
         return total
 
-    def leave(self, rank: int) -> None:  # noqa: ARG002 - as LearnerGroup
+    def leave(self, rank: int) -> None:
         """Break the connections, so that nobody waits for this learner."""
         self._group, gpus, self._gpus = None, self._gpus, None
         if gpus is not None:

@@ -14,7 +14,7 @@ it owns the parameters, and Adam's is one operation anyway.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -50,19 +50,25 @@ class Learned(NamedTuple):
     priorities: torch.Tensor | None  # float32[N], on the host: each window's new priority
 
 
+Send = Callable[[int, int, "float | torch.Tensor"], None]
+"""Takes over the gradient in the flat vector: its number in the round, the gradients of the round,
+and the samples behind it."""
+
+
 class Compute(Protocol):
     """What a learner does in a round."""
 
-    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux) -> Learned:
-        """Offer the gradients of all batches to the client and push all but the last.
+    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux, send: Send) -> Learned:
+        """Compute the gradients of all batches, one after the other.
 
         Args:
             uses: of batches on the device of the client's parameters; the last is the fresh one.
-            client: has the network, and takes the gradients.
+            client: has the network and the version of its parameters.
             aux: the algorithm's own state.
+            send: is called with each gradient before the next one is computed.
 
         Raises:
-            Diverged: if a loss is not a finite number; the last gradient is not pushed then.
+            Diverged: if a loss is not a finite number.
         """
 
 
@@ -82,12 +88,12 @@ class Backprop:
         self._algorithm, self._index, self._seed = algorithm, index, seed
         self._streams = streams
 
-    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux) -> Learned:
+    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux, send: Send) -> Learned:
         """Run all epochs over the batches; the values are the means of the last epoch.
 
         Each batch is prepared when its turn comes: its targets are those of the network of then.
         """
-        algorithm, flat, version = self._algorithm, client.flat, client.version
+        flat, version = client.flat, client.version
         assert isinstance(flat.module, Network)
         net = flat.module
         incarnation = version.incarnation if self._streams is None else self._streams
@@ -96,28 +102,29 @@ class Backprop:
         history: list[Found] = []  # by minibatch
         last = 0  # minibatches of the last epoch
         for later, (batch, count) in zip(reversed(range(len(uses))), uses, strict=True):
-            client.push()  # the last gradient of the batch before, which changes the targets
-            prepared = self.prepare(net, batch, aux)
+            prepared = self.prepare(net, batch, aux, random)
             epochs = self._minibatches(prepared, count, random)
             # exact for the last batch; before it, later batches count as one minibatch each
             parts = part + sum(map(len, epochs)) + later
             for minibatches in epochs:
                 moments = _moments(client.member, prepared, minibatches)
                 for index, moment in zip(minibatches, moments, strict=True):
-                    client.push()  # the gradient before; the learner pushes the round's last one
-                    found = self.minibatch(flat, prepared, index, aux, moment, client.member)
+                    found = self.minibatch(
+                        flat, prepared, index, aux, moment, client.member, random
+                    )
                     history.append(found)
-                    client.offer(part, parts, found.weight, algorithm.learning_rate(aux))
+                    send(part, parts, found.weight)
                     part += 1
                 last = len(minibatches)
         values, norm, priorities = _read(history, last, flat.values, prepared.priorities, version)
-        values["learning_rate"] = algorithm.learning_rate(aux)
         values["parameter_norm"] = norm
         return Learned(values, priorities)
 
-    def prepare(self, net: Network, batch: Batch, aux: Aux) -> Prepared:
+    def prepare(
+        self, net: Network, batch: Batch, aux: Aux, random: torch.Generator | None = None
+    ) -> Prepared:
         """Compute the targets of a batch."""
-        return self._algorithm.prepare(net, batch, aux)
+        return self._algorithm.prepare(net, batch, aux, random)
 
     def minibatch(
         self,
@@ -127,6 +134,7 @@ class Backprop:
         aux: Aux,
         moments: torch.Tensor | None,
         member: Member | None,
+        random: torch.Generator | None = None,
     ) -> Found:
         """Write the gradient of a minibatch; return what was found in it.
 
@@ -137,23 +145,14 @@ class Backprop:
             aux: the algorithm's own state.
             moments: float32[2], by what a group standardises (None: alone).
             member: in a group of learners, whose mean gradient it is.
+            random: generator of the loss's random numbers.
         """
         assert isinstance(flat.module, Network)
-        total, terms = self.forward(flat.module, prepared, index, aux, moments)
+        minibatch = prepared.select(index, moments)
+        total, terms = self._algorithm.loss(flat.module, minibatch, aux, random)
         weight = prepared.weight(index)
         terms[NORM] = self.backward(flat, total, weight, member)
         return Found(list(terms), as_vector(terms), weight)
-
-    def forward(
-        self,
-        net: Network,
-        prepared: Prepared,
-        index: torch.Tensor,
-        aux: Aux,
-        moments: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return the loss of a minibatch, and named scalars about it."""
-        return self._algorithm.loss(net, prepared.select(index, moments), aux)
 
     def backward(
         self,
@@ -249,17 +248,10 @@ def _refuse(history: list[Found], version: Version) -> None:
                 )
 
 
-MOVING = {"gamma", "lam", "munchausen"}
-"""Of an algorithm's own state: what its operations take as numbers of the host."""
-
-
-def can_record(algorithm: Algorithm) -> bool:
-    """Return whether a graph may hold the loss: it has the numbers of its recording for ever."""
-    return not MOVING & algorithm.start().keys()
-
-
 class GraphBackprop(Backprop):
     """Computes the same gradients, by replays from the fourth batch of a shape on.
+
+    It is for algorithms whose loss draws no random numbers (`Algorithm.fits_cuda_graph`).
 
     Args:
         algorithm: what to minimise.
@@ -279,7 +271,9 @@ class GraphBackprop(Backprop):
         self._given: Aux = {}  # of which it is a copy
         self._scratch = Scratch()  # memory of the graph, which must not go to others
 
-    def prepare(self, net: Network, batch: Batch, aux: Aux) -> Prepared:
+    def prepare(
+        self, net: Network, batch: Batch, aux: Aux, random: torch.Generator | None = None
+    ) -> Prepared:
         """Compute the targets of a batch; those of the batch before are gone."""
         self._take(aux, batch.frames.device)
         if self._prepare is None:
@@ -295,14 +289,15 @@ class GraphBackprop(Backprop):
         flat: FlatParameters,
         prepared: Prepared,
         index: torch.Tensor,
-        aux: Aux,  # noqa: ARG002 - as Backprop
+        aux: Aux,
         moments: torch.Tensor | None,
         member: Member | None,
+        random: torch.Generator | None = None,
     ) -> Found:
         """Write the gradient of a minibatch; see `Backprop`."""
         assert self._prepare is not None
         if not self._prepare.owns(prepared):
-            return super().minibatch(flat, prepared, index, self._aux, moments, member)
+            return super().minibatch(flat, prepared, index, self._aux, moments, member, random)
         if len(index) not in self._steps:  # batches before were the warm-up
             step = partial(self._gradient, flat, prepared, member is None)
             self._steps[len(index)] = Recorded(step, warm_up=0)
@@ -331,7 +326,8 @@ class GraphBackprop(Backprop):
             float32[n + 1], the scalars that `_names` names, and the sum of the weights.
         """
         assert isinstance(flat.module, Network)
-        total, terms = self.forward(flat.module, prepared, index, self._aux, moments)
+        minibatch = prepared.select(index, moments)
+        total, terms = self._algorithm.loss(flat.module, minibatch, self._aux)
         weight = prepared.weight(index)
         flat.zero_gradients()
         torch.autograd.backward(total)

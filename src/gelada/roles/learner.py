@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import torch
 
-from gelada.algorithms.api import TARGET, Algorithm
+from gelada.algorithms.api import LEARNING_RATE, TARGET, Algorithm
 from gelada.core.errors import CannotWrite
 from gelada.core.timing import WAIT, Clock
 from gelada.core.types import Batch, Update, Version
@@ -194,11 +194,21 @@ class Learner:
         aux = self.schedule.aux
         if self._uses is None:  # else an error came: the same batches are learned from again
             self._uses = self._reuse.take(batch.to(self.device))
-        self._values, priorities = self.compute.run(self._uses, self.client, aux)
+        self._values, priorities = self.compute.run(self._uses, self.client, aux, self._send)
+        self._values[LEARNING_RATE] = float(aux[LEARNING_RATE])
         if self._algorithm.is_outlier(aux, self._values.get("value_loss", 0.0)):
             self.client.discard()
         if priorities is not None:
             self._replay.update(batch.keys, batch.generations, priorities)
+
+    def _send(self, part: int, parts: int, samples: float | torch.Tensor) -> None:
+        """Offer a gradient, and push it unless it is the round's last, which waits for the report.
+
+        See `gelada.roles.backprop.Send`.
+        """
+        self.client.offer(part, parts, samples, float(self.schedule.aux[LEARNING_RATE]))
+        if part + 1 < parts:
+            self.client.push()
 
     def _shared(self, batch: Batch) -> Batch:
         """Return the batch, in a group with the steps of all learners; take over their values."""

@@ -83,7 +83,7 @@ class Threads:
             for role in self.active
         ]
 
-    def start(self, pause: Callable[[], None] = nothing) -> None:  # noqa: ARG002 - the protocol
+    def start(self, pause: Callable[[], None] = nothing) -> None:
         """Start all threads; they are there at once."""
         for thread in self._threads:
             thread.start()
@@ -249,7 +249,7 @@ class Inline:
         """Return whether there is such a role: all are there from the beginning."""
         return role in self.roles
 
-    def wait(self, seconds: float) -> bool:  # noqa: ARG002 - the protocol
+    def wait(self, seconds: float) -> bool:
         """Call ``step`` of each active role once; return whether one has finished."""
         before = torch.get_num_threads()
         torch.set_num_threads(1)
@@ -263,7 +263,7 @@ class Inline:
     def check(self) -> None:
         """Do nothing: `wait` raises what a role raised."""
 
-    def stop(self, patience: float = 30.0) -> list[str]:  # noqa: ARG002 - the protocol
+    def stop(self, patience: float = 30.0) -> list[str]:
         """Close the passive roles; return no names, as nothing runs."""
         for role in self.roles.values():
             if isinstance(role, Passive):

@@ -17,11 +17,10 @@ from typing import NamedTuple
 
 import torch
 
-from gelada.algorithms.api import Algorithm
 from gelada.core.errors import GeladaError, nearest
 from gelada.core.types import Answer, Aux, Batch, Gradient, Params, Version
 from gelada.experiment.settings import Experiment
-from gelada.roles.backprop import Compute, Learned
+from gelada.roles.backprop import Compute, Learned, Send
 from gelada.roles.parameters.client import ParameterClient
 from gelada.roles.parameters.published import ANY, PublishedParameters
 from gelada.roles.parameters.server import Counts, OptimizerState, ParameterServer
@@ -186,10 +185,10 @@ class Straggler:
     def __init__(self, seconds: float, compute: Compute) -> None:
         self._seconds, self._compute = seconds, compute
 
-    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux) -> Learned:
+    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux, send: Send) -> Learned:
         """Sleep, then compute."""
         time.sleep(self._seconds)
-        return self._compute.run(uses, client, aux)
+        return self._compute.run(uses, client, aux, send)
 
 
 class Sleeper:
@@ -197,18 +196,15 @@ class Sleeper:
 
     Args:
         seconds: time to sleep for each batch.
-        algorithm: gives the learning rate to push.
     """
 
-    def __init__(self, seconds: float, algorithm: Algorithm) -> None:
-        self._seconds, self._algorithm = seconds, algorithm
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
 
-    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux) -> Learned:
+    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux, send: Send) -> Learned:
         """Sleep, then push a gradient of 0."""
         time.sleep(self._seconds)
-        rate = self._algorithm.learning_rate(aux)
-        samples = uses[-1].batch.actions.numel()
-        client.offer(part=0, parts=1, samples=samples, rate=rate)
+        send(0, 1, uses[-1].batch.actions.numel())
         return Learned({}, None)
 
 

@@ -23,7 +23,7 @@ from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
 from gelada.roles.actor import Actor, ActorSettings, Pace
 from gelada.roles.allreduce import Member
-from gelada.roles.backprop import Backprop, Compute, GraphBackprop, can_record
+from gelada.roles.backprop import Backprop, Compute, GraphBackprop
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.client import LocalClient, RemoteClient
 from gelada.roles.parameters.published import PublishedParameters
@@ -246,8 +246,8 @@ class Nodes:
     def _backprop(self, index: int) -> Compute:
         """Return what a learner computes gradients with."""
         algorithm = self.experiment.algorithm
-        recorded = self.placement.graphs and can_record(algorithm)
-        make = GraphBackprop if recorded else Backprop
+        by_graph = self.placement.graphs and algorithm.fits_cuda_graph
+        make = GraphBackprop if by_graph else Backprop
         return make(algorithm, index, self.experiment.seed, self._streams)
 
     @property
@@ -360,7 +360,7 @@ class Nodes:
         compute: Compute = self._backprop(index)
         slow = faults.straggler if index == 0 else 0.0
         if faults.compute:
-            compute = Sleeper(slow or faults.compute, algorithm)
+            compute = Sleeper(slow or faults.compute)
             batches = part(NoExperience, shape.datapoints, cache)
         elif slow:
             compute = Straggler(slow, compute)

@@ -92,7 +92,7 @@ class SliceSaver:
         """Say whether the last save has to wait for roles that have not ended yet."""
         return bool(self._learners.intersection(hung))
 
-    def last(self, hung: Sequence[str]) -> bool:  # noqa: ARG002 - a hung learner leaves the servers intact
+    def last(self, hung: Sequence[str]) -> bool:
         """Save the newest version after the learners have ended; return whether that worked."""
         slices = [server.state() for server in self._servers]
         versions = [params.version for params, _ in slices]

@@ -39,7 +39,7 @@ from gelada.nets.network import (
     measure_input,
     native_precision,
 )
-from gelada.ops.optimizers import make_optimizer
+from gelada.ops.optimizers import Optimizer
 from gelada.roles.snapshot import WRONG
 from gelada.runs.config import Config, check_of, identity
 from gelada.runs.folder import CHECKPOINTS, CONFIG
@@ -240,7 +240,7 @@ def fits(config: Config) -> Check:
         start = begin_at(config, statistics)
         wanted = {k: tuple(p.shape) for k, p in make_network(experiment, start).named_parameters()}
         _compare("parameter", wanted, checkpoint)
-        state = make_optimizer(torch.zeros(1), experiment.optimizer).state()
+        state = Optimizer(torch.zeros(1), experiment.optimizer).state()
         scalars: dict[str, tuple[int, ...]] = {k: () for k, t in state.items() if not t.dim()}
         # servers add vectors of their own, such as the target parameters
         own = {name.partition("/")[0] for name in checkpoint.group("optimizer") if "/" in name}

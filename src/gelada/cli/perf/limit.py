@@ -29,7 +29,7 @@ from gelada.experiment.settings import Experiment
 from gelada.nets.network import Network
 from gelada.nets.observations import Observations
 from gelada.ops.flat import FlatParameters
-from gelada.ops.optimizers import make_optimizer
+from gelada.ops.optimizers import Optimizer
 from gelada.runtime.devices import CPU, ON_CPU, Placement
 from gelada.runtime.system import keep_freed_memory, usable_cores
 from gelada.training.start import Start, make_network
@@ -160,7 +160,7 @@ def learn(experiment: Experiment, start: Start, _index: int, device: torch.devic
     algorithm = experiment.algorithm
     net: Network = make_network(experiment, start).to(device)
     flat = FlatParameters(net)
-    optimizer = make_optimizer(flat.values, experiment.optimizer)
+    optimizer = Optimizer(flat.values, experiment.optimizer)
     windows, length = batch_of(experiment)
     length = algorithm.learned(length)
     steps = windows * length

@@ -15,7 +15,7 @@ from gelada.core.errors import GeladaError
 from gelada.core.types import Aux, Batch, Bytes, Ints, Version
 from gelada.envs.api import GameSettings, Step
 from gelada.envs.make import action_names, agents, frame_shape, is_atari
-from gelada.roles.backprop import Learned
+from gelada.roles.backprop import Learned, Send
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.client import ParameterClient
 from gelada.roles.replay.minibatch_buffer import Use
@@ -71,7 +71,7 @@ class DummyGames:
         """Return first frames, uint8[B, H, W]."""
         return self._steps[0].frames
 
-    def step(self, actions: Ints) -> Step:  # noqa: ARG002 - the protocol
+    def step(self, actions: Ints) -> Step:
         """Return the next ready-made step, whatever the actions int64[B] are."""
         self._next = (self._next + 1) % READY
         return self._steps[self._next]
@@ -90,10 +90,9 @@ class ZeroGradients:
     So versions are made and published as in a real run, and the parameters stay as they are.
     """
 
-    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux) -> Learned:  # noqa: ARG002 - the protocol
+    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux, send: Send) -> Learned:
         """Offer the gradient; no values were found."""
-        samples = uses[-1].batch.actions.numel()
-        client.offer(part=0, parts=1, samples=samples, rate=0.0)
+        send(0, 1, uses[-1].batch.actions.numel())
         return Learned({}, None)
 
 
@@ -109,7 +108,7 @@ class StepCounter:
     def before(self, batch: Batch, version: Version) -> None:
         """Do nothing."""
 
-    def after(self, batch: Batch, values: dict[str, float]) -> None:  # noqa: ARG002 - the protocol
+    def after(self, batch: Batch, values: dict[str, float]) -> None:
         """Count the batch's steps."""
         self.steps += int(batch.fresh)
 

@@ -84,13 +84,13 @@ class Outbox:
         part: int,
         parts: int,
         samples: float | torch.Tensor,
-        rate: float,
+        learning_rate: float,
     ) -> None:
         """Make a gradient pending; ``versions`` are those of the slices it was computed from."""
         vector = self._gradients
         if self._copied:
             vector, samples = _on_host(vector, samples)
-        numbers = (part, parts, samples, rate)
+        numbers = (part, parts, samples, learning_rate)
         self._pending = [
             (server, Gradient(self._learner, version, *numbers, vector[cut]))
             for server, version, cut in zip(self._servers, versions, self._cuts, strict=True)
@@ -173,7 +173,9 @@ class ParameterClient(Protocol):
     def pull_targets(self) -> dict[str, torch.Tensor]:
         """Return the target parameters by name, if they changed since the last call; else {}."""
 
-    def offer(self, part: int, parts: int, samples: float | torch.Tensor, rate: float) -> None:
+    def offer(
+        self, part: int, parts: int, samples: float | torch.Tensor, learning_rate: float
+    ) -> None:
         """Make the gradient in ``flat.gradients`` pending.
 
         Args:
@@ -181,7 +183,7 @@ class ParameterClient(Protocol):
             parts: minibatches of the round.
             samples: transitions behind the gradient, the sum of their weights; a tensor is read
                 only where the gradients of several learners are averaged.
-            rate: learning rate of the step.
+            learning_rate: of the step.
         """
 
     def push(self) -> None:
@@ -278,9 +280,11 @@ class LocalClient:
         """See `ParameterClient`."""
         return self._targets.pull(self._versions)
 
-    def offer(self, part: int, parts: int, samples: float | torch.Tensor, rate: float) -> None:
+    def offer(
+        self, part: int, parts: int, samples: float | torch.Tensor, learning_rate: float
+    ) -> None:
         """See `ParameterClient`."""
-        self._outbox.put(self._versions, part, parts, samples, rate)
+        self._outbox.put(self._versions, part, parts, samples, learning_rate)
 
     def push(self) -> None:
         """See `ParameterClient`."""
@@ -370,9 +374,11 @@ class RemoteClient:
             self._count(moved=self.flat.values.nbytes)
         return targets
 
-    def offer(self, part: int, parts: int, samples: float | torch.Tensor, rate: float) -> None:
+    def offer(
+        self, part: int, parts: int, samples: float | torch.Tensor, learning_rate: float
+    ) -> None:
         """See `ParameterClient`."""
-        self._outbox.put(self._versions, part, parts, samples, rate)
+        self._outbox.put(self._versions, part, parts, samples, learning_rate)
 
     def push(self) -> None:
         """See `ParameterClient`."""

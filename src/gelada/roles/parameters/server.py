@@ -17,7 +17,7 @@ import torch
 
 from gelada.core.errors import Deadline, GeladaError
 from gelada.core.types import Answer, Gradient, Params, Version
-from gelada.ops.optimizers import OptimizerSettings, make_optimizer
+from gelada.ops.optimizers import Optimizer, OptimizerSettings
 from gelada.roles.parameters.published import ANY, PublishedParameters
 
 
@@ -146,7 +146,7 @@ class ParameterServer:
         settings, state = settings or ServerSettings(), state or {}
         self.name = settings.name
         self.values = values
-        self.optimizer = make_optimizer(values, optimizer)
+        self.optimizer = Optimizer(values, optimizer)
         self._load(state)
         self._admission, self._needed = admission, admission.needed
         self._version = version

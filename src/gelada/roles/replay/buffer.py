@@ -255,7 +255,7 @@ class ReplayBuffer:
         with self._changed:
             self._missed = missed
 
-    def wait_for_room(self, actor: int = 0) -> None:  # noqa: ARG002 - the protocol
+    def wait_for_room(self, actor: int = 0) -> None:
         """Wait until the limiter lets actors add."""
         with self._changed:
             if not wait_for(self._changed, self._wanted, self._patience):

@@ -52,7 +52,7 @@ class BufferInRounds:
         """Steps in the buffer now."""
         return self.buffer.depth
 
-    def wait_for_room(self, actor: int = 0) -> None:  # noqa: ARG002 - the protocol
+    def wait_for_room(self, actor: int = 0) -> None:
         """Raise Closed if the run stops; never wait."""
         if self._closed:
             raise Closed

@@ -1,13 +1,16 @@
-"""Exploration with action values: mostly the best action, else one at random."""
+"""What algorithms that learn action values share: epsilon-greedy actors and n-step returns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 
-from gelada.algorithms.api import linear
+from gelada.algorithms.api import ActingPolicy, Algorithm, Ends, linear
+from gelada.algorithms.batches import WholeBatch
 from gelada.algorithms.exploration import (
     Exploration,
     Explored,
@@ -16,8 +19,85 @@ from gelada.algorithms.exploration import (
     epsilon_noise,
     unrewarded,
 )
-from gelada.core.types import Floats, Ints, State
+from gelada.core.fields import POSITIVE, SHARE, Range
+from gelada.core.types import Batch, Floats, Ints, State
 from gelada.nets.network import Network
+from gelada.nets.observations import Observations
+from gelada.ops import returns
+from gelada.ops.returns import RewardClip
+
+
+@dataclass(frozen=True)
+class ActionValues(Algorithm):
+    """Settings and methods that all of them have."""
+
+    gamma: Annotated[float, SHARE] = 0.99
+    """Discount per step."""
+    gamma_end: Annotated[float, SHARE] | None = None
+    """Discount after anneal_steps, to which it changes linearly (none: it is constant)."""
+    reward_clip: RewardClip = "sign"
+    """Rewards in the loss: their sign, or raw (none). Scores are always raw."""
+    epsilon_start: Annotated[float, SHARE] = 1.0
+    """Share of random actions at the start …"""
+    epsilon_end: Annotated[float, SHARE] = 0.01
+    """… and after epsilon_steps."""
+    epsilon_steps: Annotated[int, Range(0)] = 250_000
+    """Environment steps over which epsilon changes linearly."""
+    longest_random: Annotated[int, Range(1, 10_000)] = 1
+    """Most steps that a random action lasts (1: each lasts one step)."""
+    gradient_clip: Annotated[float, POSITIVE] = 10.0
+    """Limit of the gradient's global norm."""
+    lr: Annotated[float, POSITIVE] = 2.5e-4
+    """Learning rate at the start …"""
+    lr_end: Annotated[float, POSITIVE] = 2.5e-4
+    """… and after anneal_steps."""
+    anneal_steps: Annotated[int, Range(0)] = 1_000_000
+    """Environment steps over which the learning rate changes linearly, and so do other numbers that
+    have an end."""
+
+    acting_heads: ClassVar[tuple[str, ...]] = ("q",)
+    acting_policy: ClassVar[ActingPolicy] = "epsilon"
+
+    @property
+    def last_epsilon(self) -> float:
+        """Share of random actions at the end of training."""
+        return self.epsilon_end
+
+    @property
+    def ends(self) -> Ends:
+        """Learning rate and discount."""
+        return {"learning_rate": (self.lr, self.lr_end), "gamma": (self.gamma, self.gamma_end)}
+
+    @property
+    def fits_cuda_graph(self) -> bool:
+        """Whether nothing but the learning rate moves: the loss takes the rest as numbers."""
+        return all(end is None for name, (_, end) in self.ends.items() if name != "learning_rate")
+
+    def exploration(self, player: Player) -> Exploration:
+        """Return epsilon-greedy exploration."""
+        fall = (self.epsilon_start, self.epsilon_end, self.epsilon_steps)
+        return epsilon_greedy(player, falling(*fall, player.games), self.longest_random)
+
+    def act(
+        self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the action values float32[B, A]. The recurrent state is unchanged."""
+        return self.means(net.heads["q"](net.features(observations))), state
+
+    def means(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Return the values […] that outputs of the head describe."""
+        return outputs
+
+    def first_steps(self, net: Network, batch: Batch, gamma: float) -> WholeBatch:
+        """Return the two observations of each window that an n-step return needs, stacked."""
+        rewards = returns.clipped(batch.rewards, self.reward_clip)
+        partial = returns.partial_n_step(rewards, batch.terminated, batch.truncated, gamma)
+        rows = partial.after.unsqueeze(1)
+        stack = rows + torch.arange(net.stack, device=rows.device)
+        following = batch.frames[torch.arange(len(rows), device=rows.device).unsqueeze(1), stack]
+        frames = torch.cat([batch.frames[:, : net.stack], following])
+        ages = torch.cat([batch.ages[:, :1], batch.ages.gather(1, rows)])
+        return WholeBatch(Observations(net, frames, ages), batch, partial)
 
 
 class EpsilonGreedy:
@@ -31,7 +111,7 @@ class EpsilonGreedy:
     def __init__(self, player: Player, epsilons: Callable[[int], torch.Tensor]) -> None:
         self._player, self._epsilons = player, epsilons
 
-    def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:  # noqa: ARG002 - the protocol
+    def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:
         """Draw the steps at which each game explores, and the actions there."""
         _, _, games, actions = self._player
         self._noise = epsilon_noise((length, games, actions), self._epsilons(steps), random)
@@ -40,7 +120,7 @@ class EpsilonGreedy:
         """Return actions int64[B], given action values float32[B, A]."""
         return (scores + self._noise[t]).argmax(dim=1)
 
-    def end(self, scores: torch.Tensor, actions: torch.Tensor, rewards: Floats) -> Explored:  # noqa: ARG002 - the protocol
+    def end(self, scores: torch.Tensor, actions: torch.Tensor, rewards: Floats) -> Explored:
         """Return zeros, as losses of action values do not use probabilities."""
         return Explored(torch.zeros(actions.shape), np.ones(len(actions), dtype=np.bool_))
 
@@ -68,7 +148,7 @@ class LastingEpsilonGreedy(EpsilonGreedy):
         self._actions: Ints = np.zeros(player.games, dtype=np.int64)
         self._left: Ints = np.zeros(player.games, dtype=np.int64)  # steps that they still last
 
-    def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:  # noqa: ARG002 - the protocol
+    def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:
         """Draw where random actions begin, which they are, and how long they last."""
         _, _, games, actions = self._player
         shape, epsilons = (length, games), self._epsilons(steps).double()
@@ -107,7 +187,7 @@ class LastingEpsilonGreedy(EpsilonGreedy):
         self._left, self._actions = state["left"].copy(), state["actions"].copy()
 
 
-class Repeating:
+class StickyExploration:
     """Explores as another exploration does, until an actor has had no reward for a while.
 
     Then every second of its games repeats an action, drawn at random for a rollout, until the actor
@@ -168,12 +248,12 @@ def epsilon_greedy(
         player: the actor.
         epsilons: as in `EpsilonGreedy`.
         longest: most steps that a random action lasts.
-        hold_after: as in `Repeating` (0: never).
+        hold_after: as in `StickyExploration` (0: never).
     """
     exploration = EpsilonGreedy(player, epsilons)
     if longest > 1:
         exploration = LastingEpsilonGreedy(player, epsilons, longest)
-    return Repeating(player, exploration, hold_after) if hold_after else exploration
+    return StickyExploration(player, exploration, hold_after) if hold_after else exploration
 
 
 def falling(start: float, end: float, over: int, games: int) -> Callable[[int], torch.Tensor]:
