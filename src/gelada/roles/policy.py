@@ -139,7 +139,7 @@ class MovingPolicy(Policy):
         super().__init__(net, algorithm, device)
         self._cuda_graphs = cuda_graphs
 
-    def begin(self, frames: Frames, ages: Ints, length: int) -> None:  # noqa: ARG002 - as Policy
+    def begin(self, frames: Frames, ages: Ints, length: int) -> None:
         """See `Policy`."""
         depth, self._black = frames.shape[1], self.net.black()
         self._stacks = self._black.new_empty(frames.shape)
@@ -155,11 +155,11 @@ class MovingPolicy(Policy):
             self._step = Recorded(self._move_and_act)
         self._send(frames[:, -1])
 
-    def evaluate(self, t: int, state: torch.Tensor | None) -> Scores:  # noqa: ARG002 - as Policy
+    def evaluate(self, t: int, state: torch.Tensor | None) -> Scores:
         """See `Policy`."""
         return self._step(state)
 
-    def add(self, t: int, frames: Frames, over: Bools) -> None:  # noqa: ARG002 - as Policy
+    def add(self, t: int, frames: Frames, over: Bools) -> None:
         """See `Policy`."""
         for b in np.flatnonzero(over):
             self._stacks[b] = self._black
