@@ -109,7 +109,7 @@ def test_the_way_of_a_frame_begins_at_the_emulator_and_ends_at_a_weight() -> Non
         "TrajectoryQueue.add",
         "Learner.step",
         "APPO.loss",
-        "Adam.step",
+        "Optimizer.step",
     ]
     places = [names.index(name) for name in way]
     assert places == sorted(places)
