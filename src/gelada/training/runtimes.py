@@ -104,7 +104,7 @@ class OnThreads:
     def join(self, experiment: Experiment, stack: ExitStack, log: Log) -> None:
         """Do nothing."""
 
-    def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[Graph, Runtime]:  # noqa: ARG002 - the protocol
+    def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[Graph, Runtime]:
         """Build all roles here."""
         graph = make_graph(
             plan.experiment,
