@@ -76,8 +76,9 @@ fuzz: setup
 	$(BIN)/python tests/helpers/hostile.py
 	$(BIN)/python -m pytest tests/runs/test_hostile.py -k fuzz --hypothesis-profile fuzz
 
+# These wait for most of their time: two at once, beside other stages too.
 test-cluster: setup $(VENV)/.cluster
-	$(call TESTS,-m cluster)
+	$(call TESTS,-m cluster,-n 2 --dist loadfile)
 
 test-browser: setup $(VENV)/.browser
 	$(call TESTS,-m browser)

@@ -222,7 +222,7 @@ def distributed_catch(rounds: int, **shape: Any) -> Experiment:
 def distributed_pong(rounds: int, **shape: Any) -> Experiment:
     """Return deterministic real Pong in workers, in small: actors with 2 games x 5 steps."""
     base = Experiment(
-        games=GameSettings(game="pong", max_frames=400),  # so that games end
+        games=GameSettings(game="pong", max_frames=100),  # so that games end
         network=NetworkSettings(width=16, precision="float32"),
         algorithm=A3C(gradient_clip=1e9, lr_end=1e-4),  # no clip: each learner has its own
         optimizer=OptimizerSettings(epsilon=1e-3),

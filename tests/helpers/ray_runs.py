@@ -22,8 +22,8 @@ import pytest
 from gelada.core.files import read_lines
 from helpers.launching import LONG, complete
 
-SILENCE = 8.0
-"""Seconds; twice the default, as tests share a machine with others."""
+SILENCE = 12.0
+"""Seconds; three times the default, as tests share a machine with others."""
 
 QUIET = ("--no-finish", "--no-tensorboard", "--json")
 SMALL = ("--on", "ray", "--cpus", 0.2, "--silence", SILENCE, *QUIET)

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import psutil
 import pytest
 
 from gelada.evaluation.agent import load
+from helpers.launching import LONG
 from helpers.ray_runs import Run, head, running, train
 
 pytestmark = pytest.mark.cluster
@@ -38,6 +40,15 @@ def one_of(processes: set[psutil.Process], program: str) -> psutil.Process:
     """Return the process of a program."""
     (found,) = [p for p in processes if f"/{program} " in running(p)]
     return found
+
+
+def assert_clean(short: Path, shared: set[str]) -> None:
+    """Nothing is left in the folder, nor in the shared memory, where other runs may have theirs."""
+    assert list(short.iterdir()) == []
+    until, left = time.monotonic() + LONG, set(os.listdir("/dev/shm")) - shared
+    while left := left & set(os.listdir("/dev/shm")):
+        assert time.monotonic() < until, left
+        time.sleep(0.2)
 
 
 def assert_ended_by(run: Run, what: str, address: str) -> None:
@@ -68,8 +79,7 @@ def test_a_lost_process_of_ray_ends_the_run_and_nothing_is_left(
         assert_ended_by(run, what, r"127\.0\.0\.1")
     finally:
         run.kill()
-    assert list(short.iterdir()) == []
-    assert set(os.listdir("/dev/shm")) <= shared
+    assert_clean(short, shared)
 
 
 def test_a_cluster_whose_head_is_lost_ends_the_run(tmp_path: Path) -> None:
@@ -101,8 +111,7 @@ def test_after_the_end_nothing_of_ray_is_left(
         assert run.end()[0] == (130 if how == signal.SIGINT else -how)
     finally:
         run.kill()
-    assert list(short.iterdir()) == []
-    assert set(os.listdir("/dev/shm")) <= shared
+    assert_clean(short, shared)
 
 
 def test_what_gives_no_answer_for_long_is_lost_and_what_comes_back_is_not() -> None:

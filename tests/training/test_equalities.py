@@ -220,10 +220,10 @@ def with_actions(experiment: Experiment) -> tuple[Outcome, torch.Tensor]:
 @pytest.mark.parametrize("count", [2, 3])
 def test_n_workers_are_one_with_an_n_fold_batch_on_pong(count: int) -> None:
     """The same games, to the order in which gradients are added up."""
-    many, actions = with_actions(distributed_pong(30, workers=count, actors=1, servers=2))
-    one, want = with_actions(distributed_pong(30, workers=1, actors=count, servers=2))
-    assert many.version == one.version == Version(0, 30)
-    assert actions.shape == (2 * count, 150)
+    many, actions = with_actions(distributed_pong(15, workers=count, actors=1, servers=2))
+    one, want = with_actions(distributed_pong(15, workers=1, actors=count, servers=2))
+    assert many.version == one.version == Version(0, 15)
+    assert actions.shape == (2 * count, 75)
     assert torch.equal(actions, want)
     for name in ("steps", "games", "score", "best_game", "lag"):
         assert getattr(many.status, name) == getattr(one.status, name), name
@@ -233,14 +233,14 @@ def test_n_workers_are_one_with_an_n_fold_batch_on_pong(count: int) -> None:
     assert moved > 1e-2
     torch.testing.assert_close(many.parameters, one.parameters, rtol=0, atol=1e-3 * moved.item())
     assert not torch.equal(many.parameters, one.parameters)
-    assert many.optimizer["count"] == one.optimizer["count"] == 30
+    assert many.optimizer["count"] == one.optimizer["count"] == 15
     rates = [outcome.status.values["learning_rate"] for outcome in (many, one)]
     assert rates[0] == rates[1] < A3C.lr  # schedules count the steps of all
 
 
 def test_several_servers_are_one_server_for_workers_on_pong() -> None:
-    one, two, five = (inline(distributed_pong(30, workers=2, servers=s)) for s in (1, 2, 5))
-    assert one.version == Version(0, 30)
+    one, two, five = (inline(distributed_pong(15, workers=2, servers=s)) for s in (1, 2, 5))
+    assert one.version == Version(0, 15)
     assert_same(one, two)
     assert_same(one, five)
 
