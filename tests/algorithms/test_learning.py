@@ -32,12 +32,16 @@ WAYS: dict[str, dict[str, Any]] = {
         "deterministic": True,
         "algorithm": tuned(CATCH, advantage="vtrace"),
     },
-    "rmsprop, three servers": {
+    "deterministic, rmsprop, three servers": {
+        "deterministic": True,
         "shape": replace(CATCH.shape, servers=3),
         "optimizer": OptimizerSettings(optimizer="rmsprop", decay=0.95),
         "algorithm": tuned(CATCH, lr=5e-4, lr_max=1e-3),
     },
-    "bfloat16": {"network": replace(CATCH.network, precision="bfloat16")},
+    "deterministic, bfloat16": {
+        "deterministic": True,
+        "network": replace(CATCH.network, precision="bfloat16"),
+    },
 }
 
 

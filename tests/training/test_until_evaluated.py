@@ -28,11 +28,10 @@ def experiment(stop: StopRule, **beside: Any) -> Experiment:
 
 
 def test_the_evaluated_score_ends_the_run(tmp_path: Path) -> None:
-    stop = StopRule(minutes=15.0, until_evaluated=-1.0)  # any score of Catch will do
+    stop = StopRule(until_evaluated=-1.0)  # any score of Catch will do
     result = train(experiment(stop, evaluator=True), tmp_path / "run", log=lambda line: None)
     assert result.status.evaluated is not None
     assert result.status.evaluated >= -1.0
-    assert result.status.seconds < 14 * 60  # it was not the clock that ended it
     files = list((tmp_path / "run" / "eval").glob("*-dba3c-50-greedy-seed1.json"))
     about = [json.loads(path.read_text()) for path in files]
     assert result.status.evaluated in [one["mean"] for one in about]
