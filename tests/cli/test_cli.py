@@ -23,7 +23,7 @@ from gelada.algorithms.a3c import A3C
 from gelada.algorithms.appo import APPO
 from gelada.cli.bench import table_of
 from gelada.cli.display import Printer
-from gelada.cli.evaluate import table_of as table_beside
+from gelada.cli.evaluate import table_beside
 from gelada.cli.experiment_flags import ExperimentFlags as Settings
 from gelada.cli.experiment_flags import parse_onto, resolve
 from gelada.cli.first_and_last import stop_in_words
@@ -33,7 +33,7 @@ from gelada.cli.train import Train, already_over
 from gelada.core.errors import GeladaError
 from gelada.core.types import Version
 from gelada.envs.api import GameSettings
-from gelada.evaluation.protocols import PROTOCOLS, Evaluation, GameResult
+from gelada.evaluation.protocols import PROTOCOLS, Evaluation, PlayedGame
 from gelada.evaluation.scores import compare
 from gelada.experiment.check import check
 from gelada.experiment.presets import FAMILIES, NOTES, PRESETS, TARGETS, preset
@@ -687,7 +687,7 @@ def test_an_evaluation_with_published_scores_is_a_table() -> None:
         version=Version(0, 1),
         width=256,
         episodes=2,
-        games=(GameResult(10.0, 7, False), GameResult(22.2, 7, False)),
+        games=(PlayedGame(10.0, 7, False), PlayedGame(22.2, 7, False)),
     )
     console = Console(file=io.StringIO(), width=100)
     console.print(table_beside(evaluation, compare(settings)), soft_wrap=False)

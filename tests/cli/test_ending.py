@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gelada.cli.ending import clock, endings, progress, time_left, trend
+from gelada.cli.ending import endings, progress, time_left, trend
+from gelada.core.timing import clock
 from gelada.roles.tracker import Status, StopRule
 
 RISING = [(100 * s, float(s), -20.0 + 0.1 * s) for s in range(201)]

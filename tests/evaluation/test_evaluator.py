@@ -21,7 +21,7 @@ from gelada.envs.make import make_games
 from gelada.evaluation import evaluator
 from gelada.evaluation.agent import Agent, Policy
 from gelada.evaluation.evaluator import evaluate, share_out
-from gelada.evaluation.protocols import PROTOCOLS, GameResult
+from gelada.evaluation.protocols import PROTOCOLS, PlayedGame
 from helpers.players import (
     CATCH,
     Catcher,
@@ -148,7 +148,7 @@ def test_scores_are_those_of_games_played_one_by_one(monkeypatch: pytest.MonkeyP
                 step = game.step(int(agent.act(stack)))
                 stack = np.concatenate([stack[1:], step.frame[None]])
                 score, steps, over = score + step.reward, steps + 1, step.over
-            played.append(GameResult(score, steps, step.truncated))
+            played.append(PlayedGame(score, steps, step.truncated))
     assert sorted(evaluation.games) == sorted(played)
     assert len(set(evaluation.lengths)) > 3
     assert max(evaluation.scores) > 1

@@ -12,7 +12,7 @@ import pytest
 
 from gelada.core.types import Version
 from gelada.envs.api import GameSettings
-from gelada.evaluation.protocols import PROTOCOLS, Evaluation, GameResult
+from gelada.evaluation.protocols import PROTOCOLS, Evaluation, PlayedGame
 from gelada.runs.read import evaluation_file, has_evaluation
 from helpers.players import CATCH
 
@@ -54,7 +54,7 @@ def test_a_frame_limit_alone_suits_catch() -> None:
 FOUR = ("NOOP", "FIRE", "RIGHT", "LEFT")
 
 
-def evaluation(games: list[GameResult], episodes: int | None = None, **changes: Any) -> Evaluation:
+def evaluation(games: list[PlayedGame], episodes: int | None = None, **changes: Any) -> Evaluation:
     values: dict[str, Any] = {
         "protocol": PROTOCOLS["sticky"],
         "settings": GameSettings(game="breakout", sticky=0.25, noop_max=0),
@@ -74,37 +74,37 @@ def evaluation(games: list[GameResult], episodes: int | None = None, **changes: 
 
 def test_statistics() -> None:
     scores = [3.0, -2.0, 10.0, 3.5, 0.0]
-    got = evaluation([GameResult(score, 7, False) for score in scores])
+    got = evaluation([PlayedGame(score, 7, False) for score in scores])
     assert got.mean == pytest.approx(np.mean(scores))
     assert got.standard_error == pytest.approx(np.std(scores, ddof=1) / np.sqrt(5))
     assert (got.median, got.min, got.max) == (3.0, -2.0, 10.0)
     assert got.quartiles == pytest.approx(np.quantile(scores, [0.25, 0.75]))
-    one = evaluation([GameResult(4.0, 7, False)])
+    one = evaluation([PlayedGame(4.0, 7, False)])
     assert one.mean == one.median == one.min == one.max == 4.0
     assert math.isnan(one.standard_error)
     assert all(math.isnan(quartile) for quartile in one.quartiles)
-    two = evaluation([GameResult(4.0, 7, False), GameResult(8.0, 7, False)])
+    two = evaluation([PlayedGame(4.0, 7, False), PlayedGame(8.0, 7, False)])
     assert two.quartiles == (5.0, 7.0)
     assert (two.as_dict()["lower_quartile"], one.as_dict()["upper_quartile"]) == (5.0, None)
 
 
 def test_the_mean_is_normalised_by_random_play_and_a_human() -> None:
     """Breakout: random 1.7, human 30.5 (Wang et al. 2016, table 2)."""
-    got = evaluation([GameResult(10.0, 7, False), GameResult(22.2, 7, False)])
+    got = evaluation([PlayedGame(10.0, 7, False), PlayedGame(22.2, 7, False)])
     assert got.human_normalised == pytest.approx(100 * (16.1 - 1.7) / (30.5 - 1.7))
     line = "human-normalised score 50.0 % (random play, 1.7, is 0 %; a human, 30.5, is 100 %)"
     assert line in got.lines()
     data = got.as_dict()
     assert (data["random_score"], data["human_score"]) == (1.7, 30.5)
     assert data["human_normalised"] == got.human_normalised
-    catch = evaluation([GameResult(1.0, 9, False)], settings=CATCH)
+    catch = evaluation([PlayedGame(1.0, 9, False)], settings=CATCH)
     assert catch.human_normalised is None
     assert (catch.as_dict()["human_normalised"], catch.as_dict()["human_score"]) == (None, None)
     assert "normalised" not in "\n".join(catch.lines())
 
 
 def test_lines_tell_the_whole_protocol_and_every_score() -> None:
-    games = [GameResult(float(i * i), 100 + i, i == 3) for i in range(23)]
+    games = [PlayedGame(float(i * i), 100 + i, i == 3) for i in range(23)]
     text = "\n".join(evaluation(games).lines())
     for part in (
         "breakout after 1,234,567 steps",
@@ -142,7 +142,7 @@ def test_lines_tell_the_whole_protocol_and_every_score() -> None:
 
 
 def test_saved_as_json(tmp_path: Path) -> None:
-    games = [GameResult(1.0, 10, False), GameResult(4.0, 20, True)]
+    games = [PlayedGame(1.0, 10, False), PlayedGame(4.0, 20, True)]
     path = evaluation(games).save(tmp_path)
     assert path == tmp_path / "eval" / "1234567-sticky-2-greedy-seed11.json"
     assert path == evaluation_file(tmp_path, 1_234_567, "sticky", 2, "greedy", 11)
@@ -185,9 +185,9 @@ def test_saved_as_json(tmp_path: Path) -> None:
 
 def test_the_stuck_guard_is_named_with_its_presses(tmp_path: Path) -> None:
     games = [
-        GameResult(1.0, 400, False, 3),
-        GameResult(4.0, 20, False),
-        GameResult(0.0, 900, True, 9),
+        PlayedGame(1.0, 400, False, 3),
+        PlayedGame(4.0, 20, False),
+        PlayedGame(0.0, 900, True, 9),
     ]
     got = evaluation(games, protocol=PROTOCOLS["dba3c"])
     guard = next(line for line in got.lines() if line.startswith("stuck guard"))
@@ -208,7 +208,7 @@ def test_interrupted_before_the_first_game() -> None:
 
 
 def test_an_interrupted_evaluation_does_not_replace_a_complete_one(tmp_path: Path) -> None:
-    games = [GameResult(1.0, 10, False), GameResult(4.0, 20, True)]
+    games = [PlayedGame(1.0, 10, False), PlayedGame(4.0, 20, True)]
     complete = evaluation(games).save(tmp_path)
     before = complete.read_bytes()
     cut = evaluation(games[:1], episodes=2)
@@ -224,7 +224,7 @@ def test_an_interrupted_evaluation_does_not_replace_a_complete_one(tmp_path: Pat
 
 def test_nothing_is_ever_overwritten(tmp_path: Path) -> None:
     """Another number of games, policy, seed or result is another file; the same one is the same."""
-    games = [GameResult(1.0, 10, False), GameResult(4.0, 20, True)]
+    games = [PlayedGame(1.0, 10, False), PlayedGame(4.0, 20, True)]
     first = evaluation(games).save(tmp_path)
     before = first.read_bytes()
     assert evaluation(games).save(tmp_path) == first
@@ -254,7 +254,7 @@ def test_which_evaluations_are_there(tmp_path: Path) -> None:
     def has(steps: int, episodes: int, seed: int = 11) -> bool:
         return has_evaluation(tmp_path, steps, "sticky", episodes, seed)
 
-    games = [GameResult(1.0, 10, False), GameResult(4.0, 20, True)]
+    games = [PlayedGame(1.0, 10, False), PlayedGame(4.0, 20, True)]
     assert not has(1_234_567, 2)
     evaluation(games, episodes=50).save(tmp_path)  # interrupted
     assert not has(1_234_567, 2)
@@ -266,7 +266,7 @@ def test_which_evaluations_are_there(tmp_path: Path) -> None:
 
 
 def test_the_noop_protocol_is_up_to_30_noops_of_18_000_frames_and_30_games() -> None:
-    games = [GameResult(float(score), 100, False) for score in range(30)]
+    games = [PlayedGame(float(score), 100, False) for score in range(30)]
     settings = PROTOCOLS["noop"].settings(GameSettings(game="breakout"))
     text = "\n".join(evaluation(games, protocol=PROTOCOLS["noop"], settings=settings).lines())
     assert "sticky actions 0, up to 29 no-ops at the start, cut off at 18,000 frames" in text
@@ -284,7 +284,7 @@ def test_the_noop_protocol_is_up_to_30_noops_of_18_000_frames_and_30_games() -> 
 def test_fire_at_reset_is_said_and_takes_the_place_of_a_noop(
     names: tuple[str, ...], pressed: bool, said: str
 ) -> None:
-    games = [GameResult(1.0, 10, False), GameResult(4.0, 20, True)]
+    games = [PlayedGame(1.0, 10, False), PlayedGame(4.0, 20, True)]
     settings = PROTOCOLS["noop"].settings(GameSettings(game="breakout", fire_at_reset=pressed))
     got = evaluation(games, protocol=PROTOCOLS["noop"], settings=settings, action_names=names)
     text = "\n".join(got.lines())

@@ -20,7 +20,7 @@ from gelada.cli.main import run
 from gelada.cli.suite import GENERAL, Flags, suite_of
 from gelada.core.errors import Diverged, GeladaError
 from gelada.evaluation.protocols import PROTOCOLS
-from gelada.evaluation.scores import published
+from gelada.evaluation.scores import normalised, published
 from gelada.experiment.presets import PRESETS, preset
 from gelada.experiment.settings import Experiment
 from gelada.report.suite import (
@@ -28,6 +28,7 @@ from gelada.report.suite import (
     Entry,
     Suite,
     append,
+    as_dict,
     human_normalised,
     parse_games,
     passing_times,
@@ -322,7 +323,7 @@ def entry(suite: Suite, game: str, seed: int, score: float, **changes: Any) -> E
         episodes=suite.episodes,
         score=score,
         standard_error=0.25,
-        human_normalised=None,
+        human_normalised=normalised(score, game),
         steps=600_000,
         frames=2_400_000,
         seconds=600.0,
@@ -358,25 +359,28 @@ def test_one_seed_has_the_error_of_its_games_and_several_that_of_their_means() -
         entry(suite, "alien", 1, 999.0),  # of another call, with more games
     ]
     pong, breakout = summarize(suite, entries)
-    assert (pong.game, pong.seeds, pong.score) == ("pong", 3, 15.0)
+    assert (pong.game, len(pong.results), pong.score) == ("pong", 3, 15.0)
     assert pong.error == pytest.approx(math.sqrt((25 + 1 + 16) / 2 / 3))
     assert pong.frames == 2_500_000
     assert pong.seconds == pytest.approx(1820 / 3)
     assert pong.human_normalised == pytest.approx(100 * (15 + 20.7) / (14.6 + 20.7))
-    assert pong.passed == {"random": 60.0}  # the median seed never passed DQN
-    assert pong.published["dqn_2015"] == 18.9
-    assert set(pong.published) == set(REFERENCES)
-    assert (breakout.seeds, breakout.score, breakout.error) == (1, 30.5, 1.5)
+    row = as_dict(pong)
+    assert row["seeds"] == 3
+    assert row["passed"] == {"random": 60.0}  # the median seed never passed DQN
+    assert row["published"]["dqn_2015"] == 18.9
+    assert set(row["published"]) == set(REFERENCES)
+    assert (len(breakout.results), breakout.score, breakout.error) == (1, 30.5, 1.5)
     assert breakout.seconds is None
     assert breakout.human_normalised == pytest.approx(100.0)
     assert pong.human_normalised is not None
     both = human_normalised([pong, breakout])
     assert both == pytest.approx(2 * [(pong.human_normalised + 100.0) / 2])
-    three = [pong, breakout, pong._replace(human_normalised=-10.0)]
-    several = human_normalised(three)
+    low = replace(breakout, results=(replace(breakout.results[0], human_normalised=-10.0),))
+    several = human_normalised([pong, breakout, low])
     assert several is not None
     assert several[0] == 100.0
-    assert human_normalised([pong._replace(human_normalised=None)]) is None
+    unknown = replace(low, results=(replace(low.results[0], human_normalised=None),))
+    assert human_normalised([unknown]) is None
 
 
 def metrics(*rows: tuple[int, float, float | None, int]) -> str:

@@ -21,7 +21,7 @@ from gelada.report import plots
 from gelada.report.compose import compose
 from gelada.report.format import Block, Figure, Heading, Table, Text, as_html, as_markdown
 from gelada.report.plots import SOURCES, public_curves, source_of
-from gelada.report.provenance import as_csv, protocol_line
+from gelada.report.provenance import protocol_line, results_csv
 from gelada.report.results import TRAINING_GAMES, Results, read_results, score_at
 from helpers.made_runs import append, evaluate, make_run, rising, row
 
@@ -65,7 +65,7 @@ def test_the_newest_evaluation_of_each_run_counts(two_seeds: Path) -> None:
     assert [result.score for result in results.all] == [2.0, 6.0]
     assert [result.frames for result in results.all] == [4_000_000] * 2
     (one,) = results.of("pong")
-    assert (one.mean, one.error, one.group) == (4.0, 2.0, "appo")
+    assert (one.score, one.error, one.group) == (4.0, 2.0, "appo")
     row = tables(results)["Scores"][0]
     assert row == (
         "pong",
@@ -247,7 +247,7 @@ def test_every_number_has_its_protocol_and_machine(two_seeds: Path) -> None:
 
 
 def test_the_table_for_computers_has_a_line_for_each_run(two_seeds: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(as_csv(read_results([two_seeds])))))
+    rows = list(csv.DictReader(io.StringIO(results_csv(read_results([two_seeds])))))
     assert [(row["run"], row["seed"], row["score"]) for row in rows] == [
         ("pong-1", "1", "2.0"),
         ("pong-2", "2", "6.0"),
@@ -318,7 +318,7 @@ def test_the_same_runs_give_the_same_report(two_seeds: Path) -> None:
 def test_a_spreadsheet_computes_no_name_of_a_run(tmp_path: Path) -> None:
     run = make_run(tmp_path / "=HYPERLINK(1)", rising(5))
     evaluate(run, 5_000, [-1.0, -3.0])
-    rows = list(csv.reader(io.StringIO(as_csv(read_results([run])))))
+    rows = list(csv.reader(io.StringIO(results_csv(read_results([run])))))
     assert rows[1][0] == "'=HYPERLINK(1)"
     assert "-2.0" in rows[1]
 

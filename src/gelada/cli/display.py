@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -34,6 +34,11 @@ from gelada.core.timing import bounding_stage
 from gelada.roles.tracker import Status, StopRule
 from gelada.runs.curves import read_metrics
 from gelada.runtime.api import Active
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from gelada.report.format import Table
 
 LEAST_SIZE = (40, 12)
 """Columns and rows of a terminal for a live panel; a smaller one gets plain lines."""
@@ -237,6 +242,19 @@ def earlier_curve(folder: Path) -> Curve:
         rows = read_metrics(folder)
     points = [(int(row["steps"]), row["seconds"], row["score"]) for row in rows if "score" in row]
     return points[:: 1 + len(points) // EARLIER]
+
+
+def on_terminal(table: Table) -> RichTable:
+    """Return a table of a report as the terminal shows it."""
+    from rich.table import Table as RichTable
+
+    found = RichTable(box=None, title=table.title, caption=table.caption)
+    found.title_justify = found.caption_justify = "left"
+    for name, right in table.heads:
+        found.add_column(name, justify="right" if right else "left")
+    for row in table.rows:
+        found.add_row(*row)
+    return found
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gelada.core.timing import clock
 from gelada.roles.tracker import Status, StopRule
 
 Points = Sequence[tuple[float, float]]
@@ -104,10 +105,3 @@ def time_left(found: Sequence[Ending]) -> str:
         return f"{'at most ' if sooner else ''}{clock(first.left)} left"
     most = "" if longest is None else f", at most {clock(longest)}"
     return f"about {clock(first.left)} left{most}"
-
-
-def clock(seconds: float | None) -> str:
-    """Return seconds as 3:05 or 1:02:03."""
-    minutes, rest = divmod(int(seconds or 0), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -18,7 +18,7 @@ from gelada.evaluation.zoo import place_of
 from gelada.runs.folder import CHECKPOINTS, is_run
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.table import Table as RichTable
 
     from gelada.evaluation.protocols import Evaluation
     from gelada.evaluation.scores import Published
@@ -88,7 +88,7 @@ def _evaluate(args: Sequence[str], interrupts: Interrupts) -> int:
     began_later = evaluation.starts is not None
     rows = compare(evaluation.settings, began_later) if flags.compare else []
     if rows and evaluation.games:
-        printer.table(table_of(evaluation, rows), soft_wrap=False)
+        printer.table(table_beside(evaluation, rows), soft_wrap=False)
     elif flags.compare and not rows:
         printer.line(f"no published scores for {evaluation.settings.game}")
     if flags.json:
@@ -99,34 +99,33 @@ def _evaluate(args: Sequence[str], interrupts: Interrupts) -> int:
     return interrupts.exit_code if evaluation.interrupted else 0
 
 
-def table_of(evaluation: Evaluation, rows: Sequence[Published]) -> Table:
+def table_beside(evaluation: Evaluation, rows: Sequence[Published]) -> RichTable:
     """Return an evaluation and the published scores of its game as a table."""
-    from rich.table import Table
+    from gelada.cli.display import on_terminal
+    from gelada.evaluation.scores import Published
+    from gelada.report.baselines import published_row
+    from gelada.report.format import Table
 
-    settings, count = evaluation.settings, len(evaluation.games)
-    table = Table(box=None, title=f"{settings.game}, published scores", title_justify="left")
-    for name in ("", "games", "learned", "score", "human %", "comparable"):
-        right = name in ("learned", "score", "human %")
-        table.add_column(name, justify="right" if right else "left")
-    learned = f"{evaluation.steps * settings.frame_skip / 1e6:,.1f} M"
-    own = (f"{evaluation.protocol.name}, {count} games", learned, evaluation.mean)
-    table.add_row("this agent", *_cells(*own, evaluation.human_normalised), "", style="bold")
-    for row in rows:
-        cells = _cells(row.protocol, row.frames, row.score, row.normalised)
-        table.add_row(row.label, *cells, row.comparable)
-    table.caption = (
-        "learned: frames, for each game; human %: random play is 0, a human 100; comparable: were "
-        "the games played like this agent's? docs/evaluation.md has the sources"
+    settings, count, share = evaluation.settings, len(evaluation.games), evaluation.human_normalised
+    own = Published(
+        "this agent",
+        f"{evaluation.protocol.name}, {count} games",
+        f"{evaluation.steps * settings.frame_skip / 1e6:,.1f} M",
+        evaluation.mean,
+        share,
+        "",
+        "",
     )
-    table.caption_justify = "left"
-    return table
-
-
-def _cells(
-    protocol: str, frames: str, score: float, normalised: float | None
-) -> tuple[str, str, str, str]:
-    share = "" if normalised is None else f"{normalised:,.1f}"
-    return protocol, frames, f"{score:,.1f}", share
+    table = Table(
+        ("", "games", "learned>", "score>", "human %>", "comparable"),
+        tuple(published_row(row)[:-1] for row in (own, *rows)),
+        f"{settings.game}, published scores",
+        "learned: frames, for each game; human %: random play is 0, a human 100; comparable: were "
+        "the games played like this agent's? docs/evaluation.md has the sources",
+    )
+    found = on_terminal(table)
+    found.rows[0].style = "bold"
+    return found
 
 
 def check_starts(protocol: str, starts: Path | None) -> None:

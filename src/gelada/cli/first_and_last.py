@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from gelada.cli.ending import clock
 from gelada.cli.panel import number
 from gelada.core.checkpoint import list_checkpoints
 from gelada.core.fields import given
 from gelada.core.program import program
+from gelada.core.timing import clock
 from gelada.experiment.settings import Experiment, flag
 from gelada.roles.tracker import WINDOW, Status, StopRule
 from gelada.runs.folder import CHECKPOINTS, CURVE, FILM, RECONSTRUCTION

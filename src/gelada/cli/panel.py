@@ -13,8 +13,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from gelada.cli.ending import Ending, clock, progress, time_left
+from gelada.cli.ending import Ending, progress, time_left
 from gelada.core.errors import printable
+from gelada.core.timing import clock
 from gelada.roles.tracker import WINDOW, Status, StopRule, Workers
 from gelada.runtime.api import Active
 

@@ -44,7 +44,7 @@ def main(args: Sequence[str]) -> int:
     from gelada.cli.display import Printer
     from gelada.report.compose import compose
     from gelada.report.format import as_html, as_markdown
-    from gelada.report.provenance import as_csv
+    from gelada.report.provenance import results_csv
     from gelada.report.results import read_results
     from gelada.report.statistics import count
 
@@ -60,6 +60,6 @@ def main(args: Sequence[str]) -> int:
     runs, games = count(len(results.all), "run"), count(len(results.games), "game")
     printer.line(f"{flags.out}: {runs} of {games}")
     if flags.csv:
-        write_whole(flags.csv, as_csv(results).encode(errors="replace"))
+        write_whole(flags.csv, results_csv(results).encode(errors="replace"))
         printer.line(str(flags.csv))
     return 0

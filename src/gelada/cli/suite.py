@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,13 +16,12 @@ from gelada.core.errors import GeladaError
 from gelada.core.fields import Range
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from gelada.cli.display import Printer
     from gelada.cli.interrupts import Interrupts
     from gelada.evaluation.protocols import Evaluation
     from gelada.experiment.settings import Experiment
-    from gelada.report.suite import Entry, GameSummary, Suite
+    from gelada.report.results import GameSummary
+    from gelada.report.suite import Entry, Suite
 
 WIDTH = 120
 """Columns of the table where output is no terminal."""
@@ -216,7 +213,7 @@ def set_aside(folder: Path) -> Path:
 
 def _in_words(entry: Entry) -> str:
     """Return a finished run in a phrase."""
-    from gelada.cli.ending import clock
+    from gelada.core.timing import clock
 
     share = entry.human_normalised
     human = "" if share is None else f", {share:.1f} % of a human"
@@ -226,19 +223,20 @@ def _in_words(entry: Entry) -> str:
 
 def _show(
     suite: Suite,
-    found: Sequence[GameSummary],
+    found: Sequence[GameSummary[Entry]],
     entries: Sequence[Entry],
     json: bool,
     printer: Printer,
 ) -> None:
     """Print the table, write it as suite.csv, and print the JSON if asked."""
+    from gelada.cli.display import on_terminal
     from gelada.core.files import write_whole
-    from gelada.report.suite import human_normalised
+    from gelada.report.suite import as_dict, human_normalised, suite_csv, suite_table
 
     if not printer.console.is_terminal:
         printer.console.width = max(printer.console.width, WIDTH)
-    printer.table(table_of(suite, found), soft_wrap=False)
-    write_whole(suite.folder / "suite.csv", csv_of(suite, found).encode())
+    printer.table(on_terminal(suite_table(suite, found)), soft_wrap=False)
+    write_whole(suite.folder / "suite.csv", suite_csv(suite, found).encode())
     if json:
         both = human_normalised(found) or (None, None)
         wanted = set(suite.pairs)
@@ -253,69 +251,7 @@ def _show(
                 "complete": len(runs) == len(wanted),
                 "median_human_normalised": both[0],
                 "mean_human_normalised": both[1],
-                "games": [one._asdict() for one in found],
+                "games": [as_dict(one) for one in found],
                 "runs": runs,
             }
         )
-
-
-def table_of(suite: Suite, found: Sequence[GameSummary]) -> Table:
-    """Return the results beside the published scores, each with the time it took to pass it."""
-    from rich.table import Table
-
-    from gelada.cli.ending import clock
-    from gelada.evaluation.scores import COLUMNS, DECIDES, HARDLY_ABOVE
-    from gelada.report.suite import REFERENCES, human_normalised
-
-    labels = {column.name: column.label for column in COLUMNS}
-    title = f"{suite.preset or 'general recipe'}, protocol {suite.protocol}, {suite.episodes} games"
-    table = Table(box=None, title=title, title_justify="left", caption_justify="left")
-    table.add_column("")
-    names = ("score", "frames", "time", "human %", *(labels[name] for name in REFERENCES))
-    for name in names:
-        table.add_column(name, justify="right")
-    for one in found:
-        error = "" if one.error is None else f" ± {_score(one.error)}"
-        cells = [f"{_score(one.score)}{error}", f"{one.frames / 1e6:,.2f} M"]
-        cells.append("" if one.seconds is None else clock(one.seconds))
-        cells.append("" if one.human_normalised is None else f"{one.human_normalised:,.1f}")
-        for rival in REFERENCES:
-            score = one.published.get(rival)
-            time = f"\nin {clock(one.passed[rival])}" if rival in one.passed else ""
-            cells.append("" if score is None else f"{_score(score)}{time}")
-        table.add_row(one.game, *cells)
-    both = human_normalised(found)
-    share = f"human-normalised: median {both[0]:.1f} %, mean {both[1]:.1f} %; " if both else ""
-    if HARDLY_ABOVE in {one.game for one in found}:
-        share += f"{HARDLY_ABOVE}: {DECIDES}; "
-    seeds = min(one.seeds for one in found)
-    count = f"games: {len(found)} of {len(suite.games)}, seeds: {seeds} of {suite.seeds}"
-    table.caption = (
-        f"{count}; {share}score: mean ± standard error; below a published score: the time of "
-        "training until the running score had passed it"
-    )
-    return table
-
-
-def csv_of(suite: Suite, found: Sequence[GameSummary]) -> str:
-    """Return the results as CSV, a row for each game.
-
-    The error is the standard error over seeds; of one seed it is that over its games.
-    """
-    from gelada.report.suite import REFERENCES
-
-    out = io.StringIO()
-    plain = ("game", "seeds", "score", "error", "frames", "seconds", "human_normalised")
-    passed = [f"seconds_to_{name}" for name in REFERENCES]
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerow([*plain, *REFERENCES, *passed, "protocol", "episodes"])
-    for one in found:
-        values: list[Any] = [getattr(one, name) for name in plain]
-        values += [one.published.get(name) for name in REFERENCES]
-        values += [one.passed.get(name) for name in REFERENCES]
-        rows.writerow([*values, suite.protocol, suite.episodes])
-    return out.getvalue()
-
-
-def _score(score: float) -> str:
-    return f"{score:,.1f}" if abs(score) < 1000 else f"{score:,.0f}"

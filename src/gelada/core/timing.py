@@ -12,6 +12,13 @@ WAIT = "wait"
 """In a stage whose name starts with this, a role waits for another role."""
 
 
+def clock(seconds: float | None) -> str:
+    """Return seconds as 3:05 or 1:02:03."""
+    minutes, rest = divmod(int(seconds or 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 class Clock:
     """Seconds in each stage of one active role; the runtime and the profiler read it."""
 

@@ -20,7 +20,7 @@ from gelada.envs.api import Games, GameSettings, close
 from gelada.envs.frames import FrameStack, StuckGuard
 from gelada.envs.make import action_names, agents, make_games
 from gelada.evaluation.agent import Agent, Policy, as_agent
-from gelada.evaluation.protocols import Evaluation, GameResult, Protocol, find_protocol
+from gelada.evaluation.protocols import Evaluation, PlayedGame, Protocol, find_protocol
 from gelada.evaluation.start_states import StartStates
 
 THREADS = 2
@@ -165,7 +165,7 @@ class _VectorPlayer:
         self._finished = np.zeros_like(self._quotas)
         self._scores = np.zeros(len(self._quotas))
         self._lengths = np.zeros_like(self._quotas)
-        self.results: list[tuple[int, int, GameResult]] = []  # number in its environment, seed
+        self.results: list[tuple[int, int, PlayedGame]] = []  # number in its environment, seed
 
     def play(self, stop: threading.Event) -> None:
         """Play until every environment has played its games, or until ``stop`` is set."""
@@ -199,7 +199,7 @@ class _VectorPlayer:
     def _finish(self, over: Bools, truncated: Bools, pressed: Ints | None) -> None:
         """Keep the results of the finished games that count."""
         for b in np.flatnonzero(over & (self._finished < self._quotas)):
-            result = GameResult(
+            result = PlayedGame(
                 float(self._scores[b]),
                 int(self._lengths[b]),
                 bool(truncated[b]),
@@ -269,7 +269,7 @@ class _StartStatePlayer:
     ) -> None:
         self._agent, self._policy, self._random = agent, policy, random
         self._settings, self._starts, self._numbers = settings, starts, numbers
-        self.results: list[tuple[int, int, GameResult]] = []  # number, start state
+        self.results: list[tuple[int, int, PlayedGame]] = []  # number, start state
 
     def play(self, stop: threading.Event) -> None:
         """Play all games, or until ``stop`` is set."""
@@ -288,7 +288,7 @@ class _StartStatePlayer:
             for game, row in zip(playing, state, strict=True):
                 game.state = row[None]
             for game in (game for game, ended in zip(playing, over, strict=True) if ended):
-                result = GameResult(game.score, game.steps, game.truncated)
+                result = PlayedGame(game.score, game.steps, game.truncated)
                 self.results.append((game.number, game.number % self._starts.count, result))
                 if waiting:
                     game.begin(waiting.popleft())

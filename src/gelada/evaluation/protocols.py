@@ -102,7 +102,7 @@ def find_protocol(name: str) -> Protocol:
     return PROTOCOLS[name]
 
 
-class GameResult(NamedTuple):
+class PlayedGame(NamedTuple):
     """One full game."""
 
     score: float  # raw return
@@ -126,7 +126,7 @@ class Evaluation:
     version: Version  # of the parameters
     width: int  # units of the hidden layer that the network's heads look at
     episodes: int  # asked for
-    games: tuple[GameResult, ...]
+    games: tuple[PlayedGame, ...]
     starts: dict[str, Any] | None = None  # `StartStates.summary` of its start states
 
     @property

@@ -60,12 +60,12 @@ def beside_published(results: Results) -> list[Block]:
     blocks: list[Block] = []
     for game in results.games:
         own = results.of(game)
-        rows = [
+        rows: list[tuple[str, ...]] = [
             (
                 f"this report: {one.group}",
                 one.results[0].protocol,
-                f"{np.mean([r.frames for r in one.results]) / 1e6:.3g} M",
-                plus_minus(one.mean, one.error),
+                f"{one.frames / 1e6:.3g} M",
+                plus_minus(one.score, one.error),
                 "",
                 "",
             )
@@ -74,17 +74,12 @@ def beside_published(results: Results) -> list[Block]:
         others = [_published(one.results[0]) for one in own]
         if not others[0]:
             continue
-        rows += [
-            (
-                row.label,
-                row.protocol,
-                row.frames,
-                f"{row.score:,.1f}",
-                "; ".join(dict.fromkeys(other[key].comparable for other in others)),
-                row.source,
+        for key, row in others[0].items():
+            every = dict.fromkeys(other[key].comparable for other in others)
+            label, protocol, frames, score, _, *how = published_row(
+                row._replace(comparable="; ".join(every))
             )
-            for key, row in others[0].items()
-        ]
+            rows.append((label, protocol, frames, score, *how))
         columns = ("", "games", "learned>", "score>", "comparable", "source")
         blocks += [Heading(game, 3), Table(columns, tuple(rows))]
     if not blocks:
@@ -95,6 +90,13 @@ def beside_published(results: Results) -> list[Block]:
         "of this report differ in that, all answers."
     )
     return [Heading("Published scores"), Text(said), *blocks]
+
+
+def published_row(row: Published) -> tuple[str, ...]:
+    """Return a published score as cells: label, games, frames, score, human %, how, source."""
+    share = "" if row.normalised is None else f"{row.normalised:,.1f}"
+    score = f"{row.score:,.1f}"
+    return row.label, row.protocol, row.frames, score, share, row.comparable, row.source
 
 
 def _published(result: Result) -> dict[tuple[str, str], Published]:

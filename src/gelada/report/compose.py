@@ -132,19 +132,17 @@ def _summary(results: Results) -> list[Block]:
     rows = []
     for game in results.games:
         for one in results.of(game):
-            first = one.results[0]
-            shares = [share for r in one.results if (share := r.normalised) is not None]
-            seconds = [r.seconds for r in one.results if r.seconds is not None]
+            first, share, seconds = one.results[0], one.human_normalised, one.seconds
             rows.append(
                 (
                     game,
                     one.group,
                     str(len(one.results)),
-                    plus_minus(one.mean, one.error),
+                    plus_minus(one.score, one.error),
                     ", ".join(f"{score:.4g}" for score in one.scores),
-                    f"{np.mean(shares):.1f} %" if shares else "",
-                    f"{np.mean([r.frames for r in one.results]) / 1e6:.3g} M",
-                    f"{np.mean(seconds) / 60:.1f}" if seconds else "",
+                    "" if share is None else f"{share:.1f} %",
+                    f"{one.frames / 1e6:.3g} M",
+                    "" if seconds is None else f"{seconds / 60:.1f}",
                     "" if first.games is None else str(first.games),
                 )
             )

@@ -1,12 +1,13 @@
-"""A document as blocks, and the two ways of writing it: HTML in one file, and Markdown."""
+"""A document as blocks, written as HTML in one file or as Markdown; and rows as CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
-
-import jinja2
+from typing import Any
 
 from gelada.evaluation.scores import plain
 
@@ -32,6 +33,8 @@ class Table:
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    title: str = ""  # on a terminal
+    caption: str = ""  # likewise
 
     @property
     def heads(self) -> list[tuple[str, bool]]:
@@ -55,6 +58,8 @@ def as_html(title: str, blocks: Sequence[Block]) -> str:
 
     All text is escaped; only the pictures, which this program drew, are put in as they are.
     """
+    import jinja2
+
     source = resources.files("gelada.report").joinpath("report.html.jinja").read_text("utf-8")
     template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     named = [(type(block).__name__.lower(), block) for block in blocks]
@@ -81,3 +86,17 @@ def _table(table: Table) -> str:
     first, rule, *rows = lines
     said = [[plain(cell) for cell in first], list(rule), *([plain(c) for c in r] for r in rows)]
     return "\n".join(f"| {' | '.join(row)} |" for row in said)
+
+
+def as_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows with their head as CSV, in which no text is a formula of a spreadsheet."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_no_formula(x) if isinstance(x, str) else x for x in row])
+    return text.getvalue()
+
+
+def _no_formula(text: str) -> str:
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

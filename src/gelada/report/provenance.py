@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 
-from gelada.report.format import Block, Heading, Table, Text
+from gelada.report.format import Block, Heading, Table, Text, as_csv
 from gelada.report.results import TRAINING_GAMES, Result, Results, played
 from gelada.report.statistics import count, plus_minus
 from gelada.runs.listing import differences, in_words
@@ -46,7 +44,7 @@ def how_measured(results: Results) -> list[Block]:
             result.run.name,
             result.group,
             "" if result.run.seed is None else str(result.run.seed),
-            plus_minus(result.score, result.error),
+            plus_minus(result.score, result.standard_error),
             f"{result.steps:,}",
             protocol_line(result),
             machine_line(result.run),
@@ -124,20 +122,12 @@ def machine_line(run: RunFolder) -> str:
     return ", ".join(part for part in parts if part) or "unknown"
 
 
-def as_csv(results: Results) -> str:
+def results_csv(results: Results) -> str:
     """Return a line for each run with its score, protocol and machine."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows = []
     for one in results.all:
-        numbers = (one.score, one.error, one.games, one.normalised, one.steps, one.frames)
+        numbers = (one.score, one.standard_error, one.games, one.human_normalised)
         about = (one.run.name, one.group, one.game, one.run.seed)
-        how = (protocol_line(one), machine_line(one.run))
-        row = [*about, *numbers, one.seconds, *how]
-        writer.writerow([_no_formula(x) if isinstance(x, str) else x for x in row])
-    return text.getvalue()
-
-
-def _no_formula(text: str) -> str:
-    """Return text that a spreadsheet shows and does not compute."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+        how = (one.seconds, protocol_line(one), machine_line(one.run))
+        rows.append((*about, *numbers, one.steps, one.frames, *how))
+    return as_csv(COLUMNS, rows)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from gelada.core.errors import GeladaError
 from gelada.core.program import program
@@ -40,7 +40,7 @@ class Result:
     run: RunFolder
     group: str
     score: float
-    error: float | None  # standard error over its games; None if it is not known
+    standard_error: float | None  # over its games; None if it is not known
     games: int | None
     protocol: str  # of the evaluation, or `TRAINING_GAMES`
     steps: int  # learned from
@@ -58,18 +58,45 @@ class Result:
         return self.steps * (self.run.frame_skip if is_atari(self.game) else 1)
 
     @property
-    def normalised(self) -> float | None:
+    def human_normalised(self) -> float | None:
         """Human-normalised score in per cent; None for a game without reference scores."""
         return normalised(self.score, self.game, self.protocol == "human")
 
 
+class Scored(Protocol):
+    """A run with a score: of a report, or of a suite's ledger."""
+
+    @property
+    def score(self) -> float:
+        """Mean over its games."""
+
+    @property
+    def standard_error(self) -> float | None:
+        """Standard error over its games; None if it is not known."""
+
+    @property
+    def human_normalised(self) -> float | None:
+        """The score in per cent of a human's; None for a game without reference scores."""
+
+    @property
+    def frames(self) -> int:
+        """Emulator frames of training."""
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of training, if known."""
+
+
+R = TypeVar("R", bound=Scored)
+
+
 @dataclass(frozen=True)
-class GameResult:
-    """All runs of one group in one game."""
+class GameSummary(Generic[R]):
+    """All runs of one group in one game; numbers are means over them."""
 
     game: str
     group: str
-    results: tuple[Result, ...]
+    results: tuple[R, ...]
 
     @property
     def scores(self) -> list[float]:
@@ -77,14 +104,36 @@ class GameResult:
         return [result.score for result in self.results]
 
     @property
-    def mean(self) -> float:
+    def score(self) -> float:
         """Mean score of the runs."""
         return fmean(self.scores)
 
     @property
     def error(self) -> float | None:
         """Standard error of the mean: over runs, with one run over its games."""
-        return standard_error(self.scores) if len(self.results) > 1 else self.results[0].error
+        many = len(self.results) > 1
+        return standard_error(self.scores) if many else self.results[0].standard_error
+
+    @property
+    def frames(self) -> float:
+        """Emulator frames of training."""
+        return fmean(result.frames for result in self.results)
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of training of the runs that say it."""
+        return mean_of_known(result.seconds for result in self.results)
+
+    @property
+    def human_normalised(self) -> float | None:
+        """Human-normalised score in per cent."""
+        return mean_of_known(result.human_normalised for result in self.results)
+
+
+def mean_of_known(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are known; None without one."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 @dataclass(frozen=True)
@@ -102,13 +151,13 @@ class Results:
         """Names of all games with a result, in order."""
         return sorted({result.game for result in self.all})
 
-    def of(self, game: str) -> list[GameResult]:
+    def of(self, game: str) -> list[GameSummary[Result]]:
         """Return the results in a game, one for each group that played it."""
         found = []
         for group in self.groups:
             own = tuple(r for r in self.all if r.game == game and r.group == group)
             if own:
-                found.append(GameResult(game, group, own))
+                found.append(GameSummary(game, group, own))
         return found
 
     def normalised(self, group: str) -> dict[str, list[float]]:
@@ -118,7 +167,7 @@ class Results:
         """
         found: dict[str, list[float]] = {}
         for result in self.all:
-            if result.group == group and (share := result.normalised) is not None:
+            if result.group == group and (share := result.human_normalised) is not None:
                 found.setdefault(result.game, []).append(share / 100)
         return dict(sorted(found.items()))
 

@@ -15,17 +15,20 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean, median, stdev
-from typing import Annotated, NamedTuple
+from statistics import fmean, median
+from typing import Annotated, Any
 
 from gelada.core.errors import GeladaError, nearest
 from gelada.core.fields import NUMBER, Range, hints_of, read
 from gelada.core.files import read_lines
+from gelada.core.timing import clock
 from gelada.envs.make import is_atari, known_games, parse_game
 from gelada.evaluation.protocols import Evaluation, find_protocol
-from gelada.evaluation.scores import normalised, published, scores
+from gelada.evaluation.scores import COLUMNS, DECIDES, HARDLY_ABOVE, published, scores
 from gelada.experiment.check import check
 from gelada.experiment.settings import Experiment
+from gelada.report.format import Table, as_csv
+from gelada.report.results import GameSummary
 from gelada.roles.tracker import WINDOW
 from gelada.runs.config import read_config
 from gelada.runs.curves import read_metrics
@@ -108,20 +111,6 @@ class Entry:
     seconds: Annotated[float, NUMBER] | None  # of training
     passed: dict[str, Annotated[float, NUMBER]]  # seconds until a published score was passed
     run: str
-
-
-class GameSummary(NamedTuple):
-    """The results of all seeds of a game."""
-
-    game: str
-    seeds: int
-    score: float  # mean over seeds
-    error: float | None  # standard error: of the seeds' means, with one seed of its games
-    frames: float  # of training, mean over seeds
-    seconds: float | None  # of training, mean over seeds
-    human_normalised: float | None  # of the mean score, per cent
-    passed: dict[str, float]  # median over seeds of the seconds to pass; none where half never did
-    published: dict[str, float]
 
 
 def parse_games(words: str) -> tuple[str, ...]:
@@ -247,41 +236,93 @@ def passing_times(folder: Path, game: str) -> dict[str, float]:
     return times
 
 
-def summarize(suite: Suite, entries: Sequence[Entry]) -> list[GameSummary]:
+def summarize(suite: Suite, entries: Sequence[Entry]) -> list[GameSummary[Entry]]:
     """Return a summary of each game with results, in the order of the suite."""
     wanted = set(suite.pairs)
     found = []
     for game in suite.games:
         own = {e.seed: e for e in entries if e.game == game and (game, e.seed) in wanted}
         if own:
-            found.append(_summarize_game(game, list(own.values())))
+            found.append(GameSummary(game, suite.preset, tuple(own.values())))
     return found
 
 
-def _summarize_game(game: str, entries: Sequence[Entry]) -> GameSummary:
-    means = [entry.score for entry in entries]
-    many = len(means) > 1
-    error = stdev(means) / math.sqrt(len(means)) if many else entries[0].standard_error
-    seconds = [entry.seconds for entry in entries if entry.seconds is not None]
-    passed = {
-        column: time
-        for column in REFERENCES
-        if (time := median(entry.passed.get(column, math.inf) for entry in entries)) < math.inf
+def as_dict(one: GameSummary[Entry]) -> dict[str, Any]:
+    """Return a game's results as JSON values.
+
+    ``passed`` has the medians over seeds of the seconds until a published score was passed, for
+    those that half of the seeds passed; ``published`` has the scores.
+    """
+    times = {c: median(e.passed.get(c, math.inf) for e in one.results) for c in REFERENCES}
+    scores = {column: published(one.game, column) for column in REFERENCES}
+    return {
+        "game": one.game,
+        "seeds": len(one.results),
+        "score": one.score,
+        "error": one.error,
+        "frames": one.frames,
+        "seconds": one.seconds,
+        "human_normalised": one.human_normalised,
+        "passed": {column: time for column, time in times.items() if time < math.inf},
+        "published": {column: score for column, score in scores.items() if score is not None},
     }
-    return GameSummary(
-        game,
-        len(means),
-        fmean(means),
-        error,
-        fmean(entry.frames for entry in entries),
-        fmean(seconds) if seconds else None,
-        normalised(fmean(means), game),
-        passed,
-        {c: score for c in REFERENCES if (score := published(game, c)) is not None},
-    )
 
 
-def human_normalised(found: Sequence[GameSummary]) -> tuple[float, float] | None:
+def human_normalised(found: Sequence[GameSummary[Entry]]) -> tuple[float, float] | None:
     """Return median and mean over games of the human-normalised score; None if no game has one."""
     shares = [one.human_normalised for one in found if one.human_normalised is not None]
     return (median(shares), fmean(shares)) if shares else None
+
+
+def suite_csv(suite: Suite, found: Sequence[GameSummary[Entry]]) -> str:
+    """Return the results as CSV, a row for each game.
+
+    The error is the standard error over seeds; of one seed it is that over its games.
+    """
+    plain = ("game", "seeds", "score", "error", "frames", "seconds", "human_normalised")
+    passed = [f"seconds_to_{name}" for name in REFERENCES]
+    rows = []
+    for row in map(as_dict, found):
+        values = [row[name] for name in plain]
+        values += [row["published"].get(name) for name in REFERENCES]
+        values += [row["passed"].get(name) for name in REFERENCES]
+        rows.append([*values, suite.protocol, suite.episodes])
+    return as_csv([*plain, *REFERENCES, *passed, "protocol", "episodes"], rows)
+
+
+def suite_table(suite: Suite, found: Sequence[GameSummary[Entry]]) -> Table:
+    """Return the results beside the published scores, each with the time it took to pass it."""
+    labels = {column.name: column.label for column in COLUMNS}
+    rows = []
+    for row in map(as_dict, found):
+        error, share = row["error"], row["human_normalised"]
+        cells = [
+            row["game"],
+            _score(row["score"]) + ("" if error is None else f" ± {_score(error)}"),
+        ]
+        cells.append(f"{row['frames'] / 1e6:,.2f} M")
+        cells.append("" if row["seconds"] is None else clock(row["seconds"]))
+        cells.append("" if share is None else f"{share:,.1f}")
+        for rival in REFERENCES:
+            score, passed = row["published"].get(rival), row["passed"].get(rival)
+            time = "" if passed is None else f"\nin {clock(passed)}"
+            cells.append("" if score is None else f"{_score(score)}{time}")
+        rows.append(tuple(cells))
+    both = human_normalised(found)
+    said = f"human-normalised: median {both[0]:.1f} %, mean {both[1]:.1f} %; " if both else ""
+    if HARDLY_ABOVE in {one.game for one in found}:
+        said += f"{HARDLY_ABOVE}: {DECIDES}; "
+    seeds = min(len(one.results) for one in found)
+    names = ("score", "frames", "time", "human %", *(labels[name] for name in REFERENCES))
+    return Table(
+        ("", *(f"{name}>" for name in names)),
+        tuple(rows),
+        f"{suite.preset or 'general recipe'}, protocol {suite.protocol}, {suite.episodes} games",
+        f"games: {len(found)} of {len(suite.games)}, seeds: {seeds} of {suite.seeds}; {said}score: "
+        "mean ± standard error; below a published score: the time of training until the running "
+        "score had passed it",
+    )
+
+
+def _score(score: float) -> str:
+    return f"{score:,.1f}" if abs(score) < 1000 else f"{score:,.0f}"
