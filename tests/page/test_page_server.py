@@ -188,7 +188,7 @@ def test_hostile_names_and_numbers_are_only_data(tmp_path: Path) -> None:
 
 def test_the_page_asks_nobody_else_and_has_no_inline_scripts() -> None:
     files = assets()
-    assert {"index.html", "page.js", "page.css", "uPlot.iife.js", "uPlot.min.css"} <= set(files)
+    assert {"index.html", "page.js", "page.css", "uPlot.iife.min.js", "uPlot.min.css"} <= set(files)
     own = {name: data.decode() for name, data in files.items() if not name.startswith("uPlot")}
     for name, text in own.items():
         addresses = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+", text))
