@@ -89,10 +89,6 @@ def table() -> Iterator[Plan]:
     for how in ("kill", "freeze"):
         asked = {"words": cluster.ON_HOSTS, "how": how}
         yield Plan("ray-host", "dba3c-pong", (1,), cluster.fail_host, asked)
-    yield Plan("ray-paper", "dba3c-catch", (1,), cluster.paper_shape, {"words": cluster.PAPER})
-    for faults in ("kill=any:30s", ""):
-        asked = {"faults": faults, "timed": cluster.KILLED}
-        yield Plan("ray-killed", "dba3c-pong", (1, 2), cluster.to_pong, asked)
 
     yield from to_18("gorila", "gorila-pong", (1, 2), LONGER)
     yield Plan("gorila-time", "gorila-pong", (1, 2), timed.time_to_score, until(LONGER, 15.0))

@@ -40,67 +40,43 @@ class Cell(NamedTuple):
     name: str
     call: str
     seconds: float  # that it may take
-    words: tuple[str, ...]  # after gelada, or with "python" first a command of its own
-    smoke: tuple[str, ...]  # replaces words with numbers in a rehearsal
+    words: str  # after the command, or with "python" first a command of its own
+    smoke: str = ""  # what is added in a rehearsal: the last value of a flag counts
 
 
-BENCH = ("--seconds", "60", "--json")
-SHORT = ("--seconds", "6", "--json")
-WIDE = ("--cores", "all")
-OFF_POLICY = ("--advantage", "vtrace")
-QUIET = ("--no-tensorboard", "--no-finish", "--json")
 SHARES = ("time_learner_learn", "time_actor_emulate", "time_actor_act")
-NATURE = ("--torso", "nature", "--width", "512")
+
+BENCH = "bench pong --cores all --advantage vtrace --seconds 60 --json"
+ATARI = "bench ppo-breakout --torso nature --width 512 --cores all --advantage vtrace --json"
+TRAIN = "--cores all --advantage vtrace --out OUT --no-tensorboard --no-finish --json"
+
+SPEED = {
+    "pong-limit": f"{BENCH} --device DEVICE",
+    "nature-limit": f"{ATARI} --device DEVICE --seconds 60",
+    "pong-act-on-cpu": f"{BENCH} --device DEVICE --act-device cpu",
+    "pong-no-gpu": BENCH,
+    "pong-group-no-gpu": "bench pong --learners 4 --reduce group --actors 3 --seconds 60 --json",
+}
+GRAPHS = {
+    "pong": f"{BENCH} --device DEVICE --seconds 30",
+    "breakout": f"{ATARI} --device DEVICE --seconds 30",
+}
 
 
 def cells() -> list[Cell]:
     """Return all cells in the order in which they are worth most."""
-    pong = ("bench", "pong", *WIDE, *OFF_POLICY)
-    found = [
-        Cell("pong-limit", "speed", 100, (*pong, "--device", "DEVICE", *BENCH), SHORT),
-        Cell(
-            "nature-limit",
-            "speed",
-            110,
-            ("bench", "ppo-breakout", *NATURE, *WIDE, *OFF_POLICY, "--device", "DEVICE", *BENCH),
-            SHORT,
-        ),
-        Cell(
-            "pong-act-on-cpu",
-            "speed",
-            100,
-            (*pong, "--device", "DEVICE", "--act-device", "cpu", *BENCH),
-            SHORT,
-        ),
-        Cell("pong-no-gpu", "speed", 100, (*pong, *BENCH), SHORT),
-        Cell(
-            "pong-group-no-gpu",
-            "speed",
-            100,
-            ("bench", "pong", "--learners", "4", "--reduce", "group", "--actors", "3", *BENCH),
-            SHORT,
-        ),
-    ]
+    short, moment = "--seconds 6", "--minutes 0.1"
+    found = [Cell(name, "speed", 110, words, short) for name, words in SPEED.items()]
     for seed in range(1, 6):
-        learned = ("--until-score", "18", "--minutes", "1.5", "--seed", str(seed))
-        train = ("train", "pong", *WIDE, *OFF_POLICY, "--device", "DEVICE")
-        words = (*train, *learned, "--out", "OUT", *QUIET)
-        found.append(Cell(f"pong-18-seed-{seed}", "pong", 100, words, ("--minutes", "0.1")))
-    breakout = ("train", "ppo-breakout", *WIDE, *OFF_POLICY, "--device", "DEVICE", "--out", "OUT")
-    rule = ("--until-score", "400", "--minutes", "9")
+        words = f"train pong {TRAIN} --device DEVICE --until-score 18 --minutes 1.5 --seed {seed}"
+        found.append(Cell(f"pong-18-seed-{seed}", "pong", 100, words, moment))
     for turn in (1, 2):
-        for game, network in (("pong", ()), ("ppo-breakout", NATURE)):
-            for kind, without in (("eager", ("--no-graphs",)), ("graphs", ())):
-                words = ("bench", game, *network, *WIDE, *OFF_POLICY, "--device", "DEVICE")
-                words = (*words, *without, "--seconds", "30", "--json")
-                found.append(
-                    Cell(f"{game.removeprefix('ppo-')}-{kind}-{turn}", "graphs", 70, words, SHORT)
-                )
-    found.append(
-        Cell("breakout-400", "breakout", 560, (*breakout, *rule, *QUIET), ("--minutes", "0.1"))
-    )
-    tests = ("python", "-m", "pytest", "-m", "gpu", "tests/runtime/test_gpu.py")
-    found.append(Cell("tests", "tests", 300, tests, ()))
+        for game, words in GRAPHS.items():
+            for kind, more in (("eager", " --no-graphs"), ("graphs", "")):
+                found.append(Cell(f"{game}-{kind}-{turn}", "graphs", 70, words + more, short))
+    words = f"train ppo-breakout {TRAIN} --device DEVICE --until-score 400 --minutes 9"
+    found.append(Cell("breakout-400", "breakout", 560, words, moment))
+    found.append(Cell("tests", "tests", 300, "python -m pytest -m gpu tests/runtime/test_gpu.py"))
     return found
 
 
@@ -109,7 +85,7 @@ def main(args: Sequence[str] | None = None) -> int:
     flags = parse(args)
     if flags.list:
         for cell in cells():
-            print(f"{cell.call:<10}{cell.name:<22}{cell.seconds:>5.0f} s  {' '.join(cell.words)}")
+            print(f"{cell.call:<10}{cell.name:<22}{cell.seconds:>5.0f} s  {cell.words}")
         return 0
     out = Path(flags.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -170,12 +146,8 @@ def parse(args: Sequence[str] | None) -> Any:
 
 def command_of(cell: Cell, device: str, smoke: bool, out: Path) -> list[str]:
     """Return the command of a cell."""
-    words = list(cell.words)
-    if smoke:
-        words += cell.smoke  # the last value of a flag counts
-    run = str(out / f"run-{cell.name}")
-    known = {"DEVICE": device, "OUT": run}
-    words = [known.get(word, word) for word in words]
+    known = {"DEVICE": device, "OUT": str(out / f"run-{cell.name}")}
+    words = [known.get(word, word) for word in f"{cell.words} {cell.smoke * smoke}".split()]
     if words[0] == "python":
         return [sys.executable, *words[1:]]
     return [sys.executable, "-m", "gelada.cli.main", *words]
@@ -188,7 +160,8 @@ def measure(cell: Cell, device: str, smoke: bool, out: Path, seconds: float) -> 
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
         code, said, errors = done.returncode, done.stdout, done.stderr
     except subprocess.TimeoutExpired as late:
-        code, said, errors = 124, _text(late.stdout), _text(late.stderr)
+        code, errors = 124, "too late"
+        said = late.stdout.decode(errors="replace") if late.stdout else ""
     (out / f"{cell.name}.json").write_text(said, encoding="utf-8")
     (out / f"{cell.name}.log").write_text(errors, encoding="utf-8")
     line: dict[str, Any] = {
@@ -226,10 +199,6 @@ def training(path: Path) -> dict[str, Any]:
         "steps_per_s": round((last["steps"] - first["steps"]) / spent, 1) if spent else None,
         **{name: round(mean(found), 3) for name, found in shares.items() if found},
     }
-
-
-def _text(output: str | bytes | None) -> str:
-    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
 
 
 if __name__ == "__main__":

@@ -14,24 +14,22 @@ from matplotlib.figure import Figure
 from benchmarks.cells import SIX
 from benchmarks.lib.dba3c import DELAYS, FREE, SERVERS, WORKERS
 from benchmarks.lib.ledger import MEAN_300, Ledger, Line, Results, metrics_of
-from benchmarks.pages.games import ten_minutes
-from benchmarks.pages.pong import ALGORITHMS, SEEDS
+from benchmarks.tables.games import ten_minutes
+from benchmarks.tables.presets import ALGORITHMS, SEEDS
 from gelada.report.plots import public_curves
 
-ROOT = Path(__file__).resolve().parent.parent
-HOUR_SEED, MINUTES = 1, 60
-"""Of the runs of an hour in the picture of the six games."""
+PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 
-PICTURES = ROOT / "docs" / "pictures"
+TRAINED = "score (mean of 50 training games)"
 
 
 def draw_all() -> None:
-    """Draw every picture whose figures are there."""
+    """Draw every picture; the figures must be in the ledger."""
     results = Results(Ledger().lines())
     drawings = {
         "dba3c-delay.png": draw_delays,
         "dba3c-servers.png": draw_servers,
-        "dba3c-pong.png": draw_pong,
+        "dba3c-pong.png": draw_modes,
         "algorithms.png": draw_algorithms,
         "breakout.png": draw_breakout,
         "six-games.png": draw_six,
@@ -39,149 +37,123 @@ def draw_all() -> None:
     for name, draw in drawings.items():
         figure = Figure(figsize=(9, 4.2), dpi=110, layout="constrained")
         FigureCanvasAgg(figure)
-        if draw(figure, results):
-            figure.savefig(PICTURES / name)
-            print(name)
+        draw(figure, results)
+        figure.savefig(PICTURES / name)
+        print(name)
 
 
-def draw_delays(figure: Figure, results: Results) -> bool:
+def draw_delays(figure: Figure, results: Results) -> None:
     """Draw score against steps, a line for each delay."""
     axes = figure.subplots()
-    found = [(d, r) for d in DELAYS if (r := results.one("dba3c-delay", str(d)))]
-    for i, (delay, one) in enumerate(found):
-        own = one.line["result"]
-        colour = (0.1 + 0.8 * i / len(DELAYS), 0.25, 0.75 - 0.6 * i / len(DELAYS))
-        points = [(s, y) for s, y in zip(own["steps"], own["score"], strict=True) if y is not None]
-        xs, ys = [s / 1000 for s, _ in points], [y for _, y in points]
-        axes.plot(xs, ys, color=colour, label=f"{delay} updates")
-    finish(axes, "thousand steps", "score (mean of 50 training games)", "delay")
+    for i, delay in enumerate(DELAYS):
+        if one := results.one("dba3c-delay", str(delay)):
+            share = 0.8 * i / len(DELAYS)
+            own = one.line["result"]
+            both = zip(own["steps"], own["score"], strict=True)
+            points = [(steps / 1000, score) for steps, score in both if score is not None]
+            colour = (0.1 + share, 0.25, 0.75 - 0.75 * share)
+            axes.plot(*zip(*points, strict=True), color=colour, label=f"{delay} updates")
+    finish(axes, "thousand steps", TRAINED, "delay")
     axes.set_title("Pong: parameters that are exactly so many updates old, equal steps, seed 1")
-    return bool(found)
 
 
-def draw_servers(figure: Figure, results: Results) -> bool:
+def draw_servers(figure: Figure, results: Results) -> None:
     """Draw datapoints per second against servers behind limited links, and against workers."""
     left, right = figure.subplots(1, 2)
-    one, other = results.one("dba3c-servers"), results.one("dba3c-workers")
-    if one is None or other is None:
-        return False
-    servers, workers = one.line["result"], other.line["result"]
-    counts = list(SERVERS)
-    rates = [servers["servers"][str(c)]["datapoints_per_s"] for c in counts]
-    left.plot(counts, rates, "o-", color="tab:blue", label="20 MB/s a server")
-    free = servers["servers"][FREE]["datapoints_per_s"]
-    left.axhline(free, color="tab:grey", linestyle="--", label="1 server, no limit")
-    left.set_xticks(counts)
+    servers, workers = (
+        {name: rates["datapoints_per_s"] for name, rates in one.line["result"][key].items()}
+        for key in ("servers", "workers")
+        if (one := results.one(f"dba3c-{key}"))
+    )
+    rates = [servers[str(count)] for count in SERVERS]
+    left.plot(SERVERS, rates, "o-", color="tab:blue", label="20 MB/s a server")
+    left.axhline(servers[FREE], color="tab:grey", linestyle="--", label="1 server, no limit")
+    left.set_xticks(SERVERS)
     finish(left, "parameter servers", "datapoints/s", "8 workers, 50 ms a gradient")
-    many = list(WORKERS)
-    reached = [workers["workers"][str(c)]["datapoints_per_s"] for c in many]
-    right.plot(many, reached, "o-", color="tab:blue", label="measured")
-    ideal = [reached[0] * c for c in many]
-    right.plot(many, ideal, "--", color="tab:grey", label="in proportion")
+    reached = [workers[str(count)] for count in WORKERS]
+    right.plot(WORKERS, reached, "o-", color="tab:blue", label="measured")
+    ideal = [reached[0] * count for count in WORKERS]
+    right.plot(WORKERS, ideal, "--", color="tab:grey", label="in proportion")
     finish(right, "workers", "datapoints/s", "2 servers, 50 ms a gradient")
-    return True
 
 
-def draw_pong(figure: Figure, results: Results) -> bool:
-    """Draw score against seconds of the timed runs, synchronous and asynchronous."""
+def draw_modes(figure: Figure, results: Results) -> None:
+    """Draw score against steps and seconds of DBA3C's runs, synchronous and asynchronous."""
     by_steps, by_time = figure.subplots(1, 2, sharey=True)
-    found = False
-    for what, name, colour in (
-        ("dba3c-train", "synchronous", "tab:blue"),
-        ("dba3c-async-train", "asynchronous", "tab:orange"),
-    ):
+    modes = {"dba3c-train": "synchronous", "dba3c-async-train": "asynchronous"}
+    for colour, (what, name) in zip(("tab:blue", "tab:orange"), modes.items(), strict=True):
         for one in results.seeds(what):
-            found, seed = True, one.line["seed"]
-            rows = rows_of(one.line)
-            scores = [row["score"] for row in rows]
+            seed, (steps, seconds, scores) = one.line["seed"], columns(one.line)
             style: dict[str, Any] = {"color": colour, "alpha": 1.0 if seed == 1 else 0.55}
-            by_steps.plot([r["steps"] / 1000 for r in rows], scores, **style)
-            by_time.plot(
-                [r["seconds"] for r in rows], scores, label=f"{name}, seed {seed}", **style
-            )
-    finish(by_steps, "thousand steps", "score (mean of 50 training games)", "")
+            by_steps.plot([n / 1000 for n in steps], scores, **style)
+            by_time.plot(seconds, scores, label=f"{name}, seed {seed}", **style)
+    finish(by_steps, "thousand steps", TRAINED)
     finish(by_time, "seconds", "", "dba3c-pong")
-    return found
 
 
-def draw_algorithms(figure: Figure, results: Results) -> bool:
+def draw_algorithms(figure: Figure, results: Results) -> None:
     """Draw how soon each algorithm plays Pong at 18, in steps and in seconds, seeds 1 and 2."""
     by_steps, by_time = figure.subplots(1, 2, sharey=True)
-    found = False
-    for place, (what, name) in enumerate(ALGORITHMS):
+    for place, (what, name) in enumerate(ALGORITHMS.items()):
         for one in results.seeds(f"{what}-time"):
             seed, about = one.line["seed"], one.line["result"]
             if seed not in SEEDS or not about["solved"]:
                 continue
-            found = True
-            colour = f"C{place}"
             for axes, key, scale in ((by_steps, "steps", 1000), (by_time, "seconds", 1)):
                 points = [(e[key] / scale, e["mean"]) for e in about["evaluated"]]
                 label = name.replace("`", "") if (axes, seed) == (by_time, SEEDS[0]) else None
-                axes.plot(*zip(*points, strict=True), color=colour, alpha=1 / seed, label=label)
-                axes.plot(about[f"{key}_to_solved"] / scale, 18, "o", color=colour)
-    finish(by_steps, "thousand steps", "score (evaluated checkpoints)", "")
+                axes.plot(
+                    *zip(*points, strict=True), color=f"C{place}", alpha=1 / seed, label=label
+                )
+                axes.plot(about[f"{key}_to_solved"] / scale, 18, "o", color=f"C{place}")
+    finish(by_steps, "thousand steps", "score (evaluated checkpoints)")
     finish(by_time, "seconds", "", "Pong, a dot where 18 is confirmed")
-    return found
 
 
-def draw_breakout(figure: Figure, results: Results) -> bool:
+def draw_breakout(figure: Figure, results: Results) -> None:
     """Draw the score of Breakout's long run against minutes, and the evaluations."""
-    played = results.one("breakout-score")
-    if played is None or played.trained is None:
-        return False
-    axes = figure.subplots()
-    rows = rows_of(played.trained)
-    minutes = [row["seconds"] / 60 for row in rows]
-    axes.plot(
-        minutes,
-        [row["score"] for row in rows],
-        label="the last 50 training games",
-    )
+    axes, played = figure.subplots(), results.one("breakout-score")
+    assert played is not None
+    assert played.trained is not None
+    steps, seconds, scores = columns(played.trained)
+    minutes = [second / 60 for second in seconds]
+    axes.plot(minutes, scores, label="the last 50 training games")
     looked = results.seeds("breakout-time", MEAN_300)
     evaluated = [one for found in looked for one in found.line["result"]["evaluated"]]
     evaluated += played.line["result"]["minutes"].values()
-    axes.errorbar(
-        [one["seconds"] / 60 for one in evaluated],
-        [one["mean"] for one in evaluated],
-        [one["standard_error"] for one in evaluated],
-        fmt="o",
-        capsize=4,
-        label="50 fresh games of a checkpoint",
+    at, means, errors = (
+        [one[name] for one in evaluated] for name in ("seconds", "mean", "standard_error")
     )
+    label = "50 fresh games of a checkpoint"
+    axes.errorbar([n / 60 for n in at], means, errors, fmt="o", capsize=4, label=label)
     finish(axes, "minutes", "score", "Breakout, mean of")
-    functions = along(minutes, [row["steps"] / 1e6 for row in rows])
+    functions = along(minutes, [n / 1e6 for n in steps])
     axes.secondary_xaxis("top", functions=functions).set_xlabel("million steps")
-    return True
 
 
-def draw_six(figure: Figure, results: Results) -> bool:
+def draw_six(figure: Figure, results: Results) -> None:
     """Draw the score of each game against frames and minutes, all seeds, with public curves.
 
     Seed 1 has its whole hour.
     """
     figure.set_size_inches(9, 7)
-    found = False
     for number, game in enumerate(SIX, 1):
         axes, most = figure.add_subplot(3, 2, number), 0.0
         for one in ten_minutes(results, game):
-            found, rows = True, rows_of(one.line)
-            frames = [4 * row["steps"] / 1e6 for row in rows]
+            seed, (steps, seconds, scores) = one.line["seed"], columns(one.line)
+            frames = [4 * n / 1e6 for n in steps]
             most = max(most, *frames)
-            seed = one.line["seed"]
-            scores, colour = [row["score"] for row in rows], f"C{seed - 1}"
-            axes.plot(frames, scores, label=f"seed {seed}", color=colour, zorder=3)
-            if seed == HOUR_SEED:
-                functions = along(frames, [row["seconds"] / 60 for row in rows])
+            axes.plot(frames, scores, label=f"seed {seed}", color=f"C{seed - 1}", zorder=3)
+            if seed == 1:
+                functions = along(frames, [second / 60 for second in seconds])
                 above = axes.secondary_xaxis("top", functions=functions)
-                above.set_xticks(np.arange(0, MINUTES + 1, 10))  # there are none after its end
+                above.set_xticks(np.arange(0, 61, 10))  # there are none after its end
                 above.set_xlabel("minutes of seed 1", fontsize=8)
         for curve in public_curves(game):
             points = [(n / 1e6, score) for n, score in curve.points.items() if n <= 1.4e6 * most]
             if points:
                 axes.plot(*zip(*points, strict=True), color="tab:grey", alpha=0.35, linewidth=0.8)
-        finish(axes, "million frames", game, "")
-    return found
+        finish(axes, "million frames", game)
 
 
 def along(
@@ -195,16 +167,17 @@ def along(
     return partial(np.interp, xp=below, fp=above), partial(np.interp, xp=above, fp=below)
 
 
-def rows_of(line: Line) -> list[dict[str, Any]]:
-    """Return the metrics of a finished line's run, from the first score on."""
-    return [row for row in metrics_of(line) if row["score"] is not None]
+def columns(line: Line) -> list[list[float]]:
+    """Return steps, seconds and scores of a finished line's run, from the first score on."""
+    rows = [row for row in metrics_of(line) if row["score"] is not None]
+    return [[row[name] for row in rows] for name in ("steps", "seconds", "score")]
 
 
-def finish(axes: Any, x: str, y: str, title: str) -> None:
+def finish(axes: Any, x: str, y: str, title: str | None = None) -> None:
     """Name the axes, add a grid and a legend if there is something to tell apart."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(alpha=0.3)
     axes.set_xlim(left=0)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(title=title or None, fontsize=8)
+        axes.legend(title=title, fontsize=8)

@@ -1,4 +1,4 @@
-"""What is measured on Ray: shares of the machine's limit, what failures cost, the paper's shape."""
+"""What is measured on Ray: shares of the machine's limit, and what failures cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.lib import process
 from benchmarks.lib.ledger import Cell, Line
-from benchmarks.lib.timed import megabytes, pairs, read_metrics, train, train_words
+from benchmarks.lib.timed import read_metrics, train, train_words
 from gelada.core.files import read_lines
 
 DBA3C, APPO = "dba3c-pong", "pong"
@@ -44,15 +44,6 @@ WINDOW = 3.0
 
 RECOVERED = 0.9
 """Of the speed before."""
-
-KILLED = {"--until-score": "18", "--steps": "3000000", "--checkpoint-seconds": "10"}
-"""Runs to a training score of 18 (mean of 50 games), with and without trouble."""
-
-PAPER = (
-    *("--workers", "64", "--quorum", "60", "--servers", "4", "--per-process", "16"),
-    *("--lr", "0.01", "--lr-end", "0.004", "--anneal-steps", "500000"),
-)
-"""The preset's learning rates are for two workers; a step here is made of 60 gradients."""
 
 
 def share_of_limit(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
@@ -157,40 +148,3 @@ def speeds(metrics: Sequence[Line], hit: float, end: float) -> tuple[float, floa
         if rises and rate >= RECOVERED * before:
             return before, round(seconds - hit, 2)
     return before, None
-
-
-def to_pong(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
-    """Train to 18 on Ray, with a random process killed again and again, or none."""
-    faults, run = cell.asked["faults"], scratch / "run"
-    words = train_words(cell.preset, cell.seed, run, *ON_RAY, *pairs(cell.asked["timed"]))
-    words += ["--faults", faults] if faults else []
-    outcome = train(words, run, log)
-    metrics = read_metrics(run)
-    file = run / "events.jsonl"
-    events = read_lines(file) if file.exists() else []
-    return {
-        "command": process.clean(words, scratch),
-        "best": metrics[-1]["best"],
-        "score": metrics[-1]["score"],
-        "steps": metrics[-1]["steps"],
-        "seconds": round(outcome.seconds, 1),
-        "hits": sum(event["event"] == "hit" for event in events),
-        "restored": sum(event["event"] == "restored" for event in events),
-        "lost_steps": sum(event.get("lost_steps", 0) for event in events),
-    }
-
-
-def paper_shape(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
-    """Run the shape of dba3c-breakout-paper in few processes, on Catch with a tiny network."""
-    run = scratch / "run"
-    words = train_words(cell.preset, cell.seed, run, *ON_RAY, *PAPER, "--until-score", "0.9")
-    outcome = train(words, run, log)
-    last = read_metrics(run)[-1]
-    return {
-        "command": process.clean(words, scratch),
-        "seconds": round(outcome.seconds, 1),
-        "score": last["score"],
-        "steps": last["steps"],
-        "processes": outcome.actors,
-        **megabytes(outcome),
-    }

@@ -151,7 +151,7 @@ def variant(line: Line) -> str:
         return str(result["preset"])
     if what == "ray-host":
         return str(result["hit"]["how"])
-    if what in ("ray-failure", "ray-killed"):
+    if what == "ray-failure":
         hit = re.search(r"(kill|stop)=(\w+):", result["command"])
         return f"{hit[2]} {hit[1]}" if hit else ""
     if what == "dba3c-delay":

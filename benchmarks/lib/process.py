@@ -31,32 +31,30 @@ class Outcome(NamedTuple):
     processor: float  # seconds of all cores together, of the process and of those it waited for
     peak_rss: int  # pages shared with other processes count fully
     peak_pss: int  # pages shared with other processes count in part
-    actors: int  # most descendants at once that are Ray actors
 
 
-def run(words: Sequence[str], output: Path, program: Sequence[str] = (GELADA,)) -> Outcome:
+def run(words: Sequence[str], output: Path) -> Outcome:
     """Run ``gelada WORDS``, its output appended to a file, and return how it went.
 
     Args:
         words: after the program.
         output: file that the program's output is appended to.
-        program: another one in the place of ``gelada``.
 
     Raises:
         RuntimeError: if its exit code is not 0.
         TimeoutError: if it takes longer than `LONGEST`.
     """
-    rss = pss = actors = 0
+    rss = pss = 0
     with output.open("ab") as file:
         began, clock, spent = time.time(), time.monotonic(), processor_of_children()
         process = subprocess.Popen(
-            [*program, *words], stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
+            [GELADA, *words], stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
         )
         try:
             root = psutil.Process(process.pid)
             while process.poll() is None:
                 now = memory(root)
-                rss, pss, actors = (max(a, b) for a, b in zip((rss, pss, actors), now, strict=True))
+                rss, pss = max(rss, now[0]), max(pss, now[1])
                 if time.monotonic() - clock > LONGEST:
                     raise TimeoutError(f"gelada {words[0]} took more than {LONGEST:g} s")
                 try:
@@ -71,7 +69,7 @@ def run(words: Sequence[str], output: Path, program: Sequence[str] = (GELADA,)) 
         tail = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         raise RuntimeError(f"gelada {words[0]}: exit code {process.returncode}: {''.join(tail)}")
     spent = processor_of_children() - spent
-    return Outcome(began, time.monotonic() - clock, spent, rss, pss, actors)
+    return Outcome(began, time.monotonic() - clock, spent, rss, pss)
 
 
 def processor_of_children() -> float:
@@ -80,24 +78,20 @@ def processor_of_children() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def memory(root: psutil.Process) -> tuple[int, int, int]:
-    """Return the bytes (RSS, PSS) of a process and its descendants; 0 for those that ended.
-
-    And how many of them are Ray actors.
-    """
-    rss = pss = actors = 0
+def memory(root: psutil.Process) -> tuple[int, int]:
+    """Return the bytes (RSS, PSS) of a process and its descendants; 0 for those that ended."""
+    rss = pss = 0
     try:
         family = [root, *root.children(recursive=True)]
     except psutil.NoSuchProcess:
-        return 0, 0, 0
+        return 0, 0
     for process in family:
         try:
             info = process.memory_full_info()
-            actors += is_actor(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
         rss, pss = rss + info.rss, pss + info.pss
-    return rss, pss, actors
+    return rss, pss
 
 
 def actors(processes: Iterable[int]) -> int:
@@ -105,35 +99,19 @@ def actors(processes: Iterable[int]) -> int:
     found = 0
     for number in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
-            found += is_actor(psutil.Process(number))
+            command = psutil.Process(number).cmdline()
+            found += "".join(command[:1]).startswith("ray::Process")
     return found
 
 
-def is_actor(process: psutil.Process) -> bool:
-    """Say whether a process is a Ray actor of a run."""
-    return "".join(process.cmdline()[:1]).startswith("ray::Process")
-
-
 def bench(game: str, seconds: float, *more: str) -> dict[str, Any]:
-    """Return what ``gelada bench GAME --json`` prints.
-
-    Raises:
-        RuntimeError: if it fails.
-    """
-    rates: dict[str, Any] = printed(
-        [GELADA, "bench", game, "--seconds", f"{seconds:g}", "--json", *more]
-    )
-    return rates
-
-
-def printed(words: Sequence[str]) -> Any:
-    """Return the JSON that a command prints.
+    """Return what the command `bench` prints about a game.
 
     Raises:
         RuntimeError: if it fails.
     """
     done = subprocess.run(
-        words,
+        [GELADA, "bench", game, "--seconds", f"{seconds:g}", "--json", *more],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -141,9 +119,9 @@ def printed(words: Sequence[str]) -> Any:
         check=False,
     )
     if done.returncode:
-        command = " ".join(Path(word).name for word in words[:2])
-        raise RuntimeError(f"{command}: exit code {done.returncode}: {done.stderr.strip()}")
-    return json.loads(done.stdout)
+        raise RuntimeError(f"bench: exit code {done.returncode}: {done.stderr.strip()}")
+    rates: dict[str, Any] = json.loads(done.stdout)
+    return rates
 
 
 def clean(words: Sequence[str], scratch: Path) -> str:

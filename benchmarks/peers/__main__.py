@@ -35,9 +35,10 @@ from benchmarks.peers.matches import (
     run_theirs,
 )
 from benchmarks.peers.venvs import CACHE, Failed, install
-from gelada.core.errors import GeladaError
-from gelada.envs.make import is_atari, parse_game
 from gelada.runtime.system import describe_machine
+
+GAME = "pong"
+"""Its training games are whole games with raw rewards, with the other systems too."""
 
 SEEDS = (1, 2, 3, 4, 5)
 """Of ours in the mode `SCORE`: those that no setting was chosen with."""
@@ -51,7 +52,7 @@ def main(args: Sequence[str] | None = None) -> int:
     book = Ledger(BOOK)
     chosen = [peer for peer in PEERS if peer.name in (flags.peer or [p.name for p in PEERS])]
     if flags.list:
-        print("\n".join(listed(chosen, flags.game)))
+        print("\n".join(listed(chosen)))
         return 0
     done = [measure(peer, flags, book) for peer in chosen]  # all of them, whatever fails
     if flags.score is not None and OURS in (flags.peer or [OURS]):
@@ -65,7 +66,6 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--peer", action="append", choices=[*(peer.name for peer in PEERS), OURS])
-    parser.add_argument("--game", type=game, default="pong")
     parser.add_argument("--pairs", type=int, default=3, help="of runs (default: 3)")
     parser.add_argument("--seconds", type=float, help="of each run (60; with --score 3600)")
     parser.add_argument("--score", type=float, help="train each, until it has this score")
@@ -74,8 +74,6 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     flags = parser.parse_args(args)
     if flags.seconds is None:
         flags.seconds = 60.0 if flags.score is None else 3600.0
-    if flags.score is not None and flags.game != "pong":
-        parser.error(f"--score: a peer's training games in {flags.game} are not whole games")
     if flags.score is None and OURS in (flags.peer or []):
         parser.error(f"--peer {OURS}: ours is beside each of the others; only with --score")
     if flags.pairs < 1 or not 10 <= flags.seconds <= 3600:
@@ -83,23 +81,13 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     return flags
 
 
-def game(name: str) -> str:
-    """Return the identifier of an Atari game, however it is named."""
-    try:
-        found = parse_game(name).game
-    except GeladaError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if not is_atari(found):
-        raise argparse.ArgumentTypeError(f"{found} is no Atari game; the other systems need one")
-    return found
-
-
 def measure(peer: Peer, flags: argparse.Namespace, book: Ledger) -> bool:
     """Install a peer and run both matches, or train it; say whether all went well."""
-    about = {"peer": peer.name, "game": flags.game}
+    about = {"peer": peer.name, "game": GAME}
 
     def record(mode: str, line: Line) -> None:
-        keep(book, {**about, "mode": mode}, {**line, "note": note(peer, mode)})
+        note = peer.note if mode == "alike" else "each with its own recipe"
+        keep(book, {**about, "mode": mode}, {**line, "note": note})
 
     try:
         python = install(peer.venv)
@@ -110,12 +98,12 @@ def measure(peer: Peer, flags: argparse.Namespace, book: Ledger) -> bool:
         print(f"{peer.name}: installed", flush=True)
         return True
     if flags.score is not None:
-        own = partial(run_theirs, python, peer, "own", flags.game, flags.seconds, flags.score)
+        own = partial(run_theirs, python, peer, "own", GAME, flags.seconds, flags.score)
         return learn(own, partial(record, SCORE))
     good = True
     for mode in MODES:
-        ours = partial(run_ours, GELADA, peer.our_words(mode, flags.game), flags.seconds)
-        theirs = partial(run_theirs, python, peer, mode, flags.game, flags.seconds)
+        ours = partial(run_ours, GELADA, peer.our_words(mode, GAME), flags.seconds)
+        theirs = partial(run_theirs, python, peer, mode, GAME, flags.seconds)
         good &= match(flags.pairs, ours, theirs, partial(record, mode))
     return good
 
@@ -124,8 +112,8 @@ def measure_ours(flags: argparse.Namespace, book: Ledger) -> bool:
     """Train ours with each of the `SEEDS` until it has the score; say whether all went well."""
     good = True
     for seed in SEEDS:
-        about = {"peer": OURS, "game": flags.game, "mode": SCORE, "seed": seed}
-        run = partial(learn_ours, GELADA, flags.game, seed, flags.seconds, flags.score)
+        about = {"peer": OURS, "game": GAME, "mode": SCORE, "seed": seed}
+        run = partial(learn_ours, GELADA, GAME, seed, flags.seconds, flags.score)
         good &= learn(run, partial(keep, book, about))
     return good
 
@@ -148,11 +136,6 @@ def keep(book: Ledger, about: Line, line: Line) -> None:
     print(told({**about, **line}), flush=True)
 
 
-def note(peer: Peer, mode: str) -> str:
-    """Return how like the two are."""
-    return peer.note if mode == "alike" else "each with its own recipe"
-
-
 def told(line: Line) -> str:
     """Return a recorded line for the terminal."""
     what = " ".join(filter(None, (line["peer"], line["mode"])))
@@ -173,14 +156,14 @@ def when(theirs: Line) -> str:
     return f"{seconds / 60:.1f} min, {steps:,} steps"
 
 
-def listed(peers: Sequence[Peer], game: str) -> list[str]:
+def listed(peers: Sequence[Peer]) -> list[str]:
     """Return what would be run."""
     lines = []
     for peer in peers:
         there = (CACHE / peer.venv / "installed.txt").exists()
         lines.append(f"{peer.name}: {'installed' if there else 'not installed'}")
         for mode in MODES:
-            ours = " ".join(["gelada train", *peer.our_words(mode, game)])
+            ours = " ".join(["gelada train", *peer.our_words(mode, GAME)])
             lines.append(f"  {mode}: {' '.join(peer.command(mode))}, beside {ours}")
     return lines
 

@@ -15,10 +15,10 @@ from benchmarks.cells import SIX as GAMES
 from benchmarks.cells import UNTUNED
 from benchmarks.lib import recipe, timed
 from benchmarks.lib.ledger import Cell, Results
-from benchmarks.lib.page import MISSING
 from benchmarks.lib.recipe import within
-from benchmarks.pages import games
-from benchmarks.pages.games import five, means, six, ten_minutes
+from benchmarks.lib.table import MISSING
+from benchmarks.tables import games
+from benchmarks.tables.games import five, means, six, ten_minutes
 from gelada.core.checkpoint import list_checkpoints, read_about
 from gelada.evaluation.scores import normalised
 
@@ -47,16 +47,13 @@ def line(what: str, game: str, seed: int, score: float, time: str = "2026-12-01"
 
 
 def measured(*leave_out: str) -> list[dict[str, Any]]:
-    """Return the lines of all seeds of the six games, and of version 0.1."""
-    lines = [
+    """Return the lines of all seeds of the six games."""
+    return [
         line("default-games", game, seed, score)
         for game, own in SCORES.items()
         if game not in leave_out
         for seed, score in enumerate(own, 1)
     ]
-    day = "2026-11-21"
-    old = [line("general-games", game, 1, own[0] / 2, day) for game, own in SCORES.items()]
-    return [*old, *lines, line("gorila-games", "qbert", 1, 4000.0, day)]
 
 
 def shares(game: str) -> list[float]:
@@ -81,42 +78,32 @@ def course(minutes: float, **more: Any) -> Cell:
     return Cell(plan.what, 1, cells.settings(plan), plan.measure, plan.preset)
 
 
-def test_what_is_not_measured_says_so() -> None:
-    for section in games.sections(Results([]))[1:]:
-        assert "picture" not in section.after
-        text = "\n".join(section.lines())
-        assert "nan" not in text
-        for row in section.rows:
-            public = row.label.endswith("frames")
-            assert (MISSING in row.cells) != public, row
+@pytest.mark.parametrize("make", [six, means, five])
+def test_what_is_not_measured_says_so(make: Any) -> None:
+    found = make(Results([]))
+    assert "nan" not in "\n".join(found.lines())
+    for row in found.rows:
+        assert (MISSING in row.cells) != row.label.endswith("frames"), row
 
 
 def test_the_games_one_by_one() -> None:
-    section = six(Results(measured()))
-    rows = {row.label: row.cells for row in section.rows}
-    head = section.head
+    found = six(Results(measured()))
+    rows = {row.label: row.cells for row in found.rows}
+    head = found.head
     qbert = dict(zip(head, rows["qbert"], strict=True))
     assert qbert["10 minutes"] == "**6,000.0** (6,000.0, 7,000.0, 5,000.0)"
     assert qbert["human"] == f"{fmean(shares('qbert')):.2f}"
-    assert qbert["version 0.1, the default"] == "3,000.0"
-    assert qbert["version 0.1, `gorila-`"] == "4,000.0"
-    assert qbert["the better of these = 1"] == "1.50"
     assert qbert["10 minutes, sticky"] == qbert["60 minutes"] == MISSING
     assert qbert["best public curve"] == "7,580"
-    assert dict(zip(head, rows["boxing"], strict=True))["version 0.1, `gorila-`"] == MISSING
-    assert "six-games.png" in section.after
-    anew = line("general-games", "qbert", 1, 1e6) | {"settings": "of today"}
-    later = [*measured(), anew]
-    assert dict(zip(head, six(Results(later)).rows[4].cells, strict=True))[head[3]] == "3,000.0"
 
 
 def test_the_interquartile_mean_and_its_interval() -> None:
     lines = [*measured(), *(line("default-sticky-games", g, 1, s[0]) for g, s in SCORES.items())]
-    section = means(Results(lines))
-    rows = {row.label: row.cells for row in section.rows}
+    found = means(Results(lines))
+    rows = {row.label: row.cells for row in found.rows}
     every = sorted(share for game in GAMES for share in shares(game))
     middle = fmean(every[4:14])  # of 18 runs
-    ten = dict(zip(section.head, rows["10 minutes, no-op starts"], strict=True))
+    ten = dict(zip(found.head, rows["10 minutes, no-op starts"], strict=True))
     assert ten["interquartile mean"] == f"**{middle:.2f}**"
     low, high = map(float, ten["interval"].split(" to "))
     assert low < middle < high
@@ -125,12 +112,10 @@ def test_the_interquartile_mean_and_its_interval() -> None:
     assert ten["mean"] == f"{fmean(each.values()):.2f}"
     assert ten["runs"] == "18"
     firsts = sorted(shares(game)[0] for game in GAMES)
-    sticky = dict(zip(section.head, rows["10 minutes, sticky actions, no lives"], strict=True))
+    sticky = dict(zip(found.head, rows["10 minutes, sticky actions, no lives"], strict=True))
     assert sticky["interquartile mean"] == f"**{fmean(firsts[1:5]):.2f}**"
     assert sticky["interval"] == ""
     assert rows["60 minutes, no-op starts"][1] == MISSING
-    assert rows["version 0.1, `gorila-`, 10 minutes"][1] == MISSING  # one game of six
-    assert rows["version 0.1, the default, 10 minutes"][-1] == "6"
 
 
 def test_seeds_that_some_games_lack_do_not_count() -> None:
@@ -165,8 +150,8 @@ def test_how_many_public_methods_are_ahead() -> None:
     for name, (mean, ahead, count) in at.items():
         found = games.place_among_public({"qbert": [mean]}, "so", name)
         assert f"{ahead} of {count} methods" in found
-    assert "methods have a higher one" in means(Results(measured())).about
-    assert "methods have a higher one" not in means(Results([])).about
+    assert "methods have a higher one" in means(Results(measured())).after
+    assert "methods have a higher one" not in means(Results([])).after
 
 
 def test_games_that_nothing_was_tuned_on() -> None:

@@ -22,7 +22,7 @@ def test_every_call_takes_at_most_ten_minutes() -> None:
 
 def test_what_is_trained_can_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gelada.cli.experiment_flags.usable_cores", lambda: 16)
-    trained = [cell for cell in gpu.cells() if cell.words[0] == "train"]
+    trained = [cell for cell in gpu.cells() if cell.words.startswith("train")]
     assert len(trained) == 6
     for cell in trained:
         command = gpu.command_of(cell, "cuda", False, tmp_path)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import cells, run
-from benchmarks.lib import ledger, logs, page, recipe, timed
+from benchmarks.lib import ledger, logs, recipe, table, timed
 
 
 def cell(what: str = "a", seed: int = 1, **settings: Any) -> Any:
@@ -108,7 +108,7 @@ def test_the_first_confirmed_checkpoint(
 def test_a_seed_that_never_got_there_is_worse_than_all(
     values: list[float | None], shown: str
 ) -> None:
-    assert page.listed(values, "{:.0f}") == shown
+    assert table.listed(values, "{:.0f}") == shown
 
 
 def test_the_steady_rate_leaves_out_the_start() -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import render
-from benchmarks.lib import ledger, page, remarks
+from benchmarks.lib import ledger, table
 from benchmarks.lib.ledger import Found, Results
-from benchmarks.pages import pong, ray, speed
+from benchmarks.tables import TABLES, presets, speed
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,18 +43,25 @@ def timed(settings: str, time: str, seconds: float | None, seed: int = 1) -> dic
 def test_the_committed_pages_are_what_the_command_writes() -> None:
     written = render.pages()
     assert [str(path) for path, text in written.items() if path.read_text("utf-8") != text] == []
-    folder = {path.stem for path in (ROOT / "docs" / "results").glob("*.md")}
-    assert folder == {"earlier", *render.SUBJECTS, *render.FROZEN}
+    marks = [name for text in written.values() for _, name, _ in render.BLOCK.findall(text)]
+    assert sorted(marks) == sorted([*TABLES, "headlines", "earlier", "readme"])
 
 
 def test_the_front_page_is_short_and_has_every_headline() -> None:
-    results = Results(ledger.Ledger().lines())
-    sections = {name: module.sections(results) for name, (_, module, _) in render.SUBJECTS.items()}
-    assert len(render.headlines(sections)) == len(render.HEADLINES) >= 12
-    front, _, _ = render.front(sections).partition("## How to read")
-    assert front.count("\n") <= 45
-    titles = [one.title for own in sections.values() for one in own]
-    assert len(set(titles)) == len(titles)
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    front, _, _ = text.partition("## How to read")
+    assert front.count("\n") <= 50
+    assert front.count("](results/") == len(render.HEADLINES.strip().splitlines()) + len(
+        list((ROOT / "docs" / "results").glob("*.md"))
+    )
+
+
+def test_every_frozen_page_names_its_data() -> None:
+    for page in (ROOT / "docs" / "results").glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        files = re.findall(r"\(\.\./\.\./(benchmarks/results/[\w.-]+\.jsonl?)\)", text)
+        assert render.BLOCK.search(text) or files, page
+        assert all((ROOT / file).exists() for file in files)
 
 
 def test_the_first_finished_line_of_the_newest_settings_counts() -> None:
@@ -82,19 +90,16 @@ def test_a_run_is_found_for_the_evaluation_of_its_checkpoints() -> None:
     found = only([*trained, timed("a", "02", 3.0)])
     assert found.trained is not None
     assert found.trained["result"]["command"].startswith("gelada train pong")
-    (text,) = page.how([found])
+    (text,) = table.how([found])
     assert text.startswith("`gelada train pong`; seed 1; Xeon, 2 cores")
 
 
 @pytest.mark.parametrize(
     ("what", "result", "variant"),
     [
-        ("general-games", {"game": "freeway"}, "freeway"),
         ("default-hour-games", {"game": "freeway"}, "freeway"),
         ("ray-limit", {"preset": "pong"}, "pong"),
         ("ray-failure", {"command": "gelada x --chaos kill=worker:40s"}, "worker kill"),
-        ("ray-killed", {"command": "gelada x --faults kill=any:30s"}, "any kill"),
-        ("ray-killed", {"command": "gelada x"}, ""),
         ("ray-host", {"hit": {"how": "freeze"}}, "freeze"),
         ("dba3c-delay", {"command": "gelada x --chaos delay=16"}, "16"),
         ("dba3c-delay", {"command": "gelada x"}, "0"),
@@ -113,12 +118,13 @@ def test_earlier_and_failed_measurements_are_told_on_their_page() -> None:
         line("pong-time", "new", "02", event="failed"),
         timed("new", "03", 90.0),
     ]
-    section = pong.pong(Results(lines))
-    text = " ".join("\n".join(section.lines()).split())
+    found = presets.pong(Results(lines))
+    text = " ".join("\n".join(found.lines()).split())
     assert "| seconds to Pong | 90 |" in text
     assert "2026-01-03, commit `abc`" in text
     assert "not reached" not in text
-    told = render.earlier({"pong": [section]})
+    told = "\n".join(render.earlier({"pong": found}, {"pong": ("pong.md", "On Pong")}))
+    assert told.startswith("[On Pong](pong.md#on-pong):")
     assert "seed 1: the score was not reached (2026-01-01, commit `abc`)" in told
     assert "a start that failed: disk full" in told
 
@@ -128,49 +134,33 @@ def test_commands_that_differ_in_the_game_stand_once() -> None:
         Found(line("default-games", g, "01", game=g, command=f"gelada train {g} --seed 1 --x"))
         for g in ("boxing", "qbert")
     ]
-    (text,) = page.how(found)
+    (text,) = table.how(found)
     assert text.startswith("`gelada train GAME --x` with boxing, qbert; seed 1; Xeon, 2 cores")
 
 
-def test_earlier_pairs_with_another_system_are_told() -> None:
-    def pair(ratio: float, commit: str) -> dict[str, Any]:
+def test_earlier_pairs_with_another_system_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pair(mode: str, ratio: float, commit: str) -> dict[str, Any]:
         side = {"steps_per_s": 100.0, "command": "x", "version": "2", "passes": 4}
-        about = {"peer": "sb3-ppo", "game": "pong", "machine": MACHINE | {"commit": commit}}
-        return about | {"ours": side, "theirs": side, "ratio": ratio, "time": "2026-01-01"}
+        about = {"peer": "sb3-ppo", "game": "pong", "mode": mode, "time": "2026-01-01"}
+        about |= {"machine": MACHINE | {"commit": commit}}
+        return about | {"ours": side, "theirs": side, "ratio": ratio}
 
-    lines = [
-        {**pair(r, c), "mode": m}
-        for r, c in ((2.0, "a"), (3.0, "b"), (5.0, "b"), (4.0, "b"))
-        for m in ("alike", "own")
-    ]
-    section = speed.speed(lines)
-    assert section.rows[0].cells[3] == "**4.00** (3.00, 5.00, 4.00)"
-    assert "2.00" in section.earlier()[0]
+    pairs = ((2.0, "a"), (3.0, "b"), (5.0, "b"), (4.0, "b"))
+    lines = [pair(mode, *own) for own in pairs for mode in ("alike", "own")]
+    monkeypatch.setattr(speed, "lines_of", lambda: lines)
+    found = speed.peers_speed(Results([]))
+    assert found.rows[0].cells[3] == "**4.00** (3.00, 5.00, 4.00)"
+    assert "2.00" in found.earlier()[0]
 
 
 def test_the_table_shows_medians_and_every_seed() -> None:
     lines = [timed("a", f"0{n}", s, n) for n, s in ((1, 101.4), (2, None), (3, 90.0))]
-    rows = {row.label: row.cells for row in pong.pong(Results(lines)).rows}
+    rows = {row.label: row.cells for row in presets.pong(Results(lines)).rows}
     assert rows["seconds to Pong"][1] == "**101** (101, never, 90)"
     assert rows["steps to Pong"][1] == "**101,400** (101,400, never, 90,000)"
     assert rows["share of the machine's limit"][1] == "not measured yet"
 
 
-def test_steps_that_were_played_again_count_in_the_cost_of_kills() -> None:
-    names = ("steps", "lost_steps", "seconds", "hits", "restored")
-    hit: dict[str, Any] = dict(zip(names, (800, 200, 300.0, 3, 2), strict=True))
-    calm: dict[str, Any] = dict(zip(names, (500, 0, 200.0, 0, 0), strict=True))
-    lines = [
-        line("ray-killed", "a", "01", command="x --faults kill=any:30s", **hit),
-        line("ray-killed", "b", "02", command="x", **calm),
-    ]
-    first, second = ray.killed(Results(lines)).rows
-    assert first.cells[-2:] == ("2.00", "1.50")
-    assert second.cells[-2:] == ("1", "1")
-
-
-def test_every_remark_and_every_variant_is_about_a_line_of_the_ledger() -> None:
-    lines = ledger.Ledger(ledger.LEDGER).lines()
-    known = {(x["what"], x["settings"], seed) for x in lines for seed in (0, x["seed"])}
-    assert set(remarks.REMARKS) - known == set()
-    assert set(ledger.VARIANTS) - {x["settings"] for x in lines} == set()
+def test_every_variant_is_about_a_line_of_the_ledger() -> None:
+    lines = ledger.Ledger().lines()
+    assert set(ledger.VARIANTS) - {one["settings"] for one in lines} == set()

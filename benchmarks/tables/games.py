@@ -1,4 +1,4 @@
-"""Sections about games: Breakout, the default on many games, and public curves beside it."""
+"""Tables about games: Breakout, the default on many games, and public curves beside it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from statistics import fmean, median, stdev
 
 import numpy as np
 
-from benchmarks.cells import SIX, STICKY, UNTUNED
-from benchmarks.lib.ledger import MEAN_300, Found, Line, Results
-from benchmarks.lib.page import MISSING, Row, Section, score_of
+from benchmarks.cells import SIX, UNTUNED
+from benchmarks.lib.ledger import MEAN_300, Found, Results
+from benchmarks.lib.table import MISSING, Row, Table, score_of
 from gelada.evaluation.scores import normalised, published
 from gelada.report.plots import public_curves
 from gelada.report.statistics import bootstrap, interquartile_mean
@@ -29,21 +29,9 @@ BESIDE = {"ppo": "PPO after 40 M frames", "a2c": "A2C after 40 M frames", "human
 """Published scores beside Breakout's."""
 
 
-DQN_SINCE = "2026-11-24T23:30"
-"""From then on a game that is named alone is learned by DQN, before by PPO."""
-
-
-def by_ppo(line: Line) -> bool:
-    """Say whether a game that was named alone was learned by PPO."""
-    return bool(line["time"] < DQN_SINCE)
-
-
-def breakout(results: Results) -> Section:
-    """Return the section about the long run of Breakout."""
+def breakout(results: Results) -> Table:
+    """Return the table about the long run of Breakout."""
     found = results.one("breakout-score")
-    today = " (PPO; today `ppo-breakout`)" if found and by_ppo(found.line) else ""
-    before = any(map(by_ppo, found.earlier)) if found and not today else False
-    played = found.line["result"]["minutes"] if found else {}
     rows = [
         Row(
             (
@@ -53,21 +41,17 @@ def breakout(results: Results) -> Section:
                 f"{one['steps']:,}",
                 f"{one['seconds'] / 60:.0f}",
             ),
-            (found,) if found else (),
+            (found,),
         )
-        for minutes, one in played.items()
+        for minutes, one in (found.line["result"]["minutes"] if found else {}).items()
+        if found
     ]
     rows += [reached(one) for one in results.seeds("breakout-time", MEAN_300)]
-    return Section(
-        "Breakout",
-        f"`gelada train breakout --minutes 75`{today}, alone on the machine. The newest checkpoint "
-        "of that time plays 50 fresh full games with the starts of training (protocol `training`)."
-        + (" What was measured before is PPO's (today `ppo-breakout`)." if before else ""),
+    beside = (f"{label} {published('breakout', name):,.1f}" for name, label in BESIDE.items())
+    return Table(
         ("", "mean of 50 games", "median", "steps", "saved after minutes"),
-        tuple(rows),
-        "Published scores, of games with other starts: "
-        + ", ".join(f"{label} {published('breakout', name):,.1f}" for name, label in BESIDE.items())
-        + ".\n\n![Mean score of Breakout against minutes](../pictures/breakout.png)",
+        rows,
+        f"Published scores, of games with other starts: {', '.join(beside)}.",
     )
 
 
@@ -83,12 +67,6 @@ def reached(found: Found) -> Row:
     minutes = f"{told['seconds_to_solved'] / 60:.0f}"
     return Row((label, f"{first}; {again}", "", f"{told['steps_to_solved']:,}", minutes), (found,))
 
-
-OLD = {"general-games": "version 0.1, the default", "gorila-games": "version 0.1, `gorila-`"}
-"""Cells of version 0.1 that played the six games for ten minutes on seed 1."""
-
-NEW = "2026-11-23"
-"""Lines before this day are of version 0.1."""
 
 TEN, STICKY_TEN, HOUR = "default-games", "default-sticky-games", "default-hour-games"
 OTHERS = "default-untuned-games"
@@ -107,13 +85,6 @@ AS_LONG = {TEN: "6 M", STICKY_TEN: "6 M", HOUR: "28 M"}
 
 BEST = 5
 """Public methods that are shown at each number of frames."""
-
-
-def old(results: Results, what: str, game: str) -> Line | None:
-    """Return the line of version 0.1 about a game."""
-    found = results.one(what, game)
-    lines = [] if found is None else [*found.earlier, found.line]
-    return next((line for line in reversed(lines) if line["time"] < NEW), None)
 
 
 def ten_minutes(results: Results, game: str) -> list[Found]:
@@ -146,39 +117,17 @@ def joined(found: Sequence[Found]) -> str:
     return f"**{fmean(own):,.1f}** ({', '.join(f'{score:,.1f}' for score in own)})"
 
 
-def six(results: Results) -> Section:
-    """Return the section about the six games one by one."""
+def six(results: Results) -> Table:
+    """Return the table about the six games one by one."""
     rows = []
     for game in SIX:
         found = ten_minutes(results, game)
-        lines = [old(results, what, game) for what in OLD]
-        before = [line["result"]["score"] for line in lines if line]
-        cells = [game, joined(found)]
-        cells.append(f"{human(fmean(scores(found)), game):.2f}" if found else MISSING)
-        cells += [f"{line['result']['score']:,.1f}" if line else MISSING for line in lines]
-        cells.append(f"{fmean(scores(found)) / max(before):.2f}" if found and before else MISSING)
         others = [results.seeds(what, game) for what in (STICKY_TEN, HOUR)]
-        cells += [joined(own) for own in others]
-        cells.append(f"{best_public(game):,.0f}")
-        rows.append(Row(tuple(cells), (*found, *(one for own in others for one in own))))
-    picture = "![Score of each game against frames and minutes](../pictures/six-games.png)"
-    return Section(
-        "Six games with the default",
-        "`gelada train GAME --minutes 10`, alone on the machine; the last checkpoint plays 50 full "
-        "games by protocol `noop`, mean over the seeds 1 to 3. Seed 1 plays on for an hour; its "
-        "last checkpoint within the first ten minutes, saved in the tenth, counts here. *Human* is "
-        "the human-normalised score. *Sticky* is another run, with "
-        "`" + " ".join(STICKY) + "`, evaluated by "
-        "protocol `sticky`; public curves have such games. The last column is the best mean score "
-        "of a public curve at 6 million frames, somewhat more than these ten minutes played (see "
-        "the picture). Version 0.1 has seed 1.",
-        (
-            *("game", "10 minutes", "human", *OLD.values(), "the better of these = 1"),
-            *("10 minutes, sticky", "60 minutes", "best public curve"),
-        ),
-        tuple(rows),
-        picture if any(ten_minutes(results, game) for game in SIX) else "",
-    )
+        share = f"{human(fmean(scores(found)), game):.2f}" if found else MISSING
+        cells = (game, joined(found), share, *map(joined, others), f"{best_public(game):,.0f}")
+        rows.append(Row(cells, (*found, *(one for own in others for one in own))))
+    head = ("game", "10 minutes", "human", "10 minutes, sticky", "60 minutes", "best public curve")
+    return Table(head, rows)
 
 
 def best_public(game: str) -> float:
@@ -192,8 +141,8 @@ def of(results: Results, what: str, game: str) -> list[Found]:
     return ten_minutes(results, game) if what == TEN else results.seeds(what, game)
 
 
-def means(results: Results) -> Section:
-    """Return the section about all six games together."""
+def means(results: Results) -> Table:
+    """Return the table about all six games together."""
     rows, places = [], []
     for what, label in COURSES.items():
         found = of_common_seeds({game: of(results, what, game) for game in SIX})
@@ -202,29 +151,13 @@ def means(results: Results) -> Section:
         rows.append(Row((label, *summed(shares)), every))
         if all(shares.values()):
             places.append(place_among_public(shares, label, AS_LONG[what]))
-    for what, label in OLD.items():
-        lines = {game: old(results, what, game) for game in SIX}
-        own = {g: [human(line["result"]["score"], g)] for g, line in lines.items() if line}
-        rows.append(Row((f"{label}, 10 minutes", *summed(own))))
     for name, frames in FRAMES.items():
         best = sorted(public(frames).items(), key=lambda one: -of_games(one[1]))[:BEST]
         for method, own in best:
             row = (f"{method}, {name} frames", *summed(own)[:-1], str(runs_of(method)))
             rows.append(Row(row))
-    return Section(
-        "Interquartile means over six games",
-        "Interquartile means of human-normalised scores (Agarwal et al. 2021): of all runs of "
-        "the six games a quarter (rounded down) is left out at each end. Seeds that not all six "
-        "games have are left out. Intervals of 95 % are stratified bootstraps; with three runs "
-        "of a game they are too narrow. *Above* is the number of games whose mean is above that "
-        "of a human. Public curves are those that the package has (`gelada report`), the best at "
-        "6 and at 28 million frames, which is more than most runs here played in ten minutes and "
-        "in an hour (the picture above has frames and minutes); a method counts with the mean "
-        "score of each game, and so do the runs here where they are compared with public "
-        "methods. Most were learned with sticky actions and without lives. " + " ".join(places),
-        ("", "interquartile mean", "interval", "mean", "median", "above a human", "runs"),
-        tuple(rows),
-    )
+    head = ("", "interquartile mean", "interval", "mean", "median", "above a human", "runs")
+    return Table(head, rows, " ".join(places))
 
 
 def of_common_seeds(found: Mapping[str, Sequence[Found]]) -> dict[str, list[Found]]:
@@ -291,8 +224,8 @@ def runs_of(method: str) -> int:
     return sum(curve.runs for curve in curves if curve.method == method)
 
 
-def five(results: Results) -> Section:
-    """Return the section about games that nothing was tuned on."""
+def five(results: Results) -> Table:
+    """Return the table about games that nothing was tuned on."""
     rows, shares = [], []
     for game in (*UNTUNED, "qbert"):
         own = of(results, TEN if game == "qbert" else OTHERS, game)
@@ -307,14 +240,7 @@ def five(results: Results) -> Section:
         rows.append(Row(tuple(cells), (found,) if found else ()))
     middle = f"{median(shares):.2f}" if len(shares) == len(rows) else MISSING
     rows.append(Row(("median", "", middle, *[""] * len(COLUMNS))))
-    return Section(
-        "Games that nothing was tuned on",
-        "The five games that stand for 57 (Aitchison et al. 2023), `gelada train GAME --minutes "
-        "10` on seed 1, measured once and after everything was chosen; protocol `noop`, 50 games. "
-        "Qbert was one of the games of the search, the other four were never looked at.",
-        ("game", "10 minutes", "human-normalised", *COLUMNS.values()),
-        tuple(rows),
-    )
+    return Table(("game", "10 minutes", "human-normalised", *COLUMNS.values()), rows)
 
 
 def after_ten_minutes(results: Results) -> dict[str, tuple[float, float]]:
@@ -335,8 +261,3 @@ def with_lower(game: str, found: Sequence[Found]) -> tuple[float, float]:
     if len(own) > 1:
         error = stdev(own) / math.sqrt(len(own))
     return human(fmean(own), game), human(fmean(own) - 2 * error, game)
-
-
-def sections(results: Results) -> list[Section]:
-    """Return the sections of the page."""
-    return [breakout(results), six(results), means(results), five(results)]

@@ -1,4 +1,4 @@
-"""The form of the results' pages: sections with a table, and below it how each row was measured."""
+"""Tables of the results' pages: rows, the lines that they are from, how they were measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from statistics import median
 from typing import Any
 
 from benchmarks.lib.ledger import Found, Line
-from benchmarks.lib.remarks import remark
 
 WIDTH = 100
 """Of the lines of a page, but for tables."""
@@ -34,37 +33,35 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Section:
-    """A table with a heading and a few sentences about how it is measured."""
+class Table:
+    """A table of figures, and below it how each row was measured."""
 
-    title: str
-    about: str
     head: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     after: str = ""
-    remarks: tuple[str, ...] = ()  # besides those of the rows
     measured: Sequence[str] = ()  # how, where the rows name no lines of the ledger
-    old: tuple[str, ...] = ()  # earlier results, where the rows name no lines of the ledger
+    old: Sequence[str] = ()  # earlier results, where the rows name no lines of the ledger
 
     def lines(self) -> list[str]:
         """Return the lines of Markdown."""
         measured = self.measured or how(one for row in self.rows for one in row.found)
-        told = [*self.remarks, *notes(self.rows, lambda one: [remark(one.line)])]
         return [
-            f"## {self.title}",
-            "",
-            *wrapped(self.about),
-            "",
             *markdown(self.head, [row.cells for row in self.rows]),
-            "",
-            *(["Remarks:", "", *items(told), ""] if told else []),
-            *(["Measured with:", "", *items(measured), ""] if measured else []),
-            *([*wrapped(self.after), ""] if self.after else []),
+            *(["", *wrapped(self.after)] if self.after else []),
+            *(["", "Measured with:", "", *items(measured)] if measured else []),
         ]
 
     def earlier(self) -> list[str]:
-        """Return what was measured before, and what failed, a text for each."""
-        return [*self.old, *notes(self.rows, earlier_of)]
+        """Return what was measured before, and what failed, a text for each.
+
+        A text that is about several rows stands once, with the names of all of them.
+        """
+        labels: dict[str, list[str]] = {}
+        for row in self.rows:
+            for text in (text for one in row.found for text in earlier_of(one)):
+                own = labels.setdefault(text, [])
+                own += [row.label] if row.label not in own else []
+        return [*self.old, *(f"{'; '.join(own)}: {text}" for text, own in labels.items())]
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -124,20 +121,6 @@ def items(texts: Iterable[str]) -> list[str]:
     return [line for text in dict.fromkeys(texts) for line in wrapped(f"* {text}", "  ")]
 
 
-def notes(rows: Sequence[Row], of: Any) -> list[str]:
-    """Return what stands beside the figures of a table, by a function of what was found.
-
-    A text that is about several rows stands once, with the names of all of them.
-    """
-    labels: dict[str, list[str]] = {}
-    for row in rows:
-        for one in row.found:
-            for text in filter(None, of(one)):
-                own = labels.setdefault(text, [])
-                own += [row.label] if row.label not in own else []
-    return [f"{'; '.join(own)}: {text}" for text, own in labels.items()]
-
-
 def earlier_of(found: Found) -> list[str]:
     """Return the results before one, and the starts that failed."""
     seed = f"seed {found.line['seed']}"
@@ -164,18 +147,12 @@ def headline(line: Line) -> str:
         return "; ".join(f"{name} {median(own):.2f}" for name, own in result["shares"].items())
     if "standard_error" in result:
         return f"{result['score']:,.1f} ± {result['standard_error']:.1f}"
-    if "achieved_steps_per_s" in result:
-        return f"share {share:.2f} of {result['limit_steps_per_s']:,.0f} steps/s"
-    if share is not None:
-        return f"share {share:.2f}, {result['run_steps']:,} steps"
     if "minutes" in result:
         scores = result["minutes"].items()
         return "; ".join(f"{one['mean']:,.1f} after {minutes} minutes" for minutes, one in scores)
-    for name, form in {
-        "seconds": "{:.0f} seconds",
-        "ratio": "a ratio of {:.2f}",
-        "peak_rss_mb": "{:.1f} MB",
-    }.items():
+    if share is not None:
+        return f"share {share:.2f}"
+    for name, form in {"ratio": "a ratio of {:.2f}", "peak_rss_mb": "{:.1f} MB"}.items():
         if name in result:
             return form.format(result[name])
     raise ValueError(f"{line['what']}: no headline is known for {sorted(result)}")
