@@ -141,8 +141,8 @@ def test_commands_that_differ_in_the_game_stand_once() -> None:
 def test_earlier_pairs_with_another_system_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def pair(mode: str, ratio: float, commit: str) -> dict[str, Any]:
         side = {"steps_per_s": 100.0, "command": "x", "version": "2", "passes": 4}
-        about = {"peer": "sb3-ppo", "game": "pong", "mode": mode, "time": "2026-01-01"}
-        about |= {"machine": MACHINE | {"commit": commit}}
+        about: dict[str, Any] = {"peer": "sb3-ppo", "game": "pong", "mode": mode}
+        about |= {"time": "2026-01-01", "machine": MACHINE | {"commit": commit}}
         return about | {"ours": side, "theirs": side, "ratio": ratio}
 
     pairs = ((2.0, "a"), (3.0, "b"), (5.0, "b"), (4.0, "b"))
