@@ -13,8 +13,8 @@ import pytest
 from conftest import catch, stand_in
 from gelada.core.types import Batch
 from gelada.nets.pictures import SHOWN
-from gelada.roles.tracker import tensorboard as picture
-from gelada.roles.tracker.tensorboard import GAP, MARGIN, Picture, draw
+from gelada.roles.tracker import picture
+from gelada.roles.tracker.picture import GAP, MARGIN, Picture, draw
 from gelada.runs.folder import RECONSTRUCTION
 from gelada.runtime.threads import Inline
 from gelada.training.start import begin
@@ -78,7 +78,7 @@ def test_it_is_drawn_at_most_once_in_a_while_and_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("gelada.roles.tracker.tensorboard.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("gelada.roles.tracker.picture.time.monotonic", lambda: clock[0])
     writer = Now()
     drawn = Picture(tmp_path / RECONSTRUCTION, stand_in(writer))
     drawn.finish()

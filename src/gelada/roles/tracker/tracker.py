@@ -20,6 +20,7 @@ import torch
 from gelada.core.types import Aux, Bytes, Episode, Params, State, Update
 from gelada.ops.flat import Layout
 from gelada.roles.tracker.checkpoints import Checkpoints
+from gelada.roles.tracker.picture import Picture
 from gelada.roles.tracker.reports import (
     NEW_RUN,
     Reports,
@@ -31,7 +32,7 @@ from gelada.roles.tracker.reports import (
     TrackerSettings,
 )
 from gelada.roles.tracker.score import Keeper, Moment, Score
-from gelada.roles.tracker.tensorboard import EVALUATED, Lately, Picture, TensorBoard, episode_line
+from gelada.roles.tracker.tensorboard import EVALUATED, Lately, TensorBoard, episode_line
 from gelada.roles.tracker.writer import Metrics, OthersWork, Thinned, Work, Writer
 
 Stages = Mapping[str, Mapping[str, float]]
