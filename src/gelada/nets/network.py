@@ -310,19 +310,20 @@ class Network(nn.Module):
         begins = torch.zeros(count, length, dtype=torch.bool, device=stacks.device)
         return seen._replace(state=self.recurrent.initial_state(count), begins=begins)
 
-    def for_acting(self, heads: Collection[str]) -> Network:
+    def for_acting(self, heads: Collection[str], precision: Precision | None = None) -> Network:
         """Return a copy without gradients that has only the heads with these names.
 
-        The weights of its torso have the network's precision, so the forward pass casts nothing.
+        The weights of its torso have the ``precision``, by default the network's, so the forward
+        pass casts nothing.
         """
         acting = copy.deepcopy(self).requires_grad_(False).eval()
         acting.heads = nn.ModuleDict({k: head for k, head in acting.heads.items() if k in heads})
-        acting.auxiliary = None
-        if self.precision == "bfloat16":
+        acting.auxiliary, acting._casts = None, False
+        acting.precision = precision or self.precision
+        if acting.precision == "bfloat16":
             acting.torso.to(torch.bfloat16)
             if acting.encoder is not None:
                 acting.encoder.to(torch.bfloat16)
-            acting._casts = False
         return acting
 
 

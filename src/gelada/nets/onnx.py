@@ -7,7 +7,8 @@ import importlib
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -88,6 +89,55 @@ def export(acting: Acting, example: Sequence[torch.Tensor], flag: str) -> Any:
         except torch.onnx.OnnxExporterError as error:
             why = str(error).strip().splitlines()[0]
             raise GeladaError(f"{flag}: torch cannot export this network: {why}") from None
+
+
+class Sessions:
+    """Makes sessions of ONNX Runtime that compute a network's scores from preprocessed stacks.
+
+    Args:
+        net: the network; torch exports a copy of it, once for all that act with it.
+        act: how an algorithm acts.
+        heads: names of the heads that it needs.
+        flag: that asked for it, for an error.
+
+    Raises:
+        GeladaError: if a package is missing, or torch cannot export the network.
+    """
+
+    def __init__(self, net: Network, act: Act, heads: tuple[str, ...], flag: str) -> None:
+        self._runtime = need("onnxruntime", flag)
+        self._model = need("onnx", flag).load_from_string(_exported(net, act, heads, flag))
+        self._options = self._runtime.SessionOptions()
+        self._options.intra_op_num_threads = 1
+        self._initializers = {one.name: one for one in self._model.graph.initializer}
+
+    def session(self, parameters: Mapping[str, torch.Tensor]) -> Any:
+        """Return a session with these float32 parameters, by the names that the network has.
+
+        They are constants of its graph, which ONNX Runtime lays out for its kernels beforehand.
+        """
+        for name, parameter in parameters.items():
+            data = parameter.contiguous().numpy().tobytes()
+            self._initializers[f"net.{name}"].raw_data = data
+        return self._runtime.InferenceSession(
+            self._model.SerializeToString(), self._options, providers=["CPUExecutionProvider"]
+        )
+
+
+@lru_cache(maxsize=1)
+def _exported(net: Network, act: Act, heads: tuple[str, ...], flag: str) -> bytes:
+    """Return the graph of a network's scores, whose weights are to be replaced."""
+    acting, random = net.for_acting(heads, "float32"), torch.Generator().manual_seed(1)
+    for parameter in acting.parameters():  # else zeros, and what is equal, are left out
+        parameter.uniform_(0.5, 1.0, generator=random)
+    stacks = torch.zeros(2, net.stack, *net.mean.shape)
+    model = export(Acting(acting, act, raw=False), (stacks,), flag).model_proto
+    there = {one.name: list(one.dims) for one in model.graph.initializer}
+    for name, parameter in acting.named_parameters():
+        if there.get(f"net.{name}") != list(parameter.shape):
+            raise GeladaError(f"{flag}: torch exports this network without its {name}")
+    found: bytes = model.SerializeToString()
+    return found
 
 
 def check_packages(flag: str) -> None:

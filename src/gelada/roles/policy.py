@@ -16,10 +16,10 @@ import torch
 
 from gelada.algorithms.api import Algorithm
 from gelada.core.types import Bools, Frames, Ints, Version
-from gelada.nets.network import Network
+from gelada.nets.network import Network, Precision
 from gelada.ops.flat import Layout
 from gelada.roles.parameters.published import Pulled, Source
-from gelada.runtime.devices import CPU, Recorded
+from gelada.runtime.devices import CPU, ActWith, Recorded
 
 Scores = tuple[torch.Tensor, torch.Tensor | None]
 """Scores of the actions float32[B, A], and the next recurrent state float32[B, S] if there is
@@ -37,10 +37,17 @@ class Policy(ABC):
         net: the network of the run.
         algorithm: how to act.
         device: of the copy.
+        precision: likewise, by default the network's.
     """
 
-    def __init__(self, net: Network, algorithm: Algorithm, device: torch.device = CPU) -> None:
-        self.net = net.for_acting(algorithm.acting_heads).to(device)
+    def __init__(
+        self,
+        net: Network,
+        algorithm: Algorithm,
+        device: torch.device = CPU,
+        precision: Precision | None = None,
+    ) -> None:
+        self.net = net.for_acting(algorithm.acting_heads, precision).to(device)
         self.device = device
         self._algorithm, self._layout = algorithm, Layout(net)
         self._parameters = dict(self.net.named_parameters())
@@ -84,9 +91,15 @@ class Policy(ABC):
 
 
 def make_policy(
-    net: Network, algorithm: Algorithm, device: torch.device = CPU, cuda_graphs: bool = False
+    net: Network,
+    algorithm: Algorithm,
+    device: torch.device = CPU,
+    cuda_graphs: bool = False,
+    act_with: ActWith = "torch",
 ) -> Policy:
     """Return what suits the device; with ``cuda_graphs`` a step is recorded as a CUDA graph."""
+    if act_with == "onnx":
+        return OnnxPolicy(net, algorithm)
     if device.type == "cpu" and not cuda_graphs:
         return SlicedPolicy(net, algorithm)
     return MovingPolicy(net, algorithm, device, cuda_graphs)
@@ -119,6 +132,33 @@ class SlicedPolicy(Policy):
         self._after[t].copy_(self.net.standardise(torch.from_numpy(frames)))
         for b in np.flatnonzero(over):
             self._frames[b, t + 1 : t + self._depth] = self._black
+
+
+class OnnxPolicy(SlicedPolicy):
+    """On the CPU: ONNX Runtime computes the scores, in float32, of the same slices.
+
+    Each rollout has a session of its own with the weights as constants. As inputs they take twice
+    as long.
+
+    Raises:
+        GeladaError: if a package is missing, or torch cannot export the network.
+    """
+
+    def __init__(self, net: Network, algorithm: Algorithm) -> None:
+        from gelada.nets.onnx import Sessions  # only for this
+
+        super().__init__(net, algorithm, precision="float32")
+        self._sessions = Sessions(net, algorithm.act, algorithm.acting_heads, "--act-with onnx")
+
+    def evaluate(self, t: int, state: torch.Tensor | None) -> Scores:
+        """See `Policy`."""
+        if t == 0:  # not in `load`, as an exploration may have put noise on the weights since
+            self._session = self._sessions.session(self._parameters)
+        return super().evaluate(t, state)
+
+    def _act(self, stacks: torch.Tensor, state: torch.Tensor | None) -> Scores:
+        given = {"observations": stacks.contiguous().numpy()}
+        return torch.from_numpy(self._session.run(None, given)[0]), state
 
 
 class MovingPolicy(Policy):

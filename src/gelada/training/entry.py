@@ -20,7 +20,7 @@ from gelada.experiment.settings import Experiment, argument, groups_of, settings
 from gelada.roles.tracker import Status, StopRule
 from gelada.runs.config import read_config
 from gelada.runs.folder import free_folder
-from gelada.runtime.devices import Devices, is_gpu
+from gelada.runtime.devices import ActWith, Devices, is_gpu
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import usable_cores
 from gelada.training import run
@@ -68,6 +68,7 @@ def train(
     device: str = "cpu",
     act_device: str = "",
     graphs: bool = True,
+    act_with: ActWith = "torch",
     log: Callable[[str], None] = print,
     **settings: Any,
 ) -> run.Result:
@@ -101,6 +102,7 @@ def train(
         device: that learns: "cpu", "cuda", "cuda:N" or "auto". A run may go on on another one.
         act_device: that chooses actions (default: the one that learns).
         graphs: record the steps of learning and acting on a GPU as CUDA graphs.
+        act_with: "torch", or "onnx" for ONNX Runtime, which computes actors' networks on the CPU.
         log: takes lines for the user.
         settings: further settings by their names (see `preset`).
 
@@ -145,7 +147,7 @@ def train(
         log=log,
         cluster=cluster,
         callbacks=callbacks,
-        devices=Devices(device, act_device, graphs),
+        devices=Devices(device, act_device, graphs, act_with),
     )
 
 

@@ -196,7 +196,7 @@ def graph_in_process(
     Raises:
         GeladaError: if torch cannot use the GPU.
     """
-    own = placement if gpu else ON_CPU
+    own = placement if gpu else ON_CPU._replace(act_with=placement.act_with)
     for device in own.gpus:
         find_device(str(device))  # torch may be unable to use it
     prepare(own, experiment.deterministic)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 
+from gelada.core.errors import GeladaError
 from gelada.envs.api import Games
 from gelada.experiment.check import check
 from gelada.experiment.settings import Experiment
@@ -49,10 +50,30 @@ def prepare_process(
     """
     check(experiment)
     placement = launcher.check(experiment, devices, resumed)
+    if placement.act_with == "onnx":
+        check_onnx(experiment)
     launcher.prepare(experiment, placement, log)
     keep_freed_memory()
     torch.set_num_threads(1)
     return placement
+
+
+def check_onnx(experiment: Experiment) -> None:
+    """Raise GeladaError if actors cannot compute with ONNX Runtime in this run."""
+    from gelada.nets.onnx import check_packages
+
+    net = experiment.network
+    unfit = {
+        "--deterministic": experiment.deterministic,
+        "--recurrent lstm": net.recurrent == "lstm",
+        f"--own-torso {net.own_torso}": bool(net.own_torso),
+        f"--own-heads {net.own_heads}": bool(net.own_heads),
+    }
+    for given, holds in unfit.items():
+        if holds:
+            why = "it rounds otherwise" if experiment.deterministic else "only torch computes that"
+            raise GeladaError(f"--act-with onnx with {given}: {why}; use --act-with torch")
+    check_packages("--act-with onnx")
 
 
 def begin_new(

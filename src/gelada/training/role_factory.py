@@ -234,6 +234,7 @@ class Nodes:
                 experiment.algorithm,
                 self.placement.act,
                 self.placement.acts_by_graph,
+                self.placement.act_with,
             ),
             experiment.algorithm,
             sources,
