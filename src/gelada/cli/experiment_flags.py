@@ -28,7 +28,7 @@ from gelada.core.program import program
 from gelada.envs.api import GameSettings
 from gelada.experiment.autoscale import cores_of, for_cores
 from gelada.experiment.check import check, check_effect, check_resumed
-from gelada.experiment.presets import elsewhere, in_environment, preset, with_target
+from gelada.experiment.presets import elsewhere, in_environment, preset, with_algorithm, with_target
 from gelada.experiment.settings import (
     Experiment,
     ReplaySettings,
@@ -59,6 +59,9 @@ class ExperimentFlags:
     """Environment to learn with the settings of the preset that is named first: a game, one of
     Gymnasium (minigrid:MiniGrid-Empty-5x5-v0) or a function that makes one (module:function)
     (default: the preset's own)."""
+    algorithm_class: Annotated[str, tyro.conf.arg(name="algorithm")] = ""
+    """Algorithm of your own, as module:Class, in place of the preset's; its settings are flags too
+    (default: the preset's)."""
     seed: Annotated[int, Range(0, 2**31 - 1)] = 1
     """Seed of all random numbers."""
     deterministic: bool = False
@@ -113,6 +116,8 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
     base, note = preset(name)
     if first and env:
         base, note = in_environment(base, env)
+    if algorithm := value_of("--algorithm", args):
+        base = with_algorithm(base, algorithm)
     stop = base.stop if asked else StopRule()
     flags = parse_onto(kind, command, args, base, stop, defaults_of(name, command))
     if flags.name != first:
@@ -143,10 +148,11 @@ def resolve_again(kind: type[F], command: str, args: Sequence[str], base: Experi
         raise GeladaError(
             f"{flags.name or flags.env!r} with --resume: the run knows its game; leave the name out"
         )
-    if flags.cores:
-        raise GeladaError(
-            f"--cores {flags.cores} with --resume: a run's settings are fixed by its config.json"
-        )
+    for given_flag, value in (("--algorithm", flags.algorithm_class), ("--cores", flags.cores)):
+        if value:
+            raise GeladaError(
+                f"{given_flag} {value} with --resume: a run's settings are fixed by its config.json"
+            )
     experiment = with_target(experiment_of(flags, base))
     check_resumed(experiment, base, "--resume", STOP_FLAGS)
     check_effect(experiment, base)
@@ -233,7 +239,7 @@ def experiment_of(flags: ExperimentFlags, base: Experiment) -> Experiment:
 def flag_in_group(name: str) -> str:
     """Return the flag of ``name`` or ``group.name``."""
     group, _, own = name.rpartition(".")
-    return flag(own, group)
+    return "--algorithm" if own == "algorithm_class" else flag(own, group)
 
 
 def check_cluster_flags(cluster: Cluster, on: str) -> None:

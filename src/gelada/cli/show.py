@@ -168,7 +168,8 @@ def settings_of(path: Path, args: Sequence[str]) -> Wanted:
     check_game(config, run_of(path) / CONFIG)
     base = config.experiment
     flags = parse_onto(Show, "show", args, base, stop=base.stop)
-    changed = [name for name, word in (("--env", flags.env), ("--cores", flags.cores)) if word]
+    alone = {"--env": flags.env, "--algorithm": flags.algorithm_class, "--cores": flags.cores}
+    changed = [name for name, word in alone.items() if word]
     changed = changed or differing(experiment_of(flags, base), base)
     if changed:
         raise GeladaError(f"{', '.join(changed)}: a run's settings are fixed; leave it out")

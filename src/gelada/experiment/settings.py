@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any
 
@@ -13,7 +12,9 @@ from gelada.algorithms.api import Algorithm
 from gelada.algorithms.appo import APPO
 from gelada.algorithms.dqn import DQN
 from gelada.algorithms.pqn import PQN
+from gelada.core.errors import GeladaError, nearest
 from gelada.core.fields import POSITIVE, OnlyWith, Range
+from gelada.core.functions import find_function, is_function, name_of
 from gelada.envs.api import GameSettings
 from gelada.experiment.shape import ReplaySettings as ReplaySettings
 from gelada.experiment.shape import ReuseSettings as ReuseSettings
@@ -73,7 +74,7 @@ Their flags begin with the group."""
 
 def groups_of(experiment: Experiment) -> dict[str, Any]:
     """Return the groups of settings of an experiment, dataclasses by name."""
-    return {k: v for k, v in vars(experiment).items() if dataclasses.is_dataclass(v)}
+    return {k: v for k, v in vars(experiment).items() if is_dataclass(v)}
 
 
 @cache
@@ -82,7 +83,7 @@ def shared_names() -> frozenset[str]:
     shared = set(MISTAKABLE)
     for algorithm in ALGORITHMS.values():
         groups = groups_of(Experiment(algorithm=algorithm())).values()
-        count = Counter(each.name for group in groups for each in dataclasses.fields(group))
+        count = Counter(each.name for group in groups for each in fields(group))
         shared |= {name for name, times in count.items() if times > 1}
     return frozenset(shared)
 
@@ -99,8 +100,36 @@ def argument(name: str, group: str = "") -> str:
 
 
 def algorithm_name(experiment: Experiment) -> str:
-    """Return the name of its algorithm in `ALGORITHMS`."""
-    return {kind: name for name, kind in ALGORITHMS.items()}[type(experiment.algorithm)]
+    """Return the name of its algorithm in `ALGORITHMS`, or ``module:Class``."""
+    kind = type(experiment.algorithm)
+    return {own: name for name, own in ALGORITHMS.items()}.get(kind) or name_of(kind)
+
+
+def find_algorithm(name: str) -> type[Algorithm]:
+    """Return the algorithm of a name in `ALGORITHMS`, or of ``module:Class``, which is imported.
+
+    Raises:
+        GeladaError: if there is none, or it is something else.
+    """
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
+    if not is_function(name):
+        raise GeladaError(
+            f"unknown algorithm {name[:40]!r}; {nearest(name, ALGORITHMS)}, or name a class of "
+            "your own as module:Class"
+        )
+    kind: Any = find_function(name)
+    if not (isinstance(kind, type) and issubclass(kind, Algorithm) and is_dataclass(kind)):
+        raise GeladaError(f"{name!r}: is no algorithm: a frozen dataclass that is an Algorithm")
+    others = {
+        each.name
+        for key, value in groups_of(Experiment()).items()
+        if key != "algorithm"
+        for each in fields(value)
+    } - shared_names()
+    if taken := sorted(others & {each.name for each in fields(kind)}):
+        raise GeladaError(f"{name!r}: its setting {taken[0]} has the name of another; rename it")
+    return kind
 
 
 def settings_of(experiment: Experiment) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from gelada.core.checkpoint import Check, Checkpoint
 from gelada.core.errors import GeladaError, nearest
 from gelada.core.fields import Range, hints_of, read
 from gelada.core.files import read_object, write_whole
+from gelada.core.functions import is_function
 from gelada.core.types import State
-from gelada.experiment.settings import ALGORITHMS, Experiment, algorithm_name
+from gelada.experiment.settings import ALGORITHMS, Experiment, algorithm_name, find_algorithm
 from gelada.runs.folder import CONFIG
 from gelada.runtime.system import version_of
 
@@ -194,10 +195,12 @@ def _experiment(data: dict[str, Any]) -> Experiment:
         if group == "algorithm":
             value = dict(group_of(data, group))
             algorithm = value.pop("name", "appo")
-            if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+            if not isinstance(algorithm, str) or not (
+                algorithm in ALGORITHMS or is_function(algorithm)
+            ):
                 known = nearest(str(algorithm), ALGORITHMS)
                 raise GeladaError(f"algorithm.name {str(algorithm)[:40]!r} is unknown; {known}")
-            kind = ALGORITHMS[algorithm]
+            kind = find_algorithm(algorithm)
         values[group] = read(kind, value, partial(_path, group), group)
     return Experiment(**values)
 

@@ -38,7 +38,8 @@ def preset(name: str, **settings: Any) -> Experiment:
 
     Args:
         name: such as "pong", "breakout", "dba3c-pong" or "catch".
-        settings: by their names; a group such as ``algorithm`` may be replaced as a whole. For a
+        settings: by their names; a group such as ``algorithm`` may be replaced as a whole, and
+            ``algorithm`` by a class of your own, or its name as "my_module:MyAlgorithm". For a
             setting that names a function, such as ``own_torso``, the function may be given.
 
     Raises:
@@ -158,6 +159,10 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
         GeladaError: if a name is unknown, or a setting has no effect in this experiment.
     """
     settings = {k: v.item() if isinstance(v, np.generic) else v for k, v in settings.items()}
+    algorithm = settings.get("algorithm")
+    if isinstance(algorithm, str | type):
+        del settings["algorithm"]
+        experiment = presets.with_algorithm(experiment, algorithm)
     alone = {"seed", "deterministic"} | {*groups_of(experiment)}
     changes: dict[str, Any] = {key: settings[key] for key in settings if key in alone}
     base = dataclasses.replace(experiment, **changes)

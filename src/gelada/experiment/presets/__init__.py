@@ -12,7 +12,9 @@ from dataclasses import fields, replace
 from types import ModuleType
 from typing import Any
 
+from gelada.algorithms.api import Algorithm
 from gelada.core.errors import GeladaError, nearest
+from gelada.core.functions import name_of
 from gelada.envs.api import GameSettings
 from gelada.envs.make import (
     UnknownGame,
@@ -24,7 +26,7 @@ from gelada.envs.make import (
     planes,
 )
 from gelada.experiment.presets import appo, dba3c, dqn, environments, pqn
-from gelada.experiment.settings import Experiment
+from gelada.experiment.settings import Experiment, find_algorithm
 
 MODULES: tuple[ModuleType, ...] = (appo, dba3c, dqn, pqn, environments)
 
@@ -139,6 +141,26 @@ def in_environment(experiment: Experiment, name: str) -> tuple[Experiment, str]:
     game, sticky, note = parse_game(name)
     stop = replace(experiment.stop, until_score=None, until_evaluated=None)
     return _in_game(replace(experiment, stop=stop), game, sticky), note
+
+
+def with_algorithm(experiment: Experiment, algorithm: str | type[Algorithm]) -> Experiment:
+    """Return the experiment with another algorithm, by name or as a class.
+
+    A class that inherits from the experiment's own keeps the values of the settings that it has
+    from there; another one has its defaults.
+
+    Raises:
+        GeladaError: if it cannot be found.
+    """
+    kind: Any = find_algorithm(algorithm if isinstance(algorithm, str) else name_of(algorithm))
+    own: Any = experiment.algorithm
+    usual = {each.name: each.default for each in fields(own) if issubclass(kind, type(own))}
+    kept = {
+        each.name: getattr(own, each.name)
+        for each in fields(kind)
+        if each.name in usual and usual[each.name] == each.default
+    }
+    return replace(experiment, algorithm=kind(**kept))
 
 
 def _in_game(experiment: Experiment, game: str, sticky: float | None) -> Experiment:

@@ -1,0 +1,133 @@
+"""An algorithm named module:Class: trained, shown, resumed, evaluated and filmed by its name."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gelada
+from gelada.cli.experiment_flags import ExperimentFlags, resolve, resolve_again
+from gelada.cli.main import run
+from gelada.core.errors import GeladaError
+from gelada.experiment.presets import PRESETS
+from gelada.runs.config import read_config
+from helpers.launching import gelada as command
+
+MODULE = '''
+from dataclasses import dataclass
+
+import gelada
+
+
+@dataclass(frozen=True)
+class Shy(gelada.APPO):
+    """Half of the policy's loss."""
+
+    epochs: int = 1
+    shyness: float = 0.5
+    """How much of the loss is left out."""
+
+    def loss(self, *args, **kwargs):
+        loss, terms = super().loss(*args, **kwargs)
+        return (1.0 - self.shyness) * loss, terms | {"shy": loss.detach()}
+
+
+@dataclass(frozen=True)
+class Greedy(gelada.APPO):
+    actors: int = 1
+
+
+class Nothing:
+    pass
+'''
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which the commands run, with the module."""
+    (tmp_path / "shy_module.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_every_command_finds_it_by_name(module: Path) -> None:
+    folder = module / "run"
+    words = ("--steps", 2_000, "--no-tensorboard", "--no-finish", "--shyness", 0.25)
+    code, _, err = command(
+        "train", "catch", "--algorithm", "shy_module:Shy", "--out", folder, *words
+    )
+    assert code == 0, err
+    saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))["algorithm"]
+    assert (saved["name"], saved["shyness"], saved["epochs"]) == ("shy_module:Shy", 0.25, 1)
+    assert '"shy": ' in (folder / "metrics.jsonl").read_text(encoding="utf-8")
+    elsewhere = [sys.executable, "-m", "gelada.cli.main", "eval", str(folder), "--episodes", "2"]
+    subprocess.run(elsewhere, cwd=module, check=True)
+    assert run(["train", "--resume", str(folder), "--steps", "3000", "--no-finish"]) == 0
+    assert run(["show", str(folder)]) == 0
+    film = module / "film.gif"
+    assert run(["record", str(folder), "--out", str(film), "--seconds", "1"]) == 0
+    result = gelada.train(
+        "catch", module / "again", algorithm="shy_module:Shy", steps=600, log=lambda _: None
+    )
+    assert type(gelada.load(result.folder).config.experiment.algorithm).__name__ == "Shy"
+
+
+def test_its_settings_are_flags_on_those_of_the_preset(module: Path) -> None:
+    words = ["pong", "--algorithm", "shy_module:Shy", "--shyness", "0.1"]
+    found = resolve(ExperimentFlags, "train", words).experiment
+    algorithm: object = found.algorithm
+    assert vars(algorithm) == vars(PRESETS["pong"].algorithm) | {"epochs": 1, "shyness": 0.1}
+    other = resolve(ExperimentFlags, "train", ["pqn-pong", *words[1:]]).experiment.algorithm
+    assert vars(other) == vars(gelada.APPO()) | {"epochs": 1, "shyness": 0.1}  # no PQN
+    given = gelada.preset("pong", algorithm=type(found.algorithm), shyness=0.1)
+    assert given.algorithm == found.algorithm
+    with pytest.raises(GeladaError, match="--algorithm shy_module:Shy with --resume"):
+        resolve_again(ExperimentFlags, "train", words[1:3], found)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("shy_module:Nothing", "is no algorithm"),
+        ("shy_module:Absent", "module shy_module has no function Absent"),
+        ("shy_module:Greedy", "its setting actors has the name of another"),
+        ("no_such_module:Shy", "no module named 'no_such_module'"),
+        ("subprocess:Popen", "is a function of Python's own"),
+        ("dqm", "unknown algorithm 'dqm'; nearest known: dqn"),
+    ],
+)
+def test_what_is_no_algorithm_is_one_line(
+    module: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", "catch", "--algorithm", name]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_a_module_in_the_folder_of_a_run_is_not_imported(module: Path) -> None:
+    """Whoever made the folder would decide what runs here."""
+    folder = module / "theirs"
+    folder.mkdir()
+    config = json.dumps({"name": "x", "actions": 3, "format": 2, "about": {},
+                         "algorithm": {"name": "theirs.trap:Trap"}})  # fmt: skip
+    (folder / "config.json").write_text(config, encoding="utf-8")
+    (folder / "trap.py").write_text("raise SystemExit('it was run')", encoding="utf-8")
+    with pytest.raises(GeladaError, match="lies in the folder of a run or agent"):
+        read_config(folder)
+
+
+def test_a_class_of_the_script_is_named_as_one(module: Path) -> None:
+    (module / "config.json").write_text(
+        '{"name": "x", "actions": 3, "format": 2, "about": {}, '
+        '"algorithm": {"name": "__main__:Mine"}}',
+        encoding="utf-8",
+    )
+    with pytest.raises(GeladaError, match="is a function of the script that trained"):
+        read_config(module)
