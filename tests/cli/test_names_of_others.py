@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
 import gelada
-from gelada.cli.experiment_flags import flag_in_group
+from gelada.cli.experiment_flags import flag_in_group, resolve
 from gelada.cli.flags import flag_of, flags_of
 from gelada.cli.main import run
 from gelada.cli.train import Train
-from gelada.experiment.aliases import ELSEWHERE
+from gelada.experiment.aliases import ALIASES
 from gelada.experiment.settings import ALGORITHMS, Experiment, argument, groups_of
 
 
@@ -27,13 +28,13 @@ def arguments() -> set[str]:
 def test_all_of_our_names_exist_and_none_of_theirs_does() -> None:
     more = {"out", "episodes"}  # of gelada train and gelada eval
     known = arguments() | more
-    for name, ours in ELSEWHERE.items():
+    for name, ours in ALIASES.items():
         mentioned = {*ours.names, *re.findall(r"\{(\w+)\}", ours.note)}
         assert mentioned <= known, name
         assert name == name.lower()
-    assert not ELSEWHERE.keys() & (arguments() - {"game"})  # which has no flag
+    assert not ALIASES.keys() & (arguments() - {"game"})  # which has no flag
     flags = {*flags_of(Train, flag_in_group)} - {"--game"}
-    assert not {flag_of(name) for name in ELSEWHERE} & flags
+    assert not {flag_of(name) for name in ALIASES} & flags
 
 
 @pytest.mark.parametrize(
@@ -84,3 +85,22 @@ def test_arguments_in_python_too() -> None:
     said = r"^max_grad_norm: unknown setting; here it is gradient_clip$"
     with pytest.raises(gelada.GeladaError, match=said):
         gelada.train("catch", max_grad_norm=0.5)
+
+
+def test_an_old_flag_works_and_says_its_new_name(capsys: pytest.CaptureFixture[str]) -> None:
+    for old, new, value in (
+        ("--no-graphs", "--no-cuda-graphs", False),
+        ("--graphs", "--cuda-graphs", True),
+    ):
+        assert resolve(Train, "train", ["catch", old]).flags.devices.cuda_graphs is value
+        assert capsys.readouterr().err == f"gelada: {old} is {new} now\n"
+    assert resolve(Train, "train", ["catch", "--cuda-graphs"]).flags.devices.cuda_graphs
+    assert capsys.readouterr().err == ""
+
+
+def test_an_old_argument_works_and_says_its_new_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, lines = dict[str, Any](), list[str]()
+    monkeypatch.setattr("gelada.training.run.train", lambda *_, **kwargs: given.update(kwargs))
+    gelada.train("catch", graphs=False, log=lines.append)
+    assert not given["devices"].cuda_graphs
+    assert lines == ["graphs: is called cuda_graphs now"]

@@ -75,7 +75,8 @@ def test_every_command_finds_it_by_name(module: Path) -> None:
     result = gelada.train(
         "catch", module / "again", algorithm="shy_module:Shy", steps=600, log=lambda _: None
     )
-    assert type(gelada.load(result.folder).config.experiment.algorithm).__name__ == "Shy"
+    gelada.load(result.folder)
+    assert type(read_config(result.folder).experiment.algorithm).__name__ == "Shy"
 
 
 def test_its_settings_are_flags_on_those_of_the_preset(module: Path) -> None:

@@ -97,7 +97,7 @@ def test_what_cannot_be_recorded_is_said_in_one_line(asked: list[dict[str, Any]]
 
     said = (
         r"^a step of this run cannot be recorded as a CUDA graph: operation not .* capturing; "
-        r"add --no-graphs$"
+        r"add --no-cuda-graphs$"
     )
     with pytest.raises(GeladaError, match=said):
         CudaGraph(work)

@@ -70,8 +70,8 @@ def test_graphs_are_of_a_gpu(two_gpus: None) -> None:
     assert place(Devices("cuda")) == Placement(GPU, GPU, True)
     assert place(Devices("cuda")).acts_by_graph
     assert not place(Devices("cuda", "cpu")).acts_by_graph
-    assert not place(Devices("cuda", graphs=False)).graphs
-    assert not place(Devices("cpu", "cuda")).graphs
+    assert not place(Devices("cuda", cuda_graphs=False)).cuda_graphs
+    assert not place(Devices("cpu", "cuda")).cuda_graphs
 
 
 @pytest.mark.parametrize("name", ["gamma", "lam"])

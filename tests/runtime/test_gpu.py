@@ -137,7 +137,7 @@ def test_acting_by_graphs_is_acting_without_bit_for_bit(gpu: torch.device) -> No
 def test_a_run_by_graphs_is_that_without_bit_for_bit(gpu: torch.device, tmp_path: Path) -> None:
     experiment = short_pong(WARM_UP + 8, deterministic=True)
     for name in ("without", "with"):
-        devices = Devices("cuda", graphs=name == "with")
+        devices = Devices("cuda", cuda_graphs=name == "with")
         train(experiment, tmp_path / name, log=lambda _: None, devices=devices)
     want, found = parameters_of(tmp_path / "without"), parameters_of(tmp_path / "with")
     assert all(torch.equal(want[name], found[name]) for name in want)

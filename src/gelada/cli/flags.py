@@ -22,7 +22,7 @@ from tyro import _errors as tyro_errors  # private; docs/dependencies.md says wh
 from gelada.core.errors import GeladaError, nearest
 from gelada.core.fields import Name, check, hints_of
 from gelada.core.program import program
-from gelada.experiment.aliases import hint
+from gelada.experiment.aliases import hint, renamed
 from gelada.runs.folder import is_run, runs_in
 
 T = TypeVar("T")
@@ -81,12 +81,19 @@ def parse(
             shown,
             prog=f"gelada {command}",
             description=said,
-            args=["--help"] if HELP & set(args) else list(args),
+            args=["--help"] if HELP & set(args) else [modern(word) for word in args],
             config=CONFIG,
             **extra,
         )
     check(flags, flag)
     return flags
+
+
+def modern(word: str) -> str:
+    """Return a word of a command with today's name of its flag; say so if it had an old one."""
+    if (found := renamed(word)) != word:
+        sys.stderr.write(f"gelada: {word.partition('=')[0]} is {found.partition('=')[0]} now\n")
+    return found
 
 
 def wrapped(text: str, width: int) -> str:

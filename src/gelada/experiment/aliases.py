@@ -1,4 +1,5 @@
-"""What settings are called in CleanRL, Stable-Baselines3, RLlib and Sample Factory, and here."""
+"""Other names of settings: those of CleanRL, Stable-Baselines3, RLlib and Sample Factory, and of
+older versions of Gelada, in flags and in config.json."""
 
 from __future__ import annotations
 
@@ -14,125 +15,103 @@ class Ours(NamedTuple):
     note: str = ""  # what differs
 
 
-LR = Ours(("lr",))
-GAMES = Ours(("games", "actors"), "each of so many actors plays so many games")
-STEPS = Ours(("steps",))
-LENGTH = Ours(("length",))
-MINIBATCH = Ours(("minibatch",), "in samples; a batch is one trajectory of each actor, or {batch}")
-EPOCHS = Ours(("epochs",))
-CLIP = Ours(("clip",))
-ENTROPY = Ours(("entropy", "entropy_end"))
-VALUE = Ours(("value_coefficient",))
-GRADIENT = Ours(("gradient_clip",))
-KL = Ours(("kl",))
-LAM = Ours(("lam",))
-WORKERS = Ours(("actors", "workers"), "actors around one learner, or workers that learn each")
-GAME = Ours((), "the game is named first, such as pong")
-PRESET = Ours((), "the preset is named first, such as: vector --env Acrobot-v1")
-BUFFER = Ours(("capacity",), "with DQN")
-STARTS = Ours(("minimum",), "steps in the replay buffer before learning begins, with DQN")
-EPSILON = Ours(
-    ("epsilon_start", "epsilon_end", "epsilon_steps"),
-    "exploration, with DQN; the optimizer's is {optimizer_epsilon}",
+OTHERS: tuple[tuple[str, ...], ...] = (
+    ("learning_rate lr_rate", "lr"),
+    (
+        "num_envs n_envs num_envs_per_worker num_envs_per_env_runner",
+        "games actors",
+        "each of so many actors plays so many games",
+    ),
+    (
+        "total_timesteps total_steps timesteps n_timesteps num_timesteps max_steps max_timesteps",
+        "steps",
+    ),
+    ("train_for_env_steps frames", "steps", "in decisions, of four frames each"),
+    ("num_steps rollout rollout_length rollout_fragment_length", "length"),
+    ("n_steps", "length", "of a rollout; n-step returns have {n}, with A3C and DQN"),
+    (
+        "num_minibatches minibatch_size sgd_minibatch_size batch_size",
+        "minibatch",
+        "in samples; a batch is one trajectory of each actor, or {batch}",
+    ),
+    ("train_batch_size", "batch"),
+    ("update_epochs n_epochs num_epochs num_sgd_iter", "epochs"),
+    ("clip_coef clip_range clip_param ppo_clip_ratio", "clip"),
+    ("ent_coef entropy_coef entropy_coeff exploration_loss_coeff", "entropy entropy_end"),
+    ("vf_coef value_loss_coeff vf_loss_coeff", "value_coefficient"),
+    ("max_grad_norm grad_clip", "gradient_clip"),
+    ("target_kl", "kl"),
+    ("gae_lambda lambda", "lam"),
+    (
+        "num_workers n_workers num_env_runners",
+        "actors workers",
+        "actors around one learner, or workers that learn each",
+    ),
+    ("env_id env_name game rom", "", "the game is named first, such as pong"),
+    ("preset", "", "the preset is named first, such as: vector --env Acrobot-v1"),
+    ("algo", "", "the algorithm is part of the name that comes first, such as dqn-pong"),
+    ("buffer_size", "capacity", "with DQN"),
+    (
+        "learning_starts num_steps_sampled_before_learning_starts",
+        "minimum",
+        "steps in the replay buffer before learning begins, with DQN",
+    ),
+    ("target_network_frequency target_update_interval", "target_every", "in updates"),
+    (
+        "epsilon start_e end_e exploration_fraction exploration_final_eps",
+        "epsilon_start epsilon_end epsilon_steps",
+        "exploration, with DQN; the optimizer's is {optimizer_epsilon}",
+    ),
+    ("frame_stack", "stack"),
+    ("frameskip", "frame_skip"),
+    ("torch_deterministic", "deterministic"),
+    ("capture_video", "recorder"),
+    ("save_freq", "checkpoint_seconds", "in seconds"),
+    ("track", "", "docs/tracking.md has Weights & Biases, MLflow and TensorBoard"),
+    ("with_wandb wandb use_wandb", "", "docs/tracking.md has Weights & Biases"),
+    (
+        "exp_name train_dir output output_dir save_dir save_path logdir log_dir",
+        "out",
+        "the folder of the run",
+    ),
+    (
+        "gpu gpus num_gpus cuda use_cuda",
+        "",
+        "--device cuda takes a GPU (device='cuda' from Python)",
+    ),
+    ("time max_time time_limit", "minutes"),
+    ("n_eval_episodes", "episodes", "of gelada eval"),
 )
+"""Names in other libraries, ours for the same, and what differs."""
 
-OUT = Ours(("out",), "the folder of the run")
-DEVICE = Ours((), "--device cuda takes a GPU (device='cuda' from Python)")
-MINUTES = Ours(("minutes",))
-
-ELSEWHERE: dict[str, Ours] = {
-    "learning_rate": LR,
-    "lr_rate": LR,
-    "num_envs": GAMES,
-    "n_envs": GAMES,
-    "num_envs_per_worker": GAMES,
-    "num_envs_per_env_runner": GAMES,
-    "total_timesteps": STEPS,
-    "total_steps": STEPS,
-    "timesteps": STEPS,
-    "n_timesteps": STEPS,
-    "num_timesteps": STEPS,
-    "train_for_env_steps": Ours(("steps",), "in decisions, of four frames each"),
-    "num_steps": LENGTH,
-    "n_steps": Ours(("length",), "of a rollout; n-step returns have {n}, with A3C and DQN"),
-    "rollout": LENGTH,
-    "rollout_length": LENGTH,
-    "rollout_fragment_length": LENGTH,
-    "num_minibatches": MINIBATCH,
-    "minibatch_size": MINIBATCH,
-    "sgd_minibatch_size": MINIBATCH,
-    "batch_size": MINIBATCH,
-    "train_batch_size": Ours(("batch",)),
-    "update_epochs": EPOCHS,
-    "n_epochs": EPOCHS,
-    "num_epochs": EPOCHS,
-    "num_sgd_iter": EPOCHS,
-    "clip_coef": CLIP,
-    "clip_range": CLIP,
-    "clip_param": CLIP,
-    "ppo_clip_ratio": CLIP,
-    "ent_coef": ENTROPY,
-    "entropy_coef": ENTROPY,
-    "entropy_coeff": ENTROPY,
-    "exploration_loss_coeff": ENTROPY,
-    "vf_coef": VALUE,
-    "value_loss_coeff": VALUE,
-    "vf_loss_coeff": VALUE,
-    "max_grad_norm": GRADIENT,
-    "grad_clip": GRADIENT,
-    "target_kl": KL,
-    "gae_lambda": LAM,
-    "lambda": LAM,
-    "num_workers": WORKERS,
-    "n_workers": WORKERS,
-    "num_env_runners": WORKERS,
-    "env_id": GAME,
-    "env_name": GAME,
-    "preset": PRESET,
-    "game": GAME,
-    "rom": GAME,
-    "algo": Ours((), "the algorithm is part of the name that comes first, such as dqn-pong"),
-    "buffer_size": BUFFER,
-    "learning_starts": STARTS,
-    "num_steps_sampled_before_learning_starts": STARTS,
-    "target_network_frequency": Ours(("target_every",), "in updates"),
-    "target_update_interval": Ours(("target_every",), "in updates"),
-    "epsilon": EPSILON,
-    "start_e": EPSILON,
-    "end_e": EPSILON,
-    "exploration_fraction": EPSILON,
-    "exploration_final_eps": EPSILON,
-    "frame_stack": Ours(("stack",)),
-    "frameskip": Ours(("frame_skip",)),
-    "torch_deterministic": Ours(("deterministic",)),
-    "capture_video": Ours(("recorder",)),
-    "save_freq": Ours(("checkpoint_seconds",), "in seconds"),
-    "track": Ours((), "docs/tracking.md has Weights & Biases, MLflow and TensorBoard"),
-    "with_wandb": Ours((), "docs/tracking.md has Weights & Biases"),
-    "exp_name": OUT,
-    "train_dir": OUT,
-    "wandb": Ours((), "docs/tracking.md has Weights & Biases"),
-    "use_wandb": Ours((), "docs/tracking.md has Weights & Biases"),
-    "output": OUT,
-    "output_dir": OUT,
-    "save_dir": OUT,
-    "save_path": OUT,
-    "logdir": OUT,
-    "log_dir": OUT,
-    "gpu": DEVICE,
-    "gpus": DEVICE,
-    "num_gpus": DEVICE,
-    "cuda": DEVICE,
-    "use_cuda": DEVICE,
-    "time": MINUTES,
-    "max_time": MINUTES,
-    "time_limit": MINUTES,
-    "max_steps": STEPS,
-    "max_timesteps": STEPS,
-    "frames": Ours(("steps",), "in decisions, of four frames each"),
-    "n_eval_episodes": Ours(("episodes",), "of gelada eval"),
+ALIASES: dict[str, Ours] = {
+    name: Ours(tuple(ours.split()), *note)
+    for names, ours, *note in OTHERS
+    for name in names.split()
 }
-"""By the other name, in lower case with underscores."""
+"""Our settings by the names of other libraries, in lower case with underscores."""
+
+RENAMED = {"graphs": "cuda_graphs"}
+"""Names of flags and arguments in version 0.1 and 0.2, and those of today."""
+
+GROUPS_OF_1 = {"memory": "replay", "beside": "sidecars"}
+"""Names of groups in a config.json of format 1, and those of today."""
+
+SETTINGS_OF_1 = {
+    "shape": {"bundles": "workers", "stores": "replays"},
+    "algorithm": {"passes": "epochs"},
+}
+"""Names of settings in format 1 by today's group, and those of today."""
+
+
+def renamed(word: str) -> str:
+    """Return a flag by today's name, such as ``--no-cuda-graphs`` for ``--no-graphs``."""
+    flag, equals, value = word.partition("=")
+    no = "--no-" if flag.startswith("--no-") else "--"
+    name = flag.removeprefix(no).replace("-", "_")
+    if not flag.startswith("--") or name not in RENAMED:
+        return word
+    return no + RENAMED[name].replace("_", "-") + equals + value
 
 
 def hint(name: str, shown: Callable[[str], str], known: Collection[str]) -> str:
@@ -143,7 +122,7 @@ def hint(name: str, shown: Callable[[str], str], known: Collection[str]) -> str:
         shown: returns how one of our settings is written, such as its flag.
         known: what can be given where the name was given, written like that.
     """
-    ours = ELSEWHERE.get(name.strip("-").replace("-", "_").lower())
+    ours = ALIASES.get(name.strip("-").replace("-", "_").lower())
     if ours is None:
         return ""
     names = [shown(own) for own in ours.names]

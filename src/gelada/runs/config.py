@@ -17,22 +17,13 @@ from gelada.core.fields import Range, hints_of, read
 from gelada.core.files import read_object, write_whole
 from gelada.core.functions import is_function
 from gelada.core.types import State
+from gelada.experiment.aliases import GROUPS_OF_1, SETTINGS_OF_1
 from gelada.experiment.settings import ALGORITHMS, Experiment, algorithm_name, find_algorithm
 from gelada.runs.folder import CONFIG
 from gelada.runtime.system import version_of
 
 FORMAT = 2
 """Of what is written. Version 0.1 wrote none, which is format 1."""
-
-GROUPS_OF_1 = {"memory": "replay", "beside": "sidecars"}
-"""Names of groups in format 1, and those of today."""
-
-NAMES_OF_1 = {
-    "shape": {"bundles": "workers", "stores": "replays"},
-    "algorithm": {"passes": "epochs"},
-}
-"""Names of settings in format 1 by today's group, and those of today."""
-
 
 HELD_AFTER_IN_1 = 2_000
 """Steps without a reward after which every actor of version 0.1 held its random numbers."""
@@ -162,7 +153,7 @@ def _config(data: State) -> Config:
 def of_format_1(data: dict[str, Any]) -> dict[str, Any]:
     """Return what version 0.1 wrote with today's names."""
     found = {GROUPS_OF_1.get(name, name): value for name, value in data.items()}
-    for group, names in NAMES_OF_1.items():
+    for group, names in SETTINGS_OF_1.items():
         if group in found:
             found[group] = {names.get(k, k): value for k, value in group_of(found, group).items()}
     algorithm = group_of(found, "algorithm")

@@ -43,7 +43,7 @@ class Devices:
     one."""
     act_device: str = ""
     """Device that computes the actors' networks, likewise (default: the one that learns)."""
-    graphs: bool = True
+    cuda_graphs: bool = True
     """On a GPU, record the steps of learning and acting as CUDA graphs, which are queued by one
     call each. On a CPU it has no effect."""
     act_with: ActWith = "torch"
@@ -61,7 +61,7 @@ class Placement(NamedTuple):
 
     learn: torch.device
     act: torch.device
-    graphs: bool = False  # record what is computed on GPUs
+    cuda_graphs: bool = False  # record what is computed on GPUs
     act_with: ActWith = "torch"
 
     @property
@@ -80,7 +80,7 @@ class Placement(NamedTuple):
     @property
     def acts_by_graph(self) -> bool:
         """Whether actors record their steps: where they are on a device such as the learner's."""
-        return self.graphs and self.act.type == self.learn.type
+        return self.cuda_graphs and self.act.type == self.learn.type
 
 
 ON_CPU = Placement(CPU, CPU)
@@ -103,7 +103,7 @@ def place(devices: Devices, on_ray: bool = False) -> Placement:
         act = find_device(devices.act_device, "--act-device") if devices.act_device else learn
     if devices.act_with == "onnx" and act.type != "cpu":
         raise GeladaError("--act-with onnx computes on the CPU; add --act-device cpu")
-    return Placement(learn, act, devices.graphs and learn.type == "cuda", devices.act_with)
+    return Placement(learn, act, devices.cuda_graphs and learn.type == "cuda", devices.act_with)
 
 
 def _place_on_ray(devices: Devices) -> tuple[torch.device, torch.device]:
@@ -237,7 +237,7 @@ class CudaGraph(Generic[T]):
             except RuntimeError as error:
                 raise GeladaError(
                     "a step of this run cannot be recorded as a CUDA graph: "
-                    f"{str(error).strip().splitlines()[0]}; add --no-graphs"
+                    f"{str(error).strip().splitlines()[0]}; add --no-cuda-graphs"
                 ) from error
 
     def replay(self) -> None:

@@ -13,7 +13,7 @@ from gelada.core.errors import GeladaError, nearest
 from gelada.core.functions import MakeEnv, check_callable, name_of, remember
 from gelada.core.types import Episode
 from gelada.experiment import presets
-from gelada.experiment.aliases import hint
+from gelada.experiment.aliases import RENAMED, hint
 from gelada.experiment.autoscale import cores_of, for_cores
 from gelada.experiment.check import check_effect, check_resumed
 from gelada.experiment.settings import Experiment, argument, groups_of, settings_of
@@ -68,7 +68,7 @@ def train(
     cores: int | Literal["all"] | None = None,
     device: str = "cpu",
     act_device: str = "",
-    graphs: bool = True,
+    cuda_graphs: bool = True,
     act_with: ActWith = "torch",
     log: Callable[[str], None] = print,
     **settings: Any,
@@ -102,7 +102,7 @@ def train(
         cores: choose actors, games, emulator threads and batch for so many cores of this machine.
         device: that learns: "cpu", "cuda", "cuda:N" or "auto". A run may go on on another one.
         act_device: that chooses actions (default: the one that learns).
-        graphs: record the steps of learning and acting on a GPU as CUDA graphs.
+        cuda_graphs: record the steps of learning and acting on a GPU as CUDA graphs.
         act_with: "torch", or "onnx" for ONNX Runtime, which computes actors' networks on the CPU.
         log: takes lines for the user.
         settings: further settings by their names (see `preset`).
@@ -114,6 +114,9 @@ def train(
         GeladaError: if something asked for cannot be; the message is one line. Its subclasses say
             what else may happen: `Diverged`, `Stalled`, `RoleFailed`, `CannotWrite`.
     """
+    if "graphs" in settings:
+        log(f"graphs: is called {RENAMED['graphs']} now")
+        cuda_graphs = settings.pop("graphs")
     stops = {"steps": steps, "minutes": minutes, "until_score": until_score, "seed": seed}
     wanted = settings | {key: value for key, value in stops.items() if value is not None}
     callbacks = Callbacks(on_update, on_episode, on_checkpoint)
@@ -148,7 +151,7 @@ def train(
         log=log,
         cluster=cluster,
         callbacks=callbacks,
-        devices=Devices(device, act_device, graphs, act_with),
+        devices=Devices(device, act_device, cuda_graphs, act_with),
     )
 
 

@@ -247,7 +247,7 @@ class Nodes:
     def _backprop(self, index: int) -> Compute:
         """Return what a learner computes gradients with."""
         algorithm = self.experiment.algorithm
-        by_graph = self.placement.graphs and algorithm.fits_cuda_graph
+        by_graph = self.placement.cuda_graphs and algorithm.fits_cuda_graph
         make = GraphBackprop if by_graph else Backprop
         return make(algorithm, index, self.experiment.seed, self._streams)
 
