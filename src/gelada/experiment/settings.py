@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from gelada.algorithms.a3c import A3C
 from gelada.algorithms.api import Algorithm
@@ -119,7 +119,7 @@ def find_algorithm(name: str) -> type[Algorithm]:
             "your own as module:Class"
         )
     kind: Any = find_function(name)
-    if not (isinstance(kind, type) and is_dataclass(kind) and hasattr(kind, "loss")):
+    if not (isinstance(kind, type) and issubclass(kind, Algorithm) and is_dataclass(kind)):
         raise GeladaError(f"{name!r}: is no algorithm: a frozen dataclass that is an Algorithm")
     others = {
         each.name
@@ -129,7 +129,8 @@ def find_algorithm(name: str) -> type[Algorithm]:
     } - shared_names()
     if taken := sorted(others & {each.name for each in fields(kind)}):
         raise GeladaError(f"{name!r}: its setting {taken[0]} has the name of another; rename it")
-    return cast("type[Algorithm]", kind)
+    found: type[Algorithm] = kind
+    return found
 
 
 def settings_of(experiment: Experiment) -> dict[str, Any]:
