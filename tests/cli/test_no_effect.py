@@ -48,6 +48,7 @@ REFUSED = {
     "train gorila-catch --lam 0.5": "--lam 0.5: with --returns q_lambda",
     "train dqn-pong --ladder-base 0.5": "--ladder-base 0.5: with --explore ladder",
     "train apex-pong --epsilon-end 0.5": "--epsilon-end 0.5: with --explore schedule",
+    "train dqn-pong --target-every 0 --target-tau 0.1": "--target-tau 0.1: with --target-every",
     "train dqn-pong --target-every 0 --double": "--double: with --target-every above 0",
     "train dqn-pong --munchausen 0.9 --double": "--double: with --target-every above 0 and without",
     "train dqn-pong --munchausen-end 0.9 --double": "--double: with --target-every above 0 and",

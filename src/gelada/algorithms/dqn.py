@@ -76,6 +76,7 @@ N_STEP = OnlyWith("with --returns n_step", lambda dqn: dqn.returns == "n_step")
 Q_LAMBDA = OnlyWith("with --returns q_lambda", lambda dqn: dqn.returns == "q_lambda")
 SCHEDULE = OnlyWith("with --explore schedule", lambda dqn: dqn.explore == "schedule")
 LADDER = OnlyWith("with --explore ladder", lambda dqn: dqn.explore == "ladder")
+TARGETED = OnlyWith("with --target-every above 0", lambda dqn: dqn.target_every > 0)
 NUMBERS = OnlyWith("with --values numbers", lambda dqn: dqn.values == "numbers")
 MUNCHAUSEN = OnlyWith(
     "with --munchausen or --munchausen-end above 0", lambda dqn: dqn.is_munchausen
@@ -126,6 +127,9 @@ class DQN(ActionValues):
     """Munchausen: temperature of the policy, a softmax of the action values."""
     target_every: Annotated[int, Range(0)] = 2_500
     """Updates between copies of the parameters to the target network (0: no target network)."""
+    target_tau: Annotated[float, Range(above=0, high=1), TARGETED] = 1.0
+    """Share of the parameters in the target network after each such copy; the rest is what was
+    there before (1: a plain copy; Lillicrap et al. 2016: 0.001 after every update)."""
     error: Annotated[Literal["huber", "squared"], NUMBERS] = "huber"
     """Loss of an error: half its square, or the Huber loss, which is linear beyond 1."""
     outlier: Annotated[float, Range(0)] = 0.0

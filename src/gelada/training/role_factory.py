@@ -293,6 +293,7 @@ class Nodes:
                     self.patience,
                     experiment.shape.keep_every if own_memory else 0,
                     experiment.algorithm.target_every,
+                    experiment.algorithm.target_tau,
                     previous=experiment.deterministic
                     and not experiment.replay.capacity
                     and experiment.shape.broadcast_every == 1,

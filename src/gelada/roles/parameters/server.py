@@ -112,6 +112,9 @@ class ServerSettings:
     target_every: int = 0
     """Copy the slice to the target slice at versions divisible by this (Nair et al. 2015: every N
     global updates; 0: no target slice)."""
+    target_tau: float = 1.0
+    """Share of the slice in the target slice after such a copy; the rest is what was there
+    before."""
     previous: bool = False
     """Save and restore the slice of the version before too: a run that goes on exactly plays its
     first rollouts with it."""
@@ -307,6 +310,14 @@ class ParameterServer:
         values = saved.get(TARGET, self.values)
         return Params(self._version._replace(number=number - number % every), on_host(values))
 
+    def _next_target(self, params: Params) -> Params:
+        """Return the target slice after a copy of the parameters, or after a mix with them."""
+        tau = self._settings.target_tau
+        if tau == 1.0 or self._target is None:
+            return params
+        mixed: torch.Tensor = torch.lerp(self._target.values, params.values, tau)
+        return params._replace(values=mixed)
+
     def _step(self, gradients: list[Gradient]) -> None:
         """Step with the mean of the gradients over all samples, summed in the order of learners."""
         gradients.sort(key=lambda g: g.learner)
@@ -334,7 +345,7 @@ class ParameterServer:
         if self._saves_previous:
             self._previous = self._snapshots.newest
         if copied:
-            self._target = params
+            self._target = self._next_target(params)
         if kept:
             self._kept = (params, self._copy())
         if told:
