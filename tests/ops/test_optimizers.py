@@ -189,3 +189,22 @@ def test_the_first_step_by_hand(settings: OptimizerSettings, want: float) -> Non
     values = torch.zeros(64)
     Optimizer(values, settings).step(torch.full((64,), 0.3), 0.5)
     torch.testing.assert_close(values, torch.full((64,), -0.5 * want), rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_parameter_may_have_a_learning_rate_of_its_own(name: str) -> None:
+    """Each part steps as with its own rate, and a part that is not scaled bit for bit."""
+    random = torch.Generator().manual_seed(5)
+    first, gradients = torch.randn(SIZE, generator=random), torch.randn(20, SIZE, generator=random)
+    scales = torch.ones(SIZE)
+    scales[64:128], scales[128:] = 0.25, 0.0
+    values = {scale: first.clone() for scale in (1.0, 0.25, None)}
+    optimizers = {scale: Optimizer(values[scale], SETTINGS[name]) for scale in (1.0, 0.25)}
+    scaled = Optimizer(values[None], SETTINGS[name], scales)
+    for gradient in gradients:
+        scaled.step(gradient, 1e-2)
+        for scale, optimizer in optimizers.items():
+            optimizer.step(gradient, 1e-2 * scale)
+    assert torch.equal(values[None][:64], values[1.0][:64])
+    torch.testing.assert_close(values[None][64:128], values[0.25][64:128], rtol=1e-5, atol=1e-6)
+    assert torch.equal(values[None][128:], first[128:])

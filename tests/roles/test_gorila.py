@@ -11,6 +11,7 @@ import torch
 
 from conftest import tuned
 from gelada.algorithms.api import TARGET
+from gelada.algorithms.dqn import DQN
 from gelada.core.types import Update, Version
 from gelada.experiment.presets import PRESETS
 from gelada.experiment.settings import Experiment
@@ -252,3 +253,24 @@ def test_priorities_return_to_the_replay() -> None:
     want = (priorities.double().numpy() + 1e-6) ** memory.alpha
     last = {int(key): value for key, value in zip(keys, want, strict=True)}
     np.testing.assert_allclose(found, [last[int(key)] for key in keys], rtol=1e-6)
+
+
+class HeadsAlone(DQN):
+    """DQN whose torso keeps its first parameters."""
+
+    def rate_scale(self, name: str) -> float:
+        """Return 0 for the torso."""
+        return float(name.startswith("heads."))
+
+
+def test_an_algorithm_says_the_learning_rate_of_each_parameter() -> None:
+    algorithm = HeadsAlone(**vars(CATCH.algorithm))
+    roles = roles_of(replace(CATCH, replay=FREE, algorithm=algorithm))
+    fill(roles)
+    learner = roles["learner-0"]
+    layout, first = learner.client.flat.layout, learner.client.flat.values.clone()
+    for _ in range(3):
+        learner.step()
+    now = torch.cat([roles[name].pull().values for name in ("server-0", "server-1")])
+    for (name, old), (_, new) in zip(layout.views(first), layout.views(now), strict=True):
+        assert torch.equal(old, new) != name.startswith("heads."), name

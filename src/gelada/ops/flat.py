@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -91,6 +91,13 @@ class Layout:
                 found = tuple(named[name].shape) if name in named else "nothing"
                 raise ValueError(f"parameter {name!r}: want {tuple(view.shape)}, found {found}")
             view.copy_(named[name])
+
+    def scales(self, scale: Callable[[str], float]) -> torch.Tensor | None:
+        """Return a number for each parameter's name as a vector [size]; None if all are 1."""
+        vector = torch.ones(self.size)
+        for name, view in self.views(vector):
+            view.fill_(scale(name))
+        return None if bool(vector.eq(1.0).all()) else vector
 
     def cut(self, parts: int) -> list[slice]:
         """Return ``parts`` slices that cover the vector; their lengths differ by at most `ALIGN`.

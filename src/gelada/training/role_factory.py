@@ -278,6 +278,7 @@ class Nodes:
         """
         prefix, process = (f"replica-{rank}-", f"main-{rank}") if rank else ("", "main")
         flat, start, experiment = self.flat, self.start, self.experiment
+        scales = flat.layout.scales(experiment.algorithm.rate_scale)
         return [
             self.graph.add(
                 f"{prefix}server-{i}",
@@ -300,6 +301,7 @@ class Nodes:
                     broadcast_every=1 if own_memory else experiment.shape.broadcast_every,
                 ),
                 {k: slice_of(flat, cut, tensors) for k, tensors in by_name(start.optimizer)},
+                None if scales is None else scales[cut].to(flat.values.device),
             )
             for i, cut in enumerate(flat.layout.cut(experiment.shape.servers))
         ]

@@ -43,7 +43,8 @@ def test_a_soft_target_moves_towards_the_parameters_at_each_of_its_versions(part
     sgd, slope = OptimizerSettings(optimizer="sgd"), torch.ones(SIZE)
     values, first = torch.full((SIZE,), 10.0), Version(0, 0)
     server = ParameterServer(values, sgd, Quorum(1), first, settings)
-    found, saved = [], {}
+    found: list[tuple[int, float]] = []
+    saved: dict[str, torch.Tensor] = {}
     for number in range(6):
         for piece in range(parts):
             gradient = Gradient(0, Version(0, number), piece, parts, 1, 1.0 / parts, slope)

@@ -135,6 +135,7 @@ class ParameterServer:
         state: initial state of the optimizer, by name; a missing name gets a new state. ``target``
             is the target slice; if it is missing, ``values`` are the first target slice.
             ``previous`` is the slice of the version before, which can then be pulled too.
+        scales: float32[P], factors of the learning rate (None: 1 for all parameters).
     """
 
     def __init__(
@@ -145,11 +146,12 @@ class ParameterServer:
         version: Version,
         settings: ServerSettings | None = None,
         state: OptimizerState | None = None,
+        scales: torch.Tensor | None = None,
     ) -> None:
         settings, state = settings or ServerSettings(), state or {}
         self.name = settings.name
         self.values = values
-        self.optimizer = Optimizer(values, optimizer)
+        self.optimizer = Optimizer(values, optimizer, scales)
         self._load(state)
         self._admission, self._needed = admission, admission.needed
         self._version = version
