@@ -16,6 +16,9 @@ import psutil
 
 GELADA = str(Path(sys.executable).with_name("gelada"))
 
+FAULTY = (sys.executable, str(Path(__file__).with_name("faults.py")))
+"""``gelada`` with ``--faults``."""
+
 LONGEST = 7200.0
 """Seconds after which a process is ended and its cell has failed."""
 
@@ -44,11 +47,12 @@ def run(words: Sequence[str], output: Path) -> Outcome:
         RuntimeError: if its exit code is not 0.
         TimeoutError: if it takes longer than `LONGEST`.
     """
+    program = FAULTY if "--faults" in words else (GELADA,)
     rss = pss = 0
     with output.open("ab") as file:
         began, clock, spent = time.time(), time.monotonic(), processor_of_children()
         process = subprocess.Popen(
-            [GELADA, *words], stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
+            [*program, *words], stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
         )
         try:
             root = psutil.Process(process.pid)

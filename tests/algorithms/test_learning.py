@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.lib.faults import NONE, Faults, FaultyGraph
 from conftest import short_pong, tuned
 from gelada.algorithms.appo import APPO
 from gelada.core.checkpoint import newest_checkpoint
@@ -18,7 +19,6 @@ from gelada.experiment.presets import PRESETS
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.tracker import TrackerSettings
 from gelada.runtime.threads import Inline
-from gelada.training.faults import NONE, Faults
 from gelada.training.run import train
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
@@ -76,7 +76,7 @@ WORKER_WAYS: dict[str, tuple[dict[str, Any], Faults]] = {
 def test_catch_is_learned_in_workers(tmp_path: Path, way: str) -> None:
     changes, faults = WORKER_WAYS[way]
     experiment = replace(WORKERS, tracker=TrackerSettings(tensorboard=False), **changes)
-    result = train(experiment, tmp_path / "run", log=pytest.fail, faults=faults)
+    result = train(experiment, tmp_path / "run", log=pytest.fail, make=FaultyGraph(faults))
     status, shape = result.status, experiment.shape
     assert status.best is not None  # the others go on for a batch, so the score may fall again
     assert status.best >= 0.9

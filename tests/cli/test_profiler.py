@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -10,8 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from rich.console import Console
 
 from conftest import distributed_catch, short_pong
+from gelada.cli.bench import show_short_run
+from gelada.cli.display import Printer
 from gelada.cli.perf.profiler import INSIDE, OTHER, Span, Spans, between_clocks, nested, own_seconds
 from gelada.cli.perf.short_run import measure_run, train_once
 from gelada.core.timing import Clock
@@ -256,7 +261,6 @@ def test_shares_are_those_of_the_spans_and_1_together(
     learner = result["threads"]["learner-0"]
     assert set(learner) == LEARNER | {OTHER}
     assert learner["backward"] > learner["publish"]
-    assert result["dummy"] == []
     assert result["achieved_steps_per_s"] > 0
 
 
@@ -335,3 +339,31 @@ def test_who_is_not_profiled_has_nothing_around_it() -> None:
 def computing(role: Any, watched: Any) -> list[tuple[Any, Any]]:
     """Return what two learners compute with."""
     return [(role.compute, watched.compute)] if hasattr(role, "compute") else []
+
+
+def test_shares_of_time_are_a_table() -> None:
+    threads = {
+        "actor-0": {"wait for room": 0.25, "emulate": 0.5, "between stages": 0.25},
+        "learner-0": {"wait for experience": 0.1, "forward": 0.6, "between stages": 0.3},
+    }
+    result = {"achieved_steps_per_s": 1234.5, "threads": threads, "trace": "a.json"}
+    text = printed(result)
+    assert "training reaches 1,234 steps/s" in text
+    assert "trace: a.json" in text
+    rows = [re.split(r"\s*│\s*", line.strip("│ ")) for line in text.splitlines() if "│" in line]
+    assert rows == [
+        ["forward", "", "60.0 %"],
+        ["emulate", "50.0 %"],
+        ["wait for room", "25.0 %"],
+        ["wait for experience", "", "10.0 %"],
+        ["busy", "50.0 %", "60.0 %"],
+        ["waiting", "25.0 %", "10.0 %"],
+        ["between stages", "25.0 %", "30.0 %"],
+    ]
+
+
+def printed(result: dict[str, Any]) -> str:
+    console = Console(file=io.StringIO(), width=100, soft_wrap=True)
+    show_short_run(Printer(console=console), result)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import gelada
+from benchmarks.lib.faults import Faults, parse_faults
 from gelada.cli import main as cli
 from gelada.envs.api import GameSettings
 from gelada.evaluation.protocols import PROTOCOLS
@@ -26,7 +27,6 @@ from gelada.experiment.presets import preset
 from gelada.experiment.settings import Experiment
 from gelada.experiment.settings import flag as flag_of
 from gelada.runs.curves import read_metrics
-from gelada.training.faults import Faults, parse_faults
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "gelada"
@@ -59,16 +59,21 @@ def named_in(page: Path) -> list[tuple[str, str]]:
     """Return the (name, file) pairs of a page, in order."""
     pairs = []
     for names, file, link in NAMED.findall(text_of(page)):
-        assert link == f"../src/gelada/{file}", f"{page.name}: [{file}] links to {link}"
+        assert link == source_of(file, ".."), f"{page.name}: [{file}] links to {link}"
         pairs += [(name, file) for name in re.findall(r"`([\w.]+)`", names)]
     return pairs
+
+
+def source_of(file: str, root: str | Path) -> str:
+    """Return the path of a file in the package, or of one of the benchmarks."""
+    return f"{root}/{file}" if file.startswith("benchmarks/") else f"{root}/src/gelada/{file}"
 
 
 @cache
 def defined(file: str) -> frozenset[str]:
     """Return what a source file defines: ``function``, ``Class``, ``Class.method_or_field``."""
     found = set()
-    for node in ast.parse((SOURCE / file).read_text(encoding="utf-8")).body:
+    for node in ast.parse(Path(source_of(file, ROOT)).read_text(encoding="utf-8")).body:
         found |= set(names_of(node))
         if isinstance(node, ast.ClassDef):
             inner = [name for child in node.body for name in names_of(child)]
@@ -229,6 +234,7 @@ def test_the_flags_that_pages_mention_exist() -> None:
     known |= {"--only", "--list", "--seeds", "--most"}  # of benchmarks/run.py
     known |= {"--peer", "--pairs", "--score"}  # of benchmarks/peers.py
     known |= {"--head", "--node-ip-address", "--port"}  # of ray start
+    known |= {"--faults", "--dummy"}  # of benchmarks/lib
     known |= {"--logdir"}  # of tensorboard
     known |= {"--index-url"}  # of pip
     known |= {"--build-arg", "--file", "--network", "--rm", "--tag", "--user"}  # of podman

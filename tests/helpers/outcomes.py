@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -11,10 +11,12 @@ from gelada.core.types import Version
 from gelada.experiment.settings import Experiment
 from gelada.roles.learner import Learner
 from gelada.roles.tracker import Status
+from gelada.runtime.graph import Graph
 from gelada.runtime.threads import Inline, Threads
-from gelada.training.faults import NONE, Faults
 from gelada.training.start import begin, open_games
 from gelada.training.topology import make_graph
+
+MakeGraph = Callable[..., Graph]
 
 
 class Outcome(NamedTuple):
@@ -41,22 +43,24 @@ def outcome(roles: Mapping[str, Any]) -> Outcome:
     return Outcome(version, parameters, optimizer, aux, tracker.status())
 
 
-def place_inline(experiment: Experiment, faults: Faults = NONE) -> Inline:
+def place_inline(experiment: Experiment, make: MakeGraph = make_graph) -> Inline:
     games = open_games(experiment)
     start = begin(experiment, games)
-    return Inline(make_graph(experiment, start, None, patience=0.0, games=games, faults=faults))
+    return Inline(make(experiment, start, None, patience=0.0, games=games))
 
 
-def inline(experiment: Experiment, faults: Faults = NONE) -> Outcome:
-    place = place_inline(experiment, faults)
+def inline(experiment: Experiment, make: MakeGraph = make_graph) -> Outcome:
+    place = place_inline(experiment, make)
     place.run()
     return outcome(place.roles)
 
 
-def place_threads(experiment: Experiment, lines: list[str], faults: Faults = NONE) -> Threads:
+def place_threads(
+    experiment: Experiment, lines: list[str], make: MakeGraph = make_graph
+) -> Threads:
     games = open_games(experiment)
     start = begin(experiment, games)
-    graph = make_graph(experiment, start, None, patience=60.0, games=games, faults=faults)
+    graph = make(experiment, start, None, patience=60.0, games=games)
     return Threads(graph.build(), log=lines.append)
 
 

@@ -34,12 +34,15 @@ STATUS = re.compile(r"[\d,]+ steps, [\d,]+ \S+/s, score ")
 SLOW = re.compile(r"(?!gelada: ).+ did not start within \d+ s: each asks for ")
 """How a line begins that tells that processes take long to start."""
 
+ROOT = str(Path(__file__).resolve().parents[2])
+
 DRIVER = '''
 import signal
+import sys
 from pathlib import Path
 
-import gelada.training.run
-from gelada.cli.main import main
+sys.path.insert(0, {ROOT!r})
+from benchmarks.lib import faults
 
 ORDERS = Path(__file__).with_suffix(".orders")
 
@@ -56,8 +59,12 @@ class Orders:
         return [(whom, int(signal.Signals[how])) for how, whom in map(str.split, new)]
 
 
-gelada.training.run.FaultSchedule = Orders
-'''
+faults.FaultSchedule = Orders
+
+
+def main():
+    sys.exit(faults.main(sys.argv[1:]))
+'''.replace("{ROOT!r}", repr(ROOT))
 
 
 def without_ray() -> dict[str, str]:

@@ -35,7 +35,6 @@ BREACHES = {
     "roles": ("roles/tracker/tracker.py", "import gelada.roles.learner"),
     "passive": ("roles/replay/queue.py", "import gelada.nets.network"),
     "roles-runtime": ("roles/learner.py", "import gelada.runtime.threads"),
-    "faults": ("evaluation/evaluator.py", "import gelada.training.faults"),
     "ray": ("runtime/threads.py", "import ray"),
     "emulator": ("evaluation/films/player.py", "import cv2"),
     "video": ("cli/record.py", "import av"),

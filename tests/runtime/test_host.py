@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -171,16 +170,6 @@ def test_a_role_calls_the_process_that_took_the_place_of_a_lost_one() -> None:
     assert street.buy() == 8
     host.redial(2, {"shop": new})
     assert [street.buy(), street.buy()] == [49, 48]
-
-
-def test_queues_have_processes_of_their_own_and_are_hit_as_replays() -> None:
-    experiment = catch(1000)
-    experiment = replace(experiment, shape=replace(experiment.shape, replays=2))
-    for deterministic, kind in ((False, "queue"), (True, "replay")):
-        each = replace(experiment, deterministic=deterministic)
-        specs = group_processes(make_graph(each, begin(each), None, spread=True), 1)
-        found = {spec.name: (spec.kind, spec.roles) for spec in specs if spec.is_a("replay")}
-        assert found == {f"replay-{i}": (kind, (f"replay-{i}",)) for i in range(2)}
 
 
 def test_what_a_role_refuses_arrives_as_it_was_said_and_a_mistake_names_the_role() -> None:

@@ -292,10 +292,6 @@ def test_another_ray_is_told_with_both_versions(monkeypatch: pytest.MonkeyPatch)
     ("words", "said"),
     [
         (
-            ("--faults", "kill=worker:30s"),
-            r"--faults kill=worker:30s: threads cannot be killed; add ",
-        ),
-        (
             ("--address", "10.0.0.1:6379"),
             r"--address 10.0.0.1:6379: has an effect only with --on ray",
         ),

@@ -37,7 +37,6 @@ LASTS = ("--until-score", 2, "--steps", 10_000_000, "--minutes", 20)
 
 PLACES = """
 import sys
-from gelada.cli.main import main
 from gelada.runtime.ray import prepare
 prepare(sys.argv[sys.argv.index("--address") + 1])
 from gelada.runtime.ray import runtime

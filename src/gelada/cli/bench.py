@@ -19,7 +19,6 @@ from gelada.cli.experiment_flags import (
 from gelada.cli.flags import print_json
 from gelada.cli.perf.profiler import OTHER, kind_of
 from gelada.cli.perf.short_run import measure_run
-from gelada.cli.perf.stubs import parse_dummies
 from gelada.cli.perf.throughput import bench
 from gelada.core.errors import GeladaError
 from gelada.core.fields import Range
@@ -37,11 +36,9 @@ class Bench(ExperimentFlags):
     """Measure how fast this machine could learn a game, and how fast it does."""
 
     seconds: Annotated[float, Range(LEAST_SECONDS)] = 40.0
-    """Seconds of measuring, half of them training (with --profile or --dummy all of them)."""
+    """Seconds of measuring, half of them training (with --profile all of them)."""
     profile: Path | None = None
     """Only train, and write a trace of all stages to this .json file, for ui.perfetto.dev."""
-    dummy: str = ""
-    """Only train, with stubs in the place of stages: emulator, learner or emulator,learner."""
     on: RuntimeName = "threads"
     """Run the roles on threads of this process, or in processes of a Ray cluster."""
     devices: Devices = field(default_factory=Devices)
@@ -62,9 +59,8 @@ def main(args: Sequence[str]) -> int:
     check_cluster_flags(flags.cluster, flags.on)
     place(flags.devices, on_ray=flags.on == "ray")
     check_written(wanted)
-    dummies, trace = parse_dummies(flags.dummy), flags.profile
-    only_train = bool(dummies or trace)
-    if only_train:
+    trace = flags.profile
+    if trace:
         check_short_run(trace, flags.on)
     cluster = flags.cluster if flags.on == "ray" else None
     printer = Printer(to_stderr=flags.json)
@@ -73,13 +69,13 @@ def main(args: Sequence[str]) -> int:
         def tell(_stage: str, share: float) -> None:
             bar(100 * share, 100.0)
 
-        if only_train:
-            rates = measure_run(experiment, flags.seconds, dummies, trace, tell, flags.devices)
+        if trace:
+            rates = measure_run(experiment, flags.seconds, trace, tell, flags.devices)
         else:
             rates = bench(experiment, flags.seconds, tell, cluster, flags.devices)
     if flags.json:
         print_json(rates)
-    elif only_train:
+    elif trace:
         show_short_run(printer, rates)
     else:
         printer.table(table_of(rates))
@@ -98,15 +94,13 @@ def check_written(wanted: Wanted) -> None:
         )
 
 
-def check_short_run(trace: Path | None, on: str) -> None:
-    """Raise GeladaError if there can be no stubs and no trace, before anything is started."""
+def check_short_run(trace: Path, on: str) -> None:
+    """Raise GeladaError if there can be no trace, before anything is started."""
     if on != "threads":
         raise GeladaError(
-            f"--on {on} with --profile or --dummy: they look into roles on threads of this process "
-            f"only; leave --on {on} out"
+            f"--on {on} with --profile: it looks into roles on threads of this process only; leave "
+            f"--on {on} out"
         )
-    if trace is None:
-        return
     if trace.suffix != ".json":
         raise GeladaError(f"--profile {trace}: must end in .json")
     if not trace.parent.is_dir():
@@ -114,18 +108,10 @@ def check_short_run(trace: Path | None, on: str) -> None:
 
 
 def show_short_run(printer: Printer, rates: dict[str, Any]) -> None:
-    """Print what a training with stubs or with a trace came to."""
-    if dummies := rates["dummy"]:
-        printer.line(
-            f"dummy rate, with a stub for the {' and the '.join(dummies)}: "
-            f"{rates['dummy_steps_per_s']:,.0f} steps/s. So fast is the rest alone; it is no rate "
-            "of training."
-        )
-    else:
-        printer.line(f"training reaches {rates['achieved_steps_per_s']:,.0f} steps/s")
-    if "threads" in rates:
-        printer.table(shares_table(rates["threads"]))
-        printer.line(f"trace: {rates['trace']} (open it in https://ui.perfetto.dev)")
+    """Print what a training with a trace came to."""
+    printer.line(f"training reaches {rates['achieved_steps_per_s']:,.0f} steps/s")
+    printer.table(shares_table(rates["threads"]))
+    printer.line(f"trace: {rates['trace']} (open it in https://ui.perfetto.dev)")
 
 
 def shares_table(threads: dict[str, dict[str, float]]) -> Table:

@@ -39,7 +39,6 @@ from gelada.runs.folder import CHECKPOINTS, FILM, check_new, free_folder
 from gelada.runtime.api import Active
 from gelada.runtime.devices import Devices, place
 from gelada.runtime.groups import Cluster
-from gelada.training.faults import check_faults, parse_faults
 from gelada.training.run import Result, train
 from gelada.training.runtimes import RuntimeName, launcher
 
@@ -59,9 +58,6 @@ class Train(ExperimentFlags):
     """Run the roles on threads of this process, or in processes of a Ray cluster."""
     devices: Devices = field(default_factory=Devices)
     cluster: Cluster = field(default_factory=Cluster)
-    faults: str = ""
-    """Faults to inject, for experiments: compute=50ms,straggler=500ms,delay=4,link=10MB with
-    workers; also kill=worker:30s,stop=server:45s with --on ray."""
     finish: bool = True
     """At the end, play 50 games for the score, draw the curve and film a game."""
     json: bool = False
@@ -79,8 +75,6 @@ def main(args: Sequence[str]) -> int:
         config = read_config(resumed)
         wanted = resolve_again(Train, "train", args, config.experiment)
         folder, name = resumed, config.name
-    faults = parse_faults(wanted.flags.faults)
-    check_faults(faults, wanted.experiment, processes=wanted.flags.on == "ray")
     check_cluster_flags(wanted.flags.cluster, wanted.flags.on)
     place(wanted.flags.devices, on_ray=wanted.flags.on == "ray")
     if resumed and wanted.flags.out:
@@ -186,7 +180,6 @@ def _learn(
 ) -> Result:
     """Train with the display on; signals wait for the edges where nothing is lost."""
     resume, experiment = wanted.flags.resume is not None, wanted.experiment
-    faults = parse_faults(wanted.flags.faults)
     earlier = earlier_curve(folder) if resume else ()
     display = Display(f"{name} · {folder}", experiment.stop, printer, earlier)
 
@@ -210,7 +203,6 @@ def _learn(
                 watch,
                 printer.line,
                 began=process_start(),
-                faults=faults,
                 cluster=wanted.flags.cluster,
                 on=wanted.flags.on,
                 devices=wanted.flags.devices,

@@ -119,14 +119,3 @@ class Runtime(Protocol):
 
     def close(self) -> None:
         """End all processes. Call it after ``stop``, also if ``start`` failed."""
-
-    def hit(self, kind: str, number: int) -> None:
-        """Send a signal to a process of a kind chosen by chance, for experiments with faults.
-
-        Args:
-            kind: of the process, or ``any``.
-            number: of the signal.
-
-        Raises:
-            ValueError: if the roles have no processes of their own.
-        """

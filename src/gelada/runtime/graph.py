@@ -19,12 +19,11 @@ R = TypeVar("R")
 
 
 Kind = Literal[
-    "actor", "learner", "server", "link", "replay", "queue", "cache", "group", "loader", "tracker"
+    "actor", "learner", "server", "replay", "queue", "cache", "group", "loader", "tracker"
 ]
-"""What a role is. A link stands in front of a server, a view of several replays is a replay, and a
-cache passes on parameters that a learner has pulled. A queue is a replay that is one of several,
-and the run can go on without it. A group is where learners add up their gradients, and a loader
-prepares batches for a learner."""
+"""What a role is. A view of several replays is a replay, and a cache passes on parameters that a
+learner has pulled. A queue is a replay that is one of several, and the run can go on without it. A
+group is where learners add up their gradients, and a loader prepares batches for a learner."""
 
 
 @dataclass(frozen=True)

@@ -54,18 +54,6 @@ class ProcessSpec(NamedTuple):
     learns: bool  # has a learner
     gpus: int = 0  # that it asks for
 
-    def is_a(self, kind: str) -> bool:
-        """Return whether the process is of a kind that faults can name.
-
-        Besides its own kind, a worker is a ``learner`` if it has one, and else an ``actor``. A
-        queue is a ``replay``, too.
-        """
-        if kind == "actor":
-            return self.kind == "worker" and not self.learns
-        if kind == "replay":
-            return self.kind in ("replay", "queue")
-        return kind == self.kind or (kind == "learner" and self.learns)
-
 
 def group_processes(graph: Graph, per_process: int, gpus: bool = False) -> list[ProcessSpec]:
     """Group the roles of a graph into processes, and so many workers into one process.

@@ -7,7 +7,6 @@ answers calls from other processes. Nothing here knows how a call travels.
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import threading
 import traceback
@@ -193,10 +192,6 @@ class RoleHost:
     def stop(self, patience: float) -> list[str]:
         """End the threads, not the roles; return the names of those that did not end in time."""
         return self._threads.stop(patience) if self._threads else []
-
-    def hit(self, number: int) -> None:
-        """Send this process a signal, for experiments with faults."""
-        os.kill(os.getpid(), signal.Signals(number))
 
 
 def versions() -> dict[str, str]:

@@ -131,10 +131,6 @@ class Threads:
         """Learners whose process is lost: none, as there is one process."""
         return 0
 
-    def hit(self, kind: str, number: int) -> None:
-        """Raise ValueError: threads cannot be hit alone."""
-        raise ValueError(f"signal {number} to a {kind}: on threads there are no processes")
-
     def close(self) -> None:
         """Do nothing: `stop` has ended the threads."""
 
@@ -272,7 +268,3 @@ class Inline:
 
     def close(self) -> None:
         """Do nothing: there are no processes."""
-
-    def hit(self, kind: str, number: int) -> None:
-        """Raise ValueError: there are no processes."""
-        raise ValueError(f"signal {number} to a {kind}: inline there are no processes")

@@ -24,10 +24,8 @@ from gelada.runtime.devices import ON_CPU, Devices, Placement, find_device, plac
 from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
 from gelada.training.exact import cut_lines
-from gelada.training.faults import NONE, Faults
 from gelada.training.runtimes import Log, Plan
 from gelada.training.start import Start, begin_again
-from gelada.training.topology import make_graph
 
 if TYPE_CHECKING:
     from gelada.runtime.ray.placement import Incarnation
@@ -75,7 +73,6 @@ class OnRay:
             experiment.shape.deadline,
             plan.log,
             incarnations.events,
-            seed=experiment.seed,
             whole=experiment.deterministic,
             alive=self._alive,
             disk_patience=experiment.tracker.disk_patience,
@@ -139,13 +136,12 @@ class Incarnations:
         plan = self._plan
         make = partial(
             graph_in_process,
-            make_graph,
+            plan.make,
             plan.placement,
             plan.experiment,
             start,
             plan.folder.resolve(),
             plan.began,
-            faults=plan.faults,
             on_network=self._on_network,
         )
         return Incarnation(start.version.incarnation, make, bool(plan.placement.gpus))
@@ -180,16 +176,15 @@ def graph_in_process(
     start: Start,
     folder: Path | None,
     began: float | None,
-    faults: Faults = NONE,
     on_network: bool = False,
     gpu: bool = False,
 ) -> Graph:
     """Return the graph of a run as a process makes it, on CPUs unless it was given a GPU.
 
-    Arguments that are not named below are those of `make_graph`.
+    Arguments that are not named below are those of `gelada.training.topology.make_graph`.
 
     Args:
-        make: `make_graph` as the driver has it.
+        make: what makes graphs, as the driver has it.
         placement: the devices of a process that has a GPU.
         gpu: whether this process has a GPU.
 
@@ -205,7 +200,6 @@ def graph_in_process(
         start,
         folder,
         began,
-        faults=faults,
         spread=True,
         placement=own,
         on_network=on_network,

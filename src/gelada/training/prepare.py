@@ -16,7 +16,6 @@ from gelada.runs.config import Config, identity, new_run, read_config
 from gelada.runs.folder import held, make_folder
 from gelada.runtime.devices import Devices, Placement, describe_devices
 from gelada.runtime.system import describe_machine, keep_freed_memory
-from gelada.training.faults import Faults
 from gelada.training.runtimes import Launcher, Log
 from gelada.training.start import Start, begin, begin_again, open_games
 
@@ -80,7 +79,6 @@ def begin_new(
     experiment: Experiment,
     folder: Path,
     name: str,
-    faults: Faults,
     launcher: Launcher,
     placement: Placement,
     stack: ExitStack,
@@ -92,7 +90,6 @@ def begin_new(
         experiment: all settings.
         folder: of the run; held until the stack is left.
         name: game or preset as the user gave it.
-        faults: what goes wrong on purpose.
         launcher: of the runtime; what it joins is left with the stack.
         placement: the devices of the run.
         stack: takes what is undone at the end of the run.
@@ -106,13 +103,11 @@ def begin_new(
     stack.enter_context(held(folder, False, log))
     launcher.join(experiment, stack, log)
     say_what_is_least(experiment, log)
-    elsewhere = faults.compute or launcher.remote  # those who play open games there
-    games = open_games(experiment, 1 if elsewhere else None)
+    games = open_games(experiment, 1 if launcher.remote else None)  # actors there open their own
     # in other processes actors compute on CPUs, and this host may have no GPU
     start = begin(experiment, games, placement.act if launcher.remote else placement.learn)
     about = {"run": new_run(), **describe_machine(), "precision": start.precision}
     about |= describe_devices(placement, on_ray=launcher.remote)
-    about["faults"] = str(faults)
     config = Config(name, experiment, start.actions, about)
     return Prepared(config, start._replace(run=identity(config)), games)
 

@@ -39,7 +39,6 @@ from gelada.runs.folder import CHECKPOINTS, EPISODES, METRICS, RECONSTRUCTION, T
 from gelada.runtime.devices import ON_CPU, Placement
 from gelada.runtime.graph import Graph, Kind, part
 from gelada.training.exact import DETERMINISTIC_EVERY, rhythm_of
-from gelada.training.faults import Faults, NoExperience, Sleeper, Straggler
 from gelada.training.start import Start
 
 
@@ -115,7 +114,7 @@ class Nodes:
     """Adds roles to a graph; each method returns the handle of the role that it adds.
 
     The fields are what several roles need: the graph, the settings, where the run begins, the
-    parameters, the tracker, how long a role waits for another, faults, the games, and the devices.
+    parameters, the tracker, how long a role waits for another, the games, and the devices.
     """
 
     graph: Graph
@@ -124,7 +123,6 @@ class Nodes:
     flat: FlatParameters
     tracker: Tracker
     patience: float
-    faults: Faults
     games: Sequence[Games] | None
     make: MakeGames
     placement: Placement = ON_CPU
@@ -356,18 +354,10 @@ class Nodes:
         ``buffer`` is the replay if that is a buffer in the same process; see `SharedSchedule`.
         """
         shape, algorithm, start = self.experiment.shape, self.experiment.algorithm, self.start
-        faults, batches = self.faults, replay
         topology = shape.topology
         share = 1 if shape.asynchronous else topology.gradients
         if algorithm.source == "buffer":
             share = topology.learners
-        compute: Compute = self._backprop(index)
-        slow = faults.straggler if index == 0 else 0.0
-        if faults.compute:
-            compute = Sleeper(slow or faults.compute)
-            batches = part(NoExperience, shape.datapoints, cache)
-        elif slow:
-            compute = Straggler(slow, compute)
         self.graph.add(
             f"learner-{index}",
             "learner",
@@ -387,8 +377,8 @@ class Nodes:
                 shape.broadcast_every,
                 self.placement.learn,
             ),
-            compute=compute,
+            compute=self._backprop(index),
             schedule=part(SharedSchedule, algorithm, start.steps, start.version, share, buffer),
-            replay=batches,
+            replay=replay,
             tracker=self.tracker,
         )

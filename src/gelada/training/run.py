@@ -28,17 +28,17 @@ from gelada.runtime.devices import Devices
 from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
 from gelada.training.callbacks import NO_CALLBACKS, Alarms, Callbacks, Caller, StopTraining
-from gelada.training.faults import NONE, Faults, FaultSchedule
 from gelada.training.prepare import begin_new, prepare_process, resume_from
 from gelada.training.runtimes import Launcher, Plan, RuntimeName, launcher
 from gelada.training.saving import Saver, load_buffers, load_exactly, save_last, saver_of
 from gelada.training.sidecars import SidecarProcesses
+from gelada.training.topology import make_graph
 
 Watch = Callable[[Status, Sequence[Active]], None]
 """Takes the status of the run and its active roles, to show them."""
 
 LOOK_SECONDS = 0.5
-"""Between two looks at a run: for failures, due checkpoints, faults and the display."""
+"""Between two looks at a run: for failures, due checkpoints and the display."""
 
 STOP_SECONDS = 5.0
 """For which the roles that still work at the end of a run are waited for, in any case."""
@@ -77,11 +77,11 @@ def train(
     watch: Watch | None = None,
     log: Callable[[str], None] = print,
     began: float | None = None,
-    faults: Faults = NONE,
     cluster: Cluster | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
     devices: Devices | None = None,
     on: RuntimeName | None = None,
+    make: Callable[..., Graph] = make_graph,
 ) -> Result:
     """Train until a stop rule holds, a role fails, a callback asks for the end, or Ctrl-C.
 
@@ -94,11 +94,11 @@ def train(
             KeyboardInterrupt end the run; after any other error it is not called again.
         log: takes lines for the user.
         began: `time.monotonic` when the process started, if seconds count from there.
-        faults: what goes wrong on purpose, in experiments.
         cluster: run the roles in processes of this Ray cluster (None: on threads).
         callbacks: called about twice a second with what is new.
         devices: that learn and act.
         on: name of the runtime (default: Ray with a cluster, else threads).
+        make: makes the graph of the roles, for experiments that change some of them.
 
     Raises:
         GeladaError: if a setting is out of range, the folder is not empty or in use by another
@@ -112,8 +112,8 @@ def train(
         if resume:
             prepared = resume_from(experiment, folder, host, stack, log)
         else:
-            prepared = begin_new(experiment, folder, name, faults, host, placement, stack, log)
-        plan = Plan(experiment, folder, *prepared, began, faults, placement, log)
+            prepared = begin_new(experiment, folder, name, host, placement, stack, log)
+        plan = Plan(experiment, folder, *prepared, began, make, placement, log)
         run = Run(plan, host, watch, callbacks)
         graph, runtime = run.launch()
         stack.callback(runtime.close)
@@ -229,7 +229,6 @@ class Run:
     ) -> None:
         """Look at the run again and again until it is over."""
         tracker: Tracker = runtime.roles["tracker"]
-        schedule = FaultSchedule(self.plan.faults.hits, self.experiment.seed)
         while not runtime.wait(LOOK_SECONDS) and not self._good_enough.is_set():
             runtime.check()
             with suppress(Lost):  # the next wait replaces what is lost
@@ -238,8 +237,6 @@ class Run:
             self._show(runtime.active)
             if line := sidecars.dead():
                 self.log(line)
-            for kind, number in schedule.due():
-                runtime.hit(kind, number)
         runtime.check()
 
     def _hear(self, news: dict[str, Any], tracker: Tracker) -> None:

@@ -25,9 +25,7 @@ from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import usable_cores
 from gelada.runtime.threads import Threads
-from gelada.training.faults import Faults
 from gelada.training.start import Start
-from gelada.training.topology import make_graph
 
 Log = Callable[[str], None]
 """Takes lines for the user."""
@@ -42,7 +40,7 @@ class Plan(NamedTuple):
     start: Start
     games: list[Games] | None  # that are open already, by actor
     began: float  # `time.monotonic` when the run began
-    faults: Faults  # what goes wrong on purpose
+    make: Callable[..., Graph]  # makes the graph of the roles, as `make_graph` does
     placement: Placement
     log: Log
 
@@ -106,13 +104,12 @@ class OnThreads:
 
     def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[Graph, Runtime]:
         """Build all roles here."""
-        graph = make_graph(
+        graph = plan.make(
             plan.experiment,
             plan.start,
             plan.folder,
             plan.began,
             games=plan.games,
-            faults=plan.faults,
             placement=plan.placement,
         )
         events = Events(plan.folder / EVENTS, plan.began)

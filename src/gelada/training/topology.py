@@ -46,7 +46,6 @@ from gelada.runs.folder import BUFFERS, CHECKPOINTS
 from gelada.runtime.devices import CPU, ON_CPU, Placement
 from gelada.runtime.graph import Graph, part
 from gelada.training.exact import rhythm_of
-from gelada.training.faults import NONE, Faults, Link
 from gelada.training.role_factory import Nodes, add_tracker
 from gelada.training.start import Start, make_network
 
@@ -83,7 +82,6 @@ def make_graph(
     began: float | None = None,
     patience: float = 600.0,
     games: Sequence[Games] | None = None,
-    faults: Faults = NONE,
     spread: bool = False,
     make: MakeGames | None = None,
     placement: Placement = ON_CPU,
@@ -98,7 +96,6 @@ def make_graph(
         began: `time.monotonic` when the run began.
         patience: seconds that a role waits for another (0: never, for the inline runtime).
         games: already loaded, one vector for each actor; actors load their own by default.
-        faults: what goes wrong on purpose (workers only).
         spread: the roles run in several processes, of which some may be lost.
         make: loads the games that are not given (default: `make_games`, with ``--emulators``).
         placement: devices that learn and act.
@@ -113,7 +110,7 @@ def make_graph(
         flat.layout.fill(flat.values, start.parameters)
     graph = Graph()
     tracker = add_tracker(graph, experiment, start, flat, folder, began)
-    nodes = Nodes(graph, experiment, start, flat, tracker, patience, faults, games, make, placement)
+    nodes = Nodes(graph, experiment, start, flat, tracker, patience, games, make, placement)
     if isinstance(topology, Workers):
         add_workers(nodes, topology)
     elif isinstance(topology, Separate):
@@ -233,12 +230,6 @@ def _central_queue(nodes: Nodes, index: int, counting: bool, process: str) -> Re
 def add_workers(nodes: Nodes, topology: Workers) -> None:
     """Add servers with memory of their own, and workers around them."""
     servers = nodes.servers(topology.admission, own_memory=True)
-    if nodes.faults.link:
-        links = [
-            nodes.graph.add(f"link-{i}", "link", f"server-{i}", Link, server, nodes.faults.link)
-            for i, server in enumerate(servers)
-        ]
-        servers = cast("list[ParameterServer]", links)
     for index in range(topology.learners):
         add_worker(nodes, index, servers)
 
@@ -246,24 +237,22 @@ def add_workers(nodes: Nodes, topology: Workers) -> None:
 def add_worker(nodes: Nodes, index: int, servers: Sequence[ParameterServer]) -> None:
     """Add one worker: actors and a learner, with a replay and a cache of parameters between."""
     shape, name = nodes.experiment.shape, f"worker-{index}"
-    ahead = shape.ahead + nodes.faults.delay
     replay: Replay
     buffer: ReplayBuffer | None = None
     if nodes.experiment.replay.capacity:
         replay = buffer = nodes.buffer(f"replay-{index}", name, shape.actors, index)
     else:
-        replay = _queue_of_worker(nodes, index, name, ahead)
-    cache = nodes.cache(f"cache-{index}", name, max(KEPT, ahead + 1))
+        replay = _queue_of_worker(nodes, index, name)
+    cache = nodes.cache(f"cache-{index}", name, max(KEPT, shape.ahead + 1))
     pace = Pace(None)
     if nodes.experiment.deterministic:
-        pace = Pace(ahead, exactly=True, every=shape.broadcast_every)
-    if not nodes.faults.compute:
-        for actor in range(index * shape.actors, (index + 1) * shape.actors):
-            nodes.actor(name, actor, [cache], replay, pace)
+        pace = Pace(shape.ahead, exactly=True, every=shape.broadcast_every)
+    for actor in range(index * shape.actors, (index + 1) * shape.actors):
+        nodes.actor(name, actor, [cache], replay, pace)
     nodes.learner(index, name, servers, replay, cache, buffer)
 
 
-def _queue_of_worker(nodes: Nodes, index: int, process: str, ahead: int) -> Replay:
+def _queue_of_worker(nodes: Nodes, index: int, process: str) -> Replay:
     """Add the trajectory queue of a worker."""
     shape, deterministic = nodes.experiment.shape, nodes.experiment.deterministic
     # enough trajectories for a batch, where the rest of one counts as one
@@ -272,7 +261,7 @@ def _queue_of_worker(nodes: Nodes, index: int, process: str, ahead: int) -> Repl
     selector: Selector = FifoWindows(shape.windows)
     if deterministic:
         selector = Rounds(shape.actors, index * shape.actors, nodes.first_round)
-    capacity = shape.actors * (ahead + shape.broadcast_every + 1) + room
+    capacity = shape.actors * (shape.ahead + shape.broadcast_every + 1) + room
     full = None if deterministic else room
     return nodes.queue(f"replay-{index}", process, selector, capacity, full)
 

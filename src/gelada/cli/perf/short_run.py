@@ -1,4 +1,4 @@
-"""A short training that is measured: with stubs in the place of stages, or with a trace.
+"""A short training that is measured, with a trace of what its threads do.
 
 Unlike `gelada.cli.perf.throughput.bench` it measures no limit. It leaves no files but the trace.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,12 +15,12 @@ import torch
 
 from gelada.cli.perf.limit import Progress
 from gelada.cli.perf.profiler import Operators, Spans
-from gelada.cli.perf.stubs import EMULATOR, LEARNER, DummyGames, with_dummy_learners
 from gelada.cli.perf.throughput import SETTLED, for_seconds, steady_rate
 from gelada.core.errors import GeladaError, Stalled
 from gelada.envs.make import MakeGames
 from gelada.experiment.settings import Experiment
 from gelada.runtime.devices import Devices, place, prepare
+from gelada.runtime.graph import Graph
 from gelada.runtime.system import describe_machine
 from gelada.runtime.threads import Threads
 from gelada.training.start import begin, open_games
@@ -44,42 +44,43 @@ class ShortRun(NamedTuple):
 def measure_run(
     experiment: Experiment,
     seconds: float,
-    dummies: Sequence[str] = (),
     trace: Path | None = None,
     progress: Progress | None = None,
     devices: Devices | None = None,
+    make: Callable[..., Graph] = make_graph,
+    make_games: MakeGames | None = None,
 ) -> dict[str, Any]:
     """Train on threads for so long; return the rate, and the shares of time if there is a trace.
 
     Args:
         experiment: all settings; its stop rule and what it writes do not count.
         seconds: of training.
-        dummies: stages that are stubs, of `gelada.cli.perf.stubs.KNOWN`.
         trace: file to write.
         progress: told "train" and the share that is done.
         devices: that learn and act.
+        make: makes the graph of the roles.
+        make_games: loads games.
 
     Returns:
-        ``achieved_steps_per_s``, or with stubs ``dummy_steps_per_s``, in steps (agent decisions)
-        per second, without the first `SETTLED` part. With a trace ``threads``: by role and stage
-        the share of the same time, without that of stages inside it. The time in which operators
-        are taken down counts for neither.
+        ``achieved_steps_per_s`` in steps (agent decisions) per second, without the first `SETTLED`
+        part. With a trace ``threads``: by role and stage the share of the same time, without that
+        of stages inside it. The time in which operators are taken down counts for neither.
 
     Raises:
         GeladaError: if a role fails or hangs.
     """
     spans, operators = (Spans(), Operators()) if trace else (None, None)
     try:
-        seen = train_once(experiment, seconds, dummies, spans, operators, progress, devices)
+        seen = train_once(
+            experiment, seconds, spans, operators, progress, devices, make, make_games
+        )
     finally:
         taken = operators.stop() if operators else {}
     counts = [count for count in seen.counts if seen.began + count[0] <= seen.calm]
-    rate = "dummy_steps_per_s" if dummies else "achieved_steps_per_s"
     result: dict[str, Any] = {
         "game": experiment.games.game,
         "precision": seen.precision,
-        "dummy": list(dummies),
-        rate: round(steady_rate(counts or seen.counts), 1),
+        "achieved_steps_per_s": round(steady_rate(counts or seen.counts), 1),
     }
     if spans and trace:
         spans.write(trace, taken)
@@ -96,13 +97,14 @@ def measure_run(
 def train_once(
     experiment: Experiment,
     seconds: float,
-    dummies: Sequence[str] = (),
     spans: Spans | None = None,
     operators: Operators | None = None,
     progress: Progress | None = None,
     devices: Devices | None = None,
+    make: Callable[..., Graph] = make_graph,
+    make_games: MakeGames | None = None,
 ) -> ShortRun:
-    """Train for so long, with stubs in the place of ``dummies``.
+    """Train for so long.
 
     All stages go to ``spans``, and for the last `OPERATOR_SECONDS` (of a short training its last
     third) what they are made of to ``operators``.
@@ -114,16 +116,19 @@ def train_once(
     placement = place(devices or Devices())
     prepare(placement, experiment.deterministic)
     experiment = for_seconds(experiment, seconds)
-    make: MakeGames | None = DummyGames if EMULATOR in dummies else None
-    games = open_games(experiment, make=make)
+    games = open_games(experiment, make=make_games)
     start = begin(experiment, games, placement.learn)
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
-        graph = make_graph(
-            experiment, start, Path(folder), began, games=games, make=make, placement=placement
+        graph = make(
+            experiment,
+            start,
+            Path(folder),
+            began,
+            games=games,
+            make=make_games,
+            placement=placement,
         )
-        if LEARNER in dummies:
-            graph = with_dummy_learners(graph)
         threads = Threads(graph.build(), experiment.shape.deadline, _no_restarts)
         if spans:
             spans.watch(threads.roles)

@@ -17,8 +17,6 @@ What is told about the processes of a run: lines for the user, and events for pr
 from __future__ import annotations
 
 import contextlib
-import random
-import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -44,7 +42,7 @@ LONGEST_START_SECONDS = 300.0
 start takes long."""
 
 Tell = Callable[[dict[str, Any]], None]
-"""Takes an event: what was hit, lost or replaced, and why."""
+"""Takes an event: what was lost or replaced, and why."""
 
 
 class Reports:
@@ -56,25 +54,20 @@ class Reports:
     """
 
     def __init__(self, log: Callable[[str], None], tell: Tell) -> None:
-        self._log, self._tell = log, tell
-
-    def hit(self, process: WatchedProcess, number: int) -> None:
-        """Tell that a process is about to be sent a signal on purpose."""
-        name = signal.Signals(number).name
-        self._log(f"faults: {name} to {process}")
-        self._event("hit", process, signal=name)
+        self.log, self._tell = log, tell
 
     def lost(self, process: WatchedProcess, why: str, silent: float) -> None:
         """Tell that a process counts as lost, so many seconds after it was last heard."""
-        self._log(f"{process} {why.removeprefix(f'{process.spec.name} ')}; begun again")
-        self._event("lost", process, why=why, silent=round(silent, 3), times=process.losses)
+        self.log(f"{process} {why.removeprefix(f'{process.spec.name} ')}; begun again")
+        self.event("lost", process, why=why, silent=round(silent, 3), times=process.losses)
 
     def back(self, process: WatchedProcess, after: float) -> None:
         """Tell that a lost process is back, so many seconds after it was last heard."""
-        self._log(f"{process} is back, {after:.1f} s after it was last heard")
-        self._event("back", process, after=round(after, 3))
+        self.log(f"{process} is back, {after:.1f} s after it was last heard")
+        self.event("back", process, after=round(after, 3))
 
-    def _event(self, event: str, process: WatchedProcess, **more: Any) -> None:
+    def event(self, event: str, process: WatchedProcess, **more: Any) -> None:
+        """Tell of something that happens to a process, with where it is."""
         about, spec = process.about, process.spec
         where = {"host": about.host, "process": about.process} if about else {}
         self._tell({"event": event, "what": spec.name, "kind": spec.kind} | where | more)
@@ -137,7 +130,6 @@ class Ray:
         deadline: seconds after which a role that is stuck in one piece of work counts as hung.
         log: takes lines for the user.
         tell: takes events.
-        seed: of the choice of the process that a fault hits.
         whole: begin all roles again after any loss, also of a worker, so that a deterministic run
             goes on as if nothing had been lost.
         alive: tells whether Ray itself lives (default: it always does).
@@ -155,17 +147,16 @@ class Ray:
         deadline: float,
         log: Callable[[str], None],
         tell: Tell,
-        seed: int = 0,
         whole: bool = False,
         alive: Alive | None = None,
         disk_patience: float = 0.0,
     ) -> None:
         self._cluster, self._deadline = cluster, deadline
         self._alive = alive or Alive({})
-        self._restore, self._log, self._reports = restore, log, Reports(log, tell)
-        self._random, self._whole = random.Random(seed), whole
+        self._restore, self._log, self.reports = restore, log, Reports(log, tell)
+        self._whole = whole
         graph = first.make_graph()
-        self._processes = Processes(graph, first, cluster, deadline)
+        self.processes = Processes(graph, first, cluster, deadline)
         self._active = [node.name for node in graph.nodes if node.active]
         self._learners = set(graph.names("learner"))
         self.roles: dict[str, Any] = {
@@ -181,13 +172,13 @@ class Ray:
     @property
     def active(self) -> list[Active]:
         """The active roles as they were at their last heartbeats."""
-        roles = [seen(name, self._processes.of_role[name].states) for name in self._active]
+        roles = [seen(name, self.processes.of_role[name].states) for name in self._active]
         return cast("list[Active]", roles)
 
     @property
     def away(self) -> int:
         """Learners whose process is lost and has not come back yet."""
-        lost = [role for one in self._processes.all if one.lost for role in one.spec.roles]
+        lost = [role for one in self.processes.all if one.lost for role in one.spec.roles]
         return len(self._learners.intersection(lost))
 
     def start(self, pause: Callable[[], None] = nothing) -> None:
@@ -196,9 +187,9 @@ class Ray:
         Raises:
             GeladaError: if a process does not come up, or has other versions installed.
         """
-        self._processes.begin(self._processes.all)
+        self.processes.begin(self.processes.all)
         slow = SlowStart(self._cluster, self._log)
-        while late := self._processes.beginning:
+        while late := self.processes.beginning:
             slow.look(late)
             waiting = {process.beginning: process for process in late}
             if self._is_there():
@@ -215,7 +206,7 @@ class Ray:
 
     def has_begun(self, role: str) -> bool:
         """Return whether the process of a role has built its roles."""
-        return self._processes.of_role[role].running
+        return self.processes.of_role[role].running
 
     def wait(self, seconds: float) -> bool:
         """Listen to the processes for so long and replace lost ones; return whether all is over."""
@@ -227,9 +218,9 @@ class Ray:
             if not self._is_there():
                 time.sleep(min(left, LISTEN_SECONDS))
                 continue
-            for process in self._processes.all:
+            for process in self.processes.all:
                 process.ask_heartbeat()
-            every = self._processes.all
+            every = self.processes.all
             waiting = {ref: one for one in every for ref in (one.beginning, one.heartbeat) if ref}
             for reference in self._listen(list(waiting), min(left, LISTEN_SECONDS)):
                 process = waiting[reference]
@@ -250,7 +241,7 @@ class Ray:
         if not self._alive.look(at_once=True):
             return []
         self._patience = 60.0
-        running = [one for one in self._processes.all if one.running]
+        running = [one for one in self.processes.all if one.running]
         asked = {one.handle.stop.remote(patience): one for one in running}
         done, late = ray.wait(list(asked), num_returns=len(asked), timeout=patience + 2.0)
         hung = [role for ref in late for role in asked[ref].spec.roles if role in self._active]
@@ -262,23 +253,11 @@ class Ray:
     def close(self) -> None:
         """End all processes."""
         there = self._alive.look(at_once=True)
-        for process in self._processes.all:
+        for process in self.processes.all:
             if there:
                 process.kill()
             else:  # only Ray can kill them, but they can end themselves
-                process.hit(signal.SIGKILL)
-
-    def hit(self, kind: str, number: int) -> None:
-        """Send a signal to a process of a kind, chosen by chance."""
-        hittable = [
-            process
-            for process in self._processes.all
-            if process.running and (kind == "any" or process.spec.is_a(kind))
-        ]
-        if hittable:
-            process = self._random.choice(hittable)
-            self._reports.hit(process, number)
-            process.hit(number)
+                process.ask_to_die()
 
     # requests to processes, and their answers
 
@@ -299,8 +278,8 @@ class Ray:
         process.about, process.beginning = about, None
         process.heard = time.monotonic()
         if process.lost and process.new:
-            self._reports.back(process, process.heard - process.lost)
-            self._processes.redial(process)
+            self.reports.back(process, process.heard - process.lost)
+            self.processes.redial(process)
         process.lost, process.new = 0.0, False
         if self._checked:
             self._check_versions()
@@ -316,11 +295,11 @@ class Ray:
         process.heard = time.monotonic()
         for line in heartbeat.lines:
             self._log(line)
-        if heartbeat.incarnation != self._processes.incarnation:
+        if heartbeat.incarnation != self.processes.incarnation:
             return
         process.take_heartbeat(heartbeat)
         if any(state.steps for state in heartbeat.roles):  # so processes that only answer are well
-            for other in self._processes.all:
+            for other in self.processes.all:
                 other.tries *= other.spec.kind in ACTIVE
         self._over = self._over or any(state.finished for state in heartbeat.roles)
         if heartbeat.failure:
@@ -333,7 +312,7 @@ class Ray:
         began = time.monotonic()
         done = answered(references, seconds)
         paused = self._pauses.around(began, seconds)
-        for process in self._processes.all:
+        for process in self.processes.all:
             process.asked += paused
         return done
 
@@ -341,14 +320,14 @@ class Ray:
 
     def _find_lost(self) -> None:
         """Find processes that are silent or stuck, and replace them."""
-        for process in self._processes.all:
+        for process in self.processes.all:
             if why := process.complaint(self._cluster.silence, self._deadline):
-                self._processes.avoid_host_of(process)
+                self.processes.avoid_host_of(process)
                 self._lose(process, why)
             elif process.beginning and time.monotonic() - process.told > START_SECONDS:
-                self._log(not_started(self._processes.beginning, self._cluster, START_SECONDS))
+                self._log(not_started(self.processes.beginning, self._cluster, START_SECONDS))
                 process.told = time.monotonic()
-        lost = self._processes.missing
+        lost = self.processes.missing
         if lost and not self._failure and self._alive.look():
             self._recover(lost)
 
@@ -359,7 +338,7 @@ class Ray:
         now = time.monotonic()
         process.lost = process.lost or process.heard or now
         process.tries, process.losses = process.tries + 1, process.losses + 1
-        self._reports.lost(process, why, now - process.lost)
+        self.reports.lost(process, why, now - process.lost)
         if process.tries > TRIES:
             self._fail(RoleFailed(f"{process.spec.name} was lost {TRIES} times: {why}"))
         process.kill()
@@ -368,21 +347,21 @@ class Ray:
         """Replace what can be replaced alone; if more was lost, begin all from a checkpoint."""
         if not self._whole and all(process.spec.kind in ALONE for process in lost):
             self._lose_actors(lost)
-            self._processes.begin(self._processes.missing)
+            self.processes.begin(self.processes.missing)
             return
-        self._processes.set_incarnation(self._restore(self._processes.incarnation))
+        self.processes.set_incarnation(self._restore(self.processes.incarnation))
         now = time.monotonic()
-        for process in self._processes.all:
+        for process in self.processes.all:
             process.lost = process.lost or now
             if process.spec.gpus and len(self._learners) > 1:
                 process.kill()  # its GPU may wait for that of a lost one, which nothing else ends
-        self._processes.begin(self._processes.all)
+        self.processes.begin(self.processes.all)
         self._pauses.look()
 
     def _lose_actors(self, lost: Sequence[WatchedProcess]) -> None:
         """End the actors of lost queues: a call to their queue has failed, or soon will."""
         for queue in lost:
-            for process in self._processes.actors_of(queue):
+            for process in self.processes.actors_of(queue):
                 if process.running:
                     self._lose(process, f"has lost its queue {queue.spec.name}")
 
@@ -397,7 +376,7 @@ class Ray:
 
     def _check_versions(self) -> None:
         self._checked = True
-        for process in self._processes.all:
+        for process in self.processes.all:
             try:
                 check_versions(process)
             except GeladaError as error:
@@ -416,7 +395,7 @@ class Ray:
         While the thread that watches waits for an answer, nobody looks for frozen processes, so it
         asks for a heartbeat too. Other threads, which hear sidecars, leave what it knows alone.
         """
-        process, patience = self._processes.of_role[role], self._patience
+        process, patience = self.processes.of_role[role], self._patience
         if method == "finish":  # it may wait for a disk that is full or slow
             patience += self._disk_patience
         handle = process.handle  # that thread may find it lost meanwhile
@@ -425,7 +404,7 @@ class Ray:
         if threading.get_ident() == self._watching:
             process.ask_heartbeat(at_once=True)
             patience = process.seconds_left(patience)
-        reference = handle.call.remote(self._processes.incarnation, role, method, args, kwargs)
+        reference = handle.call.remote(self.processes.incarnation, role, method, args, kwargs)
         return answer_of(reference, role, patience)
 
     def _fail(self, error: GeladaError) -> None:

@@ -152,11 +152,11 @@ class WatchedProcess:
             return f"lost touch: {', '.join(names)} ended"
         return next((line for state in self.states if (line := hung(state, deadline))), "")
 
-    def hit(self, number: int) -> None:
-        """Have it send itself a signal."""
+    def ask_to_die(self) -> None:
+        """Have it end itself, as `kill` cannot without Ray."""
         if self.handle is not None:
             with contextlib.suppress(Exception):
-                self.handle.hit.options(concurrency_group="watch").remote(number)
+                self.handle.die.options(concurrency_group="watch").remote()
 
     def kill(self) -> None:
         """End its Ray actor, even if that is frozen."""

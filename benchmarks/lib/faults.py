@@ -1,22 +1,29 @@
-"""Faults on purpose, for experiments: ``gelada train … --faults straggler=500ms,link=10MB``.
+"""Faults on purpose: ``python -m benchmarks.lib.faults train dba3c-pong --faults straggler=500ms``.
 
-The other roles know nothing of faults. A graph with faults has the roles of this module in place of
-the usual ones.
+The program is ``gelada`` with one flag more. The package knows nothing of faults: they change the
+graph of a run from outside, and on Ray they are a runtime whose processes get signals.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 
+from gelada.cli.main import run
 from gelada.core.errors import GeladaError, nearest
 from gelada.core.types import Answer, Aux, Batch, Gradient, Params, Version
 from gelada.experiment.settings import Experiment
@@ -25,6 +32,11 @@ from gelada.roles.parameters.client import ParameterClient
 from gelada.roles.parameters.published import ANY, PublishedParameters
 from gelada.roles.parameters.server import Counts, OptimizerState, ParameterServer
 from gelada.roles.replay.minibatch_buffer import Use
+from gelada.runtime.graph import Graph, Handle, Node, Part
+from gelada.runtime.groups import Cluster, ProcessSpec
+from gelada.training.run import Result, Watch, train
+from gelada.training.runtimes import RuntimeName
+from gelada.training.topology import make_graph
 
 FORM = "compute=50ms,straggler=500ms,delay=4,link=10MB,kill=worker:30s,stop=server:45s"
 
@@ -174,6 +186,149 @@ class FaultSchedule:
         return one.every * self._random.uniform(0.5, 1.5)
 
 
+@dataclass(frozen=True)
+class FaultyGraph:
+    """Makes the graph of a run with some faults; takes the arguments of `make_graph`."""
+
+    faults: Faults
+
+    def __call__(self, experiment: Experiment, *args: Any, **kwargs: Any) -> Graph:
+        """Return the graph."""
+        shape, faults = experiment.shape, self.faults
+        late = replace(experiment, shape=replace(shape, ahead=shape.ahead + faults.delay))
+        nodes = list[Node]()
+        for node in make_graph(late, *args, **kwargs).nodes:
+            if node.kind == "learner":
+                node = self._slow(node, shape.datapoints)
+            if not (faults.compute and node.kind == "actor"):
+                nodes.append(node)
+            if faults.link and node.kind == "server":
+                server = (Handle(node.name), faults.link)
+                nodes.append(Node(_link(node.name), "cache", node.process, Link, server, {}))
+        return Graph(nodes)
+
+    def _slow(self, node: Node, datapoints: int) -> Node:
+        """Return a learner that sleeps, and reaches its servers through their links."""
+        faults, index, changed = self.faults, node.args[0], dict(node.kwargs)
+        slow = faults.straggler if index == 0 else 0.0
+        if faults.compute:
+            changed["compute"] = Sleeper(slow or faults.compute)
+            changed["replay"] = Part(NoExperience, (datapoints, Handle(f"cache-{index}")), {})
+        elif slow:
+            changed["compute"] = Straggler(slow, changed["compute"])
+        if faults.link:
+            changed["client"] = _linked(changed["client"])
+        return replace(node, kwargs=changed)
+
+
+def _linked(value: Any) -> Any:
+    """Return a role's argument with links in the place of servers."""
+    if isinstance(value, Handle):
+        return Handle(_link(value.name)) if value.name.startswith("server-") else value
+    if isinstance(value, list):
+        return [_linked(one) for one in value]
+    if isinstance(value, Part):
+        return replace(value, args=tuple(_linked(one) for one in value.args))
+    return value
+
+
+def _link(server: str) -> str:
+    return server.replace("server-", "link-")
+
+
+def is_a(spec: ProcessSpec, kind: str) -> bool:
+    """Return whether a process is of one of `VICTIMS`.
+
+    Besides its own kind, a worker is a ``learner`` if it has one, and else an ``actor``. A queue is
+    a ``replay``, too.
+    """
+    if kind == "actor":
+        return spec.kind == "worker" and not spec.learns
+    if kind == "replay":
+        return spec.kind in ("replay", "queue")
+    return kind in ("any", spec.kind) or (kind == "learner" and spec.learns)
+
+
+@contextmanager
+def struck(hits: Sequence[Hits], seed: int, cluster: Cluster) -> Iterator[None]:
+    """Have processes get signals while a run on Ray waits for them."""
+    from gelada.runtime import ray
+
+    ray.prepare(cluster.address)  # before anything imports Ray
+    from gelada.runtime.ray import runtime
+
+    def signal_itself(_process: Any, number: int) -> None:
+        os.kill(os.getpid(), number)
+
+    class StruckRay(runtime.Ray):
+        """A Ray runtime that sends signals as they are due."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self._due, self._chance = FaultSchedule(hits, seed), random.Random(seed)
+
+        def check(self) -> None:
+            """Check, then send what is due, each to a process of its kind chosen by chance."""
+            super().check()
+            for kind, number in self._due.due():
+                there = [one for one in self.processes.all if one.running and is_a(one.spec, kind)]
+                if there:
+                    process = self._chance.choice(there)
+                    name = signal.Signals(number).name
+                    self.reports.log(f"faults: {name} to {process}")
+                    self.reports.event("hit", process, signal=name)
+                    within = process.handle.__ray_call__.options(concurrency_group="watch")
+                    within.remote(signal_itself, number)
+
+    with patch.object(runtime, "Ray", StruckRay):
+        yield
+
+
+def train_with(
+    faults: Faults,
+    experiment: Experiment,
+    folder: Path,
+    name: str,
+    resume: bool,
+    watch: Watch,
+    log: Callable[[str], None],
+    cluster: Cluster,
+    on: RuntimeName,
+    **rest: Any,
+) -> Result:
+    """Train as `train` does for the command line, with faults.
+
+    Raises:
+        GeladaError: if the run cannot have these faults, and what `train` raises.
+    """
+    check_faults(faults, experiment, processes=on == "ray")
+    make = make_graph if replace(faults, hits=()) == NONE else FaultyGraph(faults)
+    with ExitStack() as stack:
+        if on == "ray":
+            stack.enter_context(struck(faults.hits, experiment.seed, cluster))
+        return train(
+            *(experiment, folder, name, resume, watch, log),
+            cluster=cluster,
+            on=on,
+            make=make,
+            **rest,
+        )
+
+
+def main(words: Sequence[str]) -> int:
+    """Run ``gelada WORDS``, where ``--faults`` is known too; return its exit code."""
+    try:
+        faults, rest = NONE, list(words)
+        if "--faults" in rest:
+            at = rest.index("--faults")
+            faults, rest = parse_faults("".join(rest[at + 1 : at + 2])), rest[:at] + rest[at + 2 :]
+    except GeladaError as error:
+        sys.stderr.write(f"gelada: {error}\n")
+        return error.exit_code
+    with patch("gelada.cli.train.train", partial(train_with, faults)):
+        return run(rest)
+
+
 class Straggler:
     """Sleeps before each round, then computes its gradients.
 
@@ -279,3 +434,7 @@ class Link:
     def _carry(self, size: int) -> None:
         with self._busy:  # one transfer at a time
             time.sleep(size / self._rate)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))  # what is defined in this module travels to Ray's processes

@@ -1,20 +1,27 @@
-"""Stubs in the place of stages: ``gelada bench GAME --dummy emulator,learner``.
+"""Stubs in the place of stages: ``python -m benchmarks.lib.stubs pong --dummy emulator,learner``.
 
 With a stage out of the way one sees what the others could do. Nothing learns anything here, and no
-rate measured with a stub is one of training.
+rate measured with a stub is one of training. All other flags are those of ``gelada bench``.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from gelada.cli.bench import Bench
+from gelada.cli.experiment_flags import resolve
+from gelada.cli.flags import print_json
+from gelada.cli.perf.short_run import measure_run
 from gelada.core.errors import GeladaError
 from gelada.core.types import Aux, Batch, Bytes, Ints, Version
 from gelada.envs.api import GameSettings, Step
 from gelada.envs.make import action_names, agents, frame_shape, is_atari
+from gelada.experiment.settings import Experiment
 from gelada.roles.backprop import Learned, Send
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.client import ParameterClient
@@ -22,6 +29,7 @@ from gelada.roles.replay.minibatch_buffer import Use
 from gelada.roles.schedule import Schedule
 from gelada.roles.tracker import ResumePoint
 from gelada.runtime.graph import Graph, Node, part
+from gelada.training.topology import make_graph
 
 EMULATOR, LEARNER = "emulator", "learner"
 
@@ -121,3 +129,46 @@ def with_dummy_learners(graph: Graph) -> Graph:
 def _dummy(node: Node) -> Node:
     schedule = part(StepCounter, node.kwargs["schedule"])
     return replace(node, kwargs=node.kwargs | {"compute": ZeroGradients(), "schedule": schedule})
+
+
+def dummy_graph(*args: Any, **kwargs: Any) -> Graph:
+    """Return `make_graph`'s graph, with stubs for learners."""
+    return with_dummy_learners(make_graph(*args, **kwargs))
+
+
+def measure(experiment: Experiment, seconds: float, dummies: Sequence[str]) -> dict[str, Any]:
+    """Train with stubs for so long; return ``dummy_steps_per_s`` and what was measured."""
+    result = measure_run(
+        experiment,
+        seconds,
+        make=dummy_graph if LEARNER in dummies else make_graph,
+        make_games=DummyGames if EMULATOR in dummies else None,
+    )
+    rate = result.pop("achieved_steps_per_s")
+    return {"dummy": list(dummies), "dummy_steps_per_s": rate} | result
+
+
+def main(words: Sequence[str]) -> int:
+    """Measure what the words ask for, and print it; return the exit code."""
+    try:
+        at = words.index("--dummy")
+        dummies = parse_dummies(words[at + 1])
+        flags = [*words[:at], *words[at + 2 :]]
+        wanted = resolve(Bench, "bench", flags, default_game="pong")
+        result = measure(wanted.experiment, wanted.flags.seconds, dummies)
+    except GeladaError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    if wanted.flags.json:
+        print_json(result)
+        return 0
+    sys.stdout.write(
+        f"dummy rate, with a stub for the {' and the '.join(dummies)}: "
+        f"{result['dummy_steps_per_s']:,.0f} steps/s. So fast is the rest alone; it is no rate of "
+        "training.\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

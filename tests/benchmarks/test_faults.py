@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from conftest import distributed_catch
+from benchmarks.lib import process
+from benchmarks.lib.faults import (
+    NONE,
+    VICTIMS,
+    Faults,
+    FaultSchedule,
+    FaultyGraph,
+    Hits,
+    Link,
+    check_faults,
+    is_a,
+    main,
+    parse_faults,
+)
+from conftest import catch, distributed_catch
 from gelada.core.errors import GeladaError
 from gelada.core.types import Gradient, Traffic, Update, Version
 from gelada.experiment.presets import PRESETS
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
-from gelada.training.faults import (
-    NONE,
-    VICTIMS,
-    Faults,
-    FaultSchedule,
-    Hits,
-    Link,
-    check_faults,
-    parse_faults,
-)
+from gelada.runtime.groups import group_processes
+from gelada.training.start import begin
+from gelada.training.topology import make_graph
 from helpers.outcomes import (
     assert_same,
     inline,
@@ -187,7 +196,7 @@ class Sleeps:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds: list[float] = []
-        monkeypatch.setattr("gelada.training.faults.time.sleep", self.seconds.append)
+        monkeypatch.setattr("benchmarks.lib.faults.time.sleep", self.seconds.append)
 
 
 def test_a_straggler_sleeps_once_a_batch_and_learns_the_same(
@@ -195,7 +204,7 @@ def test_a_straggler_sleeps_once_a_batch_and_learns_the_same(
 ) -> None:
     experiment = distributed_catch(12, workers=3)
     oracle, sleeps = inline(experiment), Sleeps(monkeypatch)
-    place = place_inline(experiment, Faults(straggler=0.25))
+    place = place_inline(experiment, FaultyGraph(Faults(straggler=0.25)))
     place.run()
     kinds = [type(place.roles[f"learner-{i}"].compute).__name__ for i in range(3)]
     assert kinds == ["Straggler", "Backprop", "Backprop"]
@@ -209,7 +218,7 @@ def test_sleepers_take_no_batches_and_push_gradients_of_0(
 ) -> None:
     sleeps = Sleeps(monkeypatch)
     experiment = distributed_catch(7, workers=3)
-    place = place_inline(experiment, Faults(compute=0.05, straggler=straggler))
+    place = place_inline(experiment, FaultyGraph(Faults(compute=0.05, straggler=straggler)))
     before = [place.roles[f"server-{i}"].pull().values.clone() for i in range(2)]
     assert [role.name for role in place.active] == ["learner-0", "learner-1", "learner-2"]
     place.run()
@@ -234,12 +243,12 @@ def while_learner_0_sleeps(
     With 0 until the other waits. The run ends when the sleeper has told its second update.
     """
     woken, told = threading.Event(), list[Update]()
-    monkeypatch.setattr("gelada.training.faults.time.sleep", lambda seconds: woken.wait(60))
+    monkeypatch.setattr("benchmarks.lib.faults.time.sleep", lambda seconds: woken.wait(60))
     base = distributed_catch(1000)
     shape = replace(base.shape, quorum=quorum)
     lines: list[str] = []
     place = place_threads(
-        replace(base, deterministic=False, shape=shape), lines, Faults(straggler=9.0)
+        replace(base, deterministic=False, shape=shape), lines, FaultyGraph(Faults(straggler=9.0))
     )
     tracker, report = place.roles["tracker"], place.roles["tracker"].report
     second = threading.Event()
@@ -296,7 +305,7 @@ def test_without_a_backup_everybody_waits_for_the_straggler(
 @pytest.mark.parametrize(("ahead", "delay"), [(0, 0), (1, 0), (1, 3), (0, 4), (2, 8)])
 def test_actors_play_with_parameters_exactly_so_much_older(ahead: int, delay: int) -> None:
     """On threads, where an actor without any delay can wait for its learner's pull."""
-    place = place_threads(distributed_catch(20, ahead=ahead), [], Faults(delay=delay))
+    place = place_threads(distributed_catch(20, ahead=ahead), [], FaultyGraph(Faults(delay=delay)))
     lags: dict[int, list[tuple[float, float, float]]] = {}
     tracker, report = place.roles["tracker"], place.roles["tracker"].report
 
@@ -316,15 +325,15 @@ def test_actors_play_with_parameters_exactly_so_much_older(ahead: int, delay: in
 def test_delay_0_is_no_delay() -> None:
     experiment = distributed_catch(10)
     oracle = inline(experiment)
-    assert_same(oracle, inline(experiment, Faults(delay=0)))
-    other = inline(experiment, Faults(delay=2))
+    assert_same(oracle, inline(experiment, FaultyGraph(Faults(delay=0))))
+    other = inline(experiment, FaultyGraph(Faults(delay=2)))
     assert not torch.equal(oracle.parameters, other.parameters)
 
 
 def test_all_that_moves_goes_through_the_links(monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = distributed_catch(10, workers=3, servers=2)
     oracle, sleeps = inline(experiment), Sleeps(monkeypatch)
-    place = place_inline(experiment, Faults(link=1e6))
+    place = place_inline(experiment, FaultyGraph(Faults(link=1e6)))
     place.run()
     assert {type(place.roles[f"link-{i}"]) for i in range(2)} == {Link}
     found = outcome(place.roles)
@@ -335,6 +344,53 @@ def test_all_that_moves_goes_through_the_links(monkeypatch: pytest.MonkeyPatch) 
     pushed_since = 3 * vector  # by each after its last report
     assert sum(sleeps.seconds) * 1e6 == pytest.approx(workers.traffic.moved + pushed_since)
     assert len(sleeps.seconds) == 10 * 3 * 2 * 2  # updates, servers, both ways
+
+
+def test_links_are_no_servers() -> None:
+    """Whatever saves asks each server for its slice once."""
+    experiment = distributed_catch(1, workers=2, actors=1, servers=2)
+    graph = FaultyGraph(Faults(link=1e6))(experiment, begin(experiment), None)
+    assert graph.names("server") == ["server-0", "server-1"]
+    assert [node.name for node in graph.nodes if node.make is Link] == ["link-0", "link-1"]
+    links = [spec.roles for spec in group_processes(graph, 1) if spec.kind == "server"]
+    assert links == [("server-0", "link-0"), ("server-1", "link-1")]
+
+
+def test_queues_of_their_own_are_hit_as_replays() -> None:
+    experiment = catch(1000)
+    experiment = replace(experiment, shape=replace(experiment.shape, replays=2))
+    for deterministic, kind in ((False, "queue"), (True, "replay")):
+        each = replace(experiment, deterministic=deterministic)
+        specs = group_processes(make_graph(each, begin(each), None, spread=True), 1)
+        found = {spec.name: (spec.kind, spec.roles) for spec in specs if is_a(spec, "replay")}
+        assert found == {f"replay-{i}": (kind, (f"replay-{i}",)) for i in range(2)}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train pong --faults link=10MB", "--faults link=10MB: needs a run with workers"),
+        ("train dba3c-pong --faults lag=4", "--faults lag=4: nearest known: "),
+        ("train dba3c-pong --faults delay=4", "--faults delay=4: add --deterministic"),
+        ("train dba3c-pong --faults link=0MB", "--faults link=0MB: "),
+        ("train pong --faults kill=worker:5s", "threads cannot be killed; add --on ray"),
+    ],
+)
+def test_the_program_is_gelada_with_one_flag_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, said: str
+) -> None:
+    assert main([*words.split(), "--out", str(tmp_path / "run")]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_benchmarks_find_the_program() -> None:
+    assert Path(process.FAULTY[1]).is_file()
+
+
+def test_a_run_with_a_fault_learns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "dba3c-catch", "--faults", "straggler=1ms", "--steps", "3000", "--json"]
+    assert main([*words, "--out", str(tmp_path / "run"), "--no-finish", "--no-tensorboard"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] >= 3000
 
 
 def test_a_link_carries_one_after_the_other_and_answers_as_its_server(
@@ -358,7 +414,7 @@ def test_a_link_carries_one_after_the_other_and_answers_as_its_server(
         threading.Event().wait(0.01)  # time for the others to come in, if they can
         inside.pop()
 
-    monkeypatch.setattr("gelada.training.faults.time.sleep", sleep)
+    monkeypatch.setattr("benchmarks.lib.faults.time.sleep", sleep)
     threads = [threading.Thread(target=link.pull) for _ in range(4)]
     for thread in threads:
         thread.start()

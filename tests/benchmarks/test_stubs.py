@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import io
 import json
-import re
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
-from conftest import catch, distributed_catch, short_pong
-from gelada.cli.bench import show_short_run
-from gelada.cli.display import Printer
-from gelada.cli.main import run
-from gelada.cli.perf.short_run import measure_run, train_once
-from gelada.cli.perf.stubs import (
+from benchmarks.lib.stubs import (
     GAME_STEPS,
     READY,
     DummyGames,
     ZeroGradients,
+    dummy_graph,
+    main,
+    measure,
     parse_dummies,
     with_dummy_learners,
 )
+from conftest import catch, distributed_catch, short_pong
+from gelada.cli.perf.short_run import measure_run, train_once
 from gelada.core.errors import GeladaError
 from gelada.core.types import Trajectory
 from gelada.envs.api import GameSettings
@@ -101,7 +98,7 @@ def test_with_a_stub_emulator_no_game_is_loaded(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("gelada.envs.atari.ALEVectorInterface", refuse)
     with pytest.raises(AssertionError, match="an emulator was loaded"):
         train_once(PONG, 1.0)
-    result = measure_run(PONG, 1.5, dummies=("emulator",))
+    result = measure(PONG, 1.5, ("emulator",))
     assert result["dummy"] == ["emulator"]
     assert result["dummy_steps_per_s"] > 0
 
@@ -118,7 +115,7 @@ def test_with_a_stub_emulator_the_learner_learns_from_its_frames(
         add(queue, trajectory)
 
     monkeypatch.setattr(TrajectoryQueue, "add", noted)
-    seen = train_once(PONG, 1.5, dummies=("emulator",))
+    seen = train_once(PONG, 1.5, make_games=DummyGames)
     learner = seen.roles["learner-0"]
     assert type(learner.compute) is Backprop
     assert learner.clock.steps >= 2
@@ -147,7 +144,7 @@ def values_of(roles: dict[str, Any]) -> torch.Tensor:
 def test_with_a_stub_learner_versions_go_on_and_parameters_stay(name: str) -> None:
     workers = replace(distributed_catch(1), deterministic=False)
     experiment = {"pong": PONG, "catch": catch(1), "workers": workers}[name]
-    seen = train_once(experiment, 1.5, dummies=("learner",))
+    seen = train_once(experiment, 1.5, make=dummy_graph)
     learner = seen.roles["learner-0"]
     assert isinstance(learner.compute, ZeroGradients)
     version = seen.roles["server-0"].state()[0].version.number
@@ -175,49 +172,24 @@ def test_only_learners_are_replaced_in_a_plan() -> None:
     assert new == ["learner-0"]
 
 
+@pytest.mark.parametrize("form", ["words", "json"])
 def test_a_rate_with_stubs_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
-    def shorter(experiment: Experiment, seconds: float, *rest: Any) -> dict[str, Any]:
+    def shorter(experiment: Experiment, seconds: float, **rest: Any) -> dict[str, Any]:
         assert seconds == 6.0
-        return measure_run(experiment, 1.5, *rest)
+        return measure_run(experiment, 1.5, **rest)
 
-    monkeypatch.setattr("gelada.cli.bench.measure_run", shorter)
-    words = ["bench", "catch", "--dummy", "emulator,learner", "--seconds", "6", "--json"]
-    assert run(words) == 0
-    result = json.loads(capsys.readouterr().out)
+    monkeypatch.setattr("benchmarks.lib.stubs.measure_run", shorter)
+    words = ["catch", "--dummy", "emulator,learner", "--seconds", "6"]
+    assert main([*words, "--json"] if form == "json" else words) == 0
+    said = capsys.readouterr().out
+    if form == "words":
+        assert "with a stub for the emulator and the learner" in said
+        assert "no rate of training" in said
+        assert "%" not in said
+        return
+    result = json.loads(said)
     assert result["dummy"] == ["emulator", "learner"]
     assert result["dummy_steps_per_s"] > 0
     assert not [key for key in result if "limit" in key or "achieved" in key]
-    text = printed(result)
-    assert "with a stub for the emulator and the learner" in text
-    assert "no rate of training" in text
-    assert "%" not in text
-
-
-def test_shares_of_time_are_a_table() -> None:
-    threads = {
-        "actor-0": {"wait for room": 0.25, "emulate": 0.5, "between stages": 0.25},
-        "learner-0": {"wait for experience": 0.1, "forward": 0.6, "between stages": 0.3},
-    }
-    result = {"dummy": [], "achieved_steps_per_s": 1234.5, "threads": threads, "trace": "a.json"}
-    text = printed(result)
-    assert "training reaches 1,234 steps/s" in text
-    assert "trace: a.json" in text
-    rows = [re.split(r"\s*│\s*", line.strip("│ ")) for line in text.splitlines() if "│" in line]
-    assert rows == [
-        ["forward", "", "60.0 %"],
-        ["emulate", "50.0 %"],
-        ["wait for room", "25.0 %"],
-        ["wait for experience", "", "10.0 %"],
-        ["busy", "50.0 %", "60.0 %"],
-        ["waiting", "25.0 %", "10.0 %"],
-        ["between stages", "25.0 %", "30.0 %"],
-    ]
-
-
-def printed(result: dict[str, Any]) -> str:
-    console = Console(file=io.StringIO(), width=100, soft_wrap=True)
-    show_short_run(Printer(console=console), result)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
