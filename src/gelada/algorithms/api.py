@@ -112,6 +112,8 @@ class Algorithm(ABC):
     """Names of the heads that acting needs."""
     acting_policy: ClassVar[ActingPolicy] = "sampled"
     """How a trained agent acts."""
+    autoencoders: ClassVar[tuple[Autoencoder, ...]] = ()
+    """The forms of an autoencoder that it has a loss for."""
     learns_sequences: ClassVar[bool] = False
     """Whether it learns with a recurrent network, from ``sequence`` steps at a time, and with
     separate policies of a game's agents."""
@@ -154,11 +156,6 @@ class Algorithm(ABC):
         return 0.0
 
     @property
-    def autoencoders(self) -> tuple[Autoencoder, ...]:
-        """The forms of an autoencoder that it has a loss for."""
-        return ()
-
-    @property
     def drops_outliers(self) -> bool:
         """Whether it may drop a gradient for its loss (`is_outlier`)."""
         return False
@@ -189,6 +186,15 @@ class Algorithm(ABC):
             raise GeladaError(
                 f"--minibatch {self.minibatch}: must not be above the batch of {batch} samples "
                 "(actors x games x steps of a rollout); lower it or raise --length"
+            )
+
+    def check_autoencoder(self, form: Autoencoder) -> None:
+        """Raise GeladaError if it has no loss for a form of an autoencoder."""
+        if form != "off" and form not in self.autoencoders:
+            raise GeladaError(
+                f"--autoencoder {form} with {type(self).__name__}: only APPO has a loss for it"
+                f"{', and DQN for predict' if form == 'predict' else ''}; leave it out, or take a "
+                "preset with APPO, such as ppo-pong"
             )
 
     def window(self, length: int) -> int:

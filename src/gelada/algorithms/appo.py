@@ -147,12 +147,8 @@ class APPO(Algorithm):
 
     topologies: ClassVar[tuple[Topology, ...]] = ("central", "replicas")
     evaluates_first: ClassVar[bool] = True
+    autoencoders: ClassVar[tuple[Autoencoder, ...]] = ("latent", "auxiliary", "predict")
     learns_sequences: ClassVar[bool] = True
-
-    @property
-    def autoencoders(self) -> tuple[Autoencoder, ...]:
-        """All forms."""
-        return ("latent", "auxiliary", "predict")
 
     def check(self, batch: int) -> None:
         """Raise GeladaError if two settings contradict each other or --minibatch is too large."""

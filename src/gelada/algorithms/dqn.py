@@ -25,6 +25,7 @@ from gelada.algorithms.action_values import ActionValues, epsilon_greedy, fallin
 from gelada.algorithms.api import Ends, Source, Terms, Topology, target_parameters
 from gelada.algorithms.batches import WholeBatch
 from gelada.algorithms.exploration import Exploration, Player
+from gelada.core.errors import GeladaError
 from gelada.core.fields import POSITIVE, SHARE, OnlyWith, Range
 from gelada.core.types import Aux, Batch
 from gelada.nets.config import Autoencoder
@@ -166,10 +167,16 @@ class DQN(ActionValues):
             return self.epsilon_end
         return float(self.ladder_base ** (1 + self.ladder_alpha))
 
-    @property
-    def autoencoders(self) -> tuple[Autoencoder, ...]:
-        """Prediction alone, from whole windows: n-step returns look at their ends only."""
-        return ("predict",) if self.returns == "q_lambda" else ()
+    autoencoders: ClassVar[tuple[Autoencoder, ...]] = ("predict",)
+
+    def check_autoencoder(self, form: Autoencoder) -> None:
+        """Refuse it with n-step returns too, which look at the ends of windows only."""
+        super().check_autoencoder(form)
+        if form != "off" and self.returns == "n_step":
+            raise GeladaError(
+                "--autoencoder predict with --returns n_step: it predicts what follows in a "
+                "window, and n-step returns look at its ends only; use --returns q_lambda"
+            )
 
     @property
     def drops_outliers(self) -> bool:

@@ -1,11 +1,7 @@
 """Checks of an experiment: what is wrong is said before anything is started.
 
-Types and ranges stand beside the fields (`gelada.core.fields`); here are the rules between
-settings.
-
-Rules between the settings of batches: of what they are made, and how often they are used.
-
-Checks of recurrent policies, and of games of several agents.
+Types and ranges stand beside the fields (`gelada.core.fields`), and the rules of a part beside its
+settings; here are those between games, network and algorithm, and what has an effect at all.
 """
 
 from __future__ import annotations
@@ -15,17 +11,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from gelada.algorithms.appo import APPO
-from gelada.algorithms.dqn import DQN
 from gelada.core.errors import GeladaError
 from gelada.core.fields import check as check_fields
 from gelada.core.fields import given, hints_of, only_with, read, shown
 from gelada.envs.make import agents, frame_shape, is_atari, is_vector, planes
-from gelada.experiment.settings import (
-    Experiment,
-    flag,
-    groups_of,
-)
+from gelada.experiment.settings import Experiment, flag, groups_of
 from gelada.experiment.shape import Beside
 from gelada.nets.autoencoder import STRIDE
 from gelada.nets.config import PIXELS
@@ -38,8 +28,8 @@ def check_recurrent(experiment: Experiment) -> None:
     length, minibatch = experiment.shape.length, algorithm.minibatch
     if kind == "none":
         return
-    sequence = getattr(algorithm, "sequence", 0)
-    if not sequence:
+    sequence = getattr(algorithm, "sequence", 1)
+    if not algorithm.learns_sequences:
         raise GeladaError(
             f"--recurrent {kind} with {type(algorithm).__name__}: it does not learn from "
             "sequences; leave it out, or take a preset with APPO, such as ppo-pong"
@@ -77,7 +67,7 @@ def check_agents(experiment: Experiment) -> None:
             f"--batch {shape.batch} with --policies separate: {windows} windows of a queue cannot "
             f"be shared equally by {count} agents; use {fits}"
         )
-    if not hasattr(algorithm, "sequence"):
+    if not algorithm.learns_sequences:
         raise GeladaError(
             f"--policies separate with {kind}: not tested; leave it out, or take a preset with APPO"
         )
@@ -217,18 +207,7 @@ def _changed(experiment: Experiment, base: Experiment) -> list[tuple[str, str]]:
 def _check_autoencoder(experiment: Experiment) -> None:
     """Refuse an autoencoder with an algorithm that has no loss for it, or without pixels."""
     form, algorithm = experiment.network.autoencoder, experiment.algorithm
-    predicts = isinstance(algorithm, DQN) and form == "predict"
-    if form != "off" and not isinstance(algorithm, APPO) and not predicts:
-        raise GeladaError(
-            f"--autoencoder {form} with {type(algorithm).__name__}: only APPO has a loss for it"
-            f"{', and DQN for predict' if form == 'predict' else ''}; "
-            "leave it out, or take a preset with APPO, such as ppo-pong"
-        )
-    if isinstance(algorithm, DQN) and predicts and algorithm.returns == "n_step":
-        raise GeladaError(
-            "--autoencoder predict with --returns n_step: it predicts what follows in a window, "
-            "and n-step returns look at its ends only; use --returns q_lambda"
-        )
+    algorithm.check_autoencoder(form)
     if form in PIXELS and is_vector(experiment.games):
         raise GeladaError(
             f"--autoencoder {form} with {experiment.games.game}: it gives vectors and no pixels; "

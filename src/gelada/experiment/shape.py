@@ -372,8 +372,8 @@ class ReplaySettings:
                 f"--replays {count} with {shape.actors} actors: each replay buffer needs an actor "
                 f"that adds to it; use at most {shape.actors}"
             )
-        outlier = getattr(algorithm, "outlier", 0.0)
-        if outlier and topology.remote_servers and not shape.asynchronous:
+        if algorithm.drops_outliers and topology.remote_servers and not shape.asynchronous:
+            outlier = getattr(algorithm, "outlier", 0.0)
             raise GeladaError(
                 f"--outlier {outlier:g} without --asynchronous: a step would wait for the gradient "
                 "that was dropped"
@@ -409,7 +409,7 @@ class ReplaySettings:
                 "--keep with --deterministic: the replay buffer is saved with every checkpoint "
                 "there; leave it out"
             )
-        if getattr(algorithm, "outlier", 0.0):
+        if algorithm.drops_outliers:
             raise GeladaError(
                 "--outlier with --deterministic: actors count versions, and a dropped gradient "
                 "makes none; use --outlier 0"
