@@ -248,9 +248,9 @@ def test_hosts_with_other_versions_are_refused(package: str) -> None:
 
     prepare("")
     from gelada.runtime.ray.placement import check_versions
-    from gelada.runtime.ray.watched import WatchedProcess
+    from gelada.runtime.ray.remote import RemoteProcess
 
-    process = WatchedProcess(ProcessSpec("server-1", "server", ("server-1",), learns=False))
+    process = RemoteProcess(ProcessSpec("server-1", "server", ("server-1",), learns=False))
     here = versions()
     process.about = About("host-1", 71, dict(here))
     check_versions(process)

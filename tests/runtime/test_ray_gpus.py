@@ -35,7 +35,7 @@ ACTOR = ProcessSpec("actor-0", "worker", ("actor-0",), learns=False)
 def test_ray_is_asked_for_the_gpu_of_a_process(
     ray: Any, monkeypatch: pytest.MonkeyPatch, spec: ProcessSpec, gpus: int
 ) -> None:
-    from gelada.runtime.ray.watched import WatchedProcess
+    from gelada.runtime.ray.remote import RemoteProcess
 
     asked: list[dict[str, Any]] = []
 
@@ -48,7 +48,7 @@ def test_ray_is_asked_for_the_gpu_of_a_process(
             return object()
 
     monkeypatch.setattr(ray, "remote", lambda **_: lambda _: Asked())
-    WatchedProcess(spec).fill(Cluster(), 3)
+    RemoteProcess(spec).fill(Cluster(), 3)
     assert [options["num_gpus"] for options in asked] == [gpus]
 
 
@@ -89,12 +89,12 @@ def test_a_process_makes_its_roles_on_the_gpu_that_ray_gave_it(
 
 
 def test_after_a_loss_no_learner_waits_on_its_gpu(ray: Any) -> None:
+    from gelada.runtime.ray.remote import RemoteProcess
     from gelada.runtime.ray.runtime import Ray
-    from gelada.runtime.ray.watched import WatchedProcess
 
     killed: list[str] = []
 
-    class Watched(WatchedProcess):
+    class Remote(RemoteProcess):
         def kill(self) -> None:
             killed.append(self.spec.name)
 
@@ -102,7 +102,7 @@ def test_after_a_loss_no_learner_waits_on_its_gpu(ray: Any) -> None:
         incarnation = 0
 
         def __init__(self, *specs: ProcessSpec) -> None:
-            self.all = [Watched(spec) for spec in specs]
+            self.all = [Remote(spec) for spec in specs]
 
         def set_incarnation(self, incarnation: Any) -> None: ...
 

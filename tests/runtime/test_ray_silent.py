@@ -19,12 +19,12 @@ def test_nobody_is_blamed_for_a_pause_of_the_watching_process(
     from gelada.runtime.ray import prepare
 
     prepare("")
-    from gelada.runtime.ray.watched import OwnPauses, WatchedProcess
+    from gelada.runtime.ray.remote import OwnPauses, RemoteProcess
 
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     spec = ProcessSpec("server-0", "server", ("server-0",), learns=False)
-    process = WatchedProcess(spec, handle=object(), heartbeat="a reference", asked=100.0)
+    process = RemoteProcess(spec, handle=object(), heartbeat="a reference", asked=100.0)
     pauses = OwnPauses(4.0)
 
     def wait(takes: float) -> None:
@@ -51,13 +51,13 @@ def test_one_that_is_frozen_when_it_begins_again_is_found(monkeypatch: pytest.Mo
     from gelada.runtime.ray import prepare
 
     prepare("")
-    from gelada.runtime.ray.watched import WatchedProcess
+    from gelada.runtime.ray.remote import RemoteProcess
 
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     spec, handle = ProcessSpec("server-0", "server", ("server-0",), learns=False), MagicMock()
     for new in (True, False):
-        process = WatchedProcess(spec, handle=handle, new=new)
+        process = RemoteProcess(spec, handle=handle, new=new)
         process.begin(1, None, {}, 120.0)
         process.ask_heartbeat()
         assert (process.heartbeat is None) == new
@@ -91,7 +91,7 @@ def test_making_processes_is_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     from gelada.runtime.ray import prepare
 
     prepare("")
-    from gelada.runtime.ray.watched import OwnPauses
+    from gelada.runtime.ray.remote import OwnPauses
 
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])

@@ -28,7 +28,7 @@ from gelada.runtime.groups import (
     spread_groups,
 )
 from gelada.runtime.host import versions
-from gelada.runtime.ray.watched import ACTIVE, SilentHosts, WatchedProcess, cpus_of
+from gelada.runtime.ray.remote import ACTIVE, RemoteProcess, SilentHosts, cpus_of
 
 WAIT_SECONDS = 60.0
 """Seconds for which a queue waits at most to be told where its actors are. Where many processes
@@ -44,7 +44,7 @@ class Placement:
         cluster: what a process asks for.
     """
 
-    def __init__(self, graph: Graph, processes: Sequence[WatchedProcess], cluster: Cluster) -> None:
+    def __init__(self, graph: Graph, processes: Sequence[RemoteProcess], cluster: Cluster) -> None:
         specs = [process.spec for process in processes]
         names = actors_of_queues(graph, specs)
         self._actors = {
@@ -59,11 +59,11 @@ class Placement:
         needs = {spec.name: Room(cluster.cpus, spec.gpus) for spec in specs}
         self._first = spread_groups(groups, needs, free) if len(free) > 1 else {}
 
-    def actors(self, queue: WatchedProcess) -> Sequence[WatchedProcess]:
+    def actors(self, queue: RemoteProcess) -> Sequence[RemoteProcess]:
         """Return the processes whose actors add to a queue; none if it is no queue."""
         return self._actors.get(queue.spec.name, ())
 
-    def host(self, process: WatchedProcess, hosts: Collection[str]) -> str:
+    def host(self, process: RemoteProcess, hosts: Collection[str]) -> str:
         """Return the host for a new process by Ray's name; "" leaves it to Ray.
 
         A queue goes to the host with most of its actors, which have to be started before. The
@@ -98,7 +98,7 @@ def _room(resources: Mapping[str, float]) -> Room:
     return Room(resources.get("CPU", 0.0), resources.get("GPU", 0.0))
 
 
-def hosts_of(processes: Sequence[WatchedProcess]) -> list[str]:
+def hosts_of(processes: Sequence[RemoteProcess]) -> list[str]:
     """Return where processes are, the host with most of them first; wait for those that start."""
     found = Counter(one.about.node for one in processes if one.about)
     starting = [one for one in processes if one.about is None and one.handle is not None]
@@ -133,7 +133,7 @@ def check_resources(specs: Sequence[ProcessSpec], cluster: Cluster) -> None:
         )
 
 
-def check_versions(process: WatchedProcess) -> None:
+def check_versions(process: RemoteProcess) -> None:
     """Raise GeladaError if the host of a process has other versions than this one."""
     here = versions()
     for name, version in (process.about.versions if process.about else {}).items():
@@ -176,23 +176,23 @@ class Processes:
         self._cluster, self._deadline = cluster, deadline
         specs = group_processes(graph, cluster.per_process, first.gpus)
         check_resources(specs, cluster)
-        self.all = [WatchedProcess(spec) for spec in specs]
+        self.all = [RemoteProcess(spec) for spec in specs]
         self.of_role = {role: one for one in self.all for role in one.spec.roles}
         self._placement = Placement(graph, self.all, cluster)
         self._silent = SilentHosts()
         self.set_incarnation(first)
 
     @property
-    def beginning(self) -> list[WatchedProcess]:
+    def beginning(self) -> list[RemoteProcess]:
         """Processes that were asked to begin and have not answered."""
         return [process for process in self.all if process.beginning is not None]
 
     @property
-    def missing(self) -> list[WatchedProcess]:
+    def missing(self) -> list[RemoteProcess]:
         """Processes that have no Ray actor: not started yet, or lost."""
         return [process for process in self.all if process.handle is None]
 
-    def actors_of(self, queue: WatchedProcess) -> Sequence[WatchedProcess]:
+    def actors_of(self, queue: RemoteProcess) -> Sequence[RemoteProcess]:
         """Return the processes whose actors add to a queue; none if it is no queue."""
         return self._placement.actors(queue)
 
@@ -200,7 +200,7 @@ class Processes:
         """Have all processes that begin from now on begin this incarnation."""
         self.incarnation, self._make_graph = incarnation.number, ray.put(incarnation.make_graph)
 
-    def begin(self, processes: Sequence[WatchedProcess]) -> None:
+    def begin(self, processes: Sequence[RemoteProcess]) -> None:
         """Ask processes to build their roles and run them; start those that have no Ray actor.
 
         Hosts that give no answer are avoided if there are others. The tracker writes the run's
@@ -218,17 +218,17 @@ class Processes:
         for process in processes:
             self._begin(process)
 
-    def redial(self, new: WatchedProcess) -> None:
+    def redial(self, new: RemoteProcess) -> None:
         """Tell all other processes where the roles of a replaced one are."""
         for other in self.all:
             other.redial(self.incarnation, new)
 
-    def avoid_host_of(self, process: WatchedProcess) -> None:
+    def avoid_host_of(self, process: RemoteProcess) -> None:
         """Note that the host of a process may be gone, as the process gives no answer."""
         if process.about:
             self._silent.add(process.about.node)
 
-    def _begin(self, process: WatchedProcess) -> None:
+    def _begin(self, process: RemoteProcess) -> None:
         """Ask a process that is there to build its roles and run them."""
         elsewhere = {  # workers never call one another
             role: other.handle

@@ -31,8 +31,8 @@ from gelada.runtime.groups import ALONE, Cluster
 from gelada.runtime.host import Heartbeat, Remote
 from gelada.runtime.ray.placement import Incarnation, Processes, check_versions
 from gelada.runtime.ray.process import answer_of, answered
+from gelada.runtime.ray.remote import ACTIVE, OwnPauses, RemoteProcess, seen
 from gelada.runtime.ray.session import Alive
-from gelada.runtime.ray.watched import ACTIVE, OwnPauses, WatchedProcess, seen
 
 START_SECONDS = 60.0
 """Seconds in which a process starts (Ray's worker, imports, games); after that a line tells."""
@@ -56,17 +56,17 @@ class Reports:
     def __init__(self, log: Callable[[str], None], tell: Tell) -> None:
         self.log, self._tell = log, tell
 
-    def lost(self, process: WatchedProcess, why: str, silent: float) -> None:
+    def lost(self, process: RemoteProcess, why: str, silent: float) -> None:
         """Tell that a process counts as lost, so many seconds after it was last heard."""
         self.log(f"{process} {why.removeprefix(f'{process.spec.name} ')}; begun again")
         self.event("lost", process, why=why, silent=round(silent, 3), times=process.losses)
 
-    def back(self, process: WatchedProcess, after: float) -> None:
+    def back(self, process: RemoteProcess, after: float) -> None:
         """Tell that a lost process is back, so many seconds after it was last heard."""
         self.log(f"{process} is back, {after:.1f} s after it was last heard")
         self.event("back", process, after=round(after, 3))
 
-    def event(self, event: str, process: WatchedProcess, **more: Any) -> None:
+    def event(self, event: str, process: RemoteProcess, **more: Any) -> None:
         """Tell of something that happens to a process, with where it is."""
         about, spec = process.about, process.spec
         where = {"host": about.host, "process": about.process} if about else {}
@@ -85,7 +85,7 @@ class SlowStart:
         self._cluster, self._log = cluster, log
         self._began, self._told = time.monotonic(), 0  # lines so far
 
-    def look(self, late: Sequence[WatchedProcess]) -> None:
+    def look(self, late: Sequence[RemoteProcess]) -> None:
         """Note which processes have not started yet; to be called again and again.
 
         Raises:
@@ -99,7 +99,7 @@ class SlowStart:
             self._log(not_started(late, self._cluster, waited))
 
 
-def not_started(processes: Sequence[WatchedProcess], cluster: Cluster, seconds: float) -> str:
+def not_started(processes: Sequence[RemoteProcess], cluster: Cluster, seconds: float) -> str:
     """Return a line about processes that have not come up for so long."""
     names = ", ".join(process.spec.name for process in processes)
     free = ray.available_resources().get("CPU", 0.0)
@@ -261,7 +261,7 @@ class Ray:
 
     # requests to processes, and their answers
 
-    def _take_begun(self, process: WatchedProcess, reference: Any) -> None:
+    def _take_begun(self, process: RemoteProcess, reference: Any) -> None:
         """Take the answer of a process that has built its roles."""
         try:
             about = answer_of(reference, process.spec.name)
@@ -284,7 +284,7 @@ class Ray:
         if self._checked:
             self._check_versions()
 
-    def _take_heartbeat(self, process: WatchedProcess, reference: Any) -> None:
+    def _take_heartbeat(self, process: RemoteProcess, reference: Any) -> None:
         """Take the answer to a request for a heartbeat."""
         process.heartbeat = None
         try:
@@ -331,7 +331,7 @@ class Ray:
         if lost and not self._failure and self._alive.look():
             self._recover(lost)
 
-    def _lose(self, process: WatchedProcess, why: str) -> None:
+    def _lose(self, process: RemoteProcess, why: str) -> None:
         """End a process that counts as lost."""
         if process.handle is None or not self._alive.look(at_once=True):
             return  # if Ray itself is gone, all its processes follow
@@ -343,7 +343,7 @@ class Ray:
             self._fail(RoleFailed(f"{process.spec.name} was lost {TRIES} times: {why}"))
         process.kill()
 
-    def _recover(self, lost: Sequence[WatchedProcess]) -> None:
+    def _recover(self, lost: Sequence[RemoteProcess]) -> None:
         """Replace what can be replaced alone; if more was lost, begin all from a checkpoint."""
         if not self._whole and all(process.spec.kind in ALONE for process in lost):
             self._lose_actors(lost)
@@ -358,7 +358,7 @@ class Ray:
         self.processes.begin(self.processes.all)
         self._pauses.look()
 
-    def _lose_actors(self, lost: Sequence[WatchedProcess]) -> None:
+    def _lose_actors(self, lost: Sequence[RemoteProcess]) -> None:
         """End the actors of lost queues: a call to their queue has failed, or soon will."""
         for queue in lost:
             for process in self.processes.actors_of(queue):

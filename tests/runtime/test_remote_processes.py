@@ -39,14 +39,14 @@ def test_a_call_waits_no_longer_than_a_heartbeat_that_is_on_its_way(
     prepare("")  # before ray is imported, as in a run
     import ray
 
-    from gelada.runtime.ray.watched import HEARTBEAT_SECONDS, WatchedProcess
+    from gelada.runtime.ray.remote import HEARTBEAT_SECONDS, RemoteProcess
 
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     answered: list[object] = []
     monkeypatch.setattr(ray, "wait", lambda wanted, timeout: (answered, wanted))
     silent = Silent()
-    process = WatchedProcess(ProcessSpec("server-0", "server", ("server-0",), False), silent)
+    process = RemoteProcess(ProcessSpec("server-0", "server", ("server-0",), False), silent)
     process.heard = now
     process.ask_heartbeat()
     assert silent.asked == 0  # it answered just now
@@ -83,10 +83,10 @@ def test_a_thread_that_hears_a_sidecar_leaves_heartbeats_to_the_one_that_watches
 
     from gelada.runtime.ray import runtime
     from gelada.runtime.ray.placement import Incarnation
-    from gelada.runtime.ray.watched import WatchedProcess
+    from gelada.runtime.ray.remote import RemoteProcess
 
     handle = Answers()
-    process = WatchedProcess(ProcessSpec("tracker", "tracker", ("tracker",), False), handle)
+    process = RemoteProcess(ProcessSpec("tracker", "tracker", ("tracker",), False), handle)
 
     class Processes:
         incarnation, of_role = 0, {"tracker": process}

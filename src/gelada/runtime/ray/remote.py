@@ -39,7 +39,7 @@ ACTIVE = ("worker", "learner")
 
 
 @dataclass
-class WatchedProcess:
+class RemoteProcess:
     """A process of the run, whichever Ray actor holds its roles now."""
 
     spec: ProcessSpec
@@ -100,7 +100,7 @@ class WatchedProcess:
         self.heartbeat, self.states, self.ended = None, (), 0.0
         self.told = time.monotonic()
 
-    def redial(self, incarnation: int, other: WatchedProcess) -> None:
+    def redial(self, incarnation: int, other: RemoteProcess) -> None:
         """Tell its roles where those of a process are that was replaced."""
         if self.running and other is not self:
             self.handle.redial.remote(incarnation, dict.fromkeys(other.spec.roles, other.handle))
