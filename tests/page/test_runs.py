@@ -68,7 +68,7 @@ def test_seeds_of_the_same_settings_are_one_group(tmp_path: Path) -> None:
         make_run(tmp_path / f"a-{seed}", seed=seed)
         make_run(tmp_path / f"b-{seed}", seed=seed, lr=0.1)
     make_run(tmp_path / "c", game="breakout")
-    groups = list(grouped(found(tmp_path)).values())
+    groups = grouped(found(tmp_path))
     assert [[run.name for run in group] for group in groups] == [
         ["a-1", "a-2"],
         ["b-1", "b-2"],

@@ -3,8 +3,6 @@
 ``data/atari_scores.csv`` has a row for each of the 57 games that most papers use and a column for
 each list of scores; a blank is a score that was not published. docs/evaluation.md describes how the
 columns were checked, and lists those whose mean or median differs from that of the paper.
-
-Text of others in Markdown.
 """
 
 from __future__ import annotations

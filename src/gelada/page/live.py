@@ -1,7 +1,4 @@
-"""A game that an agent plays live, at the game's own speed, while somebody looks at it.
-
-From the keys that a person holds down to an action of a game.
-"""
+"""A game that an agent or a person plays live, at its own speed, while somebody looks at it."""
 
 from __future__ import annotations
 

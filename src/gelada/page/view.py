@@ -57,7 +57,7 @@ class View:
             self._refresh()
             runs = self._runs.all
             most = max(min(POINTS // max(len(runs), 1), MOST_POINTS), FEWEST_POINTS)
-            groups = list(grouped(runs).values())
+            groups = grouped(runs)
             names = group_names(groups)
             of = {run_id(run): i for i, group in enumerate(groups) for run in group}
             return {

@@ -1,7 +1,4 @@
-"""Puts a report together: what was measured, how sure it is, what others published, and how.
-
-Where the time of runs went, and what bounded their speed, as a table of a report.
-"""
+"""Puts a report together: what was measured, how sure it is, what others published, and how."""
 
 from __future__ import annotations
 

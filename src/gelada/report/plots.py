@@ -1,7 +1,5 @@
 """Pictures of a report as SVG: learning curves, other metrics, performance profiles.
 
-Public learning curves: mean scores of other methods after so many frames of training.
-
 ``data/public_curves.csv`` has a row for each method and game, and a column for each number of
 frames, from 1 M to 200 M; a blank means that the curve does not reach so far.
 """

@@ -17,7 +17,7 @@ from gelada.envs.make import is_atari
 from gelada.evaluation.scores import normalised
 from gelada.report.statistics import standard_error
 from gelada.runs.curves import Row
-from gelada.runs.listing import SAME_AGENT, Runs, check_places, told_apart
+from gelada.runs.listing import SAME_AGENT, Runs, check_places, grouped, told_apart
 from gelada.runs.read import Evaluated, RunFolder
 
 KEPT = 2000
@@ -220,20 +220,17 @@ def usual_protocol(runs: Sequence[RunFolder]) -> str:
 
 
 def methods(runs: Sequence[RunFolder]) -> dict[str, tuple[RunFolder, ...]]:
-    """Return the runs by what learned: all settings but the game and the seed are the same."""
-    groups: dict[str, list[RunFolder]] = {}
-    for run in runs:
-        same = {k: v for k, v in run.settings.items() if not k.startswith(SAME_METHOD)}
-        groups.setdefault(repr(sorted(same.items())), []).append(run)
-    members = list(groups.values())
-    return dict(zip(_names(members), map(tuple, members), strict=True))
+    """Return the runs by what learned: all settings but the game and the seed are the same.
 
-
-def _names(groups: Sequence[Sequence[RunFolder]]) -> list[str]:
-    """Return a name for each group: its algorithm, and where that is not enough what differs."""
-    names = [runs[0].algorithm or "unknown" for runs in groups]
-    names = told_apart(names, [runs[0] for runs in groups], SAME_METHOD, ", ")
-    return [name if names.count(name) == 1 else f"{name} ({i + 1})" for i, name in enumerate(names)]
+    A group's name is its algorithm, and where that is not enough what differs.
+    """
+    groups = grouped(runs, SAME_METHOD)
+    firsts = [members[0] for members in groups]
+    names = told_apart([run.algorithm or "unknown" for run in firsts], firsts, SAME_METHOD, ", ")
+    return {
+        name if names.count(name) == 1 else f"{name} ({i + 1})": tuple(members)
+        for i, (name, members) in enumerate(zip(names, groups, strict=True))
+    }
 
 
 def usual_policy(runs: Sequence[RunFolder], protocol: str) -> str:

@@ -1,9 +1,8 @@
 """Statistics over games and runs, as Agarwal et al. 2021 (arXiv:2108.13264) recommend them.
 
 Scores are human-normalised, one array of runs for each game. Games are the strata of the bootstrap:
-runs are drawn again within each game, with as many as there are.
-
-Numbers of a report in words.
+runs are drawn again within each game, with as many as there are. At the end stands how a report
+writes such numbers.
 """
 
 from __future__ import annotations
@@ -79,11 +78,13 @@ def drawn_again(scores: Scores, random: np.random.Generator, samples: int = SAMP
 
     Columns are in the order of the games.
     """
-    parts = []
-    for values in scores.values():
-        own = np.asarray(values, dtype=np.float64)
-        parts.append(own[random.integers(len(own), size=(samples, len(own)))])
-    return np.concatenate(parts, axis=1)
+    return np.concatenate([_again(values, random, samples) for values in scores.values()], axis=1)
+
+
+def _again(values: Sequence[float], random: np.random.Generator, samples: int) -> Vector:
+    """Return float64[samples, runs]: the runs of one game, drawn with replacement."""
+    own = np.asarray(values, dtype=np.float64)
+    return own[random.integers(len(own), size=(samples, len(own)))]
 
 
 def bootstrap(
@@ -110,7 +111,8 @@ def probability_of_improvement(ours: Scores, others: Scores) -> float:
     games = [game for game in ours if game in others]
     if not games:
         raise ValueError("no game is in both groups")
-    return float(np.mean([_better(ours[game], others[game]) for game in games]))
+    every = [(np.asarray(ours[game]), np.asarray(others[game])) for game in games]
+    return float(np.mean([np.mean(_wins(x[:, None], y[None, :])) for x, y in every]))
 
 
 def improvement_interval(
@@ -120,9 +122,7 @@ def improvement_interval(
     games = [game for game in ours if game in others]
     again = np.zeros(samples)
     for game in games:
-        x, y = (np.asarray(v, dtype=np.float64) for v in (ours[game], others[game]))
-        xs = x[random.integers(len(x), size=(samples, len(x)))]
-        ys = y[random.integers(len(y), size=(samples, len(y)))]
+        xs, ys = _again(ours[game], random, samples), _again(others[game], random, samples)
         again += np.mean(_wins(xs[:, :, None], ys[:, None, :]), axis=(1, 2)) / len(games)
     return Interval(probability_of_improvement(ours, others), *_percentiles(again))
 
@@ -141,16 +141,10 @@ def profile_band(
     """Return the pointwise stratified bootstrap interval of the profile at each level."""
     again = np.zeros((samples, len(levels)))
     for values in scores.values():
-        own = np.asarray(values, dtype=np.float64)
-        drawn = own[random.integers(len(own), size=(samples, len(own)))]
-        above = drawn[:, :, None] > np.asarray(levels)[None, None, :]
+        above = _again(values, random, samples)[:, :, None] > np.asarray(levels)[None, None, :]
         again += above.mean(axis=1) / len(scores)
     low, high = np.percentile(again, _ends(), axis=0)
     return low.tolist(), high.tolist()
-
-
-def _better(ours: Sequence[float], others: Sequence[float]) -> float:
-    return float(np.mean(_wins(np.asarray(ours)[:, None], np.asarray(others)[None, :])))
 
 
 def _wins(x: Vector, y: Vector) -> Vector:

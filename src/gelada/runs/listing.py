@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -96,18 +97,19 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     return ["/".join(part[-count:]) for part in parts]
 
 
-def grouped(runs: Sequence[RunFolder]) -> dict[str, list[RunFolder]]:
-    """Return the runs by their settings: those of one group differ in their seed only.
+def grouped(
+    runs: Sequence[RunFolder], ignored: tuple[str, ...] = SAME_AGENT
+) -> list[list[RunFolder]]:
+    """Return the runs by their settings: those of one group differ in what is ignored only.
 
-    A group's key is the settings' JSON text. Runs whose settings cannot be read have groups of
-    their own.
+    Runs whose settings cannot be read have groups of their own.
     """
     groups: dict[str, list[RunFolder]] = {}
     for run in runs:
-        same = {k: v for k, v in run.settings.items() if not k.startswith(SAME_AGENT)}
+        same = {k: v for k, v in run.settings.items() if not k.startswith(ignored)}
         key = json.dumps(same, sort_keys=True, default=str) if same else str(run.path)
         groups.setdefault(key, []).append(run)
-    return groups
+    return list(groups.values())
 
 
 def group_names(groups: Sequence[Sequence[RunFolder]]) -> list[str]:
@@ -166,14 +168,6 @@ def in_words(value: Any) -> str:
 
 def _in_order(name: str) -> list[tuple[bool, int, str]]:
     """Return what names are ordered by, numbers by their value: pong-2 before pong-10."""
-    parts: list[tuple[bool, int, str]] = []
-    number = ""
-    for letter in name + " ":
-        if letter.isdecimal() and letter.isascii():
-            number += letter
-            continue
-        if number:
-            parts.append((False, int(number[:18]), ""))
-            number = ""
-        parts.append((True, 0, letter))
-    return parts
+    parts = re.split(r"([0-9]+)", name)
+    numbers = [int(part[:18]) if i % 2 else 0 for i, part in enumerate(parts)]
+    return [(not i % 2, numbers[i], part) for i, part in enumerate(parts)]

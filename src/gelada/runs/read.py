@@ -1,9 +1,7 @@
 """Everything that one run's folder says, without the settings classes: any version's run is read.
 
 Files are read when they change. What cannot be read is left out: a page that shows fifty runs must
-not fail because of one of them.
-
-The files of evaluations in a run's folder: their names, and that none is overwritten.
+not fail because of one of them. No file of an evaluation is ever overwritten.
 """
 
 from __future__ import annotations

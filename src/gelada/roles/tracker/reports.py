@@ -1,9 +1,4 @@
-"""What the learners of a run report, put together.
-
-What a tracker is told about a run, and what it tells about it.
-
-Settings of the tracker: when a run ends, and what is written.
-"""
+"""What a tracker is told (settings, facts of the run, reports of learners), and what it tells."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""The score of a run: episodes, and the running mean of their returns.
+"""The score of a run, and what it needs to resume as if it had never stopped.
 
-What a run needs to go on as if it had never stopped: the actors' states, and what was counted.
-
-Actors hand over their states between two rollouts, and are up to a version ahead of the learner. So
-the states of some rounds are kept, and what the tracker had counted at some versions. A checkpoint
-takes those that belong to its version.
+That is the states of the actors, and what was counted. Actors hand over their states between two
+rollouts, and are up to a version ahead of the learner. So the states of some rounds are kept, and
+what the tracker had counted at some versions. A checkpoint takes those that belong to its version.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 It writes metrics, episodes, TensorBoard events and checkpoints; others write beside it only what is
 theirs (a deterministic run's replay buffer, events, evaluations, films). A thread of its own writes
 the files, so nobody who reports waits for a disk.
-
-Where the time of actors and learners goes, as shares between two lines of metrics.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The thread that writes the files of a run, and what it does when the disk fails.
+"""The thread that writes the files of a run, so that nobody who reports waits for a disk.
 
-Files of JSON lines: one line at a time, none of them lost or cut by a full disk.
-
-A curve that stays short, however long the run is.
+Lines of JSON are written one at a time; none is lost or cut by a full disk.
 """
 
 from __future__ import annotations
