@@ -60,8 +60,6 @@ def table() -> Iterator[Plan]:
     yield Plan("limit", "pong", (1,), recipe.limit, {"seconds": seconds})
     asked = {"steps": recipe.EQUAL_SPEED_STEPS, "turns": recipe.TURNS}
     yield Plan("deterministic-speed", "pong", (1,), recipe.deterministic_speed, asked)
-    asked = {"updates": recipe.EQUAL_UPDATES}
-    yield Plan("deterministic-equal", "pong", (1,), recipe.deterministic_equal, asked)
     yield Plan("memory", "pong", (1,), recipe.memory, {"steps": recipe.MEMORY_STEPS})
 
     yield from to_18("dba3c", "dba3c-pong", (1, 2), SIX_MINUTES)
@@ -86,9 +84,6 @@ def table() -> Iterator[Plan]:
     for whom, name in cluster.FAILURES.items():
         for how in ("kill", "stop"):
             yield Plan("ray-failure", name, (1,), cluster.fail, {"whom": whom, "how": how})
-    for how in ("kill", "freeze"):
-        asked = {"words": cluster.ON_HOSTS, "how": how}
-        yield Plan("ray-host", "dba3c-pong", (1,), cluster.fail_host, asked)
 
     yield from to_18("gorila", "gorila-pong", (1, 2), LONGER)
     yield Plan("gorila-time", "gorila-pong", (1, 2), timed.time_to_score, until(LONGER, 15.0))

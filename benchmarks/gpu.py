@@ -10,9 +10,7 @@ Each cell is a ``gelada`` command in a process of its own. What it prints goes t
 OUT/gpu.jsonl gets a line for each: the command, its exit code, seconds, result and machine. A cell
 that would take longer than what is left of the call is not begun. With ``--smoke`` each cell takes
 some seconds and has small numbers, so that nothing is wrong with the script when a machine is
-there for a short time. Its results say nothing about speed, and a CPU has no graphs. The call
-``graphs`` ends with a line for each game: the ratio of its steps per second with graphs to that
-without.
+there for a short time. Its results say nothing about speed, and a CPU has no graphs.
 """
 
 from __future__ import annotations
@@ -90,7 +88,6 @@ def main(args: Sequence[str] | None = None) -> int:
     out = Path(flags.out)
     out.mkdir(parents=True, exist_ok=True)
     began, failed = time.monotonic(), False
-    lines: list[dict[str, Any]] = []
     for cell in cells():
         if flags.only not in (None, cell.name) or flags.call not in (None, cell.call):
             continue
@@ -103,30 +100,10 @@ def main(args: Sequence[str] | None = None) -> int:
             longest = left if flags.smoke else min(wanted + MARGIN, left)  # a rehearsal has time
             line = measure(cell, flags.device, flags.smoke, out, longest)
         failed = failed or line.get("code") != 0
-        lines.append(line)
         with (out / "gpu.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         print(json.dumps({k: line[k] for k in line if k != "result"}), flush=True)
-    for game, ratio in ratios(lines).items():
-        print(json.dumps({"game": game, "with_graphs_to_without": ratio}), flush=True)
     return int(failed)
-
-
-def ratios(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return by game the steps per second with graphs, divided by those without.
-
-    Each is the mean over the turns; a game whose cells are not all there is left out.
-    """
-    rates: dict[tuple[str, str], list[float]] = {}
-    for line in lines:
-        game, _, rest = line["cell"].partition("-")
-        kind = rest.partition("-")[0]
-        if kind in ("eager", "graphs") and "result" in line:
-            rate = float(line["result"]["achieved_steps_per_s"])
-            rates.setdefault((game, kind), []).append(rate)
-    means = {key: sum(found) / len(found) for key, found in rates.items()}
-    games = [game for game, kind in means if kind == "graphs" and (game, "eager") in means]
-    return {game: round(means[game, "graphs"] / means[game, "eager"], 3) for game in games}
 
 
 def parse(args: Sequence[str] | None) -> Any:

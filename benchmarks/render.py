@@ -13,13 +13,11 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import median
 
-from benchmarks.lib.ledger import Ledger, Line, Results
-from benchmarks.lib.table import Table, anchor, items, machine, markdown, wrapped
-from benchmarks.peers.matches import OURS
+from benchmarks.lib.ledger import Ledger, Results
+from benchmarks.lib.table import Table, anchor, items, markdown, wrapped
 from benchmarks.tables import TABLES, games, speed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,7 +80,8 @@ def pages() -> dict[Path, str]:
     blocks = {name: table.lines() for name, table in tables.items()}
     blocks["headlines"] = headlines(tables, places)
     blocks["earlier"] = earlier(tables, places)
-    blocks["readme"] = short_table(results)
+    blocks["readme"] = speed.readme()
+    blocks["readme-games"] = games_table(results)
     texts[ROOT / "README.md"] = (ROOT / "README.md").read_text(encoding="utf-8")
 
     def written(found: re.Match[str]) -> str:
@@ -125,73 +124,21 @@ def earlier(tables: dict[str, Table], places: dict[str, tuple[str, str]]) -> lis
     return lines[1:]
 
 
-def short_table(results: Results) -> list[str]:
-    """Return the lines of the README between its marks."""
-    lines = speed.lines_of()
-    found = speed.pairs(lines)
-    ours = speed.tries(lines, OURS)
-    reached = [one for line in ours if (one := speed.minutes(line)) is not None]
-    rates = [x for (_, mode), own in found.items() if mode == "own" for x in own[-1]]
-    time = f"**{median(reached):.1f}** ({min(reached):.1f} to {max(reached):.1f})"
-    rows = [["**Gelada**", time, f"**{speed.middle(rates, 'ours'):,.0f}**", ""]]
-    others = []
-    for peer, name in speed.NAMES.items():
-        run, pairs = speed.tries(lines, peer)[-1], found[peer, "own"][-1]
-        took = speed.minutes(run)
-        alike = median(line["ratio"] for line in found[peer, "alike"][-1])
-        words = f"{took:.1f}" if took else f"not in {run['theirs']['within'] / 60:.0f}"
-        rate = f"{speed.middle(pairs, 'theirs'):,.0f}"
-        label = f"{name} {run['theirs']['version']}"
-        others.append((took or 1e9, [label, words, rate, f"{alike:.1f} times"]))
-    rows += [row for _, row in sorted(others)]
-    head = (
-        "Pong",
-        "minutes to a mean score of 18",
-        "decisions a second",
-        "with the same network and batches, Gelada is faster",
-    )
-    text = told(results, ours, lines)
-    return [*markdown(head, rows), "", *wrapped(text)]
-
-
-def told(results: Results, ours: list[Line], lines: list[Line]) -> str:
-    """Return the sentences below the short table: where, how often, and other games."""
-    machines = dict.fromkeys(machine(line) for line in ours)
-    days = between({line["time"][:10] for line in lines if machine(line) in machines})
-    text = (
-        f"Measured on a server ({', '.join(machines)}, no GPU; {' to '.join(days)}). "
-        f"Gelada's minutes are the median of {len(ours)} seeds; the others have one try of an hour "
-        "each, with the recipe of their own documentation. Decisions a second are medians of the "
-        "runs with these recipes, of Gelada those beside any of the others."
-    )
-    if found := results.one("breakout-score"):
-        one = found.line["result"]["minutes"]["60"]
-        score = f"{one['mean']:.0f} ± {one['standard_error']:.0f}"
-        text += (
-            f"\n\nIn Breakout, the agent scores {score} after an hour of training (the checkpoint "
-            f"of minute {one['seconds'] / 60:.0f}, seed {found.line['seed']}, 50 full games; "
-            f"{machine(found.line)}). Single checkpoints [swing](docs/results/games.md#breakout)."
-        )
+def games_table(results: Results) -> list[str]:
+    """Return the lines of the README about games: Breakout, and games above a human."""
     played = games.after_ten_minutes(results)
     above = [f"`{game}` ({100 * mean:.0f} %)" for game, (mean, low) in played.items() if low > 1]
-    if above:
-        text += (
-            "\n\nAfter ten minutes of `gelada train GAME` on two such cores the agent has a "
-            "[human-normalised score](docs/evaluation.md#human-normalised-score) above 100 %, that "
-            f"of a human, by more than two standard errors in {len(above)} of {len(played)} games: "
-            f"{', '.join(above)}. These are means of 50 full games with no-op starts, over one to "
-            "three seeds; the settings were chosen on six of these games; "
-            "[six games](docs/results/games.md#six-games-with-the-default) and "
-            "[games that nothing was tuned "
-            "on](docs/results/games.md#games-that-nothing-was-tuned-on) have all scores."
+    rows = [
+        (
+            "above a human after ten minutes",
+            f"{len(above)} of {len(played)} games: {', '.join(above)}",
         )
-    return text
-
-
-def between(days: Iterable[str]) -> list[str]:
-    """Return the first and the last day, or the only one."""
-    found = sorted(days)
-    return found[:1] if found[0] == found[-1] else [found[0], found[-1]]
+    ]
+    if found := results.one("breakout-score"):
+        one = found.line["result"]["minutes"]["60"]
+        score = f"{one['mean']:.0f} ± {one['standard_error']:.0f} (seed {found.line['seed']})"
+        rows.append(("Breakout after an hour", score))
+    return markdown(("Games", ""), rows)
 
 
 if __name__ == "__main__":

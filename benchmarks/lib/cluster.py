@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import signal
-import sys
-import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -26,12 +22,6 @@ SECONDS = 80.0
 
 FAILURES = {"worker": DBA3C, "server": DBA3C, "learner": APPO}
 """The kind of process that is hit, and in which preset."""
-
-ON_HOSTS = ("--on", "ray", "--cpus", "1", "--checkpoint-seconds", "5", "--steps", "100000000")
-"""On three hosts of one CPU each, so that a worker has somewhere to go."""
-
-CALM, AFTER = 25.0, 60.0
-"""Seconds of training before a host is lost, and after."""
 
 MINUTES = "1.7"
 """Of a run in which one process is hit, 20 to 60 seconds after its beginning."""
@@ -64,43 +54,6 @@ def fail(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     words = train_words(cell.preset, cell.seed, run, "--minutes", MINUTES)
     words += ["--checkpoint-seconds", "5", *ON_RAY, "--faults", fault, "--until-score", "21"]
     train(words, run, log)
-    return {"command": process.clean(words, scratch), **cost(run)}
-
-
-def fail_host(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
-    """Kill or freeze one of three hosts (made of namespaces; needs root)."""
-    sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
-    from helpers.hosts import Hosts, ray_cluster, wait_for
-
-    run, how = scratch / "run", cell.asked["how"]
-    words = train_words(DBA3C, cell.seed, run, *ON_HOSTS)
-    with (
-        Hosts(3) as hosts,
-        ray_cluster(hosts, cpus=1) as cluster,
-        (log / "output.txt").open("wb") as output,
-    ):
-        began = time.monotonic()
-        program = hosts[0].run(
-            [process.GELADA, *words, "--address", cluster.address],
-            cluster.environment,
-            stdout=output,
-            stderr=output,
-        )
-        metrics = run / "metrics.jsonl"
-        wait_for(lambda: metrics.exists() and read_metrics(run)[-1]["steps"] > 10_000, 120.0)
-        time.sleep(CALM)
-        victim = max(hosts[1:], key=lambda host: process.actors(host.processes()))
-        names = process.actors(victim.processes())
-        seconds = round(time.monotonic() - began, 3)
-        getattr(victim, how)()
-        time.sleep(AFTER)
-        program.send_signal(signal.SIGINT)
-        program.wait(60.0)
-    hit = {"seconds": seconds, "event": "hit", "what": victim.name, "processes": names, "how": how}
-    with (run / "events.jsonl").open("a", encoding="utf-8") as events:
-        events.write(json.dumps(hit) + "\n")
-    for name in ("events.jsonl", "metrics.jsonl"):
-        shutil.copy(run / name, log / name)
     return {"command": process.clean(words, scratch), **cost(run)}
 
 

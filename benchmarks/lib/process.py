@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +29,6 @@ class Outcome(NamedTuple):
 
     began: float  # `time.time` just before it was started
     seconds: float
-    processor: float  # seconds of all cores together, of the process and of those it waited for
     peak_rss: int  # pages shared with other processes count fully
     peak_pss: int  # pages shared with other processes count in part
 
@@ -50,7 +47,7 @@ def run(words: Sequence[str], output: Path) -> Outcome:
     program = FAULTY if "--faults" in words else (GELADA,)
     rss = pss = 0
     with output.open("ab") as file:
-        began, clock, spent = time.time(), time.monotonic(), processor_of_children()
+        began, clock = time.time(), time.monotonic()
         process = subprocess.Popen(
             [*program, *words], stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
         )
@@ -72,14 +69,7 @@ def run(words: Sequence[str], output: Path) -> Outcome:
     if process.returncode:
         tail = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         raise RuntimeError(f"gelada {words[0]}: exit code {process.returncode}: {''.join(tail)}")
-    spent = processor_of_children() - spent
-    return Outcome(began, time.monotonic() - clock, spent, rss, pss)
-
-
-def processor_of_children() -> float:
-    """Return the processor seconds of all processes that this one has started and waited for."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+    return Outcome(began, time.monotonic() - clock, rss, pss)
 
 
 def memory(root: psutil.Process) -> tuple[int, int]:
@@ -96,16 +86,6 @@ def memory(root: psutil.Process) -> tuple[int, int]:
             continue
         rss, pss = rss + info.rss, pss + info.pss
     return rss, pss
-
-
-def actors(processes: Iterable[int]) -> int:
-    """Return how many of some processes are Ray actors of a run."""
-    found = 0
-    for number in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            command = psutil.Process(number).cmdline()
-            found += "".join(command[:1]).startswith("ray::Process")
-    return found
 
 
 def bench(game: str, seconds: float, *more: str) -> dict[str, Any]:

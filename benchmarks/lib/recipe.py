@@ -21,11 +21,7 @@ from benchmarks.lib.timed import (
     train,
     train_words,
 )
-from gelada.core.checkpoint import list_checkpoints, newest_checkpoint, read_about, read_checkpoint
-from gelada.experiment.presets import preset
-
-EQUAL_UPDATES = 200
-"""Updates of the two runs that must be equal bit for bit."""
+from gelada.core.checkpoint import list_checkpoints, read_about
 
 EQUAL_SPEED_STEPS = 80_000
 """Steps of each run whose speed is compared, free and deterministic in turn."""
@@ -95,47 +91,6 @@ def deterministic_speed(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
         "deterministic_steps_per_s": rates["deterministic"],
         "ratio": round(deterministic / free, 4),
     }
-
-
-def deterministic_equal(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
-    """Train twice from one seed; compare every tensor of the checkpoint, and the metrics."""
-    import torch
-
-    shape = preset(cell.preset)[0].shape
-    steps = shape.random_steps + EQUAL_UPDATES * shape.actors * shape.games * shape.length
-    runs = [scratch / "one", scratch / "two"]
-    words: list[str] = []
-    for run in runs:
-        words = [*train_words(cell.preset, cell.seed, run, "--steps", str(steps))]
-        words += ["--deterministic"]
-        train(words, run, log, f"{run.name}-")
-    one, two = (read_checkpoint(newest_checkpoint(run / "checkpoints")[0]) for run in runs)
-    unequal = sorted(
-        name
-        for name in one.tensors.keys() | two.tensors.keys()
-        if name not in one.tensors
-        or name not in two.tensors
-        or not torch.equal(one.tensors[name], two.tensors[name])
-    )
-    found = differences(read_metrics(runs[0]), read_metrics(runs[1]))
-    return {
-        "command": process.clean(words, scratch),
-        "updates": [one.version.number, two.version.number],
-        "tensors": len(one.tensors),
-        "unequal_tensors": unequal,
-        "metrics_lines": len(read_metrics(runs[0])),
-        "unequal_metrics": found[:20],
-        "equal": not unequal and not found and one.version == two.version,
-    }
-
-
-def differences(one: list[Line], other: list[Line]) -> list[str]:
-    """Return where the metrics of two runs differ apart from their times; [] if nowhere."""
-    found = [] if len(one) == len(other) else [f"{len(one)} lines against {len(other)}"]
-    for number, (a, b) in enumerate(zip(one, other, strict=False), start=1):
-        names = sorted((a.keys() | b.keys()) - {"seconds"})
-        found += [f"line {number}: {name}" for name in names if a.get(name) != b.get(name)]
-    return found
 
 
 def memory(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.lib.ledger import RESULTS, Ledger, Line, Results
-from benchmarks.lib.table import Row, Table, listed, machine, origin
+from benchmarks.lib.table import Row, Table, listed, machine, markdown, origin
 from benchmarks.peers.matches import OURS, SCORE, pairs_in
 
 NAMES = {
@@ -175,3 +175,29 @@ def trained(line: dict[str, Any]) -> Row:
         f"{score} after {found['steps']:,} steps, {found['seconds']:.0f} s",
     )
     return Row(cells)
+
+
+def readme() -> list[str]:
+    """Return the lines of the README about other systems."""
+    lines = lines_of()
+    found, ours = pairs(lines), tries(lines, OURS)
+    reached = [one for line in ours if (one := minutes(line)) is not None]
+    rates = [x for (_, mode), own in found.items() if mode == "own" for x in own[-1]]
+    time = f"**{median(reached):.1f}** ({min(reached):.1f} to {max(reached):.1f})"
+    others = []
+    for peer, name in NAMES.items():
+        run, own = tries(lines, peer)[-1], found[peer, "own"][-1]
+        took = minutes(run)
+        alike = median(line["ratio"] for line in found[peer, "alike"][-1])
+        words = f"{took:.1f}" if took else f"not in {run['theirs']['within'] / 60:.0f}"
+        label = f"{name} {run['theirs']['version']}"
+        cells = [label, words, f"{middle(own, 'theirs'):,.0f}", f"{alike:.1f} times"]
+        others.append((took or 1e9, cells))
+    rows = [["**Gelada**", time, f"**{middle(rates, 'ours'):,.0f}**", ""]]
+    rows += [cells for _, cells in sorted(others)]
+    machines = dict.fromkeys(machine(line) for line in ours)
+    days = sorted({line["time"][:10] for line in lines if machine(line) in machines})
+    where = f"Measured on {', '.join(machines)}, no GPU; {' to '.join(dict.fromkeys(days))}."
+    head = ["Pong", "minutes to a mean score of 18", "decisions a second"]
+    head.append("with the same network and batches, Gelada is faster")
+    return [*markdown(head, rows), "", where]

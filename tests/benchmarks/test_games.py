@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
@@ -127,23 +126,6 @@ def test_seeds_that_some_games_lack_do_not_count() -> None:
     assert (cells[1], cells[-1]) == (f"**{fmean(seconds[1:5]):.2f}**", "6")
 
 
-def test_a_mean_over_fewer_games_is_not_shown() -> None:
-    rows = {row.label: row.cells for row in means(Results(measured("freeway"))).rows}
-    assert rows["10 minutes, no-op starts"][1] == MISSING
-    assert rows["10 minutes, no-op starts"][-1] == "15"
-
-
-def test_public_methods_stand_at_the_same_frames() -> None:
-    """Their interquartile means over six games, by hand from the package's curves."""
-    rows = {row.label: row.cells for row in means(Results([])).rows}
-    assert rows["Dopamine: Rainbow Impala, 6 M frames"][1] == "**0.54**"
-    assert rows["Dopamine: Rainbow Impala, 6 M frames"][-1] == "30"  # five of each game
-    names = [name for name in rows if name.endswith(" 6 M frames")]
-    values = [float(rows[name][1].strip("*")) for name in names]
-    assert values == sorted(values, reverse=True)
-    assert len(names) == games.BEST
-
-
 def test_how_many_public_methods_are_ahead() -> None:
     """By hand: Rainbow 0.54, then 0.50; DreamerV3 2.32, IQN 2.20, Rainbow 1.83, then 0.95."""
     at = {"6 M": (0.52, 1, 20), "28 M": (1.0, 3, 19)}
@@ -165,17 +147,6 @@ def test_games_that_nothing_was_tuned_on() -> None:
     found = [normalised(8000.0, game) for game in UNTUNED]
     shares = sorted([*(x / 100 for x in found if x is not None), (6000 - 163.9) / (13455 - 163.9)])
     assert rows["median"][2] == f"{shares[2]:.2f}"
-
-
-def test_the_mean_of_each_game_that_was_played() -> None:
-    lines = [line("default-games", "boxing", seed, 11.0 + seed) for seed in (1, 2, 3)]
-    lines += [line("default-untuned-games", "double_dunk", 1, -8.0)]
-    found = games.after_ten_minutes(Results(lines))
-    assert list(found) == ["boxing", "double_dunk"]
-    error = 1.0 / 3**0.5  # of three seeds; of one seed it is that of its games
-    assert found["boxing"] == pytest.approx([(13.0 - low - 0.1) / 12.0 for low in (0, 2 * error)])
-    assert found["double_dunk"] == pytest.approx([(-8.0 - low + 18.6) / 2.2 for low in (0, 3.0)])
-    assert games.after_ten_minutes(Results([])) == {}
 
 
 def test_the_first_ten_minutes_of_an_hour_are_a_seed_of_their_own() -> None:
@@ -231,15 +202,3 @@ def test_an_early_checkpoint_is_evaluated_too(
     assert result["early"]["steps"] < result["steps"]
     assert -1.0 <= result["early"]["score"] <= 1.0
     assert (log / "minute-0.2-evaluations.jsonl").exists()
-
-
-def test_a_run_is_trained_and_evaluated(tmp_path: Path) -> None:
-    cell, log = course(0.06), tmp_path / "log"
-    log.mkdir()
-    result = cell.measure(cell, tmp_path, log)
-    assert result["game"] == "catch"
-    assert -1.0 <= result["score"] <= 1.0
-    assert result["steps"] > 0
-    text = (log / "evaluations.jsonl").read_text()
-    assert fmean(json.loads(text)["scores"]) == pytest.approx(result["score"], abs=1e-3)
-    assert "--minutes 0.06" in result["command"]

@@ -46,20 +46,6 @@ def test_what_is_compared_with_graphs_has_none() -> None:
     assert {cell.name for cell in gpu.cells() if "--no-graphs" in cell.words} == want
 
 
-def test_graphs_are_compared_with_runs_without() -> None:
-    rates = {"pong-eager-1": 100.0, "pong-eager-2": 300.0, "pong-graphs-1": 500.0, "tests": 1.0}
-    lines = [{"cell": k, "result": {"achieved_steps_per_s": v}} for k, v in rates.items()]
-    assert gpu.ratios([*lines, {"cell": "breakout-graphs-1", "said": "no GPU"}]) == {"pong": 2.5}
-
-
-def test_a_rehearsal_of_graphs_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--only", "pong-graphs-1", "--device", "cpu", "--smoke", "--out", str(tmp_path)]
-    assert gpu.main(words) == 0
-    (line,) = map(json.loads, (tmp_path / "gpu.jsonl").read_text().splitlines())
-    assert line["result"]["achieved_steps_per_s"] > 0
-    assert "with_graphs" not in capsys.readouterr().out
-
-
 def test_a_cell_that_takes_too_long_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import cells, run
-from benchmarks.lib import ledger, logs, recipe, table, timed
+from benchmarks.lib import ledger, logs, table, timed
 
 
 def cell(what: str = "a", seed: int = 1, **settings: Any) -> Any:
@@ -34,11 +33,7 @@ def test_the_hash_knows_every_value_and_no_order() -> None:
     )
     assert len({one, *map(ledger.settings_hash, others)}) == 5
     assert len(one) == 12
-    assert int(one, 16) >= 0
-
-
-def test_a_hash_does_not_change_from_one_process_to_the_next() -> None:
-    assert ledger.settings_hash({"lr": 0.002, "steps": None}) == "f380a2c89f79"
+    assert ledger.settings_hash({"lr": 0.002, "steps": None}) == "f380a2c89f79"  # in any process
 
 
 def test_the_seed_is_no_part_of_the_hash_and_the_settings_are() -> None:
@@ -50,23 +45,6 @@ def test_the_seed_is_no_part_of_the_hash_and_the_settings_are() -> None:
     assert pqn.settings["experiment"]["algorithm"]["type"] == "PQN"
     names = [cell.name for cell in cells.all_cells()]
     assert len(set(names)) == len(names) > 40
-
-
-@dataclass(frozen=True)
-class Part:
-    lr: float = 0.1
-
-
-@dataclass(frozen=True)
-class Whole:
-    games: str
-    part: Part = field(default_factory=Part)
-
-
-def test_the_hash_covers_what_is_not_a_default() -> None:
-    assert cells.chosen(Whole("pong")) == {"type": "Whole", "games": "pong"}
-    other = {"type": "Whole", "games": "pong", "part": {"type": "Part", "lr": 0.2}}
-    assert cells.chosen(Whole("pong", Part(0.2))) == other
 
 
 @pytest.mark.parametrize(
@@ -125,16 +103,6 @@ def test_the_steady_rate_leaves_out_the_start() -> None:
         timed.steady_rate(lines[:3])
 
 
-def test_metrics_may_differ_in_their_times_only() -> None:
-    one = [{"steps": 1, "seconds": 1.0, "kl": 0.5}, {"steps": 2, "seconds": 2.0, "kl": 0.25}]
-    other = [{"steps": 1, "seconds": 1.5, "kl": 0.5}, {"steps": 2, "seconds": 9.0, "kl": 0.25}]
-    assert recipe.differences(one, other) == []
-    other[1]["kl"] = 0.2500001
-    assert recipe.differences(one, other) == ["line 2: kl"]
-    assert recipe.differences(one, other[:1]) == ["2 lines against 1"]
-    assert recipe.differences(one[:1], [{"steps": 1, "seconds": 1.0}]) == ["line 1: kl"]
-
-
 def test_only_cells_without_a_result_are_missing() -> None:
     a, b, c, d = cell("a", lr=1), cell("a", lr=2), cell("a", 2, lr=1), cell("d", lr=1)
     lines = [
@@ -154,13 +122,6 @@ def test_only_cells_without_a_result_are_missing() -> None:
         "missing, 1 failed",
         "missing",
     ]
-
-
-def test_a_result_is_not_replaced_by_a_better_one() -> None:
-    lines = [{"event": "finished", "result": 120}, {"event": "finished", "result": 80}]
-    first = ledger.finished(lines)
-    assert first is not None
-    assert first["result"] == 120
 
 
 def test_every_start_and_every_end_is_on_record(
@@ -206,18 +167,6 @@ def test_every_start_and_every_end_is_on_record(
     assert {n["log"] for n in lines} == {f"logs/{own.name}-{attempt}" for attempt in (1, 2, 3)}
     for line in lines:
         assert logs.unpacked(ledger.archive_of(line), "output.txt") == "said"
-
-
-def test_no_two_evaluations_play_the_same_games() -> None:
-    seeds = [
-        timed.evaluation_seed(seed, index, confirm, part)
-        for seed in (1, 2, 3, 4, 5)
-        for index in range(200)
-        for confirm in (False, True)
-        for part in range(len(timed.PARTS))
-    ]
-    assert len(set(seeds)) == 5 * 200 * 2 * len(timed.PARTS)
-    assert min(seeds) > 1_000_000
 
 
 def test_seeds_without_a_cell_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
