@@ -70,7 +70,7 @@ def cells() -> list[Cell]:
         found.append(Cell(f"pong-18-seed-{seed}", "pong", 100, words, moment))
     for turn in (1, 2):
         for game, words in GRAPHS.items():
-            for kind, more in (("eager", " --no-graphs"), ("graphs", "")):
+            for kind, more in (("eager", " --no-cuda-graphs"), ("graphs", "")):
                 found.append(Cell(f"{game}-{kind}-{turn}", "graphs", 70, words + more, short))
     words = f"train ppo-breakout {TRAIN} --device DEVICE --until-score 400 --minutes 9"
     found.append(Cell("breakout-400", "breakout", 560, words, moment))

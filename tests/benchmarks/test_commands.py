@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import run
+from benchmarks import gpu, run
 from gelada.cli import main as cli
 
 BENCHMARKS = Path(run.__file__).parent
@@ -15,6 +15,7 @@ BENCHMARKS = Path(run.__file__).parent
 OWN = {
     *("--only", "--list", "--seeds", "--most"),  # of run.py
     *("--call", "--smoke"),  # of gpu.py
+    *("--faults", "--dummy"),  # of lib/faults.py and lib/stubs.py
     *("--algorithm", "--game", "--network", "--score"),  # of the scripts of other systems
 }
 
@@ -30,7 +31,7 @@ def flags_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
 
 def test_every_flag_that_is_given_exists(capsys: pytest.CaptureFixture[str]) -> None:
     known = set().union(*(flags_of(word, capsys) for word in ("train", "bench", "suite")))
-    files = [BENCHMARKS / "cells.py", BENCHMARKS / "gpu.py", *(BENCHMARKS / "lib").glob("*.py")]
+    files = [BENCHMARKS / "cells.py", *(BENCHMARKS / "lib").glob("*.py")]
     files += [BENCHMARKS / "peers" / f"{name}.py" for name in ("known", "matches")]
     wrong = {
         f"{file.name}: {flag}"
@@ -38,13 +39,15 @@ def test_every_flag_that_is_given_exists(capsys: pytest.CaptureFixture[str]) -> 
         for flag in re.findall(r'"(--[a-z][\w-]*)', file.read_text(encoding="utf-8"))
         if flag not in known | OWN
     }
+    measured = " ".join(cell.words for cell in gpu.cells() if not cell.words.startswith("python"))
+    wrong |= set(re.findall(r"--[a-z][\w-]*", measured)) - known
     assert wrong == set()
 
 
 def test_old_names_of_flags_are_on_the_page_of_results(capsys: pytest.CaptureFixture[str]) -> None:
     known = set().union(*(flags_of(word, capsys) for word in ("train", "bench", "suite")))
     docs = BENCHMARKS.parent / "docs"
-    told = (docs / "results.md").read_text(encoding="utf-8")
+    told = " ".join((docs / "results.md").read_text(encoding="utf-8").split())
     tables = "".join(file.read_text(encoding="utf-8") for file in (docs / "results").glob("*.md"))
     commands = re.findall(r"`(gelada [^`]+)`", re.sub(r"\s+", " ", tables))
     used = {flag for line in commands for flag in re.findall(r"--[a-z][\w-]*", line)}

@@ -43,7 +43,7 @@ def test_a_rehearsal_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_what_is_compared_with_graphs_has_none() -> None:
     want = {f"{game}-eager-{turn}" for game in ("pong", "breakout") for turn in (1, 2)}
-    assert {cell.name for cell in gpu.cells() if "--no-graphs" in cell.words} == want
+    assert {cell.name for cell in gpu.cells() if "--no-cuda-graphs" in cell.words} == want
 
 
 def test_a_cell_that_takes_too_long_is_left_out(
