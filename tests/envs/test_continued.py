@@ -17,7 +17,7 @@ from gelada.core.types import Ints, State
 from gelada.envs.ale import distance, moved
 from gelada.envs.api import Games, GameSettings, Savable
 from gelada.envs.make import continue_games, is_atari, make_games
-from gelada.envs.replayed import ContinuedGames
+from gelada.envs.replayed import ReplayedGames
 
 PONG = GameSettings(game="pong", sticky=0.25, max_frames=400)
 
@@ -48,7 +48,7 @@ def through_a_file(games: Games) -> State:
 def in_this_process(settings: GameSettings, state: State) -> Games:
     """Return games that go on, without a helper."""
     atari = is_atari(settings.game)
-    return ContinuedGames(settings, state) if atari else continue_games(settings, state)
+    return ReplayedGames(settings, state) if atari else continue_games(settings, state)
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_a_game_that_comes_out_otherwise_is_refused() -> None:
     with pytest.raises(GeladaError, match="of 2 games of pong did not come out as they were"):
         continue_games(PONG, spoilt)
     with pytest.raises(GeladaError, match="did not come out"):
-        ContinuedGames(replace(PONG, sticky=0.0), saved)
+        ReplayedGames(replace(PONG, sticky=0.0), saved)
 
 
 def test_an_environment_that_cannot_go_on_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

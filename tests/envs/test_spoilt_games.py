@@ -14,8 +14,8 @@ from gelada.core.types import State
 from gelada.envs.api import GameSettings, Savable
 from gelada.envs.catch import CatchGames
 from gelada.envs.make import make_games
-from gelada.envs.replayed import ContinuedGames
-from gelada.envs.replayed_process import OutsideGames
+from gelada.envs.replayed import ReplayedGames
+from gelada.envs.replayed_process import ReplayProcess
 from gelada.roles.snapshot import continued, restoring
 
 PONG = GameSettings(game="pong", sticky=0.25, max_frames=2000)
@@ -30,7 +30,7 @@ def saved() -> State:
     for _ in range(150):
         games.step(random.integers(games.actions, size=2))
     assert isinstance(games, Savable)
-    ContinuedGames(PONG, games.save())
+    ReplayedGames(PONG, games.save())
     return games.save()
 
 
@@ -57,21 +57,21 @@ SPOILS: dict[str, Callable[[Any], Any]] = {
 )
 def test_a_spoilt_part_of_an_atari_game_is_named(part: str, how: str, saved: State) -> None:
     with pytest.raises(GeladaError, match=rf"{part} |resets |actions |did not come out as they"):
-        ContinuedGames(PONG, saved | {part: SPOILS[how](saved[part])})
+        ReplayedGames(PONG, saved | {part: SPOILS[how](saved[part])})
 
 
 @pytest.mark.processes
 def test_a_seed_that_the_emulator_cannot_have_is_named(saved: State) -> None:
     seeds = np.full_like(saved["seeds"], 2**31)
     with pytest.raises(GeladaError, match=r"^seeds is not one number from 0 to 2,147,483,647 "):
-        ContinuedGames(PONG, saved | {"seeds": seeds})
+        ReplayedGames(PONG, saved | {"seeds": seeds})
 
 
 @pytest.mark.slow
 def test_another_action_or_order_does_not_pass(saved: State) -> None:
     for part in ("actions", "checksums", "seeds"):
         with pytest.raises(GeladaError, match="did not come out as they were"):
-            ContinuedGames(PONG, saved | {part: saved[part][::-1].copy()})
+            ReplayedGames(PONG, saved | {part: saved[part][::-1].copy()})
 
 
 @pytest.mark.processes
@@ -79,9 +79,9 @@ def test_a_helper_tells_what_it_cannot_take(
     saved: State, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(GeladaError, match=r"^steps is missing or no array of whole numbers$"):
-        OutsideGames(PONG, saved | {"steps": 3})
+        ReplayProcess(PONG, saved | {"steps": 3})
     with pytest.raises(GeladaError, match="error"):  # of OpenCV
-        OutsideGames(GameSettings(game="pong", size=0, max_frames=2000), saved)
+        ReplayProcess(GameSettings(game="pong", size=0, max_frames=2000), saved)
     assert capfd.readouterr().err == ""  # no traceback of the helper
 
 

@@ -20,7 +20,7 @@ from gelada.core.types import State, Version
 from gelada.envs.api import Games, GameSettings
 from gelada.envs.catch import CatchGames
 from gelada.envs.make import ENVIRONMENTS
-from gelada.envs.replayed import ContinuedGames
+from gelada.envs.replayed import ReplayedGames
 from gelada.experiment.presets import PRESETS
 from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import StopRule
@@ -91,7 +91,7 @@ def test_a_run_goes_on_exactly_from_any_checkpoint(
 ) -> None:
     monkeypatch.setattr("gelada.training.run.LOOK_SECONDS", 0.005)  # checkpoints of workers
     if name != "appo pong":  # the others do without helpers, which take long to start
-        monkeypatch.setattr("gelada.envs.replayed_process.OutsideGames", ContinuedGames)
+        monkeypatch.setattr("gelada.envs.replayed_process.ReplayProcess", ReplayedGames)
     experiment, lines = often(EXPERIMENTS[name]), list[str]()
     train(experiment, tmp_path / "whole", log=lines.append)
     versions = [about["version"] for about in complete(tmp_path / "whole")]
@@ -111,7 +111,7 @@ def test_a_run_that_was_stopped_twice_goes_on_exactly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second resume begins in games that already went on once."""
-    monkeypatch.setattr("gelada.envs.replayed_process.OutsideGames", ContinuedGames)
+    monkeypatch.setattr("gelada.envs.replayed_process.ReplayProcess", ReplayedGames)
     experiment = often(EXPERIMENTS["appo pong"])
     train(experiment, tmp_path / "whole", log=lambda _: None)
     for rounds in (4, 8, 12):

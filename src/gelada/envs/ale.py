@@ -36,7 +36,7 @@ HEAD = 24
 """Bytes before the emulator's part of a state: six integers, of which the third counts frames."""
 
 
-def wind(ale: ALEInterface, resets: int, frames: int) -> None:
+def fast_forward_rng(ale: ALEInterface, resets: int, frames: int) -> None:
     """Move the random numbers of a freshly loaded game on.
 
     Args:
@@ -231,7 +231,7 @@ class AleGame:
         Returns:
             Its newest frame, uint8[H, W].
         """
-        wind(self._ale, resets - 1, frames)
+        fast_forward_rng(self._ale, resets - 1, frames)
         for _ in range(resets):
             self._draw_noops()
         self._ale.reset_game()

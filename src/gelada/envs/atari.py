@@ -13,7 +13,7 @@ from ale_py import Action, ALEVectorInterface, roms
 
 from gelada.core.types import Bytes, Ints, State
 from gelada.envs.api import GameSettings, Step, in_planes
-from gelada.envs.replayed import Past
+from gelada.envs.replayed import ActionHistory
 
 UNSEEDED = -1
 """Value with which ale-py does not seed a game."""
@@ -26,7 +26,7 @@ class AtariGames:
         self.count = len(seeds)
         self.frame_shape = ((3 if settings.colour else 1) * settings.size, settings.size)
         self._seeds = seeds
-        self._past = Past(seeds)
+        self._history = ActionHistory(seeds)
         rom = roms.get_rom_path(settings.game)
         assert rom is not None, settings.game  # names are checked by `envs.names`
         self._ale = ALEVectorInterface(
@@ -71,7 +71,7 @@ class AtariGames:
         self._seeds = np.full(self.count, UNSEEDED)
         self._lives = info["lives"]
         self._must_fire[:] = False
-        self._past.begin(np.ones(self.count, dtype=np.bool_), info)
+        self._history.begin(np.ones(self.count, dtype=np.bool_), info)
         self._newest = _newest(frames)
         return self._newest
 
@@ -80,12 +80,12 @@ class AtariGames:
         forced = self._must_fire
         if forced.any():
             actions = np.where(forced, self._fire, actions)
-        self._past.add(actions)
+        self._history.add(actions)
         self._ale.send(actions, self._strength)
         frames, rewards, terminated, truncated, info = self._ale.recv()
         over = terminated | truncated
         if over.any():
-            self._past.begin(over, info)
+            self._history.begin(over, info)
         lives = info["lives"]
         lost = (lives < self._lives) & ~over  # at game over they are the next game's lives
         self._lives = lives
@@ -102,8 +102,8 @@ class AtariGames:
         )
 
     def save(self) -> State:
-        """Return what `gelada.envs.replayed.ContinuedGames` goes on from."""
-        return self._past.save(self._newest)
+        """Return what `gelada.envs.replayed.ReplayedGames` goes on from."""
+        return self._history.save(self._newest)
 
 
 def _newest(frames: Bytes) -> Bytes:

@@ -113,9 +113,9 @@ def continue_games(settings: GameSettings, state: State) -> Games:
         GeladaError: if the environment cannot do that, or a game does not come out as it was.
     """
     if is_atari(settings.game):
-        from gelada.envs.replayed_process import OutsideGames
+        from gelada.envs.replayed_process import ReplayProcess
 
-        return OutsideGames(settings, state)
+        return ReplayProcess(settings, state)
     if (go_on := ENVIRONMENTS[settings.game].go_on) is None:
         raise GeladaError(f"games of {settings.game} cannot go on: their environment has no go_on")
     return go_on(state)

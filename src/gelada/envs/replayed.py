@@ -23,7 +23,7 @@ LEAST = 1024
 """Steps of an episode for which memory is taken at first."""
 
 
-class Past:
+class ActionHistory:
     """The games in progress of a vector, from their seeds on.
 
     Args:
@@ -102,7 +102,7 @@ MOST_RESETS, MOST_FRAMES = 10**7, 2**31 - 1
 numbers on takes some seconds for so many."""
 
 
-def check_past(settings: GameSettings, state: State) -> None:
+def check_history(settings: GameSettings, state: State) -> None:
     """Check that a saved state can be that of games with these settings.
 
     Raises:
@@ -129,7 +129,7 @@ def check_past(settings: GameSettings, state: State) -> None:
         raise GeladaError(f"actions is not one byte for each of {steps:,} steps")
 
 
-class ContinuedGames:
+class ReplayedGames:
     """A vector of Atari games, equal to `gelada.envs.atari.AtariGames` with the same past.
 
     Each game has an emulator of its own, in which its episode is played again up to where it
@@ -144,21 +144,21 @@ class ContinuedGames:
     """
 
     def __init__(self, settings: GameSettings, state: State) -> None:
-        check_past(settings, state)
-        self._past = past = Past(state["seeds"], state)
-        self.count = len(past.seeds)
-        self._games = [AleGame(settings, int(seed)) for seed in past.seeds]
+        check_history(settings, state)
+        self._history = history = ActionHistory(state["seeds"], state)
+        self.count = len(history.seeds)
+        self._games = [AleGame(settings, int(seed)) for seed in history.seeds]
         first = self._games[0]
         self.actions, self.action_names = first.actions, first.action_names
         self.frame_shape = first.frame_shape
         self._fire = self.action_names.index("FIRE") if "FIRE" in self.action_names else 0
         if len(state["actions"]) and state["actions"].max() >= self.actions:
             raise GeladaError(f"actions has one above {self.actions - 1}, the last of the game")
-        columns = (past.resets.tolist(), past.frames.tolist(), past.opening.tolist())
+        columns = (history.resets.tolist(), history.frames.tolist(), history.opening.tolist())
         numbers = zip(*columns, strict=True)
         self.newest: Bytes = np.stack(
             [
-                game.play_again(*each, past.actions(b))
+                game.play_again(*each, history.actions(b))
                 for b, (game, each) in enumerate(zip(self._games, numbers, strict=True))
             ]
         )
@@ -180,7 +180,7 @@ class ContinuedGames:
         steps = [game.step(int(action)) for game, action in zip(self._games, actions, strict=True)]
         forced = np.array([step.forced for step in steps])
         over = np.array([step.over for step in steps])
-        self._past.add(np.where(forced, self._fire, actions))
+        self._history.add(np.where(forced, self._fire, actions))
         pairs = zip(self._games, steps, strict=True)
         self.newest = np.stack([g.reset() if step.over else step.frame for g, step in pairs])
         if over.any():
@@ -195,10 +195,10 @@ class ContinuedGames:
         )
 
     def save(self) -> State:
-        """Return what another `ContinuedGames` goes on from."""
-        return self._past.save(self.newest)
+        """Return what another `ReplayedGames` goes on from."""
+        return self._history.save(self.newest)
 
     def _begin(self, which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
         counts = np.array([game.counts() for game in self._games], dtype=np.int64)
         info = {"frame_number": counts[:, 0], "episode_frame_number": counts[:, 1]}
-        self._past.begin(which, info)
+        self._history.begin(which, info)

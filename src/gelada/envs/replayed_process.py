@@ -1,8 +1,8 @@
 """Continued games in a process of their own.
 
 ale-py's single emulator, which continued games need, holds Python's lock while it plays. In the
-process of a training it would stop learners and other actors. So `OutsideGames` starts a helper,
-`python -m gelada.envs.replayed_process`, that plays in a `ContinuedGames`, and talks to it through
+process of a training it would stop learners and other actors. So `ReplayProcess` starts a helper,
+`python -m gelada.envs.replayed_process`, that plays in a `ReplayedGames`, and talks to it through
 pipes. The helper ends when its pipe is closed, also if the training was killed.
 """
 
@@ -33,8 +33,8 @@ FLAGS = ("terminated", "truncated", "over", "forced")
 """Fields of a step that are one byte for each game."""
 
 
-class OutsideGames:
-    """A vector of Atari games that a helper process plays; see `ContinuedGames`.
+class ReplayProcess:
+    """A vector of Atari games that a helper process plays; see `ReplayedGames`.
 
     Args:
         settings: how the games are played.
@@ -145,11 +145,11 @@ def _exactly(pipe: Any, size: int) -> bytes:
 
 def serve(asked: Any, answers: Any) -> None:
     """Play as the other side asks, until it closes its pipe."""
-    from gelada.envs.replayed import ContinuedGames
+    from gelada.envs.replayed import ReplayedGames
 
     first = _unpacked(asked)
     try:
-        games = ContinuedGames(GameSettings(**first["settings"]), first["state"])
+        games = ReplayedGames(GameSettings(**first["settings"]), first["state"])
     except Exception as error:  # whatever it is, the other side has to know
         said = str(error) if isinstance(error, GeladaError) else f"{type(error).__name__}: {error}"
         answers.write(_packed({"error": said}))

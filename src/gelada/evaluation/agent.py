@@ -33,7 +33,7 @@ from gelada.runtime.devices import CPU, find_device
 from gelada.training.start import check_frames, check_game, statistics_of
 
 
-def fill(net: Network, parameters: dict[str, torch.Tensor]) -> None:
+def load_parameters(net: Network, parameters: dict[str, torch.Tensor]) -> None:
     """Copy parameters by name into a network.
 
     Raises:
@@ -104,7 +104,7 @@ class Agent:
             planes=planes(experiment.games),
             agents=agents(experiment.games),
         )
-        fill(self.net, checkpoint.group("parameter"))
+        load_parameters(self.net, checkpoint.group("parameter"))
         self.device = device
         self.net.requires_grad_(False).eval().to(device)  # own torsos may differ in training
         self.algorithm = experiment.algorithm

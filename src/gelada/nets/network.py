@@ -31,7 +31,7 @@ from gelada.nets.config import NetworkSettings as NetworkSettings  # part of the
 from gelada.nets.heads import MakeHeads, Separate
 from gelada.nets.recurrent import LSTM
 from gelada.nets.torsos import Torso
-from gelada.nets.user_network import OwnTorso, own_heads
+from gelada.nets.user_network import UserTorso, user_heads
 
 
 class Scratch:
@@ -168,7 +168,7 @@ class Network(nn.Module):
         self.register_buffer("scale", 1.0 / torch.from_numpy(statistics.deviation))
         self.planes = planes
         self.encoder: Encoder | None = None
-        kind: Any = OwnTorso if settings.own_torso else Torso  # they have the same interface
+        kind: Any = UserTorso if settings.own_torso else Torso  # they have the same interface
         self.torso: Torso
         if settings.autoencoder == "latent":
             self.encoder = Encoder(settings, frame_shape, planes)
@@ -184,7 +184,7 @@ class Network(nn.Module):
         self.policies = agents if settings.policies == "separate" else 1
         made = [heads(settings.width) for _ in range(self.policies)]
         if settings.own_heads:
-            made = [own_heads(settings.own_heads, one, settings.width) for one in made]
+            made = [user_heads(settings.own_heads, one, settings.width) for one in made]
         for head in (head for one in made for head in one.values()):
             head.start(settings.fc_init)
         alike = {name: [one[name] for one in made] for name in made[0]}

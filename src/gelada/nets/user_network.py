@@ -13,7 +13,7 @@ from gelada.nets.config import NetworkSettings
 from gelada.nets.heads import Head
 
 
-class OwnTorso(nn.Module):
+class UserTorso(nn.Module):
     """A torso made by ``settings.own_torso``.
 
     The function is called with the settings of the network, the shape (H of all planes together, W)
@@ -68,7 +68,7 @@ class OwnTorso(nn.Module):
         return hidden
 
 
-def own_heads(name: str, heads: dict[str, Head], width: int) -> dict[str, Head]:
+def user_heads(name: str, heads: dict[str, Head], width: int) -> dict[str, Head]:
     """Return the heads that a function of the user makes of the algorithm's.
 
     The function is called with the algorithm's heads by name and the width of the hidden layer, and
