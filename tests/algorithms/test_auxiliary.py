@@ -21,8 +21,7 @@ from gelada.core.types import Batch
 from gelada.experiment.presets import PRESETS
 from gelada.nets.autoencoder import Decoder, Prediction
 from gelada.nets.network import CODE, Network, NetworkSettings
-from gelada.nets.observations import Observations
-from gelada.nets.pictures import reconstruct, some_stacks
+from gelada.nets.observations import Observations, reconstruct, some_stacks
 from gelada.roles.replay.queue import as_batch
 from gelada.roles.tracker import TrackerSettings
 from gelada.training.run import train

@@ -15,7 +15,7 @@ from gelada.algorithms.appo import APPO
 from gelada.algorithms.dqn import DQN
 from gelada.algorithms.pqn import PQN
 from gelada.core.types import Batch, Trajectory
-from gelada.nets.heads import Distributions
+from gelada.nets.heads import ActionValues
 from gelada.nets.network import Network, NetworkSettings
 from gelada.roles.replay.queue import as_batch
 from helpers.stacking import stack_at
@@ -195,7 +195,7 @@ def test_an_actor_sees_the_means(name: str, form: Any) -> None:
 
 def test_duelling_distributions_centre_the_outputs_of_the_actions() -> None:
     """Wang et al. 2016, equation 9, for each atom."""
-    head = Distributions(5, ACTIONS, ATOMS, duelling=True)
+    head = ActionValues(5, ACTIONS, ATOMS, duelling=True)
     head.start("orthogonal")
     hidden = torch.randn(2, 5, generator=torch.Generator().manual_seed(1))
     found = head(hidden)

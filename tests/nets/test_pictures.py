@@ -9,7 +9,7 @@ import torch
 from conftest import heads_of, make_net, random_trajectory
 from gelada.nets.autoencoder import Decoder
 from gelada.nets.network import InputStatistics, Network, NetworkSettings
-from gelada.nets.pictures import SHOWN, reconstruct, some_stacks
+from gelada.nets.observations import SHOWN, reconstruct, some_stacks
 from helpers.stacking import stack_at
 
 

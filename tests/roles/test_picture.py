@@ -12,7 +12,7 @@ import pytest
 
 from conftest import catch, stand_in
 from gelada.core.types import Batch
-from gelada.nets.pictures import SHOWN
+from gelada.nets.observations import SHOWN
 from gelada.roles.tracker import picture
 from gelada.roles.tracker.picture import GAP, MARGIN, Picture, draw
 from gelada.runs.folder import RECONSTRUCTION

@@ -98,9 +98,9 @@ def _check(flags: Export) -> None:
 def _onnx(agent: Agent, out: Path, printer: Printer) -> dict[str, Any]:
     """Write the ONNX file and compare it; return what was found."""
     from gelada.evaluation.export.onnx_file import FLAG, compare, export_onnx
-    from gelada.nets.onnx import check_packages
+    from gelada.nets.onnx import packages
 
-    check_packages(FLAG)
+    packages(FLAG)
     made = not out.parent.exists()
     out.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -48,76 +48,46 @@ class Linear(Head, nn.Linear):
         return nn.Linear.forward(self, hidden)
 
 
-class Duelling(Head):
-    """Action values, computed from the state value and the advantages of the actions.
+class ActionValues(Head):
+    """Values of the actions, or distributions of them as `gelada.ops.distributions` reads them.
 
-    Wang et al. 2016, equation 9: ``Q(x, a) = V(x) + A(x, a) - mean_b A(x, b)``.
-
-    Args:
-        width: units of the hidden layer.
-        actions: number of actions (A).
-    """
-
-    def __init__(self, width: int, actions: int) -> None:
-        super().__init__()
-        self.advantage = Linear(width, actions)
-        self.value = Linear(width, 1)
-
-    def start(self, init: LinearInit) -> None:
-        """Draw the initial weights of both layers."""
-        self.advantage.start(init)
-        self.value.start(init)
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the action values float32[M, A]."""
-        values = self.value.forward(hidden)
-        advantages = self.advantage.forward(hidden)
-        return values + advantages - advantages.mean(dim=1, keepdim=True)
-
-
-class Distributions(Head):
-    """A distribution of values for each action, as `gelada.ops.distributions` reads it.
+    With ``duelling`` they are outputs of the state and the centred ones of the actions, as in Wang
+    et al. 2016, equation 9: ``Q(x, a) = V(x) + A(x, a) - mean_b A(x, b)``.
 
     Args:
         width: units of the hidden layer.
         actions: number of actions (A).
-        atoms: outputs for each action.
-        duelling: add outputs of the state to the centred ones of the actions, as in `Duelling`.
+        atoms: outputs for each action; 1: the value itself.
+        duelling: whether the state has a layer of its own.
     """
 
     def __init__(self, width: int, actions: int, atoms: int, duelling: bool) -> None:
         super().__init__()
-        self._shape = (actions, atoms)
-        self.advantage = Linear(width, actions * atoms, gain=0.1)
-        self.value = Linear(width, atoms, gain=0.1) if duelling else None
+        self._shape = (-1, atoms) if atoms > 1 else (-1,)
+        gain = 0.1 if atoms > 1 else 1.0  # the first distributions are nearly alike
+        self.advantage = Linear(width, actions * atoms, gain)
+        self.value = Linear(width, atoms, gain) if duelling else None
 
     def start(self, init: LinearInit) -> None:
-        """Draw the initial weights; the first distributions are nearly alike."""
+        """Draw the initial weights of both layers."""
         self.advantage.start(init)
         if self.value is not None:
             self.value.start(init)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the outputs float32[M, A, atoms]."""
+        """Return float32[M, A], or the outputs float32[M, A, atoms] of distributions."""
         outputs: torch.Tensor = self.advantage.forward(hidden).unflatten(1, self._shape)
         if self.value is None:
             return outputs
-        state = self.value.forward(hidden).unsqueeze(1)
+        state = self.value.forward(hidden).view(-1, 1, *outputs.shape[2:])
         return state + outputs - outputs.mean(dim=1, keepdim=True)
 
 
 def action_values(width: int, actions: int, atoms: int, duelling: bool) -> Head:
-    """Return a new head of action values; one atom is the value itself.
-
-    Args:
-        width: units of the hidden layer.
-        actions: number of actions.
-        atoms: outputs for each action.
-        duelling: whether state value and advantages have separate layers.
-    """
-    if atoms > 1:
-        return Distributions(width, actions, atoms, duelling)
-    return Duelling(width, actions) if duelling else Linear(width, actions)
+    """Return a new head of action values; see `ActionValues` for the arguments."""
+    if atoms > 1 or duelling:
+        return ActionValues(width, actions, atoms, duelling)
+    return Linear(width, actions)
 
 
 class Separate(nn.Module):

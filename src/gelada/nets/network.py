@@ -3,12 +3,6 @@
 The torso may compute in bfloat16. The input statistics, the LSTM, the heads and the losses are
 float32. A learner keeps float32 weights and casts them in the forward pass (autocast). An actor
 holds a copy whose torso has bfloat16 weights (`Network.for_acting`).
-
-Memory that is reused for every batch.
-
-Choice of the faster precision.
-
-It is measured, because not every processor has AMX or AVX-512 instructions for bfloat16.
 """
 
 from __future__ import annotations
@@ -341,6 +335,8 @@ def faster_precision(
     planes: int = 1,
 ) -> Precision:
     """Time a forward and backward pass in both precisions and return the faster one.
+
+    Not every processor has AMX or AVX-512 instructions for bfloat16.
 
     It takes about 0.1 s of CPU time for the small torso and 2 s for ba3c. ``settings``,
     ``frame_shape``, ``heads`` and ``planes`` are as in `Network`.

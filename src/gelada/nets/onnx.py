@@ -20,11 +20,6 @@ from gelada.nets.network import Network
 OPSET = 18
 """Of the operators: ONNX Runtime has had it since 1.14."""
 
-PACKAGES = ("onnxscript", "onnxruntime")
-"""One exports, the other one runs what was exported."""
-
-INSTALL = "install what it needs with: pip install 'gelada-rl[onnx]'"
-
 Act = Callable[
     [Network, torch.Tensor, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor | None]
 ]
@@ -71,7 +66,7 @@ def export(acting: Acting, example: Sequence[torch.Tensor], flag: str) -> Any:
     Raises:
         GeladaError: if a package is missing, or torch cannot export the network.
     """
-    check_packages(flag)
+    packages(flag)
     inputs, outputs = ["observations", "state"], ["scores", "next_state"]
     count = len(example)
     with quiet():
@@ -105,8 +100,8 @@ class Sessions:
     """
 
     def __init__(self, net: Network, act: Act, heads: tuple[str, ...], flag: str) -> None:
-        self._runtime = need("onnxruntime", flag)
-        self._model = need("onnx", flag).load_from_string(_exported(net, act, heads, flag))
+        onnx, self._runtime = packages(flag)
+        self._model = onnx.load_from_string(_exported(net, act, heads, flag))
         self._options = self._runtime.SessionOptions()
         self._options.intra_op_num_threads = 1
         self._initializers = {one.name: one for one in self._model.graph.initializer}
@@ -140,22 +135,22 @@ def _exported(net: Network, act: Act, heads: tuple[str, ...], flag: str) -> byte
     return found
 
 
-def check_packages(flag: str) -> None:
-    """Raise GeladaError if a package of the extra ``onnx`` is missing."""
-    for package in PACKAGES:
-        need(package, flag)
+def packages(flag: str) -> tuple[Any, Any]:
+    """Return the modules onnx and onnxruntime.
 
-
-def need(package: str, flag: str) -> Any:
-    """Import a package of the extra ``onnx``.
+    Args:
+        flag: that asked for them, for an error.
 
     Raises:
-        GeladaError: if it is missing; the message names the flag that asked for it.
+        GeladaError: if a package of the extra ``onnx`` is missing.
     """
     try:
-        return importlib.import_module(package)
+        importlib.import_module("onnxscript")  # exports
+        return importlib.import_module("onnx"), importlib.import_module("onnxruntime")
     except ImportError as error:
-        raise GeladaError(f"{flag}: {error}; {INSTALL}") from None
+        raise GeladaError(
+            f"{flag}: {error}; install what it needs with: pip install 'gelada-rl[onnx]'"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -165,8 +160,7 @@ def quiet() -> Iterator[None]:
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
             yield
     finally:
         log.setLevel(level)

@@ -19,7 +19,7 @@ from gelada.core.timing import WAIT, Clock
 from gelada.core.types import Batch, Update, Version
 from gelada.nets.autoencoder import Decoder
 from gelada.nets.network import Network
-from gelada.nets.pictures import reconstruct, some_stacks
+from gelada.nets.observations import reconstruct, some_stacks
 from gelada.roles.backprop import Compute
 from gelada.roles.parameters.client import ParameterClient
 from gelada.roles.replay.api import ReplayReader

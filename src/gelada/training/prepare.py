@@ -59,7 +59,7 @@ def prepare_process(
 
 def check_onnx(experiment: Experiment) -> None:
     """Raise GeladaError if actors cannot compute with ONNX Runtime in this run."""
-    from gelada.nets.onnx import check_packages
+    from gelada.nets.onnx import packages
 
     net = experiment.network
     unfit = {
@@ -72,7 +72,7 @@ def check_onnx(experiment: Experiment) -> None:
         if holds:
             why = "it rounds otherwise" if experiment.deterministic else "only torch computes that"
             raise GeladaError(f"--act-with onnx with {given}: {why}; use --act-with torch")
-    check_packages("--act-with onnx")
+    packages("--act-with onnx")
 
 
 def begin_new(

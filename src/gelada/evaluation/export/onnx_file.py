@@ -23,7 +23,7 @@ from gelada.envs.api import close
 from gelada.envs.frames import FrameStack
 from gelada.envs.make import action_names, agents, make_games
 from gelada.evaluation.agent import Agent
-from gelada.nets.onnx import Acting, export, need, quiet
+from gelada.nets.onnx import Acting, export, packages, quiet
 
 FLAG = "--onnx"
 """What errors name."""
@@ -94,7 +94,7 @@ def compare(agent: Agent, file: Path, count: int = 1000, seed: int = 1) -> Parit
     Raises:
         GeladaError: if ONNX Runtime is missing.
     """
-    runtime = need("onnxruntime", FLAG)
+    _, runtime = packages(FLAG)
     session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     acting, random = _acting(agent), generator(seed, "export actions")
     games = make_games(agent.games, game_seeds(seed, "export", GAMES))
