@@ -1,9 +1,8 @@
 """An algorithm of your own: APPO with the plain policy gradient in place of PPO's clipped loss."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import gelada
-from gelada.experiment.settings import ALGORITHMS
 from gelada.ops import losses
 
 
@@ -30,9 +29,7 @@ class PolicyGradient(gelada.APPO):
         return total, {name: term.detach() for name, term in terms.items()} | {"kl": kl}
 
 
-ALGORITHMS["policy_gradient"] = PolicyGradient  # its name in config.json
-
-experiment = gelada.preset("catch", steps=60_000, until_score=0.9, deterministic=True)
-experiment = replace(experiment, algorithm=PolicyGradient())
-result = gelada.train(experiment)
+result = gelada.train(
+    "catch", algorithm=PolicyGradient, steps=60_000, until_score=0.9, deterministic=True
+)
 print(f"{result.steps} steps, score {result.score:.2f}")

@@ -1,13 +1,12 @@
 """An exploration of your own: the policy is mixed with random actions."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 import gelada
 from gelada.algorithms.exploration import Explored
-from gelada.experiment.settings import ALGORITHMS
 
 MIX = 0.1  # share of random actions
 
@@ -41,9 +40,7 @@ class MixedAPPO(gelada.APPO):
         return Mixed()
 
 
-ALGORITHMS["mixed_appo"] = MixedAPPO  # its name in config.json
-
-experiment = gelada.preset("catch", steps=60_000, until_score=0.7, deterministic=True)
-experiment = replace(experiment, algorithm=MixedAPPO())
-result = gelada.train(experiment)
+result = gelada.train(
+    "catch", algorithm=MixedAPPO, steps=60_000, until_score=0.7, deterministic=True
+)
 print(f"{result.steps} steps, score {result.score:.2f}")
