@@ -91,6 +91,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("contract", BREACHES)
 def test_each_contract_can_be_broken(contract: str, said: dict[str, str]) -> None:
     assert "Contracts: 0 kept, 1 broken." in said[contract], said[contract]
@@ -153,6 +154,7 @@ def test_benchmarks_and_examples_read_nothing_private() -> None:
     assert {str(file): names for file in files if (names := private_reads(file))} == {}
 
 
+@pytest.mark.slow
 def test_few_tests_read_what_is_private() -> None:
     files = sorted((ROOT / "tests").rglob("*.py"))
     found = {str(f.relative_to(ROOT)) for f in files if private_reads(f)}
@@ -189,6 +191,7 @@ def fresh(script: str, folder: Path, **environment: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.processes
 def test_importing_gelada_loads_nothing_heavy(tmp_path: Path) -> None:
     script = (
         "import sys, gelada\n"
@@ -199,6 +202,7 @@ def test_importing_gelada_loads_nothing_heavy(tmp_path: Path) -> None:
     assert fresh(script, tmp_path) == f"[] {gelada.__version__}"
 
 
+@pytest.mark.processes
 def test_nothing_happens_at_import_time(tmp_path: Path) -> None:
     optional = "gelada.runtime.ray"  # needs Ray, which sets variables of the environment
     names = [name for name in MODULES if not f"{name}.".startswith(f"{optional}.")]

@@ -217,6 +217,7 @@ def with_actions(experiment: Experiment) -> tuple[Outcome, torch.Tensor]:
     return outcome(place.roles), rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 3])
 def test_n_workers_are_one_with_an_n_fold_batch_on_pong(count: int) -> None:
     """The same games, to the order in which gradients are added up."""
@@ -238,6 +239,7 @@ def test_n_workers_are_one_with_an_n_fold_batch_on_pong(count: int) -> None:
     assert rates[0] == rates[1] < A3C.lr  # schedules count the steps of all
 
 
+@pytest.mark.slow
 def test_several_servers_are_one_server_for_workers_on_pong() -> None:
     one, two, five = (inline(distributed_pong(15, workers=2, servers=s)) for s in (1, 2, 5))
     assert one.version == Version(0, 15)
@@ -245,6 +247,7 @@ def test_several_servers_are_one_server_for_workers_on_pong() -> None:
     assert_same(one, five)
 
 
+@pytest.mark.slow
 def test_inline_and_threads_give_the_same_run_with_workers_bit_for_bit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -85,6 +85,7 @@ def broken_off(whole: Path, at: int, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_run_goes_on_exactly_from_any_checkpoint(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -107,6 +108,7 @@ def test_a_run_goes_on_exactly_from_any_checkpoint(
     assert not any("new games" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_twice_goes_on_exactly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +122,7 @@ def test_a_run_that_was_stopped_twice_goes_on_exactly(
     assert_same_run(tmp_path / "parts", tmp_path / "whole")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("name", "how"),
     [
@@ -156,6 +159,7 @@ def test_a_stopped_process_is_resumed_exactly(
     assert_same_run(run, tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_the_actors_states_begins_new_games(tmp_path: Path) -> None:
     experiment, lines = often(EXPERIMENTS["appo catch"]), list[str]()
     train(experiment, tmp_path / "run", log=lines.append)

@@ -20,6 +20,7 @@ from gelada.evaluation.agent import load
 from helpers.launching import CATCH, LONG, complete, finish, gelada, start, wait_until
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("number", "code"),
     [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)],
@@ -46,6 +47,7 @@ def test_a_signal_saves_and_says_how_to_go_on(
     assert load(run).checkpoint.steps == last["steps"]
 
 
+@pytest.mark.processes
 def test_a_signal_saves_one_version_of_all_slices_of_workers(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ("--workers", 3, "--quorum", 2, "--minutes", 5, "--checkpoint-seconds", 0.5)
@@ -62,6 +64,7 @@ def test_a_signal_saves_one_version_of_all_slices_of_workers(tmp_path: Path) -> 
     assert checkpoint.group("optimizer")["count"] == checkpoint.version.number
 
 
+@pytest.mark.processes
 def test_pressing_ctrl_c_again_and_again_loses_nothing(tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = start(*CATCH, "--out", run, "--minutes", 5, "--checkpoint-seconds", 0.5)
@@ -142,6 +145,7 @@ def test_a_hangup_that_is_ignored_stays_so(handlers: None) -> None:
         assert interrupts.signal == 0
 
 
+@pytest.mark.processes
 def test_a_signal_during_the_start_ends_the_run_too(tmp_path: Path) -> None:
     run = tmp_path / "run"
     args = ("--out", run, "--random-steps", 300_000, "--minutes", 5)
@@ -153,6 +157,7 @@ def test_a_signal_during_the_start_ends_the_run_too(tmp_path: Path) -> None:
     assert out.count("stopped by Ctrl-C ") == 1
 
 
+@pytest.mark.slow
 def test_divergence_names_the_term_and_keeps_a_sound_checkpoint(tmp_path: Path) -> None:
     run = tmp_path / "run"
     wild = ("--lr", 1e30, "--lr-max", 1e30, "--gradient-clip", 1e30)
@@ -199,6 +204,7 @@ def driver(folder: Path, trouble: str) -> Path:
     return path
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("words", [CATCH, WORKERS], ids=["one learner", "workers"])
 def test_an_actor_that_hangs_ends_the_run_with_exit_code_3(
     tmp_path: Path, words: tuple[object, ...]
@@ -214,6 +220,7 @@ def test_an_actor_that_hangs_ends_the_run_with_exit_code_3(
     assert all(bool(t.isfinite().all()) for t in load(run).checkpoint.tensors.values())
 
 
+@pytest.mark.processes
 def test_a_nan_in_the_middle_of_a_round_does_not_reach_a_checkpoint(tmp_path: Path) -> None:
     run = tmp_path / "run"
     rewards = "numpy.full(self.count, numpy.nan, dtype=numpy.float32)"
@@ -230,6 +237,7 @@ def test_a_nan_in_the_middle_of_a_round_does_not_reach_a_checkpoint(tmp_path: Pa
         assert bool(tensor.isfinite().all()), name
 
 
+@pytest.mark.processes
 def test_an_actor_that_raises_is_restarted_and_the_run_ends_well(tmp_path: Path) -> None:
     run = tmp_path / "run"
     script = driver(tmp_path, "1 / 0 if calls in (2000, 3000) else None")
@@ -242,6 +250,7 @@ def test_an_actor_that_raises_is_restarted_and_the_run_ends_well(tmp_path: Path)
     assert complete(run)[-1]["steps"] >= 30_000
 
 
+@pytest.mark.processes
 def test_an_actor_that_always_raises_ends_the_run(tmp_path: Path) -> None:
     run = tmp_path / "run"
     script = driver(tmp_path, "1 / 0 if calls > 2000 else None")
@@ -252,6 +261,7 @@ def test_an_actor_that_always_raises_ends_the_run(tmp_path: Path) -> None:
     assert torch.isfinite(load(run).net.heads["value"].get_parameter("weight")).all()
 
 
+@pytest.mark.slow
 def test_more_gradients_asked_for_than_workers_is_one_line_and_no_folder(tmp_path: Path) -> None:
     code, out, err = gelada("train", "dba3c-pong", "--quorum", 3, "--out", tmp_path / "run")
     assert (code, out) == (2, "")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from gelada.cli.first_and_last import how_it_stopped
 from helpers.launching import CATCH, complete, finish, start, wait_until
 
 
+@pytest.mark.processes
 def test_a_run_whose_folder_was_deleted_ends_with_5_and_leaves_nothing(tmp_path: Path) -> None:
     run = tmp_path / "run"
     often = ("--checkpoint-seconds", 0.2, "--disk-patience", 0.5)

@@ -27,6 +27,7 @@ CATCH = catch(512 + 12 * 512, deterministic=True)
 OLD = replace(CATCH, reuse=ReuseSettings(replay_proportion=0.5, replay_slots=4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", [CATCH, OLD], ids=["plain", "old windows"])
 def test_loaders_change_no_bit(experiment: Any) -> None:
     want = inline(experiment)
@@ -46,6 +47,7 @@ def test_a_loader_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
         train(experiment, tmp_path / "run", log=lambda _line: None)
 
 
+@pytest.mark.slow
 def test_a_run_with_loaders_is_resumed_exactly(tmp_path: Path) -> None:
     quiet: dict[str, Any] = {"log": lambda _line: None}
     whole = replace(CATCH, shape=replace(CATCH.shape, loaders=2))
@@ -70,6 +72,7 @@ def test_an_interrupted_run_with_loaders_is_saved(tmp_path: Path) -> None:
     assert newest_checkpoint(tmp_path / "run" / "checkpoints")[1].steps == result.steps
 
 
+@pytest.mark.slow
 def test_catch_is_learned_with_a_loader(tmp_path: Path) -> None:
     quiet: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
     result = gelada.train("catch", tmp_path / "run", loaders=1, until_score=0.9, **quiet)

@@ -26,6 +26,7 @@ from gelada.training.run import train
 from helpers.launching import CATCH, complete, finish, gelada, start, wait_until
 
 
+@pytest.mark.processes
 def test_a_run_that_is_alive_is_not_resumed_nor_begun_again(tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = start(*CATCH, "--out", run, "--minutes", 5, "--checkpoint-seconds", 0.3)
@@ -43,6 +44,7 @@ def test_a_run_that_is_alive_is_not_resumed_nor_begun_again(tmp_path: Path) -> N
     assert gelada("train", "--resume", run, "--no-finish", "--steps", steps)[0] == 0
 
 
+@pytest.mark.processes
 def test_two_runs_that_begin_at_once_in_one_folder_are_one(tmp_path: Path) -> None:
     run = tmp_path / "run"
     both = [start(*CATCH, "--out", run, "--steps", 3000) for _ in range(2)]
@@ -111,6 +113,7 @@ def test_what_a_process_writes_while_the_folder_is_cleaned_is_deleted_too(
     assert (late, folder.exists()) == ([], False)
 
 
+@pytest.mark.slow
 def test_a_resume_removes_what_killed_processes_have_left(tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(catch(3000), run)
@@ -149,6 +152,7 @@ def test_a_suite_is_not_begun_twice_and_leaves_the_others_run_alone(
         assert (young / "config.json").exists()
 
 
+@pytest.mark.processes
 def test_the_ledger_is_read_again_once_it_is_ours(tmp_path: Path) -> None:
     out = tmp_path / "suite"
     words = ("suite", "catch", "--preset", "catch", "--protocol", "training", "--episodes", 2)

@@ -45,6 +45,7 @@ def pong(rounds: int, players: int) -> Experiment:
     return replace(base, stop=replace(base.stop, steps=steps))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learners", [2, 3])
 @pytest.mark.parametrize("normalise", [True, False])
 def test_several_learners_are_one_with_the_joined_batch(learners: int, normalise: bool) -> None:
@@ -75,6 +76,7 @@ CATCH = replace(
 )
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_run_bit_for_bit_and_all_replicas_are_equal() -> None:
     outcomes: list[Outcome] = []
     for _ in range(2):
@@ -91,12 +93,14 @@ def test_a_seed_gives_the_same_run_bit_for_bit_and_all_replicas_are_equal() -> N
     assert outcomes[0].status.lag == (1.0, 1.0, 1.0)
 
 
+@pytest.mark.slow
 def test_one_learner_alone_is_a_central_run() -> None:
     alone = replace(CATCH, shape=replace(CATCH.shape, learners=1))
     central = replace(CATCH, shape=replace(CATCH.shape, learners=0))
     assert_same(inline(alone), inline(central))
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_exactly(tmp_path: Path) -> None:
     half = replace(CATCH, stop=replace(CATCH.stop, steps=512 + 6 * 512))
     train(half, tmp_path / "run", **QUIET)
@@ -120,6 +124,7 @@ def test_a_lost_learner_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         train(CATCH, tmp_path / "run", **QUIET)
 
 
+@pytest.mark.slow
 def test_catch_is_learned_and_an_interrupted_run_is_saved(tmp_path: Path) -> None:
     free = replace(
         catch(1),

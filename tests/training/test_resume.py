@@ -47,6 +47,7 @@ def stems(run: Path) -> list[str]:
     return [f"{said['version']:08d}" for said in complete(run)]
 
 
+@pytest.mark.processes
 def test_steps_and_versions_go_on_and_the_epoch_is_raised(run: Path) -> None:
     before = complete(run)[-1]
     stop = before["steps"] + 20 * BATCH
@@ -61,6 +62,7 @@ def test_steps_and_versions_go_on_and_the_epoch_is_raised(run: Path) -> None:
     assert after["counters"]["seconds"] > before["counters"]["seconds"]
 
 
+@pytest.mark.processes
 def test_resuming_twice_raises_the_epoch_twice(run: Path) -> None:
     for epoch in (1, 2):
         stop = complete(run)[-1]["steps"] + 5 * BATCH
@@ -68,6 +70,7 @@ def test_resuming_twice_raises_the_epoch_twice(run: Path) -> None:
         assert complete(run)[-1]["epoch"] == epoch
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("servers", [1, 3])
 def test_what_is_restored_equals_the_checkpoint(run: Path, servers: int) -> None:
     config = read_config(run)
@@ -111,6 +114,7 @@ def spoil_json(tensors: Path) -> None:
     tensors.with_suffix(".json").write_text('{"format": 1, "ep')
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
@@ -136,6 +140,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(
     assert f"going on from {before}.safetensors: {steps:,} steps" in out
 
 
+@pytest.mark.processes
 def test_a_run_without_any_complete_checkpoint_says_so(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +152,7 @@ def test_a_run_without_any_complete_checkpoint_says_so(
     assert err.count("\n") == 1
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("flags", "rule"),
     [
@@ -167,6 +173,7 @@ def test_a_run_past_its_stop_rule_says_so_and_is_left_as_it_is(
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
+@pytest.mark.slow
 def test_what_was_not_evaluated_at_the_end_is_so_by_resuming_it(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,6 +186,7 @@ def test_what_was_not_evaluated_at_the_end_is_so_by_resuming_it(
     assert capsys.readouterr().out.count("\n") == 1  # once is enough
 
 
+@pytest.mark.processes
 def test_only_what_ends_a_run_or_is_written_may_change(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,6 +197,7 @@ def test_only_what_ends_a_run_or_is_written_may_change(
     assert capsys.readouterr().err.startswith("gelada: 'pong' with --resume: ")
 
 
+@pytest.mark.processes
 def test_settings_come_from_the_run(run: Path) -> None:
     config = read_config(run)
     changed = tuned(config.experiment, entropy_end=0.1, anneal_steps=1)
@@ -210,6 +219,7 @@ def distributed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_of_workers_goes_on_with_its_own_settings(distributed: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(distributed, tmp_path / "run"))
     config, before = (run / "config.json").read_bytes(), complete(run)[-1]
@@ -237,6 +247,7 @@ def test_a_run_of_workers_goes_on_with_its_own_settings(distributed: Path, tmp_p
     assert float(saved["entropy"]) == pytest.approx(0.01 + done * (0.002 - 0.01))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [1, 2, 3])
 def test_slices_of_a_checkpoint_come_back_to_any_number_of_servers(
     distributed: Path, servers: int
@@ -261,6 +272,7 @@ def test_slices_of_a_checkpoint_come_back_to_any_number_of_servers(
     assert counts[0] > 0
 
 
+@pytest.mark.slow
 def test_the_flags_of_a_resumed_run_are_its_algorithms(
     distributed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -273,6 +285,7 @@ def test_the_flags_of_a_resumed_run_are_its_algorithms(
     assert "is past its stop rule: " in capsys.readouterr().out
 
 
+@pytest.mark.processes
 def test_metrics_of_a_resumed_run_go_on(run: Path) -> None:
     lines = (run / "metrics.jsonl").read_text().splitlines()
     start_at = complete(run)[-1]["steps"]

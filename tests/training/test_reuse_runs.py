@@ -33,6 +33,7 @@ REUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", REUSED)
 def test_a_seed_gives_the_same_bits_inline_and_on_threads(way: str) -> None:
     experiment = replace(CATCH, reuse=REUSED[way])
@@ -51,6 +52,7 @@ def test_nothing_is_used_again_by_default_bit_for_bit() -> None:
     assert_same(inline(CATCH), inline(replace(CATCH, reuse=off)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queues", [2, 4])
 def test_several_queues_are_one_queue_bit_for_bit(queues: int) -> None:
     one = replace(CATCH, shape=SEVERAL)
@@ -73,6 +75,7 @@ def kept_batches(place: Inline) -> list[Any]:
     return batches
 
 
+@pytest.mark.slow
 def test_queues_draw_old_windows_of_their_own_actors() -> None:
     experiment = replace(
         CATCH, shape=replace(SEVERAL, replays=2), reuse=ReuseSettings(1.0, replay_slots=3)
@@ -96,6 +99,7 @@ def test_queues_draw_old_windows_of_their_own_actors() -> None:
     assert not frames[0] & frames[1]
 
 
+@pytest.mark.slow
 def test_emulator_threads_change_nothing_but_the_speed() -> None:
     one = short_pong(2, deterministic=True)
     two = replace(one, shape=replace(one.shape, emulators=2))
@@ -119,6 +123,7 @@ LEARNED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", LEARNED)
 def test_catch_is_learned(tmp_path: Path, way: str) -> None:
     tracker = TrackerSettings(tensorboard=False)

@@ -54,6 +54,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.processes
 def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(tmp_path: Path) -> None:
     experiment = write_run(tmp_path)
     results: list[Any] = []
@@ -90,6 +91,7 @@ def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(tmp_path: Pa
     assert (tmp_path / "videos" / "follow.log").read_text() == ""
 
 
+@pytest.mark.processes
 def test_a_run_may_have_a_name_that_begins_with_a_dash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +116,7 @@ def test_nothing_is_started_unasked(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.processes
 def test_a_child_that_dies_is_named_once(tmp_path: Path) -> None:
     """One is killed, the other refuses a film of no length; its last message is in the line."""
     write_run(tmp_path)
@@ -138,6 +141,7 @@ def test_a_child_that_dies_is_named_once(tmp_path: Path) -> None:
     assert children() == before
 
 
+@pytest.mark.processes
 def test_a_child_that_does_not_end_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +168,7 @@ with SidecarProcesses(Path(sys.argv[1]), True, False, 1.0, heard) as sidecars:
 """
 
 
+@pytest.mark.processes
 def test_children_end_when_the_training_is_gone(tmp_path: Path) -> None:
     write_run(tmp_path)
     training = subprocess.Popen(
@@ -208,6 +213,7 @@ def test_once_fails_if_no_checkpoint_can_be_used(
     assert err == f"gelada: no checkpoint of {tmp_path} can be used; see the lines above\n"
 
 
+@pytest.mark.processes
 def test_a_signal_ends_it_in_good_order(tmp_path: Path) -> None:
     write_run(tmp_path)
     process = start("follow", tmp_path, "--no-record")
@@ -240,6 +246,7 @@ def test_mistakes_are_one_line(
     assert said in captured.err
 
 
+@pytest.mark.processes
 def test_those_that_had_nothing_to_do_say_so_at_the_end(tmp_path: Path) -> None:
     """Before the first checkpoint, or in the middle of a first evaluation; not if one was done."""
     experiment = write_run(tmp_path)
@@ -268,6 +275,7 @@ def test_those_that_had_nothing_to_do_say_so_at_the_end(tmp_path: Path) -> None:
     assert sidecars.idle() == []
 
 
+@pytest.mark.processes
 def test_a_run_passes_that_on(tmp_path: Path) -> None:
     lines: list[str] = []
     experiment = catch(2_000, sidecars=Sidecars(evaluator=True))

@@ -17,6 +17,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_tensorboard_has_the_names_of_others_and_ours() -> None:
     """Events against metrics.jsonl and episodes.jsonl; none of them is lost."""
     from tensorboardX.proto import event_pb2

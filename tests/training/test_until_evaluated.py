@@ -27,6 +27,7 @@ def experiment(stop: StopRule, **beside: Any) -> Experiment:
     )
 
 
+@pytest.mark.processes
 def test_the_evaluated_score_ends_the_run(tmp_path: Path) -> None:
     stop = StopRule(until_evaluated=-1.0)  # any score of Catch will do
     result = train(experiment(stop, evaluator=True), tmp_path / "run", log=lambda line: None)
@@ -42,6 +43,7 @@ def test_the_evaluated_score_ends_the_run(tmp_path: Path) -> None:
     assert checkpoint.version.number >= max(one["version"] for one in about)
 
 
+@pytest.mark.processes
 def test_a_score_that_is_not_reached_ends_nothing(tmp_path: Path) -> None:
     stop = StopRule(steps=30_000, until_evaluated=2.0)  # Catch's best is 1
     result = train(experiment(stop, evaluator=True), tmp_path / "run", log=lambda line: None)
