@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import pytest
 
+from gelada.algorithms.appo import APPO
 from gelada.cli.main import COMMANDS, run
+from gelada.cli.show import parts_of
+from gelada.envs.make import known_games
+from gelada.experiment.presets import FAMILIES, NOTES, PRESETS, preset
 from helpers.players import write_run
 
 
@@ -54,3 +61,73 @@ def test_help_has_the_words_that_were_given_too(
     there = capsys.readouterr().out
     assert "positional arguments" in there
     assert there == alone or words[0] == "train"  # which has the defaults of what is named
+
+
+def test_every_listed_name_can_be_learned(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["games", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert list(said) == ["Atari games", "small games", "presets", "families"]
+    assert len(said["Atari games"]) > 100
+    listed = [name for kind in list(said)[:3] for name in said[kind]]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {*known_games(), *PRESETS}
+    for name in (*said["Atari games"][:3], *said["small games"], *said["presets"]):
+        preset(name)
+    for family in said["families"]:
+        preset(f"{family}-seaquest")
+    assert said["families"] == list(FAMILIES)
+
+
+def test_the_list_is_for_people_and_can_be_narrowed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["games"]) == 0
+    text = capsys.readouterr().out
+    assert "space_invaders" in text
+    assert "dqn-" in text
+    assert "train CartPole-v1" in text
+    assert run(["games", "Pong"]) == 0
+    text = capsys.readouterr().out
+    assert "Atari games (1):" in text
+    assert "gorila-pong" in text
+    assert "seaquest" not in text
+    assert run(["games", "tetris-3"]) == 0
+    assert "no game or preset contains 'tetris-3'" in capsys.readouterr().out
+
+
+ON = {
+    "pong": {"PPO's clipped loss", "several epochs", "adaptive rate"},
+    "impala-seaquest": {"V-trace"},
+    "impala-paper": {"V-trace"},
+}
+
+
+@pytest.mark.parametrize("name", ON)
+def test_the_parts_that_are_on(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", name]) == 0
+    (line,) = re.findall(r"^parts: .*?(?=^parameters: )", capsys.readouterr().out, re.M | re.S)
+    on, _, off = re.sub(r"\s+", " ", line).strip().partition("; off: ")
+    parts = parts_of(preset(name)[0])
+    assert set(re.findall(r"(?:parts: |, )(.+?) \(--", on)) == ON[name]
+    assert set(off.split(", ")) == {part.name for part in parts} - ON[name]
+    assert "--advantage" in {part.flag.split()[0] for part in parts}
+
+
+def test_another_algorithm_has_none_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "dqn-pong"]) == 0
+    assert "parts: " not in capsys.readouterr().out
+    assert run(["show", "dqn-pong", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["parts"] == []
+
+
+def test_every_part_of_appo_can_be_switched_on_and_off() -> None:
+    every = {part.name for part in parts_of(PRESETS["pong"])}
+    states = {(part.name, part.on) for name in PRESETS for part in parts_of(PRESETS[name])}
+    assert {name for name, on in states if on} == every
+    assert {name for name, on in states if not on} == every
+
+
+@pytest.mark.parametrize("name", ["impala-paper", "rldm-paper"])
+def test_a_published_system_says_what_differs(name: str) -> None:
+    notes = " ".join(NOTES[name])
+    assert "published: " in notes
+    assert notes.count("differs: ") >= 3
+    assert isinstance(PRESETS[name].algorithm, APPO)

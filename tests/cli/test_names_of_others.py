@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +13,11 @@ import gelada
 from gelada.cli.experiment_flags import flag_in_group, resolve
 from gelada.cli.flags import flag_of, flags_of
 from gelada.cli.main import run
+from gelada.cli.main import run as command
 from gelada.cli.train import Train
 from gelada.experiment.aliases import ALIASES
 from gelada.experiment.settings import ALGORITHMS, Experiment, argument, groups_of
+from helpers.hostile import make_run
 
 
 def arguments() -> set[str]:
@@ -104,3 +108,38 @@ def test_an_old_argument_works_and_says_its_new_name(monkeypatch: pytest.MonkeyP
     gelada.train("catch", graphs=False, log=lines.append)
     assert not given["devices"].cuda_graphs
     assert lines == ["graphs: is called cuda_graphs now"]
+
+
+NAME = "[/b][link=http://example.org]\x1b[2Jred"
+
+
+def spoil(run: Path, group: str, name: str, value: str) -> None:
+    data = json.loads((run / "config.json").read_text())
+    place = data[group] if group else data
+    place[name] = value
+    (run / "config.json").write_text(json.dumps(data))
+
+
+def test_names_in_a_table_are_printed_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    make_run(run)
+    spoil(run, "", "name", NAME)
+    assert command(["show", str(run)]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert "[/b][link=http://example.org]?[2Jred" in "".join(said.out.split("\n"))
+    assert "\x1b" not in said.out
+
+
+def test_an_unknown_game_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    make_run(run)
+    spoil(run, "games", "game", "\x1b[2Jponk")
+    assert command(["show", str(run)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "config.json: unknown game '" in said.err
+    assert said.err.count("\n") == 1
+    assert "\x1b" not in said.err

@@ -11,11 +11,12 @@ import pytest
 from ale_py import Action, ALEVectorInterface
 
 from gelada.core.seeding import game_seeds
-from gelada.core.types import Ints
+from gelada.core.types import Bytes, Ints
 from gelada.envs import atari
 from gelada.envs.ale import AleGame
 from gelada.envs.api import GameSettings
 from gelada.envs.atari import AtariGames
+from gelada.envs.frames import FrameStack
 from gelada.envs.make import make_games
 from helpers.players import memory_reader, raw_step, raw_vector
 
@@ -223,3 +224,77 @@ def test_a_seed_gives_the_same_games_whatever_else_is_played() -> None:
         assert theirs.idle is None
         for name in theirs._fields[:-1]:
             np.testing.assert_array_equal(getattr(ours, name)[1], getattr(theirs, name)[0])
+
+
+ACTORS, GAMES = 4, 5
+
+
+def first_frames(seeds: Ints) -> Bytes:
+    return AtariGames(GameSettings(game="freeway", size=84), seeds).reset()
+
+
+def shared(a: Bytes, b: Bytes) -> int:
+    """Return how many games of ``a`` begin as some game of ``b`` does."""
+    others = {frame.tobytes() for frame in b}
+    return sum(frame.tobytes() in others for frame in a)
+
+
+def test_seeds_are_in_range_and_all_different() -> None:
+    seeds = np.concatenate(
+        [
+            game_seeds(seed, role, GAMES, *numbers)
+            for seed in (0, 1, 2, 5)
+            for role in ("games", "random", "evaluation", "film")
+            for numbers in ((), *[(i, e, r) for i in range(4) for e in (0, 1) for r in (0, 1)])
+        ]
+    )
+    assert seeds.dtype == np.int64
+    assert seeds.min() >= 1
+    assert seeds.max() <= 2**31 - 2
+    assert len(np.unique(seeds)) == len(seeds)
+    np.testing.assert_array_equal(game_seeds(1, "games", 8, 2), game_seeds(1, "games", 8, 2))
+
+
+@pytest.mark.slow
+def test_no_two_actors_have_a_common_first_stack() -> None:
+    """A game of Freeway begins in one of 30 ways (its no-ops), so single games may meet.
+
+    What must not happen is that actors begin together: in each place another way.
+    """
+    frames = [first_frames(game_seeds(1, "games", GAMES, i, 0, 0)) for i in range(ACTORS)]
+    met = 0
+    for a, b in combinations(frames, 2):
+        assert sum(np.array_equal(x, y) for x, y in zip(a, b, strict=True)) <= 1
+        met += shared(a, b)
+    assert met < 10  # of 6 pairs x 5 games; 4.6 is expected by chance, 24 with neighbouring seeds
+
+
+@pytest.mark.slow
+def test_neighbouring_integer_seeds_would_share_all_games_but_one() -> None:
+    """Why `game_seeds` mixes: ale-py's own way of seeding a vector, s, s + 1, s + 2 …"""
+    one, two = first_frames(np.arange(1, 1 + GAMES)), first_frames(np.arange(2, 2 + GAMES))
+    assert shared(one, two) >= GAMES - 1
+
+
+def frame(value: int) -> Bytes:
+    return np.full((2, 2, 3), [[[value]], [[value + 100]]], dtype=np.uint8)
+
+
+def test_a_stack_has_the_newest_frames_and_is_black_before_the_start() -> None:
+    stack = FrameStack(2, 3, (2, 3))
+    stack.reset(frame(1))
+    stack.push(frame(2))
+    stack.push(frame(3), over=np.array([False, True]))
+    stack.push(frame(4), over=np.array([False, False]))
+    assert stack.stacks.shape == (2, 3, 2, 3)
+    assert stack.stacks.dtype == np.uint8
+    assert stack.stacks[:, :, 0, 0].tolist() == [[2, 3, 4], [0, 103, 104]]
+    stack.reset(frame(9))
+    assert stack.stacks[:, :, 1, 2].tolist() == [[0, 0, 9], [0, 0, 109]]
+
+
+def test_a_stack_of_one_frame_is_that_frame() -> None:
+    stack = FrameStack(2, 1, (2, 3))
+    stack.reset(frame(1))
+    stack.push(frame(2), over=np.array([True, False]))
+    np.testing.assert_array_equal(stack.stacks[:, 0], frame(2))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
 import yaml
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -115,3 +120,20 @@ def test_the_automatic_checks_are_targets_that_contributors_are_told() -> None:
     assert told == checked | {"setup", "check", "test-long"}
     (phony,) = re.findall(r"^\.PHONY: (help .*)$", text_of("Makefile").replace("\\\n", ""), re.M)
     assert set(phony.split()) == rules
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_its_tests_fail_if_they_are_asked_for() -> None:
+    words = [sys.executable, "-m", "pytest", "-m", "gpu", "-x", "tests/runtime/test_gpu.py"]
+    done = subprocess.run(
+        words,
+        cwd=ROOT,
+        env={**os.environ, "GELADA_TEST_GPU": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "no CUDA device" in done.stdout
+    recipe = (ROOT / "Makefile").read_text().partition("test-gpu: setup\n\t")[2].splitlines()[0]
+    assert recipe == "GELADA_TEST_GPU=1 $(BIN)/python -m pytest -m gpu"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import struct
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tensorboardX.proto import event_pb2
 
 from conftest import make_net
 from gelada.core.checkpoint import newest_checkpoint
@@ -17,6 +20,7 @@ from gelada.core.types import Episode, Params, Traffic, Update, Version
 from gelada.ops.flat import Layout
 from gelada.roles.tracker import ResumePoint, RunFacts, StopRule, Tracker, TrackerSettings
 from gelada.roles.tracker import tracker as tracker_module
+from gelada.roles.tracker.tracker import StageShares
 from gelada.roles.tracker.writer import Thinned
 from gelada.training.role_factory import tracker_files
 
@@ -258,3 +262,108 @@ def test_the_throughput_is_that_since_the_line_before_unless_the_run_is_determin
     lines = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
     found = [line.get("throughput") for line in lines]
     assert found == ([20.0, 100.0] if every is None else [None, None, None])
+
+
+@pytest.mark.parametrize("most", [8, 9, 40])
+def test_points_are_as_far_from_one_another_everywhere(most: int) -> None:
+    curve = Thinned(most)
+    for number in range(1000):
+        curve.add((number, 0.0, 1.0))
+        steps = [steps for steps, _, _ in curve.points]
+        assert len(steps) < most
+        assert (steps[0], steps[-1]) == (0, number)
+        assert len({after - before for before, after in pairwise(steps[:-1])}) <= 1
+        assert number < most - 1 or len(steps) >= most // 2
+
+
+def test_a_short_curve_has_all_points() -> None:
+    curve = Thinned(10)
+    for number in range(9):
+        curve.add((number, 0.1 * number, 1.0))
+    assert curve.points == [(n, 0.1 * n, 1.0) for n in range(9)]
+
+
+def test_each_evaluation_is_a_point_at_the_steps_of_its_checkpoint(tmp_path: Path) -> None:
+    stop = StopRule(until_evaluated=18.0)
+    facts = RunFacts(settings={"lr": 0.5})
+    tracker = Tracker(
+        tracker_files(tmp_path), TrackerSettings(), stop, Layout(make_net()), {}, facts
+    )
+    assert [tracker.evaluated(mean, steps) for mean, steps in ((3.5, 1000), (18.0, 2500))] == [
+        False,
+        True,
+    ]
+    assert tracker.status().evaluated == 18.0
+    tracker.finish()
+    (file,) = (tmp_path / "tensorboard").iterdir()
+    data, offset, points = file.read_bytes(), 0, []
+    while offset < len(data):  # TFRecord: length, checksum, data, checksum
+        (length,) = struct.unpack_from("<Q", data, offset)
+        event = event_pb2.Event.FromString(data[offset + 12 : offset + 12 + length])
+        offset += 16 + length
+        points += [
+            (event.step, value.simple_value)
+            for value in event.summary.value
+            if value.tag == "eval/episodic_return"
+        ]
+    assert points == [(1000, pytest.approx(3.5)), (2500, pytest.approx(18.0))]
+
+
+def test_shares_are_those_since_the_last_line_and_of_all_roles_of_a_kind() -> None:
+    shares = StageShares()
+    assert shares.values() == {}
+    shares.take({"actor-0": {"act": 1.0, "emulate": 3.0}, "actor-1": {"act": 0.0, "emulate": 4.0}})
+    assert shares.values() == {"time_actor_act": 0.125, "time_actor_emulate": 0.875}
+    shares.take(
+        {
+            "actor-0": {"act": 3.0, "emulate": 3.0},
+            "actor-1": {"act": 1.0, "emulate": 5.0},
+            "learner-0": {"learn": 1.0, "wait for experience": 3.0},
+        }
+    )
+    assert shares.values() == {
+        "time_actor_act": 0.75,
+        "time_actor_emulate": 0.25,
+        "time_learner_learn": 0.25,
+        "time_learner_wait_for_experience": 0.75,
+    }
+
+
+def test_a_role_that_began_again_counts_anew_and_silence_keeps_the_shares() -> None:
+    shares = StageShares()
+    shares.take({"actor-0": {"act": 10.0, "emulate": 10.0}})
+    shares.values()
+    shares.take({"actor-0": {"act": 1.0, "emulate": 13.0}})
+    again = shares.values()
+    assert again == {"time_actor_act": 0.25, "time_actor_emulate": 0.75}
+    assert shares.values() == again
+    shares.take({"actor-0": {"act": 1.0, "emulate": 13.0}})
+    assert shares.values() == again
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_run_writes_them_unless_it_is_deterministic(tmp_path: Path, deterministic: bool) -> None:
+    from conftest import catch
+    from gelada.training.run import train
+
+    experiment = catch(10_000_000 if not deterministic else 12_000, deterministic=deterministic)
+    folder = tmp_path / "run"
+    looked = 0
+
+    def watch(*_: object) -> None:
+        nonlocal looked
+        looked += 1
+        if looked > 5 and not deterministic:
+            raise KeyboardInterrupt
+
+    train(experiment, folder, watch=watch, log=lambda _: None)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    timed = {name for row in rows for name in row if name.startswith("time_")}
+    if deterministic:
+        assert timed == set()
+        return
+    assert {"time_actor_act", "time_actor_emulate", "time_learner_learn"} <= timed
+    for kind in ("actor", "learner"):
+        shares = [v for name, v in rows[-1].items() if name.startswith(f"time_{kind}_")]
+        assert sum(shares) == pytest.approx(1.0, abs=0.01)

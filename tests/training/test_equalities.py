@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from conftest import (
     make_net,
     random_trajectory,
     short_pong,
+    tuned,
 )
 from gelada.algorithms.a3c import A3C
 from gelada.algorithms.appo import APPO
@@ -27,6 +29,7 @@ from gelada.core.types import Gradient, Ints, Version
 from gelada.envs.api import Step
 from gelada.envs.catch import CatchGames
 from gelada.envs.make import make_games
+from gelada.experiment.check import check
 from gelada.experiment.settings import Experiment, Shape
 from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
@@ -37,6 +40,7 @@ from gelada.runtime.threads import Inline
 from gelada.training.run import train
 from gelada.training.start import begin, open_games
 from gelada.training.topology import make_graph
+from helpers.all_parts import ALL, PAIR
 from helpers.outcomes import Outcome, assert_same, equal, inline, outcome, place_inline, threads
 
 CATCH = catch(512 + 12 * 512, deterministic=True)  # 12 rounds
@@ -281,3 +285,48 @@ def test_without_games_of_their_own_actors_make_the_same_ones() -> None:
     assert len(seeds) == 2 * experiment.shape.actors
     for opened, made in zip(seeds[:2], seeds[2:], strict=True):
         assert np.array_equal(opened, made)
+
+
+@cache
+def oracle() -> Outcome:
+    """Return what is left of the run with all parts, one role after the other."""
+    return inline(ALL)
+
+
+@pytest.mark.slow
+def test_all_parts_together_inline_and_on_threads_bit_for_bit() -> None:
+    check(ALL)
+    assert oracle().version == Version(0, 6)
+    assert {"kl_term", "kl_coefficient", "reconstruction_loss"} <= oracle().status.values.keys()
+    assert_same(oracle(), threads(ALL))
+
+
+@pytest.mark.slow
+def test_two_agents_with_policies_of_their_own_inline_and_on_threads_bit_for_bit() -> None:
+    check(PAIR)
+    found = inline(PAIR)
+    assert found.version == Version(0, 6)
+    assert "prediction_loss" in found.status.values
+    assert_same(found, threads(PAIR))
+
+
+WITHOUT = {
+    "target policy": replace(ALL, algorithm=tuned(ALL, target_every=0)),
+    "KL term": replace(ALL, algorithm=tuned(ALL, kl_coeff=0.0)),
+    "limit of the ratio in the advantages": replace(ALL, algorithm=tuned(ALL, pg_rho_bar=1.0)),
+    "old windows": replace(ALL, reuse=replace(ALL.reuse, replay_proportion=0.0)),
+    "circular buffer": replace(ALL, reuse=replace(ALL.reuse, buffer_order="ring")),
+    "broadcast interval": replace(ALL, shape=replace(ALL.shape, broadcast_every=1)),
+    "autoencoder": replace(ALL, network=replace(ALL.network, autoencoder_weight=0.5)),
+    "slots for each queue": replace(ALL, shape=replace(ALL.shape, replays=1)),
+}
+"""The run without one of its parts."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", WITHOUT)
+def test_each_part_makes_a_difference(part: str) -> None:
+    found, every = inline(WITHOUT[part]), oracle()
+    assert found.version == every.version
+    assert found.parameters.shape == every.parameters.shape
+    assert not torch.equal(found.parameters, every.parameters)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import random
 import shutil
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from gelada.envs.replayed import ReplayedGames
 from gelada.experiment.presets import PRESETS
 from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import StopRule
-from gelada.training.exact import origin_of, states_of
+from gelada.training.exact import cut_lines, origin_of, states_of
 from gelada.training.run import train
 from helpers.launching import complete, finish, start, wait_until
 from helpers.outcomes import threads
@@ -210,3 +212,44 @@ def test_a_spoilt_origin_is_named(origin: object, tmp_path: Path) -> None:
 def test_spoilt_states_of_actors_are_none(play: object) -> None:
     checkpoint = Checkpoint(Version(0, 3), 700, {}, {"play": play})
     assert states_of(checkpoint, EXPERIMENTS["appo catch"]) == {}
+
+
+def write(path: Path, *rows: object) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_only_what_came_before_stays(tmp_path: Path) -> None:
+    cut_lines(tmp_path, 20, 2000)  # no file yet
+    metrics = [{"version": version, "steps": 100 * version} for version in (10, 20, 23, 30)]
+    write(tmp_path / "metrics.jsonl", *metrics, {"version": "x"}, {}, {"version": None})
+    games = [{"steps": steps, "score": 1.0} for steps in (1900, 2000, 2000, 2100)]
+    write(tmp_path / "episodes.jsonl", *games)
+    cut_lines(tmp_path, 20, 2000)
+    kept = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert kept == metrics[:2]
+    kept = [json.loads(line) for line in (tmp_path / "episodes.jsonl").read_text().splitlines()]
+    assert kept == games[:3]
+
+
+def huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 42)
+
+
+@pytest.mark.parametrize("file", ["metrics.jsonl", "episodes.jsonl"])
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (Path.mkdir, "not a regular file|Is a directory"),
+        (lambda path: os.mkfifo(path), "not a regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
+        (huge, "longer than [0-9,]+ bytes"),
+    ],
+    ids=["folder", "pipe", "device", "huge"],
+)
+def test_a_file_that_means_no_good_is_named(
+    file: str, make: Callable[[Path], None], why: str, tmp_path: Path
+) -> None:
+    make(tmp_path / file)
+    with pytest.raises(GeladaError, match=rf"{file} cannot be read: .*({why})"):
+        cut_lines(tmp_path, 20, 2000)

@@ -5,18 +5,31 @@ from __future__ import annotations
 import contextlib
 import queue
 import re
+import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
+from conftest import catch
+from gelada.cli.first_and_last import how_it_stopped
 from gelada.cli.interrupts import GIVE_UP_SECONDS, NAMES, Interrupts
+from gelada.core.checkpoint import newest_checkpoint
+from gelada.core.errors import Stalled
 from gelada.core.files import read_lines
 from gelada.evaluation.agent import load
+from gelada.roles.actor import Actor
+from gelada.roles.learner import Learner
+from gelada.runtime.api import nothing
+from gelada.runtime.threads import Threads
+from gelada.training import run
+from gelada.training import runtimes as module
+from gelada.training.callbacks import StopTraining
+from gelada.training.run import train
 from helpers.launching import CATCH, LONG, complete, finish, gelada, start, wait_until
 
 
@@ -276,3 +289,143 @@ def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
     assert err.startswith(f"gelada: --out {tmp_path}: the folder is not empty; ")
     assert err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.processes
+def test_a_run_whose_folder_was_deleted_ends_with_5_and_leaves_nothing(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    often = ("--checkpoint-seconds", 0.2, "--disk-patience", 0.5)
+    process = start(*CATCH, "--out", run, "--minutes", 5, *often)
+    wait_until(lambda: bool(complete(run)), process)
+    while run.exists():  # the run may be writing into it
+        shutil.rmtree(run, ignore_errors=True)
+    code, out, err = finish(process)
+    assert code == 5
+    assert err.startswith(f"gelada: cannot write to {run}: No such file or directory; ")
+    assert err.count("\n") == 1
+    assert "all saved" not in out
+    assert not run.exists()
+
+
+def test_what_was_not_saved_is_not_called_saved(tmp_path: Path) -> None:
+    again = "gelada train --resume there"
+    nothing = how_it_stopped(tmp_path, again, 700, "Ctrl-C")
+    assert nothing.endswith("before anything was learned: there is nothing to go on with")
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "00000001.safetensors").touch()
+    kept = how_it_stopped(tmp_path, again, 700, "Ctrl-C")
+    assert kept.endswith(f"at 700 steps, all saved; go on with: {again}")
+    lost = how_it_stopped(tmp_path, again, 700, "Ctrl-C", saved=False)
+    assert f"learned after that could not be saved; go on with: {again}" in lost
+    assert "all saved" not in lost
+
+
+STEPS = 100_000_000
+
+
+class SlowStart(Threads):
+    """Takes part of its roles for started, the learner among them, when the caller ends it."""
+
+    ends: BaseException
+    learned = 0
+
+    def start(self, pause: Callable[[], None] = nothing) -> None:
+        """Start the roles; before it returns, a version has been learned and the caller stops."""
+        super().start(pause)
+        while not self.roles["tracker"].status().version:
+            time.sleep(0.01)
+        SlowStart.learned = self.roles["tracker"].status().version
+        raise self.ends
+
+
+class NoStart(Threads):
+    """The caller ends it before any role has begun."""
+
+    def start(self, pause: Callable[[], None] = nothing) -> None:
+        """Start nothing."""
+        raise KeyboardInterrupt
+
+    def has_begun(self, role: str) -> bool:
+        """Return False, as a process does that has not built its roles."""
+        return False
+
+
+@pytest.mark.parametrize("ends", [KeyboardInterrupt(), StopTraining("enough")])
+def test_what_was_learned_before_all_had_started_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: BaseException
+) -> None:
+    monkeypatch.setattr(SlowStart, "ends", ends, raising=False)
+    monkeypatch.setattr(module, "Threads", SlowStart)
+    result = train(catch(STEPS), tmp_path / "run", log=lambda _: None)
+    assert result.saved
+    assert (result.interrupted, result.stopped) in [(True, ""), (False, "enough")]
+    _, checkpoint, _ = newest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert checkpoint.version.number >= SlowStart.learned > 0
+    monkeypatch.setattr(module, "Threads", Threads)
+    goes_on = catch(checkpoint.steps + 1_000)
+    after = train(goes_on, tmp_path / "run", resume=True, log=lambda _: None)
+    assert after.steps > checkpoint.steps
+
+
+def test_a_run_that_learned_nothing_leaves_no_folder_that_looks_like_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "Threads", NoStart)
+    result = train(catch(STEPS), tmp_path / "run", log=lambda _: None)
+    assert result.interrupted
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+LATE = 0.3
+"""Seconds that a rollout takes longer."""
+
+
+@pytest.fixture
+def slow_actors(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = Actor.step
+
+    def step(self: Actor) -> None:
+        time.sleep(LATE)
+        quick(self)
+
+    monkeypatch.setattr(Actor, "step", step)
+    monkeypatch.setattr(run, "STOP_SECONDS", LATE / 10)
+
+
+def test_an_actor_in_the_middle_of_a_rollout_is_waited_for(
+    tmp_path: Path, slow_actors: None
+) -> None:
+    result = run.train(catch(3_000), tmp_path / "run", log=lambda _: None)
+    assert result.saved
+    assert result.steps >= 3_000
+
+
+def test_those_that_do_not_come_back_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both actors are in a rollout that does not end when the learner has learned enough."""
+    play, learn = Actor.step, Learner.step
+    rounds, everyone, goes_on = 3, threading.Barrier(3), threading.Event()
+
+    def step(self: Actor) -> None:
+        if self.clock.steps == rounds:
+            everyone.wait(60)
+            goes_on.wait(60)
+        play(self)
+
+    def last_step(self: Learner) -> None:
+        learn(self)
+        if self.finished:
+            everyone.wait(60)
+
+    monkeypatch.setattr(Actor, "step", step)
+    monkeypatch.setattr(Learner, "step", last_step)
+    monkeypatch.setattr(run, "STOP_SECONDS", 0.5)
+    monkeypatch.setattr(run, "LATE_SECONDS", 0.5)
+    said = "^actor-0, actor-1 did not stop; everything learned is saved$"
+    with pytest.raises(Stalled, match=said):
+        run.train(catch(512 + rounds * 512), tmp_path / "run", log=lambda _: None)
+    goes_on.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("actor-"):
+            thread.join(60)

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
 from safetensors.numpy import load_file
 
-from gelada.core.errors import CannotWrite, GeladaError
+from gelada.core.errors import CannotWrite, Deadline, GeladaError, Lost
+from gelada.core.types import Batch
 from gelada.roles.replay.buffer import ReplayBuffer
-from gelada.roles.replay.rate_limiter import SamplesPerInsert
+from gelada.roles.replay.in_rounds import BufferInRounds
+from gelada.roles.replay.joined import JoinedQueues, ShardedReplay
+from gelada.roles.replay.queue import TrajectoryQueue
+from gelada.roles.replay.rate_limiter import MinimumSize, SamplesPerInsert
 from gelada.roles.replay.sampling import Prioritized, Sampling, Uniform
+from gelada.roles.update_schedule import Sampled
 from helpers.streams import BY_ERROR, STACK, Player, make_store
 
 
@@ -179,3 +186,54 @@ def test_a_replay_of_other_settings_is_refused_by_both_numbers(tmp_path: Path) -
         make_store(120, streams=4, length=5).load(tmp_path)
     with pytest.raises(GeladaError, match=r"has alpha None, this run has 0\.6"):
         make_store(120, streams=4, sampling=Prioritized()).load(tmp_path)
+
+
+PATIENCE = 20.0
+
+
+class Away:
+    """A queue that is lost with its process."""
+
+    def sample(self, _: float | None = None) -> Batch:
+        raise Lost("it is gone")
+
+
+def in_rounds() -> Callable[[], Batch]:
+    limiter = MinimumSize(60)
+    store = make_store(200, streams=4, sampling=Uniform(), limiter=limiter, seed=5)
+    return BufferInRounds(store, range(2), Sampled(32, 60, 0.75, 8), PATIENCE).sample
+
+
+def joined() -> Callable[[], Batch]:
+    return JoinedQueues([cast("TrajectoryQueue", Away())], PATIENCE).sample
+
+
+def sharded() -> Callable[[], Batch]:
+    stores: list[ReplayBuffer] = [make_store(200, limiter=MinimumSize(60))]
+    return ShardedReplay(stores, 1, 0, PATIENCE).sample
+
+
+@pytest.mark.parametrize("make", [in_rounds, joined, sharded])
+def test_an_hour_in_which_nothing_ran_is_no_waiting(
+    make: Callable[[], Callable[[], Batch]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each wait takes as long as was asked for, but the second one an hour."""
+    now, waits = [1000.0], list[float]()
+
+    def pass_by(seconds: float) -> None:
+        waits.append(seconds)
+        now[0] += 3600.0 if len(waits) == 2 else seconds
+
+    def wait_for(_: Any, holds: Callable[[], object], timeout: float | None = None) -> object:
+        assert timeout is not None
+        if not holds() and timeout:
+            pass_by(timeout)
+        return holds()
+
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("time.sleep", pass_by)
+    monkeypatch.setattr(threading.Condition, "wait_for", wait_for)
+    with pytest.raises(Deadline):
+        make()()
+    assert max(waits) <= 5.0
+    assert sum(waits) >= PATIENCE - 5.0

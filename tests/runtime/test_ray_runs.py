@@ -1,0 +1,155 @@
+"""Runs on Ray: queues that are killed, exact recovery, a signal of the terminal, a slow start."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gelada.evaluation.agent import load
+from helpers.launching import complete
+from helpers.ray_runs import DRIVER, Run, train
+from helpers.unbroken import assert_same_run, finished
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    """A run with two queues, each with one actor and slots of its own."""
+    words = ("--replays", 2, "--replay-proportion", 0.5, "--replay-slots", 9)
+    run = train(tmp_path, "catch", *words, "--until-score", 2, "--steps", 10_000_000)
+    yield run
+    run.kill()
+
+
+def lost_queues(run: Run) -> list[dict[str, Any]]:
+    return [event for event in run.events("lost") if event["kind"] == "queue"]
+
+
+def kill_a_queue(run: Run) -> None:
+    """Kill one; wait until it is back with its actor, and the run has gone on."""
+    lost, back = len(lost_queues(run)), len(run.events("back"))
+    run.order("SIGKILL", "queue")
+    run.wait(lambda: len(lost_queues(run)) > lost)
+    run.wait(lambda: len(run.events("back")) > back + 1)
+    told = len(run.metrics())
+    run.wait(lambda: len(run.metrics()) > told + 2)
+
+
+def test_a_lost_queue_is_named_and_counted_and_replaced_while_the_run_goes_on(run: Run) -> None:
+    run.wait(lambda: run.version() > 0)
+    for _ in range(3):
+        kill_a_queue(run)
+    lost = lost_queues(run)
+    assert {event["what"] for event in lost} <= {"replay-0", "replay-1"}
+    for event in lost:
+        same = [each for each in lost if each["what"] == event["what"]]
+        assert event["times"] == same.index(event) + 1
+        named = rf"^{event['what']} on .* \(process {event['process']}\) .*; begun again$"
+        assert len(re.findall(named, run.log, re.MULTILINE)) == 1
+    assert run.events("restored") == []  # nothing went back to a checkpoint
+    assert {event["kind"] for event in run.events("lost")} == {"queue", "worker"}
+    run.wait(run.plays_well)
+    run.process.send_signal(signal.SIGINT)
+    assert run.end()[0] == 130
+
+
+def wait_for_news(run: Run) -> None:
+    """Wait for a checkpoint that is newer than the newest one."""
+    newest = run.version()
+    run.wait(lambda: run.version() > newest)
+
+
+def has_restored(run: Run, times: int) -> bool:
+    return len(run.events("restored")) == times
+
+
+def test_killed_processes_change_nothing(tmp_path: Path) -> None:
+    run = train(tmp_path / "broken", "dba3c-catch", "--deterministic", "--steps", 10_000_000)
+    try:
+        for losses, whom in enumerate(("worker", "server"), 1):
+            wait_for_news(run)
+            run.order("SIGKILL", whom)
+            run.wait(partial(has_restored, run, losses))
+        wait_for_news(run)
+        run.process.send_signal(signal.SIGINT)
+        assert run.end()[0] == 130
+    finally:
+        run.kill()
+    steps = complete(run.path)[-1]["steps"]
+    whole = train(tmp_path / "whole", "dba3c-catch", "--deterministic", "--steps", steps)
+    try:
+        assert whole.end()[0] == 0
+    finally:
+        whole.kill()
+    assert finished(run.path)[0].version.incarnation == 2
+    assert_same_run(run.path, whole.path)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGHUP, 129), (signal.SIGQUIT, 131), (signal.SIGINT, 130)]
+)
+def test_a_signal_to_all_processes_of_the_terminal_saves_the_run(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    long = ("--until-score", 2, "--steps", 10_000_000)
+    run = train(tmp_path, "catch", *long, "--checkpoint-seconds", 600, session=True)
+    try:
+        run.wait(lambda: learned(run) > 0)
+        known = learned(run)
+        os.killpg(run.process.pid, number)
+        ended, _, log = run.end()
+    finally:
+        run.kill()
+    assert ended == code
+    assert re.search(r"stopped by \S+ at [\d,]+ steps, all saved; go on with: ", log), log
+    assert "begun again" not in log  # nothing was lost by it
+    assert complete(run.path)[-1]["version"] >= known
+    assert load(run.path).checkpoint.version.number >= known
+
+
+def learned(run: Run) -> int:
+    """Return the newest version of which its metrics tell."""
+    return max((line["version"] for line in run.metrics()), default=0)
+
+
+IMPATIENT = """
+import gelada.runtime.ray
+
+prepare = gelada.runtime.ray.prepare
+
+
+def prepare_impatiently(address):
+    found = prepare(address)
+    import gelada.runtime.ray.runtime
+
+    gelada.runtime.ray.runtime.START_SECONDS = 0.01
+    gelada.runtime.ray.runtime.LONGEST_START_SECONDS = LONGEST
+    return found
+
+
+gelada.runtime.ray.prepare = prepare_impatiently
+"""
+
+
+@pytest.mark.parametrize(("longest", "ends"), [(300.0, 0), (0.02, 3)])
+def test_a_slow_start_is_told_of_and_waited_for(tmp_path: Path, longest: float, ends: int) -> None:
+    impatient = IMPATIENT.replace("= LONGEST", f"= {longest}")
+    run = train(tmp_path, "catch", "--steps", 3_000, code=DRIVER + impatient)
+    try:
+        code, _, _ = run.end()
+        log = run.log
+    finally:
+        run.kill()
+    assert code == ends, log
+    told = re.findall(r"^(gelada: )?\S.* did not start within (\d+) s: each asks for ", log, re.M)
+    assert told, log
+    assert [bool(prefix) for prefix, _ in told].count(True) == (ends == 3)
+    assert run.path.exists() == (ends == 0)
