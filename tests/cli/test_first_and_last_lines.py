@@ -21,7 +21,7 @@ from gelada.cli.main import run
 from gelada.cli.train import Train, launched
 from gelada.experiment.presets import preset
 from gelada.roles.tracker import Status
-from gelada.training.prepare import least_steps
+from gelada.training.start import least_steps
 
 SOURCE = Path(gelada.__file__).parent
 
@@ -68,7 +68,7 @@ def test_a_refusal_after_the_first_line_leaves_no_folder(
         raise gelada.GeladaError("no games today")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("gelada.training.prepare.open_games", broken)
+    monkeypatch.setattr("gelada.training.start.open_games", broken)
     for _ in range(2):  # the second one gets the same folder
         assert run(["train", "catch"]) == 2
         assert "learning catch into runs/catch-1: " in capsys.readouterr().out

@@ -93,8 +93,8 @@ def test_without_the_token_nobody_joins(tmp_path: Path, there: Head) -> None:
 
 
 MISTAKES = '''
-import gelada.training.on_ray
-import gelada.training.runtimes
+from functools import partial
+import gelada.cli.train
 from gelada.cli.main import main
 from gelada.training.topology import make_graph
 from gelada.core.timing import Clock
@@ -127,7 +127,7 @@ def with_a_mistake(*args, **kwargs):
     return graph
 
 
-gelada.training.on_ray.make_graph = gelada.training.runtimes.make_graph = with_a_mistake
+gelada.cli.train.train = partial(gelada.cli.train.train, make=with_a_mistake)
 '''
 
 
@@ -168,7 +168,7 @@ def with_a_mistake(*args, **kwargs):
     return graph
 
 
-gelada.training.on_ray.make_graph = gelada.training.runtimes.make_graph = with_a_mistake
+gelada.cli.train.train = partial(gelada.cli.train.train, make=with_a_mistake)
 '''
 
 

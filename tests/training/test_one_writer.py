@@ -61,7 +61,7 @@ def test_a_start_that_fails_leaves_no_folder(
     def broken(*_: object) -> None:
         raise GeladaError("no games today")
 
-    monkeypatch.setattr("gelada.training.prepare.open_games", broken)
+    monkeypatch.setattr("gelada.training.start.open_games", broken)
     with pytest.raises(GeladaError, match="no games today"):
         train(catch(1000), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

@@ -246,3 +246,21 @@ def _check_half(form: str, torso: str, side: int, need: int, atari: bool) -> Non
             f"--autoencoder {form}: half of {side} pixels is too small for the torso {torso!r}, "
             f"which needs {need}; {larger}, or another form"
         )
+
+
+def check_onnx(experiment: Experiment) -> None:
+    """Raise GeladaError if actors cannot compute with ONNX Runtime in a run."""
+    from gelada.nets.onnx import packages
+
+    net = experiment.network
+    unfit = {
+        "--deterministic": experiment.deterministic,
+        "--recurrent lstm": net.recurrent == "lstm",
+        f"--own-torso {net.own_torso}": bool(net.own_torso),
+        f"--own-heads {net.own_heads}": bool(net.own_heads),
+    }
+    for given, holds in unfit.items():
+        if holds:
+            why = "it rounds otherwise" if experiment.deterministic else "only torch computes that"
+            raise GeladaError(f"--act-with onnx with {given}: {why}; use --act-with torch")
+    packages("--act-with onnx")

@@ -24,22 +24,22 @@ from gelada.runtime.devices import ON_CPU, Devices, Placement, find_device, plac
 from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
 from gelada.training.exact import cut_lines
-from gelada.training.runtimes import Log, Plan
+from gelada.training.runtimes import Launcher, Log, Plan
 from gelada.training.start import Start, begin_again
 
 if TYPE_CHECKING:
     from gelada.runtime.ray.placement import Incarnation
 
 
-class OnRay:
-    """The roles of a run in processes of a Ray cluster (a `gelada.training.runtimes.Launcher`)."""
+class OnRay(Launcher):
+    """The roles of a run in processes of a Ray cluster, which set themselves up."""
 
     remote = True
 
     def __init__(self, cluster: Cluster | None = None) -> None:
         self._cluster = cluster or Cluster()
-        self._alive: Any = None  # tells whether Ray itself lives
         self.shrinks = self._cluster.shrink
+        self._alive: Any = None  # tells whether Ray itself lives
 
     def check(self, experiment: Experiment, devices: Devices, resumed: bool = False) -> Placement:
         """Return the devices of a run for which a Ray of this machine's own has room."""
@@ -49,50 +49,47 @@ class OnRay:
         return placement
 
     def prepare(self, experiment: Experiment, placement: Placement, log: Log) -> None:
-        """Do nothing: the processes of the cluster are set up as they make their roles."""
+        """Do nothing here."""
 
     def join(self, experiment: Experiment, stack: ExitStack, log: Log) -> None:
-        """Join the cluster until the stack is left."""
-        self._alive = join(self._cluster, experiment, stack, log)
+        """Join the cluster until the stack is left.
+
+        Raises:
+            GeladaError: if Ray is not installed, or the cluster cannot be joined or is too small.
+        """
+        from gelada.runtime.ray import has_token
+        from gelada.runtime.ray import prepare as prepare_ray
+
+        address = prepare_ray(self._cluster.address)
+        try:
+            from gelada.runtime.ray.session import connected
+        except ImportError as error:
+            raise GeladaError(
+                f"--on ray: {error}; install it with: pip install 'gelada-rl[cluster]'"
+            ) from None
+        self._alive = stack.enter_context(connected(self._cluster))
+        if address:
+            from gelada.runtime.ray.placement import memory_of_cluster
+
+            check_cluster_memory(experiment, self._cluster, memory_of_cluster())
+            if not has_token():
+                log(
+                    "Ray's token authentication is off (RAY_AUTH_MODE): whoever reaches a port of "
+                    "the cluster can run code on it"
+                )
 
     def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[Graph, Runtime]:
-        """Place the processes in the cluster."""
+        """Place the processes in the cluster.
+
+        Raises:
+            GeladaError: if replay buffers are to be kept, which live on other hosts than the
+                folder.
+        """
+        from gelada.runtime.ray.placement import Incarnation
         from gelada.runtime.ray.runtime import Ray
         from gelada.runtime.ray.session import is_on_network
 
-        incarnations = Incarnations(plan, bool(self._cluster.joined) and is_on_network())
-
-        def restore(number: int) -> Incarnation:
-            return incarnations.restore(number, runtime.roles["tracker"], status())
-
-        first, experiment = incarnations.of(plan.start), plan.experiment
-        runtime = Ray(
-            first,
-            restore,
-            self._cluster,
-            experiment.shape.deadline,
-            plan.log,
-            incarnations.events,
-            whole=experiment.deterministic,
-            alive=self._alive,
-            disk_patience=experiment.tracker.disk_patience,
-        )
-        return first.make_graph(), runtime
-
-
-class Incarnations:
-    """Makes the incarnations of a run in processes.
-
-    Args:
-        plan: what the roles are made from; its placement is that of a process that learns.
-        on_network: processes may be on several hosts.
-
-    Raises:
-        GeladaError: if replay buffers are to be kept, which live on other hosts than the folder.
-    """
-
-    def __init__(self, plan: Plan, on_network: bool) -> None:
-        experiment = self._experiment = plan.experiment
+        experiment, on_network = plan.experiment, bool(self._cluster.joined) and is_on_network()
         if experiment.deterministic and experiment.replay.capacity:
             raise GeladaError(
                 "--deterministic with a replay buffer and --on ray: the buffer is saved with each "
@@ -103,70 +100,71 @@ class Incarnations:
                 "--keep with --on ray: replay buffers live on other hosts than the run's folder; "
                 "leave it out, and a resumed run fills them anew"
             )
-        self._plan, self._on_network = plan, on_network
-        self.events = Events(plan.folder / EVENTS, plan.began)
+        events = Events(plan.folder / EVENTS, plan.began)
 
-    def restore(self, number: int, tracker: Tracker, status: Status) -> Incarnation:
-        """Return an incarnation above ``number``, from the newest complete checkpoint.
+        def incarnation(start: Start) -> Incarnation:
+            where = (start, plan.folder.resolve(), plan.began, on_network)
+            make = partial(graph_in_process, plan.make, plan.placement, experiment, *where)
+            return Incarnation(start.version.incarnation, make, bool(plan.placement.gpus))
 
-        Args:
-            number: of the incarnation in which a process was lost.
-            tracker: of that incarnation; it finishes the checkpoint that it writes.
-            status: of the run when it was last heard of.
-        """
-        with suppress(Lost, Closed, OSError):
-            tracker.finish()
-        start = self._newest(number)
-        lost, experience = max(status.steps - start.steps, 0), self._experience(status)
-        self.events(
-            {"event": "restored", "epoch": start.version.incarnation, "steps": start.steps}
-            | {"version": start.version.number, "lost_steps": lost}
-            | {"lost_versions": max(status.version - start.version.number, 0)}
-            | {"lost_experience": experience}
+        def restore(number: int) -> Incarnation:
+            tracker: Tracker = runtime.roles["tracker"]
+            with suppress(Lost, Closed, OSError):  # it finishes the checkpoint that it writes
+                tracker.finish()
+            start = restored(plan, number)
+            tell_loss(plan, start, status(), events)
+            return incarnation(start)
+
+        first = incarnation(plan.start)
+        runtime = Ray(
+            first,
+            restore,
+            self._cluster,
+            experiment.shape.deadline,
+            plan.log,
+            events,
+            whole=experiment.deterministic,
+            alive=self._alive,
+            disk_patience=experiment.tracker.disk_patience,
         )
-        self._plan.log(f"{lost:,} steps since then are lost and played anew")
-        if self._experiment.replay.capacity:
-            self._plan.log(f"all replay buffers begin empty: they kept {experience:,} steps")
-        return self.of(start)
+        return first.make_graph(), runtime
 
-    def of(self, start: Start) -> Incarnation:
-        """Return the incarnation that begins with a start of the run."""
-        from gelada.runtime.ray.placement import Incarnation
 
-        plan = self._plan
-        make = partial(
-            graph_in_process,
-            plan.make,
-            plan.placement,
-            plan.experiment,
-            start,
-            plan.folder.resolve(),
-            plan.began,
-            on_network=self._on_network,
-        )
-        return Incarnation(start.version.incarnation, make, bool(plan.placement.gpus))
+def restored(plan: Plan, number: int) -> Start:
+    """Return where a run goes on after a loss: at its newest checkpoint, or anew without one.
 
-    def _newest(self, number: int) -> Start:
-        """Return where the run goes on: at the newest checkpoint, or at its start without one."""
-        plan, first = self._plan, self._plan.start
-        if any(map(is_there, list_checkpoints(plan.folder / CHECKPOINTS))):
-            start = begin_again(plan.folder, plan.config, plan.log)
-        else:
-            plan.log("there is no checkpoint yet: beginning anew")
-            start = first
-            if self._experiment.deterministic:
-                cut_lines(plan.folder, start.version.number, start.steps)
-        seconds = first.counters.get("seconds", 0.0)  # the time since then is in `began`
-        version = start.version._replace(incarnation=max(start.version.incarnation, number + 1))
-        return start._replace(version=version, counters=start.counters | {"seconds": seconds})
+    Args:
+        plan: of the run.
+        number: of the incarnation in which a process was lost; the new one is above it.
+    """
+    first = plan.start
+    if any(map(is_there, list_checkpoints(plan.folder / CHECKPOINTS))):
+        start = begin_again(plan.folder, plan.config, plan.log)
+    else:
+        plan.log("there is no checkpoint yet: beginning anew")
+        start = first
+        if plan.experiment.deterministic:
+            cut_lines(plan.folder, start.version.number, start.steps)
+    seconds = first.counters.get("seconds", 0.0)  # the time since then is in `began`
+    version = start.version._replace(incarnation=max(start.version.incarnation, number + 1))
+    return start._replace(version=version, counters=start.counters | {"seconds": seconds})
 
-    def _experience(self, status: Status) -> int:
-        """Return about how many steps all replay buffers keep."""
-        workers = status.workers
-        if not self._experiment.replay.capacity or workers is None:
-            return 0
+
+def tell_loss(plan: Plan, start: Start, status: Status, events: Events) -> None:
+    """Tell what is lost by going on from a start, by the status that was heard last."""
+    lost, kept, workers = max(status.steps - start.steps, 0), 0, status.workers
+    if plan.experiment.replay.capacity and workers is not None:
         # a learner that stands alone reports the steps of all buffers
-        return round(workers.queue) * max(self._experiment.shape.workers, 1)
+        kept = round(workers.queue) * max(plan.experiment.shape.workers, 1)
+    events(
+        {"event": "restored", "epoch": start.version.incarnation, "steps": start.steps}
+        | {"version": start.version.number, "lost_steps": lost}
+        | {"lost_versions": max(status.version - start.version.number, 0)}
+        | {"lost_experience": kept}
+    )
+    plan.log(f"{lost:,} steps since then are lost and played anew")
+    if plan.experiment.replay.capacity:
+        plan.log(f"all replay buffers begin empty: they kept {kept:,} steps")
 
 
 def graph_in_process(
@@ -204,34 +202,3 @@ def graph_in_process(
         placement=own,
         on_network=on_network,
     )
-
-
-def join(
-    cluster: Cluster, experiment: Experiment, stack: ExitStack, log: Callable[[str], None]
-) -> Any:
-    """Join a Ray cluster until the stack is left; return what tells whether it lives.
-
-    Raises:
-        GeladaError: if Ray is not installed, or the cluster cannot be joined or is too small.
-    """
-    from gelada.runtime.ray import has_token
-    from gelada.runtime.ray import prepare as prepare_ray
-
-    address = prepare_ray(cluster.address)
-    try:
-        from gelada.runtime.ray.session import connected
-    except ImportError as error:
-        raise GeladaError(
-            f"--on ray: {error}; install it with: pip install 'gelada-rl[cluster]'"
-        ) from None
-    alive = stack.enter_context(connected(cluster))
-    if address:
-        from gelada.runtime.ray.placement import memory_of_cluster
-
-        check_cluster_memory(experiment, cluster, memory_of_cluster())
-        if not has_token():
-            log(
-                "Ray's token authentication is off (RAY_AUTH_MODE): whoever reaches a port of the "
-                "cluster can run code on it"
-            )
-    return alive

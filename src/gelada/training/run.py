@@ -17,21 +17,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from gelada.core.errors import ClusterLost, GeladaError, Lost, Stalled
+from gelada.envs.api import Games
+from gelada.experiment.check import check, check_onnx
 from gelada.experiment.memory import buffer_bytes
 from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import Status, Tracker
-from gelada.runs.config import write_config
-from gelada.runs.folder import CONFIG, cannot_write
+from gelada.runs.config import Config, read_config, write_config
+from gelada.runs.folder import CONFIG, cannot_write, held, make_folder
 from gelada.runtime.api import Active, Runtime
 from gelada.runtime.devices import Devices
 from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
+from gelada.runtime.system import keep_freed_memory
 from gelada.training.callbacks import NO_CALLBACKS, Alarms, Callbacks, Caller, StopTraining
-from gelada.training.prepare import begin_new, prepare_process, resume_from
 from gelada.training.runtimes import Launcher, Plan, RuntimeName, launcher
 from gelada.training.saving import Saver, load_buffers, load_exactly, save_last, saver_of
 from gelada.training.sidecars import SidecarProcesses
+from gelada.training.start import Start, begin_again, begin_new
 from gelada.training.topology import make_graph
 
 Watch = Callable[[Status, Sequence[Active]], None]
@@ -107,12 +112,24 @@ def train(
     """
     began = time.monotonic() if began is None else began
     host = launcher(on or ("threads" if cluster is None else "ray"), cluster)
-    placement = prepare_process(experiment, host, devices or Devices(), log, resume)
+    check(experiment)
+    placement = host.check(experiment, devices or Devices(), resume)
+    if placement.act_with == "onnx":
+        check_onnx(experiment)
+    host.prepare(experiment, placement, log)
+    keep_freed_memory()
+    torch.set_num_threads(1)
     with ExitStack() as stack:
-        if resume:
-            prepared = resume_from(experiment, folder, host, stack, log)
+        before = read_config(folder) if resume else None
+        if before is None:
+            make_folder(folder)
+        stack.enter_context(held(folder, resume, log))
+        host.join(experiment, stack, log)
+        prepared: tuple[Config, Start, list[Games] | None]
+        if before is None:
+            prepared = begin_new(experiment, name, placement, host.remote, log)
         else:
-            prepared = begin_new(experiment, folder, name, host, placement, stack, log)
+            prepared = before, begin_again(folder, before, log), None
         plan = Plan(experiment, folder, *prepared, began, make, placement, log)
         run = Run(plan, host, watch, callbacks)
         graph, runtime = run.launch()

@@ -1,6 +1,6 @@
 """Where the roles of a run live: the table of runtimes, and the one of this process.
 
-A runtime is one file with a class that satisfies `Launcher`, and one line in `RUNTIMES`.
+A runtime is one file with a subclass of `Launcher`, and one line in `RUNTIMES`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from gelada.core.files import Events
 from gelada.envs.api import Games
@@ -45,13 +45,19 @@ class Plan(NamedTuple):
     log: Log
 
 
-class Launcher(Protocol):
-    """Makes ready for the roles of a run, and hands them to a runtime."""
+class Launcher:
+    """Makes ready for the roles of a run, and hands them to a runtime.
 
-    remote: bool
+    This one has all roles in this process, each active one on a thread of its own.
+    """
+
+    remote = False
     """Whether roles live in other processes, which open games and devices themselves."""
-    shrinks: bool
+    shrinks = False
     """Whether steps take the gradients of the learners that are there while others are lost."""
+
+    def __init__(self, cluster: Cluster | None = None) -> None:
+        """Take the settings of a cluster, which threads have not."""
 
     def check(self, experiment: Experiment, devices: Devices, resumed: bool = False) -> Placement:
         """Return the devices of a run.
@@ -59,16 +65,18 @@ class Launcher(Protocol):
         Raises:
             GeladaError: if there is no such device, or no room for the run.
         """
+        placement = place(devices)
+        check_limits(experiment, None, placement, resumed)
+        return placement
 
     def prepare(self, experiment: Experiment, placement: Placement, log: Log) -> None:
-        """Set up this process for a run."""
+        """Set up this process for a run; say so if most of its cores would be idle."""
+        prepare(placement, experiment.deterministic)
+        if line := idle(experiment, usable_cores(), placement.learn.type == "cuda"):
+            log(line)
 
     def join(self, experiment: Experiment, stack: ExitStack, log: Log) -> None:
-        """Join the processes of others, if there are any, until the stack is left.
-
-        Raises:
-            GeladaError: if they cannot be joined, or have no room for the run.
-        """
+        """Join the processes of others, if there are any, until the stack is left."""
 
     def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[Graph, Runtime]:
         """Return the graph of the roles, and the runtime that will run them.
@@ -77,33 +85,6 @@ class Launcher(Protocol):
             plan: what the roles are made from.
             status: returns the status of the run when it was last heard of.
         """
-
-
-class OnThreads:
-    """All roles in this process, each active one on a thread of its own."""
-
-    remote = shrinks = False
-
-    def __init__(self, cluster: Cluster | None = None) -> None:
-        """Take no settings: a cluster is one of processes."""
-
-    def check(self, experiment: Experiment, devices: Devices, resumed: bool = False) -> Placement:
-        """Return the devices of a run for which this machine has room."""
-        placement = place(devices)
-        check_limits(experiment, None, placement, resumed)
-        return placement
-
-    def prepare(self, experiment: Experiment, placement: Placement, log: Log) -> None:
-        """Set up torch for the devices; say so if most cores would be idle."""
-        prepare(placement, experiment.deterministic)
-        if line := idle(experiment, usable_cores(), placement.learn.type == "cuda"):
-            log(line)
-
-    def join(self, experiment: Experiment, stack: ExitStack, log: Log) -> None:
-        """Do nothing."""
-
-    def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[Graph, Runtime]:
-        """Build all roles here."""
         graph = plan.make(
             plan.experiment,
             plan.start,
@@ -120,7 +101,7 @@ class OnThreads:
 RuntimeName = Literal["threads", "ray"]
 
 RUNTIMES: dict[RuntimeName, tuple[str, str]] = {
-    "threads": ("gelada.training.runtimes", "OnThreads"),
+    "threads": ("gelada.training.runtimes", "Launcher"),
     "ray": ("gelada.training.on_ray", "OnRay"),
 }
 """Modules and classes of launchers by the names that ``--on`` takes."""

@@ -41,10 +41,10 @@ from gelada.nets.network import (
 )
 from gelada.ops.optimizers import Optimizer
 from gelada.roles.snapshot import WRONG
-from gelada.runs.config import Config, check_of, identity
+from gelada.runs.config import Config, check_of, identity, new_run
 from gelada.runs.folder import CHECKPOINTS, CONFIG
-from gelada.runtime.devices import CPU
-from gelada.runtime.system import ACTORS, be_nicer
+from gelada.runtime.devices import CPU, Placement, describe_devices
+from gelada.runtime.system import ACTORS, be_nicer, describe_machine
 from gelada.training.exact import cut_lines, origin_of, states_of
 
 
@@ -121,6 +121,50 @@ def begin(
     floor = floor_of(frames) if is_gym(experiment.games.game) else FLOOR
     statistics, origin = measure_input(frames, floor), Origin(0, 0, steps)
     return Start(statistics, first.actions, precision, fresh, steps, None, {}, None, {}, origin)
+
+
+def begin_new(
+    experiment: Experiment,
+    name: str,
+    placement: Placement,
+    remote: bool,
+    log: Callable[[str], None],
+) -> tuple[Config, Start, list[Games]]:
+    """Play random games to measure the input of a new run.
+
+    Args:
+        experiment: all settings.
+        name: game or preset as the user gave it.
+        placement: the devices of the run.
+        remote: whether the roles live in other processes, where actors open their own games.
+        log: takes lines for the user.
+
+    Returns:
+        What stands in ``config.json``, the start, and games that are open.
+    """
+    steps, least = experiment.stop.steps, least_steps(experiment)
+    if steps is not None and steps < least:
+        first = f"a replay buffer of --minimum {experiment.replay.minimum}"
+        log(
+            f"--steps {steps}: the run will have at least {least:,} steps: random ones that "
+            f"measure the input (--random-steps {experiment.shape.random_steps}) and "
+            f"{first if experiment.replay.capacity else 'a first batch'}"
+        )
+    games = open_games(experiment, 1 if remote else None)
+    # in other processes actors compute on CPUs, and this host may have no GPU
+    start = begin(experiment, games, placement.act if remote else placement.learn)
+    about = {"run": new_run(), **describe_machine(), "precision": start.precision}
+    about |= describe_devices(placement, on_ray=remote)
+    config = Config(name, experiment, start.actions, about)
+    return config, start._replace(run=identity(config)), games
+
+
+def least_steps(experiment: Experiment) -> int:
+    """Return how many environment steps a run has at least when it has learned once."""
+    shape, memory = experiment.shape, experiment.replay
+    games = shape.topology.players * shape.games
+    random = shape.random_steps // games * games
+    return random + (memory.minimum if memory.capacity else shape.datapoints)
 
 
 def _precision(experiment: Experiment, games: Games, device: torch.device) -> Precision:
