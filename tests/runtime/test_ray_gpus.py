@@ -115,9 +115,9 @@ def test_after_a_loss_no_learner_waits_on_its_gpu(ray: Any) -> None:
     runtime._whole, runtime._restore, runtime._pauses = False, lambda number: number + 1, Pauses()
     for learners, want in ((1, []), (2, ["main", "main-1"])):
         other = LEARNER._replace(name="main-1", roles=("learner-1",))
-        runtime._processes = Processes(LEARNER, other, ACTOR)
+        runtime.processes = Processes(LEARNER, other, ACTOR)
         runtime._learners = {f"learner-{i}" for i in range(learners)}
-        runtime._recover(runtime._processes.all[:1])
+        runtime._recover(runtime.processes.all[:1])
         assert killed == want
 
 

@@ -259,8 +259,8 @@ def check_onnx(experiment: Experiment) -> None:
         f"--own-torso {net.own_torso}": bool(net.own_torso),
         f"--own-heads {net.own_heads}": bool(net.own_heads),
     }
-    for given, holds in unfit.items():
+    for setting, holds in unfit.items():
         if holds:
             why = "it rounds otherwise" if experiment.deterministic else "only torch computes that"
-            raise GeladaError(f"--act-with onnx with {given}: {why}; use --act-with torch")
+            raise GeladaError(f"--act-with onnx with {setting}: {why}; use --act-with torch")
     packages("--act-with onnx")

@@ -20,12 +20,11 @@ from typing import Any
 import torch
 
 from gelada.core.errors import ClusterLost, GeladaError, Lost, Stalled
-from gelada.envs.api import Games
 from gelada.experiment.check import check, check_onnx
 from gelada.experiment.memory import buffer_bytes
 from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import Status, Tracker
-from gelada.runs.config import Config, read_config, write_config
+from gelada.runs.config import read_config, write_config
 from gelada.runs.folder import CONFIG, cannot_write, held, make_folder
 from gelada.runtime.api import Active, Runtime
 from gelada.runtime.devices import Devices
@@ -36,7 +35,7 @@ from gelada.training.callbacks import NO_CALLBACKS, Alarms, Callbacks, Caller, S
 from gelada.training.runtimes import Launcher, Plan, RuntimeName, launcher
 from gelada.training.saving import Saver, load_buffers, load_exactly, save_last, saver_of
 from gelada.training.sidecars import SidecarProcesses
-from gelada.training.start import Start, begin_again, begin_new
+from gelada.training.start import begin_again, begin_new
 from gelada.training.topology import make_graph
 
 Watch = Callable[[Status, Sequence[Active]], None]
@@ -125,12 +124,11 @@ def train(
             make_folder(folder)
         stack.enter_context(held(folder, resume, log))
         host.join(experiment, stack, log)
-        prepared: tuple[Config, Start, list[Games] | None]
         if before is None:
-            prepared = begin_new(experiment, name, placement, host.remote, log)
+            config, start, games = begin_new(experiment, name, placement, host.remote, log)
         else:
-            prepared = before, begin_again(folder, before, log), None
-        plan = Plan(experiment, folder, *prepared, began, make, placement, log)
+            config, start, games = before, begin_again(folder, before, log), None
+        plan = Plan(experiment, folder, config, start, games, began, make, placement, log)
         run = Run(plan, host, watch, callbacks)
         graph, runtime = run.launch()
         stack.callback(runtime.close)

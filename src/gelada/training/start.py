@@ -129,7 +129,7 @@ def begin_new(
     placement: Placement,
     remote: bool,
     log: Callable[[str], None],
-) -> tuple[Config, Start, list[Games]]:
+) -> tuple[Config, Start, list[Games] | None]:
     """Play random games to measure the input of a new run.
 
     Args:
