@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gelada.algorithms.a3c import A3C as A3C
     from gelada.algorithms.appo import APPO as APPO
     from gelada.algorithms.dqn import DQN as DQN
+    from gelada.algorithms.iqn import IQN as IQN
     from gelada.algorithms.pqn import PQN as PQN
     from gelada.core.errors import CannotWrite as CannotWrite
     from gelada.core.errors import Diverged as Diverged
@@ -64,6 +65,7 @@ _HOME = {
     "GeladaError": "core.errors",
     "NetworkSettings": "nets.config",
     "OptimizerSettings": "ops.optimizers",
+    "IQN": "algorithms.iqn",
     "PQN": "algorithms.pqn",
     "ReplaySettings": "experiment.settings",
     "Result": "training.run",
@@ -89,6 +91,7 @@ __all__ = [
     "A3C",
     "APPO",
     "DQN",
+    "IQN",
     "PQN",
     "Agent",
     "CannotWrite",

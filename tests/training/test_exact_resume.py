@@ -61,6 +61,7 @@ EXPERIMENTS = {
     "pqn catch": lasting(replace(PRESETS["pqn-catch"], stop=StopRule(steps=512 + 24 * 512))),
     "a3c catch": distributed_catch(100, keep_every=2),
     "dqn catch": dqn(catch(512 + 8 * 512), prioritized=True, capacity=3_000),
+    "iqn catch": replace(PRESETS["iqn-catch"], stop=StopRule(steps=512 + 8 * 256)),
     "lstm catch": replace(PRESETS["catch-dark"], stop=StopRule(steps=512 + 10 * 1024)),
     "target catch": catch(512 + 12 * 512, algorithm=TARGET),
     "appo pong": short_pong(12, servers=2, games=STICKY),

@@ -11,6 +11,7 @@ from gelada.algorithms.a3c import A3C
 from gelada.algorithms.api import Algorithm
 from gelada.algorithms.appo import APPO
 from gelada.algorithms.dqn import DQN
+from gelada.algorithms.iqn import IQN
 from gelada.algorithms.pqn import PQN
 from gelada.core.errors import GeladaError, nearest
 from gelada.core.fields import POSITIVE, OnlyWith, Range
@@ -63,6 +64,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "appo": APPO,
     "a3c": A3C,
     "dqn": DQN,
+    "iqn": IQN,
     "pqn": PQN,
 }
 """Algorithms by their names in ``config.json``."""

@@ -1,10 +1,11 @@
-"""Presets of DQN: with a single learner, as Ape-X, as Gorila, and Gorila's published system."""
+"""Presets of DQN: with a single learner, as Ape-X, as Gorila, Gorila's published system; of IQN."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from gelada.algorithms.dqn import DQN
+from gelada.algorithms.iqn import IQN
 from gelada.envs.api import GameSettings
 from gelada.experiment.settings import Experiment, ReplaySettings, Shape
 from gelada.nets.config import NetworkSettings
@@ -76,6 +77,23 @@ GENERAL = for_any_game(
 )
 """The recipe of a game without a preset (docs/recipe.md)."""
 
+IQN_GENERAL = Experiment(
+    games=GameSettings(life_loss_ends=True),
+    network=NetworkSettings(torso="pooled"),
+    algorithm=IQN(
+        n=3,
+        double=True,
+        target_every=500,
+        epsilon_steps=100_000,
+        lr=5e-4,
+        lr_end=5e-5,
+        anneal_steps=1_500_000,
+    ),
+    shape=Shape(actors=2, games=8, length=32),
+    replay=ReplaySettings(capacity=50_000, minimum=3_000, samples_per_insert=4.0),
+    stop=StopRule(steps=2_500_000),
+)
+
 PRESETS: dict[str, Experiment] = {
     "dqn-pong": DQN_PONG,
     "apex-pong": APEX_PONG,
@@ -98,6 +116,21 @@ PRESETS: dict[str, Experiment] = {
         ),
         replay=ReplaySettings(capacity=20_000, minimum=500, windows=64, samples_per_insert=2.0),
         stop=StopRule(steps=150_000, until_score=0.95),
+    ),
+    "iqn-catch": Experiment(
+        games=GameSettings(game="catch", size=10),
+        network=NetworkSettings(torso="tiny", width=64, stack=1, precision="float32"),
+        algorithm=IQN(
+            n=3,
+            target_every=50,
+            epsilon_steps=6_000,
+            lr=2e-3,
+            lr_end=5e-4,
+            anneal_steps=16_000,
+        ),
+        shape=Shape(actors=2, games=8, length=16, random_steps=512),
+        replay=ReplaySettings(capacity=20_000, minimum=500, windows=64, samples_per_insert=2.0),
+        stop=StopRule(steps=100_000, until_score=0.95),
     ),
     "gorila-paper": Experiment(
         games=GameSettings(game="breakout", size=84, noop_max=31),
@@ -125,6 +158,7 @@ PRESETS: dict[str, Experiment] = {
 FAMILIES: dict[str, Experiment] = {
     "gorila": PRESETS["gorila-breakout"],
     "dqn": GENERAL,
+    "iqn": IQN_GENERAL,
     "apex": for_any_game(APEX_PONG),
 }
 

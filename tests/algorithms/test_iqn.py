@@ -1,0 +1,159 @@
+"""IQN: its head and its loss against the paper's sums, and Catch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_net, random_trajectory
+from gelada.algorithms.iqn import IQN, ImplicitQuantiles, quantile_loss
+from gelada.core.types import Batch
+from gelada.experiment.presets import preset
+from gelada.nets.network import Network, NetworkSettings
+from gelada.roles.replay.queue import as_batch
+from gelada.training.run import train
+
+A, GAMES, GAMMA = 3, 5, 0.9
+ALGORITHM = IQN(
+    gamma=GAMMA, n=3, cosines=6, quantiles=4, target_quantiles=5, acting_quantiles=7, target_every=9
+)
+
+
+def test_the_loss_by_hand() -> None:
+    """Errors of 0.5 and -3 at share 0.25, of 2 and -1.5 at share 0.9."""
+    quantiles, shares = torch.tensor([[1.0, -0.5]]), torch.tensor([[0.25, 0.9]])
+    found = quantile_loss(quantiles, shares, torch.tensor([[1.5, -2.0]]))
+    first = (0.25 * 0.125 + 0.75 * 2.5) / 2
+    second = (0.9 * 1.5 + 0.1 * 1.0) / 2
+    assert found.tolist() == pytest.approx([first + second])
+
+
+def test_the_quantiles_of_the_head_are_equation_4() -> None:
+    head = ImplicitQuantiles(8, A, cosines=6, count=7)
+    torch.manual_seed(3)
+    head.start("uniform")
+    hidden, shares = torch.randn(2, 8), torch.rand(2, 4)
+    found, acting = head.at(hidden, shares), head(hidden)
+    weights = {name: value.detach().double().numpy() for name, value in head.named_parameters()}
+
+    def quantile(row: int, action: int, share: float) -> float:
+        total = float(weights["last.bias"][action])
+        for j in range(8):
+            wave = sum(
+                math.cos(math.pi * i * share) * weights["embedding.weight"][j, i] for i in range(6)
+            )
+            embedded = max(wave + weights["embedding.bias"][j], 0.0)
+            total += hidden[row, j].item() * embedded * weights["last.weight"][action, j]
+        return total
+
+    for row, action, k in np.ndindex(2, A, 4):
+        want = quantile(row, action, shares[row, k].item())
+        assert found[row, action, k].item() == pytest.approx(want, abs=1e-5)
+    for k in range(7):
+        assert acting[1, 2, k].item() == pytest.approx(quantile(1, 2, (k + 0.5) / 7), abs=1e-5)
+
+
+def made(algorithm: IQN, seed: int) -> tuple[Network, Network, Batch]:
+    """Return the current and the target network, and windows of random play."""
+    settings = NetworkSettings(torso="tiny", width=16, stack=3)
+    heads = partial(algorithm.heads, A)
+    nets = [make_net(settings, heads=heads, seed=seed + i) for i in range(2)]
+    sent = random_trajectory(
+        np.random.default_rng(seed), games=GAMES, length=algorithm.n, actions=A
+    )
+    return nets[0], nets[1], as_batch([sent])
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("target", [False, True])
+def test_loss_gradient_and_priorities_step_by_step(double: bool, target: bool) -> None:
+    algorithm = replace(ALGORITHM, double=double)
+    net, frozen, batch = made(algorithm, seed=4)
+    batch = batch._replace(weights=torch.linspace(0.2, 1.0, GAMES))
+    aux = algorithm.start()
+    if target:
+        aux |= {f"target/{name}": value for name, value in frozen.named_parameters()}
+    else:
+        frozen = net
+    prepared: Any = algorithm.prepare(net, batch, aux)
+    index = torch.arange(prepared.size)
+    draws = torch.Generator().manual_seed(6)
+    total, terms = algorithm.loss(net, prepared.select(index), aux, draws)
+    torch.autograd.backward(total)
+    found = {k: v.grad.clone() for k, v in net.named_parameters() if v.grad is not None}
+    again = torch.Generator().manual_seed(6)
+    shares, others = torch.rand(GAMES, 4, generator=again), torch.rand(GAMES, 5, generator=again)
+    first, following = prepared.observations.chunks(GAMES)
+    heads: Any = net.heads["q"], frozen.heads["q"]
+    hidden = net.features(first)
+    after = [each.features(following).detach() for each in (net, frozen)]
+    rewards, discounts, _ = prepared.partial
+    loss, count = torch.zeros(()), int(batch.mask[:, 0].sum())
+    errors = np.zeros(GAMES)
+    for b in range(GAMES):
+        if not batch.mask[b, 0]:
+            continue
+        taken = heads[0].at(hidden[b : b + 1], shares[b : b + 1])[0, int(batch.actions[b, 0])]
+        chooser = 0 if double else 1
+        best = int(heads[chooser](after[chooser][b : b + 1])[0].mean(dim=1).argmax())
+        returns = heads[1].at(after[1][b : b + 1], others[b : b + 1])[0, best].detach()
+        targets = [rewards[b] + discounts[b] * value for value in returns]
+        for i in range(4):
+            for goal in targets:
+                error = goal - taken[i]
+                size = error.abs()
+                huber = error**2 / 2 if size <= 1 else size - 0.5
+                slope = (shares[b, i] - float(error < 0)).abs()
+                loss = loss + batch.weights[b] * slope * huber / 5 / count
+        errors[b] = abs(float(torch.stack(targets).mean() - taken.detach().mean()))
+    assert count > 0
+    torch.testing.assert_close(total, loss, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(prepared.priorities, errors, rtol=1e-4, atol=1e-6)
+    assert terms["td_error"].item() == pytest.approx(errors.sum() / count, rel=1e-4)
+    net.zero_grad()
+    torch.autograd.backward(loss)
+    for name, value in net.named_parameters():
+        if name in found:
+            torch.testing.assert_close(found[name], value.grad, rtol=1e-4, atol=1e-6)
+    assert found.keys() >= {"heads.q.embedding.weight", "heads.q.last.weight"}
+
+
+def test_a_step_that_was_truncated_has_no_loss_whatever_it_holds() -> None:
+    net, _, batch = made(ALGORITHM, seed=5)
+    mask = batch.mask.clone()
+    mask[:, 0] = torch.arange(GAMES) > 0
+    rewards = batch.rewards.clone()
+    rewards[0] = torch.inf
+    algorithm = replace(ALGORITHM, reward_clip="none")
+    batch = batch._replace(mask=mask, rewards=rewards)
+    prepared = algorithm.prepare(net, batch, algorithm.start())
+    total, _ = algorithm.loss(net, prepared, algorithm.start(), torch.Generator())
+    assert total.isfinite()
+    assert prepared.priorities is not None
+    assert prepared.priorities[0] == 0.0
+
+
+def test_it_acts_by_the_mean_of_evenly_spaced_quantiles_alike_each_time() -> None:
+    net, _, batch = made(ALGORITHM, seed=7)
+    stacks = ALGORITHM.prepare(net, batch, ALGORITHM.start()).observations.chunks(GAMES)[0]
+    scores, _ = ALGORITHM.act(net, stacks, None)
+    again, _ = ALGORITHM.act(net, stacks, None)
+    assert scores.shape == (GAMES, A)
+    assert torch.equal(scores, again)
+
+
+@pytest.mark.slow
+def test_catch_is_learned(tmp_path: Path) -> None:
+    """A run at random has a score of -0.6; this one is deterministic."""
+    experiment = replace(preset("iqn-catch")[0], deterministic=True, seed=1)
+    result = train(experiment, tmp_path / "run", log=lambda _: None)
+    assert result.status.best is not None
+    assert result.status.best >= 0.9
+    assert result.status.steps < 50_000
