@@ -65,7 +65,7 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--only", choices=names, help="measure these only, or all that begin so")
     parser.add_argument("--list", action="store_true", help="say what is there, measure nothing")
-    parser.add_argument("--seeds", type=seeds, help="measure these only, such as 1,2")
+    parser.add_argument("--seeds", type=int, nargs="+", help="measure these only")
     parser.add_argument("--most", type=int, help="end after this many cells")
     return parser.parse_args(args)
 
@@ -73,15 +73,6 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
 def first_word(cell: Cell) -> str:
     """Return what all measurements of a kind begin with, such as "dba3c"."""
     return cell.what.partition("-")[0]
-
-
-def seeds(text: str) -> tuple[int, ...]:
-    """Return the seeds in "1,2"; there must be a cell with each."""
-    chosen, known = tuple(int(word) for word in text.split(",")), {c.seed for c in all_cells()}
-    for seed in chosen:
-        if seed not in known:
-            raise argparse.ArgumentTypeError(f"{seed}: nothing is measured with this seed")
-    return chosen
 
 
 def measure(cell: Cell, ledger: Ledger, number: int, count: int) -> bool:

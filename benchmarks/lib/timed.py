@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from benchmarks.lib import logs, process
-from benchmarks.lib.ledger import LEDGER, Cell, Ledger, Line, archive_of, finished
+from benchmarks.lib import process
+from benchmarks.lib.ledger import LEDGER, Cell, Ledger, Line, finished
 from gelada.core.checkpoint import list_checkpoints
 from gelada.core.files import read_lines
 from gelada.evaluation.protocols import Evaluation
@@ -94,13 +94,12 @@ def time_to_score(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
 
     A checkpoint is good if fresh games have the wanted mean, and other fresh games again. One whose
     first games are so bad that winning all others could not save it is not played to the end; its
-    "games" says so. Scores that another cell has of the same run are not played again: the same
-    checkpoint and seed give the same games.
+    "games" says so.
     """
     from gelada.evaluation.agent import load
 
     run, line = trained(cell)
-    seconds, known = line["result"]["checkpoints"], played_since(line, cell)
+    seconds = line["result"]["checkpoints"]
     solved, best = cell.asked["solved"], BEST.get(cell.preset, 21.0)
     paths = list_checkpoints(run / "checkpoints")
     evaluated: list[dict[str, Any]] = []
@@ -110,11 +109,9 @@ def time_to_score(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
         agent, scores = load(paths[index]), list[float]()
         for part, games in enumerate(PARTS):
             own_seed = evaluation_seed(cell.seed, index, confirm, part)
-            if own_seed not in known:
-                evaluation = played(agent, "training", games, own_seed)
-                kept.append(evaluation.as_dict())
-                known[own_seed] = evaluation.scores
-            scores += known[own_seed]
+            evaluation = played(agent, "training", games, own_seed)
+            kept.append(evaluation.as_dict())
+            scores += evaluation.scores
             if not can_reach(solved, scores, EVALUATED_GAMES, best):
                 break
         about = {
@@ -181,18 +178,6 @@ def keep_evaluations(evaluations: Sequence[Line], log: Path, prefix: str = "") -
     """Write down all that evaluations found."""
     text = "".join(json.dumps(one) + "\n" for one in evaluations)
     (log / f"{prefix}evaluations.jsonl").write_text(text, encoding="utf-8")
-
-
-def played_since(line: Line, cell: Cell) -> dict[int, list[float]]:
-    """Return the scores by seed of all evaluations of a run that another cell has on record."""
-    known: dict[int, list[float]] = {}
-    lines = Ledger(LEDGER).lines()
-    for other in lines[lines.index(line) :]:
-        about = (other["event"], other["what"], other["seed"])
-        if about == ("finished", cell.what, cell.seed):
-            text = logs.unpacked(archive_of(other), "evaluations.jsonl")
-            known |= {one["seed"]: one["scores"] for one in map(json.loads, text.splitlines())}
-    return known
 
 
 def first_confirmed(count: int, mean: Callable[[int, bool], float], threshold: float) -> int | None:

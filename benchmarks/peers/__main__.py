@@ -1,8 +1,8 @@
-"""Measures other systems beside ours, in turn, on this machine.
+"""Measures other systems beside ours on Pong, in turn, on this machine.
 
-    python -m benchmarks.peers                     all peers, 3 pairs of runs each, on Pong
+    python -m benchmarks.peers                     all peers, 3 pairs of runs each
     python -m benchmarks.peers --peer sb3-ppo      only this one (may be repeated)
-    python -m benchmarks.peers --score 18          each, alone: when Pong's games reach it
+    python -m benchmarks.peers --score 18          each, alone: when its games reach it
     python -m benchmarks.peers --score 18 --peer gelada    the same for ours, seeds 1 to 5
     python -m benchmarks.peers --list              what is run, and what is installed
     python -m benchmarks.peers --install-only      make their environments under .peers/
@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from benchmarks.lib.ledger import RESULTS, Ledger, Line
@@ -27,10 +27,10 @@ from benchmarks.peers.known import MODES, PEERS, Peer
 from benchmarks.peers.matches import (
     OURS,
     SCORE,
-    Side,
-    beginning,
+    alone,
+    attempt,
+    both,
     learn_ours,
-    match,
     run_ours,
     run_theirs,
 )
@@ -49,14 +49,21 @@ BOOK = RESULTS / "peers.jsonl"
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if a peer could not be measured."""
     flags = parse(args)
-    book = Ledger(BOOK)
     chosen = [peer for peer in PEERS if peer.name in (flags.peer or [p.name for p in PEERS])]
     if flags.list:
-        print("\n".join(listed(chosen)))
+        for peer in chosen:
+            there = (CACHE / peer.venv / "installed.txt").exists()
+            print(f"{peer.name}: {'installed' if there else 'not installed'}")
+            for mode in MODES:
+                ours = " ".join(["train", *peer.our_words(mode, GAME)])
+                print(f"  {mode}: {' '.join(peer.command(mode))}, beside {ours}")
         return 0
-    done = [measure(peer, flags, book) for peer in chosen]  # all of them, whatever fails
+    done = [measure(peer, flags) for peer in chosen]  # all of them, whatever fails
     if flags.score is not None and OURS in (flags.peer or [OURS]):
-        done.append(measure_ours(flags, book))
+        record = partial(keep, OURS, SCORE)
+        for seed in SEEDS:
+            run = partial(learn_ours, GELADA, GAME, seed, flags.seconds, flags.score)
+            done.append(attempt(partial(alone, run), record, seed=seed))
     return 0 if all(done) else 1
 
 
@@ -81,91 +88,44 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     return flags
 
 
-def measure(peer: Peer, flags: argparse.Namespace, book: Ledger) -> bool:
-    """Install a peer and run both matches, or train it; say whether all went well."""
-    about = {"peer": peer.name, "game": GAME}
+def measure(peer: Peer, flags: argparse.Namespace) -> bool:
+    """Install a peer and run both matches, or train it; say whether all went well.
 
-    def record(mode: str, line: Line) -> None:
-        note = peer.note if mode == "alike" else "each with its own recipe"
-        keep(book, {**about, "mode": mode}, {**line, "note": note})
-
+    The first failure of a match is recorded, without any figure, and ends the match.
+    """
     try:
         python = install(peer.venv)
     except Failed as failed:
-        record("", {"stage": failed.stage, "failed": failed.line})
+        keep(peer.name, "", {"stage": failed.stage, "failed": failed.line})
         return False
     if flags.install_only:
-        print(f"{peer.name}: installed", flush=True)
         return True
     if flags.score is not None:
         own = partial(run_theirs, python, peer, "own", GAME, flags.seconds, flags.score)
-        return learn(own, partial(record, SCORE))
+        return attempt(partial(alone, own), partial(keep, peer.name, SCORE))
     good = True
     for mode in MODES:
+        note = peer.note if mode == "alike" else "each with its own recipe"
         ours = partial(run_ours, GELADA, peer.our_words(mode, GAME), flags.seconds)
         theirs = partial(run_theirs, python, peer, mode, GAME, flags.seconds)
-        good &= match(flags.pairs, ours, theirs, partial(record, mode))
+        match, record = partial(both, ours, theirs), partial(keep, peer.name, mode)
+        pairs = range(1, flags.pairs + 1)
+        good &= all(attempt(match, record, pair=pair, note=note) for pair in pairs)
     return good
 
 
-def measure_ours(flags: argparse.Namespace, book: Ledger) -> bool:
-    """Train ours with each of the `SEEDS` until it has the score; say whether all went well."""
-    good = True
-    for seed in SEEDS:
-        about = {"peer": OURS, "game": GAME, "mode": SCORE, "seed": seed}
-        run = partial(learn_ours, GELADA, GAME, seed, flags.seconds, flags.score)
-        good &= learn(run, partial(keep, book, about))
-    return good
-
-
-def learn(run: Side, record: Callable[[Line], None]) -> bool:
-    """Train one until its games reach the score; say whether it ran."""
-    about = beginning()
-    try:
-        did = run()
-    except Failed as failed:
-        record({**about, "stage": failed.stage, "failed": failed.line})
-        return False
-    record({**about, "theirs": did})
-    return True
-
-
-def keep(book: Ledger, about: Line, line: Line) -> None:
+def keep(peer: str, mode: str, line: Line) -> None:
     """Write down what was run and how it went, and tell it."""
-    book.append({**about, **line, "machine": describe_machine()})
-    print(told({**about, **line}), flush=True)
-
-
-def told(line: Line) -> str:
-    """Return a recorded line for the terminal."""
-    what = " ".join(filter(None, (line["peer"], line["mode"])))
+    line = {"peer": peer, "game": GAME, "mode": mode, **line, "machine": describe_machine()}
+    Ledger(BOOK).append(line)
     if "failed" in line:
-        return f"{what}: failed ({line['stage']}): {line['failed']}"
-    if line["mode"] == SCORE:
-        what += f", seed {line['seed']}" if "seed" in line else ""
-        return f"{what}: {when(line['theirs'])}"
-    ours, theirs = (line[side]["steps_per_s"] for side in ("ours", "theirs"))
-    return f"{what}, pair {line['pair']}: {ours:.0f} / {theirs:.0f} steps/s = {line['ratio']:.2f}"
-
-
-def when(theirs: Line) -> str:
-    """Return when a peer's games reached the score, or that they did not."""
-    seconds, steps = (theirs["reached"][name] for name in ("seconds", "steps"))
-    if seconds is None:
-        return f"not in {theirs['within'] / 60:.0f} min (then {theirs['last']})"
-    return f"{seconds / 60:.1f} min, {steps:,} steps"
-
-
-def listed(peers: Sequence[Peer]) -> list[str]:
-    """Return what would be run."""
-    lines = []
-    for peer in peers:
-        there = (CACHE / peer.venv / "installed.txt").exists()
-        lines.append(f"{peer.name}: {'installed' if there else 'not installed'}")
-        for mode in MODES:
-            ours = " ".join(["gelada train", *peer.our_words(mode, GAME)])
-            lines.append(f"  {mode}: {' '.join(peer.command(mode))}, beside {ours}")
-    return lines
+        told = f"failed ({line['stage']}): {line['failed']}"
+    elif mode == SCORE:
+        seconds, steps = (line["theirs"]["reached"][name] for name in ("seconds", "steps"))
+        told = f"{seconds / 60:.1f} min, {steps:,} steps" if seconds else "not reached"
+    else:
+        told = f"pair {line['pair']}: a ratio of {line['ratio']:.2f}"
+    print(f"{peer} {mode}: {told}", flush=True)
 
 
 def stop_on_sigterm() -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 SETTLED = 0.3
 """Share of the time, from the first count on, that is left out: loading, filling of queues."""
@@ -26,21 +26,6 @@ GAMES = 20
 
 CURVE_SECONDS = 60.0
 """Between two points of the learning curve that is kept."""
-
-FIELDS = ("peer", "version", "steps", "seconds", "steps_per_s", "command")
-"""What a peer's line must have besides what describes the run (`network`, `input`, `passes`)."""
-
-
-class Rate(NamedTuple):
-    """Steps in a window of seconds."""
-
-    steps: int
-    seconds: float
-
-    def as_dict(self) -> dict[str, float]:
-        """Return both and the steps per second, rounded."""
-        rate = round(self.steps / self.seconds, 1)
-        return {"steps": self.steps, "seconds": round(self.seconds, 2), "steps_per_s": rate}
 
 
 class Counts:
@@ -113,7 +98,7 @@ def about_score(
     return {"score": score, "within": within, "reached": when, "last": last, "curve": curve}
 
 
-def steady(points: Sequence[tuple[float, int]]) -> Rate:
+def steady(points: Sequence[tuple[float, int]]) -> dict[str, float]:
     """Return the rate between the first count after `SETTLED` of the time and the last.
 
     Args:
@@ -126,7 +111,9 @@ def steady(points: Sequence[tuple[float, int]]) -> Rate:
     kept = [point for point in points if point[0] >= settled]
     if len(kept) < 2 or kept[-1][1] <= kept[0][1]:
         raise ValueError(f"{len(kept)} counts in the steady part: the run was too short")
-    return Rate(kept[-1][1] - kept[0][1], kept[-1][0] - kept[0][0])
+    steps, seconds = kept[-1][1] - kept[0][1], kept[-1][0] - kept[0][0]
+    rate = round(steps / seconds, 1)
+    return {"steps": steps, "seconds": round(seconds, 2), "steps_per_s": rate}
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -139,7 +126,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def report(counts: Counts, **about: Any) -> None:
-    """Print the line of JSON that says how fast a peer was, and learned; see `FIELDS`."""
+    """Print the line of JSON that says how fast a peer was, and learned."""
     command = " ".join(["python", Path(sys.argv[0]).name, *sys.argv[1:]])
-    line = {**about, **steady(counts.points).as_dict(), "command": command}
+    line = {**about, **steady(counts.points), "command": command}
     print(json.dumps({**line, **counts.about_score()}), flush=True)

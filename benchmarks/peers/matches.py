@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -17,15 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lib.ledger import NAME
-from benchmarks.peers.counting import FIELDS, about_score, steady
+from benchmarks.peers.counting import about_score, steady
 from benchmarks.peers.known import Peer
 from benchmarks.peers.venvs import HERE, Failed, last_line
 from gelada.core.files import read_lines
 
 Line = dict[str, Any]
-
-Side = Callable[[], Line]
-"""Runs one of both and returns what it did: at least `steps_per_s`."""
 
 SCORE = "score"
 """The mode of a line about one run, alone, of a peer with its own recipe until it has a score."""
@@ -43,28 +38,28 @@ def limit(seconds: float) -> float:
     return 10.0 * seconds + 300.0
 
 
-def match(pairs: int, ours: Side, theirs: Side, record: Callable[[Line], None]) -> bool:
-    """Run both in turn, ours first, and record a line for each pair; say whether all went well.
-
-    The first failure is recorded, without any figure, and ends the match.
-    """
-    for pair in range(1, pairs + 1):
-        about = {"pair": pair, **beginning()}
-        try:
-            ours_did = ours()
-            theirs_did = theirs()
-        except Failed as failed:
-            record({**about, "stage": failed.stage, "failed": failed.line})
-            return False
-        ratio = round(ours_did["steps_per_s"] / theirs_did["steps_per_s"], 3)
-        record({**about, "ours": ours_did, "theirs": theirs_did, "ratio": ratio})
+def attempt(run: Callable[[], Line], record: Callable[[Line], None], **about: Any) -> bool:
+    """Record what a run did, or that it failed, with the time and the load before it began."""
+    time_of_day = datetime.now(UTC).isoformat(timespec="seconds")
+    about |= {"time": time_of_day, "load": round(os.getloadavg()[0], 2)}
+    try:
+        record({**about, **run()})
+    except Failed as failed:
+        record({**about, "stage": failed.stage, "failed": failed.line})
+        return False
     return True
 
 
-def beginning() -> Line:
-    """Return the time of day, UTC, and the load average."""
-    time_of_day = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"time": time_of_day, "load": round(os.getloadavg()[0], 2)}
+def alone(run: Callable[[], Line]) -> Line:
+    """Return what the only run of a line did."""
+    return {"theirs": run()}
+
+
+def both(ours: Callable[[], Line], theirs: Callable[[], Line]) -> Line:
+    """Run both in turn, ours first; return what they did, and the ratio of their rates."""
+    did = {"ours": ours(), "theirs": theirs()}
+    rates = (did[side]["steps_per_s"] for side in ("ours", "theirs"))
+    return {**did, "ratio": round(next(rates) / next(rates), 3)}
 
 
 def pairs_in(lines: Sequence[Line]) -> dict[tuple[str, ...], list[Line]]:
@@ -73,22 +68,22 @@ def pairs_in(lines: Sequence[Line]) -> dict[tuple[str, ...], list[Line]]:
     for line in lines:
         if "ratio" in line:
             about = [line[name] for name in ("game", "peer", "mode")]
-            version, commit = line["theirs"]["version"], line["machine"].get("commit", "")
-            pairs.setdefault((*about, version, commit), []).append(line)
+            told, commit = line["theirs"]["version"], line["machine"].get("commit", "")
+            pairs.setdefault((*about, told, commit), []).append(line)
     return pairs
 
 
-def run_ours(gelada: str, words: Sequence[str], seconds: float) -> Line:
+def run_ours(program: str, words: Sequence[str], seconds: float) -> Line:
     """Train for so many seconds and `START` as a user does; return the rate of the steady part.
 
     Raises:
         Failed: if the training fails.
     """
-    did, _ = train(gelada, words, START + seconds)
+    did, _ = train(program, words, START + seconds)
     return did
 
 
-def learn_ours(gelada: str, game: str, seed: int, seconds: float, score: float) -> Line:
+def learn_ours(program: str, game: str, seed: int, seconds: float, score: float) -> Line:
     """Train with the default recipe until its last 50 games have a score; return the line of it.
 
     The seconds are those since the start of the command. The rate is that of the steady part.
@@ -98,25 +93,19 @@ def learn_ours(gelada: str, game: str, seed: int, seconds: float, score: float) 
     """
     # more steps than the time is enough for: they decide nothing but the end
     words = [game, "--seed", str(seed), "--until-score", f"{score:g}", "--steps", str(10**8)]
-    did, metrics = train(gelada, words, seconds)
-    means = [
-        (line["seconds"], line["steps"], line["score"])
-        for line in metrics
-        if line["score"] is not None
-    ]
+    did, metrics = train(program, words, seconds)
+    played = [line for line in metrics if line["score"] is not None]
+    means = [(line["seconds"], line["steps"], line["score"]) for line in played]
     there = (
         (line["seconds"], line["steps"])
         for line in metrics
         if line["best"] is not None and line["best"] >= score  # the best mean of 50 games
     )
-    return {
-        "version": version("gelada-rl"),
-        **did,
-        **about_score(score, seconds, means, next(there, None)),
-    }
+    about = about_score(score, seconds, means, next(there, None))
+    return {"version": version("gelada-rl"), **did, **about}
 
 
-def train(gelada: str, words: Sequence[str], seconds: float) -> tuple[Line, list[Line]]:
+def train(program: str, words: Sequence[str], seconds: float) -> tuple[Line, list[Line]]:
     """Train for so many seconds at most; return command, precision, rate, and all metrics.
 
     Raises:
@@ -125,17 +114,15 @@ def train(gelada: str, words: Sequence[str], seconds: float) -> tuple[Line, list
     words = ["train", *words, "--no-finish", "--minutes", f"{seconds / 60:.6g}"]
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
-        environment = dict(os.environ)
-        execute([gelada, *words, "--out", str(run)], "ours", seconds, scratch, environment)
+        execute([program, *words, "--out", str(run)], "ours", seconds, scratch, dict(os.environ))
         try:
             metrics = read_lines(run / "metrics.jsonl")
             rate = steady([(line["seconds"], line["steps"]) for line in metrics])
-            about = json.loads((run / "config.json").read_text(encoding="utf-8"))["about"]
-            precision = about["precision"]
+            config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+            about = {"precision": config["about"]["precision"], **rate}
         except (OSError, ValueError, KeyError) as error:
             raise Failed("ours", str(error)) from None
-    command = " ".join(["gelada", *words])
-    return {"command": command, "precision": precision, **rate.as_dict()}, metrics
+    return {"command": " ".join([Path(program).name, *words]), **about}, metrics
 
 
 def run_theirs(
@@ -155,8 +142,7 @@ def run_theirs(
         Failed: if it fails, takes too long, or prints no such line.
     """
     script, *words = peer.command(mode)
-    emulated = "".join(part.capitalize() for part in game.split("_"))
-    words += ["--game", emulated, "--seconds", f"{seconds:g}"]
+    words += ["--game", game.capitalize(), "--seconds", f"{seconds:g}"]
     words += ["--score", f"{score:g}"] if score is not None else []
     with tempfile.TemporaryDirectory() as scratch:
         # a home of its own, because some write into it; nothing of ours on its path
@@ -164,44 +150,23 @@ def run_theirs(
         environment["HOME"] = scratch
         command = [python, str(HERE / script), *words]
         said = execute(command, "run", seconds, scratch, environment)
-    return result_in(said)
-
-
-def result_in(said: str) -> Line:
-    """Return the last line of a script's output that is a result.
-
-    Raises:
-        Failed: if there is none.
-    """
     for text in reversed(said.splitlines()):
         with contextlib.suppress(ValueError):
             line = json.loads(text)
-            if isinstance(line, dict) and is_result(line):
+            if isinstance(line, dict) and {"peer", "version", "steps_per_s"} <= line.keys():
                 return line
     raise Failed("run", f"no result; its last line: {last_line(said)}")
-
-
-def is_result(line: Line) -> bool:
-    """Say whether a line has all `FIELDS` and a rate that fits its steps and seconds."""
-    if not all(name in line for name in FIELDS):
-        return False
-    values = [line[name] for name in ("steps", "seconds", "steps_per_s")]
-    if not all(isinstance(v, int | float) and math.isfinite(v) and v > 0 for v in values):
-        return False
-    steps, seconds, rate = values
-    return math.isclose(steps / seconds, rate, rel_tol=0.01)
 
 
 def execute(
     command: Sequence[str], stage: str, seconds: float, folder: str, environment: dict[str, str]
 ) -> str:
-    """Run a command with everything it starts and return its standard output.
+    """Run a command, end everything it started, and return its standard output.
 
     Raises:
         Failed: with the last line it said, if its exit code is not 0 or its time is over.
     """
     output, errors = Path(folder) / "output.txt", Path(folder) / "errors.txt"
-    allowed = limit(seconds)
     with output.open("wb") as out, errors.open("wb") as err:
         try:
             process = subprocess.Popen(
@@ -216,25 +181,15 @@ def execute(
         except OSError as error:
             raise Failed(stage, f"{command[0]}: {error.strerror}") from None
         try:
-            code = process.wait(allowed)
+            code = process.wait(limit(seconds))
         except subprocess.TimeoutExpired:
-            raise Failed(stage, f"not over after {allowed:g} s; ended") from None
+            raise Failed(stage, f"not over after {limit(seconds):g} s; ended") from None
         finally:
-            end(process)
+            with contextlib.suppress(ProcessLookupError):  # the next run has the machine to itself
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     said = output.read_text(encoding="utf-8", errors="replace")
     if code:
         told = errors.read_text(encoding="utf-8", errors="replace")
         raise Failed(stage, f"exit code {code}: {last_line(told if told.strip() else said)}")
     return said
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and what it left running, so that the next run has the machine to itself."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-        for _ in range(50):  # at most 5 seconds
-            process.poll()
-            os.killpg(process.pid, 0)
-            time.sleep(0.1)
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

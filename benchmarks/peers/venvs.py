@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -34,20 +34,12 @@ def last_line(text: str) -> str:
     return lines[-1][:300] if lines else "it said nothing"
 
 
-def install(
-    venv: str, cache: Path = CACHE, do: Callable[[Sequence[str]], None] | None = None
-) -> str:
+def install(venv: str, cache: Path = CACHE) -> str:
     """Return the Python of a peer's environment, which is made if it is not there yet.
-
-    Args:
-        venv: its name.
-        cache: folder of all environments.
-        do: runs a command (tests).
 
     Raises:
         Failed: if it cannot be made; what there is of it is removed.
     """
-    do = do or run
     wanted = (HERE / f"{venv}.txt").read_text(encoding="utf-8")
     folder = cache / venv
     python, done = folder / "bin" / "python", folder / "installed.txt"
@@ -59,8 +51,8 @@ def install(
     constraints.write_text(torch_pin() + "\n", encoding="utf-8")
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
     try:
-        do([sys.executable, "-m", "venv", str(folder)])
-        do([*pip, "-c", str(constraints), "-r", str(HERE / f"{venv}.txt")])
+        run([sys.executable, "-m", "venv", str(folder)])
+        run([*pip, "-c", str(constraints), "-r", str(HERE / f"{venv}.txt")])
         if venv == "sample-factory":
             copy_roms(folder)
     except BaseException:
@@ -99,17 +91,9 @@ def run(command: Sequence[str]) -> None:
         Failed: if it fails or takes longer than `LONGEST`.
     """
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=LONGEST,
-            check=False,
-        )
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=LONGEST)
+    except subprocess.CalledProcessError as error:
+        said = [line for line in error.stderr.splitlines() if "ERROR" in line.upper()]
+        raise Failed("install", last_line("\n".join(said) or error.stderr)) from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Failed("install", str(error)) from None
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if "ERROR" in line.upper()]
-        raise Failed("install", last_line("\n".join(said) or done.stderr))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from benchmarks.lib.ledger import Results
 from benchmarks.lib.table import Table
@@ -14,10 +15,9 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "gorila": presets.gorila,
     "appo": presets.appo,
     "dba3c": presets.dba3c,
-    "dba3c-modes": presets.dba3c_modes,
-    "dba3c-straggler": presets.dba3c_straggler,
-    "dba3c-servers": presets.dba3c_servers,
-    "dba3c-workers": presets.dba3c_workers,
+    "dba3c-straggler": partial(presets.sleeping, what="dba3c-straggler", key="runs"),
+    "dba3c-servers": partial(presets.sleeping, what="dba3c-servers", key="servers"),
+    "dba3c-workers": partial(presets.sleeping, what="dba3c-workers", key="workers"),
     "dba3c-delays": presets.dba3c_delays,
     "ray-shares": presets.ray_shares,
     "ray-failures": presets.ray_failures,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
 from benchmarks.lib.dba3c import DELAYS
 from benchmarks.lib.ledger import MEAN_15, Found, Results
@@ -123,31 +122,7 @@ def dba3c(results: Results) -> Table:
     )
 
 
-def dba3c_modes(results: Results) -> Table:
-    """Return the table about synchronous and asynchronous runs of seed 1."""
-    pair = [results.seeds(what)[:1] for what in ("dba3c-train", "dba3c-async-train")]
-    found = tuple(one for own in pair for one in own)
-    names = {
-        "steps_per_s": "steps/s",
-        "updates": "updates",
-        "gradients_dropped": "gradients dropped",
-        "gradients_partial": "gradients partly counted",
-        SHARE_OF_LIMIT: "share of the limit",
-    }
-    rows = [
-        Row((label, *(f"{counted(one.line['result'], name):,}" for one in found)), found)
-        for name, label in names.items()
-    ]
-    return Table(("", "synchronous", "asynchronous"), rows)
-
-
-def counted(result: dict[str, Any], name: str) -> float:
-    """Return a count of a result; gradients that are partly counted were called torn before."""
-    old = result.get("gradients_torn", 0) if name == "gradients_partial" else 0
-    return float(result[name]) if name == SHARE_OF_LIMIT else result.get(name, old)
-
-
-def sleeping(results: Results, what: str, key: str, first: str) -> Table:
+def sleeping(results: Results, what: str, key: str) -> Table:
     """Return the table of a cell about workers that sleep instead of computing."""
     found = results.one(what)
     rows = [
@@ -157,29 +132,16 @@ def sleeping(results: Results, what: str, key: str, first: str) -> Table:
                 f"{rates['versions_per_s']:.1f}",
                 f"{rates['datapoints_per_s']:,.0f}",
                 f"{rates['gradients_dropped']:,}",
-                f"{counted(rates, 'gradients_partial'):,}",
+                f"{rates.get('gradients_partial', rates.get('gradients_torn', 0)):,}",
             ),
             (found,),
         )
         for name, rates in (found.line["result"][key] if found else {}).items()
         if found
     ]
-    return Table((first, "versions/s", "datapoints/s", "dropped", "partial"), rows)
-
-
-def dba3c_straggler(results: Results) -> Table:
-    """Return the table about a slow worker."""
-    return sleeping(results, "dba3c-straggler", "runs", "")
-
-
-def dba3c_servers(results: Results) -> Table:
-    """Return the table about servers behind slow links."""
-    return sleeping(results, "dba3c-servers", "servers", "servers")
-
-
-def dba3c_workers(results: Results) -> Table:
-    """Return the table about the number of workers."""
-    return sleeping(results, "dba3c-workers", "workers", "workers")
+    return Table(
+        (key.replace("runs", ""), "versions/s", "datapoints/s", "dropped", "partial"), rows
+    )
 
 
 def dba3c_delays(results: Results) -> Table:
