@@ -7,16 +7,18 @@ rate measured with a stub is one of training. All other flags are those of ``gel
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from gelada.cli.bench import Bench
 from gelada.cli.experiment_flags import resolve
 from gelada.cli.flags import print_json
-from gelada.cli.perf.short_run import measure_run
+from gelada.cli.perf.throughput import for_seconds, steady_rate, trained
 from gelada.core.errors import GeladaError
 from gelada.core.types import Aux, Batch, Bytes, Ints, Version
 from gelada.envs.api import GameSettings, Step
@@ -29,6 +31,7 @@ from gelada.roles.replay.minibatch_buffer import Use
 from gelada.roles.schedule import Schedule
 from gelada.roles.tracker import ResumePoint
 from gelada.runtime.graph import Graph, Node, part
+from gelada.training.start import open_games
 from gelada.training.topology import make_graph
 
 EMULATOR, LEARNER = "emulator", "learner"
@@ -123,7 +126,8 @@ class StepCounter:
 
 def with_dummy_learners(graph: Graph) -> Graph:
     """Return a graph whose learners push gradients of 0."""
-    return Graph([_dummy(node) if node.make is Learner else node for node in graph.nodes])
+    nodes = [_dummy(node) if node.make is Learner else node for node in graph.nodes]
+    return replace(graph, nodes=nodes)
 
 
 def _dummy(node: Node) -> Node:
@@ -131,21 +135,35 @@ def _dummy(node: Node) -> Node:
     return replace(node, kwargs=node.kwargs | {"compute": ZeroGradients(), "schedule": schedule})
 
 
-def dummy_graph(*args: Any, **kwargs: Any) -> Graph:
-    """Return `make_graph`'s graph, with stubs for learners."""
-    return with_dummy_learners(make_graph(*args, **kwargs))
+def trained_with(
+    dummies: Sequence[str],
+    experiment: Experiment,
+    seconds: float,
+    make: Callable[..., Graph] = make_graph,
+) -> list[tuple[float, int]]:
+    """Train with stubs for so long; return (seconds, steps) as they went.
+
+    Args:
+        dummies: stages that are stubs, of `KNOWN`.
+        experiment: all settings; its stop rule and what it writes do not count.
+        seconds: of training.
+        make: makes the graph, of which some roles are replaced.
+    """
+    games = DummyGames if EMULATOR in dummies else None
+
+    def with_stubs(*args: Any, **kwargs: Any) -> Graph:
+        graph = make(*args, make=games, **kwargs)
+        return with_dummy_learners(graph) if LEARNER in dummies else graph
+
+    measured = for_seconds(experiment, seconds)
+    with patch("gelada.training.prepare.open_games", partial(open_games, make=games)):
+        return trained(measured, None, None, lambda _: None, with_stubs)[0]
 
 
 def measure(experiment: Experiment, seconds: float, dummies: Sequence[str]) -> dict[str, Any]:
     """Train with stubs for so long; return ``dummy_steps_per_s`` and what was measured."""
-    result = measure_run(
-        experiment,
-        seconds,
-        make=dummy_graph if LEARNER in dummies else make_graph,
-        make_games=DummyGames if EMULATOR in dummies else None,
-    )
-    rate = result.pop("achieved_steps_per_s")
-    return {"dummy": list(dummies), "dummy_steps_per_s": rate} | result
+    rate = round(steady_rate(trained_with(dummies, experiment, seconds)), 1)
+    return {"game": experiment.games.game, "dummy": list(dummies), "dummy_steps_per_s": rate}
 
 
 def main(words: Sequence[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,18 +12,19 @@ import pytest
 import torch
 
 from benchmarks.lib.stubs import (
+    EMULATOR,
     GAME_STEPS,
+    LEARNER,
     READY,
     DummyGames,
     ZeroGradients,
-    dummy_graph,
     main,
     measure,
     parse_dummies,
+    trained_with,
     with_dummy_learners,
 )
 from conftest import catch, distributed_catch, short_pong
-from gelada.cli.perf.short_run import measure_run, train_once
 from gelada.core.errors import GeladaError
 from gelada.core.types import Trajectory
 from gelada.envs.api import GameSettings
@@ -31,6 +33,7 @@ from gelada.experiment.settings import Experiment
 from gelada.ops.flat import FlatParameters
 from gelada.roles.backprop import Backprop
 from gelada.roles.replay.queue import TrajectoryQueue
+from gelada.runtime.graph import Graph
 from gelada.training.start import begin, make_network
 from gelada.training.topology import make_graph
 
@@ -97,7 +100,7 @@ def test_with_a_stub_emulator_no_game_is_loaded(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("gelada.envs.atari.ALEVectorInterface", refuse)
     with pytest.raises(AssertionError, match="an emulator was loaded"):
-        train_once(PONG, 1.0)
+        trained_with((), PONG, 1.0)
     result = measure(PONG, 1.5, ("emulator",))
     assert result["dummy"] == ["emulator"]
     assert result["dummy_steps_per_s"] > 0
@@ -115,15 +118,34 @@ def test_with_a_stub_emulator_the_learner_learns_from_its_frames(
         add(queue, trajectory)
 
     monkeypatch.setattr(TrajectoryQueue, "add", noted)
-    seen = train_once(PONG, 1.5, make_games=DummyGames)
-    learner = seen.roles["learner-0"]
+    roles = roles_of(PONG, EMULATOR)
+    learner = roles["learner-0"]
     assert type(learner.compute) is Backprop
     assert learner.clock.steps >= 2
     first = first_values(PONG, DummyGames)
-    assert values_of(seen.roles).shape == first.shape != first_values(PONG).shape  # 18 actions
-    assert not torch.equal(values_of(seen.roles), first)
+    assert values_of(roles).shape == first.shape != first_values(PONG).shape  # 18 actions
+    assert not torch.equal(values_of(roles), first)
     frames = [t.frames[:, i] for t in sent if t.actor == 1 for i in range(t.frames.shape[1])]
     assert 1 < len({pictures.tobytes() for pictures in frames}) <= READY + 1  # and black
+
+
+def roles_of(experiment: Experiment, *dummies: str) -> dict[str, Any]:
+    """Train with stubs, on a busy machine for longer; return the roles as they ended."""
+    found: dict[str, Any] = {}
+
+    class Kept(Graph):
+        def build(self, *args: Any) -> dict[str, Any]:
+            found.update(super().build(*args))
+            return found
+
+    def make(*args: Any, **kwargs: Any) -> Graph:
+        return Kept(make_graph(*args, **kwargs).nodes)
+
+    for seconds in (2.0, 8.0, 32.0):
+        trained_with(dummies, experiment, seconds, make)
+        if found["learner-0"].clock.steps >= 2:
+            break
+    return found
 
 
 def first_values(experiment: Experiment, make: Any = make_games) -> torch.Tensor:
@@ -144,23 +166,23 @@ def values_of(roles: dict[str, Any]) -> torch.Tensor:
 def test_with_a_stub_learner_versions_go_on_and_parameters_stay(name: str) -> None:
     workers = replace(distributed_catch(1), deterministic=False)
     experiment = {"pong": PONG, "catch": catch(1), "workers": workers}[name]
-    seen = train_once(experiment, 1.5, make=dummy_graph)
-    learner = seen.roles["learner-0"]
+    roles = roles_of(experiment, LEARNER)
+    learner = roles["learner-0"]
     assert isinstance(learner.compute, ZeroGradients)
-    version = seen.roles["server-0"].state()[0].version.number
+    version = roles["server-0"].state()[0].version.number
     assert version >= 2
-    assert torch.equal(values_of(seen.roles), first_values(experiment))
+    assert torch.equal(values_of(roles), first_values(experiment))
     if name != "workers":  # there the two learners' gradients make a version together
         assert version == learner.clock.steps
         first = experiment.shape.random_steps
-        status = seen.roles["tracker"].status()
+        status = roles["tracker"].status()
         assert status.steps == first + version * experiment.shape.datapoints
-        assert seen.roles["server-0"].counts().counted == version
+        assert roles["server-0"].counts().counted == version
 
 
 def test_a_real_learner_changes_parameters() -> None:
-    seen = train_once(catch(1), 1.5)
-    assert not torch.equal(values_of(seen.roles), first_values(catch(1)))
+    roles = roles_of(catch(1))
+    assert not torch.equal(values_of(roles), first_values(catch(1)))
 
 
 @pytest.mark.slow
@@ -176,11 +198,11 @@ def test_only_learners_are_replaced_in_a_plan() -> None:
 def test_a_rate_with_stubs_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
-    def shorter(experiment: Experiment, seconds: float, **rest: Any) -> dict[str, Any]:
+    def shorter(dummies: Sequence[str], experiment: Experiment, seconds: float) -> Any:
         assert seconds == 6.0
-        return measure_run(experiment, 1.5, **rest)
+        return trained_with(dummies, experiment, 1.5)
 
-    monkeypatch.setattr("benchmarks.lib.stubs.measure_run", shorter)
+    monkeypatch.setattr("benchmarks.lib.stubs.trained_with", shorter)
     words = ["catch", "--dummy", "emulator,learner", "--seconds", "6"]
     assert main([*words, "--json"] if form == "json" else words) == 0
     said = capsys.readouterr().out

@@ -17,8 +17,7 @@ from gelada.cli.experiment_flags import (
     resolve,
 )
 from gelada.cli.flags import print_json
-from gelada.cli.perf.profiler import OTHER, kind_of
-from gelada.cli.perf.short_run import measure_run
+from gelada.cli.perf.profiler import OTHER, kind_of, profile
 from gelada.cli.perf.throughput import bench
 from gelada.core.errors import GeladaError
 from gelada.core.fields import Range
@@ -61,7 +60,7 @@ def main(args: Sequence[str]) -> int:
     check_written(wanted)
     trace = flags.profile
     if trace:
-        check_short_run(trace, flags.on)
+        check_trace(trace, flags.on)
     cluster = flags.cluster if flags.on == "ray" else None
     printer = Printer(to_stderr=flags.json)
     with printer.progress(f"measuring {experiment.games.game}", "%") as bar:
@@ -70,13 +69,13 @@ def main(args: Sequence[str]) -> int:
             bar(100 * share, 100.0)
 
         if trace:
-            rates = measure_run(experiment, flags.seconds, trace, tell, flags.devices)
+            rates = profile(experiment, flags.seconds, trace, tell, flags.devices)
         else:
             rates = bench(experiment, flags.seconds, tell, cluster, flags.devices)
     if flags.json:
         print_json(rates)
     elif trace:
-        show_short_run(printer, rates)
+        show_profile(printer, rates)
     else:
         printer.table(table_of(rates))
     return 0
@@ -94,7 +93,7 @@ def check_written(wanted: Wanted) -> None:
         )
 
 
-def check_short_run(trace: Path, on: str) -> None:
+def check_trace(trace: Path, on: str) -> None:
     """Raise GeladaError if there can be no trace, before anything is started."""
     if on != "threads":
         raise GeladaError(
@@ -107,7 +106,7 @@ def check_short_run(trace: Path, on: str) -> None:
         raise GeladaError(f"--profile {trace}: there is no folder {trace.parent}; make it first")
 
 
-def show_short_run(printer: Printer, rates: dict[str, Any]) -> None:
+def show_profile(printer: Printer, rates: dict[str, Any]) -> None:
     """Print what a training with a trace came to."""
     printer.line(f"training reaches {rates['achieved_steps_per_s']:,.0f} steps/s")
     printer.table(shares_table(rates["threads"]))

@@ -19,10 +19,12 @@ from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import Status, StopRule
 from gelada.runtime.api import Active
 from gelada.runtime.devices import Devices, describe_devices, place, prepare
+from gelada.runtime.graph import Graph
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import describe_machine, keep_freed_memory
 from gelada.training.run import train
 from gelada.training.start import begin, open_games
+from gelada.training.topology import make_graph
 
 SETTLED = 0.3
 """Share of the training time that is not counted: loading, first kernels, filling queues."""
@@ -96,6 +98,7 @@ def trained(
     cluster: Cluster | None,
     devices: Devices | None,
     tell: Callable[[float], None],
+    make: Callable[..., Graph] = make_graph,
 ) -> tuple[list[tuple[float, int]], dict[str, float]]:
     """Train for the minutes of the stop rule, into a folder that is deleted; return what was seen.
 
@@ -104,6 +107,7 @@ def trained(
         cluster: of processes (None: threads).
         devices: of the networks (None: the CPU).
         tell: takes the share of the time that is over.
+        make: makes the graph of the roles.
 
     Returns:
         (seconds, steps), about twice a second and at the end, and `waiting_shares`.
@@ -126,6 +130,7 @@ def trained(
             log=lambda _: None,
             cluster=cluster,
             devices=devices,
+            make=make,
         )
     counts.append((result.status.seconds, result.status.steps))
     return counts, waiting_shares(roles)
