@@ -119,7 +119,8 @@ class Curve:
             most: rows at most, spread evenly; the newest row is among them.
         """
         rows = [row.values for row in thinned(self.rows, most)]
-        return {name: _speeds(rows) if name == SPEED else _column(rows, name) for name in names}
+        plain = {name: [row.get(name) for row in rows] for name in names}
+        return plain | ({SPEED: _speeds(rows)} if SPEED in names else {})
 
     def _read(self, size: int) -> bool:
         """Read up to ``size`` bytes; return whether there was a whole line."""
@@ -128,15 +129,13 @@ class Curve:
             end = _last_end(file, first, size)
             if end == first:
                 return False
-            if end - first > WHOLE:
+            some = end - first > WHOLE
+            if some:
                 self._gap = max(self._gap, (end - first) // self._kept)
-                lines = _some_lines(file, first, end, self._gap)
-            else:
-                lines = _all_lines(file, first, end)
-            for at, line in lines:
+            for at, line in _lines(file, first, end, self._gap if some else 0):
                 if self._is_due(at) and (row := _parse(line, at)):
                     self._append(row)
-            for at, line in reversed([*_all_lines(file, max(first, end - TAIL), end)][-3:]):
+            for at, line in reversed([*_lines(file, max(first, end - TAIL), end, 0)][-3:]):
                 if row := _parse(line, at):  # the last line may be torn
                     self._newest = row
                     self._drop_lost(row)
@@ -189,16 +188,11 @@ def _last_end(file: BinaryIO, first: int, size: int) -> int:
         length *= 4
 
 
-def _all_lines(file: BinaryIO, first: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Return all lines between two places, each with the place where it begins."""
-    file.seek(first)
-    for line in file.read(end - first).split(b"\n")[:-1]:
-        yield first, line
-        first += len(line) + 1
+def _lines(file: BinaryIO, first: int, end: int, gap: int) -> Iterator[tuple[int, bytes]]:
+    """Return the first line, and then always the next one that begins ``gap`` bytes later.
 
-
-def _some_lines(file: BinaryIO, first: int, end: int, gap: int) -> Iterator[tuple[int, bytes]]:
-    """Return the first line, and from then on the next one that begins ``gap`` bytes later."""
+    Each comes with the place where it begins; a gap of 0 leaves none out.
+    """
     file.seek(first)
     at = first
     while at < end:
@@ -233,10 +227,6 @@ def _parse(line: bytes, at: int) -> Row | None:
     if type(values.get("steps")) is not int or "seconds" not in values:
         return None
     return Row(at, values)
-
-
-def _column(rows: Sequence[dict[str, float]], name: str) -> list[Value]:
-    return [row.get(name) for row in rows]
 
 
 def _speeds(rows: Sequence[dict[str, float]]) -> list[Value]:

@@ -30,8 +30,8 @@ from gelada.roles.tracker.reports import (
     TrackerSettings,
 )
 from gelada.roles.tracker.score import Keeper, Moment, Score
-from gelada.roles.tracker.tensorboard import EVALUATED, Lately, TensorBoard, episode_line
-from gelada.roles.tracker.writer import Metrics, OthersWork, Thinned, Work, Writer
+from gelada.roles.tracker.tensorboard import EVALUATED, TensorBoard, tagged
+from gelada.roles.tracker.writer import Metrics, Thinned, Work, Writer
 
 Stages = Mapping[str, Mapping[str, float]]
 """Seconds since a role began, by role and stage."""
@@ -120,15 +120,15 @@ class Tracker:
         self._curve = Thinned()
         self._writer: Writer | None = None
         self._tensorboard: TensorBoard | None = None
-        self._lately = Lately(run.steps, self._status.seconds)
+        self._lately: list[Episode] = []  # ended since the line of metrics before
+        self._line = (run.steps, self._status.seconds)  # steps and seconds of that line
         if files:
             if settings.tensorboard:
                 self._tensorboard = TensorBoard(files.tensorboard, run.settings)
             self._metrics = Metrics(files.metrics)
             self._episode_log = Metrics(files.episodes)
             self._checkpoints = Checkpoints(files.checkpoints, settings, layout, fixed, run.about)
-            self._others = OthersWork()
-            work: list[Work] = [self._metrics, self._episode_log, self._checkpoints, self._others]
+            work: list[Work] = [self._metrics, self._episode_log, self._checkpoints]
             self._writer = Writer(work, settings.disk_patience)
             self._picture = Picture(files.reconstruction, self._writer)
 
@@ -267,9 +267,9 @@ class Tracker:
         Args:
             error: why it could not be written, or None.
         """
-        if self._writer is None or (error is None and self._others.error is None):
+        if self._writer is None or (error is None and self._writer.others is None):
             return
-        self._others.error = error
+        self._writer.others = error
         if error is not None:
             self._checkpoints.put_off()
         self._writer.wake()
@@ -353,7 +353,9 @@ class Tracker:
         if not (due or last):
             return
         self._last_line = now
-        rate = self._lately.rate(status.steps, status.seconds)
+        steps, seconds = self._line
+        self._line = (status.steps, status.seconds)
+        rate = (status.steps - steps) / max(status.seconds - seconds, 1e-9)
         line = {
             "steps": status.steps,
             "seconds": round(status.seconds, 3),
@@ -374,14 +376,16 @@ class Tracker:
             line["gradients_outliers"] = outliers
         self._metrics.put(line)
         self._writer.wake()
-        tagged = self._lately.tagged(line, status.values, rate)
         if self._tensorboard:
-            self._tensorboard.put(line | tagged)
+            self._tensorboard.put(line | tagged(line, status.values, rate, self._lately))
+        self._lately.clear()
 
     def _log(self, episodes: list[Episode]) -> None:
         """Write a line about each episode that has ended."""
         if self._writer is None:
             return
-        self._lately.add(episodes)
+        self._lately += episodes
+        now = {"steps": self._status.steps, "seconds": round(self._status.seconds, 3)}
         for each in episodes:
-            self._episode_log.put(episode_line(each, self._status.steps, self._status.seconds))
+            own = {"score": each.score, "length": each.steps, "actor": each.actor}
+            self._episode_log.put(now | own)

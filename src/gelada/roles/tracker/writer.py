@@ -37,23 +37,12 @@ class Work(Protocol):
         """Write what has been collected. After an error it stays, and the next call goes on."""
 
 
-class OthersWork:
-    """What somebody else writes into the folder: it fails here as long as it fails there."""
-
-    def __init__(self) -> None:
-        self.error: OSError | None = None
-
-    def write(self) -> None:
-        """Raise the error, if there is one."""
-        if self.error is not None:
-            raise OSError(*self.error.args)
-
-
 class Writer:
     """A thread that writes, so that nobody who reports waits for a disk.
 
     After an `OSError` or a `MemoryError` it tries again every second, for ``patience`` seconds; any
-    other error is final at once. A final error is kept in ``failure``.
+    other error is final at once. An error in ``others`` counts as long as it stays there. A final
+    error is kept in ``failure``.
 
     Args:
         work: what is written whenever `wake` is called, in this order.
@@ -72,6 +61,7 @@ class Writer:
         self._work, self._patience, self._now = work, patience, now
         self._retry = RETRY_SECONDS if retry is None else retry
         self._limit = max(patience, END_SECONDS)  # for one try, and for the last
+        self.others: OSError | None = None  # of somebody else who writes into the folder
         self._failure: OSError | None = None
         self._error: OSError | None = None  # of the last try; None if it went well
         self._since = 0.0  # when writing began to fail
@@ -164,6 +154,7 @@ class Writer:
                 error = self._failure = OSError(errno.EIO, f"{type(found).__name__}: {found}")
             finally:
                 self._busy = None
+        error = error or self.others
         if error is not None and self._error is None:
             self._since = self._now()
         self._error = error
