@@ -15,6 +15,7 @@ import torch
 from torch.optim.adadelta import adadelta
 from torch.optim.adagrad import adagrad
 from torch.optim.adam import adam
+from torch.optim.radam import radam
 from torch.optim.sgd import sgd
 
 from gelada.core.fields import DECAY, POSITIVE, OnlyWith
@@ -77,6 +78,22 @@ def rmsprop(
     values[0].sub_(moving)
 
 
+def rectified(
+    *vectors: list[torch.Tensor],
+    state_steps: list[torch.Tensor],
+    beta2: float,
+    eps: float,
+    **numbers: Any,
+) -> None:
+    """Step by rectified Adam (Liu et al. 2020, algorithm 2), whose first steps need no warm-up.
+
+    Epsilon is added to the root as in Adam, after its bias is corrected; torch adds it before.
+    """
+    step: Step = radam
+    before = eps * (1.0 - beta2 ** (float(state_steps[0]) + 1.0)) ** 0.5
+    step(*vectors, state_steps=state_steps, beta2=beta2, eps=before, **numbers)
+
+
 class Rule(NamedTuple):
     """How an optimizer steps."""
 
@@ -87,24 +104,6 @@ class Rule(NamedTuple):
     """Named arguments of the step besides the learning rate."""
     counts: bool = True
     """Whether it wants ``state_steps``, the number of steps before."""
-
-
-def radam(*vectors: list[torch.Tensor], state_steps: list[torch.Tensor], **numbers: Any) -> None:
-    """Step by rectified Adam."""
-    ((values,), (gradient,), (mean,), (square,)) = vectors
-    lr, beta1, beta2 = numbers["lr"], numbers["beta1"], numbers["beta2"]
-    steps = int(state_steps[0]) + 1
-    mean.mul_(beta1).add_(gradient, alpha=1.0 - beta1)
-    square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
-    rate = lr / (1.0 - beta1**steps)
-    most = 2.0 / (1.0 - beta2) - 1.0
-    now = most - 2.0 * steps * beta2**steps / (1.0 - beta2**steps)
-    if now <= 5.0:
-        values.sub_(mean, alpha=rate)
-        return
-    share = (now - 4.0) * (now - 2.0) * most / ((most - 4.0) * (most - 2.0) * now)
-    root = torch.div(square, 1.0 - beta2**steps).sqrt_().add_(numbers["eps"])
-    values.addcdiv_(mean, root, value=-rate * share**0.5)
 
 
 PLAIN: dict[str, Any] = {"weight_decay": 0.0, "foreach": False}
@@ -120,9 +119,8 @@ RULES: dict[str, Rule] = {
             **{"max_exp_avg_sqs": [], "fused": True, "amsgrad": False, "maximize": False},
         },
     ),
-    # Liu et al. 2020, algorithm 2: Adam whose first steps need no warm-up
     "radam": Rule(
-        radam,
+        rectified,
         {"mean": 0.0, "square": 0.0},
         lambda s: {"beta1": s.beta1, "beta2": s.beta2, "eps": s.epsilon, **PLAIN},
     ),
@@ -185,7 +183,8 @@ class Optimizer:
         vectors = ([each] for each in (self._values, gradient, *self._vectors.values()))
         numbers = self._numbers | {"lr": learning_rate}
         if self._rule.counts:
-            count = torch.full((), float(self._count), dtype=torch.float32, device=gradient.device)
+            device = gradient.device if "fused" in numbers else None  # the others read it
+            count = torch.full((), float(self._count), dtype=torch.float32, device=device)
             numbers["state_steps"] = [count]
         self._rule.step(*vectors, **numbers)
         self._count += 1
