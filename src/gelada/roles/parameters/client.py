@@ -15,6 +15,7 @@ The pending gradient of a learner, on its way to the parameter servers.
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -124,81 +125,6 @@ def _on_host(gradients: torch.Tensor, samples: float | torch.Tensor) -> tuple[to
     return both[:-1], float(both[-1])
 
 
-class ParameterClient(Protocol):
-    """What a learner needs of the parameter servers.
-
-    A round is everything that a learner does with one batch.
-    """
-
-    @property
-    def flat(self) -> FlatParameters:
-        """The network to compute with, and its gradients."""
-
-    @property
-    def version(self) -> Version:
-        """Version of the parameters in ``flat``."""
-
-    @property
-    def member(self) -> Member | None:
-        """This learner in a group that steps alike; None if it is in none."""
-
-    @property
-    def pending(self) -> bool:
-        """Whether a gradient was offered that not all servers have been sent yet."""
-
-    def go_back(self) -> bool:
-        """Go back to the beginning of a round that an error has interrupted.
-
-        Returns:
-            Whether the round, or what is left of it, can be done again. If not, the parameters may
-            be half updated.
-        """
-
-    @property
-    def traffic(self) -> Traffic | None:
-        """What crossed to the servers so far; None if nothing crosses."""
-
-    @property
-    def outliers(self) -> int:
-        """Gradients that were discarded so far."""
-
-    def pull(self) -> None:
-        """Load the parameters for the next round into ``flat``; wait for them if need be.
-
-        Raises:
-            Deadline: if they did not come in time.
-            Closed: if the run stops.
-        """
-
-    def pull_targets(self) -> dict[str, torch.Tensor]:
-        """Return the target parameters by name, if they changed since the last call; else {}."""
-
-    def offer(
-        self, part: int, parts: int, samples: float | torch.Tensor, learning_rate: float
-    ) -> None:
-        """Make the gradient in ``flat.gradients`` pending.
-
-        Args:
-            part: number of the minibatch within the round, from 0.
-            parts: minibatches of the round.
-            samples: transitions behind the gradient, the sum of their weights; a tensor is read
-                only where the gradients of several learners are averaged.
-            learning_rate: of the step.
-        """
-
-    def push(self) -> None:
-        """Send the pending gradient to the servers; after an error, only to the rest of them."""
-
-    def discard(self) -> None:
-        """Drop the pending gradient as an outlier."""
-
-    def end_round(self) -> None:
-        """Count the round: what became of its gradients, and which version comes next."""
-
-    def states(self) -> list[tuple[Params, OptimizerState]]:
-        """Return the slices with their optimizer states, in the order of the servers."""
-
-
 class Targets:
     """Pulls the target parameters when they change; see `ParameterServer.pull_target`.
 
@@ -228,7 +154,101 @@ class Targets:
         return dict(self._layout.views(vector.to(self._device)))
 
 
-class LocalClient:
+class ParameterClient(ABC):
+    """What a learner needs of the parameter servers.
+
+    A round is everything that a learner does with one batch.
+
+    Args:
+        learner: index of the learner.
+        flat: the network to compute with, and its gradients.
+        servers: in the order of their slices.
+        version: of ``flat``.
+        target_every: versions between changes of the target parameters (0: none).
+        copied: as in `Outbox`.
+    """
+
+    member: Member | None = None
+    """This learner in a group that steps alike; None if it is in none."""
+    traffic: Traffic | None = None
+    """What crossed to the servers so far; None if nothing crosses."""
+
+    def __init__(
+        self,
+        learner: int,
+        flat: FlatParameters,
+        servers: Sequence[Server],
+        version: Version,
+        target_every: int,
+        copied: bool,
+    ) -> None:
+        self.flat, self.version = flat, version
+        self.outliers = 0  # gradients that were discarded so far
+        self._servers = servers
+        self._outbox = Outbox(learner, servers, flat, copied)
+        self._targets = Targets(servers, flat.layout, target_every, flat.values.device)
+        self._versions = (version,) * len(servers)
+
+    @property
+    def pending(self) -> bool:
+        """Whether a gradient was offered that not all servers have been sent yet."""
+        return self._outbox.pending
+
+    @abstractmethod
+    def go_back(self) -> bool:
+        """Go back to the beginning of a round that an error has interrupted.
+
+        Returns:
+            Whether the round, or what is left of it, can be done again. If not, the parameters may
+            be half updated.
+        """
+
+    @abstractmethod
+    def pull(self) -> None:
+        """Load the parameters for the next round into ``flat``; wait for them if need be.
+
+        Raises:
+            Deadline: if they did not come in time.
+            Closed: if the run stops.
+        """
+
+    def pull_targets(self) -> dict[str, torch.Tensor]:
+        """Return the target parameters by name, if they changed since the last call; else {}."""
+        return self._targets.pull(self._versions)
+
+    def offer(
+        self, part: int, parts: int, samples: float | torch.Tensor, learning_rate: float
+    ) -> None:
+        """Make the gradient in ``flat.gradients`` pending.
+
+        Args:
+            part: number of the minibatch within the round, from 0.
+            parts: minibatches of the round.
+            samples: transitions behind the gradient, the sum of their weights; a tensor is read
+                only where the gradients of several learners are averaged.
+            learning_rate: of the step.
+        """
+        self._outbox.put(self._versions, part, parts, samples, learning_rate)
+
+    def push(self) -> None:
+        """Send the pending gradient to the servers; after an error, only to the rest of them."""
+        self._outbox.push()
+
+    def discard(self) -> None:
+        """Drop the pending gradient as an outlier."""
+        self._outbox.discard()
+        self.outliers += 1
+
+    @abstractmethod
+    def end_round(self) -> None:
+        """Count the round: what became of its gradients, and which version comes next."""
+
+    def states(self) -> list[tuple[Params, OptimizerState]]:
+        """Return the slices with their optimizer states, in the order of the servers."""
+        return [server.state() for server in self._servers]
+
+
+class LocalClient(ParameterClient):
     """For a learner whose own memory its servers step: the only one, or one of a group.
 
     A round may have many minibatches, each an optimizer step, and the learner's rounds are the
@@ -242,8 +262,6 @@ class LocalClient:
         member: this learner in a group, whose servers all step alike.
     """
 
-    traffic: Traffic | None = None
-
     def __init__(
         self,
         flat: FlatParameters,
@@ -252,16 +270,8 @@ class LocalClient:
         target_every: int = 0,
         member: Member | None = None,
     ) -> None:
-        self.flat, self.version, self.outliers, self.member = flat, version, 0, member
-        self._servers = servers
-        self._outbox = Outbox(0, servers, flat)
-        self._targets = Targets(servers, flat.layout, target_every, flat.values.device)
-        self._versions = (version,) * len(servers)
-
-    @property
-    def pending(self) -> bool:
-        """See `ParameterClient`."""
-        return self._outbox.pending
+        super().__init__(0, flat, servers, version, target_every, copied=False)
+        self.member, self._own = member, servers
 
     def go_back(self) -> bool:
         """See `ParameterClient`. Not possible if some servers have closed the round."""
@@ -271,29 +281,10 @@ class LocalClient:
             return False
         self._outbox.discard()
         self._outbox.take_counted()
-        return all(server.go_back(self.version) for server in self._servers)
+        return all(server.go_back(self.version) for server in self._own)
 
     def pull(self) -> None:
         """Do nothing: the servers have stepped ``flat`` itself."""
-
-    def pull_targets(self) -> dict[str, torch.Tensor]:
-        """See `ParameterClient`."""
-        return self._targets.pull(self._versions)
-
-    def offer(
-        self, part: int, parts: int, samples: float | torch.Tensor, learning_rate: float
-    ) -> None:
-        """See `ParameterClient`."""
-        self._outbox.put(self._versions, part, parts, samples, learning_rate)
-
-    def push(self) -> None:
-        """See `ParameterClient`."""
-        self._outbox.push()
-
-    def discard(self) -> None:
-        """See `ParameterClient`."""
-        self._outbox.discard()
-        self.outliers += 1
 
     def end_round(self) -> None:
         """Count a version, and check that the network's parameters are still views of ``flat``."""
@@ -302,12 +293,8 @@ class LocalClient:
             self._versions = (self.version,) * len(self._servers)
         self.flat.check()  # takes a few microseconds a parameter; nothing else would show it
 
-    def states(self) -> list[tuple[Params, OptimizerState]]:
-        """See `ParameterClient`."""
-        return [server.state() for server in self._servers]
 
-
-class RemoteClient:
+class RemoteClient(ParameterClient):
     """For one of several learners around servers with memory of their own.
 
     A round is one pull and one gradient. What was pulled is passed on to the worker's actors, so
@@ -325,8 +312,6 @@ class RemoteClient:
         device: on which this learner computes. The servers are in the memory of the host.
     """
 
-    member: Member | None = None
-
     def __init__(
         self,
         learner: int,
@@ -339,20 +324,12 @@ class RemoteClient:
         broadcast_every: int = 1,
         device: torch.device = CPU,
     ) -> None:
-        self.flat = FlatParameters(copy.deepcopy(flat.module).to(device))
-        self.version, self.outliers = version, 0
-        self.traffic: Traffic | None = Traffic()
-        self._servers, self._cache, self._asynchronous = servers, cache, asynchronous
+        own = FlatParameters(copy.deepcopy(flat.module).to(device))
+        super().__init__(learner, own, servers, version, target_every, copied=True)
+        self.traffic = Traffic()
+        self._cache, self._asynchronous = cache, asynchronous
         self._broadcast_every = broadcast_every
-        self._outbox = Outbox(learner, servers, self.flat, copied=True)
-        self._targets = Targets(servers, self.flat.layout, target_every, device)
-        self._versions = (version,) * len(servers)
         self._wanted: Version | None = None  # version to wait for; None before the first round
-
-    @property
-    def pending(self) -> bool:
-        """See `ParameterClient`."""
-        return self._outbox.pending
 
     def go_back(self) -> bool:
         """See `ParameterClient`. A round changes nothing here before its gradient is pushed."""
@@ -369,25 +346,10 @@ class RemoteClient:
 
     def pull_targets(self) -> dict[str, torch.Tensor]:
         """See `ParameterClient`."""
-        targets = self._targets.pull(self._versions)
+        targets = super().pull_targets()
         if targets:
             self._count(moved=self.flat.values.nbytes)
         return targets
-
-    def offer(
-        self, part: int, parts: int, samples: float | torch.Tensor, learning_rate: float
-    ) -> None:
-        """See `ParameterClient`."""
-        self._outbox.put(self._versions, part, parts, samples, learning_rate)
-
-    def push(self) -> None:
-        """See `ParameterClient`."""
-        self._outbox.push()
-
-    def discard(self) -> None:
-        """See `ParameterClient`."""
-        self._outbox.discard()
-        self.outliers += 1
 
     def end_round(self) -> None:
         """Count what became of the gradient, and wait for the next version from now on."""
@@ -400,10 +362,6 @@ class RemoteClient:
             moved=self.flat.gradients.nbytes if sent else 0,
         )
         self._wanted = self.version._replace(number=self.version.number + 1)
-
-    def states(self) -> list[tuple[Params, OptimizerState]]:
-        """See `ParameterClient`."""
-        return [server.state() for server in self._servers]
 
     def _pull(self) -> Pulled:
         if self._asynchronous:
