@@ -24,7 +24,7 @@ from gelada.roles.parameters.client import LocalClient
 from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
 from gelada.roles.policy import make_policy
 from gelada.roles.replay.queue import as_batch
-from gelada.roles.schedule import OwnSchedule
+from gelada.roles.schedule import Schedule
 from gelada.roles.tracker import ResumePoint
 
 GAMES, LENGTH, ROUNDS, UPDATES, BATCH = 8, 16, 150, 4, 64
@@ -131,7 +131,7 @@ def test_catch_is_learned(way: str, autoencoder: Autoencoder) -> None:
         algorithm,
         LocalClient(flat, [server], first, every),
         Backprop(algorithm, 0, 1),
-        OwnSchedule(algorithm, algorithm.start(), 0),
+        Schedule(algorithm, algorithm.start(), 0),
         memory,
         memory,
     )

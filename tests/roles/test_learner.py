@@ -25,7 +25,7 @@ from gelada.roles.parameters.client import LocalClient
 from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
 from gelada.roles.replay.minibatch_buffer import Reuse
 from gelada.roles.replay.queue import Fifo, Mix, TrajectoryQueue, as_batch
-from gelada.roles.schedule import OwnSchedule
+from gelada.roles.schedule import Schedule
 from gelada.roles.tracker import ResumePoint
 from gelada.roles.update_schedule import ONE_EACH, Sampled
 from helpers.stacking import stack_at
@@ -99,7 +99,7 @@ class Scene:
             algorithm,
             LocalClient(self.flat, self.servers, START),
             Backprop(algorithm, 0, SEED),
-            OwnSchedule(algorithm, self.aux, 100),
+            Schedule(algorithm, self.aux, 100),
             self.replay,
             self.tracker,
             saves=True,
@@ -436,7 +436,7 @@ def test_a_round_whose_end_failed_cannot_begin_again(monkeypatch: pytest.MonkeyP
     """Its version is there, so learning from its batch once more would be another round."""
     scene = Scene()
     scene.feed()
-    monkeypatch.setattr(OwnSchedule, "after", lambda *_: 1 / 0)
+    monkeypatch.setattr(Schedule, "after", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         scene.learner.step()
     assert scene.learner.client.version == Version(1, 5)

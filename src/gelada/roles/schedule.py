@@ -7,42 +7,19 @@ depends on who else learns.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from gelada.algorithms.api import Algorithm
 from gelada.core.types import Aux, Batch, Version
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.tracker import ResumePoint
 
 
-class Schedule(Protocol):
-    """An algorithm's state, moved along with the environment steps."""
-
-    @property
-    def aux(self) -> Aux:
-        """The algorithm's own state."""
-
-    @property
-    def steps(self) -> int:
-        """Environment steps behind the newest parameters."""
-
-    def begin(self, begun: ResumePoint) -> None:
-        """Go on where the run is; called once, before the first batch."""
-
-    def before(self, batch: Batch, version: Version) -> None:
-        """Move the state before a batch that is learned from with parameters of ``version``."""
-
-    def after(self, batch: Batch, values: dict[str, float]) -> None:
-        """Move the state after a batch whose losses and statistics were ``values``."""
-
-
-class OwnSchedule:
-    """For the only learner: it counts the steps that it has learned from itself.
+class Schedule:
+    """An algorithm's state, moved along with the steps that the only learner has learned from.
 
     Args:
         algorithm: whose state is moved.
         aux: the state, new or restored.
-        steps: environment steps behind the parameters at the start.
+        steps: environment steps behind the newest parameters.
     """
 
     def __init__(self, algorithm: Algorithm, aux: Aux, steps: int) -> None:
@@ -50,18 +27,24 @@ class OwnSchedule:
         self._algorithm = algorithm
 
     def begin(self, begun: ResumePoint) -> None:
-        """Do nothing: when this learner is lost, the whole run starts from a checkpoint."""
+        """Go on where the run is; called once, before the first batch.
+
+        The only learner does nothing: when it is lost, the whole run starts from a checkpoint.
+        """
 
     def before(self, batch: Batch, version: Version) -> None:
-        """Do nothing: the state follows from the batches before."""
+        """Move the state before a batch that is learned from with parameters of ``version``.
+
+        That of the only learner follows from the batches before.
+        """
 
     def after(self, batch: Batch, values: dict[str, float]) -> None:
-        """Count the batch's steps and move the state."""
+        """Count the batch's steps and move the state, given its losses and statistics."""
         self.steps += int(batch.fresh)
         self._algorithm.after(self.aux, values, self.steps)
 
 
-class SharedSchedule:
+class SharedSchedule(Schedule):
     """For one of several learners: it infers the steps of all from what it sees itself.
 
     Where each step is learned from once, versions since the start count batches of all learners.
@@ -83,10 +66,9 @@ class SharedSchedule:
         share: int,
         buffer: ReplayBuffer | None = None,
     ) -> None:
-        self.aux, self.steps = algorithm.start(), steps
-        self._algorithm, self._first, self._share = algorithm, first, share
+        super().__init__(algorithm, algorithm.start(), steps)
+        self._first, self._share, self._buffer = first, share, buffer
         self._first_steps = steps
-        self._buffer = buffer
         self._fresh = 0  # environment steps that came with this learner's batches
 
     def begin(self, begun: ResumePoint) -> None:

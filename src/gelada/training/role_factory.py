@@ -33,7 +33,7 @@ from gelada.roles.replay.api import ReplayReader, ReplayWriter
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.minibatch_buffer import Reuse
 from gelada.roles.replay.queue import Mix, Selector, TrajectoryQueue
-from gelada.roles.schedule import OwnSchedule, SharedSchedule
+from gelada.roles.schedule import Schedule, SharedSchedule
 from gelada.roles.tracker import Exactly, Resume, RunFacts, Tracker, TrackerFiles
 from gelada.runs.folder import CHECKPOINTS, EPISODES, METRICS, RECONSTRUCTION, TENSORBOARD
 from gelada.runtime.devices import ON_CPU, Placement
@@ -325,7 +325,7 @@ class Nodes:
             algorithm,
             client=part(LocalClient, self.flat, servers, start.version, every, member),
             compute=self._backprop(rank),
-            schedule=part(OwnSchedule, algorithm, aux, start.steps),
+            schedule=part(Schedule, algorithm, aux, start.steps),
             replay=replay,
             tracker=self.tracker,
             saves=rank == 0,

@@ -8,8 +8,6 @@
 There are two forms. `LocalClient`: the servers step the learner's own memory, so nothing is pulled
 and a push is an optimizer step. `RemoteClient`: the servers have memory of their own, in this
 process or in others. The learner does not know which one it has.
-
-The pending gradient of a learner, on its way to the parameter servers.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from typing import Protocol
 import torch
 
 from gelada.core.types import CPU, Answer, Gradient, Params, Traffic, Version
-from gelada.ops.flat import FlatParameters, Layout
+from gelada.ops.flat import FlatParameters
 from gelada.roles.allreduce import Member
 from gelada.roles.parameters.published import (
     PublishedParameters,
@@ -55,105 +53,6 @@ class OwnServer(Server, Protocol):
         """Undo the steps of the round since a version; return False if that is not possible."""
 
 
-class Outbox:
-    """The pending gradient, cut into one slice for each server.
-
-    Args:
-        learner: index of the learner that computes the gradients.
-        servers: in the order of their slices.
-        flat: whose gradients are sent.
-        copied: send numbers and copies of vectors that the servers can read without a GPU.
-    """
-
-    def __init__(
-        self, learner: int, servers: Sequence[Server], flat: FlatParameters, copied: bool = False
-    ) -> None:
-        self._learner, self._servers = learner, servers
-        self._cuts = flat.layout.cut(len(servers))
-        self._gradients, self._copied = flat.gradients, copied
-        self._pending: list[tuple[Server, Gradient]] = []
-        self._counted: list[bool] = []  # one for each slice that was sent in this round
-
-    @property
-    def pending(self) -> bool:
-        """Whether a slice has not been sent yet."""
-        return bool(self._pending)
-
-    def put(
-        self,
-        versions: Sequence[Version],
-        part: int,
-        parts: int,
-        samples: float | torch.Tensor,
-        learning_rate: float,
-    ) -> None:
-        """Make a gradient pending; ``versions`` are those of the slices it was computed from."""
-        vector = self._gradients
-        if self._copied:
-            vector, samples = _on_host(vector, samples)
-        numbers = (part, parts, samples, learning_rate)
-        self._pending = [
-            (server, Gradient(self._learner, version, *numbers, vector[cut]))
-            for server, version, cut in zip(self._servers, versions, self._cuts, strict=True)
-        ]
-
-    def push(self) -> None:
-        """Send what is pending. After an error, the next call sends the rest."""
-        while self._pending:
-            server, gradient = self._pending[0]
-            answer = server.push(gradient)
-            # the first delivery of a repeated gradient did count
-            self._counted.append(answer.counted or answer.reason == REPEATED)
-            del self._pending[0]
-
-    def discard(self) -> None:
-        """Drop what is pending."""
-        self._pending.clear()
-
-    def take_counted(self) -> list[bool]:
-        """Return for each slice that was sent since the last call whether it counted."""
-        counted, self._counted = self._counted, []
-        return counted
-
-
-def _on_host(gradients: torch.Tensor, samples: float | torch.Tensor) -> tuple[torch.Tensor, float]:
-    """Return a vector in the memory of the host and a number; from a GPU both are one read."""
-    if gradients.device.type == "cpu":
-        return gradients, float(samples)
-    weight = torch.as_tensor(samples, dtype=torch.float32, device=gradients.device)
-    both = torch.cat([gradients, weight.reshape(1)]).cpu()
-    return both[:-1], float(both[-1])
-
-
-class Targets:
-    """Pulls the target parameters when they change; see `ParameterServer.pull_target`.
-
-    Args:
-        servers: in the order of their slices.
-        layout: names the parameters.
-        every: versions between changes; 0: there are no target parameters.
-        device: where the parameters are wanted.
-    """
-
-    def __init__(
-        self, servers: Sequence[Server], layout: Layout, every: int, device: torch.device
-    ) -> None:
-        self._servers, self._layout, self._every = servers, layout, every
-        self._device = device
-        self._pulled: tuple[Version, ...] = ()  # of each slice
-
-    def pull(self, versions: Sequence[Version]) -> dict[str, torch.Tensor]:
-        """Return the parameters that belong to these versions by name; {} if unchanged."""
-        if not self._every:
-            return {}
-        due = tuple(v._replace(number=v.number - v.number % self._every) for v in versions)
-        if due == self._pulled:
-            return {}
-        vector = torch.cat([server.pull_target().values for server in self._servers])
-        self._pulled = due
-        return dict(self._layout.views(vector.to(self._device)))
-
-
 class ParameterClient(ABC):
     """What a learner needs of the parameter servers.
 
@@ -165,7 +64,7 @@ class ParameterClient(ABC):
         servers: in the order of their slices.
         version: of ``flat``.
         target_every: versions between changes of the target parameters (0: none).
-        copied: as in `Outbox`.
+        copied: send numbers and copies of vectors that the servers can read without a GPU.
     """
 
     member: Member | None = None
@@ -184,15 +83,18 @@ class ParameterClient(ABC):
     ) -> None:
         self.flat, self.version = flat, version
         self.outliers = 0  # gradients that were discarded so far
-        self._servers = servers
-        self._outbox = Outbox(learner, servers, flat, copied)
-        self._targets = Targets(servers, flat.layout, target_every, flat.values.device)
+        self._learner, self._servers, self._copied = learner, servers, copied
+        self._cuts = flat.layout.cut(len(servers))
+        self._pending: list[tuple[Server, Gradient]] = []
+        self._counted: list[bool] = []  # one for each slice that was sent in this round
+        self._target_every = target_every
+        self._targets: tuple[Version, ...] = ()  # of each target slice that was pulled last
         self._versions = (version,) * len(servers)
 
     @property
     def pending(self) -> bool:
         """Whether a gradient was offered that not all servers have been sent yet."""
-        return self._outbox.pending
+        return bool(self._pending)
 
     @abstractmethod
     def go_back(self) -> bool:
@@ -214,7 +116,15 @@ class ParameterClient(ABC):
 
     def pull_targets(self) -> dict[str, torch.Tensor]:
         """Return the target parameters by name, if they changed since the last call; else {}."""
-        return self._targets.pull(self._versions)
+        every = self._target_every
+        if not every:
+            return {}
+        due = tuple(v._replace(number=v.number - v.number % every) for v in self._versions)
+        if due == self._targets:
+            return {}
+        vector = torch.cat([server.pull_target().values for server in self._servers])
+        self._targets = due
+        return dict(self.flat.layout.views(vector.to(self.flat.values.device)))
 
     def offer(
         self, part: int, parts: int, samples: float | torch.Tensor, learning_rate: float
@@ -228,15 +138,27 @@ class ParameterClient(ABC):
                 only where the gradients of several learners are averaged.
             learning_rate: of the step.
         """
-        self._outbox.put(self._versions, part, parts, samples, learning_rate)
+        vector = self.flat.gradients
+        if self._copied:
+            vector, samples = _on_host(vector, samples)
+        numbers = (part, parts, samples, learning_rate)
+        self._pending = [
+            (server, Gradient(self._learner, version, *numbers, vector[cut]))
+            for server, version, cut in zip(self._servers, self._versions, self._cuts, strict=True)
+        ]
 
     def push(self) -> None:
         """Send the pending gradient to the servers; after an error, only to the rest of them."""
-        self._outbox.push()
+        while self._pending:
+            server, gradient = self._pending[0]
+            answer = server.push(gradient)
+            # the first delivery of a repeated gradient did count
+            self._counted.append(answer.counted or answer.reason == REPEATED)
+            del self._pending[0]
 
     def discard(self) -> None:
         """Drop the pending gradient as an outlier."""
-        self._outbox.discard()
+        self._pending.clear()
         self.outliers += 1
 
     @abstractmethod
@@ -246,6 +168,11 @@ class ParameterClient(ABC):
     def states(self) -> list[tuple[Params, OptimizerState]]:
         """Return the slices with their optimizer states, in the order of the servers."""
         return [server.state() for server in self._servers]
+
+    def _take_counted(self) -> list[bool]:
+        """Return for each slice that was sent since the last call whether it counted."""
+        counted, self._counted = self._counted, []
+        return counted
 
 
 class LocalClient(ParameterClient):
@@ -279,8 +206,8 @@ class LocalClient(ParameterClient):
             self.flat.check()
         except AssertionError:
             return False
-        self._outbox.discard()
-        self._outbox.take_counted()
+        self._pending.clear()
+        self._counted.clear()
         return all(server.go_back(self.version) for server in self._own)
 
     def pull(self) -> None:
@@ -288,7 +215,7 @@ class LocalClient(ParameterClient):
 
     def end_round(self) -> None:
         """Count a version, and check that the network's parameters are still views of ``flat``."""
-        if self._outbox.take_counted():
+        if self._take_counted():
             self.version = self.version._replace(number=self.version.number + 1)
             self._versions = (self.version,) * len(self._servers)
         self.flat.check()  # takes a few microseconds a parameter; nothing else would show it
@@ -353,7 +280,7 @@ class RemoteClient(ParameterClient):
 
     def end_round(self) -> None:
         """Count what became of the gradient, and wait for the next version from now on."""
-        sent = self._outbox.take_counted()
+        sent = self._take_counted()
         counted = sent.count(True)
         self._count(
             counted=int(counted == len(self._servers)),
@@ -382,3 +309,12 @@ class RemoteClient(ParameterClient):
             last.incarnation,
             last.number // every,
         )
+
+
+def _on_host(gradients: torch.Tensor, samples: float | torch.Tensor) -> tuple[torch.Tensor, float]:
+    """Return a vector in the memory of the host and a number; from a GPU both are one read."""
+    if gradients.device.type == "cpu":
+        return gradients, float(samples)
+    weight = torch.as_tensor(samples, dtype=torch.float32, device=gradients.device)
+    both = torch.cat([gradients, weight.reshape(1)]).cpu()
+    return both[:-1], float(both[-1])
