@@ -32,7 +32,7 @@ from gelada.roles.parameters.client import ParameterClient
 from gelada.roles.parameters.published import ANY, PublishedParameters
 from gelada.roles.parameters.server import Counts, OptimizerState, ParameterServer
 from gelada.roles.replay.minibatch_buffer import Use
-from gelada.runtime.graph import Graph, Handle, Node, Part
+from gelada.runtime.graph import Handle, Node, Part, RoleGraph
 from gelada.runtime.groups import Cluster, ProcessSpec
 from gelada.training.run import Result, Watch, train
 from gelada.training.runtimes import RuntimeName
@@ -192,7 +192,7 @@ class FaultyGraph:
 
     faults: Faults
 
-    def __call__(self, experiment: Experiment, *args: Any, **kwargs: Any) -> Graph:
+    def __call__(self, experiment: Experiment, *args: Any, **kwargs: Any) -> RoleGraph:
         """Return the graph."""
         shape, faults = experiment.shape, self.faults
         late = replace(experiment, shape=replace(shape, ahead=shape.ahead + faults.delay))
@@ -205,7 +205,7 @@ class FaultyGraph:
             if faults.link and node.kind == "server":
                 server = (Handle(node.name), faults.link)
                 nodes.append(Node(_link(node.name), "cache", node.process, Link, server, {}))
-        return Graph(nodes)
+        return RoleGraph(nodes)
 
     def _slow(self, node: Node, datapoints: int) -> Node:
         """Return a learner that sleeps, and reaches its servers through their links."""

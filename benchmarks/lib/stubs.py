@@ -30,7 +30,7 @@ from gelada.roles.parameters.client import ParameterClient
 from gelada.roles.replay.minibatch_buffer import Use
 from gelada.roles.schedule import Schedule
 from gelada.roles.tracker import ResumePoint
-from gelada.runtime.graph import Graph, Node, part
+from gelada.runtime.graph import Node, RoleGraph, part
 from gelada.training.start import open_games
 from gelada.training.topology import make_graph
 
@@ -124,7 +124,7 @@ class StepCounter:
         self.steps += int(batch.fresh)
 
 
-def with_dummy_learners(graph: Graph) -> Graph:
+def with_dummy_learners(graph: RoleGraph) -> RoleGraph:
     """Return a graph whose learners push gradients of 0."""
     nodes = [_dummy(node) if node.make is Learner else node for node in graph.nodes]
     return replace(graph, nodes=nodes)
@@ -139,7 +139,7 @@ def trained_with(
     dummies: Sequence[str],
     experiment: Experiment,
     seconds: float,
-    make: Callable[..., Graph] = make_graph,
+    make: Callable[..., RoleGraph] = make_graph,
 ) -> list[tuple[float, int]]:
     """Train with stubs for so long; return (seconds, steps) as they went.
 
@@ -151,7 +151,7 @@ def trained_with(
     """
     games = DummyGames if EMULATOR in dummies else None
 
-    def with_stubs(*args: Any, **kwargs: Any) -> Graph:
+    def with_stubs(*args: Any, **kwargs: Any) -> RoleGraph:
         graph = make(*args, make=games, **kwargs)
         return with_dummy_learners(graph) if LEARNER in dummies else graph
 

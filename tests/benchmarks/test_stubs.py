@@ -33,7 +33,7 @@ from gelada.experiment.settings import Experiment
 from gelada.ops.flat import FlatParameters
 from gelada.roles.backprop import Backprop
 from gelada.roles.replay.queue import TrajectoryQueue
-from gelada.runtime.graph import Graph
+from gelada.runtime.graph import RoleGraph
 from gelada.training.start import begin, make_network
 from gelada.training.topology import make_graph
 
@@ -133,12 +133,12 @@ def roles_of(experiment: Experiment, *dummies: str) -> dict[str, Any]:
     """Train with stubs, on a busy machine for longer; return the roles as they ended."""
     found: dict[str, Any] = {}
 
-    class Kept(Graph):
+    class Kept(RoleGraph):
         def build(self, *args: Any) -> dict[str, Any]:
             found.update(super().build(*args))
             return found
 
-    def make(*args: Any, **kwargs: Any) -> Graph:
+    def make(*args: Any, **kwargs: Any) -> RoleGraph:
         return Kept(make_graph(*args, **kwargs).nodes)
 
     for seconds in (2.0, 8.0, 32.0):

@@ -11,12 +11,12 @@ from gelada.core.types import Version
 from gelada.experiment.settings import Experiment
 from gelada.roles.learner import Learner
 from gelada.roles.tracker import Status
-from gelada.runtime.graph import Graph
+from gelada.runtime.graph import RoleGraph
 from gelada.runtime.threads import Inline, Threads
 from gelada.training.start import begin, open_games
 from gelada.training.topology import make_graph
 
-MakeGraph = Callable[..., Graph]
+MakeGraph = Callable[..., RoleGraph]
 
 
 class Outcome(NamedTuple):

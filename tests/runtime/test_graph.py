@@ -12,7 +12,7 @@ from conftest import catch, distributed_catch, short_pong
 from gelada.core.errors import Deadline, GeladaError, RoleFailed
 from gelada.core.timing import Clock
 from gelada.experiment.settings import Experiment, Shape
-from gelada.runtime.graph import Graph, Handle
+from gelada.runtime.graph import Handle, RoleGraph
 from gelada.runtime.threads import Inline
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
@@ -35,7 +35,7 @@ class Worker(Part):
 
 
 def test_handles_become_the_objects_themselves() -> None:
-    graph = Graph()
+    graph = RoleGraph()
     a = graph.add("a", "server", "main", Part, "a")
     b = graph.add("b", "server", "main", Part, "b", a)
     graph.add("c", "server", "main", Worker, "c", [a, b], (b, 7), more={"as it is": a})
@@ -51,7 +51,7 @@ def test_handles_become_the_objects_themselves() -> None:
 
 def test_adding_builds_nothing() -> None:
     Part.made.clear()
-    graph = Graph()
+    graph = RoleGraph()
     graph.add("a", "server", "main", Part, "a")
     assert Part.made == []
     assert [(n.name, n.kind, n.role, n.process, n.active) for n in graph.nodes] == [
@@ -60,7 +60,7 @@ def test_adding_builds_nothing() -> None:
 
 
 def test_a_graph_can_be_built_twice() -> None:
-    graph = Graph()
+    graph = RoleGraph()
     graph.add("b", "server", "main", Part, "b", graph.add("a", "server", "main", Part, "a"))
     one, two = graph.build(), graph.build()
     assert one["a"] is not two["a"]
@@ -78,7 +78,7 @@ def test_names_by_kind() -> None:
 
 
 def test_two_roles_cannot_have_one_name() -> None:
-    graph = Graph()
+    graph = RoleGraph()
     graph.add("a", "server", "main", Part, "a")
     with pytest.raises(ValueError, match="two roles named 'a'"):
         graph.add("a", "server", "main", Worker, "a")
@@ -141,7 +141,7 @@ class Unmakable:
 
 
 def test_a_role_that_cannot_be_made_is_named_with_the_line() -> None:
-    graph = Graph()
+    graph = RoleGraph()
     graph.add("one", "cache", "main", Unmakable, KeyError("the key"))
     said = r"^one could not be made at test_graph\.py:\d+: KeyError: 'the key'$"
     with pytest.raises(RoleFailed, match=said):
@@ -150,7 +150,7 @@ def test_a_role_that_cannot_be_made_is_named_with_the_line() -> None:
 
 @pytest.mark.parametrize("error", [GeladaError("no"), OSError("disk"), MemoryError()])
 def test_errors_that_say_enough_stay_as_they_are(error: Exception) -> None:
-    graph = Graph()
+    graph = RoleGraph()
     graph.add("one", "cache", "main", Unmakable, error)
     with pytest.raises(type(error)) as caught:
         graph.build()
@@ -175,7 +175,7 @@ class Counter:
 
 def test_active_roles_step_in_turn_until_one_has_finished() -> None:
     LOG.clear()
-    graph = Graph()
+    graph = RoleGraph()
     for name, limit in [("a", 9), ("b", 2), ("c", 9)]:
         graph.add(name, "actor", "main", Counter, name, limit)
     torch.set_num_threads(2)

@@ -14,7 +14,7 @@ from conftest import catch, distributed_catch, stand_in
 from gelada.core.errors import Closed, GeladaError, RoleFailed
 from gelada.core.fields import check
 from gelada.experiment.settings import Experiment, flag
-from gelada.runtime.graph import Graph, Handle
+from gelada.runtime.graph import Handle, RoleGraph
 from gelada.runtime.groups import Cluster, group_processes
 from gelada.runtime.host import Call, Remote, RoleHost
 from gelada.runtime.threads import Inline, Threads
@@ -125,9 +125,9 @@ class Shop:
         pass
 
 
-def shops(stock: int) -> Callable[[], Graph]:
-    def make() -> Graph:
-        graph = Graph()
+def shops(stock: int) -> Callable[[], RoleGraph]:
+    def make() -> RoleGraph:
+        graph = RoleGraph()
         graph.add("shop", "server", "main", Shop, stock)
         return graph
 
@@ -155,7 +155,7 @@ class Street:
 
 
 def test_a_role_calls_the_process_that_took_the_place_of_a_lost_one() -> None:
-    def make() -> Graph:
+    def make() -> RoleGraph:
         graph = shops(10)()
         graph.add("street", "server", "elsewhere", Street, stand_in(Handle("shop")))
         return graph
@@ -220,8 +220,8 @@ class Worker:
 
 
 def test_a_heartbeat_tells_who_failed_and_has_the_traceback() -> None:
-    def make() -> Graph:
-        graph = Graph()
+    def make() -> RoleGraph:
+        graph = RoleGraph()
         graph.add("worker", "learner", "main", Worker)
         return graph
 

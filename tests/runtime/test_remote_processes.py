@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gelada.runtime.graph import Graph
+from gelada.runtime.graph import RoleGraph
 from gelada.runtime.groups import Cluster, ProcessSpec
 from gelada.runtime.ray import prepare
 
@@ -96,7 +96,7 @@ def test_a_thread_that_hears_a_sidecar_leaves_heartbeats_to_the_one_that_watches
     monkeypatch.setattr(runtime, "Processes", Processes)
     monkeypatch.setattr(runtime, "answer_of", lambda reference, role, patience: patience)
     monkeypatch.setattr(ray, "wait", lambda wanted, timeout: ([], wanted))
-    graph = Graph()
+    graph = RoleGraph()
     graph.add("tracker", "tracker", "tracker", object)
     first = Incarnation(0, lambda: graph)
     place: Any = runtime.Ray(first, lambda _: first, Cluster(silence=4.0), 60.0, print, print)

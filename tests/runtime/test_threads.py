@@ -17,7 +17,7 @@ from gelada.core.timing import Clock
 from gelada.core.types import Ints
 from gelada.envs.api import Step
 from gelada.envs.catch import CatchGames
-from gelada.runtime.graph import Graph
+from gelada.runtime.graph import RoleGraph
 from gelada.runtime.threads import PAUSES, RESTARTS, SOUND_SECONDS, Threads
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
@@ -43,7 +43,7 @@ class Restartable(Role):
 
 
 def place_of(*roles: tuple[type[Role], str, Callable[[Role], None]], deadline: float = 60.0) -> Any:
-    graph = Graph()
+    graph = RoleGraph()
     for kind, name, work in roles:
         graph.add(name, "actor", "main", kind, name, work)
     lines: list[str] = []

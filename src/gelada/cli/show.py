@@ -42,7 +42,7 @@ from gelada.nets.network import InputStatistics, Network
 from gelada.ops.flat import Layout
 from gelada.runs.config import check_of, read_config
 from gelada.runs.folder import CHECKPOINTS, CONFIG, is_run, runs_in
-from gelada.runtime.graph import Graph, Node
+from gelada.runtime.graph import Node, RoleGraph
 from gelada.runtime.system import peak_memory
 from gelada.training.start import Start, check_game, make_network
 from gelada.training.topology import make_graph
@@ -220,7 +220,7 @@ def bytes_per_update(experiment: Experiment, net: Network) -> int:
 
 def _print(
     data: dict[str, Any],
-    graph: Graph,
+    graph: RoleGraph,
     parts: list[Part],
     note: str,
     distributed: bool,
@@ -274,7 +274,7 @@ def as_it_is(text: str) -> Text:
     return Text(printable(text))
 
 
-def alike_nodes(graph: Graph) -> list[list[Node]]:
+def alike_nodes(graph: RoleGraph) -> list[list[Node]]:
     """Return the graph's roles grouped by class, in the order in which each class comes first."""
     groups: dict[str, list[Node]] = {}
     for node in graph.nodes:

@@ -70,7 +70,7 @@ class Node:
 
 
 @dataclass
-class Graph:
+class RoleGraph:
     """The roles of a run, in an order in which they can be built."""
 
     nodes: list[Node] = field(default_factory=list)

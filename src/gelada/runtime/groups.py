@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 from gelada.core.fields import Range
-from gelada.runtime.graph import Graph, Handle, Kind
+from gelada.runtime.graph import Handle, Kind, RoleGraph
 
 ProcessKind = Literal["worker", "server", "replay", "queue", "learner", "tracker"]
 """A worker can be replaced alone: its roles are a worker's, or actors, or a learner that stands
@@ -55,7 +55,7 @@ class ProcessSpec(NamedTuple):
     gpus: int = 0  # that it asks for
 
 
-def group_processes(graph: Graph, per_process: int, gpus: bool = False) -> list[ProcessSpec]:
+def group_processes(graph: RoleGraph, per_process: int, gpus: bool = False) -> list[ProcessSpec]:
     """Group the roles of a graph into processes, and so many workers into one process.
 
     With ``gpus`` each process that learns asks for a GPU, which its learners share.
@@ -83,7 +83,7 @@ def group_processes(graph: Graph, per_process: int, gpus: bool = False) -> list[
 
 
 def actors_of_queues(
-    graph: Graph, specs: Sequence[ProcessSpec], kind: ProcessKind = "queue"
+    graph: RoleGraph, specs: Sequence[ProcessSpec], kind: ProcessKind = "queue"
 ) -> dict[str, tuple[str, ...]]:
     """Return, for each process of a kind, the processes whose actors add to the queue in it.
 

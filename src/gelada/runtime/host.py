@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gelada.core.errors import Closed, Deadline, GeladaError, RoleFailed
-from gelada.runtime.graph import Graph
+from gelada.runtime.graph import RoleGraph
 from gelada.runtime.system import describe_machine, keep_freed_memory
 from gelada.runtime.threads import RoleState, Threads
 
@@ -95,7 +95,7 @@ class RoleHost:
     def begin(
         self,
         incarnation: int,
-        make_graph: Callable[[], Graph],
+        make_graph: Callable[[], RoleGraph],
         own: Sequence[str],
         elsewhere: Mapping[str, Any],
         deadline: float,

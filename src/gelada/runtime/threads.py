@@ -19,7 +19,7 @@ from gelada.core.errors import Closed, Deadline, GeladaError, Lost, RoleFailed, 
 from gelada.core.timing import Gaps
 from gelada.runtime.api import Active, Passive, nothing
 from gelada.runtime.devices import CPU, own_stream
-from gelada.runtime.graph import Graph
+from gelada.runtime.graph import RoleGraph
 from gelada.runtime.system import be_nicer
 
 RESTARTS = 5
@@ -228,7 +228,7 @@ class Inline:
     `gelada.core.errors.Deadline`. Nothing is restarted: what a role raises, `wait` raises.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: RoleGraph) -> None:
         self.roles: dict[str, Any] = graph.build()
         self.active: list[Active] = [self.roles[n.name] for n in graph.nodes if n.active]
         self.away = 0

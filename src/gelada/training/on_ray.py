@@ -21,7 +21,7 @@ from gelada.roles.tracker import Status, Tracker
 from gelada.runs.folder import CHECKPOINTS, EVENTS
 from gelada.runtime.api import Runtime
 from gelada.runtime.devices import ON_CPU, Devices, Placement, find_device, place, prepare
-from gelada.runtime.graph import Graph
+from gelada.runtime.graph import RoleGraph
 from gelada.runtime.groups import Cluster
 from gelada.training.exact import cut_lines
 from gelada.training.runtimes import Launcher, Log, Plan
@@ -78,7 +78,7 @@ class OnRay(Launcher):
                     "the cluster can run code on it"
                 )
 
-    def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[Graph, Runtime]:
+    def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[RoleGraph, Runtime]:
         """Place the processes in the cluster.
 
         Raises:
@@ -168,7 +168,7 @@ def tell_loss(plan: Plan, start: Start, status: Status, events: Events) -> None:
 
 
 def graph_in_process(
-    make: Callable[..., Graph],
+    make: Callable[..., RoleGraph],
     placement: Placement,
     experiment: Experiment,
     start: Start,
@@ -176,7 +176,7 @@ def graph_in_process(
     began: float | None,
     on_network: bool = False,
     gpu: bool = False,
-) -> Graph:
+) -> RoleGraph:
     """Return the graph of a run as a process makes it, on CPUs unless it was given a GPU.
 
     Arguments that are not named below are those of `gelada.training.topology.make_graph`.

@@ -37,7 +37,7 @@ from gelada.roles.schedule import Schedule, SharedSchedule
 from gelada.roles.tracker import Exactly, Resume, RunFacts, Tracker, TrackerFiles
 from gelada.runs.folder import CHECKPOINTS, EPISODES, METRICS, RECONSTRUCTION, TENSORBOARD
 from gelada.runtime.devices import ON_CPU, Placement
-from gelada.runtime.graph import Graph, Kind, part
+from gelada.runtime.graph import Kind, RoleGraph, part
 from gelada.training.exact import DETERMINISTIC_EVERY, rhythm_of
 from gelada.training.start import Start
 
@@ -67,7 +67,7 @@ def tracker_files(folder: Path) -> TrackerFiles:
 
 
 def add_tracker(
-    graph: Graph,
+    graph: RoleGraph,
     experiment: Experiment,
     start: Start,
     flat: FlatParameters,
@@ -117,7 +117,7 @@ class Nodes:
     parameters, the tracker, how long a role waits for another, the games, and the devices.
     """
 
-    graph: Graph
+    graph: RoleGraph
     experiment: Experiment
     start: Start
     flat: FlatParameters

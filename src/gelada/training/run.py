@@ -28,7 +28,7 @@ from gelada.runs.config import read_config, write_config
 from gelada.runs.folder import CONFIG, cannot_write, held, make_folder
 from gelada.runtime.api import Active, Runtime
 from gelada.runtime.devices import Devices
-from gelada.runtime.graph import Graph
+from gelada.runtime.graph import RoleGraph
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import keep_freed_memory
 from gelada.training.callbacks import NO_CALLBACKS, Alarms, Callbacks, Caller, StopTraining
@@ -85,7 +85,7 @@ def train(
     callbacks: Callbacks = NO_CALLBACKS,
     devices: Devices | None = None,
     on: RuntimeName | None = None,
-    make: Callable[..., Graph] = make_graph,
+    make: Callable[..., RoleGraph] = make_graph,
 ) -> Result:
     """Train until a stop rule holds, a role fails, a callback asks for the end, or Ctrl-C.
 
@@ -159,7 +159,7 @@ class Run:
         self._good_enough = threading.Event()  # an evaluation has reached its goal
         self._alarms = Alarms(self.experiment.tracker, self.log)
 
-    def launch(self) -> tuple[Graph, Runtime]:
+    def launch(self) -> tuple[RoleGraph, Runtime]:
         """Make the graph of the roles, and the runtime that will run them."""
         if needed := buffer_bytes(self.experiment, self.start.statistics.mean.shape):
             self.log(f"experience that is kept takes {needed / 2**20:,.0f} MiB")
@@ -172,7 +172,7 @@ class Run:
         elif resumed and self.experiment.replay.keep:
             load_buffers(runtime.roles, self.folder, self.log)
 
-    def watch_over(self, graph: Graph, runtime: Runtime, resumed: bool) -> Result:
+    def watch_over(self, graph: RoleGraph, runtime: Runtime, resumed: bool) -> Result:
         """Start all roles, wait for their end, and save what was learned."""
         tracker: Tracker = runtime.roles["tracker"]
         saver = saver_of(self.experiment, graph, runtime, self.start.version, self.log)
@@ -240,7 +240,7 @@ class Run:
         return self.status.version > self.start.version.number
 
     def _wait(
-        self, graph: Graph, runtime: Runtime, saver: Saver, sidecars: SidecarProcesses
+        self, graph: RoleGraph, runtime: Runtime, saver: Saver, sidecars: SidecarProcesses
     ) -> None:
         """Look at the run again and again until it is over."""
         tracker: Tracker = runtime.roles["tracker"]
@@ -285,7 +285,7 @@ class Run:
             self.log(f"the display or callback raised {what}; it is called no more")
             self.watch = None
 
-    def _shrink(self, graph: Graph, runtime: Runtime) -> None:
+    def _shrink(self, graph: RoleGraph, runtime: Runtime) -> None:
         """Let steps take the gradients of the learners that are there, with ``--shrink``."""
         topology = self.experiment.shape.topology
         synchronous = topology.remote_servers and not topology.shape.asynchronous

@@ -21,7 +21,7 @@ from gelada.runs.config import Config
 from gelada.runs.folder import EVENTS
 from gelada.runtime.api import Runtime
 from gelada.runtime.devices import Devices, Placement, place, prepare
-from gelada.runtime.graph import Graph
+from gelada.runtime.graph import RoleGraph
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import usable_cores
 from gelada.runtime.threads import Threads
@@ -40,7 +40,7 @@ class Plan(NamedTuple):
     start: Start
     games: list[Games] | None  # that are open already, by actor
     began: float  # `time.monotonic` when the run began
-    make: Callable[..., Graph]  # makes the graph of the roles, as `make_graph` does
+    make: Callable[..., RoleGraph]  # makes the graph of the roles, as `make_graph` does
     placement: Placement
     log: Log
 
@@ -78,7 +78,7 @@ class Launcher:
     def join(self, experiment: Experiment, stack: ExitStack, log: Log) -> None:
         """Join the processes of others, if there are any, until the stack is left."""
 
-    def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[Graph, Runtime]:
+    def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[RoleGraph, Runtime]:
         """Return the graph of the roles, and the runtime that will run them.
 
         Args:

@@ -22,7 +22,7 @@ from gelada.roles.snapshot import WRONG
 from gelada.roles.tracker import Status, Tracker
 from gelada.runs.folder import BUFFERS
 from gelada.runtime.api import Runtime
-from gelada.runtime.graph import Graph
+from gelada.runtime.graph import RoleGraph
 from gelada.training.exact import buffer_at
 
 RETRY_SECONDS = 1.0
@@ -133,7 +133,7 @@ Saver = LearnerSaver | SliceSaver
 
 def saver_of(
     experiment: Experiment,
-    graph: Graph,
+    graph: RoleGraph,
     runtime: Runtime,
     first: Version,
     log: Callable[[str], None],

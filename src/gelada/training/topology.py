@@ -44,7 +44,7 @@ from gelada.roles.replay.rate_limiter import MinimumSize
 from gelada.roles.update_schedule import Sampled
 from gelada.runs.folder import BUFFERS, CHECKPOINTS
 from gelada.runtime.devices import CPU, ON_CPU, Placement
-from gelada.runtime.graph import Graph, part
+from gelada.runtime.graph import RoleGraph, part
 from gelada.training.exact import rhythm_of
 from gelada.training.role_factory import Nodes, add_tracker
 from gelada.training.start import Start, make_network
@@ -86,7 +86,7 @@ def make_graph(
     make: MakeGames | None = None,
     placement: Placement = ON_CPU,
     on_network: bool = False,
-) -> Graph:
+) -> RoleGraph:
     """Return the graph of a run, in the shape that the experiment asks for.
 
     Args:
@@ -108,7 +108,7 @@ def make_graph(
     flat = FlatParameters(make_network(experiment, start).to(device))
     if start.parameters:
         flat.layout.fill(flat.values, start.parameters)
-    graph = Graph()
+    graph = RoleGraph()
     tracker = add_tracker(graph, experiment, start, flat, folder, began)
     nodes = Nodes(graph, experiment, start, flat, tracker, patience, games, make, placement)
     if isinstance(topology, Workers):

@@ -34,7 +34,7 @@ from gelada.roles.parameters.published import PublishedParameters
 from gelada.roles.parameters.server import ParameterServer
 from gelada.roles.replay.queue import TrajectoryQueue
 from gelada.runtime.devices import Devices
-from gelada.runtime.graph import Graph
+from gelada.runtime.graph import RoleGraph
 from gelada.runtime.system import describe_machine
 from gelada.training.topology import make_graph
 
@@ -183,10 +183,10 @@ def kind_of(stage: str) -> str:
     return "waiting" if stage.startswith(WAIT) else "busy"
 
 
-def marked_graph(make: Callable[..., Graph], *args: Any, **kwargs: Any) -> Graph:
+def marked_graph(make: Callable[..., RoleGraph], *args: Any, **kwargs: Any) -> RoleGraph:
     """Return the graph that ``make`` makes, with roles whose stages and methods are ranges."""
     nodes = make(*args, **kwargs).nodes
-    return Graph([replace(node, make=marked(node.make)) for node in nodes])
+    return RoleGraph([replace(node, make=marked(node.make)) for node in nodes])
 
 
 def marked(make: Any) -> Any:

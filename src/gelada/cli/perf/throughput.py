@@ -19,7 +19,7 @@ from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import Status, StopRule
 from gelada.runtime.api import Active
 from gelada.runtime.devices import Devices, describe_devices, place, prepare
-from gelada.runtime.graph import Graph
+from gelada.runtime.graph import RoleGraph
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import describe_machine, keep_freed_memory
 from gelada.training.run import train
@@ -98,7 +98,7 @@ def trained(
     cluster: Cluster | None,
     devices: Devices | None,
     tell: Callable[[float], None],
-    make: Callable[..., Graph] = make_graph,
+    make: Callable[..., RoleGraph] = make_graph,
 ) -> tuple[list[tuple[float, int]], dict[str, float]]:
     """Train for the minutes of the stop rule, into a folder that is deleted; return what was seen.
 

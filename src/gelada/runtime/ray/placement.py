@@ -18,7 +18,7 @@ import ray
 from ray.exceptions import RayError
 
 from gelada.core.errors import GeladaError
-from gelada.runtime.graph import Graph
+from gelada.runtime.graph import RoleGraph
 from gelada.runtime.groups import (
     Cluster,
     ProcessSpec,
@@ -44,7 +44,9 @@ class Placement:
         cluster: what a process asks for.
     """
 
-    def __init__(self, graph: Graph, processes: Sequence[RemoteProcess], cluster: Cluster) -> None:
+    def __init__(
+        self, graph: RoleGraph, processes: Sequence[RemoteProcess], cluster: Cluster
+    ) -> None:
         specs = [process.spec for process in processes]
         names = actors_of_queues(graph, specs)
         self._actors = {
@@ -153,7 +155,7 @@ class Incarnation(NamedTuple):
     """One beginning of a run: at its start, after ``--resume`` or after a loss."""
 
     number: int
-    make_graph: Callable[..., Graph]
+    make_graph: Callable[..., RoleGraph]
     """Called in every process; makes the same graph in each, with ``gpu=True`` on its GPU."""
     gpus: bool = False
     """Whether each process that learns asks for a GPU."""
@@ -172,7 +174,9 @@ class Processes:
         GeladaError: if the cluster has not enough free CPUs or GPUs.
     """
 
-    def __init__(self, graph: Graph, first: Incarnation, cluster: Cluster, deadline: float) -> None:
+    def __init__(
+        self, graph: RoleGraph, first: Incarnation, cluster: Cluster, deadline: float
+    ) -> None:
         self._cluster, self._deadline = cluster, deadline
         specs = group_processes(graph, cluster.per_process, first.gpus)
         check_resources(specs, cluster)

@@ -22,7 +22,7 @@ from ray.exceptions import (
 
 from gelada.core.errors import GeladaError, Lost
 from gelada.core.types import Params, Version
-from gelada.runtime.graph import Graph
+from gelada.runtime.graph import RoleGraph
 from gelada.runtime.host import About, Call, RoleHost
 
 FULL = (ObjectStoreFullError, OutOfDiskError)
@@ -39,7 +39,7 @@ class Process(RoleHost):
         super().__init__(dial)
         self._stored: dict[str, _Stored] = {}
 
-    def begin(self, incarnation: int, make_graph: Callable[..., Graph], *others: Any) -> About:
+    def begin(self, incarnation: int, make_graph: Callable[..., RoleGraph], *others: Any) -> About:
         """Begin as a role host, on the GPU that Ray has given to this process, if any."""
         if ray.get_gpu_ids():
             make_graph = partial(make_graph, gpu=True)
