@@ -28,7 +28,13 @@ from gelada.core.program import program
 from gelada.envs.api import GameSettings
 from gelada.experiment.autoscale import cores_of, for_cores
 from gelada.experiment.check import check, check_effect, check_resumed
-from gelada.experiment.presets import elsewhere, in_environment, preset, with_algorithm, with_target
+from gelada.experiment.presets import (
+    algorithms_with,
+    in_environment,
+    preset,
+    with_algorithm,
+    with_target,
+)
 from gelada.experiment.settings import (
     Experiment,
     ReplaySettings,
@@ -193,7 +199,7 @@ def parse_onto(
         made(**values),
         flag_in_group,
         about,
-        lambda name: elsewhere(name, base),
+        lambda name: algorithms_with(name, base),
     )
 
 

@@ -49,7 +49,7 @@ def parse(
     default: T | None = None,
     flag: Name = flag_of,
     about: str = "",
-    elsewhere: Callable[[str], str] = lambda _: "",
+    who_has: Callable[[str], str] = lambda _: "",
 ) -> T:
     """Return ``args`` as a ``kind``, starting from ``default``.
 
@@ -60,7 +60,7 @@ def parse(
         default: values of flags that are not given.
         flag: names the flag of a field ``name`` or ``group.name``.
         about: what help says beside the docstring of ``kind``.
-        elsewhere: returns what has an unknown flag, from the name of its field; "" if nothing has.
+        who_has: returns what has an unknown flag, from the name of its field; "" if nothing has.
 
     Raises:
         GeladaError: on an unknown flag, or a value that cannot be read or is out of range.
@@ -73,7 +73,7 @@ def parse(
     said = "\n\n".join(wrapped(text, width) for text in paragraphs if text)
 
     def refuse(event: tyro_errors.ParseErrorEvent) -> None:
-        wrong = _in_words(event, args, lambda: flags_of(kind, flag), elsewhere)
+        wrong = _in_words(event, args, lambda: flags_of(kind, flag), who_has)
         raise GeladaError(f"{wrong}; see {program()} {command} --help")
 
     with tyro_errors.on_parse_error(refuse):
@@ -196,12 +196,12 @@ def _in_words(
     event: tyro_errors.ParseErrorEvent,
     args: Sequence[str],
     known: Callable[[], list[str]],
-    elsewhere: Callable[[str], str],
+    who_has: Callable[[str], str],
 ) -> str:
     """Return what the parser complains about."""
     match event:
         case tyro_errors.UnrecognizedArgs(tokens=tokens):
-            return _unknown(tokens, known, elsewhere)
+            return _unknown(tokens, known, who_has)
         case tyro_errors.MissingArgs(missing_arguments=[missing, *_]):
             return f"{_name(missing.arg)} is missing: name it first"
         case tyro_errors.BadValue(argument=argument):
@@ -214,13 +214,13 @@ def _in_words(
 
 
 def _unknown(
-    tokens: Sequence[str], known: Callable[[], list[str]], elsewhere: Callable[[str], str]
+    tokens: Sequence[str], known: Callable[[], list[str]], who_has: Callable[[str], str]
 ) -> str:
     word = next((token for token in tokens if token.startswith("-")), tokens[0]).partition("=")[0]
     if not word.startswith("-"):
         return f"unknown argument {word!r}"
     flags, name = known(), word.strip("-").replace("-", "_")
-    said = elsewhere(name) or hint(word, flag_of, flags) or nearest(word, flags)
+    said = who_has(name) or hint(word, flag_of, flags) or nearest(word, flags)
     return f"unknown flag {word!r}: {said}"
 
 

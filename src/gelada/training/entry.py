@@ -179,7 +179,9 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
     for key in settings.keys() - changes.keys():
         if key not in places:
             known = [*places, *alone]
-            said = presets.elsewhere(key, base) or hint(key, str, known) or nearest(key, known)
+            said = (
+                presets.algorithms_with(key, base) or hint(key, str, known) or nearest(key, known)
+            )
             raise GeladaError(f"{key}: unknown setting; {said}")
         group, own = places[key]
         value = settings[key]

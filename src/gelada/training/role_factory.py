@@ -110,7 +110,7 @@ def add_tracker(
 
 
 @dataclass(frozen=True)
-class Nodes:
+class RoleFactory:
     """Adds roles to a graph; each method returns the handle of the role that it adds.
 
     The fields are what several roles need: the graph, the settings, where the run begins, the

@@ -46,25 +46,25 @@ from gelada.runs.folder import BUFFERS, CHECKPOINTS
 from gelada.runtime.devices import CPU, ON_CPU, Placement
 from gelada.runtime.graph import RoleGraph, part
 from gelada.training.exact import rhythm_of
-from gelada.training.role_factory import Nodes, add_tracker
+from gelada.training.role_factory import RoleFactory, add_tracker
 from gelada.training.start import Start, make_network
 
 
-def add_buffer_in_rounds(nodes: Nodes) -> BufferInRounds:
+def add_buffer_in_rounds(roles: RoleFactory) -> BufferInRounds:
     """Add the only replay buffer of a deterministic run, to which all actors add."""
-    experiment, (height, width) = nodes.experiment, nodes.net.mean.shape
+    experiment, (height, width) = roles.experiment, roles.net.mean.shape
     actors, rhythm = experiment.shape.actors, rhythm_of(experiment)
     assert isinstance(rhythm, Sampled)
     buffer = part(
         ReplayBuffer,
         shape_of(experiment, actors, (height, width)),
-        sampling_of(experiment, nodes.start.origin.steps),
+        sampling_of(experiment, roles.start.origin.steps),
         MinimumSize(experiment.replay.minimum),
-        nodes.patience,
+        roles.patience,
         experiment.seed,
     )
-    return nodes.graph.add(
-        "replay", "replay", "main", BufferInRounds, buffer, range(actors), rhythm, nodes.patience
+    return roles.graph.add(
+        "replay", "replay", "main", BufferInRounds, buffer, range(actors), rhythm, roles.patience
     )
 
 
@@ -110,31 +110,31 @@ def make_graph(
         flat.layout.fill(flat.values, start.parameters)
     graph = RoleGraph()
     tracker = add_tracker(graph, experiment, start, flat, folder, began)
-    nodes = Nodes(graph, experiment, start, flat, tracker, patience, games, make, placement)
+    roles = RoleFactory(graph, experiment, start, flat, tracker, patience, games, make, placement)
     if isinstance(topology, Workers):
-        add_workers(nodes, topology)
+        add_workers(roles, topology)
     elif isinstance(topology, Separate):
-        add_separate(nodes, topology)
+        add_separate(roles, topology)
     elif topology.replicas > 1:
-        add_replicas(nodes, spread, on_network)
+        add_replicas(roles, spread, on_network)
     else:
-        add_central(nodes, spread, folder)
+        add_central(roles, spread, folder)
     return graph
 
 
-def add_central(nodes: Nodes, spread: bool, folder: Path | None = None) -> None:
+def add_central(roles: RoleFactory, spread: bool, folder: Path | None = None) -> None:
     """Add actors around a replay and a learner; the servers step the memory of the learner."""
-    experiment, shape = nodes.experiment, nodes.experiment.shape
+    experiment, shape = roles.experiment, roles.experiment.shape
     deterministic = experiment.deterministic
     replays: Sequence[Replay]
     before_save: Callable[[Version], None] | None = None
     if experiment.replay.capacity and deterministic:
         # an actor plays with what was learned from all rounds before, and the learner waits for it
-        buffer = add_buffer_in_rounds(nodes)
+        buffer = add_buffer_in_rounds(roles)
         replays, before_save = [buffer], saver_of(buffer, folder)
         pace = Pace(0, exactly=True, rhythm=rhythm_of(experiment), every=shape.broadcast_every)
     elif experiment.replay.capacity:
-        replays, pace = [nodes.buffer("replay", "main", shape.actors)], Pace(None)
+        replays, pace = [roles.buffer("replay", "main", shape.actors)], Pace(None)
     else:
         # an actor that counts its own rounds would wait for ever for those of a lost one
         counting = deterministic or not (spread or shape.batch)
@@ -142,45 +142,45 @@ def add_central(nodes: Nodes, spread: bool, folder: Path | None = None) -> None:
         pace = Pace(ahead, exactly=deterministic, every=every)
         several = range(shape.topology.queues)
         places = [f"replay-{index}" if len(several) > 1 else "main" for index in several]
-        replays = [_central_queue(nodes, index, counting, places[index]) for index in several]
-    servers = nodes.servers(Quorum(1), own_memory=False)
+        replays = [_central_queue(roles, index, counting, places[index]) for index in several]
+    servers = roles.servers(Quorum(1), own_memory=False)
     for index in range(shape.actors):
         own = replays[index * len(replays) // shape.actors]
-        nodes.actor(f"actor-{index}", index, servers, own, pace)
+        roles.actor(f"actor-{index}", index, servers, own, pace)
     read: ReplayReader = replays[0]
     if len(replays) > 1:
         queues = cast("list[TrajectoryQueue]", replays)
-        read = nodes.graph.add("replay", "replay", "main", JoinedQueues, queues, nodes.patience)
-    nodes.central_learner(servers, _loaded(nodes, read), before_save)
+        read = roles.graph.add("replay", "replay", "main", JoinedQueues, queues, roles.patience)
+    roles.central_learner(servers, _loaded(roles, read), before_save)
 
 
-def _loaded(nodes: Nodes, replay: ReplayReader) -> ReplayReader:
+def _loaded(roles: RoleFactory, replay: ReplayReader) -> ReplayReader:
     """Return the replay, or with ``--loaders`` a shelf of its batches that loaders fill."""
-    count = nodes.experiment.shape.loaders
+    count = roles.experiment.shape.loaders
     if not count:
         return replay
-    shelf = nodes.graph.add("shelf", "replay", "main", Shelf, replay, count + 1, nodes.patience)
-    device = nodes.placement.learn
+    shelf = roles.graph.add("shelf", "replay", "main", Shelf, replay, count + 1, roles.patience)
+    device = roles.placement.learn
     for index in range(count):
-        nodes.graph.add(f"loader-{index}", "loader", "main", Loader, index, shelf, device)
+        roles.graph.add(f"loader-{index}", "loader", "main", Loader, index, shelf, device)
     return shelf
 
 
-def add_replicas(nodes: Nodes, spread: bool, on_network: bool) -> None:
+def add_replicas(roles: RoleFactory, spread: bool, on_network: bool) -> None:
     """Add learners that step alike, each with the actors, queue and servers of a central run."""
-    shape, deterministic = nodes.experiment.shape, nodes.experiment.deterministic
+    shape, deterministic = roles.experiment.shape, roles.experiment.deterministic
     size, counting = shape.topology.replicas, deterministic or not (spread or shape.batch)
     pace = Pace(shape.ahead if counting else None, exactly=deterministic)
     sums: Sequence[Sums]
     if spread:
-        meeting = nodes.graph.add("meeting", "group", "main", Meeting, on_network)
-        device = nodes.placement.learn
-        sums = [part(Ring, meeting, rank, size, nodes.patience, device) for rank in range(size)]
+        meeting = roles.graph.add("meeting", "group", "main", Meeting, on_network)
+        device = roles.placement.learn
+        sums = [part(Ring, meeting, rank, size, roles.patience, device) for rank in range(size)]
     else:
-        joined = nodes.graph.add("group", "group", "main", LearnerGroup, size, nodes.patience)
+        joined = roles.graph.add("group", "group", "main", LearnerGroup, size, roles.patience)
         sums = [joined] * size
     for rank in range(size):
-        own = _replica(nodes, rank, spread)
+        own = _replica(roles, rank, spread)
         queue = _central_queue(own, rank, counting, f"main-{rank}" if rank else "main")
         servers = own.servers(Quorum(1), own_memory=False, rank=rank)
         for index in range(rank * shape.actors, (rank + 1) * shape.actors):
@@ -188,34 +188,34 @@ def add_replicas(nodes: Nodes, spread: bool, on_network: bool) -> None:
         own.central_learner(servers, queue, rank=rank, member=part(Member, sums[rank], rank, size))
 
 
-def _replica(nodes: Nodes, rank: int, spread: bool) -> Nodes:
+def _replica(roles: RoleFactory, rank: int, spread: bool) -> RoleFactory:
     """Return what adds the roles of a group's learner, with a network of its own on its device.
 
     A process that Ray has given a GPU sees this one only.
     """
     if not rank:
-        return nodes
-    placement = nodes.placement if spread else nodes.placement.of(rank)
-    net = copy.deepcopy(nodes.net).to(placement.learn)
-    return replace(nodes, flat=FlatParameters(net), placement=placement)
+        return roles
+    placement = roles.placement if spread else roles.placement.of(rank)
+    net = copy.deepcopy(roles.net).to(placement.learn)
+    return replace(roles, flat=FlatParameters(net), placement=placement)
 
 
-def _central_queue(nodes: Nodes, index: int, counting: bool, process: str) -> Replay:
+def _central_queue(roles: RoleFactory, index: int, counting: bool, process: str) -> Replay:
     """Add one of the trajectory queues around learners, for its part of the actors.
 
     If one learner has several, each is in a process of its own, and the run can go on without one
     of them, unless it counts rounds.
     """
-    shape, deterministic = nodes.experiment.shape, nodes.experiment.deterministic
+    shape, deterministic = roles.experiment.shape, roles.experiment.deterministic
     queues = shape.topology.queues
     actors, several = shape.actors // queues, queues > 1
     selector: Selector = Fifo(actors)
     if deterministic:
-        selector = Rounds(actors, index * actors, nodes.first_round)
+        selector = Rounds(actors, index * actors, roles.first_round)
     elif shape.batch:
         selector = FifoWindows(shape.windows // queues)
     in_flight = shape.in_flight if shape.batch else 0
-    return nodes.queue(
+    return roles.queue(
         f"replay-{index}" if several or shape.topology.replicas > 1 else "replay",
         process,
         selector,
@@ -227,63 +227,63 @@ def _central_queue(nodes: Nodes, index: int, counting: bool, process: str) -> Re
     )
 
 
-def add_workers(nodes: Nodes, topology: Workers) -> None:
+def add_workers(roles: RoleFactory, topology: Workers) -> None:
     """Add servers with memory of their own, and workers around them."""
-    servers = nodes.servers(topology.admission, own_memory=True)
+    servers = roles.servers(topology.admission, own_memory=True)
     for index in range(topology.learners):
-        add_worker(nodes, index, servers)
+        add_worker(roles, index, servers)
 
 
-def add_worker(nodes: Nodes, index: int, servers: Sequence[ParameterServer]) -> None:
+def add_worker(roles: RoleFactory, index: int, servers: Sequence[ParameterServer]) -> None:
     """Add one worker: actors and a learner, with a replay and a cache of parameters between."""
-    shape, name = nodes.experiment.shape, f"worker-{index}"
+    shape, name = roles.experiment.shape, f"worker-{index}"
     replay: Replay
     buffer: ReplayBuffer | None = None
-    if nodes.experiment.replay.capacity:
-        replay = buffer = nodes.buffer(f"replay-{index}", name, shape.actors, index)
+    if roles.experiment.replay.capacity:
+        replay = buffer = roles.buffer(f"replay-{index}", name, shape.actors, index)
     else:
-        replay = _queue_of_worker(nodes, index, name)
-    cache = nodes.cache(f"cache-{index}", name, max(KEPT, shape.ahead + 1))
+        replay = _queue_of_worker(roles, index, name)
+    cache = roles.cache(f"cache-{index}", name, max(KEPT, shape.ahead + 1))
     pace = Pace(None)
-    if nodes.experiment.deterministic:
+    if roles.experiment.deterministic:
         pace = Pace(shape.ahead, exactly=True, every=shape.broadcast_every)
     for actor in range(index * shape.actors, (index + 1) * shape.actors):
-        nodes.actor(name, actor, [cache], replay, pace)
-    nodes.learner(index, name, servers, replay, cache, buffer)
+        roles.actor(name, actor, [cache], replay, pace)
+    roles.learner(index, name, servers, replay, cache, buffer)
 
 
-def _queue_of_worker(nodes: Nodes, index: int, process: str) -> Replay:
+def _queue_of_worker(roles: RoleFactory, index: int, process: str) -> Replay:
     """Add the trajectory queue of a worker."""
-    shape, deterministic = nodes.experiment.shape, nodes.experiment.deterministic
+    shape, deterministic = roles.experiment.shape, roles.experiment.deterministic
     # enough trajectories for a batch, where the rest of one counts as one
     enough = -(-shape.windows // shape.games) + (shape.windows % shape.games > 0)
     room = max(shape.actors * max(shape.ahead, 1), enough)
     selector: Selector = FifoWindows(shape.windows)
     if deterministic:
-        selector = Rounds(shape.actors, index * shape.actors, nodes.first_round)
+        selector = Rounds(shape.actors, index * shape.actors, roles.first_round)
     capacity = shape.actors * (shape.ahead + shape.broadcast_every + 1) + room
     full = None if deterministic else room
-    return nodes.queue(f"replay-{index}", process, selector, capacity, full)
+    return roles.queue(f"replay-{index}", process, selector, capacity, full)
 
 
-def add_separate(nodes: Nodes, topology: Separate) -> None:
+def add_separate(roles: RoleFactory, topology: Separate) -> None:
     """Add servers, replay buffers, actors and learners, each in a process of its own.
 
     An actor adds to one buffer. A learner samples from all.
     """
-    shape, seed = nodes.experiment.shape, nodes.experiment.seed
-    servers = nodes.servers(topology.admission, own_memory=True)
+    shape, seed = roles.experiment.shape, roles.experiment.seed
+    servers = roles.servers(topology.admission, own_memory=True)
     buffers = [
-        nodes.buffer(f"replay-{i}", f"replay-{i}", actors, i)
+        roles.buffer(f"replay-{i}", f"replay-{i}", actors, i)
         for i, actors in enumerate(topology.buffers)
     ]
     for index in range(shape.actors):
         own = buffers[index % len(buffers)]
-        nodes.actor(f"actor-{index}", index, servers, own, Pace(None))
+        roles.actor(f"actor-{index}", index, servers, own, Pace(None))
     for index in range(topology.learners):
-        name, patience = f"learner-{index}", nodes.patience
-        sharded = nodes.graph.add(
+        name, patience = f"learner-{index}", roles.patience
+        sharded = roles.graph.add(
             f"sharded-{index}", "replay", name, ShardedReplay, buffers, seed, index, patience
         )
-        cache = nodes.cache(f"cache-{index}", name, KEPT)
-        nodes.learner(index, name, servers, sharded, cache)
+        cache = roles.cache(f"cache-{index}", name, KEPT)
+        roles.learner(index, name, servers, sharded, cache)

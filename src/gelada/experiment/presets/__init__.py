@@ -110,7 +110,7 @@ def in_own_rewards(experiment: Experiment) -> Experiment:
     return replace(experiment, algorithm=replace(algorithm, reward_clip="none"))
 
 
-def elsewhere(setting: str, experiment: Experiment) -> str:
+def algorithms_with(setting: str, experiment: Experiment) -> str:
     """Return which algorithms have a setting that the experiment's has not; "" if none has it.
 
     Args:
