@@ -17,7 +17,7 @@ from gelada.cli.display import Display, Printer, earlier_curve
 from gelada.cli.panel import Curve, about_workers, number, small_curve
 from gelada.core.timing import bounding_stage
 from gelada.core.types import Traffic
-from gelada.roles.tracker import Status, StopRule, Workers
+from gelada.roles.tracker import Status, StopRule, WorkersStatus
 from gelada.runtime.api import Active
 
 
@@ -178,7 +178,7 @@ def test_plain_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch)
 def bundled_status() -> Status:
     status = full_status()
     traffic = Traffic(counted=900, dropped=75, partial=25, moved=10**9)
-    status.workers = Workers(
+    status.workers = WorkersStatus(
         active=3, all=4, traffic=traffic, updates=1001, queue=1.25, waited=0.126
     )
     status.evaluated = 17.28

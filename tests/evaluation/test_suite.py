@@ -23,9 +23,9 @@ from gelada.evaluation.protocols import PROTOCOLS
 from gelada.evaluation.scores import normalised, published
 from gelada.experiment.presets import PRESETS, preset
 from gelada.experiment.settings import Experiment
-from gelada.report.suite import (
+from gelada.report.ledger import (
     REFERENCES,
-    Entry,
+    LedgerLine,
     Suite,
     append,
     as_dict,
@@ -313,8 +313,8 @@ def test_other_settings_in_the_same_folder_are_refused(
     assert before
 
 
-def entry(suite: Suite, game: str, seed: int, score: float, **changes: Any) -> Entry:
-    base = Entry(
+def entry(suite: Suite, game: str, seed: int, score: float, **changes: Any) -> LedgerLine:
+    base = LedgerLine(
         game=game,
         seed=seed,
         settings=suite.settings,

@@ -36,8 +36,8 @@ from gelada.nets.config import NetworkSettings
 from gelada.nets.network import InputStatistics
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import Optimizer
+from gelada.report.ledger import LedgerLine, Suite, read_ledger, summarize
 from gelada.report.plots import line_of
-from gelada.report.suite import Entry, Suite, read_ledger, summarize
 from gelada.runs.config import Config, identity, read_config, write_config
 from gelada.runs.curves import read_metrics
 from gelada.runs.read import RunFolder
@@ -434,8 +434,8 @@ def make_suite(folder: Path) -> Suite:
     return Suite(folder, ("catch",), 2, base, "catch", "training", 2)
 
 
-def entry_of(suite: Suite, seed: int) -> Entry:
-    return Entry(
+def entry_of(suite: Suite, seed: int) -> LedgerLine:
+    return LedgerLine(
         game="catch", seed=seed, settings=suite.settings, preset="catch", protocol="training",
         episodes=2, score=0.5, standard_error=0.1, human_normalised=None, steps=100, frames=400,
         seconds=1.0, passed={"random": 0.5}, run=f"runs/catch-{seed}",

@@ -11,7 +11,7 @@ import pytest
 
 from gelada.core.timing import bounding_stage
 from gelada.runs.folder import EVALUATION
-from gelada.runs.read import Film, RunFolder, flat, milestones
+from gelada.runs.read import RunFilm, RunFolder, flat, milestones
 from helpers.made_runs import append, evaluate, make_run, rising, row
 
 VERSION_0_1 = Path(__file__).parent.parent / "data" / "version-0.1"
@@ -137,7 +137,7 @@ def test_the_film_of_milestones_is_a_plain_file_of_that_name(tmp_path: Path) -> 
 
 
 def test_milestones_are_before_half_way_and_after() -> None:
-    films = [Film(steps, Path(f"{steps}.mp4"), 0) for steps in (1, 10, 40, 55, 90, 100)]
+    films = [RunFilm(steps, Path(f"{steps}.mp4"), 0) for steps in (1, 10, 40, 55, 90, 100)]
     assert [film.steps for film in milestones(films)] == [1, 55, 100]
     assert milestones(films[:2]) == films[:2]
 

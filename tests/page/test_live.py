@@ -20,8 +20,7 @@ from gelada.core.seeding import game_seeds
 from gelada.core.types import Bytes
 from gelada.envs.ale import AleGame
 from gelada.envs.api import GameSettings
-from gelada.page.live import ALONE, PAUSE, LiveGame
-from gelada.page.play import MOST_BYTES, make_play_app
+from gelada.page.live import ALONE, MOST_BYTES, PAUSE, LiveGame, make_play_app
 from gelada.page.server import HEADERS, cookie_name
 from helpers.players import CATCH, Catcher, Scripted
 

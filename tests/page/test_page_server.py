@@ -16,7 +16,7 @@ from gelada.envs.api import GameSettings
 from gelada.envs.make import action_names
 from gelada.page.live import action_of
 from gelada.page.server import HEADERS, assets, cookie_name, make_app, new_token
-from gelada.page.view import View
+from gelada.page.view import PageView
 from gelada.runs.listing import Runs
 from helpers.browsing import TRAVERSALS
 from helpers.made_runs import append, evaluate, make_run, rising, row
@@ -27,7 +27,7 @@ NAME = "<img src=x onerror=alert(1)>"
 
 
 def client(*places: Path, token: str = TOKEN, host: str = "127.0.0.1:4711") -> TestClient:
-    app = make_app(View(Runs(places)), TOKEN, PORT)
+    app = make_app(PageView(Runs(places)), TOKEN, PORT)
     cookies = {cookie_name(PORT): token} if token else {}
     return TestClient(app, base_url=f"http://{host}", cookies=cookies)
 
@@ -151,7 +151,7 @@ def test_the_first_answer_has_everything_and_later_ones_what_changed(folder: Pat
 
 
 def test_two_pages_are_told_the_same(folder: Path) -> None:
-    app = make_app(View(Runs([folder])), TOKEN, PORT)
+    app = make_app(PageView(Runs([folder])), TOKEN, PORT)
     one, two = (
         TestClient(app, base_url="http://localhost", cookies={cookie_name(PORT): TOKEN})
         for _ in range(2)
@@ -217,7 +217,7 @@ def test_a_folder_whose_name_is_no_text_is_shown_too(folder: Path) -> None:
 
 
 def test_a_link_for_one_visit_is_good_once_and_then_by_its_cookie(folder: Path) -> None:
-    app = make_app(View(Runs([folder])), TOKEN, PORT, "once")
+    app = make_app(PageView(Runs([folder])), TOKEN, PORT, "once")
     mine, other = (TestClient(app, base_url="http://127.0.0.1:4711") for _ in range(2))
     assert mine.get("/?token=once").status_code == 200
     assert other.get("/?token=once").status_code == 403

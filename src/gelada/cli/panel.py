@@ -16,7 +16,7 @@ from rich.text import Text
 from gelada.cli.ending import Ending, progress, time_left
 from gelada.core.errors import printable
 from gelada.core.timing import clock
-from gelada.roles.tracker import WINDOW, Status, StopRule, Workers
+from gelada.roles.tracker import WINDOW, Status, StopRule, WorkersStatus
 from gelada.runtime.api import Active
 
 Curve = Sequence[tuple[int, float, float]]
@@ -197,7 +197,7 @@ def unit(status: Status) -> str:
     return "datapoints" if status.workers else "steps"
 
 
-def about_workers(workers: Workers) -> list[str]:
+def about_workers(workers: WorkersStatus) -> list[str]:
     """Return how workers are doing, in a few phrases.
 
     Shares are of all gradients so far. A trajectory is queued until the worker's learner takes it;

@@ -43,7 +43,7 @@ def main(args: Sequence[str]) -> int:
     flags = parse(Play, "play", args)
     source = find_checkpoint(place_of(flags.run), flags.checkpoint)
     try:
-        from gelada.page.play import serve_game
+        from gelada.page.live import serve_game
         from gelada.page.server import HOST, listen, new_token
     except ImportError as error:
         raise GeladaError(

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from gelada.cli.interrupts import Interrupts
     from gelada.evaluation.protocols import Evaluation
     from gelada.experiment.settings import Experiment
+    from gelada.report.ledger import LedgerLine, Suite
     from gelada.report.results import GameSummary
-    from gelada.report.suite import Entry, Suite
 
 WIDTH = 120
 """Columns of the table where output is no terminal."""
@@ -60,7 +60,7 @@ def main(args: Sequence[str]) -> int:
     flags = parse(Flags, "suite", args)
     from gelada.cli.display import Printer
     from gelada.cli.interrupts import Interrupts
-    from gelada.report.suite import read_ledger, summarize
+    from gelada.report.ledger import read_ledger, summarize
 
     suite = suite_of(flags)
     suite.check()
@@ -101,7 +101,7 @@ def suite_of(flags: Flags) -> Suite:
     """
     from gelada.evaluation.protocols import find_protocol
     from gelada.experiment.presets import preset
-    from gelada.report.suite import Suite, parse_games
+    from gelada.report.ledger import Suite, parse_games
 
     games = parse_games(flags.games)
     episodes = find_protocol(flags.protocol).episodes if flags.episodes is None else flags.episodes
@@ -131,7 +131,7 @@ def play(
     suite: Suite, pairs: Sequence[tuple[str, int]], printer: Printer, interrupts: Interrupts
 ) -> bool:
     """Train and evaluate each (game, seed), and write its line; return False if interrupted."""
-    from gelada.report.suite import append, entry_of
+    from gelada.report.ledger import append, entry_of
 
     for number, (game, seed) in enumerate(pairs, len(suite.pairs) - len(pairs) + 1):
         printer.line(f"{number} of {len(suite.pairs)}: {game}, seed {seed}")
@@ -211,7 +211,7 @@ def set_aside(folder: Path) -> Path:
     return folder.rename(aside)
 
 
-def _in_words(entry: Entry) -> str:
+def _in_words(entry: LedgerLine) -> str:
     """Return a finished run in a phrase."""
     from gelada.core.timing import clock
 
@@ -223,15 +223,15 @@ def _in_words(entry: Entry) -> str:
 
 def _show(
     suite: Suite,
-    found: Sequence[GameSummary[Entry]],
-    entries: Sequence[Entry],
+    found: Sequence[GameSummary[LedgerLine]],
+    entries: Sequence[LedgerLine],
     json: bool,
     printer: Printer,
 ) -> None:
     """Print the table, write it as suite.csv, and print the JSON if asked."""
     from gelada.cli.display import on_terminal
     from gelada.core.files import write_whole
-    from gelada.report.suite import as_dict, human_normalised, suite_csv, suite_table
+    from gelada.report.ledger import as_dict, human_normalised, suite_csv, suite_table
 
     if not printer.console.is_terminal:
         printer.console.width = max(printer.console.width, WIDTH)

@@ -61,7 +61,7 @@ class Watch:
 def main(args: Sequence[str]) -> int:
     """Run the command until Ctrl-C; return its exit code."""
     flags = parse(Watch, "watch", args)
-    from gelada.page.view import View
+    from gelada.page.view import PageView
     from gelada.runs.listing import Runs, check_places
 
     check_places(flags.runs)
@@ -75,7 +75,7 @@ def main(args: Sequence[str]) -> int:
     token, once = new_token(), new_token() if flags.open else ""
     with listen(flags.port) as listening:
         show_link(listening, HOST, token, once)
-        view = View(Runs(flags.runs))
+        view = PageView(Runs(flags.runs))
         threading.Thread(target=view.look, args=(0, ())).start()  # read before the link is opened
         serve(view, token, listening, once)
     return 0

@@ -34,7 +34,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gelada.core.errors import GeladaError
-from gelada.page.view import View
+from gelada.page.view import PageView
 
 HOST = "127.0.0.1"
 """Where it listens: other machines cannot reach it. Elsewhere it is read through ssh -L."""
@@ -74,7 +74,7 @@ class AsciiJSON(JSONResponse):
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def make_app(view: View, token: str, port: int, once: str = "") -> Starlette:
+def make_app(view: PageView, token: str, port: int, once: str = "") -> Starlette:
     """Return the application.
 
     Args:
@@ -234,7 +234,7 @@ def listen(port: int) -> socket.socket:
     return found
 
 
-def serve(view: View, token: str, listening: socket.socket, once: str = "") -> None:
+def serve(view: PageView, token: str, listening: socket.socket, once: str = "") -> None:
     """Show runs until SIGINT or SIGTERM; see `make_app`."""
     run_app(make_app(view, token, listening.getsockname()[1], once), listening)
 

@@ -12,7 +12,7 @@ from typing import Any
 from gelada.evaluation.scores import baselines
 from gelada.runs.curves import SPEED, Value
 from gelada.runs.listing import Runs, group_names, grouped, in_words
-from gelada.runs.read import Film, RunFolder, milestones
+from gelada.runs.read import RunFilm, RunFolder, milestones
 
 POINTS = 24_000
 """Points of a column in one answer, of all runs together."""
@@ -31,7 +31,7 @@ ALWAYS = ("steps", "seconds", "score", SPEED)
 """Columns of every answer."""
 
 
-class View:
+class PageView:
     """Looks at the runs when it is asked, and tells what has changed since it was asked before.
 
     Args:
@@ -102,7 +102,7 @@ def run_id(run: RunFolder) -> str:
     return hashlib.sha256(str(run.path.absolute()).encode(errors="replace")).hexdigest()[:16]
 
 
-def film_name(film: Film) -> str:
+def film_name(film: RunFilm) -> str:
     """Return what names a film in addresses; a film that was made again has another."""
     return f"{film.path.stem}-{film.seen}{film.path.suffix}"
 

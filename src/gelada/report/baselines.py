@@ -10,7 +10,7 @@ from gelada.evaluation.scores import Published, compare
 from gelada.report import plots
 from gelada.report.format import Block, Figure, Heading, Table, Text
 from gelada.report.plots import REMARK, public_curves, source_of
-from gelada.report.results import FEW_GAMES, TRAINING_GAMES, Result, Results, played, score_at
+from gelada.report.results import FEW_GAMES, TRAINING_GAMES, Results, RunScore, played, score_at
 from gelada.report.statistics import count, plus_minus
 from gelada.runs.read import RunFolder
 
@@ -99,7 +99,7 @@ def published_row(row: Published) -> tuple[str, ...]:
     return row.label, row.protocol, row.frames, score, share, row.comparable, row.source
 
 
-def _published(result: Result) -> dict[tuple[str, str], Published]:
+def _published(result: RunScore) -> dict[tuple[str, str], Published]:
     """Return the scores of papers for a result, by method and kind of games.
 
     Those that can be compared come first.

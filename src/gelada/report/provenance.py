@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gelada.report.format import Block, Heading, Table, Text, as_csv
-from gelada.report.results import TRAINING_GAMES, Result, Results, played
+from gelada.report.results import TRAINING_GAMES, Results, RunScore, played
 from gelada.report.statistics import count, plus_minus
 from gelada.runs.listing import differences, in_words
-from gelada.runs.read import Evaluated, RunFolder
+from gelada.runs.read import EvaluationFile, RunFolder
 
 COLUMNS = (
     "run",
@@ -65,7 +65,7 @@ def how_measured(results: Results) -> list[Block]:
     return blocks
 
 
-def protocol_line(result: Result) -> str:
+def protocol_line(result: RunScore) -> str:
     """Return how the games of a result were played, in one line."""
     if result.evaluation is None:
         return f"mean of the last 50 {TRAINING_GAMES}"
@@ -85,7 +85,7 @@ def protocol_line(result: Result) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def differences_in_play(results: Sequence[Result]) -> list[str]:
+def differences_in_play(results: Sequence[RunScore]) -> list[str]:
     """Return what differs in how the games of results were played, in words."""
     settings = [played(one) for one in results]
     found = [
@@ -102,7 +102,7 @@ def differences_in_play(results: Sequence[Result]) -> list[str]:
     return found
 
 
-def starts_of(evaluation: Evaluated) -> str:
+def starts_of(evaluation: EvaluationFile) -> str:
     """Return the file of an evaluation's start states with its checksum; "" if it has none."""
     starts = evaluation.about.get("starts")
     if not isinstance(starts, dict):

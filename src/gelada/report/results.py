@@ -18,7 +18,7 @@ from gelada.evaluation.scores import normalised
 from gelada.report.statistics import standard_error
 from gelada.runs.curves import Row
 from gelada.runs.listing import SAME_AGENT, Runs, check_places, grouped, told_apart
-from gelada.runs.read import Evaluated, RunFolder
+from gelada.runs.read import EvaluationFile, RunFolder
 
 KEPT = 2000
 """Rows of a run's metrics that a report reads at least."""
@@ -34,7 +34,7 @@ TRAINING_GAMES = "games of training"
 
 
 @dataclass(frozen=True)
-class Result:
+class RunScore:
     """The score of one run, and how it was measured."""
 
     run: RunFolder
@@ -45,7 +45,7 @@ class Result:
     protocol: str  # of the evaluation, or `TRAINING_GAMES`
     steps: int  # learned from
     seconds: float | None  # of training
-    evaluation: Evaluated | None
+    evaluation: EvaluationFile | None
 
     @property
     def game(self) -> str:
@@ -63,31 +63,22 @@ class Result:
         return normalised(self.score, self.game, self.protocol == "human")
 
 
-class Scored(Protocol):
-    """A run with a score: of a report, or of a suite's ledger."""
+class _Scored(Protocol):
+    """A run with a score: of a report, or of a suite's ledger; see `RunScore`."""
 
     @property
-    def score(self) -> float:
-        """Mean over its games."""
-
+    def score(self) -> float: ...
     @property
-    def standard_error(self) -> float | None:
-        """Standard error over its games; None if it is not known."""
-
+    def standard_error(self) -> float | None: ...
     @property
-    def human_normalised(self) -> float | None:
-        """The score in per cent of a human's; None for a game without reference scores."""
-
+    def human_normalised(self) -> float | None: ...
     @property
-    def frames(self) -> int:
-        """Emulator frames of training."""
-
+    def frames(self) -> int: ...
     @property
-    def seconds(self) -> float | None:
-        """Seconds of training, if known."""
+    def seconds(self) -> float | None: ...
 
 
-R = TypeVar("R", bound=Scored)
+R = TypeVar("R", bound=_Scored)
 
 
 @dataclass(frozen=True)
@@ -143,7 +134,7 @@ class Results:
     runs: tuple[RunFolder, ...]
     groups: dict[str, tuple[RunFolder, ...]]
     protocol: str
-    all: tuple[Result, ...]
+    all: tuple[RunScore, ...]
     without: tuple[str, ...]  # names of runs that have no score yet
 
     @property
@@ -151,7 +142,7 @@ class Results:
         """Names of all games with a result, in order."""
         return sorted({result.game for result in self.all})
 
-    def of(self, game: str) -> list[GameSummary[Result]]:
+    def of(self, game: str) -> list[GameSummary[RunScore]]:
         """Return the results in a game, one for each group that played it."""
         found = []
         for group in self.groups:
@@ -243,7 +234,7 @@ def usual_policy(runs: Sequence[RunFolder], protocol: str) -> str:
     return min(counts, key=lambda p: (-counts[p], p == "greedy", p)) if counts else ""
 
 
-def _result(run: RunFolder, group: str, protocol: str, policy: str) -> Result | None:
+def _result(run: RunFolder, group: str, protocol: str, policy: str) -> RunScore | None:
     """Return a run's score by a protocol and policy; None if it has none.
 
     It is that of the evaluation after the most steps, and of those the one of most games.
@@ -254,13 +245,15 @@ def _result(run: RunFolder, group: str, protocol: str, policy: str) -> Result | 
             return None
         last, seconds = rows[-1], rows[-1]["seconds"]
         score, steps, games = last["score"], int(last["steps"]), min(int(last.get("games", 50)), 50)
-        return Result(run, group, score, None, games, protocol, steps, seconds, None)
+        return RunScore(run, group, score, None, games, protocol, steps, seconds, None)
     own = [one for one in run.evaluations if one.protocol == protocol and one.policy == policy]
     if not own:
         return None
     one = own[-1]
     seconds_of = one.seconds if one.seconds is not None else seconds_at(run.curve.rows, one.steps)
-    return Result(run, group, one.mean, one.error, one.games, protocol, one.steps, seconds_of, one)
+    return RunScore(
+        run, group, one.mean, one.error, one.games, protocol, one.steps, seconds_of, one
+    )
 
 
 def seconds_at(rows: Sequence[Row], steps: int) -> float | None:
@@ -279,7 +272,7 @@ def score_at(run: RunFolder, frames: int) -> float | None:
     return before[-1] if before else None
 
 
-def played(result: Result) -> GameSettings:
+def played(result: RunScore) -> GameSettings:
     """Return how the games of a result were played: of its evaluation, or of its training."""
     about: dict[str, Any] = {}
     if result.evaluation and isinstance(result.evaluation.about.get("settings"), dict):

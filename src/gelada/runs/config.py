@@ -49,7 +49,7 @@ class Rest:
 
 
 @dataclass(frozen=True)
-class About:
+class AboutRun:
     """Those values under ``about`` that are read again."""
 
     run: str = ""
@@ -145,8 +145,8 @@ def read_config(folder: Path) -> Config:
 def _config(data: State) -> Config:
     groups = hints_of(Experiment)
     rest: Rest = read(Rest, {k: v for k, v in data.items() if k not in groups}, str)
-    known = {name: rest.about[name] for name in hints_of(About) if name in rest.about}
-    read(About, known, lambda name: f"about.{name}")
+    known = {name: rest.about[name] for name in hints_of(AboutRun) if name in rest.about}
+    read(AboutRun, known, lambda name: f"about.{name}")
     return Config(rest.name, _experiment(data), rest.actions, rest.about)
 
 

@@ -36,7 +36,7 @@ TOGETHER = "milestones"
 """Name of the film that ``gelada record --milestones`` makes, without its suffix."""
 
 
-class Evaluated(NamedTuple):
+class EvaluationFile(NamedTuple):
     """One evaluation: a file in ``eval/``, or that of an exported agent."""
 
     steps: int
@@ -50,7 +50,7 @@ class Evaluated(NamedTuple):
     about: dict[str, Any]  # the file without its long lists
 
 
-class Film(NamedTuple):
+class RunFilm(NamedTuple):
     """A film of the agent after so many steps."""
 
     steps: int
@@ -141,7 +141,7 @@ class RunFolder:
         return frames if type(frames) is int else 4
 
     @property
-    def evaluations(self) -> list[Evaluated]:
+    def evaluations(self) -> list[EvaluationFile]:
         """All complete evaluations, by their steps."""
         return self._evaluations.value
 
@@ -152,7 +152,7 @@ class RunFolder:
         return [*self._events.value, *resumed]
 
     @property
-    def films(self) -> list[Film]:
+    def films(self) -> list[RunFilm]:
         """The run's films, by the steps that the agent had learned from."""
         found = []
         for path in self._films.value:
@@ -160,15 +160,15 @@ class RunFolder:
             if path.name == FILM:  # made at the end of a run
                 steps = int(self.curve.newest.get("steps", 0))
             if steps is not None and (stamp := _stamp(path)):
-                found.append(Film(steps, path, stamp[0]))
+                found.append(RunFilm(steps, path, stamp[0]))
         return sorted(found)
 
     @property
-    def together(self) -> Film | None:
+    def together(self) -> RunFilm | None:
         """The film of the agent before, half way through and after learning, side by side."""
         for path in self._films.value:
             if path.stem == TOGETHER and (stamp := _stamp(path)):
-                return Film(0, path, stamp[0])
+                return RunFilm(0, path, stamp[0])
         return None
 
     @property
@@ -196,7 +196,7 @@ class RunFolder:
         return bounding_stage(stages) if stages else ""
 
 
-def milestones(films: list[Film]) -> list[Film]:
+def milestones(films: list[RunFilm]) -> list[RunFilm]:
     """Return the first film, the one nearest to half of the steps of the last, and the last.
 
     Fewer than three films are all returned.
@@ -219,7 +219,7 @@ def flat(values: dict[str, Any], group: str = "") -> dict[str, Any]:
     return found
 
 
-def read_evaluations(paths: list[Path]) -> list[Evaluated]:
+def read_evaluations(paths: list[Path]) -> list[EvaluationFile]:
     """Return the complete evaluations in these files, by their steps.
 
     Of those after the same steps the one of most games is last, and of these the newest file.
@@ -233,14 +233,14 @@ def _age(path: Path) -> int:
     return stamp[0] if stamp else 0
 
 
-def _read_evaluation(path: Path) -> Evaluated | None:
+def _read_evaluation(path: Path) -> EvaluationFile | None:
     row = _read_json(path)
     try:
         if row.get("interrupted"):
             return None
         error, seconds = row.get("standard_error"), row.get("seconds")
         scores = [float(score) for score in row.get("scores", [])]
-        found = Evaluated(
+        found = EvaluationFile(
             steps=int(row["steps"]),
             protocol=str(row["protocol"]),
             mean=float(row["mean"]),

@@ -8,7 +8,7 @@ from gelada.roles.tracker.reports import (
     StopRule,
     TrackerFiles,
     TrackerSettings,
-    Workers,
+    WorkersStatus,
 )
 from gelada.roles.tracker.score import WINDOW, Exactly, Resume
 from gelada.roles.tracker.tracker import Tracker
@@ -25,5 +25,5 @@ __all__ = [
     "Tracker",
     "TrackerFiles",
     "TrackerSettings",
-    "Workers",
+    "WorkersStatus",
 ]

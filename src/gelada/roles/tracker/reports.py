@@ -15,7 +15,7 @@ ACTIVE_SECONDS = 10.0
 """A learner that reported within this time is active."""
 
 
-class Workers(NamedTuple):
+class WorkersStatus(NamedTuple):
     """How several learners around parameter servers are doing."""
 
     active: int  # learners that reported within `ACTIVE_SECONDS`
@@ -45,7 +45,7 @@ class Workers(NamedTuple):
         }
 
 
-class Reports:
+class LearnerReports:
     """The newest update of each learner.
 
     Args:
@@ -104,14 +104,14 @@ class Reports:
             totals["counted"] += self._learners
         return totals
 
-    def workers(self) -> Workers | None:
+    def workers(self) -> WorkersStatus | None:
         """Return how several learners are doing; None if the servers step a learner's memory."""
         newest = self._in_order()
         traffics = [update.traffic for update in newest if update.traffic is not None]
         if not traffics:
             return None
         now = time.monotonic()
-        return Workers(
+        return WorkersStatus(
             active=sum(now - heard < ACTIVE_SECONDS for heard in self._heard.values()),
             all=self._learners,
             traffic=self._traffic(traffics),
@@ -194,7 +194,7 @@ class Status:
     no_events: str = ""  # why there are no TensorBoard events any more
     values: dict[str, float] = field(default_factory=dict)
     lag: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    workers: Workers | None = None
+    workers: WorkersStatus | None = None
     evaluated: float | None = None  # mean of the evaluator's last 50 full games
     curve: list[tuple[int, float, float]] = field(default_factory=list)  # steps, seconds, score
 

@@ -21,7 +21,7 @@ from gelada.roles.tracker.checkpoints import Checkpoints
 from gelada.roles.tracker.picture import Picture
 from gelada.roles.tracker.reports import (
     NEW_RUN,
-    Reports,
+    LearnerReports,
     ResumePoint,
     RunFacts,
     Status,
@@ -107,7 +107,9 @@ class Tracker:
         self._keeper, exactly = Keeper(run.resume, run.marked), run.resume.exactly
         self._score = Score(run.counters, run.version, bool(run.every), exactly)
         goes_on = exactly is not None and bool(run.resume.saved)
-        self._reports = Reports(run.learners, run.counters.get("reports") if goes_on else None)
+        self._reports = LearnerReports(
+            run.learners, run.counters.get("reports") if goes_on else None
+        )
         self._stages = StageShares()
         self._round: dict[int, dict[int, Update]] = {}  # deterministic: by version and learner
         self._steps_at: dict[int, int] = {}

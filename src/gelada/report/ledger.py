@@ -94,7 +94,7 @@ class Suite:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerLine:
     """One line of the ledger: a finished (game, seed)."""
 
     game: str
@@ -147,7 +147,7 @@ def published_games(name: str) -> list[str]:
     return [game for game, row in scores().items() if name == "atari57" or "dqn_2015" in row]
 
 
-def read_ledger(suite: Suite) -> list[Entry]:
+def read_ledger(suite: Suite) -> list[LedgerLine]:
     """Return the results so far.
 
     A line that is no JSON or lacks a value was cut off when the machine stopped: its pair is
@@ -165,10 +165,10 @@ def read_ledger(suite: Suite) -> list[Entry]:
     except OSError as error:
         raise GeladaError(f"{suite.ledger}: cannot be read: {error.strerror}") from None
     for number, row in enumerate(rows, 1):
-        if not hints_of(Entry).keys() <= row.keys():
+        if not hints_of(LedgerLine).keys() <= row.keys():
             continue
         try:
-            entry: Entry = read(Entry, row, str)
+            entry: LedgerLine = read(LedgerLine, row, str)
         except GeladaError as error:
             raise GeladaError(f"{suite.ledger}, result {number}: {error}; delete it") from None
         if entry.settings != suite.settings:
@@ -181,7 +181,7 @@ def read_ledger(suite: Suite) -> list[Entry]:
     return entries
 
 
-def append(suite: Suite, entry: Entry) -> None:
+def append(suite: Suite, entry: LedgerLine) -> None:
     """Add a line to the ledger and flush it to the disk."""
     suite.folder.mkdir(parents=True, exist_ok=True)
     path = suite.ledger
@@ -194,12 +194,12 @@ def append(suite: Suite, entry: Entry) -> None:
         os.fsync(file.fileno())
 
 
-def entry_of(suite: Suite, seed: int, evaluation: Evaluation) -> Entry:
+def entry_of(suite: Suite, seed: int, evaluation: Evaluation) -> LedgerLine:
     """Return the ledger's line for an evaluated run."""
     game = evaluation.settings.game
     error = evaluation.standard_error
     folder = suite.run(game, seed)
-    return Entry(
+    return LedgerLine(
         game=game,
         seed=seed,
         settings=suite.settings,
@@ -236,7 +236,7 @@ def passing_times(folder: Path, game: str) -> dict[str, float]:
     return times
 
 
-def summarize(suite: Suite, entries: Sequence[Entry]) -> list[GameSummary[Entry]]:
+def summarize(suite: Suite, entries: Sequence[LedgerLine]) -> list[GameSummary[LedgerLine]]:
     """Return a summary of each game with results, in the order of the suite."""
     wanted = set(suite.pairs)
     found = []
@@ -247,7 +247,7 @@ def summarize(suite: Suite, entries: Sequence[Entry]) -> list[GameSummary[Entry]
     return found
 
 
-def as_dict(one: GameSummary[Entry]) -> dict[str, Any]:
+def as_dict(one: GameSummary[LedgerLine]) -> dict[str, Any]:
     """Return a game's results as JSON values.
 
     ``passed`` has the medians over seeds of the seconds until a published score was passed, for
@@ -268,13 +268,13 @@ def as_dict(one: GameSummary[Entry]) -> dict[str, Any]:
     }
 
 
-def human_normalised(found: Sequence[GameSummary[Entry]]) -> tuple[float, float] | None:
+def human_normalised(found: Sequence[GameSummary[LedgerLine]]) -> tuple[float, float] | None:
     """Return median and mean over games of the human-normalised score; None if no game has one."""
     shares = [one.human_normalised for one in found if one.human_normalised is not None]
     return (median(shares), fmean(shares)) if shares else None
 
 
-def suite_csv(suite: Suite, found: Sequence[GameSummary[Entry]]) -> str:
+def suite_csv(suite: Suite, found: Sequence[GameSummary[LedgerLine]]) -> str:
     """Return the results as CSV, a row for each game.
 
     The error is the standard error over seeds; of one seed it is that over its games.
@@ -290,7 +290,7 @@ def suite_csv(suite: Suite, found: Sequence[GameSummary[Entry]]) -> str:
     return as_csv([*plain, *REFERENCES, *passed, "protocol", "episodes"], rows)
 
 
-def suite_table(suite: Suite, found: Sequence[GameSummary[Entry]]) -> Table:
+def suite_table(suite: Suite, found: Sequence[GameSummary[LedgerLine]]) -> Table:
     """Return the results beside the published scores, each with the time it took to pass it."""
     labels = {column.name: column.label for column in COLUMNS}
     rows = []
