@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from gelada.core.files import LARGEST, open_regular
+from gelada.core.files import LARGEST, MOST_LINES, open_regular
 from gelada.runs.folder import METRICS
 
 Value = float | None
@@ -82,11 +82,14 @@ class Curve:
         """Read what is new; return whether there was a whole line.
 
         Raises:
-            OSError: if the file cannot be read, or is a link: behind one is nothing of the run.
+            OSError: if the file cannot be read, is a link (behind one is nothing of the run), or
+                is too long to keep all its rows.
         """
         found = self._path.lstat()
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(self._path))
+        if self._kept == ALL and found.st_size > MOST_LINES:
+            raise OSError(errno.EFBIG, f"longer than {MOST_LINES:,} bytes", str(self._path))
         if found.st_ino == self._file and found.st_size == self._end:
             return False
         if found.st_ino != self._file or found.st_size < self._end:
