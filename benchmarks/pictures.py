@@ -12,7 +12,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from benchmarks.cells import SIX
-from benchmarks.lib.dba3c import DELAYS, FREE, SERVERS, WORKERS
 from benchmarks.lib.ledger import MEAN_300, Ledger, Line, Results, metrics_of
 from benchmarks.tables.games import ten_minutes
 from benchmarks.tables.presets import ALGORITHMS, SEEDS
@@ -20,16 +19,11 @@ from gelada.report.plots import public_curves
 
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 
-TRAINED = "score (mean of 50 training games)"
-
 
 def draw_all() -> None:
     """Draw every picture; the figures must be in the ledger."""
     results = Results(Ledger().lines())
     drawings = {
-        "dba3c-delay.png": draw_delays,
-        "dba3c-servers.png": draw_servers,
-        "dba3c-pong.png": draw_modes,
         "algorithms.png": draw_algorithms,
         "breakout.png": draw_breakout,
         "six-games.png": draw_six,
@@ -40,55 +34,6 @@ def draw_all() -> None:
         draw(figure, results)
         figure.savefig(PICTURES / name)
         print(name)
-
-
-def draw_delays(figure: Figure, results: Results) -> None:
-    """Draw score against steps, a line for each delay."""
-    axes = figure.subplots()
-    for i, delay in enumerate(DELAYS):
-        if one := results.one("dba3c-delay", str(delay)):
-            share = 0.8 * i / len(DELAYS)
-            own = one.line["result"]
-            both = zip(own["steps"], own["score"], strict=True)
-            points = [(steps / 1000, score) for steps, score in both if score is not None]
-            colour = (0.1 + share, 0.25, 0.75 - 0.75 * share)
-            axes.plot(*zip(*points, strict=True), color=colour, label=f"{delay} updates")
-    finish(axes, "thousand steps", TRAINED, "delay")
-    axes.set_title("Pong: parameters that are exactly so many updates old, equal steps, seed 1")
-
-
-def draw_servers(figure: Figure, results: Results) -> None:
-    """Draw datapoints per second against servers behind limited links, and against workers."""
-    left, right = figure.subplots(1, 2)
-    servers, workers = (
-        {name: rates["datapoints_per_s"] for name, rates in one.line["result"][key].items()}
-        for key in ("servers", "workers")
-        if (one := results.one(f"dba3c-{key}"))
-    )
-    rates = [servers[str(count)] for count in SERVERS]
-    left.plot(SERVERS, rates, "o-", color="tab:blue", label="20 MB/s a server")
-    left.axhline(servers[FREE], color="tab:grey", linestyle="--", label="1 server, no limit")
-    left.set_xticks(SERVERS)
-    finish(left, "parameter servers", "datapoints/s", "8 workers, 50 ms a gradient")
-    reached = [workers[str(count)] for count in WORKERS]
-    right.plot(WORKERS, reached, "o-", color="tab:blue", label="measured")
-    ideal = [reached[0] * count for count in WORKERS]
-    right.plot(WORKERS, ideal, "--", color="tab:grey", label="in proportion")
-    finish(right, "workers", "datapoints/s", "2 servers, 50 ms a gradient")
-
-
-def draw_modes(figure: Figure, results: Results) -> None:
-    """Draw score against steps and seconds of DBA3C's runs, synchronous and asynchronous."""
-    by_steps, by_time = figure.subplots(1, 2, sharey=True)
-    modes = {"dba3c-train": "synchronous", "dba3c-async-train": "asynchronous"}
-    for colour, (what, name) in zip(("tab:blue", "tab:orange"), modes.items(), strict=True):
-        for one in results.seeds(what):
-            seed, (steps, seconds, scores) = one.line["seed"], columns(one.line)
-            style: dict[str, Any] = {"color": colour, "alpha": 1.0 if seed == 1 else 0.55}
-            by_steps.plot([n / 1000 for n in steps], scores, **style)
-            by_time.plot(seconds, scores, label=f"{name}, seed {seed}", **style)
-    finish(by_steps, "thousand steps", TRAINED)
-    finish(by_time, "seconds", "", "dba3c-pong")
 
 
 def draw_algorithms(figure: Figure, results: Results) -> None:

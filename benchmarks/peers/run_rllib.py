@@ -137,8 +137,7 @@ def main() -> None:
     algorithm.stop()
     ray.shutdown()
     name, side = ABOUT[chosen.network]
-    rates = [steady(counts.points) for counts in (trained, sampled)]
-    uses, acts = (rate.steps / rate.seconds for rate in rates)
+    uses, acts = (steady(counts.points)["steps_per_s"] for counts in (trained, sampled))
     report(
         learned,
         peer="rllib-appo",
