@@ -64,7 +64,7 @@ def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(tmp_path: Pa
     experiment = write_run(tmp_path)
     results: list[Any] = []
     before, threads = children(), set(threading.enumerate())
-    with SidecarProcesses(tmp_path, True, True, 1.5, results.append) as sidecars:
+    with SidecarProcesses(tmp_path, Sidecars(True, True, 1.5), results.append) as sidecars:
         pids = [child.pid for child in children() if child not in before]
         assert len(pids) == 2
         wait_for(lambda: len(results) == 2)
@@ -105,7 +105,7 @@ def test_a_run_may_have_a_name_that_begins_with_a_dash(
     run, results = Path("-x"), list[Any]()
     run.mkdir()
     write_run(run)
-    with SidecarProcesses(run, True, False, 1.5, results.append) as sidecars:
+    with SidecarProcesses(run, Sidecars(True, False, 1.5), results.append) as sidecars:
         while not results:
             assert sidecars.dead() == ""
             time.sleep(0.02)
@@ -115,7 +115,7 @@ def test_a_run_may_have_a_name_that_begins_with_a_dash(
 
 def test_nothing_is_started_unasked(tmp_path: Path) -> None:
     before = children()
-    with SidecarProcesses(tmp_path, False, False, 120.0, print) as sidecars:
+    with SidecarProcesses(tmp_path, Sidecars(False, False, 120.0), print) as sidecars:
         assert children() == before
         assert sidecars.dead() == ""
     assert list(tmp_path.iterdir()) == []
@@ -129,7 +129,7 @@ def test_a_child_that_dies_is_named_once(tmp_path: Path) -> None:
     (tmp_path / "videos" / "follow.log").write_text("of an earlier start\n")
     before = children()
     lines: list[str] = []
-    with SidecarProcesses(tmp_path, True, True, 0.0, lambda _: None) as sidecars:
+    with SidecarProcesses(tmp_path, Sidecars(True, True, 0.0), lambda _: None) as sidecars:
         evaluator, recorder = sorted(
             (child for child in children() if child not in before),
             key=lambda child: "--no-evaluate" in child.cmdline(),
@@ -153,7 +153,7 @@ def test_a_child_that_does_not_end_is_killed(
     monkeypatch.setattr(follow, "END_SECONDS", 0.2)
     write_run(tmp_path)
     before = children()
-    with SidecarProcesses(tmp_path, True, False, 1.0, lambda _: None):
+    with SidecarProcesses(tmp_path, Sidecars(True, False, 1.0), lambda _: None):
         (child,) = (child for child in children() if child not in before)
         child.suspend()  # SIGTERM has to wait, SIGKILL has not
         while child.status() != psutil.STATUS_STOPPED:
@@ -165,10 +165,11 @@ def test_a_child_that_does_not_end_is_killed(
 TRAINING = """
 import sys, time
 from pathlib import Path
+from gelada.experiment.settings import Sidecars
 from gelada.training.sidecars import SidecarProcesses
 def heard(result):
     print(result["kind"], *[child.process.pid for child in sidecars._children], flush=True)
-with SidecarProcesses(Path(sys.argv[1]), True, False, 1.0, heard) as sidecars:
+with SidecarProcesses(Path(sys.argv[1]), Sidecars(True, False, 1.0), heard) as sidecars:
     time.sleep(600)
 """
 
@@ -258,7 +259,7 @@ def test_those_that_had_nothing_to_do_say_so_at_the_end(tmp_path: Path) -> None:
     (path,) = (tmp_path / "checkpoints").glob("*.safetensors")
     for file in (path, path.with_suffix(".json")):
         file.unlink()
-    with SidecarProcesses(tmp_path, True, True, 1.0, print) as sidecars:
+    with SidecarProcesses(tmp_path, Sidecars(True, True, 1.0), print) as sidecars:
         pass
     assert sidecars.idle() == []  # there is no checkpoint to point at
     add(tmp_path, experiment, 3)
@@ -270,12 +271,12 @@ def test_those_that_had_nothing_to_do_say_so_at_the_end(tmp_path: Path) -> None:
     for line, rest in zip(lines, ("--no-record", "--no-evaluate"), strict=True):
         assert "there was no checkpoint before the end of the run" in line
         assert line.endswith(f"gelada follow {tmp_path} --once {rest}")
-    with SidecarProcesses(tmp_path, True, False, 1.0, print) as sidecars:
+    with SidecarProcesses(tmp_path, Sidecars(True, False, 1.0), print) as sidecars:
         pass
     (line,) = sidecars.idle()
     assert "it was not done with one before the end of the run" in line
     results: list[Any] = []
-    with SidecarProcesses(tmp_path, True, False, 1.0, results.append) as sidecars:
+    with SidecarProcesses(tmp_path, Sidecars(True, False, 1.0), results.append) as sidecars:
         wait_for(lambda: bool(results))
     assert sidecars.idle() == []
 

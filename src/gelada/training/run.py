@@ -178,13 +178,7 @@ class Run:
         saver = saver_of(self.experiment, graph, runtime, self.start.version, self.log)
         wanted = self.experiment.sidecars
         interrupted = stuck = lost = False
-        sidecars = SidecarProcesses(
-            self.folder,
-            wanted.evaluator,
-            wanted.recorder,
-            wanted.record_length,
-            lambda news: self._hear(news, tracker),
-        )
+        sidecars = SidecarProcesses(self.folder, wanted, lambda news: self._hear(news, tracker))
         try:
             self._start(runtime, resumed)
             with sidecars:

@@ -18,6 +18,7 @@ from typing import Any
 
 from gelada.core.checkpoint import list_checkpoints
 from gelada.core.program import program
+from gelada.experiment.settings import Sidecars
 from gelada.runs.folder import CHECKPOINTS, EVALUATIONS, VIDEOS
 
 END_SECONDS = 5.0
@@ -39,28 +40,19 @@ class SidecarProcesses:
 
     Args:
         run: folder of the run, which must exist.
-        evaluate: whether to start an evaluator.
-        record: whether to start a recorder.
-        record_seconds: length of each film.
+        wanted: which of them, and the length of films.
         heard: called with each result of `gelada.evaluation.sidecar.Sidecar`, on a thread of each
             process.
     """
 
-    def __init__(
-        self,
-        run: Path,
-        evaluate: bool,
-        record: bool,
-        record_seconds: float,
-        heard: Heard,
-    ) -> None:
-        length = ["--record-length", str(record_seconds)]
+    def __init__(self, run: Path, wanted: Sidecars, heard: Heard) -> None:
+        length = ["--record-length", str(wanted.record_length)]
         self._named = run
         self._run, self._heard = run.absolute(), heard  # its name may begin with a dash
         self._wanted: list[tuple[str, list[str], Path]] = []
-        if evaluate:
+        if wanted.evaluator:
             self._wanted.append(("evaluator", [ONLY["evaluator"]], run / EVALUATIONS))
-        if record:
+        if wanted.recorder:
             self._wanted.append(("recorder", [ONLY["recorder"], *length], run / VIDEOS))
         self._children: list[_Child] = []
         self._idle: list[str] = []  # names of those that ended without a result
@@ -69,13 +61,7 @@ class SidecarProcesses:
     def __enter__(self) -> SidecarProcesses:
         try:
             for name, words, folder in self._wanted:
-                command = [
-                    str(self._run),
-                    *words,
-                    "--json",
-                    "--parent",
-                    str(os.getpid()),
-                ]
+                command = [str(self._run), *words, "--json", "--parent", str(os.getpid())]
                 self._children.append(_Child(name, command, folder / "follow.log", self._heard))
         except BaseException:
             self.__exit__()
