@@ -1,7 +1,8 @@
 """Published scores of Atari games, and the human-normalised score.
 
 ``data/atari_scores.csv`` has a row for each of the 57 games that most papers use and a column for
-each list of scores; a blank is a score that was not published. docs/evaluation.md describes how the
+each list of scores; a blank is a score that was not published. ``data/atari_columns.csv`` describes
+the lists. docs/evaluation.md describes how the
 columns were checked, and lists those whose mean or median differs from that of the paper.
 """
 
@@ -9,10 +10,11 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gelada.core.errors import printable
 
@@ -23,8 +25,8 @@ Kind = Literal["no-ops", "human starts", "training", "Gym -v0"]
 """Kind of the games: evaluation after up to 30 no-ops, evaluation from states of human games, games
 during training, or games of Gym's ``-v0`` environments."""
 
-FIVE_MINUTES, HALF_AN_HOUR = 18_000, 108_000
-"""Limits of a game in frames, at 60 a second."""
+LIMITS = (18_000, 108_000)
+"""Frames after which published games were cut off: five minutes or half an hour."""
 
 
 @dataclass(frozen=True)
@@ -44,71 +46,21 @@ class Column:
         return f"{self.kind}, {self.limit // 3600} min" if self.limit else self.kind
 
 
-def _noops(name: str, label: str, source: str, frames: str = "200 M") -> Column:
-    return Column(name, label, "no-ops", HALF_AN_HOUR, frames, source)
+def _rows(file: str) -> list[dict[str, str]]:
+    """Return the rows of a table of this package's data."""
+    text = resources.files("gelada").joinpath("data", file).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
 
 
-def _starts(name: str, label: str, source: str, frames: str) -> Column:
-    return Column(name, label, "human starts", None, frames, source)
+def _columns() -> Iterator[Column]:
+    for row in _rows("atari_columns.csv"):
+        kind: Any = row["kind"]  # one of `Kind`, as the tests check
+        limit = int(row["limit"]) if row["limit"] else None
+        yield Column(row["name"], row["label"], kind, limit, row["frames"], row["source"])
 
 
-def _nature(name: str, label: str, frames: str = "") -> Column:
-    source = "Mnih et al. 2015, Nature 518, extended data table 2"
-    return Column(name, label, "no-ops", FIVE_MINUTES, frames, source)
-
-
-def _learning(name: str, label: str) -> Column:
-    source = "Schulman et al. 2017, arXiv:1707.06347, table 6: mean of the last 100 training games"
-    return Column(name, label, "training", None, "40 M", source)
-
-
-_WANG = "Wang et al. 2016, arXiv:1511.06581, table 2"
-_GORILA = "Nair et al. 2015, arXiv:1507.04296, appendix"
-_A3C = "Mnih et al. 2016, arXiv:1602.01783, table S3"
-_NOISY = "Fortunato et al. 2018, arXiv:1706.10295, appendix"
-_IMPALA = "Espeholt et al. 2018, arXiv:1802.01561, table C.1"
-
-COLUMNS = (
-    Column("random", "Random play", "no-ops", FIVE_MINUTES, "0", _WANG),  # those of 2015
-    Column("human", "Human", "no-ops", HALF_AN_HOUR, "", _WANG),  # measured anew: 34 of 49 differ
-    _nature("dqn_2015", "DQN, 2015", "200 M"),
-    Column("gorila", "Gorila", "no-ops", FIVE_MINUTES, "6 days", _GORILA),
-    _noops("dqn", "DQN, 2016", _WANG),
-    _noops("double_dqn", "Double DQN", _WANG),
-    _noops("dueling", "Dueling DQN", _WANG),
-    _noops("prioritized", "Prioritized dueling", _WANG),
-    _noops("a3c", "A3C", _NOISY, "320 M"),
-    _noops("c51", "C51", "Bellemare et al. 2017, arXiv:1707.06887, appendix"),
-    _noops("rainbow", "Rainbow", "Hessel et al. 2018, arXiv:1710.02298, appendix"),
-    _noops("qr_dqn", "QR-DQN", "Dabney et al. 2018, arXiv:1710.10044, appendix (QR-DQN-1)"),
-    _noops("iqn", "IQN", "Dabney et al. 2018, arXiv:1806.06923, figure 7"),
-    _noops("impala_shallow", "IMPALA, shallow", _IMPALA),
-    _noops("impala_deep", "IMPALA, deep", _IMPALA),
-    _noops("apex", "Ape-X", "Horgan et al. 2018, arXiv:1803.00933, appendix", "22,800 M"),
-    _starts("random_starts", "Random play", "Wang et al. 2016, arXiv:1511.06581, table 3", "0"),
-    _starts("human_starts", "Human", "Wang et al. 2016, arXiv:1511.06581, table 3", ""),
-    _starts("dqn_starts", "DQN, 2015", _GORILA, "200 M"),
-    _starts("gorila_starts", "Gorila", _GORILA, "6 days"),
-    _starts("a3c_1day_starts", "A3C", _A3C, "1 day"),
-    _starts("a3c_4days_starts", "A3C", _A3C, "4 days"),
-    _learning("ppo", "PPO"),
-    _learning("a2c", "A2C"),
-    _learning("acer", "ACER"),
-    Column("tensorpack", "tensorpack A3C", "Gym -v0", None, "", "README of tensorpack's A3C-Gym"),
-    Column(
-        "dba3c",
-        "DBA3C",
-        "Gym -v0",
-        None,
-        "",
-        "Adamski et al. 2018, arXiv:1801.02852, by Papers with Code",
-    ),
-)
-"""The columns that `compare` shows, in this order."""
-
-HUMAN_2015 = _nature("human_2015", "Human")
-"""Human scores of the first papers. They only serve to check the means and medians of those papers,
-as later papers measured many human scores again."""
+COLUMNS = tuple(_columns())
+"""The columns that `compare` shows, in this order; ``data/atari_columns.csv`` has them."""
 
 
 class Published(NamedTuple):
@@ -131,9 +83,8 @@ def published(game: str, column: str) -> float | None:
 @cache
 def scores() -> dict[str, dict[str, float]]:
     """Return all scores by game and column, without the blanks."""
-    file = resources.files("gelada").joinpath("data/atari_scores.csv")
     table = {}
-    for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
+    for row in _rows("atari_scores.csv"):
         game = row.pop("game")
         table[game] = {column: float(cell) for column, cell in row.items() if cell}
     return table
@@ -196,9 +147,6 @@ DECIDES = "a human is hardly above random play in it, so it decides the mean"
 
 NOOPS = 30
 """No-op frames of published games at most, or one more than that: papers differ."""
-
-LIMITS = (18_000, 108_000)
-"""Frames after which published games were cut off: five minutes or half an hour."""
 
 
 def comparable(column: Column, settings: GameSettings, human_starts: bool = False) -> str:

@@ -65,19 +65,6 @@ LEVELS = tuple(np.linspace(0, 8, 81).tolist())
 METRICS = (SPEED, "lag_mean", "policy_loss", "value_loss", "td_error", "entropy", "kl", "q")
 """Metrics that are drawn beside the score, where a run has them."""
 
-SUMMARY = (
-    "game",
-    "group",
-    "runs>",
-    "score>",
-    "each run>",
-    "human-normalised>",
-    "frames>",
-    "minutes>",
-    "games a run>",
-)
-"""Columns of the first table; > means aligned to the right."""
-
 SEED = 1
 """Of the bootstrap: the same runs give the same report."""
 
@@ -131,23 +118,23 @@ def _summary(results: Results) -> list[Block]:
         for one in results.of(game):
             first, share, seconds = one.results[0], one.human_normalised, one.seconds
             rows.append(
-                (
-                    game,
-                    one.group,
-                    str(len(one.results)),
-                    plus_minus(one.score, one.error),
-                    ", ".join(f"{score:.4g}" for score in one.scores),
-                    "" if share is None else f"{share:.1f} %",
-                    f"{one.frames / 1e6:.3g} M",
-                    "" if seconds is None else f"{seconds / 60:.1f}",
-                    "" if first.games is None else str(first.games),
-                )
+                {
+                    "game": game,
+                    "group": one.group,
+                    "runs>": str(len(one.results)),
+                    "score>": plus_minus(one.score, one.error),
+                    "each run>": ", ".join(f"{score:.4g}" for score in one.scores),
+                    "human-normalised>": "" if share is None else f"{share:.1f} %",
+                    "frames>": f"{one.frames / 1e6:.3g} M",
+                    "minutes>": "" if seconds is None else f"{seconds / 60:.1f}",
+                    "games a run>": "" if first.games is None else str(first.games),
+                }
             )
     said = (
         "Score: mean over runs ± standard error; of a single run, the standard error over its "
         "games. Human-normalised: random play is 0 %, a human 100 %."
     )
-    return [Heading("Scores"), Table(SUMMARY, tuple(rows)), Text(said)]
+    return [Heading("Scores"), Table.of(rows), Text(said)]
 
 
 def _over_games(results: Results) -> list[Block]:

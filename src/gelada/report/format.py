@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -35,6 +35,12 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     title: str = ""  # on a terminal
     caption: str = ""  # likewise
+
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, str]]) -> Table:
+        """Return a table of rows that have its columns as names; there is at least one."""
+        found = list(rows)
+        return cls(tuple(found[0]), tuple(tuple(row.values()) for row in found))
 
     @property
     def heads(self) -> list[tuple[str, bool]]:
@@ -88,15 +94,15 @@ def _table(table: Table) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in said)
 
 
-def as_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows with their head as CSV, in which no text is a formula of a spreadsheet."""
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows by column as CSV, in which no text is a formula of a spreadsheet."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow([_no_formula(x) if isinstance(x, str) else x for x in row])
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _no_formula(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
 
 
-def _no_formula(text: str) -> str:
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+def _no_formula(value: Any) -> Any:
+    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@"))
+    return f"'{value}" if formula else value

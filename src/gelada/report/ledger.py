@@ -279,15 +279,13 @@ def suite_csv(suite: Suite, found: Sequence[GameSummary[LedgerLine]]) -> str:
 
     The error is the standard error over seeds; of one seed it is that over its games.
     """
-    plain = ("game", "seeds", "score", "error", "frames", "seconds", "human_normalised")
-    passed = [f"seconds_to_{name}" for name in REFERENCES]
     rows = []
     for row in map(as_dict, found):
-        values = [row[name] for name in plain]
-        values += [row["published"].get(name) for name in REFERENCES]
-        values += [row["passed"].get(name) for name in REFERENCES]
-        rows.append([*values, suite.protocol, suite.episodes])
-    return as_csv([*plain, *REFERENCES, *passed, "protocol", "episodes"], rows)
+        scores, times = row.pop("published"), row.pop("passed")
+        row |= {name: scores.get(name) for name in REFERENCES}
+        row |= {f"seconds_to_{name}": times.get(name) for name in REFERENCES}
+        rows.append(row | {"protocol": suite.protocol, "episodes": suite.episodes})
+    return as_csv(rows)
 
 
 def suite_table(suite: Suite, found: Sequence[GameSummary[LedgerLine]]) -> Table:

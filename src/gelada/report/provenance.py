@@ -10,24 +10,6 @@ from gelada.report.statistics import count, plus_minus
 from gelada.runs.listing import differences, in_words
 from gelada.runs.read import EvaluationFile, RunFolder
 
-COLUMNS = (
-    "run",
-    "group",
-    "game",
-    "seed",
-    "score",
-    "standard_error",
-    "games",
-    "human_normalised_percent",
-    "steps",
-    "frames",
-    "seconds",
-    "protocol",
-    "machine",
-)
-"""Of the table for computers."""
-
-
 DECISIVE = {
     "sticky": "sticky actions",
     "noop_max": "no-op starts below",
@@ -40,21 +22,20 @@ DECISIVE = {
 def how_measured(results: Results) -> list[Block]:
     """Return the protocol and the machine of every number."""
     rows = [
-        (
-            result.run.name,
-            result.group,
-            "" if result.run.seed is None else str(result.run.seed),
-            plus_minus(result.score, result.standard_error),
-            f"{result.steps:,}",
-            protocol_line(result),
-            machine_line(result.run),
-        )
+        {
+            "run": result.run.name,
+            "group": result.group,
+            "seed>": "" if result.run.seed is None else str(result.run.seed),
+            "score>": plus_minus(result.score, result.standard_error),
+            "steps>": f"{result.steps:,}",
+            "protocol": protocol_line(result),
+            "machine": machine_line(result.run),
+        }
         for result in results.all
     ]
-    columns = ("run", "group", "seed>", "score>", "steps>", "protocol", "machine")
     blocks: list[Block] = [
         Heading("How every number was measured"),
-        Table(columns, tuple(rows)),
+        Table.of(rows),
         Text("A score is ± the standard error over its games, where it is known."),
     ]
     firsts = [runs[0] for runs in results.groups.values()]
@@ -124,10 +105,22 @@ def machine_line(run: RunFolder) -> str:
 
 def results_csv(results: Results) -> str:
     """Return a line for each run with its score, protocol and machine."""
-    rows = []
-    for one in results.all:
-        numbers = (one.score, one.standard_error, one.games, one.human_normalised)
-        about = (one.run.name, one.group, one.game, one.run.seed)
-        how = (one.seconds, protocol_line(one), machine_line(one.run))
-        rows.append((*about, *numbers, one.steps, one.frames, *how))
-    return as_csv(COLUMNS, rows)
+    rows = [
+        {
+            "run": one.run.name,
+            "group": one.group,
+            "game": one.game,
+            "seed": one.run.seed,
+            "score": one.score,
+            "standard_error": one.standard_error,
+            "games": one.games,
+            "human_normalised_percent": one.human_normalised,
+            "steps": one.steps,
+            "frames": one.frames,
+            "seconds": one.seconds,
+            "protocol": protocol_line(one),
+            "machine": machine_line(one.run),
+        }
+        for one in results.all
+    ]
+    return as_csv(rows)
