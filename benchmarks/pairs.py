@@ -1,8 +1,8 @@
 """Is the code of today as fast as another commit's? Pairs of runs in turn.
 
-    python -m benchmarks.pairs b8731a0                 pong and breakout by PPO, three pairs each
-    python -m benchmarks.pairs b8731a0 --pairs 5       more pairs
-    python -m benchmarks.pairs b8731a0 --pairs 0       only how long the start of a command takes
+    python -m benchmarks.pairs 7ac8796                 pong and breakout by PPO, three pairs each
+    python -m benchmarks.pairs 7ac8796 --pairs 5       more pairs
+    python -m benchmarks.pairs 7ac8796 --pairs 0       only how long the start of a command takes
 
 A run trains for ``--seconds`` without TensorBoard; its rate is that of the steps after 30 % of the
 time, its memory the largest resident set of the process, and its cost the processor time of the
@@ -95,7 +95,7 @@ def trained(game: str, for_seconds: float, tree: Path) -> dict[str, float]:
     """Train for so long; return the rate, the largest resident set and the processor time."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        words = [*start_of(tree), "train", by_ppo(game, tree), "--minutes", str(for_seconds / 60)]
+        words = [*start_of(tree), "train", f"ppo-{game}", "--minutes", str(for_seconds / 60)]
         words += ["--out", str(run), "--no-finish", "--no-tensorboard"]
         with (Path(folder) / "output").open("w") as output:
             process = subprocess.Popen(
@@ -111,15 +111,6 @@ def trained(game: str, for_seconds: float, tree: Path) -> dict[str, float]:
         "peak_mb": round(usage.ru_maxrss / 1000, 1),
         "processor_ms": round(1000 * (usage.ru_utime + usage.ru_stime) / last["steps"], 4),
     }
-
-
-def by_ppo(game: str, tree: Path) -> str:
-    """Return the name of a game that is learned by PPO; in version 0.1 every game was."""
-    name = f"ppo-{game}"
-    shown = subprocess.run(
-        [*start_of(tree), "show", name], env=environment_of(tree), capture_output=True, check=False
-    )
-    return game if shown.returncode else name
 
 
 def seconds(words: Callable[[Path], Sequence[str]], tree: Path) -> float:

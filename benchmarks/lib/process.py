@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -30,7 +31,6 @@ class Outcome(NamedTuple):
     began: float  # `time.time` just before it was started
     seconds: float
     peak_rss: int  # pages shared with other processes count fully
-    peak_pss: int  # pages shared with other processes count in part
 
 
 def run(words: Sequence[str], output: Path) -> Outcome:
@@ -45,7 +45,7 @@ def run(words: Sequence[str], output: Path) -> Outcome:
         TimeoutError: if it takes longer than `LONGEST`.
     """
     program = FAULTY if "--faults" in words else (GELADA,)
-    rss = pss = 0
+    rss = 0
     with output.open("ab") as file:
         began, clock = time.time(), time.monotonic()
         process = subprocess.Popen(
@@ -54,8 +54,7 @@ def run(words: Sequence[str], output: Path) -> Outcome:
         try:
             root = psutil.Process(process.pid)
             while process.poll() is None:
-                now = memory(root)
-                rss, pss = max(rss, now[0]), max(pss, now[1])
+                rss = max(rss, memory(root))
                 if time.monotonic() - clock > LONGEST:
                     raise TimeoutError(f"gelada {words[0]} took more than {LONGEST:g} s")
                 try:
@@ -69,23 +68,20 @@ def run(words: Sequence[str], output: Path) -> Outcome:
     if process.returncode:
         tail = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         raise RuntimeError(f"gelada {words[0]}: exit code {process.returncode}: {''.join(tail)}")
-    return Outcome(began, time.monotonic() - clock, rss, pss)
+    return Outcome(began, time.monotonic() - clock, rss)
 
 
-def memory(root: psutil.Process) -> tuple[int, int]:
-    """Return the bytes (RSS, PSS) of a process and its descendants; 0 for those that ended."""
-    rss = pss = 0
+def memory(root: psutil.Process) -> int:
+    """Return the resident bytes of a process and its descendants; 0 for those that ended."""
+    rss = 0
     try:
         family = [root, *root.children(recursive=True)]
     except psutil.NoSuchProcess:
-        return 0, 0
+        return 0
     for process in family:
-        try:
-            info = process.memory_full_info()
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-        rss, pss = rss + info.rss, pss + info.pss
-    return rss, pss
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            rss += process.memory_info().rss
+    return rss
 
 
 def bench(game: str, seconds: float, *more: str) -> dict[str, Any]:

@@ -271,11 +271,8 @@ def steady_rate(metrics: Sequence[Line], after: float = 10.0, name: str = "steps
 
 
 def megabytes(outcome: process.Outcome) -> dict[str, float]:
-    """Return the peaks of memory in megabytes (10**6 bytes)."""
-    return {
-        "peak_rss_mb": round(outcome.peak_rss / 1e6, 1),
-        "peak_pss_mb": round(outcome.peak_pss / 1e6, 1),
-    }
+    """Return the peak of memory in megabytes (10**6 bytes)."""
+    return {"peak_rss_mb": round(outcome.peak_rss / 1e6, 1)}
 
 
 def pairs(flags: dict[str, str]) -> list[str]:

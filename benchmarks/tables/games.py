@@ -25,9 +25,6 @@ COLUMNS = {
 }
 """Published scores beside ours, and how they are called."""
 
-BESIDE = {"ppo": "PPO after 40 M frames", "a2c": "A2C after 40 M frames", "human": "a human"}
-"""Published scores beside Breakout's."""
-
 
 def breakout(results: Results) -> Table:
     """Return the table about the long run of Breakout."""
@@ -47,12 +44,7 @@ def breakout(results: Results) -> Table:
         if found
     ]
     rows += [reached(one) for one in results.seeds("breakout-time", MEAN_300)]
-    beside = (f"{label} {published('breakout', name):,.1f}" for name, label in BESIDE.items())
-    return Table(
-        ("", "mean of 50 games", "median", "steps", "saved after minutes"),
-        rows,
-        f"Published scores, of games with other starts: {', '.join(beside)}.",
-    )
+    return Table(("", "mean of 50 games", "median", "steps", "saved after minutes"), rows)
 
 
 def reached(found: Found) -> Row:
@@ -76,15 +68,6 @@ COURSES = {
     STICKY_TEN: "10 minutes, sticky actions, no lives",
     HOUR: "60 minutes, no-op starts",
 }
-
-FRAMES = {"6 M": 6_000_000, "28 M": 28_000_000}
-"""Frames of public curves: what two fast cores play in ten minutes and in an hour."""
-
-AS_LONG = {TEN: "6 M", STICKY_TEN: "6 M", HOUR: "28 M"}
-"""For each course the frames at which public methods are compared with it."""
-
-BEST = 5
-"""Public methods that are shown at each number of frames."""
 
 
 def ten_minutes(results: Results, game: str) -> list[Found]:
@@ -132,7 +115,7 @@ def six(results: Results) -> Table:
 
 def best_public(game: str) -> float:
     """Return the best mean score of a public curve at 6 M frames."""
-    frames = FRAMES["6 M"]
+    frames = 6_000_000
     return max(curve.points[frames] for curve in public_curves(game) if frames in curve.points)
 
 
@@ -143,21 +126,13 @@ def of(results: Results, what: str, game: str) -> list[Found]:
 
 def means(results: Results) -> Table:
     """Return the table about all six games together."""
-    rows, places = [], []
+    rows = []
     for what, label in COURSES.items():
         found = of_common_seeds({game: of(results, what, game) for game in SIX})
         shares = {game: [human(s, game) for s in scores(own)] for game, own in found.items()}
-        every = tuple(one for own in found.values() for one in own)
-        rows.append(Row((label, *summed(shares)), every))
-        if all(shares.values()):
-            places.append(place_among_public(shares, label, AS_LONG[what]))
-    for name, frames in FRAMES.items():
-        best = sorted(public(frames).items(), key=lambda one: -of_games(one[1]))[:BEST]
-        for method, own in best:
-            row = (f"{method}, {name} frames", *summed(own)[:-1], str(runs_of(method)))
-            rows.append(Row(row))
+        rows.append(Row((label, *summed(shares)), tuple(x for own in found.values() for x in own)))
     head = ("", "interquartile mean", "interval", "mean", "median", "above a human", "runs")
-    return Table(head, rows, " ".join(places))
+    return Table(head, rows)
 
 
 def of_common_seeds(found: Mapping[str, Sequence[Found]]) -> dict[str, list[Found]]:
@@ -182,46 +157,13 @@ def summed(shares: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
         found = bootstrap(interquartile_mean, shares, np.random.default_rng(1))
         interval = f"{found.low:.2f} to {found.high:.2f}"
     return (
-        f"**{of_games(shares):.2f}**",
+        f"**{interquartile_mean([one for own in shares.values() for one in own]):.2f}**",
         interval,
         f"{fmean(each):.2f}",
         f"{median(each):.2f}",
         f"{sum(one > 1 for one in each)} of {len(each)}",
         str(sum(map(len, shares.values()))),
     )
-
-
-def of_games(shares: Mapping[str, Sequence[float]]) -> float:
-    """Return the interquartile mean over all runs of all games."""
-    return interquartile_mean([value for own in shares.values() for value in own])
-
-
-def place_among_public(shares: Mapping[str, Sequence[float]], label: str, name: str) -> str:
-    """Return a sentence that tells how many public methods have a higher interquartile mean."""
-    own = of_games({game: [fmean(runs)] for game, runs in shares.items()})  # as theirs
-    others = [of_games(of_method) for of_method in public(FRAMES[name]).values()]
-    ahead = sum(other > own for other in others)
-    return f"At {name} frames {ahead} of {len(others)} methods have a higher one than *{label}*."
-
-
-def public(frames: int) -> dict[str, dict[str, list[float]]]:
-    """Return the human-normalised scores at so many frames, by public method and game.
-
-    Methods without all six games are left out.
-    """
-    found: dict[str, dict[str, list[float]]] = {}
-    for game in SIX:
-        for curve in public_curves(game):
-            if frames in curve.points:
-                own = found.setdefault(curve.method, {})
-                own[game] = [human(curve.points[frames], game)]
-    return {method: own for method, own in found.items() if len(own) == len(SIX)}
-
-
-def runs_of(method: str) -> int:
-    """Return the runs behind a public method's curves of the six games."""
-    curves = (curve for game in SIX for curve in public_curves(game))
-    return sum(curve.runs for curve in curves if curve.method == method)
 
 
 def five(results: Results) -> Table:

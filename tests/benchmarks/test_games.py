@@ -16,7 +16,6 @@ from benchmarks.lib import recipe, timed
 from benchmarks.lib.ledger import Cell, Results
 from benchmarks.lib.recipe import within
 from benchmarks.lib.table import MISSING
-from benchmarks.tables import games
 from benchmarks.tables.games import five, means, six, ten_minutes
 from gelada.core.checkpoint import list_checkpoints, read_about
 from gelada.evaluation.scores import normalised
@@ -82,7 +81,7 @@ def test_what_is_not_measured_says_so(make: Any) -> None:
     found = make(Results([]))
     assert "nan" not in "\n".join(found.lines())
     for row in found.rows:
-        assert (MISSING in row.cells) != row.label.endswith("frames"), row
+        assert MISSING in row.cells, row
 
 
 def test_the_games_one_by_one() -> None:
@@ -124,16 +123,6 @@ def test_seeds_that_some_games_lack_do_not_count() -> None:
     seconds = sorted(shares(game)[1] for game in GAMES)
     cells = rows["10 minutes, no-op starts"]
     assert (cells[1], cells[-1]) == (f"**{fmean(seconds[1:5]):.2f}**", "6")
-
-
-def test_how_many_public_methods_are_ahead() -> None:
-    """By hand: Rainbow 0.54, then 0.50; DreamerV3 2.32, IQN 2.20, Rainbow 1.83, then 0.95."""
-    at = {"6 M": (0.52, 1, 20), "28 M": (1.0, 3, 19)}
-    for name, (mean, ahead, count) in at.items():
-        found = games.place_among_public({"qbert": [mean]}, "so", name)
-        assert f"{ahead} of {count} methods" in found
-    assert "methods have a higher one" in means(Results(measured())).after
-    assert "methods have a higher one" not in means(Results([])).after
 
 
 def test_games_that_nothing_was_tuned_on() -> None:
