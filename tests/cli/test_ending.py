@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gelada.cli.ending import endings, progress, time_left, trend
+from gelada.cli.panel import endings, progress, time_left, trend
 from gelada.core.timing import clock
 from gelada.roles.tracker import Status, StopRule
 

@@ -89,11 +89,10 @@ def test_a_range_says_what_it_allows(rule: Range, words: str) -> None:
 def settings_classes() -> set[type[Any]]:
     """Return every dataclass whose fields are settings or flags."""
     from gelada.cli.bench import Bench
-    from gelada.cli.evaluate import Eval
+    from gelada.cli.evaluate import Eval, Starts
     from gelada.cli.follow import Follow
     from gelada.cli.record import Record
     from gelada.cli.show import Show
-    from gelada.cli.starts import Starts
     from gelada.cli.suite import Flags
     from gelada.cli.train import Train
     from gelada.runtime.groups import Cluster

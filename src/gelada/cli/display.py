@@ -17,15 +17,17 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gelada.cli.ending import endings, progress, time_left
 from gelada.cli.panel import (
     Curve,
     View,
     about_workers,
     age_of_experience,
     draw,
+    endings,
     number,
+    progress,
     speed_limit,
+    time_left,
     unit,
     waited_for,
 )

@@ -1,4 +1,4 @@
-"""``gelada eval``: full games without learning, scored under a named protocol."""
+"""``gelada eval``: full games without learning; ``gelada starts``: states to begin them from."""
 
 from __future__ import annotations
 
@@ -28,8 +28,21 @@ TENSORS = ".safetensors"
 """How the names of checkpoints end."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class AgentFlags:
+    """How an agent plays."""
+
+    policy: Literal["sampled", "greedy", "epsilon"] | None = None
+    """Sample actions from the policy, take the best one, or (epsilon) the best one and sometimes a
+    random one (default: as the protocol says, or what the algorithm trains with)."""
+    checkpoint: str = ""
+    """File in the run's checkpoints (default: the newest complete one)."""
+    seed: Annotated[int, Range(0)] = 1
+    """Seed of the games and of sampled actions."""
+
+
 @dataclass(frozen=True)
-class Eval:
+class Eval(AgentFlags):
     """Play full games without learning; print the scores with their whole protocol."""
 
     run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
@@ -42,13 +55,6 @@ class Eval:
     actions; human: from the start states of --starts, 108,000 frames from the game's beginning."""
     starts: Path | None = None
     """With human: file of start states that gelada starts made."""
-    policy: Literal["sampled", "greedy", "epsilon"] | None = None
-    """Sample actions from the policy, take the best one, or (epsilon) the best one and sometimes a
-    random one (default: as the protocol says, else what the algorithm trains with)."""
-    checkpoint: str = ""
-    """File in the run's checkpoints (default: the newest complete one)."""
-    seed: Annotated[int, Range(0)] = 1
-    """Seed of the games and of sampled actions."""
     device: str = "cpu"
     """Device of the agent's network: cpu, cuda, cuda:N for one of several GPUs, or auto for a GPU
     if there is one."""
@@ -175,3 +181,44 @@ def find_checkpoint(run: Path, name: str = "") -> Path:
             return path
     known = [path.name for path in sorted(folder.glob("*.safetensors"))]
     raise GeladaError(f"--checkpoint {name}: not in {folder}; there are: {', '.join(known)}")
+
+
+@dataclass(frozen=True)
+class Starts:
+    """Save start states from an agent's games, for evaluations that begin there."""
+
+    run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+    """Folder of the run, whose newest complete checkpoint plays, or the file of a checkpoint."""
+    out: Path
+    """File to write; it must not exist yet."""
+    count: Annotated[int, Range(1)] = 100
+    """Number of start states; about 45 seconds of play lie between two."""
+    seed: Annotated[int, Range(0)] = 1
+    """Seed of the games, of sampled actions and of the choice of states."""
+
+
+def make_starts_file(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    flags = parse(Starts, "starts", args)
+    source = find_checkpoint(flags.run)
+    if flags.out.exists():
+        raise GeladaError(f"--out {flags.out}: the file exists; name a new file")
+    if not flags.out.parent.is_dir():
+        raise GeladaError(
+            f"--out {flags.out}: there is no folder {flags.out.parent}; make it first"
+        )
+    from gelada.cli.display import Printer
+    from gelada.evaluation.agent import load
+    from gelada.evaluation.start_states import make_starts, write_starts
+
+    printer = Printer()
+    agent = load(source)
+    with printer.progress(f"playing {agent.games.game}", "starts") as bar:
+        starts = make_starts(agent, str(flags.run), flags.count, flags.seed, progress=bar)
+    written = write_starts(flags.out, starts)
+    printer.line(
+        f"{flags.out}: {written.count} starts of {agent.games.game}, {written.frames.min():,} to "
+        f"{written.frames.max():,} frames into their games; sha256 {written.sha256}"
+    )
+    printer.line(f"play from them: {program()} eval RUN --protocol human --starts {flags.out}")
+    return 0

@@ -149,7 +149,9 @@ UNSAID = tyro.conf.arg(help_behavior_hint=_default)
 
 def subclass(kind: type[T], fields: list[Any]) -> type[T]:
     """Return a frozen dataclass with some fields of another one replaced."""
-    made = dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True)
+    made = dataclasses.make_dataclass(
+        kind.__name__, fields, bases=(kind,), frozen=True, kw_only=True
+    )
     made.__doc__, made.__module__ = kind.__doc__, kind.__module__
     return made
 

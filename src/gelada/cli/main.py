@@ -52,21 +52,21 @@ Each command has its own help, such as: gelada train pong --help
 """
 
 COMMANDS = {
-    "train": "gelada.cli.train",
-    "eval": "gelada.cli.evaluate",
-    "suite": "gelada.cli.suite",
-    "starts": "gelada.cli.starts",
-    "record": "gelada.cli.record",
-    "play": "gelada.cli.play",
-    "export": "gelada.cli.export",
-    "games": "gelada.cli.games",
-    "show": "gelada.cli.show",
-    "bench": "gelada.cli.bench",
-    "follow": "gelada.cli.follow",
-    "watch": "gelada.cli.watch",
-    "report": "gelada.cli.report",
+    "train": "gelada.cli.train:main",
+    "eval": "gelada.cli.evaluate:main",
+    "suite": "gelada.cli.suite:main",
+    "starts": "gelada.cli.evaluate:make_starts_file",
+    "record": "gelada.cli.record:main",
+    "play": "gelada.cli.watch:play",
+    "export": "gelada.cli.export:main",
+    "games": "gelada.cli.games:main",
+    "show": "gelada.cli.show:main",
+    "bench": "gelada.cli.bench:main",
+    "follow": "gelada.cli.follow:main",
+    "watch": "gelada.cli.watch:main",
+    "report": "gelada.cli.report:main",
 }
-"""Each module has ``main(args: Sequence[str]) -> int``, which returns the exit code."""
+"""Functions from the words after a command to its exit code."""
 
 
 def run(args: Sequence[str]) -> int:
@@ -116,9 +116,10 @@ def _dispatch(args: Sequence[str]) -> int:
         return 0
     if first not in COMMANDS:
         raise GeladaError(f"unknown command {first!r}: {nearest(first, COMMANDS)}")
-    command = importlib.import_module(COMMANDS[first])
+    module, name = COMMANDS[first].split(":")
+    command = getattr(importlib.import_module(module), name)
     try:
-        return int(command.main(args[1:]))
+        return int(command(args[1:]))
     except SystemExit as end:  # tyro has printed help
         return int(end.code or 0)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from gelada.cli.evaluate import find_checkpoint, run_of
+from gelada.cli.evaluate import AgentFlags, find_checkpoint, run_of
 from gelada.cli.flags import parse, print_json
 from gelada.core.errors import GeladaError
 from gelada.core.fields import POSITIVE, Range
@@ -26,7 +26,7 @@ SUFFIXES = (".mp4", ".gif")
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(AgentFlags):
     """Film a game in the emulator's own colours."""
 
     runs: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")]]
@@ -43,13 +43,6 @@ class Record:
     """Film so many games of each run in one picture."""
     seconds: Annotated[float, POSITIVE] = 60.0
     """Length of the film at most; it ends with the game."""
-    policy: Literal["sampled", "greedy", "epsilon"] | None = None
-    """Sample actions from the policy, take the best one, or (epsilon) the best one and sometimes a
-    random one (default: what the algorithm trains with)."""
-    checkpoint: str = ""
-    """File in the run's checkpoints (default: the newest complete one)."""
-    seed: Annotated[int, Range(0)] = 1
-    """Seed of the game and of sampled actions."""
     device: str = "cpu"
     """Device of the agent's network: cpu, cuda, cuda:N for one of several GPUs, or auto for a GPU
     if there is one."""

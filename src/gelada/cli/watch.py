@@ -1,6 +1,7 @@
-"""``gelada watch``: runs side by side in the browser, while they learn and afterwards.
+"""The live page, at a link that only this user has.
 
-The link to a page of this machine: printed, and opened in the browser if asked.
+``gelada watch`` shows runs side by side while they learn and afterwards; with ``gelada play`` an
+agent plays, and a person may take over.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Annotated
 
 import tyro
 
+from gelada.cli.evaluate import AgentFlags, find_checkpoint
 from gelada.cli.flags import parse
 from gelada.core.errors import GeladaError
 from gelada.core.fields import Range
@@ -78,4 +80,42 @@ def main(args: Sequence[str]) -> int:
         view = PageView(Runs(flags.runs))
         threading.Thread(target=view.look, args=(0, ())).start()  # read before the link is opened
         serve(view, token, listening, once)
+    return 0
+
+
+@dataclass(frozen=True)
+class Play(AgentFlags):
+    """Show a trained agent in the browser as it plays, game after game."""
+
+    run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+    """Folder of the run or of an exported agent, or zoo:NAME."""
+    human: bool = False
+    """Let a person take over with the keyboard: arrows and space, or digits."""
+    port: Annotated[int, Range(0, 65535)] = 0
+    """Port to listen at, on this machine only (0: any that is free)."""
+    open: bool = False
+    """Open the page in the browser."""
+
+
+def play(args: Sequence[str]) -> int:
+    """Run the command until Ctrl-C; return its exit code."""
+    flags = parse(Play, "play", args)
+    from gelada.evaluation.zoo import place_of
+
+    source = find_checkpoint(place_of(flags.run), flags.checkpoint)
+    try:
+        from gelada.page.live import serve_game
+        from gelada.page.server import HOST, listen, new_token
+    except ImportError as error:
+        raise GeladaError(
+            f"gelada play: {error}; install what it needs with: pip install 'gelada-rl[page]'"
+        ) from None
+    from gelada.evaluation.agent import load
+    from gelada.page.live import LiveGame
+
+    game = LiveGame(load(source), flags.seed, flags.policy, flags.human)
+    token, once = new_token(), new_token() if flags.open else ""
+    with listen(flags.port) as listening:
+        show_link(listening, HOST, token, once)
+        serve_game(game, token, listening, once)
     return 0
