@@ -213,6 +213,7 @@ def flags_of(command: str) -> frozenset[str]:
     return frozenset(flags)
 
 
+@pytest.mark.slow
 def test_every_command_line_can_be_given() -> None:
     known = {command: flags_of(command) for command in cli.COMMANDS}
     assert {"--steps", "--until-score", "--no-finish"} <= known["train"]
@@ -228,6 +229,7 @@ def test_every_command_line_can_be_given() -> None:
     assert len(commands()) >= 8
 
 
+@pytest.mark.slow
 def test_the_flags_that_pages_mention_exist() -> None:
     known = set().union(*(flags_of(command) for command in cli.COMMANDS))
     known |= {"--version", "--help"}

@@ -270,6 +270,7 @@ print(bare, most, sorted(torch_threads.items()), python)
 """
 
 
+@pytest.mark.processes
 def test_a_run_has_the_threads_of_its_plan_and_no_more(tmp_path: Path) -> None:
     """Real Pong: 3 active roles, 2 emulator threads (one for each actor), writer, main.
 

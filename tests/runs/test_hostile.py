@@ -37,6 +37,8 @@ from helpers.hostile import (
 )
 from helpers.players import make_agent
 
+pytestmark = pytest.mark.slow
+
 STEP = 13
 """Every so many of the kinds are tried. It is prime, so all values meet all files."""
 
