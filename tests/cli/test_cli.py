@@ -497,6 +497,7 @@ def test_scores_that_cannot_be_saved_are_printed(
     assert said.err.splitlines()[-1] == f"gelada: {run_folder / 'eval'}: File exists"
 
 
+@pytest.mark.slow
 def test_a_training_whose_end_fails_still_has_its_summary(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import gelada
 from helpers.laws import Source, breaches, laws_of
 
@@ -78,6 +80,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.processes
 def test_a_run_of_ppo_executes_few_files(tmp_path: Path) -> None:
     words = ("train", "ppo-catch", "--steps", "3000", "--no-finish", "--out", tmp_path / "run")
     done = subprocess.run(

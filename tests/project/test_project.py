@@ -122,6 +122,7 @@ def test_the_automatic_checks_are_targets_that_contributors_are_told() -> None:
     assert set(phony.split()) == rules
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_its_tests_fail_if_they_are_asked_for() -> None:
     words = [sys.executable, "-m", "pytest", "-m", "gpu", "-x", "tests/runtime/test_gpu.py"]
