@@ -29,6 +29,7 @@ def flags_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_flag_that_is_given_exists(capsys: pytest.CaptureFixture[str]) -> None:
     known = set().union(*(flags_of(word, capsys) for word in ("train", "bench", "suite")))
     files = [BENCHMARKS / "cells.py", *(BENCHMARKS / "lib").glob("*.py")]

@@ -162,6 +162,7 @@ def test_the_last_checkpoint_of_the_first_seconds(monkeypatch: pytest.MonkeyPatc
         within(5.0, metrics, list(steps))
 
 
+@pytest.mark.processes
 def test_an_early_checkpoint_is_evaluated_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ def test_every_call_takes_at_most_ten_minutes() -> None:
     assert len({cell.name for cell in gpu.cells()}) == len(gpu.cells())
 
 
+@pytest.mark.slow
 def test_what_is_trained_can_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gelada.cli.experiment_flags.usable_cores", lambda: 16)
     trained = [cell for cell in gpu.cells() if cell.words.startswith("train")]
@@ -31,6 +32,7 @@ def test_what_is_trained_can_be_asked_for(tmp_path: Path, monkeypatch: pytest.Mo
         assert wanted.flags.devices.device == "cuda"
 
 
+@pytest.mark.processes
 def test_a_rehearsal_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--only", "pong-18-seed-1", "--device", "cpu", "--smoke", "--out", str(tmp_path)]
     assert gpu.main(words) == 0

@@ -60,6 +60,7 @@ def test_a_score_ends_a_run_and_is_reported_with_the_curve() -> None:
     }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("body", "line"),
     [
@@ -103,6 +104,7 @@ POINTS = [(5, 1_000), (6, 9_000), (8, 10_000), (12, 18_000), (15, 24_000)]
 """Seconds and steps of a training."""
 
 
+@pytest.mark.processes
 def test_ours_is_the_rate_of_the_steady_part(tmp_path: Path) -> None:
     program = a_training(tmp_path, [{"seconds": s, "steps": n} for s, n in POINTS])
     line = matches.run_ours(program, ("pong", "--epochs", "4"), 90.0)
@@ -111,6 +113,7 @@ def test_ours_is_the_rate_of_the_steady_part(tmp_path: Path) -> None:
     assert line["command"] == "gelada train pong --epochs 4 --no-finish --minutes 1.75"
 
 
+@pytest.mark.processes
 def test_ours_has_a_score_once_fifty_games_have(tmp_path: Path) -> None:
     # a game or two may have the score at first; `best` waits for 50
     means = [(None, None), (19.0, None), (-20.0, -20.0), (18.0, 18.0), (17.0, 18.0)]

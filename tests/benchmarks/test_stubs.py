@@ -51,6 +51,7 @@ def test_words_after_stub() -> None:
         assert str(error.value).startswith(line)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -94,6 +95,7 @@ def test_made_up_steps_are_noise_that_comes_again() -> None:
     assert all((step.terminated == step.over).all() for step in steps)
 
 
+@pytest.mark.slow
 def test_with_a_stub_emulator_no_game_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("an emulator was loaded")
@@ -194,6 +196,7 @@ def test_only_learners_are_replaced_in_a_plan() -> None:
     assert new == ["learner-0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["words", "json"])
 def test_a_rate_with_stubs_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str

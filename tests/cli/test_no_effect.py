@@ -101,6 +101,7 @@ def test_no_preset_is_refused(name: str) -> None:
     assert run(["show", name, "--json"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -95,6 +95,7 @@ def pong(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path
     return profiled_for_long(short_pong(1), trace, 3), trace
 
 
+@pytest.mark.slow
 def test_a_trace_has_all_threads_and_all_stages(pong: tuple[dict[str, Any], Path]) -> None:
     threads = threads_in(pong[1])
     assert {"actor-0", "actor-1", "learner-0"} <= set(threads)
@@ -105,6 +106,7 @@ def test_a_trace_has_all_threads_and_all_stages(pong: tuple[dict[str, Any], Path
             assert kind == ("waiting" if name.startswith("wait") else "busy")
 
 
+@pytest.mark.slow
 def test_what_is_inside_is_inside(pong: tuple[dict[str, Any], Path]) -> None:
     learner = parents_in(threads_in(pong[1])["learner-0"])
     assert learner["minibatch"] >= {"learn"}
@@ -117,6 +119,7 @@ def test_what_is_inside_is_inside(pong: tuple[dict[str, Any], Path]) -> None:
     assert "act" in parents_in(threads_in(pong[1])["actor-0"])["aten::conv2d"]
 
 
+@pytest.mark.slow
 def test_shares_are_1_together(pong: tuple[dict[str, Any], Path]) -> None:
     result, trace = pong
     assert result["trace"] == str(trace)
@@ -148,6 +151,7 @@ def test_own_seconds_leave_out_what_is_inside() -> None:
     }
 
 
+@pytest.mark.slow
 def test_workers_have_all_their_threads_in_the_trace(tmp_path: Path) -> None:
     experiment = replace(distributed_catch(1), deterministic=False)
     profiled_for_long(experiment, tmp_path / "trace.json", 4)
@@ -158,6 +162,7 @@ def test_workers_have_all_their_threads_in_the_trace(tmp_path: Path) -> None:
         assert {"publish", "admission", "minibatch"} <= stages
 
 
+@pytest.mark.slow
 def test_who_is_not_profiled_has_nothing_around_it() -> None:
     experiment = short_pong(1)
     plain = make_graph(experiment, begin(experiment), None).build()

@@ -64,6 +64,7 @@ def test_settings_and_a_run_that_goes_on(run: Run) -> None:
     assert int(steps) >= 6_000
 
 
+@pytest.mark.slow
 def test_callbacks_keep_scores_and_end_the_run(run: Run) -> None:
     assert re.search(r"^good enough after \d+ steps, \d+ games$", run("callbacks"), re.M)
 

@@ -86,6 +86,7 @@ def test_equals_the_vector_environment_with_sticky_actions() -> None:
     assert counts["over"] >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("max_frames", "colour"), [(120, False), (122, False), (122, True)])
 def test_equals_the_vector_environment_over_truncations(max_frames: int, colour: bool) -> None:
     counts = compare(GameSettings(game="pong", max_frames=max_frames, colour=colour), 7, 320)

@@ -56,6 +56,7 @@ def test_a_lost_life_is_not_a_lost_game(life_loss_ends: bool) -> None:
     assert lost_lives >= 4 * lost_games
 
 
+@pytest.mark.slow
 def test_no_fire_where_it_is_not_wanted() -> None:
     games = AtariGames(replace(BREAKOUT, fire_on_life_loss=False), SEEDS[:1])
     ale = raw_vector(BREAKOUT, 1, 1)
@@ -154,6 +155,7 @@ def test_rewards_are_raw() -> None:
     assert (rewards.sum(axis=0) >= 50).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("colour", [False, True])
 def test_steps_may_be_kept(colour: bool) -> None:
     """No array of a step is a view of a buffer that a later step writes again."""

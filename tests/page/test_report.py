@@ -159,6 +159,7 @@ def test_few_games_get_standard_errors_and_the_reason(tmp_path: Path) -> None:
     assert ("appo, lr 0.1", "appo, lr 0.2", "3", "1.00") in rows
 
 
+@pytest.mark.slow
 def test_20_games_of_5_runs_get_intervals(tmp_path: Path) -> None:
     results = many(tmp_path, games=20, runs=5)
     text = report(results)

@@ -73,6 +73,7 @@ def scores_of(policy: Policy, versions: list[Pulled]) -> torch.Tensor:
     return torch.stack(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_the_scores_are_those_of_torch_with_every_version(name: str) -> None:
     net, algorithm = network(name), KINDS[name][0]
@@ -84,6 +85,7 @@ def test_the_scores_are_those_of_torch_with_every_version(name: str) -> None:
     torch.testing.assert_close(found, want, rtol=0.0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_computes_in_float32_where_the_network_is_in_bfloat16() -> None:
     rough, algorithm = network("small", "bfloat16"), KINDS["small"][0]
     version = drawn(rough, 1)
@@ -92,6 +94,7 @@ def test_it_computes_in_float32_where_the_network_is_in_bfloat16() -> None:
     torch.testing.assert_close(found, want, rtol=0.0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_noise_that_an_exploration_puts_on_the_weights_is_computed() -> None:
     net, algorithm = network("small"), KINDS["small"][0]
     one, other = make_policy(net, algorithm), OnnxPolicy(net, algorithm)
@@ -102,6 +105,7 @@ def test_noise_that_an_exploration_puts_on_the_weights_is_computed() -> None:
     torch.testing.assert_close(scores_of(other, [same]), scores_of(one, [same]), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_plays_and_learns_with_it(tmp_path: Path) -> None:
     result = train(
         "catch", tmp_path / "run", steps=4000, act_with="onnx", seed=3, log=lambda _: None

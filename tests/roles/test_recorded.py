@@ -112,6 +112,7 @@ def test_a_run_by_graphs_is_that_without_bit_for_bit(name: str, taped: list[Any]
     assert values == found
 
 
+@pytest.mark.slow
 def test_a_group_by_graphs_is_that_without_bit_for_bit(taped: list[Any]) -> None:
     shape = replace(CATCH.shape, actors=1, learners=2, reduce="group")
     steps = 512 + ROUNDS * 2 * shape.games * shape.length

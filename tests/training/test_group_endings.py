@@ -47,6 +47,7 @@ def learners(place: Threads) -> list[Learner]:
     return [place.roles["learner-0"], place.roles["learner-1"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ring", [False, True], ids=["threads", "ring"])
 @pytest.mark.parametrize("late", [0, 1])
 def test_all_end_with_the_same_round_whoever_is_slow(

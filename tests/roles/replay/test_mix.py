@@ -70,6 +70,7 @@ def test_against_a_plain_list(
         kept = (kept + numbers(fresh))[-(batch + more) :]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("proportion", [0.25, 0.5, 1.0, 2.3])
 def test_the_proportion_and_the_uniform_draw_by_frequency(proportion: float) -> None:
     mix, games, kept = Mix(160, proportion, 64, SEEDS), 64, 160
