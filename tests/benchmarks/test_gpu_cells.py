@@ -32,6 +32,7 @@ def test_what_is_trained_can_be_asked_for(tmp_path: Path, monkeypatch: pytest.Mo
         assert wanted.flags.devices.device == "cuda"
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_a_rehearsal_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--only", "pong-18-seed-1", "--device", "cpu", "--smoke", "--out", str(tmp_path)]

@@ -44,6 +44,7 @@ from helpers.all_parts import ALL, PAIR
 from helpers.outcomes import Outcome, assert_same, equal, inline, outcome, place_inline, threads
 
 CATCH = catch(512 + 12 * 512, deterministic=True)  # 12 rounds
+LONG = pytest.mark.long
 
 
 @pytest.mark.slow
@@ -118,7 +119,7 @@ def train_and_read(experiment: Experiment, folder: Path) -> tuple[Checkpoint, li
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=LONG)])
 def test_a_seed_gives_the_same_pong_run_bit_for_bit(tmp_path: Path, precision: Any) -> None:
     experiment = short_pong(10, deterministic=True)
     experiment = replace(
@@ -222,7 +223,7 @@ def with_actions(experiment: Experiment) -> tuple[Outcome, torch.Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=LONG)])
 def test_n_workers_are_one_with_an_n_fold_batch_on_pong(count: int) -> None:
     """The same games, to the order in which gradients are added up."""
     many, actions = with_actions(distributed_pong(15, workers=count, actors=1, servers=2))
@@ -243,7 +244,7 @@ def test_n_workers_are_one_with_an_n_fold_batch_on_pong(count: int) -> None:
     assert rates[0] == rates[1] < A3C.lr  # schedules count the steps of all
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_several_servers_are_one_server_for_workers_on_pong() -> None:
     one, two, five = (inline(distributed_pong(15, workers=2, servers=s)) for s in (1, 2, 5))
     assert one.version == Version(0, 15)

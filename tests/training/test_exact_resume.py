@@ -88,8 +88,13 @@ def broken_off(whole: Path, at: int, folder: Path) -> Path:
     return folder
 
 
+LONG = ("a3c pong", "dqn pong", "pqn pong")  # the emulator plays what was played until then anew
+
+
 @pytest.mark.processes
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in EXPERIMENTS]
+)
 def test_a_run_goes_on_exactly_from_any_checkpoint(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,7 +46,7 @@ def pong(rounds: int, players: int) -> Experiment:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("learners", [2, 3])
+@pytest.mark.parametrize("learners", [2, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize("normalise", [True, False])
 def test_several_learners_are_one_with_the_joined_batch(learners: int, normalise: bool) -> None:
     base = pong(5, learners)
