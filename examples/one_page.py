@@ -53,7 +53,7 @@ net = Network(
 flat = FlatParameters(net)
 exploration = algorithm.exploration(Player(0, 1, B, games.actions))
 optimizer = Optimizer(flat.values, OptimizerSettings())
-aux = algorithm.start()  # state of the algorithm: learning rate, entropy weight
+algorithm_state = algorithm.start()  # state of the algorithm: learning rate, entropy weight
 
 # Each frame is stored once: observation t consists of frames t to t + K - 1.
 window = np.zeros((B, T + K, *games.frame_shape), dtype=np.uint8)
@@ -102,17 +102,17 @@ for round_ in range(STEPS // (B * T)):
         independent=explored.independent,
         state=np.zeros((B, 0), dtype=np.float32),
     )
-    prepared = algorithm.prepare(net, as_batch([trajectory]), aux)
+    prepared = algorithm.prepare(net, as_batch([trajectory]), algorithm_state)
     for _ in range(algorithm.epochs):
         divergences = []
         for index in torch.randperm(B * T, generator=random).split(algorithm.minibatch):
-            loss, terms = algorithm.loss(net, prepared.select(index), aux)
+            loss, terms = algorithm.loss(net, prepared.select(index), algorithm_state)
             flat.zero_gradients()
             loss.backward()
             flat.clip(algorithm.gradient_clip)
-            optimizer.step(flat.gradients, float(aux["learning_rate"]))
+            optimizer.step(flat.gradients, float(algorithm_state["learning_rate"]))
             divergences.append(float(terms["kl"]))
-    algorithm.after(aux, {"kl": float(np.mean(divergences))}, (round_ + 1) * B * T)
+    algorithm.after(algorithm_state, {"kl": float(np.mean(divergences))}, (round_ + 1) * B * T)
     if round_ % 10 == 9 and scores:  # the first games end after a while
         print(f"{(round_ + 1) * B * T:9,d} steps   score {np.mean(scores[-50:]):6.2f}", flush=True)
 print(f"mean of the last 50 games: {np.mean(scores[-50:]):.2f}")

@@ -12,7 +12,7 @@ class PolicyGradient(gelada.APPO):
 
     epochs: int = 1
 
-    def loss(self, net, minibatch, aux, random=None):
+    def loss(self, net, minibatch, algorithm_state, random=None):
         """Return policy + value - entropy, and its terms."""
         steps = minibatch.steps
         outputs = net(minibatch.observations)
@@ -24,7 +24,9 @@ class PolicyGradient(gelada.APPO):
         entropy = losses.entropy(log_policy, steps.weights)
         ratios = (chosen - steps.log_probs).detach()
         kl = losses.approximate_kl(ratios, steps.weights)  # `APPO.after` steers by it
-        total = policy + self.value_coefficient * value - float(aux["entropy"]) * entropy
+        total = (
+            policy + self.value_coefficient * value - float(algorithm_state["entropy"]) * entropy
+        )
         terms = {"policy_loss": policy, "value_loss": value, "entropy": entropy}
         return total, {name: term.detach() for name, term in terms.items()} | {"kl": kl}
 

@@ -25,7 +25,7 @@ import torch
 
 from gelada.cli.main import run
 from gelada.core.errors import GeladaError, nearest
-from gelada.core.types import Answer, Aux, Batch, Gradient, Params, Version
+from gelada.core.types import AlgorithmState, Answer, Batch, Gradient, Params, Version
 from gelada.experiment.settings import Experiment
 from gelada.roles.backprop import Compute, Learned, Send
 from gelada.roles.parameters.client import ParameterClient
@@ -340,10 +340,16 @@ class Straggler:
     def __init__(self, seconds: float, compute: Compute) -> None:
         self._seconds, self._compute = seconds, compute
 
-    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux, send: Send) -> Learned:
+    def run(
+        self,
+        uses: Sequence[Use],
+        client: ParameterClient,
+        algorithm_state: AlgorithmState,
+        send: Send,
+    ) -> Learned:
         """Sleep, then compute."""
         time.sleep(self._seconds)
-        return self._compute.run(uses, client, aux, send)
+        return self._compute.run(uses, client, algorithm_state, send)
 
 
 class Sleeper:
@@ -356,7 +362,13 @@ class Sleeper:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
-    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux, send: Send) -> Learned:
+    def run(
+        self,
+        uses: Sequence[Use],
+        client: ParameterClient,
+        algorithm_state: AlgorithmState,
+        send: Send,
+    ) -> Learned:
         """Sleep, then push a gradient of 0."""
         time.sleep(self._seconds)
         send(0, 1, uses[-1].batch.actions.numel())

@@ -20,7 +20,7 @@ from gelada.cli.experiment_flags import resolve
 from gelada.cli.flags import print_json
 from gelada.cli.perf.throughput import for_seconds, steady_rate, trained
 from gelada.core.errors import GeladaError
-from gelada.core.types import Aux, Batch, Bytes, Ints, Version
+from gelada.core.types import AlgorithmState, Batch, Bytes, Ints, Version
 from gelada.envs.api import GameSettings, Step
 from gelada.envs.make import action_names, agents, frame_shape, is_atari
 from gelada.experiment.settings import Experiment
@@ -101,7 +101,13 @@ class ZeroGradients:
     So versions are made and published as in a real run, and the parameters stay as they are.
     """
 
-    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux, send: Send) -> Learned:
+    def run(
+        self,
+        uses: Sequence[Use],
+        client: ParameterClient,
+        algorithm_state: AlgorithmState,
+        send: Send,
+    ) -> Learned:
         """Offer the gradient; no values were found."""
         send(0, 1, uses[-1].batch.actions.numel())
         return Learned({}, None)
@@ -111,7 +117,7 @@ class StepCounter:
     """A schedule that counts steps and leaves the algorithm's state as it is."""
 
     def __init__(self, schedule: Schedule) -> None:
-        self.aux, self.steps = schedule.aux, schedule.steps
+        self.algorithm_state, self.steps = schedule.algorithm_state, schedule.steps
 
     def begin(self, begun: ResumePoint) -> None:
         """Do nothing."""

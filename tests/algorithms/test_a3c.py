@@ -54,10 +54,10 @@ class Case:
         """Return the loss, its terms and the network with gradients."""
         batch = as_batch([self.played])._replace(weights=torch.from_numpy(self.weights).float())
         net = Given(self.logits, self.values)
-        aux = algorithm.start()
-        prepared = algorithm.prepare(make_net(), batch, aux)
+        algorithm_state = algorithm.start()
+        prepared = algorithm.prepare(make_net(), batch, algorithm_state)
         whole = prepared.select(torch.randperm(N * T))
-        total, terms = algorithm.loss(stand_in(net), whole, aux)
+        total, terms = algorithm.loss(stand_in(net), whole, algorithm_state)
         torch.autograd.backward(total)
         return total.detach(), terms, net
 
@@ -215,19 +215,19 @@ def test_all_observations_are_looked_at_once_in_the_order_of_their_steps() -> No
 @pytest.mark.parametrize(("steps", "done"), [(0, 0.0), (250, 0.25), (1000, 1.0), (5000, 1.0)])
 def test_learning_rate_and_entropy_move_in_a_straight_line(steps: int, done: float) -> None:
     algorithm = A3C(lr=4e-3, lr_end=1e-3, entropy=0.02, entropy_end=0.005, anneal_steps=1000)
-    aux = algorithm.start()
-    assert float(aux["learning_rate"]) == 4e-3
-    assert float(aux["entropy"]) == 0.02
-    algorithm.after(aux, {}, steps)
-    assert float(aux["learning_rate"]) == pytest.approx(4e-3 - 3e-3 * done)
-    assert float(aux["entropy"]) == pytest.approx(0.02 - 0.015 * done)
+    algorithm_state = algorithm.start()
+    assert float(algorithm_state["learning_rate"]) == 4e-3
+    assert float(algorithm_state["entropy"]) == 0.02
+    algorithm.after(algorithm_state, {}, steps)
+    assert float(algorithm_state["learning_rate"]) == pytest.approx(4e-3 - 3e-3 * done)
+    assert float(algorithm_state["entropy"]) == pytest.approx(0.02 - 0.015 * done)
 
 
 def test_without_anneal_steps_the_end_is_there_at_once() -> None:
     algorithm = A3C(lr=1e-3, lr_end=1e-4, anneal_steps=0)
-    aux = algorithm.start()
-    algorithm.after(aux, {}, 1)
-    assert float(aux["learning_rate"]) == pytest.approx(1e-4)
+    algorithm_state = algorithm.start()
+    algorithm.after(algorithm_state, {}, 1)
+    assert float(algorithm_state["learning_rate"]) == pytest.approx(1e-4)
 
 
 def test_the_entropy_weight_of_the_moment_is_the_one_that_counts() -> None:
@@ -235,9 +235,9 @@ def test_the_entropy_weight_of_the_moment_is_the_one_that_counts() -> None:
     prepared = algorithm.prepare(make_net(), as_batch([case.played]), algorithm.start())
     totals, entropies = [], []
     for weight in (0.0, 0.5):
-        aux = algorithm.start() | {"entropy": torch.tensor(weight)}
+        algorithm_state = algorithm.start() | {"entropy": torch.tensor(weight)}
         net: Any = Given(case.logits, case.values)
-        total, terms = algorithm.loss(net, prepared, aux)
+        total, terms = algorithm.loss(net, prepared, algorithm_state)
         totals.append(total.item())
         entropies.append(terms["entropy"].item())
     assert totals[0] - totals[1] == pytest.approx(0.5 * entropies[0], rel=1e-4)

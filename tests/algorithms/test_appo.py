@@ -275,27 +275,27 @@ def test_the_kl_divergence_leaves_out_actions_that_were_no_independent_draws() -
 )
 def test_the_learning_rate_follows_the_kl_divergence(kl: float, factor: float) -> None:
     algorithm = APPO(kl=0.024, kl_slack=1.3, kl_adjust=1.1, lr=1e-3)
-    aux = algorithm.start()
-    algorithm.after(aux, {"kl": kl}, steps=0)
-    assert float(aux["learning_rate"]) == pytest.approx(1e-3 * factor)
+    algorithm_state = algorithm.start()
+    algorithm.after(algorithm_state, {"kl": kl}, steps=0)
+    assert float(algorithm_state["learning_rate"]) == pytest.approx(1e-3 * factor)
 
 
 def test_the_learning_rate_stays_within_its_limits() -> None:
     algorithm = APPO(lr=1e-3, lr_min=5e-4, lr_max=2e-3)
-    aux = algorithm.start()
+    algorithm_state = algorithm.start()
     for kl, limit in [(0.0, 2e-3), (10.0, 5e-4)]:
         for _ in range(40):
-            algorithm.after(aux, {"kl": kl}, steps=0)
-        assert float(aux["learning_rate"]) == limit
+            algorithm.after(algorithm_state, {"kl": kl}, steps=0)
+        assert float(algorithm_state["learning_rate"]) == limit
 
 
 @pytest.mark.parametrize(("steps", "done"), [(0, 0.0), (250, 0.25), (1000, 1.0), (5000, 1.0)])
 def test_entropy_and_kl_target_move_in_a_straight_line(steps: int, done: float) -> None:
     algorithm = APPO(entropy=0.02, entropy_end=0.01, kl=0.05, kl_end=0.01, anneal_steps=1000)
-    aux = algorithm.start()
-    algorithm.after(aux, {"kl": 0.02}, steps)
-    assert float(aux["entropy"]) == pytest.approx(0.02 - 0.01 * done)
-    assert float(aux["kl_target"]) == pytest.approx(0.05 - 0.04 * done)
+    algorithm_state = algorithm.start()
+    algorithm.after(algorithm_state, {"kl": 0.02}, steps)
+    assert float(algorithm_state["entropy"]) == pytest.approx(0.02 - 0.01 * done)
+    assert float(algorithm_state["kl_target"]) == pytest.approx(0.05 - 0.04 * done)
 
 
 @pytest.mark.parametrize(
@@ -346,12 +346,15 @@ def test_the_weight_of_a_kl_term_as_a_table(weight: float, kl: float, after: flo
 
 def test_only_numbers_with_an_end_are_in_the_state_and_move() -> None:
     algorithm = PQN(gamma=0.99, lam=0.9, lam_end=0.5, lr=1.0, lr_end=0.2, anneal_steps=400)
-    aux = algorithm.start()
-    assert aux.keys() == {"learning_rate", "lam"}
-    assert (algorithm.now(aux, "gamma"), algorithm.now(aux, "lam")) == (0.99, 0.9)
-    algorithm.after(aux, {}, 100)
-    assert algorithm.now(aux, "gamma") == 0.99
-    assert algorithm.now(aux, "lam") == pytest.approx(0.8)
-    assert algorithm.now(aux, "learning_rate") == pytest.approx(0.8)
-    algorithm.after(aux, {}, 4000)
-    assert algorithm.now(aux, "lam") == pytest.approx(0.5)
+    algorithm_state = algorithm.start()
+    assert algorithm_state.keys() == {"learning_rate", "lam"}
+    assert (algorithm.now(algorithm_state, "gamma"), algorithm.now(algorithm_state, "lam")) == (
+        0.99,
+        0.9,
+    )
+    algorithm.after(algorithm_state, {}, 100)
+    assert algorithm.now(algorithm_state, "gamma") == 0.99
+    assert algorithm.now(algorithm_state, "lam") == pytest.approx(0.8)
+    assert algorithm.now(algorithm_state, "learning_rate") == pytest.approx(0.8)
+    algorithm.after(algorithm_state, {}, 4000)
+    assert algorithm.now(algorithm_state, "lam") == pytest.approx(0.5)

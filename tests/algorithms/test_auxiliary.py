@@ -265,14 +265,14 @@ def gradient(net: Network, total: torch.Tensor) -> torch.Tensor:
 def test_the_first_layer_has_a_gradient_from_both_losses(form: str) -> None:
     """The branches that the paper's autoencoder is known from may have used only one of them."""
     batch, net, algorithm = noise(), net_of(form), APPO(minibatch=64)
-    aux = algorithm.start()
-    minibatch = algorithm.prepare(net, batch, aux).select(torch.arange(42))
+    algorithm_state = algorithm.start()
+    minibatch = algorithm.prepare(net, batch, algorithm_state).select(torch.arange(42))
     first = next(iter(dict(net.named_parameters())))
     assert first == ("encoder.convolution.weight" if form == "latent" else "torso.hidden.weight")
     net.auxiliary_weight = 0.0
-    without, _ = algorithm.loss(net, minibatch, aux)
+    without, _ = algorithm.loss(net, minibatch, algorithm_state)
     net.auxiliary_weight = 2.0
-    both, terms = algorithm.loss(net, minibatch, aux)
+    both, terms = algorithm.loss(net, minibatch, algorithm_state)
     own, more = auxiliary.loss(
         net,
         net(minibatch.observations)[CODE],
@@ -291,9 +291,9 @@ def test_the_first_layer_has_a_gradient_from_both_losses(form: str) -> None:
 
 def test_dqn_predicts_from_steps_spread_over_all_windows() -> None:
     batch, net, algorithm = noise(length=8), net_of_dqn(), DQN(returns="q_lambda", target_every=0)
-    aux = algorithm.start()
+    algorithm_state = algorithm.start()
     windows, length = batch.actions.shape
-    prepared = algorithm.prepare(net, batch, aux)
+    prepared = algorithm.prepare(net, batch, algorithm_state)
     every = Observations(net, batch.frames, batch.ages).pick(torch.arange(windows * (length + 1)))
     codes = net(every)[CODE]
     hidden = codes.detach().numpy().reshape(windows, length + 1, -1)
@@ -309,9 +309,9 @@ def test_dqn_predicts_from_steps_spread_over_all_windows() -> None:
     want = sum((weights * rows[:, k]).sum() / weights.sum() for k in (1, 2))
     want += (follows * rows[:, 4]).sum() / follows.sum()
     net.auxiliary_weight = 0.0
-    without, _ = algorithm.loss(net, prepared, aux)
+    without, _ = algorithm.loss(net, prepared, algorithm_state)
     net.auxiliary_weight = 2.0
-    both, terms = algorithm.loss(net, prepared, aux)
+    both, terms = algorithm.loss(net, prepared, algorithm_state)
     assert terms["prediction_loss"].item() == pytest.approx(want, rel=1e-4)
     assert (both - without).item() == pytest.approx(2.0 * want, rel=1e-3)
     own, _ = auxiliary.window_loss(net, net(every)[CODE], batch)
@@ -329,10 +329,10 @@ def net_of_dqn() -> Network:
 
 def test_off_has_neither_a_loss_nor_what_follows() -> None:
     batch, net, algorithm = noise(), net_of("off"), APPO(minibatch=64)
-    aux = algorithm.start()
-    minibatch = algorithm.prepare(net, batch, aux).select(torch.arange(42))
+    algorithm_state = algorithm.start()
+    minibatch = algorithm.prepare(net, batch, algorithm_state).select(torch.arange(42))
     assert minibatch.ahead is None
-    _, terms = algorithm.loss(net, minibatch, aux)
+    _, terms = algorithm.loss(net, minibatch, algorithm_state)
     assert not any("prediction" in name or "reconstruction" in name for name in terms)
 
 
@@ -357,9 +357,9 @@ def test_each_form_goes_with_a_recurrent_network(form: Any) -> None:
     net, algorithm = make_net(settings), APPO(minibatch=32, sequence=4)
     batch = noise(length=8)
     batch = batch._replace(state=torch.zeros(6, 32))
-    aux = algorithm.start()
-    prepared = algorithm.prepare(net, batch, aux)
-    total, terms = algorithm.loss(net, prepared.select(torch.arange(8)), aux)
+    algorithm_state = algorithm.start()
+    prepared = algorithm.prepare(net, batch, algorithm_state)
+    total, terms = algorithm.loss(net, prepared.select(torch.arange(8)), algorithm_state)
     name = "prediction_loss" if form == "predict" else "reconstruction_loss"
     assert terms[name] > 0.0
     torch.autograd.backward(total)

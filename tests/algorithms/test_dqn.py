@@ -14,7 +14,7 @@ from torch import nn
 from conftest import make_net, random_trajectory
 from gelada.algorithms.batches import WholeBatch
 from gelada.algorithms.dqn import DQN, LOSSES_SEEN
-from gelada.core.types import Aux, Batch, Trajectory
+from gelada.core.types import AlgorithmState, Batch, Trajectory
 from gelada.nets.network import NetworkSettings, Scratch
 from gelada.roles.replay.queue import as_batch
 from helpers.stacking import stack_at
@@ -129,7 +129,7 @@ class Case:
         windows = as_batch([cut(self.stream, b, s, self.steps) for b, s in self.places])
         return windows._replace(weights=torch.from_numpy(self.weights).float())
 
-    def aux(self, target: bool) -> Aux:
+    def algorithm_state(self, target: bool) -> AlgorithmState:
         given = self.frozen if target else {}
         tensors = {f"target/{k}": torch.from_numpy(v).float() for k, v in given.items()}
         own = self.algorithm.start()
@@ -141,10 +141,10 @@ class Case:
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor], Table, WholeBatch]:
         """Return the loss, its terms, the network with gradients and the batch after the loss."""
         net: Any = Table(self.current)
-        aux = self.aux(target)
-        prepared = self.algorithm.prepare(net, self.batch(), aux)
+        algorithm_state = self.algorithm_state(target)
+        prepared = self.algorithm.prepare(net, self.batch(), algorithm_state)
         whole = prepared.select(torch.randperm(prepared.size))
-        total, terms = self.algorithm.loss(net, whole, aux)
+        total, terms = self.algorithm.loss(net, whole, algorithm_state)
         torch.autograd.backward(total)
         return total.detach(), terms, net, whole
 
@@ -155,7 +155,9 @@ class Slow:
     def __init__(self, case: Case, target: bool) -> None:
         self.case, self.algorithm, self.stream = case, case.algorithm, case.stream
         start, end = self.algorithm.munchausen, self.algorithm.munchausen_end
-        self.alpha = start if end is None else (start + end) / 2  # half way: see `Case.aux`
+        self.alpha = (
+            start if end is None else (start + end) / 2
+        )  # half way: see `Case.algorithm_state`
         self.current = self.q(case.current)
         self.frozen = self.q(case.frozen) if target else self.current
         self.gradients = {name: np.zeros_like(table) for name, table in case.current.items()}
@@ -345,9 +347,9 @@ def test_targets_of_three_steps_by_hand(end: str) -> None:
         )
     ])  # fmt: skip
     net: Any = Table({"q": np.array([[2.0, 0.25], [3.0, 1.0], [5.0, 4.0], [7.0, -1.0]])})
-    aux = algorithm.start()
-    whole = algorithm.prepare(net, batch, aux)
-    total, _ = algorithm.loss(net, whole, aux)
+    algorithm_state = algorithm.start()
+    whole = algorithm.prepare(net, batch, algorithm_state)
+    total, _ = algorithm.loss(net, whole, algorithm_state)
     assert whole.priorities is not None
     if want is None:
         assert (total.item(), whole.priorities.tolist()) == (0.0, [0.0])
@@ -411,13 +413,15 @@ def test_observations_are_stacks_without_frames_of_the_game_before(returns: Any)
 def test_target_parameters_make_the_target_and_get_no_gradient(way: str) -> None:
     case = Case(1, WAYS[way])
     net: Any = Table(case.current)
-    aux = case.aux(target=True)
+    algorithm_state = case.algorithm_state(target=True)
     for name in case.frozen:
-        aux[f"target/{name}"].requires_grad_(True)
+        algorithm_state[f"target/{name}"].requires_grad_(True)
     before = {name: parameter.detach().clone() for name, parameter in net.named_parameters()}
-    total, _ = case.algorithm.loss(net, case.algorithm.prepare(net, case.batch(), aux), aux)
+    total, _ = case.algorithm.loss(
+        net, case.algorithm.prepare(net, case.batch(), algorithm_state), algorithm_state
+    )
     torch.autograd.backward(total)
-    assert all(aux[f"target/{name}"].grad is None for name in case.frozen)
+    assert all(algorithm_state[f"target/{name}"].grad is None for name in case.frozen)
     for name, parameter in net.named_parameters():  # put back after the target's turn
         assert torch.equal(parameter, before[name])
         assert isinstance(parameter, nn.Parameter)
@@ -486,33 +490,33 @@ def test_windows_are_of_n_steps_or_as_long_as_trajectories() -> None:
 @pytest.mark.parametrize(("steps", "done"), [(0, 0.0), (250, 0.25), (1000, 1.0), (5000, 1.0)])
 def test_the_learning_rate_moves_in_a_straight_line(steps: int, done: float) -> None:
     algorithm = DQN(lr=4e-3, lr_end=1e-3, anneal_steps=1000)
-    aux = algorithm.start()
-    assert float(aux["learning_rate"]) == 4e-3
-    algorithm.after(aux, {}, steps)
-    assert float(aux["learning_rate"]) == pytest.approx(4e-3 - 3e-3 * done)
+    algorithm_state = algorithm.start()
+    assert float(algorithm_state["learning_rate"]) == 4e-3
+    algorithm.after(algorithm_state, {}, steps)
+    assert float(algorithm_state["learning_rate"]) == pytest.approx(4e-3 - 3e-3 * done)
 
 
-def after_losses(algorithm: DQN, losses: Array) -> Aux:
-    aux = algorithm.start()
+def after_losses(algorithm: DQN, losses: Array) -> AlgorithmState:
+    algorithm_state = algorithm.start()
     for loss in losses:
-        algorithm.after(aux, {"value_loss": float(loss)}, 0)
-    return aux
+        algorithm.after(algorithm_state, {"value_loss": float(loss)}, 0)
+    return algorithm_state
 
 
 def test_the_running_mean_and_deviation_begin_as_plain_ones() -> None:
     losses = np.random.default_rng(3).exponential(size=500)
-    aux = after_losses(DQN(), losses)
-    assert float(aux["loss_count"]) == 500
-    assert float(aux["loss_mean"]) == pytest.approx(losses.mean())
-    assert float(aux["loss_variance"]) == pytest.approx(losses.var())
+    algorithm_state = after_losses(DQN(), losses)
+    assert float(algorithm_state["loss_count"]) == 500
+    assert float(algorithm_state["loss_mean"]) == pytest.approx(losses.mean())
+    assert float(algorithm_state["loss_variance"]) == pytest.approx(losses.var())
 
 
 def test_the_running_mean_and_deviation_forget() -> None:
     rng = np.random.default_rng(4)
     losses = np.concatenate([rng.normal(50.0, 9.0, 2000), rng.normal(4.0, 0.5, 20_000)])
-    aux = after_losses(DQN(), losses)
-    assert float(aux["loss_mean"]) == pytest.approx(4.0, abs=0.1)
-    assert float(aux["loss_variance"]) ** 0.5 == pytest.approx(0.5, abs=0.1)
+    algorithm_state = after_losses(DQN(), losses)
+    assert float(algorithm_state["loss_mean"]) == pytest.approx(4.0, abs=0.1)
+    assert float(algorithm_state["loss_variance"]) ** 0.5 == pytest.approx(0.5, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -534,18 +538,18 @@ def test_a_loss_far_above_the_others_is_an_outlier(
     outlier: float, seen: int, loss: float, dropped: bool
 ) -> None:
     algorithm = DQN(outlier=outlier)
-    aux = after_losses(algorithm, np.tile([1.0, 5.0], seen // 2))
-    before = {name: tensor.clone() for name, tensor in aux.items()}
-    assert algorithm.is_outlier(aux, loss) is dropped
-    assert all(torch.equal(aux[name], before[name]) for name in before)
+    algorithm_state = after_losses(algorithm, np.tile([1.0, 5.0], seen // 2))
+    before = {name: tensor.clone() for name, tensor in algorithm_state.items()}
+    assert algorithm.is_outlier(algorithm_state, loss) is dropped
+    assert all(torch.equal(algorithm_state[name], before[name]) for name in before)
 
 
 def test_a_lasting_rise_of_the_loss_is_not_dropped_for_ever() -> None:
     algorithm = DQN(outlier=3.0)
-    aux = after_losses(algorithm, np.tile([0.9, 1.1], 1000))
+    algorithm_state = after_losses(algorithm, np.tile([0.9, 1.1], 1000))
     dropped = 0
     for _ in range(2000):
-        dropped += algorithm.is_outlier(aux, 10.0)
-        algorithm.after(aux, {"value_loss": 10.0}, 0)
+        dropped += algorithm.is_outlier(algorithm_state, 10.0)
+        algorithm.after(algorithm_state, {"value_loss": 10.0}, 0)
     assert 1 < dropped < 500
-    assert not algorithm.is_outlier(aux, 10.0)
+    assert not algorithm.is_outlier(algorithm_state, 10.0)

@@ -77,15 +77,15 @@ def test_loss_gradient_and_priorities_step_by_step(double: bool, target: bool) -
     algorithm = replace(ALGORITHM, double=double)
     net, frozen, batch = made(algorithm, seed=4)
     batch = batch._replace(weights=torch.linspace(0.2, 1.0, GAMES))
-    aux = algorithm.start()
+    algorithm_state = algorithm.start()
     if target:
-        aux |= {f"target/{name}": value for name, value in frozen.named_parameters()}
+        algorithm_state |= {f"target/{name}": value for name, value in frozen.named_parameters()}
     else:
         frozen = net
-    prepared: Any = algorithm.prepare(net, batch, aux)
+    prepared: Any = algorithm.prepare(net, batch, algorithm_state)
     index = torch.arange(prepared.size)
     draws = torch.Generator().manual_seed(6)
-    total, terms = algorithm.loss(net, prepared.select(index), aux, draws)
+    total, terms = algorithm.loss(net, prepared.select(index), algorithm_state, draws)
     torch.autograd.backward(total)
     found = {k: v.grad.clone() for k, v in net.named_parameters() if v.grad is not None}
     again = torch.Generator().manual_seed(6)

@@ -14,7 +14,7 @@ from gelada.algorithms.api import TARGET
 from gelada.algorithms.appo import APPO, Steps
 from gelada.algorithms.batches import Minibatch
 from gelada.core.errors import GeladaError
-from gelada.core.types import Aux, Batch
+from gelada.core.types import AlgorithmState, Batch
 from gelada.nets.network import Network, NetworkSettings
 from gelada.nets.observations import Observations
 from gelada.ops import losses, returns
@@ -52,20 +52,20 @@ def some_batch(net: Network) -> Batch:
     return batch._replace(log_probs=log_probs_of(net, batch))
 
 
-def with_target(algorithm: APPO, net: Network) -> Aux:
+def with_target(algorithm: APPO, net: Network) -> AlgorithmState:
     """Return the algorithm's state with this network as its target policy."""
     target = {TARGET + name: p.detach().clone() for name, p in net.named_parameters()}
     return algorithm.start() | target
 
 
 def learned(
-    algorithm: APPO, net: Network, batch: Batch, aux: Aux
+    algorithm: APPO, net: Network, batch: Batch, algorithm_state: AlgorithmState
 ) -> tuple[Steps, torch.Tensor, dict[str, torch.Tensor], list[torch.Tensor]]:
     """Return samples, loss, terms and gradients of a whole batch."""
-    prepared = algorithm.prepare(net, batch, aux)
+    prepared = algorithm.prepare(net, batch, algorithm_state)
     minibatch = prepared.select(torch.arange(prepared.size))
     net.zero_grad()
-    total, terms = algorithm.loss(net, minibatch, aux)
+    total, terms = algorithm.loss(net, minibatch, algorithm_state)
     torch.autograd.backward(total)
     gradients = [p.grad.clone() for p in net.parameters() if p.grad is not None]
     return minibatch.steps, total.detach(), terms, gradients
@@ -92,13 +92,13 @@ def test_if_the_target_policy_has_acted_all_is_plain_appo_bit_for_bit(recurrent:
 def test_also_after_the_policy_has_moved_on_the_loss_is_plain_ppos_bit_for_bit() -> None:
     acted, now = some_net(1), some_net(2)
     batch = some_batch(acted)
-    aux = with_target(TARGET_POLICY, acted)
-    samples = TARGET_POLICY.prepare(now, batch, aux)
+    algorithm_state = with_target(TARGET_POLICY, acted)
+    samples = TARGET_POLICY.prepare(now, batch, algorithm_state)
     minibatch = samples.select(torch.arange(20))
     results = []
     for algorithm in (PLAIN, TARGET_POLICY):
         now.zero_grad()
-        total, terms = algorithm.loss(now, minibatch, aux)
+        total, terms = algorithm.loss(now, minibatch, algorithm_state)
         torch.autograd.backward(total)
         slopes = [p.grad.clone() for p in now.parameters() if p.grad is not None]
         assert len(slopes) == len(list(now.parameters()))
@@ -211,11 +211,11 @@ def test_the_kl_term_is_added_with_the_weight_of_the_state(target_every: int) ->
     acted, old, now = some_net(1), some_net(2), some_net(3)
     batch = some_batch(acted)
     batch = batch._replace(independent=torch.tensor([True, False, True, True]))
-    aux = with_target(algorithm, old)
-    assert float(aux["kl_coefficient"]) == pytest.approx(0.3)
-    aux["kl_coefficient"].fill_(0.7)
-    steps, total, terms, _ = learned(algorithm, now, batch, aux)
-    _, without, others, _ = learned(replace(algorithm, kl_coeff=0.0), now, batch, aux)
+    algorithm_state = with_target(algorithm, old)
+    assert float(algorithm_state["kl_coefficient"]) == pytest.approx(0.3)
+    algorithm_state["kl_coefficient"].fill_(0.7)
+    steps, total, terms, _ = learned(algorithm, now, batch, algorithm_state)
+    _, without, others, _ = learned(replace(algorithm, kl_coeff=0.0), now, batch, algorithm_state)
     measured = steps.weights * batch.independent_steps()
     if target_every:  # the exact KL(pi_old, pi) of every step in the loss mask
         todays = learned(TARGET_POLICY, now, batch, with_target(TARGET_POLICY, now))[0].old
@@ -234,14 +234,14 @@ def test_the_kl_term_is_added_with_the_weight_of_the_state(target_every: int) ->
 
 def test_the_weight_of_the_kl_term_follows_the_divergence_and_is_part_of_the_state() -> None:
     algorithm = replace(PLAIN, kl_coeff=1.0, kl_target=0.01)
-    aux = algorithm.start()
+    algorithm_state = algorithm.start()
     weights = []
     for kl in (0.05, 0.021, 0.019, 0.006, 0.004, 0.0):
-        algorithm.after(aux, {"kl": 9.0, "kl_term": kl}, steps=0)
-        weights.append(float(aux["kl_coefficient"]))
+        algorithm.after(algorithm_state, {"kl": 9.0, "kl_term": kl}, steps=0)
+        weights.append(float(algorithm_state["kl_coefficient"]))
     assert weights == [1.5, 2.25, 2.25, 2.25, 1.125, 0.5625]
-    algorithm.after(aux, {}, steps=0)  # nothing was measured
-    assert float(aux["kl_coefficient"]) == 0.5625
+    algorithm.after(algorithm_state, {}, steps=0)  # nothing was measured
+    assert float(algorithm_state["kl_coefficient"]) == 0.5625
     assert "kl_coefficient" not in PLAIN.start()
 
 
@@ -253,12 +253,12 @@ def test_without_adapting_the_rate_is_constant_or_on_its_way(
     moving = replace(still, lr_end=0.0, anneal_stages=stages)
     found = []
     for steps in (0, 100, 400):
-        aux = moving.start()
-        moving.after(aux, {"kl": 9.0}, steps)
-        found.append(float(aux["learning_rate"]))
-        aux = still.start()
-        still.after(aux, {"kl": 9.0}, steps)
-        assert float(aux["learning_rate"]) == 1e-3
+        algorithm_state = moving.start()
+        moving.after(algorithm_state, {"kl": 9.0}, steps)
+        found.append(float(algorithm_state["learning_rate"]))
+        algorithm_state = still.start()
+        still.after(algorithm_state, {"kl": 9.0}, steps)
+        assert float(algorithm_state["learning_rate"]) == 1e-3
     assert found == pytest.approx(rates)
 
 

@@ -103,10 +103,12 @@ def lambda_returns(sent: Trajectory, best: Array, gamma: float, lam: float) -> A
     return targets
 
 
-def learned(algorithm: Any, net: Network, batch: Batch, aux: Any) -> dict[str, float]:
+def learned(algorithm: Any, net: Network, batch: Batch, algorithm_state: Any) -> dict[str, float]:
     """Return the scalars of the loss over the whole batch."""
-    prepared = algorithm.prepare(net, batch, aux)
-    total, terms = algorithm.loss(net, prepared.select(torch.arange(prepared.size)), aux)
+    prepared = algorithm.prepare(net, batch, algorithm_state)
+    total, terms = algorithm.loss(
+        net, prepared.select(torch.arange(prepared.size)), algorithm_state
+    )
     torch.autograd.backward(total)
     assert all(parameter.grad is not None for parameter in net.parameters())
     return {name: term.item() for name, term in terms.items()}
@@ -158,23 +160,23 @@ def test_discount_and_lambda_change_with_the_steps(name: str) -> None:
     still = ALGORITHMS[name]
     moving = replace(still, gamma_end=0.8, lam_end=0.1, anneal_steps=1000)
     assert still.start().keys() < moving.start().keys()
-    aux = moving.start()
+    algorithm_state = moving.start()
     for steps, gamma, lam in ((0, 0.9, 0.7), (250, 0.875, 0.55), (5000, 0.8, 0.1)):
-        moving.after(aux, {}, steps)
+        moving.after(algorithm_state, {}, steps)
         there = replace(still, gamma=gamma, lam=lam)
         net, _, batch = made(moving, seed=3)
-        found = learned(moving, net, batch, aux)
+        found = learned(moving, net, batch, algorithm_state)
         assert found == pytest.approx(learned(there, net, batch, there.start()), rel=1e-6)
 
 
 def test_the_discount_of_n_step_returns_changes_too() -> None:
     still = DQN(gamma=0.9, n=LENGTH, target_every=0)
     moving = replace(still, gamma_end=0.5, anneal_steps=100)
-    aux = moving.start()
-    moving.after(aux, {}, 50)
+    algorithm_state = moving.start()
+    moving.after(algorithm_state, {}, 50)
     net, _, batch = made(moving, seed=4)
     there = replace(still, gamma=0.7)
-    assert learned(moving, net, batch, aux) == pytest.approx(
+    assert learned(moving, net, batch, algorithm_state) == pytest.approx(
         learned(there, net, batch, there.start()), rel=1e-6
     )
 

@@ -23,7 +23,7 @@ class Outcome(NamedTuple):
     version: Version
     parameters: torch.Tensor  # float32[P]
     optimizer: dict[str, torch.Tensor]
-    aux: dict[str, torch.Tensor]  # empty with workers and where the learner is remote
+    algorithm_state: dict[str, torch.Tensor]  # empty with workers and where the learner is remote
     status: Status
 
 
@@ -39,8 +39,8 @@ def outcome(roles: Mapping[str, Any]) -> Outcome:
     parameters = torch.cat([params.values for params, _ in states])
     learner, tracker = roles["learner-0"], roles["tracker"]
     local = isinstance(learner, Learner) and "cache-0" not in roles
-    aux = learner.schedule.aux if local else {}
-    return Outcome(version, parameters, optimizer, aux, tracker.status())
+    algorithm_state = learner.schedule.algorithm_state if local else {}
+    return Outcome(version, parameters, optimizer, algorithm_state, tracker.status())
 
 
 def place_inline(experiment: Experiment, make: MakeGraph = make_graph) -> Inline:
@@ -89,7 +89,7 @@ def assert_same(one: Outcome, other: Outcome) -> None:
     assert one.version == other.version
     assert torch.equal(one.parameters, other.parameters)
     assert equal(one.optimizer, other.optimizer)
-    assert equal(one.aux, other.aux)
+    assert equal(one.algorithm_state, other.algorithm_state)
     for name in ("steps", "version", "games", "score", "best", "best_game", "values", "lag"):
         assert getattr(one.status, name) == getattr(other.status, name), name
     assert [(s, score) for s, _, score in one.status.curve] == [

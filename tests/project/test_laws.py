@@ -100,8 +100,8 @@ def test_each_contract_can_be_broken(contract: str, said: dict[str, str]) -> Non
 PRIVATE_IN_TESTS = {
     "tests/roles/parameters/test_admission.py": "gradients that wait are as they were",
     "tests/roles/test_gorila.py": "priorities that a replay buffer keeps",
-    "tests/roles/test_recorded.py": "what a learner has found out about its last round",
-    "tests/roles/test_ring.py": "the sums on GPUs, in whose place the test puts something",
+    "tests/roles/test_backprop_cuda.py": "what a learner has found out about its last round",
+    "tests/roles/test_process_allreduce.py": "the sums on GPUs, which the test replaces",
     "tests/runtime/test_ray_gpus.py": "a runtime without a cluster, whose processes lose a GPU",
     "tests/helpers/schedules.py": "gradients that wait are as they were",
     "tests/helpers/tapes.py": "of torch: operations as they are called",

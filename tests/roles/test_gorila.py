@@ -97,7 +97,7 @@ def test_a_learner_that_begins_again_goes_on_with_its_schedule() -> None:
     behind = tracker.status().steps
     again = graph.build({"learner-0", "cache-0"}, roles.__getitem__)["learner-0"]
     again.step()
-    rate = again.schedule.aux["learning_rate"].item()
+    rate = again.schedule.algorithm_state["learning_rate"].item()
     fresh = tracker.status().steps - behind
     assert again.schedule.steps == behind + experiment.shape.topology.learners * fresh
     assert rate == pytest.approx(1e-2 - 9e-3 * again.schedule.steps / 4_000)
@@ -135,7 +135,9 @@ def test_a_replay_that_is_lost_with_its_learner_goes_on_with_its_exponent(
 
 def target_of(learner: Learner) -> torch.Tensor:
     named = {
-        k.removeprefix(TARGET): v for k, v in learner.schedule.aux.items() if k.startswith(TARGET)
+        k.removeprefix(TARGET): v
+        for k, v in learner.schedule.algorithm_state.items()
+        if k.startswith(TARGET)
     }
     flat = torch.zeros_like(learner.client.flat.values)
     learner.client.flat.layout.fill(flat, named)
@@ -171,9 +173,9 @@ def test_the_target_of_one_learner_is_that_of_its_server() -> None:
 
 def expect_nothing(learner: Learner) -> None:
     """Let the learner find that all losses so far were 0."""
-    learner.schedule.aux["loss_count"].fill_(1000.0)
-    learner.schedule.aux["loss_mean"].fill_(0.0)
-    learner.schedule.aux["loss_variance"].fill_(0.0)
+    learner.schedule.algorithm_state["loss_count"].fill_(1000.0)
+    learner.schedule.algorithm_state["loss_mean"].fill_(0.0)
+    learner.schedule.algorithm_state["loss_variance"].fill_(0.0)
 
 
 def test_outliers_are_dropped_and_counted() -> None:
@@ -182,16 +184,16 @@ def test_outliers_are_dropped_and_counted() -> None:
     learner, server = roles["learner-0"], roles["server-0"]
     learner.step()
     expect_nothing(learner)
-    mean = float(learner.schedule.aux["loss_mean"])
+    mean = float(learner.schedule.algorithm_state["loss_mean"])
     version = server.pull().version
     learner.step()
     assert server.pull().version == version
     assert learner.client.outliers == 1
     assert (learner.client.traffic.counted, learner.client.traffic.dropped) == (1, 0)
     assert (
-        float(learner.schedule.aux["loss_mean"]) > mean
+        float(learner.schedule.algorithm_state["loss_mean"]) > mean
     )  # its loss belongs to the mean all the same
-    learner.schedule.aux["loss_mean"].fill_(1000.0)
+    learner.schedule.algorithm_state["loss_mean"].fill_(1000.0)
     learner.step()
     assert server.pull().version.number == version.number + 1
 
@@ -206,7 +208,7 @@ def test_one_learner_goes_on_after_an_outlier() -> None:
     before = learner.client.flat.values.clone()
     learner.step()
     assert torch.equal(learner.client.flat.values, before)
-    learner.schedule.aux["loss_mean"].fill_(1000.0)
+    learner.schedule.algorithm_state["loss_mean"].fill_(1000.0)
     learner.step()
     assert not torch.equal(learner.client.flat.values, before)
     assert roles["server-0"].pull().version.number == 2

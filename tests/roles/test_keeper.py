@@ -8,7 +8,7 @@ import numpy as np
 
 from gelada.core.types import Origin, State
 from gelada.roles.tracker.score import Exactly, Keeper, Moment, Resume
-from gelada.roles.update_schedule import Sampled
+from gelada.roles.update_schedule import SampledUpdates
 
 
 def state(actor: int, round: int) -> State:
@@ -47,8 +47,8 @@ def test_states_of_marked_versions_are_kept_longer() -> None:
 
 
 def test_a_buffer_makes_several_versions_of_a_round() -> None:
-    rhythm = Sampled(steps=100, minimum=250, ratio=0.5, windows=10)
-    keeper = Keeper(Resume(1, exactly=Exactly(rhythm=rhythm)), 0)
+    update_schedule = SampledUpdates(steps=100, minimum=250, ratio=0.5, windows=10)
+    keeper = Keeper(Resume(1, exactly=Exactly(update_schedule=update_schedule)), 0)
     hand_over(keeper, range(1, 6), 1)
     found = {v: rounds_of(keeper.saved(v)[1]) for v in range(1, 10) if keeper.saved(v)[0]}
     assert found == {1: [3], 2: [3], **{number: [4] for number in range(3, 8)}, 8: [5], 9: [5]}
@@ -56,9 +56,9 @@ def test_a_buffer_makes_several_versions_of_a_round() -> None:
 
 def test_a_version_of_many_rounds_needs_the_state_of_its_first() -> None:
     """Actors play on while the learner waits for experience, or saves the buffer."""
-    rhythm = Sampled(steps=100, minimum=250, ratio=0.1, windows=100)
-    assert [rhythm.rounds(version) for version in (1, 2, 3)] == [13, 23, 33]
-    keeper = Keeper(Resume(1, exactly=Exactly(rhythm=rhythm)), 0)
+    update_schedule = SampledUpdates(steps=100, minimum=250, ratio=0.1, windows=100)
+    assert [update_schedule.rounds(version) for version in (1, 2, 3)] == [13, 23, 33]
+    keeper = Keeper(Resume(1, exactly=Exactly(update_schedule=update_schedule)), 0)
     hand_over(keeper, range(33), 1)
     assert rounds_of(keeper.saved(1)[1]) == [13]
     assert rounds_of(keeper.saved(2)[1]) == [23]

@@ -23,11 +23,11 @@ from gelada.roles.backprop import Backprop
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.client import LocalClient
 from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
-from gelada.roles.replay.minibatch_buffer import Reuse
-from gelada.roles.replay.queue import Fifo, Mix, TrajectoryQueue, as_batch
+from gelada.roles.replay.minibatch_buffer import MinibatchBuffer
+from gelada.roles.replay.queue import Fifo, ReplayMix, TrajectoryQueue, as_batch
 from gelada.roles.schedule import Schedule
 from gelada.roles.tracker import ResumePoint
-from gelada.roles.update_schedule import ONE_EACH, Sampled
+from gelada.roles.update_schedule import ONE_EACH, SampledUpdates
 from helpers.stacking import stack_at
 
 SEED, START = 3, Version(1, 4)
@@ -76,8 +76,8 @@ class Scene:
         algorithm: Any = ALGORITHM,
         servers: int = 1,
         rounds: int = 3,
-        reuse: Reuse | None = None,
-        mix: Mix | None = None,
+        reuse: MinibatchBuffer | None = None,
+        replay_mix: ReplayMix | None = None,
     ) -> None:
         self.net = make_net()
         self.flat = FlatParameters(self.net)
@@ -91,15 +91,15 @@ class Scene:
             )
             for c in self.flat.layout.cut(servers)
         ]
-        self.replay = TrajectoryQueue(Fifo(2), capacity=9, patience=0.0, mix=mix)
+        self.replay = TrajectoryQueue(Fifo(2), capacity=9, patience=0.0, replay_mix=replay_mix)
         self.tracker = stand_in(Reports(rounds))
-        self.aux = algorithm.start()
+        self.algorithm_state = algorithm.start()
         self.learner = Learner(
             0,
             algorithm,
             LocalClient(self.flat, self.servers, START),
             Backprop(algorithm, 0, SEED),
-            Schedule(algorithm, self.aux, 100),
+            Schedule(algorithm, self.algorithm_state, 100),
             self.replay,
             self.tracker,
             saves=True,
@@ -121,13 +121,13 @@ def test_a_round_is_the_plain_loop_with_torchs_own_optimizer() -> None:
     plain = copy.deepcopy(scene.net)
     batch = as_batch(scene.feed())
     scene.learner.step()
-    aux = ALGORITHM.start()
+    algorithm_state = ALGORITHM.start()
     adam = torch.optim.Adam(plain.parameters(), lr=1e-2, eps=1e-5)
-    prepared = ALGORITHM.prepare(plain, batch, aux)
+    prepared = ALGORITHM.prepare(plain, batch, algorithm_state)
     random = generator(SEED, "learner", 0, *START)
     for _ in range(3):
         for index in torch.split(torch.randperm(20, generator=random), 7):
-            total, _ = ALGORITHM.loss(plain, prepared.select(index), aux)
+            total, _ = ALGORITHM.loss(plain, prepared.select(index), algorithm_state)
             adam.zero_grad()
             torch.autograd.backward(total)
             nn.utils.clip_grad_norm_(plain.parameters(), 0.3)
@@ -175,8 +175,8 @@ class SpyingPrepared:
 class Spying(APPO):
     """APPO that keeps the indices of its minibatches."""
 
-    def prepare(self, net: Any, batch: Any, aux: Any, random: Any = None) -> Any:
-        prepared = super().prepare(net, batch, aux, random)
+    def prepare(self, net: Any, batch: Any, algorithm_state: Any, random: Any = None) -> Any:
+        prepared = super().prepare(net, batch, algorithm_state, random)
         indices: list[torch.Tensor] = []
         RUNS.append(indices)
         return SpyingPrepared(prepared, indices)
@@ -226,8 +226,8 @@ def test_the_values_are_the_means_of_the_last_pass() -> None:
     seen: list[dict[str, torch.Tensor]] = []
 
     class Listening(APPO):
-        def loss(self, net: Any, minibatch: Any, aux: Any, random: Any = None) -> Any:
-            total, terms = super().loss(net, minibatch, aux, random)
+        def loss(self, net: Any, minibatch: Any, algorithm_state: Any, random: Any = None) -> Any:
+            total, terms = super().loss(net, minibatch, algorithm_state, random)
             seen.append(terms)
             return total, terms
 
@@ -264,24 +264,24 @@ def test_a_checkpoint_holds_the_newest_version_as_copies() -> None:
     scene.feed()
     scene.learner.step()
     scene.learner.save()
-    slices, optimizers, aux, steps = scene.tracker.saved[0]
+    slices, optimizers, algorithm_state, steps = scene.tracker.saved[0]
     assert [params.version for params in slices] == [Version(1, 5)] * 2
     assert torch.equal(torch.cat([params.values for params in slices]), scene.flat.values)
     assert [state["count"].item() for state in optimizers] == [9.0, 9.0]
     assert steps == 120
-    before = [t.clone() for t in (*optimizers[0].values(), *aux.values())]
+    before = [t.clone() for t in (*optimizers[0].values(), *algorithm_state.values())]
     scene.feed(1)
     scene.learner.step()
-    after = [*optimizers[0].values(), *aux.values()]
+    after = [*optimizers[0].values(), *algorithm_state.values()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
 class Failing(APPO):
     """APPO with a term that is not a number from a given version on."""
 
-    def loss(self, net: Any, minibatch: Any, aux: Any, random: Any = None) -> Any:
-        total, terms = super().loss(net, minibatch, aux, random)
-        if "broken" in aux:
+    def loss(self, net: Any, minibatch: Any, algorithm_state: Any, random: Any = None) -> Any:
+        total, terms = super().loss(net, minibatch, algorithm_state, random)
+        if "broken" in algorithm_state:
             terms["value_loss"] = terms["value_loss"] * float("nan")
             total = total * float("nan")
         return total, terms
@@ -293,7 +293,7 @@ def test_a_nan_is_named_and_never_published(minibatch: int) -> None:
     scene.feed()
     scene.learner.step()
     published = [server.pull() for server in scene.servers]
-    scene.aux["broken"] = torch.tensor(1.0)
+    scene.algorithm_state["broken"] = torch.tensor(1.0)
     scene.feed(1)
     with pytest.raises(Diverged, match=r"^value_loss became nan at version 5: .* lower --lr"):
         scene.learner.step()
@@ -328,27 +328,29 @@ def test_two_runs_are_equal_bit_for_bit_and_another_seed_is_not() -> None:
 
 def test_a_round_of_older_batches_is_the_plain_loop_and_each_is_prepared_anew() -> None:
     algorithm = replace(ALGORITHM, epochs=2)
-    scene = Scene(algorithm, reuse=Reuse(2, 2))
+    scene = Scene(algorithm, reuse=MinibatchBuffer(2, 2))
     plain = copy.deepcopy(scene.net)
     adam = torch.optim.Adam(plain.parameters(), lr=1e-2, eps=1e-5)
-    aux, batches = algorithm.start(), []
+    algorithm_state, batches = algorithm.start(), []
     for number, due in enumerate([[0], [0, 1], [1, 2]]):  # the second use comes a round later
         batches.append(as_batch(scene.feed(number)))
         scene.learner.step()
         random = generator(SEED, "learner", 0, START.incarnation, START.number + number)
         for use in due:
-            prepared = algorithm.prepare(plain, batches[use], aux)  # with the network of now
+            prepared = algorithm.prepare(
+                plain, batches[use], algorithm_state
+            )  # with the network of now
             for index in torch.split(torch.randperm(20, generator=random), 7):
-                total, terms = algorithm.loss(plain, prepared.select(index), aux)
+                total, terms = algorithm.loss(plain, prepared.select(index), algorithm_state)
                 adam.zero_grad()
                 torch.autograd.backward(total)
                 nn.utils.clip_grad_norm_(plain.parameters(), 0.3)
                 for group in adam.param_groups:
-                    group["lr"] = float(aux["learning_rate"])
+                    group["lr"] = float(algorithm_state["learning_rate"])
                 adam.step()
         kl = scene.tracker.updates[-1].values["kl"]  # of the fresh batch, which comes last
         assert kl == pytest.approx(terms["kl"].item(), rel=1.0)
-        algorithm.after(aux, {"kl": kl}, 100)
+        algorithm.after(algorithm_state, {"kl": kl}, 100)
     found = dict(scene.net.named_parameters())
     for name, parameter in plain.named_parameters():
         torch.testing.assert_close(found[name], parameter, rtol=1e-3, atol=1e-5)
@@ -363,7 +365,7 @@ def test_a_round_of_older_batches_is_the_plain_loop_and_each_is_prepared_anew() 
 @pytest.mark.parametrize("order", ["ring", "random"])
 def test_one_held_batch_is_no_buffer_bit_for_bit(order: Any) -> None:
     vectors = []
-    for reuse in (None, Reuse(1, ALGORITHM.epochs, order=order)):
+    for reuse in (None, MinibatchBuffer(1, ALGORITHM.epochs, order=order)):
         scene = Scene(reuse=reuse)
         for round in range(3):
             scene.feed(round)
@@ -376,7 +378,7 @@ def test_old_windows_count_neither_as_steps_nor_as_lag_nor_in_what_steers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     algorithm = APPO(minibatch=640, epochs=1)
-    scene = Scene(algorithm, rounds=9, mix=Mix(5, 4.0, 4, (1,)))
+    scene = Scene(algorithm, rounds=9, replay_mix=ReplayMix(5, 4.0, 4, (1,)))
     seen: list[Any] = []
     sample = scene.replay.sample
 
@@ -394,9 +396,9 @@ def test_old_windows_count_neither_as_steps_nor_as_lag_nor_in_what_steers(
     assert update.steps == 20
     assert update.lag == (0.0, 0.5, 1.0)
     fresh = type(batch)(*(t[:4] if t.dim() else t for t in batch))
-    aux = algorithm.start()
-    prepared = algorithm.prepare(before, fresh, aux)
-    _, terms = algorithm.loss(before, prepared.select(torch.arange(20)), aux)
+    algorithm_state = algorithm.start()
+    prepared = algorithm.prepare(before, fresh, algorithm_state)
+    _, terms = algorithm.loss(before, prepared.select(torch.arange(20)), algorithm_state)
     assert update.values["kl"] == pytest.approx(float(terms["kl"]), rel=1e-4)
 
 
@@ -419,10 +421,10 @@ def test_learners_with_unequal_weights_are_one_learner_with_the_joined_batch(wei
         )
         first = flat.values.clone()
         for learner, own in enumerate(parts):
-            aux, index = algorithm.start(), torch.arange(own.actions.numel())
-            prepared = algorithm.prepare(make_net(), own, aux)
+            algorithm_state, index = algorithm.start(), torch.arange(own.actions.numel())
+            prepared = algorithm.prepare(make_net(), own, algorithm_state)
             assert isinstance(flat.module, Network)
-            total, _ = algorithm.loss(flat.module, prepared.select(index), aux)
+            total, _ = algorithm.loss(flat.module, prepared.select(index), algorithm_state)
             flat.zero_gradients()
             torch.autograd.backward(total)
             values = flat.gradients.clone()
@@ -484,18 +486,25 @@ def test_an_error_after_the_last_report_still_finishes_the_run(
 
 
 @pytest.mark.parametrize(
-    "rhythm", [Sampled(512, 3_000, 0.125, 8), Sampled(64, 200, 0.25, 8), Sampled(7, 1, 3.3, 5)]
+    "update_schedule",
+    [
+        SampledUpdates(512, 3_000, 0.125, 8),
+        SampledUpdates(64, 200, 0.25, 8),
+        SampledUpdates(7, 1, 3.3, 5),
+    ],
 )
-def test_rounds_are_the_least_of_which_so_many_batches_may_be_sampled(rhythm: Sampled) -> None:
-    assert rhythm.rounds(0) == 0
+def test_rounds_are_the_least_of_which_so_many_batches_may_be_sampled(
+    update_schedule: SampledUpdates,
+) -> None:
+    assert update_schedule.rounds(0) == 0
     for versions in range(1, 300):
-        rounds = rhythm.rounds(versions)
-        assert rhythm.versions(rounds) >= versions > rhythm.versions(rounds - 1)
+        rounds = update_schedule.rounds(versions)
+        assert update_schedule.versions(rounds) >= versions > update_schedule.versions(rounds - 1)
 
 
 def test_a_step_is_sampled_so_often_once_the_minimum_is_there() -> None:
-    rhythm = Sampled(steps=100, minimum=250, ratio=0.5, windows=10)
-    assert [rhythm.versions(rounds) for rounds in range(8)] == [0, 0, 0, 2, 7, 12, 17, 22]
+    update_schedule = SampledUpdates(steps=100, minimum=250, ratio=0.5, windows=10)
+    assert [update_schedule.versions(rounds) for rounds in range(8)] == [0, 0, 0, 2, 7, 12, 17, 22]
 
 
 def test_a_queue_makes_one_version_of_each_round() -> None:

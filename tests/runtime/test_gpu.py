@@ -18,7 +18,7 @@ from gelada.algorithms.appo import APPO
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.ops.flat import FlatParameters
 from gelada.ops.optimizers import Optimizer, OptimizerSettings
-from gelada.roles.backprop import Backprop, GraphBackprop
+from gelada.roles.backprop import Backprop, CudaGraphBackprop
 from gelada.roles.replay.queue import as_batch
 from gelada.runtime.devices import WARM_UP, Devices, Placement, Recorded, own_stream, prepare
 from gelada.training.run import train
@@ -42,11 +42,11 @@ QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
 def gradient_on(device: torch.device, algorithm: APPO) -> torch.Tensor:
     """Return the gradient of one minibatch, and the parameters after Adam's step, on the host."""
     net = make_net().to(device)
-    flat, aux = FlatParameters(net), algorithm.start()
+    flat, algorithm_state = FlatParameters(net), algorithm.start()
     batch = as_batch([random_trajectory(np.random.default_rng(3), games=6, length=20)])
-    prepared = algorithm.prepare(net, batch.to(device), aux)
+    prepared = algorithm.prepare(net, batch.to(device), algorithm_state)
     index = torch.arange(0, prepared.size, 2, device=device)
-    total, _ = algorithm.loss(net, prepared.select(index), aux)
+    total, _ = algorithm.loss(net, prepared.select(index), algorithm_state)
     torch.autograd.backward(total)
     Optimizer(flat.values, OptimizerSettings()).step(flat.gradients, 1e-2)
     return torch.cat([flat.gradients, flat.values]).cpu()
@@ -62,17 +62,17 @@ def test_a_step_is_that_of_the_cpu(gpu: torch.device, advantage: Any) -> None:
 
 def test_nothing_waits_for_the_gpu_inside_a_round(gpu: torch.device) -> None:
     net, algorithm = make_net().to(gpu), APPO()
-    flat, aux = FlatParameters(net), algorithm.start()
+    flat, algorithm_state = FlatParameters(net), algorithm.start()
     optimizer = Optimizer(flat.values, OptimizerSettings())
     batch = as_batch([random_trajectory(np.random.default_rng(3), games=6, length=20)])
     moved = batch.to(gpu)
     with own_stream(gpu):
         torch.cuda.set_sync_debug_mode("error")
         try:
-            prepared = algorithm.prepare(net, moved, aux)
+            prepared = algorithm.prepare(net, moved, algorithm_state)
             order = torch.randperm(prepared.size).to(gpu, non_blocking=True)
             for index in torch.split(order, 32):
-                total, _ = algorithm.loss(net, prepared.select(index), aux)
+                total, _ = algorithm.loss(net, prepared.select(index), algorithm_state)
                 flat.zero_gradients()
                 torch.autograd.backward(total)
                 flat.clip(0.5)
@@ -85,21 +85,23 @@ def test_nothing_waits_for_the_gpu_inside_a_round(gpu: torch.device) -> None:
 def learned(gpu: torch.device, graphs: bool, rounds: int) -> tuple[torch.Tensor, list[float]]:
     """Return the parameters after some rounds with other batches each, and all losses."""
     net, algorithm = make_net().to(gpu), APPO(advantage="vtrace", kl_coeff=0.1)
-    flat, aux = FlatParameters(net), algorithm.start()
+    flat, algorithm_state = FlatParameters(net), algorithm.start()
     optimizer = Optimizer(flat.values, OptimizerSettings())
-    make = GraphBackprop if graphs else Backprop
+    make = CudaGraphBackprop if graphs else Backprop
     backprop, random, found = make(algorithm, 0, 0), np.random.default_rng(3), list[torch.Tensor]()
     order = torch.Generator().manual_seed(3)
     for number in range(rounds):
-        aux["entropy"].fill_(0.01 / (number + 1))  # as a schedule does
+        algorithm_state["entropy"].fill_(0.01 / (number + 1))  # as a schedule does
         batch = as_batch([random_trajectory(random, games=6, length=20)]).to(gpu)
         rows = torch.randperm(120, generator=order).to(gpu)
         recorded = graphs and number > WARM_UP
         torch.cuda.set_sync_debug_mode("error" if recorded else "default")
         try:
-            prepared = backprop.prepare(net, batch, aux)
+            prepared = backprop.prepare(net, batch, algorithm_state)
             for index in torch.split(rows, 50):  # the last is smaller
-                found.append(backprop.minibatch(flat, prepared, index, aux, None, None).values)
+                found.append(
+                    backprop.minibatch(flat, prepared, index, algorithm_state, None, None).values
+                )
                 optimizer.step(flat.gradients, 1e-3)
         finally:
             torch.cuda.set_sync_debug_mode("default")

@@ -72,7 +72,9 @@ def threads(experiment: Experiment) -> Outcome:
 def test_a_run_on_role_hosts_is_the_same_run(experiment: Experiment) -> None:
     expected = inline(experiment)
     assert_same(threads(experiment), expected)
-    assert_same(on_hosts(experiment), expected._replace(aux={}))  # the learner's own stays there
+    assert_same(
+        on_hosts(experiment), expected._replace(algorithm_state={})
+    )  # the learner's own stays there
 
 
 def test_workers_may_share_a_process() -> None:

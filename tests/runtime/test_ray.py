@@ -94,7 +94,9 @@ CENTRAL = catch(3000, deterministic=True)
 def test_a_run_on_ray_is_the_same_run_bit_for_bit(experiment: Experiment, cluster: Cluster) -> None:
     place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))
     place.run()
-    expected = outcome(place.roles)._replace(aux={})  # the learner's own stays where it lives
+    expected = outcome(place.roles)._replace(
+        algorithm_state={}
+    )  # the learner's own stays where it lives
     assert_same(run_on_ray(experiment, cluster), expected)
 
 
@@ -102,5 +104,5 @@ def test_a_group_of_learners_on_ray_is_the_same_group_bit_for_bit(cluster: Clust
     shape = replace(CENTRAL.shape, actors=1, learners=2, reduce="group")
     experiment = replace(CENTRAL, shape=shape)
     graph = make_graph(experiment, begin(experiment), None, patience=60.0)
-    expected = run_to_the_end(Threads(graph.build()))._replace(aux={})
+    expected = run_to_the_end(Threads(graph.build()))._replace(algorithm_state={})
     assert_same(run_on_ray(experiment, cluster), expected)

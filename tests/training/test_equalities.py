@@ -103,7 +103,7 @@ def test_inline_is_the_oracle_of_train(tmp_path: Path) -> None:
     train(CATCH, tmp_path / "run")
     _, checkpoint, _ = newest_checkpoint(tmp_path / "run" / "checkpoints")
     assert checkpoint.version == oracle.version
-    assert equal(checkpoint.group("aux"), oracle.aux)
+    assert equal(checkpoint.group("aux"), oracle.algorithm_state)
     assert checkpoint.counters["games"] == oracle.status.games
     net = make_net(CATCH.network, heads={"policy": 3, "value": 1})
     layout = FlatParameters(net).layout
@@ -166,10 +166,12 @@ def share(batch: Any, learner: int) -> Any:
 
 
 def gradient_of(flat: FlatParameters, batch: Any, algorithm: APPO) -> torch.Tensor:
-    aux = algorithm.start()
+    algorithm_state = algorithm.start()
     assert isinstance(flat.module, Network)
-    prepared = algorithm.prepare(flat.module, batch, aux)
-    total, _ = algorithm.loss(flat.module, prepared.select(torch.arange(prepared.size)), aux)
+    prepared = algorithm.prepare(flat.module, batch, algorithm_state)
+    total, _ = algorithm.loss(
+        flat.module, prepared.select(torch.arange(prepared.size)), algorithm_state
+    )
     flat.zero_gradients()
     torch.autograd.backward(total)
     return flat.gradients.clone()

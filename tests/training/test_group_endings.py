@@ -1,7 +1,7 @@
 """How a group of learners ends: by its rule, one that is slow or fails, and Ctrl-C while they add.
 
-On threads the learners meet in a `LearnerGroup`. Here they are also joined by a ring, as they are
-in processes.
+On threads the learners meet in a `ThreadAllreduce`. Here they are also joined as they are in
+processes.
 """
 
 from __future__ import annotations

@@ -62,10 +62,10 @@ def learned_by_hand(
     ranks = range(experiment.shape.topology.replicas)
     nets: list[Network] = [make_network(experiment, start) for _ in ranks]
     flats = [FlatParameters(net) for net in nets]
-    optimizer, aux = Optimizer(flats[0].values, experiment.optimizer), algorithm.start()
+    optimizer, algorithm_state = Optimizer(flats[0].values, experiment.optimizer), algorithm.start()
     steps, norms = start.steps, list[float]()
     for number, batch_of in enumerate(batches):
-        prepared = [algorithm.prepare(nets[i], batch_of[i], aux) for i in ranks]
+        prepared = [algorithm.prepare(nets[i], batch_of[i], algorithm_state) for i in ranks]
         randoms = [generator(seed, "learner", i, 0, number) for i in ranks]
         orders = [
             [torch.randperm(prepared[i].size, generator=randoms[i]) for i in ranks]
@@ -79,7 +79,7 @@ def learned_by_hand(
                 for i in ranks:
                     flats[i].zero_gradients()
                     minibatch = prepared[i].select(part[i], moment)
-                    torch.autograd.backward(algorithm.loss(nets[i], minibatch, aux)[0])
+                    torch.autograd.backward(algorithm.loss(nets[i], minibatch, algorithm_state)[0])
                     weights.append(prepared[i].weight(part[i]))
                     weighted.append(flats[i].gradients * weights[-1])
                 gradient = reduce(torch.add, weighted) / reduce(torch.add, weights)
@@ -87,11 +87,11 @@ def learned_by_hand(
                 norms.append(float(norm))
                 if norm > algorithm.gradient_clip:
                     gradient *= algorithm.gradient_clip / (norm + 1e-6)
-                optimizer.step(gradient, float(aux["learning_rate"]))
+                optimizer.step(gradient, float(algorithm_state["learning_rate"]))
                 for i in ranks[1:]:
                     flats[i].values.copy_(flats[0].values)
         steps += sum(int(batch.fresh) for batch in batch_of)
-        algorithm.after(aux, {}, steps)
+        algorithm.after(algorithm_state, {}, steps)
     assert max(norms) > algorithm.gradient_clip  # some are clipped
     return flats[0].values
 

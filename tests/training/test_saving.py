@@ -115,14 +115,14 @@ def test_only_what_all_have_put_aside_is_saved_and_once() -> None:
         go_on(server, 3)
         scene.saver.look()  # in between some have 12 and some 15
     assert scene.numbers() == [[12, 12, 12], [15, 15, 15]]
-    for (slices, optimizers, aux, steps, mixed), want in zip(
+    for (slices, optimizers, algorithm_state, steps, mixed), want in zip(
         scene.tracker.saved, (1200, 1500), strict=True
     ):
         assert [params.values.numel() for params in slices] == [SIZE] * 3
         assert [state["count"].item() for state in optimizers] == [2.0 if want == 1200 else 5.0] * 3
         assert steps == want
         assert not mixed
-        assert float(aux["learning_rate"]) == 0.0  # of those steps: after anneal_steps
+        assert float(algorithm_state["learning_rate"]) == 0.0  # of those steps: after anneal_steps
 
 
 def test_nothing_is_saved_before_it_is_due() -> None:

@@ -16,7 +16,7 @@ from gelada.algorithms.api import Algorithm, Ends, Terms, Topology, number
 from gelada.algorithms.batches import WholeBatch
 from gelada.algorithms.exploration import Player, Sampled
 from gelada.core.fields import POSITIVE, SHARE, Range
-from gelada.core.types import Aux, Batch
+from gelada.core.types import AlgorithmState, Batch
 from gelada.nets.heads import Head, Linear
 from gelada.nets.network import Network
 from gelada.nets.observations import Observations
@@ -78,7 +78,11 @@ class A3C(Algorithm):
         return net.heads["policy"](net.features(observations)), state
 
     def prepare(
-        self, net: Network, batch: Batch, aux: Aux, random: torch.Generator | None = None
+        self,
+        net: Network,
+        batch: Batch,
+        algorithm_state: AlgorithmState,
+        random: torch.Generator | None = None,
     ) -> WholeBatch:
         """Preprocess and stack the frames; `loss` computes the targets."""
         return WholeBatch(Observations(net, batch.frames, batch.ages), batch)
@@ -87,7 +91,7 @@ class A3C(Algorithm):
         self,
         net: Network,
         minibatch: WholeBatch,
-        aux: Aux,
+        algorithm_state: AlgorithmState,
         random: torch.Generator | None = None,
     ) -> tuple[torch.Tensor, Terms]:
         """Return policy + value_coefficient * value - entropy weight * entropy, and scalars."""
@@ -114,7 +118,7 @@ class A3C(Algorithm):
         value_loss = losses.value_loss(predicted, targets, weights)
         entropy = losses.entropy(log_policy, weights)
         total = policy_loss + self.value_coefficient * value_loss
-        total = total - number(aux["entropy"]) * entropy
+        total = total - number(algorithm_state["entropy"]) * entropy
         with torch.no_grad():
             explained = losses.explained_variance(predicted.detach(), targets, weights)
             terms = {

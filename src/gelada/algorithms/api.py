@@ -15,7 +15,7 @@ import torch
 
 from gelada.algorithms.exploration import Exploration, Player
 from gelada.core.errors import GeladaError
-from gelada.core.types import Aux, Batch
+from gelada.core.types import AlgorithmState, Batch
 from gelada.nets.config import Autoencoder
 from gelada.nets.heads import Head
 from gelada.nets.network import Network
@@ -24,7 +24,7 @@ LEARNING_RATE = "learning_rate"
 """Name of the learning rate in an algorithm's state: the only place where it is kept."""
 
 TARGET = "target/"
-"""Prefix of the names of target parameters in ``aux``."""
+"""Prefix of the names of target parameters in ``algorithm_state``."""
 
 WHOLE_BATCH = 2**31
 """A size of minibatches that no batch reaches."""
@@ -47,9 +47,9 @@ Terms = dict[str, torch.Tensor]
 """Scalars to log by name."""
 
 
-def target_parameters(aux: Aux) -> dict[str, torch.Tensor]:
+def target_parameters(algorithm_state: AlgorithmState) -> dict[str, torch.Tensor]:
     """Return the target parameters in an algorithm's state by name; {} if there are none."""
-    return {k.removeprefix(TARGET): v for k, v in aux.items() if k.startswith(TARGET)}
+    return {k.removeprefix(TARGET): v for k, v in algorithm_state.items() if k.startswith(TARGET)}
 
 
 def number(value: torch.Tensor) -> float | torch.Tensor:
@@ -213,7 +213,7 @@ class Algorithm(ABC):
         """Return by what the learning rate is multiplied for a parameter of the network."""
         return 1.0
 
-    def start(self) -> Aux:
+    def start(self) -> AlgorithmState:
         """Return the algorithm's initial state, with the learning rate."""
         return {
             name: torch.tensor(start, dtype=torch.float64)
@@ -221,9 +221,9 @@ class Algorithm(ABC):
             if end is not None
         }
 
-    def now(self, aux: Aux, name: str) -> float:
+    def now(self, algorithm_state: AlgorithmState, name: str) -> float:
         """Return a number of `ends` as it is now."""
-        return float(aux[name]) if name in aux else self.ends[name][0]
+        return float(algorithm_state[name]) if name in algorithm_state else self.ends[name][0]
 
     @abstractmethod
     def exploration(self, player: Player) -> Exploration:
@@ -245,40 +245,48 @@ class Algorithm(ABC):
 
     @abstractmethod
     def prepare(
-        self, net: Network, batch: Batch, aux: Aux, random: torch.Generator | None = None
+        self,
+        net: Network,
+        batch: Batch,
+        algorithm_state: AlgorithmState,
+        random: torch.Generator | None = None,
     ) -> Prepared:
         """Preprocess a batch, and compute what is the same in all its epochs, such as targets.
 
         Args:
             net: the network that learns.
             batch: windows, on its device.
-            aux: the algorithm's state.
+            algorithm_state: the algorithm's state.
             random: generator in the memory of the host of all random numbers, such as those of a
                 noisy network, so that a seed repeats a run (None: that of torch).
         """
 
     @abstractmethod
     def loss(
-        self, net: Network, minibatch: Any, aux: Aux, random: torch.Generator | None = None
+        self,
+        net: Network,
+        minibatch: Any,
+        algorithm_state: AlgorithmState,
+        random: torch.Generator | None = None,
     ) -> tuple[torch.Tensor, Terms]:
         """Return the loss to minimise, and scalars to log by name; see `prepare`."""
 
-    def is_outlier(self, aux: Aux, loss: float) -> bool:
-        """Return whether to drop the gradient of this loss. Does not change ``aux``."""
+    def is_outlier(self, algorithm_state: AlgorithmState, loss: float) -> bool:
+        """Return whether to drop the gradient of this loss. Does not change ``algorithm_state``."""
         return False
 
-    def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:
-        """Update ``aux`` in place after a round.
+    def after(self, algorithm_state: AlgorithmState, values: dict[str, float], steps: int) -> None:
+        """Update ``algorithm_state`` in place after a round.
 
         Args:
-            aux: the algorithm's state.
+            algorithm_state: the algorithm's state.
             values: means of the scalars of `loss` over the last epoch, by name; empty where only
                 the steps are known.
             steps: environment steps of the run.
         """
         for name, (start, end) in self.ends.items():
             if end is not None:
-                aux[name].fill_(linear(start, end, steps, self.anneal_steps))
+                algorithm_state[name].fill_(linear(start, end, steps, self.anneal_steps))
 
 
 COEFFICIENT_LIMITS = (1e-4, 1e4)

@@ -36,7 +36,7 @@ from gelada.algorithms.batches import (
 from gelada.algorithms.exploration import Player, Sampled
 from gelada.core.errors import GeladaError
 from gelada.core.fields import POSITIVE, SHARE, OnlyWith, Range
-from gelada.core.types import Aux, Batch
+from gelada.core.types import AlgorithmState, Batch
 from gelada.nets.config import Autoencoder
 from gelada.nets.heads import Head, Linear
 from gelada.nets.network import CODE, Network
@@ -162,7 +162,7 @@ class APPO(Algorithm):
         policy = Linear(width, actions, gain=0.01)
         return {"policy": policy, "value": Linear(width, atoms, gain)}
 
-    def start(self) -> Aux:
+    def start(self) -> AlgorithmState:
         """Return the initial learning rate, entropy weight and KL target.
 
         ``kl_target`` is what the learning rate follows; with a KL term, ``kl_coefficient`` is the
@@ -186,7 +186,11 @@ class APPO(Algorithm):
 
     @torch.no_grad()
     def prepare(
-        self, net: Network, batch: Batch, aux: Aux, random: torch.Generator | None = None
+        self,
+        net: Network,
+        batch: Batch,
+        algorithm_state: AlgorithmState,
+        random: torch.Generator | None = None,
     ) -> Samples[Steps] | SequenceSamples[Steps]:
         """Evaluate all observations with the current network and compute the targets.
 
@@ -205,7 +209,7 @@ class APPO(Algorithm):
             computed = returns.gae(rewards, values, *ends, self.gamma, self.lam)
         else:
             if self.target_every:
-                outputs = evaluate(net, *given, target_parameters(aux)).outputs
+                outputs = evaluate(net, *given, target_parameters(algorithm_state)).outputs
             logits = outputs["policy"].view(*shape, -1)[:, :-1].flatten(0, 1)
             log_policy = losses.log_softmax(logits)
             old = log_policy if self.target_every else old
@@ -238,7 +242,7 @@ class APPO(Algorithm):
         self,
         net: Network,
         minibatch: Minibatch[Steps],
-        aux: Aux,
+        algorithm_state: AlgorithmState,
         random: torch.Generator | None = None,
     ) -> tuple[torch.Tensor, Terms]:
         """Return policy + value_coefficient * value - entropy weight * entropy, and scalars.
@@ -270,10 +274,10 @@ class APPO(Algorithm):
             value = losses.mean_of(FORMS[self.values].losses(outputs["value"], targets), weights)
         entropy = losses.entropy(log_policy, weights)
         total = policy_loss + self.value_coefficient * value
-        total = total - number(aux["entropy"]) * entropy
+        total = total - number(algorithm_state["entropy"]) * entropy
         terms = {"policy_loss": policy_loss, "value_loss": value, "entropy": entropy}
         if self.kl_coeff:
-            weight = number(aux["kl_coefficient"])
+            weight = number(algorithm_state["kl_coefficient"])
             kl_term, measured = self._kl_term(log_policy, log_ratios, steps)
             total = total + weight * kl_term
             terms |= {"kl_term": measured, "kl_coefficient": torch.ones_like(value) * weight}
@@ -286,13 +290,13 @@ class APPO(Algorithm):
         terms["explained_variance"] = explained
         return total, {name: term.detach() for name, term in terms.items()}
 
-    def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:
+    def after(self, algorithm_state: AlgorithmState, values: dict[str, float], steps: int) -> None:
         """Let learning rate and KL term follow the KL divergence; set what depends on the steps.
 
         Nothing follows a divergence that is not in ``values``.
         """
-        kl, target = values.get("kl"), float(aux["kl_target"])
-        rate = aux["learning_rate"]
+        kl, target = values.get("kl"), float(algorithm_state["kl_target"])
+        rate = algorithm_state["learning_rate"]
         if self.kl_adjust > 1.0 and kl is not None:
             if kl < target / self.kl_slack:
                 rate.mul_(self.kl_adjust)
@@ -302,10 +306,10 @@ class APPO(Algorithm):
         if self.lr_end is not None:
             rate.fill_(self._annealed(self.lr, self.lr_end, steps))
         if self.kl_coeff and "kl_term" in values:
-            weight = aux["kl_coefficient"]
+            weight = algorithm_state["kl_coefficient"]
             weight.fill_(followed(float(weight), values["kl_term"], self.kl_target))
-        aux["entropy"].fill_(self._annealed(self.entropy, self.entropy_end, steps))
-        aux["kl_target"].fill_(self._annealed(self.kl, self.kl_end, steps))
+        algorithm_state["entropy"].fill_(self._annealed(self.entropy, self.entropy_end, steps))
+        algorithm_state["kl_target"].fill_(self._annealed(self.kl, self.kl_end, steps))
 
     def _means(self, output: torch.Tensor) -> torch.Tensor:
         """Return values [M] from the value head's output [M, 1], or [M, atoms] of distributions."""

@@ -6,7 +6,7 @@ replay: Daley & Amato 2019), distributions of values (`gelada.ops.distributions`
 (Vieillard et al. 2020), prioritized replay (Schaul et al. 2016) and the outlier rule of Gorila
 (Nair et al. 2015) as settings.
 
-The target network is a float32 copy of the parameters in ``aux``, with names
+The target network is a float32 copy of the parameters in ``algorithm_state``, with names
 ``target/<parameter name>``. The learner writes it there. Without a target network the targets come
 from the current network.
 """
@@ -27,7 +27,7 @@ from gelada.algorithms.batches import WholeBatch
 from gelada.algorithms.exploration import Exploration, Player
 from gelada.core.errors import GeladaError
 from gelada.core.fields import POSITIVE, SHARE, OnlyWith, Range
-from gelada.core.types import Aux, Batch
+from gelada.core.types import AlgorithmState, Batch
 from gelada.nets.config import Autoencoder
 from gelada.nets.heads import Head, action_values
 from gelada.nets.network import CODE, Network
@@ -43,30 +43,30 @@ LOSSES_SEEN = 100
 """Number of losses before the outlier rule applies. Our choice; the paper has no number."""
 
 
-def no_losses() -> Aux:
+def no_losses() -> AlgorithmState:
     """Return the statistics over no losses."""
     names = ("loss_count", "loss_mean", "loss_variance")
     return {name: torch.zeros((), dtype=torch.float64) for name in names}
 
 
-def is_outlier(aux: Aux, loss: float, deviations: float) -> bool:
+def is_outlier(algorithm_state: AlgorithmState, loss: float, deviations: float) -> bool:
     """Return whether an absolute loss is so many standard deviations above the running mean."""
-    if float(aux["loss_count"]) < LOSSES_SEEN:
+    if float(algorithm_state["loss_count"]) < LOSSES_SEEN:
         return False
-    deviation = math.sqrt(float(aux["loss_variance"]))
-    return abs(loss) > float(aux["loss_mean"]) + deviations * deviation
+    deviation = math.sqrt(float(algorithm_state["loss_variance"]))
+    return abs(loss) > float(algorithm_state["loss_mean"]) + deviations * deviation
 
 
-def add_loss(aux: Aux, loss: float) -> None:
+def add_loss(algorithm_state: AlgorithmState, loss: float) -> None:
     """Add the absolute value of a loss to the statistics: to a plain mean at first, later to an
     exponential one (West 1979).
     """
-    aux["loss_count"] += 1.0
-    rate = max(1.0 / float(aux["loss_count"]), LOSS_RATE)
-    difference = abs(loss) - float(aux["loss_mean"])
-    aux["loss_mean"] += rate * difference
-    spread = float(aux["loss_variance"]) + rate * difference**2
-    aux["loss_variance"].fill_((1.0 - rate) * spread)
+    algorithm_state["loss_count"] += 1.0
+    rate = max(1.0 / float(algorithm_state["loss_count"]), LOSS_RATE)
+    difference = abs(loss) - float(algorithm_state["loss_mean"])
+    algorithm_state["loss_mean"] += rate * difference
+    spread = float(algorithm_state["loss_variance"]) + rate * difference**2
+    algorithm_state["loss_variance"].fill_((1.0 - rate) * spread)
 
 
 PRIORITY_MIX = 0.9
@@ -209,7 +209,7 @@ class DQN(ActionValues):
         """Return the values […] of outputs, which may be distributions."""
         return means_of(self.values, outputs)
 
-    def start(self) -> Aux:
+    def start(self) -> AlgorithmState:
         """Return what moves, and statistics over no losses."""
         return super().start() | no_losses()
 
@@ -223,19 +223,23 @@ class DQN(ActionValues):
         return epsilon_greedy(player, epsilons, self.longest_random, self.hold_after)
 
     def prepare(
-        self, net: Network, batch: Batch, aux: Aux, random: torch.Generator | None = None
+        self,
+        net: Network,
+        batch: Batch,
+        algorithm_state: AlgorithmState,
+        random: torch.Generator | None = None,
     ) -> WholeBatch:
         """Preprocess and stack the observations: all, or two of each window with n-step returns."""
         if self.returns == "q_lambda":
             return WholeBatch(Observations(net, batch.frames, batch.ages), batch, None)
         assert batch.actions.shape[1] == self.n, "windows for n-step returns have n steps"
-        return self.first_steps(net, batch, self.now(aux, "gamma"))
+        return self.first_steps(net, batch, self.now(algorithm_state, "gamma"))
 
     def loss(
         self,
         net: Network,
         minibatch: WholeBatch,
-        aux: Aux,
+        algorithm_state: AlgorithmState,
         random: torch.Generator | None = None,
     ) -> tuple[torch.Tensor, Terms]:
         """Return the weighted mean loss of the steps in the loss mask, and scalars to log.
@@ -249,7 +253,7 @@ class DQN(ActionValues):
         0 for a window without a step in the loss mask.
         """
         evaluate = self._of_first_steps if self.returns == "n_step" else self._of_all_steps
-        taken, targets, codes = evaluate(net, minibatch, aux)
+        taken, targets, codes = evaluate(net, minibatch, algorithm_state)
         values = self.means(taken)
         batch, steps = minibatch.batch, values.shape[1]
         mask = batch.mask[:, :steps].float()
@@ -275,36 +279,40 @@ class DQN(ActionValues):
             total, terms = total + extra, terms | found
         return total, terms
 
-    def is_outlier(self, aux: Aux, loss: float) -> bool:
+    def is_outlier(self, algorithm_state: AlgorithmState, loss: float) -> bool:
         """Return whether to drop the gradient of this loss before it is pushed. Changes nothing.
 
         A gradient is dropped if the absolute loss is more than ``outlier`` standard deviations
         above the running mean of earlier losses (`after` updates it). The rule is that of Nair et
         al. 2015, which gives no number of deviations.
         """
-        return self.drops_outliers and is_outlier(aux, loss, self.outlier)
+        return self.drops_outliers and is_outlier(algorithm_state, loss, self.outlier)
 
-    def after(self, aux: Aux, values: dict[str, float], steps: int) -> None:
+    def after(self, algorithm_state: AlgorithmState, values: dict[str, float], steps: int) -> None:
         """Set what changes with the environment steps, and add a loss to its statistics.
 
         The losses of dropped gradients are part of the statistics. Otherwise all gradients would
         be dropped from then on after a lasting rise of the loss.
         """
-        super().after(aux, values, steps)
+        super().after(algorithm_state, values, steps)
         if "value_loss" in values:
-            add_loss(aux, values["value_loss"])
+            add_loss(algorithm_state, values["value_loss"])
 
-    def _of_first_steps(self, net: Network, whole: WholeBatch, aux: Aux) -> Evaluated:
+    def _of_first_steps(
+        self, net: Network, whole: WholeBatch, algorithm_state: AlgorithmState
+    ) -> Evaluated:
         """Return the outputs of the windows' first actions [N, 1, …], and their targets [N, 1]."""
         assert whole.partial is not None
         rewards, discounts, _ = whole.partial
         first, following = whole.observations.chunks(whole.size)
         taken = losses.chosen(net(first)["q"], whole.batch.actions[:, 0])
         with torch.no_grad():
-            targets = rewards + discounts * self._best(net, following, None, aux)
+            targets = rewards + discounts * self._best(net, following, None, algorithm_state)
         return Evaluated(taken.unsqueeze(1), targets.unsqueeze(1))
 
-    def _of_all_steps(self, net: Network, whole: WholeBatch, aux: Aux) -> Evaluated:
+    def _of_all_steps(
+        self, net: Network, whole: WholeBatch, algorithm_state: AlgorithmState
+    ) -> Evaluated:
         """Return the outputs of the actions taken [N, T, …], and their lambda returns [N, T]."""
         batch, shape = whole.batch, whole.observations.shape  # [N, T + 1]
         (stacks,) = whole.observations.chunks(self.minibatch)
@@ -317,36 +325,46 @@ class DQN(ActionValues):
             rewards = returns.clipped(batch.rewards, self.reward_clip)
             extra = torch.zeros_like(rewards)
             if self.is_munchausen:
-                evaluated = self._evaluated(net, stacks, scores, aux).unflatten(0, shape)
+                evaluated = self._evaluated(net, stacks, scores, algorithm_state).unflatten(
+                    0, shape
+                )
                 extra, best = returns.munchausen(evaluated, batch.actions, self.temperature)
             else:
-                best = self._best(net, stacks, scores, aux).view(shape)
+                best = self._best(net, stacks, scores, algorithm_state).view(shape)
             ends = (batch.terminated, batch.truncated)
-            gamma, lam = self.now(aux, "gamma"), self.now(aux, "lam")
+            gamma, lam = self.now(algorithm_state, "gamma"), self.now(algorithm_state, "lam")
             targets = returns.q_lambda(rewards, best, *ends, gamma, lam)
-            weight = self.now(aux, "munchausen")
+            weight = self.now(algorithm_state, "munchausen")
             targets = targets + weight * extra  # not of later steps: see `munchausen`
         taken = taken.unflatten(0, batch.actions.shape)
         return Evaluated(taken, targets, outputs.get(CODE))
 
     def _best(
-        self, net: Network, stacks: torch.Tensor, scores: torch.Tensor | None, aux: Aux
+        self,
+        net: Network,
+        stacks: torch.Tensor,
+        scores: torch.Tensor | None,
+        algorithm_state: AlgorithmState,
     ) -> torch.Tensor:
         """Return the values [M] of the best actions.
 
         ``scores`` are the action values [M, A] of the current network, if they are known.
         """
-        if scores is None and (self.double or not target_parameters(aux)):
+        if scores is None and (self.double or not target_parameters(algorithm_state)):
             scores = self.means(net(stacks)["q"])
-        evaluated = self._evaluated(net, stacks, scores, aux)
+        evaluated = self._evaluated(net, stacks, scores, algorithm_state)
         chooser = scores if self.double and scores is not None else evaluated
         return losses.chosen(evaluated, chooser.argmax(dim=1))
 
     def _evaluated(
-        self, net: Network, stacks: torch.Tensor, scores: torch.Tensor | None, aux: Aux
+        self,
+        net: Network,
+        stacks: torch.Tensor,
+        scores: torch.Tensor | None,
+        algorithm_state: AlgorithmState,
     ) -> torch.Tensor:
         """Return action values [M, A] of the target network; without one, those that are known."""
-        if target := target_parameters(aux):
+        if target := target_parameters(algorithm_state):
             return self.means(functional_call(net, target, (stacks,))["q"])
         assert scores is not None
         return scores

@@ -24,7 +24,7 @@ from gelada.algorithms.action_values import ActionValues
 from gelada.algorithms.api import Source, Terms, target_parameters
 from gelada.algorithms.batches import WholeBatch
 from gelada.core.fields import POSITIVE, OnlyWith, Range
-from gelada.core.types import Aux, Batch
+from gelada.core.types import AlgorithmState, Batch
 from gelada.nets.config import LinearInit
 from gelada.nets.heads import Head, Linear
 from gelada.nets.network import Network
@@ -147,17 +147,21 @@ class IQN(ActionValues):
         return outputs.mean(dim=-1)
 
     def prepare(
-        self, net: Network, batch: Batch, aux: Aux, random: torch.Generator | None = None
+        self,
+        net: Network,
+        batch: Batch,
+        algorithm_state: AlgorithmState,
+        random: torch.Generator | None = None,
     ) -> WholeBatch:
         """Preprocess and stack the first and the last observation of each return."""
         assert batch.actions.shape[1] == self.n, "windows for n-step returns have n steps"
-        return self.first_steps(net, batch, self.now(aux, "gamma"))
+        return self.first_steps(net, batch, self.now(algorithm_state, "gamma"))
 
     def loss(
         self,
         net: Network,
         minibatch: WholeBatch,
-        aux: Aux,
+        algorithm_state: AlgorithmState,
         random: torch.Generator | None = None,
     ) -> tuple[torch.Tensor, Terms]:
         """Return the weighted mean loss of the windows' first steps, and scalars to log.
@@ -174,7 +178,7 @@ class IQN(ActionValues):
         quantiles_at = QuantilesAt(net)
         quantiles = losses.chosen(quantiles_at(first, shares), batch.actions[:, 0])
         with torch.no_grad():
-            target = target_parameters(aux)
+            target = target_parameters(algorithm_state)
             named = {f"net.{name}": value for name, value in target.items()}
             returns = functional_call(quantiles_at, named, (following, others))
             chooser = net if self.double or not target else None

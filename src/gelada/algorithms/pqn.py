@@ -25,7 +25,7 @@ from gelada.algorithms.action_values import ActionValues
 from gelada.algorithms.api import Ends, Terms, Topology
 from gelada.algorithms.batches import Minibatch, Samples
 from gelada.core.fields import POSITIVE, SHARE, OnlyWith, Range
-from gelada.core.types import Aux, Batch
+from gelada.core.types import AlgorithmState, Batch
 from gelada.nets.heads import Head, action_values
 from gelada.nets.network import Network
 from gelada.nets.observations import Observations
@@ -98,7 +98,11 @@ class PQN(ActionValues):
 
     @torch.no_grad()
     def prepare(
-        self, net: Network, batch: Batch, aux: Aux, random: torch.Generator | None = None
+        self,
+        net: Network,
+        batch: Batch,
+        algorithm_state: AlgorithmState,
+        random: torch.Generator | None = None,
     ) -> Samples[Steps]:
         """Evaluate all observations with the current network and compute the lambda returns."""
         observations = Observations(net, batch.frames, batch.ages)
@@ -111,7 +115,7 @@ class PQN(ActionValues):
         if self.munchausen:
             extra, best = returns.munchausen(scores, batch.actions, self.temperature)
         ends = (batch.terminated, batch.truncated)
-        gamma, lam = self.now(aux, "gamma"), self.now(aux, "lam")
+        gamma, lam = self.now(algorithm_state, "gamma"), self.now(algorithm_state, "lam")
         targets = returns.q_lambda(rewards, best, *ends, gamma, lam)
         targets = targets + self.munchausen * extra  # not of later steps: see `munchausen`
         weights = batch.mask.float() * batch.weights.unsqueeze(1)
@@ -122,7 +126,7 @@ class PQN(ActionValues):
         self,
         net: Network,
         minibatch: Minibatch[Steps],
-        aux: Aux,
+        algorithm_state: AlgorithmState,
         random: torch.Generator | None = None,
     ) -> tuple[torch.Tensor, Terms]:
         """Return the mean loss of the actions taken, and scalars to log.

@@ -190,7 +190,7 @@ class Update(NamedTuple):
     waited: float = 0.0  # seconds spent waiting for other roles since the update before
 
 
-Aux = dict[str, torch.Tensor]
+AlgorithmState = dict[str, torch.Tensor]
 """The state of an algorithm besides the parameters, by name; checkpoints contain it."""
 
 

@@ -302,7 +302,7 @@ def memory(experiment: Experiment, net: Network) -> dict[str, int]:
         "emulators": games * EMULATOR_BYTES if is_atari(experiment.games.game) else 0,
         "parameters": copies(experiment) * 4 * Layout(net).size,
         "experience": buffer_bytes(experiment, (height, width)),
-        # one is being played; a loader has a batch in its hands and one on the shelf
+        # one is being played; a loader has a batch in its hands and one on the prefetch queue
         "trajectories": (trajectories + 1) * frames + (1 + 2 * shape.loaders) * batch,
         "standardised frames": seen * batch,
         "stacks": topology.learners * observations * seen * net.stack * pixels,

@@ -27,7 +27,7 @@ from gelada.roles.policy import Policy
 from gelada.roles.replay.api import ReplayWriter
 from gelada.roles.snapshot import GoOn, as_array, continued, restoring, snapshot
 from gelada.roles.tracker import ResumePoint, Tracker
-from gelada.roles.update_schedule import ONE_EACH, Rhythm
+from gelada.roles.update_schedule import ONE_EACH, UpdateSchedule
 from gelada.runtime.system import ACTORS
 
 
@@ -102,14 +102,15 @@ class Pace:
     rollouts ahead of the learner. With ``exactly`` it plays with that version even if there is a
     newer one, so the result does not depend on the speed of the roles (``--deterministic``). With
     ``ahead`` None the actor takes the newest version and waits only for room in its replay. This
-    is for runs in which an actor's rounds and the versions are not in step. With a ``rhythm``
-    that makes another number of versions of each round, that many are waited for. If only versions
-    divisible by ``every`` are published, the version is rounded down to one of them.
+    is for runs in which an actor's rounds and the versions are not in step. With an
+    ``update_schedule`` that makes another number of versions of each round, that many are waited
+    for. If only versions divisible by ``every`` are published, the version is rounded down to one
+    of them.
     """
 
     ahead: int | None = 1
     exactly: bool = False
-    rhythm: Rhythm = ONE_EACH
+    update_schedule: UpdateSchedule = ONE_EACH
     every: int = 1
 
 
@@ -227,7 +228,7 @@ class Actor:
         """Wait for the parameters of the next rollout and return them."""
         first, pace, wanted = self._first, self._settings.pace, ANY
         if first is not None and pace.ahead is not None:
-            versions = pace.rhythm.versions(max(self._round - pace.ahead, 0))
+            versions = pace.update_schedule.versions(max(self._round - pace.ahead, 0))
             number = first.number + versions
             wanted = first._replace(number=max(number - number % pace.every, first.number))
         pulled = pull_consistent(self._sources, wanted, pace.exactly and first is not None)

@@ -1,16 +1,14 @@
-"""A group of learners that step alike: the sum of what each of them has.
+"""Learners that step alike: the sum of what each of them has.
 
-Every learner of a group has the whole network, an optimizer and a replay of its own. Before each
-step all of them sum their gradients, so all take the same step and their parameters stay equal,
-bit for bit. `LearnerGroup` joins learners on threads and is passive; processes are joined by a
-`gelada.roles.allreduce.Ring`. `Member` is a learner's side of either.
+Every learner of such a group has the whole network, an optimizer and a replay of its own. Before
+each step all of them sum their gradients, so all take the same step and their parameters stay
+equal, bit for bit. `Member` is a learner's side of what joins them: on threads a `ThreadAllreduce`,
+which is passive, and between processes a `ProcessAllreduce`.
 
-The sum of a group of learners whose processes are connected with each other, by Gloo or NCCL.
-
-Each learner sends to the next one only, so the vectors do not all pass through one process. What is
-on GPUs is added up by NCCL, if each learner has one of its own, else in the memory of the host. The
-processes find each other at a `Meeting`, which is a passive role of the first of them. `Ring` has
-the methods of `gelada.roles.allreduce.LearnerGroup`.
+Processes are connected by Gloo or NCCL in a ring: each learner sends to the next one only, so the
+vectors do not all pass through one process. What is on GPUs is added up by NCCL, if each learner
+has one of its own, else in the memory of the host. They find each other at a `Meeting`, which is a
+passive role of the first of them.
 """
 
 from __future__ import annotations
@@ -39,8 +37,8 @@ NORM = "parameter_norm"
 """Value of a round that is the same for all, while their parameters are."""
 
 
-class LearnerGroup:
-    """Sums vectors of several learners in the order of their ranks; passive.
+class ThreadAllreduce:
+    """Allreduce vectors of several learners in the order of their ranks; passive.
 
     Each learner adds up its own slice of all vectors, so the work is shared, and the order does not
     depend on who comes first.
@@ -135,8 +133,8 @@ def _add(parts: list[torch.Tensor], total: torch.Tensor, rank: int) -> None:
         total[own].add_(part)
 
 
-class Sums(Protocol):
-    """What joins the learners of a group: a `LearnerGroup`, or a `gelada.roles.allreduce.Ring`."""
+class Allreduce(Protocol):
+    """What joins the learners of a group: a `ThreadAllreduce` or a `ProcessAllreduce`."""
 
     def sum(self, rank: int, vector: torch.Tensor) -> torch.Tensor:
         """Wait for the vectors of all learners, and return their sum, the same bits for all.
@@ -157,7 +155,7 @@ class Member:
         size: learners in the group.
     """
 
-    def __init__(self, group: Sums, rank: int, size: int) -> None:
+    def __init__(self, group: Allreduce, rank: int, size: int) -> None:
         self.rank, self.size, self.clock = rank, size, Clock()
         self._group = group
 
@@ -270,7 +268,7 @@ class Meeting:
         self._closed = True
 
 
-class Ring:
+class ProcessAllreduce:
     """One learner's place in the ring.
 
     Args:

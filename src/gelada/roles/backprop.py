@@ -23,7 +23,7 @@ import torch
 from gelada.algorithms.api import Algorithm, Prepared
 from gelada.core.errors import Diverged
 from gelada.core.seeding import generator
-from gelada.core.types import Aux, Batch, Version
+from gelada.core.types import AlgorithmState, Batch, Version
 from gelada.nets.network import Network, Scratch
 from gelada.ops.flat import FlatParameters
 from gelada.roles.allreduce import Member
@@ -58,13 +58,19 @@ and the samples behind it."""
 class Compute(Protocol):
     """What a learner does in a round."""
 
-    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux, send: Send) -> Learned:
+    def run(
+        self,
+        uses: Sequence[Use],
+        client: ParameterClient,
+        algorithm_state: AlgorithmState,
+        send: Send,
+    ) -> Learned:
         """Compute the gradients of all batches, one after the other.
 
         Args:
             uses: of batches on the device of the client's parameters; the last is the fresh one.
             client: has the network and the version of its parameters.
-            aux: the algorithm's own state.
+            algorithm_state: the algorithm's own state.
             send: is called with each gradient before the next one is computed.
 
         Raises:
@@ -88,7 +94,13 @@ class Backprop:
         self._algorithm, self._index, self._seed = algorithm, index, seed
         self._streams = streams
 
-    def run(self, uses: Sequence[Use], client: ParameterClient, aux: Aux, send: Send) -> Learned:
+    def run(
+        self,
+        uses: Sequence[Use],
+        client: ParameterClient,
+        algorithm_state: AlgorithmState,
+        send: Send,
+    ) -> Learned:
         """Run all epochs over the batches; the values are the means of the last epoch.
 
         Each batch is prepared when its turn comes: its targets are those of the network of then.
@@ -102,7 +114,7 @@ class Backprop:
         history: list[Found] = []  # by minibatch
         last = 0  # minibatches of the last epoch
         for later, (batch, count) in zip(reversed(range(len(uses))), uses, strict=True):
-            prepared = self.prepare(net, batch, aux, random)
+            prepared = self.prepare(net, batch, algorithm_state, random)
             epochs = self._minibatches(prepared, count, random)
             # exact for the last batch; before it, later batches count as one minibatch each
             parts = part + sum(map(len, epochs)) + later
@@ -110,7 +122,7 @@ class Backprop:
                 moments = _moments(client.member, prepared, minibatches)
                 for index, moment in zip(minibatches, moments, strict=True):
                     found = self.minibatch(
-                        flat, prepared, index, aux, moment, client.member, random
+                        flat, prepared, index, algorithm_state, moment, client.member, random
                     )
                     history.append(found)
                     send(part, parts, found.weight)
@@ -121,17 +133,21 @@ class Backprop:
         return Learned(values, priorities)
 
     def prepare(
-        self, net: Network, batch: Batch, aux: Aux, random: torch.Generator | None = None
+        self,
+        net: Network,
+        batch: Batch,
+        algorithm_state: AlgorithmState,
+        random: torch.Generator | None = None,
     ) -> Prepared:
         """Compute the targets of a batch."""
-        return self._algorithm.prepare(net, batch, aux, random)
+        return self._algorithm.prepare(net, batch, algorithm_state, random)
 
     def minibatch(
         self,
         flat: FlatParameters,
         prepared: Prepared,
         index: torch.Tensor,
-        aux: Aux,
+        algorithm_state: AlgorithmState,
         moments: torch.Tensor | None,
         member: Member | None,
         random: torch.Generator | None = None,
@@ -142,14 +158,14 @@ class Backprop:
             flat: the network and its gradients.
             prepared: the batch.
             index: int64[M], rows of the minibatch.
-            aux: the algorithm's own state.
+            algorithm_state: the algorithm's own state.
             moments: float32[2], by what a group standardises (None: alone).
             member: in a group of learners, whose mean gradient it is.
             random: generator of the loss's random numbers.
         """
         assert isinstance(flat.module, Network)
         minibatch = prepared.select(index, moments)
-        total, terms = self._algorithm.loss(flat.module, minibatch, aux, random)
+        total, terms = self._algorithm.loss(flat.module, minibatch, algorithm_state, random)
         weight = prepared.weight(index)
         terms[NORM] = self.backward(flat, total, weight, member)
         return Found(list(terms), as_vector(terms), weight)
@@ -248,7 +264,7 @@ def _refuse(history: list[Found], version: Version) -> None:
                 )
 
 
-class GraphBackprop(Backprop):
+class CudaGraphBackprop(Backprop):
     """Computes the same gradients, by replays from the fourth batch of a shape on.
 
     It is for algorithms whose loss draws no random numbers (`Algorithm.fits_cuda_graph`).
@@ -267,15 +283,19 @@ class GraphBackprop(Backprop):
         self._prepare: Recorded[Prepared] | None = None
         self._steps: dict[int, Recorded[torch.Tensor]] = {}  # by rows of the minibatch
         self._names: list[str] = []  # of the scalars in the result of a step
-        self._aux: Aux = {}  # on the device
-        self._given: Aux = {}  # of which it is a copy
+        self._aux: AlgorithmState = {}  # on the device
+        self._given: AlgorithmState = {}  # of which it is a copy
         self._scratch = Scratch()  # memory of the graph, which must not go to others
 
     def prepare(
-        self, net: Network, batch: Batch, aux: Aux, random: torch.Generator | None = None
+        self,
+        net: Network,
+        batch: Batch,
+        algorithm_state: AlgorithmState,
+        random: torch.Generator | None = None,
     ) -> Prepared:
         """Compute the targets of a batch; those of the batch before are gone."""
-        self._take(aux, batch.frames.device)
+        self._take(algorithm_state, batch.frames.device)
         if self._prepare is None:
             self._prepare = Recorded(partial(self._prepared, net))
         recorded = self._prepare.recorded
@@ -289,7 +309,7 @@ class GraphBackprop(Backprop):
         flat: FlatParameters,
         prepared: Prepared,
         index: torch.Tensor,
-        aux: Aux,
+        algorithm_state: AlgorithmState,
         moments: torch.Tensor | None,
         member: Member | None,
         random: torch.Generator | None = None,
@@ -336,9 +356,9 @@ class GraphBackprop(Backprop):
         self._names = list(terms)
         return as_vector(terms | {"weight": weight})
 
-    def _take(self, aux: Aux, device: torch.device) -> None:
+    def _take(self, algorithm_state: AlgorithmState, device: torch.device) -> None:
         """Copy the algorithm's own state to memory of the device that stays the same."""
-        for name, given in aux.items():
+        for name, given in algorithm_state.items():
             own = self._aux.get(name)
             if own is None:
                 own = torch.empty_like(given, dtype=torch.float32, device=device)
@@ -347,4 +367,4 @@ class GraphBackprop(Backprop):
                 own.fill_(float(given))  # without a copy that would wait
             elif given is not self._given.get(name):  # such as a target parameter
                 own.copy_(given)
-        self._given = dict(aux)
+        self._given = dict(algorithm_state)

@@ -23,7 +23,7 @@ from gelada.nets.observations import reconstruct, some_stacks
 from gelada.roles.backprop import Compute
 from gelada.roles.parameters.client import ParameterClient
 from gelada.roles.replay.api import ReplayReader
-from gelada.roles.replay.minibatch_buffer import Reuse, Use
+from gelada.roles.replay.minibatch_buffer import MinibatchBuffer, Use
 from gelada.roles.schedule import Schedule
 from gelada.roles.tracker import Tracker
 
@@ -54,7 +54,7 @@ class Learner:
         replay: ReplayReader,
         tracker: Tracker,
         saves: bool = False,
-        reuse: Reuse | None = None,
+        reuse: MinibatchBuffer | None = None,
         before_save: Callable[[Version], None] | None = None,
     ) -> None:
         self.name = f"learner-{index}"
@@ -63,7 +63,7 @@ class Learner:
         self.client, self.compute, self.schedule = client, compute, schedule
         self._index, self._algorithm = index, algorithm
         self._replay, self._tracker, self._saves = replay, tracker, saves
-        self._reuse = reuse or Reuse(1, algorithm.epochs)
+        self._reuse = reuse or MinibatchBuffer(1, algorithm.epochs)
         self._before_save = before_save
         self._begun = False
         self._in_round = False
@@ -96,7 +96,9 @@ class Learner:
                 if client.member is not None:  # all begin the round, or none
                     client.member.any(False)
             targets = client.pull_targets().items()
-            self.schedule.aux.update((TARGET + name, values) for name, values in targets)
+            self.schedule.algorithm_state.update(
+                (TARGET + name, values) for name, values in targets
+            )
             with self.clock("learn"):
                 self._learn(self._batch)
                 self._batch = self._shared(self._batch)
@@ -149,7 +151,11 @@ class Learner:
             self._tracker.checkpoint(
                 [params for params, _ in states],
                 [optimizer for _, optimizer in states],
-                {k: v.clone() for k, v in self.schedule.aux.items() if not k.startswith(TARGET)},
+                {
+                    k: v.clone()
+                    for k, v in self.schedule.algorithm_state.items()
+                    if not k.startswith(TARGET)
+                },
                 self.schedule.steps,
             )
             if self._shown is not None:
@@ -191,12 +197,14 @@ class Learner:
         """Compute the round's gradients; the last one stays pending, unless it is an outlier."""
         self._in_round = True
         self.schedule.before(batch, self.client.version)
-        aux = self.schedule.aux
+        algorithm_state = self.schedule.algorithm_state
         if self._uses is None:  # else an error came: the same batches are learned from again
             self._uses = self._reuse.take(batch.to(self.device))
-        self._values, priorities = self.compute.run(self._uses, self.client, aux, self._send)
-        self._values[LEARNING_RATE] = float(aux[LEARNING_RATE])
-        if self._algorithm.is_outlier(aux, self._values.get("value_loss", 0.0)):
+        self._values, priorities = self.compute.run(
+            self._uses, self.client, algorithm_state, self._send
+        )
+        self._values[LEARNING_RATE] = float(algorithm_state[LEARNING_RATE])
+        if self._algorithm.is_outlier(algorithm_state, self._values.get("value_loss", 0.0)):
             self.client.discard()
         if priorities is not None:
             self._replay.update(batch.keys, batch.generations, priorities)
@@ -206,7 +214,7 @@ class Learner:
 
         See `gelada.roles.backprop.Send`.
         """
-        self.client.offer(part, parts, samples, float(self.schedule.aux[LEARNING_RATE]))
+        self.client.offer(part, parts, samples, float(self.schedule.algorithm_state[LEARNING_RATE]))
         if part + 1 < parts:
             self.client.push()
 

@@ -1,11 +1,4 @@
-"""Loader: prepares batches while the learner learns.
-
-loader = Loader(...)
-while True:
-    loader.step()    # take the next batch, copy it to the learner's device, put it on the shelf
-
-Shelf: batches that loaders have prepared, for a learner that takes them in order.
-"""
+"""Batches that are prepared while the learner learns: loaders, and the queue behind them."""
 
 from __future__ import annotations
 
@@ -20,16 +13,16 @@ from gelada.core.types import CPU, Batch
 from gelada.roles.replay.api import ReplayReader
 
 
-class Shelf:
+class PrefetchQueue:
     """Hands out prepared batches (a `gelada.roles.replay.api.ReplayReader`); passive.
 
     A loader takes the next batch of the replay and gets a ticket for it, one loader at a time, so
-    the tickets are in the order of the batches. It prepares the batch and puts it on the shelf. The
-    learner gets batches in the order of their tickets, however many loaders there are.
+    the tickets are in the order of the batches. It prepares the batch and puts it into the queue.
+    The learner gets batches in the order of their tickets, however many loaders there are.
 
     Args:
         replay: where the batches come from.
-        slots: batches that are prepared or on the shelf, at most.
+        slots: batches that are prepared or in the queue, at most.
         patience: seconds that `take` waits for a free slot, and `sample` for a batch, before they
             raise `Deadline` (0: they never wait).
     """
@@ -61,7 +54,7 @@ class Shelf:
             return ticket, batch
 
     def put(self, ticket: int, batch: Batch) -> None:
-        """Put a prepared batch on the shelf."""
+        """Put a prepared batch into the queue."""
         with self._changed:
             self._there[ticket] = batch
             self._changed.notify_all()
@@ -105,26 +98,26 @@ class Shelf:
 
 
 class Loader:
-    """Takes batches from a replay and puts them on the learner's shelf; active.
+    """Takes batches from a replay and puts them into the learner's queue; active.
 
     Args:
         index: which loader this is.
-        shelf: gives batches out to be prepared, and takes them.
+        prefetched: gives batches out to be prepared, and takes them.
         device: of the learner.
     """
 
-    def __init__(self, index: int, shelf: Shelf, device: torch.device = CPU) -> None:
+    def __init__(self, index: int, prefetched: PrefetchQueue, device: torch.device = CPU) -> None:
         self.name = f"loader-{index}"
         self.clock, self.finished, self.device = Clock(), False, device
-        self._shelf = shelf
+        self._prefetched = prefetched
 
     def step(self) -> None:
         """Prepare one batch."""
         with self.clock("wait for experience"):
-            ticket, batch = self._shelf.take()
+            ticket, batch = self._prefetched.take()
         with self.clock("load"):
             loaded = self._loaded(batch)
-        self._shelf.put(ticket, loaded)
+        self._prefetched.put(ticket, loaded)
         self.clock.steps += 1
 
     def _loaded(self, batch: Batch) -> Batch:

@@ -1,14 +1,14 @@
 """When an algorithm's own state moves, and after how many environment steps.
 
-The state (``aux``) holds learning rate, entropy weight and the like. It belongs to a learner, and
-its schedules are functions of the environment steps behind the parameters. Who counts those steps
+The state holds learning rate, entropy weight and the like. It belongs to a learner, and its
+schedules are functions of the environment steps behind the parameters. Who counts those steps
 depends on who else learns.
 """
 
 from __future__ import annotations
 
 from gelada.algorithms.api import Algorithm
-from gelada.core.types import Aux, Batch, Version
+from gelada.core.types import AlgorithmState, Batch, Version
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.tracker import ResumePoint
 
@@ -18,12 +18,12 @@ class Schedule:
 
     Args:
         algorithm: whose state is moved.
-        aux: the state, new or restored.
+        algorithm_state: the state, new or restored.
         steps: environment steps behind the newest parameters.
     """
 
-    def __init__(self, algorithm: Algorithm, aux: Aux, steps: int) -> None:
-        self.aux, self.steps = aux, steps
+    def __init__(self, algorithm: Algorithm, algorithm_state: AlgorithmState, steps: int) -> None:
+        self.algorithm_state, self.steps = algorithm_state, steps
         self._algorithm = algorithm
 
     def begin(self, begun: ResumePoint) -> None:
@@ -41,7 +41,7 @@ class Schedule:
     def after(self, batch: Batch, values: dict[str, float]) -> None:
         """Count the batch's steps and move the state, given its losses and statistics."""
         self.steps += int(batch.fresh)
-        self._algorithm.after(self.aux, values, self.steps)
+        self._algorithm.after(self.algorithm_state, values, self.steps)
 
 
 class SharedSchedule(Schedule):
@@ -85,9 +85,9 @@ class SharedSchedule(Schedule):
         else:
             own = (version.number - self._first.number) * batch.actions.numel()
         self.steps = self._first_steps + self._share * own
-        self._algorithm.after(self.aux, {}, self.steps)
+        self._algorithm.after(self.algorithm_state, {}, self.steps)
 
     def after(self, batch: Batch, values: dict[str, float]) -> None:
         """Take in the batch's values."""
         self._fresh += int(batch.fresh)
-        self._algorithm.after(self.aux, values, self.steps)
+        self._algorithm.after(self.algorithm_state, values, self.steps)

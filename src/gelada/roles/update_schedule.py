@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Rhythm(Protocol):
+class UpdateSchedule(Protocol):
     """Versions and rounds, both counted from where the run's counting began."""
 
     def versions(self, rounds: int) -> int:
@@ -38,7 +38,7 @@ ONE_EACH = OneEach()
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledUpdates:
     """Versions of batches that are sampled from a replay buffer."""
 
     steps: int  # of a round

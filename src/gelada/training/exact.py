@@ -22,14 +22,14 @@ from gelada.envs.make import agents
 from gelada.experiment.memory import batch_of
 from gelada.experiment.settings import Experiment, ReuseSettings
 from gelada.roles.replay.in_rounds import folder_of
-from gelada.roles.update_schedule import OneEach, Rhythm, Sampled
+from gelada.roles.update_schedule import OneEach, SampledUpdates, UpdateSchedule
 from gelada.runs.folder import BUFFERS, EPISODES, METRICS
 
 DETERMINISTIC_EVERY = 10
 """Versions between lines of metrics in the deterministic mode."""
 
 
-def rhythm_of(experiment: Experiment) -> Rhythm:
+def update_schedule_of(experiment: Experiment) -> UpdateSchedule:
     """Return how many versions a deterministic run makes of how many rounds."""
     shape, replay = experiment.shape, experiment.replay
     if not replay.capacity:
@@ -37,7 +37,7 @@ def rhythm_of(experiment: Experiment) -> Rhythm:
     rows = shape.actors * shape.games * agents(experiment.games)
     windows, length = batch_of(experiment)
     minimum = max(replay.minimum, rows * (length + 1))  # no window is whole before that
-    return Sampled(rows * shape.length, minimum, replay.samples_per_insert, windows)
+    return SampledUpdates(rows * shape.length, minimum, replay.samples_per_insert, windows)
 
 
 def states_of(checkpoint: Checkpoint, experiment: Experiment) -> dict[str, State]:
@@ -71,8 +71,8 @@ def origin_of(checkpoint: Checkpoint, experiment: Experiment, folder: Path) -> O
             f"{checkpoint.counters['origin']!r}, want three numbers"
         ) from None
     origin = Origin(incarnation, version, steps)
-    states, rhythm = states_of(checkpoint, experiment), rhythm_of(experiment)
-    round = rhythm.rounds(checkpoint.version.number - origin.version)
+    states, update_schedule = states_of(checkpoint, experiment), update_schedule_of(experiment)
+    round = update_schedule.rounds(checkpoint.version.number - origin.version)
     if not states or any(state.get("round") != round for state in states.values()):
         return None
     if experiment.replay.capacity and not buffer_at(folder, checkpoint.version).exists():

@@ -23,7 +23,7 @@ from gelada.nets.network import Network
 from gelada.ops.flat import FlatParameters
 from gelada.roles.actor import Actor, ActorSettings, Pace
 from gelada.roles.allreduce import Member
-from gelada.roles.backprop import Backprop, Compute, GraphBackprop
+from gelada.roles.backprop import Backprop, Compute, CudaGraphBackprop
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.client import LocalClient, RemoteClient
 from gelada.roles.parameters.published import PublishedParameters
@@ -31,14 +31,14 @@ from gelada.roles.parameters.server import PREVIOUS, Admission, ParameterServer,
 from gelada.roles.policy import make_policy
 from gelada.roles.replay.api import ReplayReader, ReplayWriter
 from gelada.roles.replay.buffer import ReplayBuffer
-from gelada.roles.replay.minibatch_buffer import Reuse
-from gelada.roles.replay.queue import Mix, Selector, TrajectoryQueue
+from gelada.roles.replay.minibatch_buffer import MinibatchBuffer
+from gelada.roles.replay.queue import ReplayMix, Selector, TrajectoryQueue
 from gelada.roles.schedule import Schedule, SharedSchedule
 from gelada.roles.tracker import Exactly, Resume, RunFacts, Tracker, TrackerFiles
 from gelada.runs.folder import CHECKPOINTS, EPISODES, METRICS, RECONSTRUCTION, TENSORBOARD
 from gelada.runtime.devices import ON_CPU, Placement
 from gelada.runtime.graph import Kind, RoleGraph, part
-from gelada.training.exact import DETERMINISTIC_EVERY, rhythm_of
+from gelada.training.exact import DETERMINISTIC_EVERY, update_schedule_of
 from gelada.training.start import Start
 
 
@@ -101,7 +101,9 @@ def add_tracker(
             resume=Resume(
                 topology.players,
                 start.saved or {},
-                Exactly(start.origin, rhythm_of(experiment)) if experiment.deterministic else None,
+                Exactly(start.origin, update_schedule_of(experiment))
+                if experiment.deterministic
+                else None,
             ),
             settings=settings_of(experiment),
             about=start.run,
@@ -155,10 +157,10 @@ class RoleFactory:
             self.patience,
             full=full,
             in_flight=in_flight,
-            mix=self._mix(index),
+            replay_mix=self._mix(index),
         )
 
-    def _mix(self, index: int) -> Mix | None:
+    def _mix(self, index: int) -> ReplayMix | None:
         """Return what adds old windows to the batches of a queue; None if nothing does."""
         reuse, shape = self.experiment.reuse, self.experiment.shape
         if not reuse.replay_proportion:
@@ -170,7 +172,7 @@ class RoleFactory:
         )  # it counts each
         kept = reuse.replay_slots * shape.games * rows
         sizes = (kept // together, reuse.replay_proportion, batch // together)
-        return part(Mix, *sizes, seeds, together)
+        return part(ReplayMix, *sizes, seeds, together)
 
     def buffer(self, name: str, process: str, actors: int, index: int = 0) -> ReplayBuffer:
         """Add a replay buffer for so many actors."""
@@ -246,7 +248,7 @@ class RoleFactory:
         """Return what a learner computes gradients with."""
         algorithm = self.experiment.algorithm
         by_graph = self.placement.cuda_graphs and algorithm.fits_cuda_graph
-        make = GraphBackprop if by_graph else Backprop
+        make = CudaGraphBackprop if by_graph else Backprop
         return make(algorithm, index, self.experiment.seed, self._streams)
 
     @property
@@ -315,7 +317,10 @@ class RoleFactory:
         """Add the learner whose own memory the servers step; one of a group if it is a member."""
         algorithm, start, reuse = self.experiment.algorithm, self.start, self.experiment.reuse
         seeds, every = (self.experiment.seed, start.version.incarnation), algorithm.target_every
-        aux = {name: value.clone() for name, value in (start.aux or algorithm.start()).items()}
+        algorithm_state = {
+            name: value.clone()
+            for name, value in (start.algorithm_state or algorithm.start()).items()
+        }
         self.graph.add(
             f"learner-{rank}",
             "learner",
@@ -325,12 +330,12 @@ class RoleFactory:
             algorithm,
             client=part(LocalClient, self.flat, servers, start.version, every, member),
             compute=self._backprop(rank),
-            schedule=part(Schedule, algorithm, aux, start.steps),
+            schedule=part(Schedule, algorithm, algorithm_state, start.steps),
             replay=replay,
             tracker=self.tracker,
             saves=rank == 0,
             reuse=part(
-                Reuse,
+                MinibatchBuffer,
                 reuse.buffer_batches,
                 algorithm.epochs,
                 reuse.ramp_up,

@@ -12,7 +12,7 @@ import torch
 
 from gelada.algorithms.api import Algorithm
 from gelada.core.errors import CannotWrite, GeladaError, Lost
-from gelada.core.types import Aux, Params, Version
+from gelada.core.types import AlgorithmState, Params, Version
 from gelada.experiment.settings import Experiment
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.server import OptimizerState, ParameterServer
@@ -228,11 +228,11 @@ def _saved_in_time(
             time.sleep(RETRY_SECONDS)
 
 
-def aux_at(algorithm: Algorithm, steps: int) -> Aux:
+def aux_at(algorithm: Algorithm, steps: int) -> AlgorithmState:
     """Return an algorithm's state if it depends on the environment steps only."""
-    aux: dict[str, torch.Tensor] = algorithm.start()
-    algorithm.after(aux, {}, steps)
-    return aux
+    algorithm_state: dict[str, torch.Tensor] = algorithm.start()
+    algorithm.after(algorithm_state, {}, steps)
+    return algorithm_state
 
 
 def save_buffers(roles: Mapping[str, Any], folder: Path, log: Callable[[str], None]) -> None:

@@ -14,7 +14,7 @@ import torch
 from gelada.core.checkpoint import Check, Checkpoint, newest_checkpoint
 from gelada.core.errors import GeladaError, nearest
 from gelada.core.seeding import game_seeds, sequence
-from gelada.core.types import START, Aux, Frames, Ints, Origin, State, Version
+from gelada.core.types import START, AlgorithmState, Frames, Ints, Origin, State, Version
 from gelada.envs.api import Games
 from gelada.envs.make import (
     MakeGames,
@@ -58,7 +58,7 @@ class Start(NamedTuple):
     steps: int  # environment steps so far
     parameters: dict[str, torch.Tensor] | None  # None: a new network
     optimizer: dict[str, torch.Tensor]
-    aux: Aux | None
+    algorithm_state: AlgorithmState | None
     counters: State
     origin: Origin = START  # where its counting began
     saved: dict[str, State] | None = None  # states that actors go on from, by name
@@ -208,8 +208,8 @@ def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Sta
     for line in passed_over:
         log(line)
     log(f"going on from {path.name}: {checkpoint.steps:,} steps")
-    aux = config.experiment.algorithm.start()
-    if new := sorted(aux.keys() - checkpoint.group("aux")):
+    algorithm_state = config.experiment.algorithm.start()
+    if new := sorted(algorithm_state.keys() - checkpoint.group("aux")):
         log(f"{path.name} has no {', '.join(new)}, which begin anew: an older version wrote it")
     version = Version(checkpoint.version.incarnation + 1, checkpoint.version.number)
     try:
@@ -230,7 +230,7 @@ def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Sta
         checkpoint.steps,
         checkpoint.group("parameter"),
         checkpoint.group("optimizer"),
-        aux | checkpoint.group("aux"),
+        algorithm_state | checkpoint.group("aux"),
         checkpoint.counters,
         origin or Origin(version.incarnation, version.number, checkpoint.steps),
         saved,
@@ -291,8 +291,8 @@ def fits(config: Config) -> Check:
         kinds = (state.keys() - scalars) | own
         vectors = {f"{k}/{name}": shape for k in kinds for name, shape in wanted.items()}
         _compare("optimizer", scalars | vectors, checkpoint)
-        aux, saved = experiment.algorithm.start(), checkpoint.group("aux")
-        known = {k: tuple(tensor.shape) for k, tensor in aux.items() if k in saved}
+        algorithm_state, saved = experiment.algorithm.start(), checkpoint.group("aux")
+        known = {k: tuple(tensor.shape) for k, tensor in algorithm_state.items() if k in saved}
         _compare("aux", known, checkpoint)
 
     return check

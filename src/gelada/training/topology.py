@@ -31,21 +31,21 @@ from gelada.experiment.settings import Experiment
 from gelada.experiment.shape import Separate, Workers
 from gelada.ops.flat import FlatParameters
 from gelada.roles.actor import Pace
-from gelada.roles.allreduce import LearnerGroup, Meeting, Member, Ring, Sums
+from gelada.roles.allreduce import Allreduce, Meeting, Member, ProcessAllreduce, ThreadAllreduce
 from gelada.roles.parameters.published import KEPT
 from gelada.roles.parameters.server import ParameterServer, Quorum
-from gelada.roles.prefetch import Loader, Shelf
+from gelada.roles.prefetch import Loader, PrefetchQueue
 from gelada.roles.replay.api import Replay, ReplayReader
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.in_rounds import BufferInRounds, SaveWithCheckpoints
 from gelada.roles.replay.joined import JoinedQueues, ShardedReplay
 from gelada.roles.replay.queue import Fifo, FifoWindows, Rounds, Selector, TrajectoryQueue
 from gelada.roles.replay.rate_limiter import MinimumSize
-from gelada.roles.update_schedule import Sampled
+from gelada.roles.update_schedule import SampledUpdates
 from gelada.runs.folder import BUFFERS, CHECKPOINTS
 from gelada.runtime.devices import CPU, ON_CPU, Placement
 from gelada.runtime.graph import RoleGraph, part
-from gelada.training.exact import rhythm_of
+from gelada.training.exact import update_schedule_of
 from gelada.training.role_factory import RoleFactory, add_tracker
 from gelada.training.start import Start, make_network
 
@@ -53,8 +53,8 @@ from gelada.training.start import Start, make_network
 def add_buffer_in_rounds(roles: RoleFactory) -> BufferInRounds:
     """Add the only replay buffer of a deterministic run, to which all actors add."""
     experiment, (height, width) = roles.experiment, roles.net.mean.shape
-    actors, rhythm = experiment.shape.actors, rhythm_of(experiment)
-    assert isinstance(rhythm, Sampled)
+    actors, update_schedule = experiment.shape.actors, update_schedule_of(experiment)
+    assert isinstance(update_schedule, SampledUpdates)
     buffer = part(
         ReplayBuffer,
         shape_of(experiment, actors, (height, width)),
@@ -64,7 +64,14 @@ def add_buffer_in_rounds(roles: RoleFactory) -> BufferInRounds:
         experiment.seed,
     )
     return roles.graph.add(
-        "replay", "replay", "main", BufferInRounds, buffer, range(actors), rhythm, roles.patience
+        "replay",
+        "replay",
+        "main",
+        BufferInRounds,
+        buffer,
+        range(actors),
+        update_schedule,
+        roles.patience,
     )
 
 
@@ -132,7 +139,12 @@ def add_central(roles: RoleFactory, spread: bool, folder: Path | None = None) ->
         # an actor plays with what was learned from all rounds before, and the learner waits for it
         buffer = add_buffer_in_rounds(roles)
         replays, before_save = [buffer], saver_of(buffer, folder)
-        pace = Pace(0, exactly=True, rhythm=rhythm_of(experiment), every=shape.broadcast_every)
+        pace = Pace(
+            0,
+            exactly=True,
+            update_schedule=update_schedule_of(experiment),
+            every=shape.broadcast_every,
+        )
     elif experiment.replay.capacity:
         replays, pace = [roles.buffer("replay", "main", shape.actors)], Pace(None)
     else:
@@ -155,15 +167,17 @@ def add_central(roles: RoleFactory, spread: bool, folder: Path | None = None) ->
 
 
 def _loaded(roles: RoleFactory, replay: ReplayReader) -> ReplayReader:
-    """Return the replay, or with ``--loaders`` a shelf of its batches that loaders fill."""
+    """Return the replay, or with ``--loaders`` a queue of its batches that loaders fill."""
     count = roles.experiment.shape.loaders
     if not count:
         return replay
-    shelf = roles.graph.add("shelf", "replay", "main", Shelf, replay, count + 1, roles.patience)
+    prefetched = roles.graph.add(
+        "prefetch", "replay", "main", PrefetchQueue, replay, count + 1, roles.patience
+    )
     device = roles.placement.learn
     for index in range(count):
-        roles.graph.add(f"loader-{index}", "loader", "main", Loader, index, shelf, device)
-    return shelf
+        roles.graph.add(f"loader-{index}", "loader", "main", Loader, index, prefetched, device)
+    return prefetched
 
 
 def add_replicas(roles: RoleFactory, spread: bool, on_network: bool) -> None:
@@ -171,13 +185,16 @@ def add_replicas(roles: RoleFactory, spread: bool, on_network: bool) -> None:
     shape, deterministic = roles.experiment.shape, roles.experiment.deterministic
     size, counting = shape.topology.replicas, deterministic or not (spread or shape.batch)
     pace = Pace(shape.ahead if counting else None, exactly=deterministic)
-    sums: Sequence[Sums]
+    sums: Sequence[Allreduce]
     if spread:
         meeting = roles.graph.add("meeting", "group", "main", Meeting, on_network)
         device = roles.placement.learn
-        sums = [part(Ring, meeting, rank, size, roles.patience, device) for rank in range(size)]
+        sums = [
+            part(ProcessAllreduce, meeting, rank, size, roles.patience, device)
+            for rank in range(size)
+        ]
     else:
-        joined = roles.graph.add("group", "group", "main", LearnerGroup, size, roles.patience)
+        joined = roles.graph.add("group", "group", "main", ThreadAllreduce, size, roles.patience)
         sums = [joined] * size
     for rank in range(size):
         own = _replica(roles, rank, spread)

@@ -22,7 +22,7 @@ from gelada.roles.replay.joined import JoinedQueues, ShardedReplay
 from gelada.roles.replay.queue import TrajectoryQueue
 from gelada.roles.replay.rate_limiter import MinimumSize, SamplesPerInsert
 from gelada.roles.replay.sampling import Prioritized, Sampling, Uniform
-from gelada.roles.update_schedule import Sampled
+from gelada.roles.update_schedule import SampledUpdates
 from helpers.streams import BY_ERROR, STACK, Player, make_store
 
 
@@ -201,7 +201,7 @@ class Away:
 def in_rounds() -> Callable[[], Batch]:
     limiter = MinimumSize(60)
     store = make_store(200, streams=4, sampling=Uniform(), limiter=limiter, seed=5)
-    return BufferInRounds(store, range(2), Sampled(32, 60, 0.75, 8), PATIENCE).sample
+    return BufferInRounds(store, range(2), SampledUpdates(32, 60, 0.75, 8), PATIENCE).sample
 
 
 def joined() -> Callable[[], Batch]:

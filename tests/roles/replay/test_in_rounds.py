@@ -13,10 +13,10 @@ from gelada.core.errors import Closed, Deadline
 from gelada.core.types import Batch, Trajectory, Version
 from gelada.roles.replay.in_rounds import BufferInRounds, SaveWithCheckpoints, folder_of
 from gelada.roles.replay.rate_limiter import MinimumSize
-from gelada.roles.update_schedule import Sampled
+from gelada.roles.update_schedule import SampledUpdates
 from helpers.streams import BY_ERROR, Player, make_store
 
-RHYTHM = Sampled(steps=32, minimum=60, ratio=0.75, windows=8)  # 2 actors x 2 games x 8 steps
+RHYTHM = SampledUpdates(steps=32, minimum=60, ratio=0.75, windows=8)  # 2 actors x 2 games x 8 steps
 
 
 def make(patience: float = 0.0) -> BufferInRounds:

@@ -339,8 +339,8 @@ class ParameterServer:
     def publish(self) -> None:
         """Publish the parameters of a new version, or copy them, where the settings ask for it."""
         number, settings = self._version.number, self._settings
-        rhythms = (settings.target_every, settings.keep_every, settings.broadcast_every)
-        copied, kept, told = (every > 0 and number % every == 0 for every in rhythms)
+        intervals = (settings.target_every, settings.keep_every, settings.broadcast_every)
+        copied, kept, told = (every > 0 and number % every == 0 for every in intervals)
         if not (copied or kept or told):
             return
         params = Params(self._version, on_host(self.values))

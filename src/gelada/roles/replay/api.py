@@ -7,8 +7,8 @@ steps and hands out windows of them again and again; `BufferInRounds` is one in 
 They may be called from several threads at once.
 
 Readers stand in front of them. A `ShardedReplay` lets a learner read from several buffers as if
-they were one, and `JoinedQueues` from several queues; both belong to one learner. A `Shelf` has the
-next batch ready.
+they were one, and `JoinedQueues` from several queues; both belong to one learner. A
+`PrefetchQueue` has the next batch ready.
 
 Only `ReplayWriter.wait_for_room` and `ReplayReader.sample` wait, at most for the
 patience that the replay was made with, in seconds; with a patience of 0 they never wait. After

@@ -32,7 +32,7 @@ from gelada.core.timing import wait_for
 from gelada.core.types import Batch, Bools, Doubles, Floats, Ints, State, Trajectory
 from gelada.roles.replay.frame_ring import (
     BufferShape,
-    Rings,
+    FrameRings,
     Stream,
     batch_of_windows,
     mask_after_end,
@@ -224,7 +224,7 @@ class ReplayBuffer:
                 "and would never be full enough; lower it or raise --capacity"
             )
         self._shape, self._limiter, self._patience = shape, limiter, patience
-        self._rings = Rings(shape)
+        self._rings = FrameRings(shape)
         self._sampling = sampling
         self._priorities = (
             Priorities(self._rings.places, shape.windows, sampling)

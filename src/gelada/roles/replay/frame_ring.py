@@ -195,7 +195,7 @@ class Beginnings(NamedTuple):
     bases: Ints  # int64[M]: key of the first place of its stream
 
 
-class Rings:
+class FrameRings:
     """Steps of ``streams`` games; all memory is taken once.
 
     A *key* is a stream's index times ``slots``, plus a place in its ring.

@@ -13,7 +13,7 @@ from gelada.core.errors import Closed, Deadline
 from gelada.core.timing import wait_for
 from gelada.core.types import Batch, Trajectory, Version
 from gelada.roles.replay.buffer import ReplayBuffer
-from gelada.roles.update_schedule import Sampled
+from gelada.roles.update_schedule import SampledUpdates
 
 KEPT = 2
 """Newest complete checkpoints whose saved buffers are kept."""
@@ -29,7 +29,7 @@ class BufferInRounds:
     Args:
         buffer: what is sampled from. Its limiter must let the learner sample at once.
         actors: that add to it, by their indices.
-        rhythm: how many batches are sampled of how many rounds.
+        update_schedule: how many batches are sampled of how many rounds.
         patience: seconds that `sample` waits before it raises `Deadline` (0: it never waits).
     """
 
@@ -37,11 +37,15 @@ class BufferInRounds:
         self,
         buffer: ReplayBuffer,
         actors: Sequence[int],
-        rhythm: Sampled,
+        update_schedule: SampledUpdates,
         patience: float = 600.0,
     ) -> None:
         self.buffer = buffer
-        self._actors, self._rhythm, self._patience = list(actors), rhythm, patience
+        self._actors, self._update_schedule, self._patience = (
+            list(actors),
+            update_schedule,
+            patience,
+        )
         self._waiting: dict[tuple[int, int], Trajectory] = {}  # by round and actor
         self._rounds = self._batches = 0  # taken in, handed out
         self._changed = threading.Condition()
@@ -68,7 +72,7 @@ class BufferInRounds:
                 raise Closed
             self._waiting[trajectory.round, trajectory.actor] = trajectory
             if not self._batches:  # nothing is saved before the first batch
-                self._take_in(min(self._complete(), self._rhythm.rounds(1)))
+                self._take_in(min(self._complete(), self._update_schedule.rounds(1)))
             self._changed.notify_all()
 
     def sample(self) -> Batch:
@@ -79,7 +83,7 @@ class BufferInRounds:
             Closed: if the run stops.
         """
         with self._changed:
-            due = self._rhythm.rounds(self._batches + 1)
+            due = self._update_schedule.rounds(self._batches + 1)
             there = wait_for(
                 self._changed, lambda: self._closed or self._complete() >= due, self._patience
             )
@@ -123,8 +127,8 @@ class BufferInRounds:
             GeladaError: if it is missing, damaged or of other settings.
         """
         added, sampled = self.buffer.load(folder, exactly=True)
-        self._rounds = added // self._rhythm.steps
-        self._batches = sampled // self._rhythm.windows
+        self._rounds = added // self._update_schedule.steps
+        self._batches = sampled // self._update_schedule.windows
 
     def _complete(self) -> int:
         """Return the rounds that have been taken in, or that all actors have sent."""

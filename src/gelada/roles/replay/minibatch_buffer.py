@@ -1,4 +1,4 @@
-"""Reuse: which batches a learner uses in a round, and for how many epochs.
+"""Which batches a learner uses in a round, and for how many epochs.
 
 A use of a batch is one epoch over it. The uses are spread over several rounds, either evenly, as by
 RLlib's minibatch buffer (``ring``), or at random, as by the circular buffer of IMPACT (Luo et al.
@@ -27,7 +27,7 @@ class Use(NamedTuple):
     epochs: int
 
 
-class Reuse:
+class MinibatchBuffer:
     """Holds the batches that have uses left.
 
     With ``ring``, use ``j`` of a batch is ``floor(j * rounds / uses)`` rounds after its arrival.

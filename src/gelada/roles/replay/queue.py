@@ -1,12 +1,8 @@
 """TrajectoryQueue: keeps trajectories until a batch of them is complete, and hands each out once.
 
-A selector decides which trajectories make the next batch. A mix may add old windows to it.
-
-Mix: old windows that a trajectory queue adds to each batch.
-
-The replay of IMPALA (Espeholt et al. 2018, section 5.2.2) and of RLlib's aggregators: a batch is
-some fresh trajectories and some that were handed out before. Importance ratios, as of V-trace,
-allow for the older policy.
+A selector decides which trajectories make the next batch. A `ReplayMix` may add windows that were
+handed out before, as the replay of IMPALA (Espeholt et al. 2018, section 5.2.2) and RLlib's
+aggregators do. Importance ratios, as of V-trace, allow for the older policy.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from gelada.core.timing import wait_for
 from gelada.core.types import PER_GAME, Batch, Trajectory
 
 
-class Mix:
+class ReplayMix:
     """Keeps the newest windows, and draws old ones for each batch.
 
     A window is one game of a trajectory. Each fresh window brings ``floor(proportion)`` old ones,
@@ -172,7 +168,7 @@ class TrajectoryQueue:
             (0: they never wait).
         full: trajectories at which `wait_for_room` makes actors wait (default: the capacity).
         in_flight: instead, trajectories of one actor at which it waits (0: ``full`` counts).
-        mix: adds old windows to each batch.
+        replay_mix: adds old windows to each batch.
     """
 
     def __init__(
@@ -182,9 +178,9 @@ class TrajectoryQueue:
         patience: float = 600.0,
         full: int | None = None,
         in_flight: int = 0,
-        mix: Mix | None = None,
+        replay_mix: ReplayMix | None = None,
     ) -> None:
-        self._selector, self._mix = selector, mix
+        self._selector, self._replay_mix = selector, replay_mix
         self._capacity = capacity
         self._full = capacity if full is None else full
         self._in_flight = in_flight
@@ -252,7 +248,7 @@ class TrajectoryQueue:
                 raise Deadline(f"no batch for {patience:g} s: the actors send nothing")
             if chosen is None:
                 raise Closed
-            old = self._mix.take(chosen) if self._mix else []
+            old = self._replay_mix.take(chosen) if self._replay_mix else []
             first = self._handed_out
             self._handed_out += sum(len(t.actions) for t in (*chosen, *old))
             self._changed.notify_all()  # there may be room now

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from gelada.core.checkpoint import Checkpoint, forget_old, is_there, path_of, write_checkpoint
-from gelada.core.types import Aux, Params, State, Version
+from gelada.core.types import AlgorithmState, Params, State, Version
 from gelada.ops.flat import Layout
 from gelada.roles.tracker.reports import TrackerSettings
 
@@ -62,7 +62,7 @@ class Checkpoints:
         self,
         slices: Sequence[Params],
         optimizers: Sequence[dict[str, torch.Tensor]],
-        aux: Aux,
+        algorithm_state: AlgorithmState,
         steps: int,
         counters: dict[str, Any],
         mixed: bool,
@@ -83,7 +83,7 @@ class Checkpoints:
         counters = counters | {"parameters": self._layout.count}
         if mixed:
             counters["server_versions"] = [version.number for version in versions]
-        tensors = {f"aux/{name}": tensor for name, tensor in aux.items()} | self._fixed
+        tensors = {f"aux/{name}": tensor for name, tensor in algorithm_state.items()} | self._fixed
         tensors |= more or {}
         tensors |= self._name("parameter", torch.cat([params.values for params in slices]))
         for name, first in optimizers[0].items():

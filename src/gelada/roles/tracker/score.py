@@ -16,7 +16,7 @@ import torch
 
 from gelada.core.nested import split
 from gelada.core.types import START, Episode, Origin, State
-from gelada.roles.update_schedule import ONE_EACH, Rhythm
+from gelada.roles.update_schedule import ONE_EACH, UpdateSchedule
 
 NEWEST = 4
 """How many of the newest versions are kept, and of the newest rounds with which a version begins.
@@ -31,7 +31,7 @@ class Exactly:
     """How a deterministic run counts."""
 
     origin: Origin = START
-    rhythm: Rhythm = ONE_EACH
+    update_schedule: UpdateSchedule = ONE_EACH
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Keeper:
         exactly, counters = self._begin.exactly, {}
         states = {name: self.newest(name) for name in {*self._begin.saved, *self._states}}
         if exactly:
-            round = exactly.rhythm.rounds(version - exactly.origin.version)
+            round = exactly.update_schedule.rounds(version - exactly.origin.version)
             states = {name: self._at(name, round) for name in states}
             if moment := self.at(version):
                 counters = {**moment.counters, "origin": list(exactly.origin)}
@@ -121,13 +121,13 @@ class Keeper:
         """Return whether a round is the first that is played with some version."""
         if self._begin.exactly is None:
             return False
-        rhythm = self._begin.exactly.rhythm
-        return rhythm.rounds(rhythm.versions(round)) == round
+        update_schedule = self._begin.exactly.update_schedule
+        return update_schedule.rounds(update_schedule.versions(round)) == round
 
     def _version(self, round: int) -> int:
         """Return the version that is made of the rounds before this one."""
         exactly = self._begin.exactly or Exactly()
-        return exactly.origin.version + exactly.rhythm.versions(round)
+        return exactly.origin.version + exactly.update_schedule.versions(round)
 
     def _is_marked(self, version: int) -> bool:
         return bool(self._marked) and version % self._marked == 0
@@ -189,7 +189,7 @@ class Score:
         taken, self._pending = self._pending, []
         if self._by_round:
             exactly = self._exactly
-            rounds = exactly.rhythm.rounds(version - exactly.origin.version)
+            rounds = exactly.update_schedule.rounds(version - exactly.origin.version)
             self._pending = [episode for episode in taken if episode.round >= rounds]
             taken = sorted(episode for episode in taken if episode.round < rounds)
         for episode in taken:

@@ -15,7 +15,7 @@ from itertools import islice
 
 import torch
 
-from gelada.core.types import Aux, Bytes, Episode, Params, State, Update
+from gelada.core.types import AlgorithmState, Bytes, Episode, Params, State, Update
 from gelada.ops.flat import Layout
 from gelada.roles.tracker.checkpoints import Checkpoints
 from gelada.roles.tracker.picture import Picture
@@ -235,7 +235,7 @@ class Tracker:
         self,
         slices: Sequence[Params],
         optimizers: Sequence[dict[str, torch.Tensor]],
-        aux: Aux,
+        algorithm_state: AlgorithmState,
         steps: int,
         mixed: bool = False,
     ) -> None:
@@ -244,7 +244,7 @@ class Tracker:
         Args:
             slices: of all servers.
             optimizers: their states, in the same order.
-            aux: the algorithm's own state.
+            algorithm_state: the algorithm's own state.
             steps: environment steps behind them.
             mixed: allow slices of several versions (asynchronous runs); their numbers are kept.
 
@@ -257,7 +257,9 @@ class Tracker:
             counters = {"seconds": round(self.seconds(), 3), **self._score.counters()}
             newest = max(params.version for params in slices)
             tensors, more = self._keeper.saved(newest.number)
-        self._checkpoints.put(slices, optimizers, aux, steps, counters | more, mixed, more=tensors)
+        self._checkpoints.put(
+            slices, optimizers, algorithm_state, steps, counters | more, mixed, more=tensors
+        )
         self._writer.wake()
 
     def beside(self, error: OSError | None) -> None:

@@ -14,12 +14,12 @@ import torch
 
 from gelada.core.errors import Closed, Deadline, Diverged
 from gelada.ops import losses
-from gelada.roles.allreduce import LearnerGroup, Member
+from gelada.roles.allreduce import Member, ThreadAllreduce
 
 
 def at_once(size: int, work: Callable[[Member], Any], patience: float = 20.0) -> list[Any]:
     """Let all members of a group work, each on a thread; return their results."""
-    group = LearnerGroup(size, patience)
+    group = ThreadAllreduce(size, patience)
     with ThreadPoolExecutor(size) as threads:
         return list(threads.map(work, [Member(group, rank, size) for rank in range(size)]))
 
@@ -45,7 +45,7 @@ def test_sums_are_in_the_order_of_the_ranks_bit_for_bit(size: int, length: int) 
 
 
 def test_a_learner_that_does_not_come_is_named() -> None:
-    group = LearnerGroup(3, patience=0.05)
+    group = ThreadAllreduce(3, patience=0.05)
     with ThreadPoolExecutor(2) as threads:
         sums = [threads.submit(group.sum, rank, torch.ones(4)) for rank in (0, 2)]
         for found in sums:
@@ -53,7 +53,7 @@ def test_a_learner_that_does_not_come_is_named() -> None:
                 found.result()
 
 
-def waiting(group: LearnerGroup, rank: int) -> Future[torch.Tensor]:
+def waiting(group: ThreadAllreduce, rank: int) -> Future[torch.Tensor]:
     found: Future[torch.Tensor] = Future()
 
     def work() -> None:
@@ -67,7 +67,7 @@ def waiting(group: LearnerGroup, rank: int) -> Future[torch.Tensor]:
 
 
 def test_whoever_waits_for_one_that_left_is_let_go_once_the_run_stops() -> None:
-    group = LearnerGroup(2, patience=20.0)
+    group = ThreadAllreduce(2, patience=20.0)
     first = waiting(group, 0)
     group.leave(1)
     time.sleep(0.05)
@@ -78,7 +78,7 @@ def test_whoever_waits_for_one_that_left_is_let_go_once_the_run_stops() -> None:
 
 
 def test_a_round_that_has_begun_is_ended_while_the_run_stops() -> None:
-    group = LearnerGroup(2, patience=20.0)
+    group = ThreadAllreduce(2, patience=20.0)
     first = waiting(group, 0)
     group.close()
     time.sleep(0.05)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from conftest import random_trajectory, stand_in
 from gelada.core.errors import Closed, Deadline
 from gelada.core.types import Batch
-from gelada.roles.prefetch import Loader, Shelf
-from gelada.roles.replay.minibatch_buffer import Order, Reuse
+from gelada.roles.prefetch import Loader, PrefetchQueue
+from gelada.roles.replay.minibatch_buffer import MinibatchBuffer, Order
 from gelada.roles.replay.queue import as_batch
 
 TINY = as_batch(
@@ -30,7 +30,7 @@ def numbered(number: int) -> Batch:
     return TINY._replace(versions=torch.tensor([number]))
 
 
-def rounds_of(reuse: Reuse, rounds: int) -> list[dict[int, int]]:
+def rounds_of(reuse: MinibatchBuffer, rounds: int) -> list[dict[int, int]]:
     """Return the epochs of each round by batch; check what holds in every round."""
     before: Counter[int] = Counter()
     table = []
@@ -59,7 +59,7 @@ def rounds_of(reuse: Reuse, rounds: int) -> list[dict[int, int]]:
 def test_each_batch_has_exactly_its_uses_and_few_are_held(
     rounds: int, uses: int, ramp_up: bool, order: Order, seed: int
 ) -> None:
-    reuse = Reuse(rounds, uses, ramp_up, order, (seed, 1))
+    reuse = MinibatchBuffer(rounds, uses, ramp_up, order, (seed, 1))
     table = rounds_of(reuse, 30)
     counts: Counter[int] = Counter()
     for number, found in enumerate(table):
@@ -69,7 +69,7 @@ def test_each_batch_has_exactly_its_uses_and_few_are_held(
         assert counts[batch] == (min(batch + 1, uses) if ramp_up else uses)
     assert reuse.held <= rounds - 1
     if order == "random" and not ramp_up:  # a round costs what it costs with the ring
-        ring = rounds_of(Reuse(rounds, uses), 30)
+        ring = rounds_of(MinibatchBuffer(rounds, uses), 30)
         assert [sum(found.values()) for found in table] == [sum(found.values()) for found in ring]
 
 
@@ -80,19 +80,25 @@ def test_the_ring_spreads_uses_evenly(rounds: int, uses: int, ramp_up: bool) -> 
         own = min(batch + 1, uses) if ramp_up else uses
         for use in range(own):
             places[batch + int(np.floor(use * rounds / own)), batch] += 1
-    table = rounds_of(Reuse(rounds, uses, ramp_up), 20)
+    table = rounds_of(MinibatchBuffer(rounds, uses, ramp_up), 20)
     for number, found in enumerate(table):
         want = {batch: count for (of, batch), count in places.items() if of == number}
         assert found == want
 
 
 def test_a_ring_of_four_batches_with_two_uses() -> None:
-    assert rounds_of(Reuse(4, 2), 5) == [{0: 1}, {1: 1}, {0: 1, 2: 1}, {1: 1, 3: 1}, {2: 1, 4: 1}]
+    assert rounds_of(MinibatchBuffer(4, 2), 5) == [
+        {0: 1},
+        {1: 1},
+        {0: 1, 2: 1},
+        {1: 1, 3: 1},
+        {2: 1, 4: 1},
+    ]
 
 
 @pytest.mark.parametrize("order", ["ring", "random"])
 def test_one_round_hands_out_the_batch_itself(order: Order) -> None:
-    reuse = Reuse(1, 3, order=order)
+    reuse = MinibatchBuffer(1, 3, order=order)
     for number in range(4):
         batch = numbered(number)
         ((again, epochs),) = reuse.take(batch)
@@ -102,7 +108,9 @@ def test_one_round_hands_out_the_batch_itself(order: Order) -> None:
 
 
 def test_random_uses_fall_into_all_rounds_and_the_seeds_decide() -> None:
-    tables = [rounds_of(Reuse(4, 2, order="random", seeds=(seed, 0)), 400) for seed in (1, 1, 2)]
+    tables = [
+        rounds_of(MinibatchBuffer(4, 2, order="random", seeds=(seed, 0)), 400) for seed in (1, 1, 2)
+    ]
     assert tables[0] == tables[1] != tables[2]
     offsets = Counter(
         number - batch
@@ -137,47 +145,47 @@ def number(batch: Batch) -> int:
 
 
 def test_batches_come_in_the_order_of_their_tickets() -> None:
-    shelf = Shelf(stand_in(Numbered()), slots=4, patience=20.0)
+    prefetched = PrefetchQueue(stand_in(Numbered()), slots=4, patience=20.0)
     rng = np.random.default_rng(3)
 
     def load() -> None:
         for _ in range(25):
-            ticket, batch = shelf.take()
+            ticket, batch = prefetched.take()
             time.sleep(rng.uniform(0, 2e-3))
-            shelf.put(ticket, batch)
+            prefetched.put(ticket, batch)
 
     loaders = [threading.Thread(target=load) for _ in range(4)]
     for loader in loaders:
         loader.start()
-    assert [number(shelf.sample()) for _ in range(100)] == list(range(1, 101))
+    assert [number(prefetched.sample()) for _ in range(100)] == list(range(1, 101))
     for loader in loaders:
         loader.join()
 
 
 def test_no_more_is_taken_than_there_are_slots() -> None:
     replay = Numbered()
-    shelf = Shelf(stand_in(replay), slots=2, patience=0.0)
-    loader = Loader(0, shelf)
+    prefetched = PrefetchQueue(stand_in(replay), slots=2, patience=0.0)
+    loader = Loader(0, prefetched)
     loader.step()
     loader.step()
     with pytest.raises(Deadline, match=r"^no free slot for 0 s$"):
         loader.step()
     assert replay.sampled == loader.clock.steps == 2
-    assert number(shelf.sample()) == 1
+    assert number(prefetched.sample()) == 1
     loader.step()
-    assert [number(shelf.sample()) for _ in range(2)] == [2, 3]
+    assert [number(prefetched.sample()) for _ in range(2)] == [2, 3]
     with pytest.raises(Deadline, match=r"^no loaded batch for 0 s$"):
-        shelf.sample()
+        prefetched.sample()
 
 
 def test_it_passes_on_what_concerns_the_replay_and_ends_all_waiting() -> None:
     replay = Numbered()
-    shelf = Shelf(stand_in(replay), slots=1, patience=20.0)
-    assert shelf.depth == 7
-    shelf.update(torch.tensor([1]), torch.tensor([2]), torch.tensor([3.0]))
+    prefetched = PrefetchQueue(stand_in(replay), slots=1, patience=20.0)
+    assert prefetched.depth == 7
+    prefetched.update(torch.tensor([1]), torch.tensor([2]), torch.tensor([3.0]))
     assert len(replay.updates) == 1
-    threading.Timer(0.05, shelf.close).start()
+    threading.Timer(0.05, prefetched.close).start()
     with pytest.raises(Closed):
-        shelf.sample()
+        prefetched.sample()
     with pytest.raises(Closed):
-        shelf.take()
+        prefetched.take()

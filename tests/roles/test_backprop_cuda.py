@@ -15,7 +15,7 @@ from gelada.core.errors import Deadline
 from gelada.core.types import Batch
 from gelada.experiment.presets import PRESETS
 from gelada.experiment.settings import Experiment, ReuseSettings
-from gelada.roles.backprop import GraphBackprop
+from gelada.roles.backprop import CudaGraphBackprop
 from gelada.roles.replay.queue import as_batch
 from gelada.runtime.devices import CPU, WARM_UP, Placement
 from gelada.runtime.threads import Inline, Threads
@@ -130,16 +130,20 @@ def test_a_group_by_graphs_is_that_without_bit_for_bit(taped: list[Any]) -> None
 
 def test_memory_of_a_graph_goes_to_no_other_batch(taped: list[Any]) -> None:
     net, algorithm, random = make_net(), APPO(), np.random.default_rng(3)
-    backprop, aux, rows = GraphBackprop(algorithm, 0, 0), algorithm.start(), torch.arange(4)
+    backprop, algorithm_state, rows = (
+        CudaGraphBackprop(algorithm, 0, 0),
+        algorithm.start(),
+        torch.arange(4),
+    )
 
     def batch(games: int) -> Batch:
         return as_batch([random_trajectory(random, games=games, length=20)])
 
     for _ in range(WARM_UP + 1):
-        prepared: Any = backprop.prepare(net, batch(6), aux)
+        prepared: Any = backprop.prepare(net, batch(6), algorithm_state)
     assert len(taped) == 1
     kept = prepared.select(rows).observations.clone()
-    other: Any = backprop.prepare(net, batch(5), aux)
+    other: Any = backprop.prepare(net, batch(5), algorithm_state)
     assert len(taped) == 1
     assert other is not prepared
     assert torch.equal(prepared.select(rows).observations, kept)

@@ -12,11 +12,18 @@ import torch
 
 from gelada.core.errors import Closed, Lost
 from gelada.core.types import CPU
-from gelada.roles.allreduce import LearnerGroup, Meeting, Member, Ring, Sums, backend_of
+from gelada.roles.allreduce import (
+    Allreduce,
+    Meeting,
+    Member,
+    ProcessAllreduce,
+    ThreadAllreduce,
+    backend_of,
+)
 from helpers.reading import META, Reads
 
 
-def sums_of(groups: list[Sums], vectors: torch.Tensor) -> list[list[torch.Tensor]]:
+def sums_of(groups: list[Allreduce], vectors: torch.Tensor) -> list[list[torch.Tensor]]:
     """Return what each learner finds as the sums of vectors [turns, learners, P]."""
 
     def work(rank: int) -> list[torch.Tensor]:
@@ -29,13 +36,13 @@ def sums_of(groups: list[Sums], vectors: torch.Tensor) -> list[list[torch.Tensor
 
 def rings(size: int, on_network: bool = False, device: torch.device = CPU) -> list[Any]:
     meeting = Meeting(on_network)
-    return [Ring(meeting, rank, size, 30.0, device) for rank in range(size)]
+    return [ProcessAllreduce(meeting, rank, size, 30.0, device) for rank in range(size)]
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
 def test_two_learners_in_a_ring_are_those_on_threads_bit_for_bit(kind: torch.dtype) -> None:
     vectors = torch.from_numpy(np.random.default_rng(1).normal(size=(5, 2, 1001))).to(kind)
-    group = LearnerGroup(2)
+    group = ThreadAllreduce(2)
     want, found = sums_of([group, group], vectors), sums_of(rings(2), vectors)
     for one, other in zip(want, found, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
@@ -51,7 +58,7 @@ def test_all_learners_find_the_same_bits() -> None:
 
 @pytest.mark.parametrize("kind", ["threads", "ring"])
 def test_what_is_on_a_device_is_added_up_by_the_host(kind: str) -> None:
-    groups: list[Any] = [LearnerGroup(2)] * 2 if kind == "threads" else rings(2, device=META)
+    groups: list[Any] = [ThreadAllreduce(2)] * 2 if kind == "threads" else rings(2, device=META)
     added: list[torch.Tensor] = []
 
     def work(rank: int) -> torch.Tensor:

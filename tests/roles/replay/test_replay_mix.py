@@ -18,7 +18,7 @@ from gelada.roles.replay.joined import JoinedQueues
 from gelada.roles.replay.queue import (
     Fifo,
     FifoWindows,
-    Mix,
+    ReplayMix,
     Rounds,
     TrajectoryQueue,
     games_of,
@@ -51,7 +51,7 @@ def numbers(trajectories: list[Trajectory]) -> list[int]:
 def test_against_a_plain_list(
     batch: int, more: int, proportion: float, sizes: list[list[int]]
 ) -> None:
-    mix = Mix(batch + more, proportion, batch, SEEDS)
+    mix = ReplayMix(batch + more, proportion, batch, SEEDS)
     kept: list[int] = []
     played = 0
     for games in sizes:
@@ -73,7 +73,7 @@ def test_against_a_plain_list(
 @pytest.mark.slow
 @pytest.mark.parametrize("proportion", [0.25, 0.5, 1.0, 2.3])
 def test_the_proportion_and_the_uniform_draw_by_frequency(proportion: float) -> None:
-    mix, games, kept = Mix(160, proportion, 64, SEEDS), 64, 160
+    mix, games, kept = ReplayMix(160, proportion, 64, SEEDS), 64, 160
     old, ages = 0, Counter[int]()
     for batch in range(1503):
         drawn = numbers(mix.take([numbered(batch * games, games)]))
@@ -90,7 +90,7 @@ def test_the_proportion_and_the_uniform_draw_by_frequency(proportion: float) -> 
 
 
 def test_windows_of_the_agents_of_a_game_stay_together() -> None:
-    mix, kept, drawn = Mix(12, 1.5, 4, SEEDS, agents=2), list[int](), 0
+    mix, kept, drawn = ReplayMix(12, 1.5, 4, SEEDS, agents=2), list[int](), 0
     for batch in range(400):
         fresh = [numbered(8 * batch, 2), numbered(8 * batch + 2, 6)]  # four games
         for old in mix.take(fresh):
@@ -104,16 +104,16 @@ def test_windows_of_the_agents_of_a_game_stay_together() -> None:
 
 
 def test_it_begins_when_more_than_a_batch_is_kept() -> None:
-    mix = Mix(9, 1.0, 4, SEEDS)
+    mix = ReplayMix(9, 1.0, 4, SEEDS)
     assert mix.take([numbered(0, 4)]) == []
     assert mix.take([numbered(4, 4)]) == []  # 4 are kept: not more than a batch
     assert len(mix.take([numbered(8, 4)])) == 4
     with pytest.raises(ValueError, match="4 windows kept: must be more than the 4 of a batch"):
-        Mix(4, 1.0, 4, SEEDS)
+        ReplayMix(4, 1.0, 4, SEEDS)
 
 
 def draws(*seeds: int) -> list[int]:
-    mix = Mix(20, 0.5, 4, seeds)
+    mix = ReplayMix(20, 0.5, 4, seeds)
     return [n for batch in range(9) for n in numbers(mix.take([numbered(4 * batch, 4)]))]
 
 
@@ -147,7 +147,7 @@ def fill(queue: TrajectoryQueue, sent: list[Trajectory]) -> None:
 def test_a_batch_says_which_windows_are_old() -> None:
     rng = np.random.default_rng(2)
     sent = [with_state(random_trajectory(rng, games=2, number=n)) for n in range(6)]
-    queue = TrajectoryQueue(Fifo(1), 9, 0.0, mix=Mix(6, 1.5, 2, SEEDS))
+    queue = TrajectoryQueue(Fifo(1), 9, 0.0, replay_mix=ReplayMix(6, 1.5, 2, SEEDS))
     fill(queue, sent)
     batches = [queue.sample() for _ in sent]
     keys = torch.cat([batch.keys for batch in batches]).tolist()
@@ -175,9 +175,9 @@ def test_a_batch_says_which_windows_are_old() -> None:
 
 def test_a_proportion_of_0_is_no_mix() -> None:
     batches: list[list[Batch]] = []
-    for mix in (None, Mix(9, 0.0, 3, SEEDS)):
+    for mix in (None, ReplayMix(9, 0.0, 3, SEEDS)):
         rng = np.random.default_rng(5)
-        queue = TrajectoryQueue(FifoWindows(3), 99, 0.0, mix=mix)
+        queue = TrajectoryQueue(FifoWindows(3), 99, 0.0, replay_mix=mix)
         fill(queue, [random_trajectory(rng, games=4, number=n) for n in range(6)])
         batches.append([queue.sample() for _ in range(8)])
     for one, other in zip(*batches, strict=True):
