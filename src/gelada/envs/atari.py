@@ -9,9 +9,10 @@ In colour the maximum of the last two frames and the resizing apply to red, gree
 from __future__ import annotations
 
 import numpy as np
-from ale_py import Action, ALEVectorInterface, roms
+from ale_py import Action, ALEVectorInterface
 
 from gelada.core.types import Bytes, Ints, State
+from gelada.envs.ale import rom_of
 from gelada.envs.api import GameSettings, Step, in_planes
 from gelada.envs.replayed import ActionHistory
 
@@ -27,10 +28,8 @@ class AtariGames:
         self.frame_shape = ((3 if settings.colour else 1) * settings.size, settings.size)
         self._seeds = seeds
         self._history = ActionHistory(seeds)
-        rom = roms.get_rom_path(settings.game)
-        assert rom is not None, settings.game  # names are checked by `envs.names`
         self._ale = ALEVectorInterface(
-            rom_path=rom,
+            rom_path=rom_of(settings.game),
             num_envs=self.count,
             frame_skip=settings.frame_skip,
             stack_num=1,

@@ -21,7 +21,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from gymnasium.wrappers import TransformAction
+from gymnasium.wrappers import TransformAction, TransformObservation
 
 from gelada.core.errors import GeladaError
 from gelada.core.functions import MakeEnv, NoPictures, find_environment, import_module
@@ -40,6 +40,11 @@ class Fit(NamedTuple):
     frame_shape: tuple[int, int]  # H of all planes together, W
     vector: bool
     note: str  # one sentence to print, or ""
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """Their numbers."""
+        return tuple(map(str, range(self.actions)))
 
     def frames(self, observations: Any) -> Frames:
         """Return frames [B, H, W] of observations [B, …]: uint8, or float32 of a vector."""
@@ -191,21 +196,11 @@ def _open(name: str, render_mode: str | None) -> gymnasium.Env[Any, Any]:
     env = _make(name, 1, render_mode)
     if isinstance(env, VectorEnv):
         raise GeladaError(f"environment {name!r}: its function makes vectors only")
-    return Shown(env, key) if key else env
-
-
-class Shown(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """An environment that shows one array of its dictionary of observations."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any], key: str) -> None:
-        super().__init__(env)
-        self._key = key
-        space: Any = env.observation_space
-        self.observation_space = space[key]
-
-    def observation(self, observation: Any) -> Any:
-        """Return the array."""
-        return observation[self._key]
+    if not key:
+        return env
+    space: Any = env.observation_space
+    shown: gymnasium.Env[Any, Any] = TransformObservation(env, lambda seen: seen[key], space[key])
+    return shown
 
 
 class GymGames:
@@ -224,7 +219,7 @@ class GymGames:
         self._name = name
         self._fit, self.count = fit(name), len(seeds)
         self.actions = self._fit.actions
-        self.action_names = tuple(map(str, range(self.actions)))
+        self.action_names = self._fit.action_names
         self.frame_shape = self._fit.frame_shape
         mode = "rgb_array" if pictures else None
         self._vector = "num_envs" in _arguments(name)

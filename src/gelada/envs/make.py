@@ -12,7 +12,7 @@ import difflib
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from gelada.core.functions import is_gymnasium
 from gelada.core.types import Ints, State
 from gelada.envs.api import Games, GameSettings
 from gelada.envs.catch import AGENTS, CatchGames, CatchPairGames
+
+if TYPE_CHECKING:
+    from gelada.envs.gym import Fit
 
 MakeGames = Callable[[GameSettings, Ints], Games]
 """From settings and seeds to a vector of games, such as `make_games`."""
@@ -33,6 +36,7 @@ class Environment(NamedTuple):
     action_names: tuple[str, ...]
     frame_shape: tuple[int, int]  # H, W
     agents: int = 1  # that play each game together; their rows are neighbours
+    planes: int = 1
     go_on: Callable[[State], Games] | None = None  # from what `save` of the games returned
 
 
@@ -53,7 +57,7 @@ ENVIRONMENTS = {
         lambda _settings, seeds: CatchPairGames(seeds),
         CatchPairGames.action_names,
         CatchPairGames.frame_shape,
-        AGENTS,
+        agents=AGENTS,
     ),
 }
 """Environments by the name of the game (docs/extending.md)."""
@@ -123,12 +127,8 @@ def continue_games(settings: GameSettings, state: State) -> Games:
 
 def frame_shape(settings: GameSettings) -> tuple[int, int]:
     """Return the height (of all planes together) and width of a game's frames."""
-    if settings.game in ENVIRONMENTS:
-        return ENVIRONMENTS[settings.game].frame_shape
-    if is_gymnasium(settings.game):
-        from gelada.envs.gym import fit
-
-        return fit(settings.game).frame_shape
+    if known := _known(settings):
+        return known.frame_shape
     return planes(settings) * settings.size, settings.size
 
 
@@ -140,22 +140,25 @@ def agents(settings: GameSettings) -> int:
 
 def planes(settings: GameSettings) -> int:
     """Return the planes of a game's frames, such as 3 for an Atari game in colour."""
-    if is_gym(settings.game):
-        from gelada.envs.gym import fit
-
-        return fit(settings.game).planes
-    return 3 if settings.colour and is_atari(settings.game) else 1
+    if known := _known(settings):
+        return known.planes
+    return 3 if settings.colour else 1
 
 
 def action_names(settings: GameSettings) -> tuple[str, ...]:
     """Return the names of a game's actions, in the order of their indices."""
-    if settings.game in ENVIRONMENTS:
-        return ENVIRONMENTS[settings.game].action_names
-    if is_gymnasium(settings.game):
+    if known := _known(settings):
+        return known.action_names
+    return _atari_actions(settings.game, settings.full_actions)
+
+
+def _known(settings: GameSettings) -> Environment | Fit | None:
+    """Return what describes an environment; None for an Atari game."""
+    if is_gymnasium(settings.game) and settings.game not in ENVIRONMENTS:
         from gelada.envs.gym import fit
 
-        return tuple(map(str, range(fit(settings.game).actions)))
-    return _atari_actions(settings.game, settings.full_actions)
+        return fit(settings.game)
+    return ENVIRONMENTS.get(settings.game)
 
 
 @cache

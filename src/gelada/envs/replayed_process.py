@@ -1,6 +1,6 @@
-"""Continued games in a process of their own.
+"""Replayed games in a process of their own.
 
-ale-py's single emulator, which continued games need, holds Python's lock while it plays. In the
+ale-py's single emulator, which replayed games need, holds Python's lock while it plays. In the
 process of a training it would stop learners and other actors. So `ReplayProcess` starts a helper,
 `python -m gelada.envs.replayed_process`, that plays in a `ReplayedGames`, and talks to it through
 pipes. The helper ends when its pipe is closed, also if the training was killed.
@@ -18,19 +18,12 @@ import weakref
 from typing import Any
 
 import cv2
-import numpy as np
 from safetensors.numpy import load, save
 
-from gelada.core.arrays import Bools, Bytes, Floats, Ints, State
+from gelada.core.arrays import Bytes, Ints, State
 from gelada.core.errors import GeladaError
 from gelada.core.nested import join, split_arrays
 from gelada.envs.api import GameSettings, Step
-
-STEP, RESET, SAVE = b"s", b"r", b"v"
-"""What the helper is asked to do."""
-
-FLAGS = ("terminated", "truncated", "over", "forced")
-"""Fields of a step that are one byte for each game."""
 
 
 class ReplayProcess:
@@ -45,68 +38,42 @@ class ReplayProcess:
     """
 
     def __init__(self, settings: GameSettings, state: State) -> None:
+        module = "gelada.envs.replayed_process"
         self._helper = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "gelada.envs.replayed_process",
-            ],  # no module of this folder
+            [sys.executable, "-P", "-m", module],  # -P: no module of this folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the training, which saves first
         )
         self._end = weakref.finalize(self, _end, self._helper)
-        self._ask(_packed({"state": state, "settings": dataclasses.asdict(settings)}))
-        about = self._state()
-        if "error" in about:
-            raise GeladaError(about["error"])
-        self.count, self.actions = int(about["count"]), int(about["actions"])
-        self.action_names: tuple[str, ...] = tuple(about["action_names"])
+        about = self._ask("begin", state=state, settings=dataclasses.asdict(settings))
+        if isinstance(about, str):
+            raise GeladaError(about)
+        self.count, self.actions = about["count"], about["actions"]
         height, width = about["frame_shape"]
-        self.frame_shape: tuple[int, int] = (height, width)
+        self.frame_shape, self.action_names = (height, width), tuple(about["action_names"])
 
     def reset(self) -> Bytes:
         """Start all games; return the first frames, uint8[B, H, W]."""
-        self._ask(RESET)
-        return self._frames()
+        frames: Bytes = self._ask("reset")
+        return frames
 
     def step(self, actions: Ints) -> Step:
         """Play one step with ``actions`` int64[B] (see `Step`)."""
-        self._ask(STEP + actions.astype(np.int64).tobytes())
-        frames = self._frames()
-        rewards: Floats = np.frombuffer(self._read(4 * self.count), dtype=np.float32).copy()
-        flags: list[Bools] = [
-            np.frombuffer(self._read(self.count), dtype=np.bool_).copy() for _ in FLAGS
-        ]
-        return Step(frames, rewards, *flags)
+        return Step(**self._ask("step", actions=actions))
 
     def save(self) -> State:
         """Return what other games go on from."""
-        self._ask(SAVE)
-        return self._state()
+        state: State = self._ask("save")
+        return state
 
-    def _frames(self) -> Bytes:
-        height, width = self.frame_shape
-        data = self._read(self.count * height * width)
-        return np.frombuffer(data, dtype=np.uint8).reshape(self.count, height, width).copy()
-
-    def _ask(self, words: bytes) -> None:
-        pipe = self._helper.stdin
-        assert pipe is not None
+    def _ask(self, call: str, **arguments: object) -> Any:
+        """Let the helper call a method of its games; return what that returned."""
         try:
-            pipe.write(words)
-            pipe.flush()
-        except OSError:
+            _send(self._helper.stdin, {"call": call, "arguments": arguments})
+            return _receive(self._helper.stdout)["found"]
+        except (OSError, EOFError):
             raise RuntimeError("the process that plays the continued games is gone") from None
-
-    def _state(self) -> State:
-        return _unpacked(self._helper.stdout)
-
-    def _read(self, size: int) -> bytes:
-        pipe = self._helper.stdout
-        assert pipe is not None
-        return _exactly(pipe, size)
 
 
 def _end(helper: subprocess.Popen[bytes]) -> None:
@@ -122,53 +89,50 @@ def _end(helper: subprocess.Popen[bytes]) -> None:
         helper.wait()
 
 
-def _packed(state: State) -> bytes:
-    """Return a state as two byte strings with their lengths before them: arrays, and the rest."""
-    arrays, values = split_arrays(state, "state")
-    parts = (save(arrays), json.dumps(values).encode())
-    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+def _send(pipe: Any, message: State) -> None:
+    """Write a message as two byte strings with their lengths before them: arrays, and the rest."""
+    arrays, values = split_arrays(message, "message")
+    for part in (save(arrays), json.dumps(values).encode()):
+        pipe.write(len(part).to_bytes(8, "little") + part)
+    pipe.flush()
 
 
-def _unpacked(pipe: Any) -> State:
-    """Read what `_packed` returned."""
-    arrays, values = (_exactly(pipe, int.from_bytes(_exactly(pipe, 8), "little")) for _ in range(2))
-    found = {name: array.copy() for name, array in load(arrays).items()}  # else read-only
-    return join(found, json.loads(values), "state")
+def _receive(pipe: Any) -> State:
+    """Read what `_send` wrote.
+
+    Raises:
+        EOFError: if the other side is gone.
+    """
+    parts = []
+    for _ in range(2):
+        size = int.from_bytes(pipe.read(8), "little")
+        parts.append(pipe.read(size))
+        if not size or len(parts[-1]) < size:
+            raise EOFError
+    found = {name: array.copy() for name, array in load(parts[0]).items()}  # else read-only
+    return join(found, json.loads(parts[1]), "message")
 
 
-def _exactly(pipe: Any, size: int) -> bytes:
-    data: bytes = pipe.read(size)
-    if len(data) < size:
-        raise RuntimeError("the process that plays the continued games is gone")
-    return data
+ABOUT = ("count", "actions", "action_names", "frame_shape")
+"""What `gelada.envs.api.Games` says about itself."""
 
 
 def serve(asked: Any, answers: Any) -> None:
-    """Play as the other side asks, until it closes its pipe."""
+    """Play as the other side asks, until it closes its pipe (which raises EOFError)."""
     from gelada.envs.replayed import ReplayedGames
 
-    first = _unpacked(asked)
+    begin = _receive(asked)["arguments"]
     try:
-        games = ReplayedGames(GameSettings(**first["settings"]), first["state"])
+        games = ReplayedGames(GameSettings(**begin["settings"]), begin["state"])
     except Exception as error:  # whatever it is, the other side has to know
         said = str(error) if isinstance(error, GeladaError) else f"{type(error).__name__}: {error}"
-        answers.write(_packed({"error": said}))
-        answers.flush()
+        _send(answers, {"found": said})
         return
-    about = {"count": games.count, "actions": games.actions, "frame_shape": games.frame_shape}
-    answers.write(_packed(about | {"action_names": games.action_names}))
-    answers.flush()
-    while what := asked.read(1):
-        if what == STEP:
-            actions = np.frombuffer(_exactly(asked, 8 * games.count), dtype=np.int64)
-            step = games.step(actions)
-            parts = [step.frames, step.rewards, *(getattr(step, name) for name in FLAGS)]
-            answers.write(b"".join(np.ascontiguousarray(part).tobytes() for part in parts))
-        elif what == RESET:
-            answers.write(np.ascontiguousarray(games.reset()).tobytes())
-        else:
-            answers.write(_packed(games.save()))
-        answers.flush()
+    _send(answers, {"found": {name: getattr(games, name) for name in ABOUT}})
+    while True:
+        message = _receive(asked)
+        found = getattr(games, message["call"])(**message["arguments"])
+        _send(answers, {"found": found._asdict() if isinstance(found, Step) else found})
 
 
 def main() -> None:
@@ -176,7 +140,7 @@ def main() -> None:
     cv2.setNumThreads(1)  # a helper has one processor, as an actor has one emulator thread
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    with contextlib.suppress(BrokenPipeError, RuntimeError):
+    with contextlib.suppress(EOFError, BrokenPipeError):
         serve(sys.stdin.buffer, answers)
     os._exit(0)  # nothing is left to flush, and closing emulators takes time
 

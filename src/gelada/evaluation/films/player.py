@@ -1,23 +1,21 @@
-"""An agent that plays games on a screen, a step at a time.
+"""An agent that plays games on a screen, a step at a time, and films of that.
 
-Games that show their pictures: the emulator's screen, frames drawn large, Gymnasium's own.
-
-The recorder: it plays without learning and films the game in the emulator's colours.
+A screen is a game that shows its pictures: the emulator's, frames drawn large, or Gymnasium's own.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
 
 from gelada.core.seeding import game_seeds, generator
 from gelada.core.types import Bytes, Frames, Ints
-from gelada.envs.api import GameSettings, close
+from gelada.envs.api import Games, GameSettings, close
 from gelada.envs.frames import FrameStack, StuckGuard
 from gelada.envs.make import is_atari, is_gym, make_games
 from gelada.evaluation.agent import Agent, Policy, as_agent
@@ -37,17 +35,22 @@ LEAST_SIDE = 240
 """Smaller pictures of an environment of Gymnasium are enlarged to this height at least."""
 
 
-class Screen(Protocol):
+class Screen(ABC):
     """One game that shows its pictures."""
 
     rate: int  # pictures per second
-    agents: int  # that play the game (B)
-    zoom: tuple[int, int] | None  # times higher and wider in a film; None: as the format says
+    agents = 1  # that play the game (B)
+    zoom: tuple[int, int] | None = (
+        None  # times higher and wider in a film; None: as its format says
+    )
     action_names: tuple[str, ...]
+    _games: Games | None = None  # that are closed at the end
 
+    @abstractmethod
     def start(self, show: Show) -> Frames:
         """Begin, show the first picture, return the first frames [B, H, W]."""
 
+    @abstractmethod
     def step(self, actions: Ints, show: Show) -> tuple[Frames, float, bool]:
         """Play a step with actions int64[B] and show its pictures.
 
@@ -56,6 +59,7 @@ class Screen(Protocol):
 
     def close(self) -> None:
         """Close what the game holds open; it is not played any more."""
+        close(self._games)
 
 
 def make_screen(settings: GameSettings, seed: int) -> Screen:
@@ -69,11 +73,10 @@ def make_screen(settings: GameSettings, seed: int) -> Screen:
     return (AtariScreen if is_atari(settings.game) else FrameScreen)(settings, seed)
 
 
-class AtariScreen:
+class AtariScreen(Screen):
     """Shows every emulator frame."""
 
-    rate, agents = 60, 1
-    zoom: tuple[int, int] | None = None
+    rate = 60
 
     def __init__(self, settings: GameSettings, seed: int) -> None:
         from gelada.envs.ale import AleGame  # other games need no emulator
@@ -90,15 +93,11 @@ class AtariScreen:
         step = self._game.step(int(actions[0]), show)
         return step.frame[None], step.reward, step.over
 
-    def close(self) -> None:
-        """Do nothing: the emulator holds nothing open."""
 
-
-class FrameScreen:
+class FrameScreen(Screen):
     """Shows the frames of the first agent; those after the last step belong to the next game."""
 
     rate = FRAME_RATE
-    zoom: tuple[int, int] | None = None
 
     def __init__(self, settings: GameSettings, seed: int) -> None:
         self._games = make_games(settings, np.array([seed]))
@@ -118,22 +117,15 @@ class FrameScreen:
             show(_enlarge(step.frames[0]))
         return step.frames, float(step.rewards.mean()), over
 
-    def close(self) -> None:
-        """Close the game."""
-        close(self._games)
 
-
-class GymScreen:
+class GymScreen(Screen):
     """Shows the pictures that an environment of Gymnasium draws of itself."""
-
-    agents = 1
 
     def __init__(self, settings: GameSettings, seed: int) -> None:
         from gelada.envs.gym import GymGames
 
         self._games = GymGames(settings.game, np.array([seed]), pictures=True)
         self.action_names, self.rate = self._games.action_names, self._games.rate
-        self.zoom: tuple[int, int] | None = None
 
     def start(self, show: Show) -> Frames:
         """Begin a game."""
@@ -151,10 +143,6 @@ class GymScreen:
         if not over:
             show(self._games.picture())
         return step.frames, float(step.rewards[0]), over
-
-    def close(self) -> None:
-        """Close the environment."""
-        close(self._games)
 
 
 def _enlarge(frame: Bytes) -> Bytes:
