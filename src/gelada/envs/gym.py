@@ -193,14 +193,13 @@ def _open(name: str, render_mode: str | None) -> gymnasium.Env[Any, Any]:
     key = fit(name).key
     if render_mode is not None:
         _check_render_mode(name, render_mode)
-    env = _make(name, 1, render_mode)
+    env: gymnasium.Env[Any, Any] = _make(name, 1, render_mode)
     if isinstance(env, VectorEnv):
         raise GeladaError(f"environment {name!r}: its function makes vectors only")
     if not key:
         return env
     space: Any = env.observation_space
-    shown: gymnasium.Env[Any, Any] = TransformObservation(env, lambda seen: seen[key], space[key])
-    return shown
+    return TransformObservation(env, lambda seen: seen[key], space[key])
 
 
 class GymGames:

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,6 +22,9 @@ from gelada.envs.make import is_atari, is_gym, make_games
 from gelada.evaluation.agent import Agent, Policy, as_agent
 from gelada.evaluation.films.file import Film as Film  # part of the public API
 from gelada.evaluation.films.file import Progress, filming, format_of
+
+if TYPE_CHECKING:
+    from gelada.envs.gym import GymGames
 
 Show = Callable[[Bytes], None]
 """Takes a picture uint8[H, W, 3]."""
@@ -44,7 +48,7 @@ class Screen(ABC):
         None  # times higher and wider in a film; None: as its format says
     )
     action_names: tuple[str, ...]
-    _games: Games | None = None  # that are closed at the end
+    _games: Any = None  # that are closed at the end
 
     @abstractmethod
     def start(self, show: Show) -> Frames:
@@ -98,6 +102,7 @@ class FrameScreen(Screen):
     """Shows the frames of the first agent; those after the last step belong to the next game."""
 
     rate = FRAME_RATE
+    _games: Games
 
     def __init__(self, settings: GameSettings, seed: int) -> None:
         self._games = make_games(settings, np.array([seed]))
@@ -120,6 +125,8 @@ class FrameScreen(Screen):
 
 class GymScreen(Screen):
     """Shows the pictures that an environment of Gymnasium draws of itself."""
+
+    _games: GymGames
 
     def __init__(self, settings: GameSettings, seed: int) -> None:
         from gelada.envs.gym import GymGames
