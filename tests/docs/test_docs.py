@@ -206,7 +206,7 @@ def flags_of(command: str) -> frozenset[str]:
     """Return the flags in a command's help."""
     runs = command in ("eval", "record", "follow", "play", "export")
     flags: set[str] = set()
-    for subject in ("runs/pong-1",) if runs else ("pong", "dba3c-pong", "gorila-pong"):
+    for subject in ("runs/pong-1",) if runs else ("pong", "dba3c-pong", "gorila-pong", "iqn-pong"):
         with redirect_stdout(io.StringIO()) as printed:
             assert cli.run([command, subject, "--help"]) == 0
         flags |= set(re.findall(r"--[a-z][\w-]*", printed.getvalue()))
