@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -161,13 +162,17 @@ def gpu(_results: Results) -> Table:
 def trained(line: dict[str, Any]) -> Row:
     """Return the row of a training on a GPU."""
     words, found = line["command"].split(), line["training"]
-    flags = ("actors", "games", "emulators", "length")
-    given = {name: words[words.index(f"--{name}") + 1] for name in flags}
-    label = "{actors} x {games} games, {emulators} emulator threads each, rollouts of {length}"
+    given = dict(pairwise(words))
+    label = line["cell"]
+    if "--actors" in given:
+        label = (
+            f"{given['--actors']} x {given['--games']} games, {given['--emulators']} emulator "
+            f"threads each, rollouts of {given['--length']}"
+        )
     score = "-" if found["score"] is None else f"{found['score']:.1f}"
     cells = (
-        label.format(**given),
-        "yes" if "--graphs" in words else "no",
+        label,
+        "yes" if {"--graphs", "--cuda-graphs"} & set(words) else "no",
         f"{found['first_update_seconds']:.0f} s",
         f"{found['steps_per_s']:,.0f}",
         f"{found['time_learner_learn']:.0%}",
