@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import gpu, run
+from benchmarks.lib.ledger import NAME
 from gelada.cli import main as cli
 
 BENCHMARKS = Path(run.__file__).parent
@@ -50,6 +51,7 @@ def test_old_names_of_flags_are_on_the_page_of_results(capsys: pytest.CaptureFix
     docs = BENCHMARKS.parent / "docs"
     told = " ".join((docs / "results.md").read_text(encoding="utf-8").split())
     tables = "".join(file.read_text(encoding="utf-8") for file in (docs / "results").glob("*.md"))
-    commands = re.findall(r"`(gelada [^`]+)`", re.sub(r"\s+", " ", tables))
+    commands = re.findall(rf"`({NAME} [^`]+)`", re.sub(r"\s+", " ", tables))
     used = {flag for line in commands for flag in re.findall(r"--[a-z][\w-]*", line)}
+    assert len(commands) > 100
     assert {flag for flag in used - known if f"`{flag}` is " not in told} == set()
