@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import gelada
 from conftest import catch, tuned
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.experiment.presets import PRESETS
@@ -54,3 +55,26 @@ def test_it_learns_catch_at_lag_0() -> None:
     target = inline(at_lag_0(40_000, 1)).status
     assert target.best is not None
     assert target.best >= 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("env", "goal", "steps"),
+    [
+        ("CartPole-v1", 475.0, 400_000),
+        ("minigrid:MiniGrid-Empty-5x5-v0", 0.9, 150_000),
+    ],
+)
+def test_an_environment_is_learned(env: str, goal: float, steps: int, tmp_path: Path) -> None:
+    result = gelada.train(
+        env,
+        tmp_path / "run",
+        steps=steps,
+        until_score=goal,
+        tensorboard=False,
+        log=lambda _line: None,
+    )
+    assert result.score is not None
+    assert result.score >= goal
+    evaluation = gelada.evaluate(result.folder, episodes=20, policy="greedy")
+    assert evaluation.mean >= 0.95 * goal

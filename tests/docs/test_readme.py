@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,3 +49,41 @@ def test_the_first_screen_says_what_for_whom_how_to_begin_and_what_is_missing() 
         "([all limits](#limits))",
     ):
         assert words in said
+
+
+PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+(CHANGE,) = re.findall(r"^```diff\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def run(words: list[str], folder: Path, source: Path) -> str:
+    """Run Python in a folder on a source tree; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_the_change_of_the_torso_makes_it_a_choice_that_trains(tmp_path: Path) -> None:
+    source = tmp_path / "src"
+    shutil.copytree(ROOT / "src" / "gelada", source / "gelada")
+    for part in re.split(r"^--- a/\S+\n", CHANGE, flags=re.MULTILINE)[1:]:
+        name, _, lines = part.partition("\n@@\n")
+        file = tmp_path / name.removeprefix("+++ b/")
+        rows = lines.splitlines()
+        before = "\n".join(row[1:] for row in rows if row[0] in " -")
+        after = "\n".join(row[1:] for row in rows if row[0] in " +")
+        text = file.read_text(encoding="utf-8")
+        assert text.count(before) == 1, name
+        file.write_text(text.replace(before, after), encoding="utf-8")
+    words = ["-m", "gelada.cli.main", "train", "catch", "--torso", "squares", "--steps", "3000"]
+    run([*words, "--no-finish", "--out", "run"], tmp_path, source)
+    assert (tmp_path / "run" / "checkpoints").is_dir()

@@ -80,7 +80,7 @@ def test_a_person_takes_over_and_hands_back(browser: Any, folder: Path) -> None:
         assert complaints(browser) == []
 
 
-def test_a_wrong_token_gets_nothing(browser: Any, folder: Path) -> None:
+def test_a_player_with_a_wrong_token_gets_nothing(browser: Any, folder: Path) -> None:
     with served("play", folder) as link:
         browser.delete_all_cookies()
         browser.get(link[:-5] + "wrong")

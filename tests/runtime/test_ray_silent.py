@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+import torch
 
-from gelada.runtime.groups import ProcessSpec
+from conftest import catch, distributed_catch
+from gelada.core.errors import GeladaError
+from gelada.runtime.devices import Placement
+from gelada.runtime.groups import Cluster, ProcessSpec, group_processes
+from gelada.runtime.host import RoleHost
+from gelada.runtime.ray import prepare
+from gelada.training.start import begin
+from gelada.training.topology import make_graph
 
 pytestmark = pytest.mark.cluster
 
@@ -100,3 +109,137 @@ def test_making_processes_is_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses.look()
     now[0] += 0.1
     assert pauses.around(160.0, 0.1) == 0.0
+
+
+@pytest.fixture
+def ray() -> Any:
+    prepare("")  # before ray is imported, as in a run
+    import ray
+
+    return ray
+
+
+LEARNER = ProcessSpec("main", "learner", ("learner-0",), learns=True, gpus=1)
+ACTOR = ProcessSpec("actor-0", "worker", ("actor-0",), learns=False)
+
+
+@pytest.mark.parametrize(("spec", "gpus"), [(LEARNER, 1), (ACTOR, 0)])
+def test_ray_is_asked_for_the_gpu_of_a_process(
+    ray: Any, monkeypatch: pytest.MonkeyPatch, spec: ProcessSpec, gpus: int
+) -> None:
+    from gelada.runtime.ray.remote import RemoteProcess
+
+    asked: list[dict[str, Any]] = []
+
+    class Asked:
+        def options(self, **options: Any) -> Asked:
+            asked.append(options)
+            return self
+
+        def remote(self) -> object:
+            return object()
+
+    monkeypatch.setattr(ray, "remote", lambda **_: lambda _: Asked())
+    RemoteProcess(spec).fill(Cluster(), 3)
+    assert [options["num_gpus"] for options in asked] == [gpus]
+
+
+def test_more_learners_than_gpus_are_refused(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gelada.runtime.ray.placement import check_resources
+
+    there = {"CPU": 16.0, "GPU": 2.0}
+    monkeypatch.setattr(ray, "cluster_resources", lambda: there)
+    monkeypatch.setattr(ray, "available_resources", lambda: there)
+    check_resources([LEARNER] * 2, Cluster())
+    with pytest.raises(GeladaError) as caught:
+        check_resources([LEARNER] * 3, Cluster())
+    assert str(caught.value) == (
+        "--device cuda: the run asks for 3 GPUs, one for each process that learns, the cluster has "
+        "2, 2 of them free; use fewer learners, or --device cpu, with which Gloo adds up the "
+        "gradients of a group"
+    )
+    monkeypatch.setattr(ray, "available_resources", lambda: {"CPU": 16.0})  # Ray leaves out a 0
+    with pytest.raises(GeladaError, match=r"asks for 1 GPUs, .* has 2, 0 of them free"):
+        check_resources([LEARNER], Cluster())
+
+
+@pytest.mark.parametrize("ids", [[], [3]])
+def test_a_process_makes_its_roles_on_the_gpu_that_ray_gave_it(
+    ray: Any, monkeypatch: pytest.MonkeyPatch, ids: list[int]
+) -> None:
+    from gelada.runtime.ray.process import Process
+
+    asked: list[dict[str, Any]] = []
+
+    def make(**how: Any) -> Any:
+        asked.append(how)
+
+    monkeypatch.setattr(ray, "get_gpu_ids", lambda: ids)
+    monkeypatch.setattr(RoleHost, "begin", lambda _self, _incarnation, make, *_: make())
+    Process.begin(object.__new__(Process), 1, make)
+    assert asked == [{"gpu": True} if ids else {}]
+
+
+def test_after_a_loss_no_learner_waits_on_its_gpu(ray: Any) -> None:
+    from gelada.runtime.ray.remote import RemoteProcess
+    from gelada.runtime.ray.runtime import Ray
+
+    killed: list[str] = []
+
+    class Remote(RemoteProcess):
+        def kill(self) -> None:
+            killed.append(self.spec.name)
+
+    class Processes:
+        incarnation = 0
+
+        def __init__(self, *specs: ProcessSpec) -> None:
+            self.all = [Remote(spec) for spec in specs]
+
+        def set_incarnation(self, incarnation: Any) -> None: ...
+
+        def begin(self, processes: Any) -> None: ...
+
+    class Pauses:
+        def look(self) -> None: ...
+
+    runtime: Any = object.__new__(Ray)
+    runtime._whole, runtime._restore, runtime._pauses = False, lambda number: number + 1, Pauses()
+    for learners, want in ((1, []), (2, ["main", "main-1"])):
+        other = LEARNER._replace(name="main-1", roles=("learner-1",))
+        runtime.processes = Processes(LEARNER, other, ACTOR)
+        runtime._learners = {f"learner-{i}" for i in range(learners)}
+        runtime._recover(runtime.processes.all[:1])
+        assert killed == want
+
+
+def test_processes_that_learn_ask_for_gpus() -> None:
+    group = catch(100)
+    for experiment in (group, distributed_catch(2)):
+        graph = make_graph(experiment, begin(experiment), None, spread=True)
+        for spec in group_processes(graph, 1, gpus=True):
+            assert spec.gpus == any(name.startswith("learner") for name in spec.roles)
+        assert not any(spec.gpus for spec in group_processes(graph, 1))
+
+
+def test_a_process_without_a_gpu_makes_the_graph_of_a_cpu() -> None:
+    from gelada.training.on_ray import graph_in_process
+    from helpers.reading import META, Reads
+
+    experiment = catch(100)
+    start, placement = begin(experiment), Placement(META, torch.device("cpu"))
+    for gpu in (False, True):
+        with Reads():
+            graph = graph_in_process(make_graph, placement, experiment, start, None, None, gpu=gpu)
+            learner = graph.build()["learner-0"]
+        assert learner.device == (META if gpu else torch.device("cpu"))
+
+
+def test_a_host_whose_torch_has_no_cuda_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gelada.training.on_ray import graph_in_process
+
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    experiment = catch(100)
+    placement = Placement(torch.device("cuda", 0), torch.device("cpu"))
+    with pytest.raises(GeladaError, match=r"^--device cuda:0: torch .* is built without CUDA"):
+        graph_in_process(make_graph, placement, experiment, begin(experiment), None, None, gpu=True)
