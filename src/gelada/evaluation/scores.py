@@ -46,14 +46,14 @@ class Column:
         return f"{self.kind}, {self.limit // 3600} min" if self.limit else self.kind
 
 
-def _rows(file: str) -> list[dict[str, str]]:
+def rows_of(file: str) -> list[dict[str, str]]:
     """Return the rows of a table of this package's data."""
     text = resources.files("gelada").joinpath("data", file).read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 
 
 def _columns() -> Iterator[Column]:
-    for row in _rows("atari_columns.csv"):
+    for row in rows_of("atari_columns.csv"):
         kind: Any = row["kind"]  # one of `Kind`, as the tests check
         limit = int(row["limit"]) if row["limit"] else None
         yield Column(row["name"], row["label"], kind, limit, row["frames"], row["source"])
@@ -84,7 +84,7 @@ def published(game: str, column: str) -> float | None:
 def scores() -> dict[str, dict[str, float]]:
     """Return all scores by game and column, without the blanks."""
     table = {}
-    for row in _rows("atari_scores.csv"):
+    for row in rows_of("atari_scores.csv"):
         game = row.pop("game")
         table[game] = {column: float(cell) for column, cell in row.items() if cell}
     return table

@@ -6,7 +6,6 @@ frames, from 1 M to 200 M; a blank means that the curve does not reach so far.
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ import numpy as np
 
 from gelada.core.errors import GeladaError, printable
 from gelada.core.files import write_whole
+from gelada.evaluation.scores import rows_of
 from gelada.report.results import seconds_at
 from gelada.roles.tracker import WINDOW
 from gelada.runs.curves import ALL, SPEED
@@ -109,9 +109,8 @@ class PublicCurve(NamedTuple):
 
 @cache
 def _all_curves() -> dict[str, list[PublicCurve]]:
-    file = resources.files("gelada").joinpath("data/public_curves.csv")
     curves: dict[str, list[PublicCurve]] = {}
-    for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
+    for row in rows_of("public_curves.csv"):
         method, game, runs = row.pop("method"), row.pop("game"), int(row.pop("runs"))
         points = {frames_of(column): float(cell) for column, cell in row.items() if cell}
         curves.setdefault(game, []).append(PublicCurve(method, runs, points))
@@ -137,27 +136,6 @@ POINTS = 300
 """Points of a line."""
 
 COLOURS = ("#c2410c", "#2563eb", "#15803d", "#9333ea", "#0891b2", "#be185d", "#a16207", "#57534e")
-
-STYLE: Any = {  # matplotlib names each of its keys in its types
-    "svg.fonttype": "none",
-    "svg.hashsalt": "gelada",
-    "text.parse_math": False,  # names may have any letters
-    "font.family": "sans-serif",
-    "font.size": 9.5,
-    "axes.edgecolor": "#a8a29e",
-    "axes.labelcolor": "#57534e",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "xtick.color": "#78716c",
-    "ytick.color": "#78716c",
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "grid.color": "#e7e5e4",
-    "legend.frameon": False,
-}
 
 Groups = Mapping[str, Sequence[RunFolder]]
 
@@ -189,32 +167,35 @@ def score_picture(groups: Groups, game: str) -> str:
 
 def many_games_picture(games: Mapping[str, Groups], names: Sequence[str]) -> str:
     """Return small pictures of the score over steps, one for each game; colours are by group."""
-    rows = -(-len(games) // 3)
-    with _figure(rows, 3, 1.9 * rows + 0.4) as (figure, axes, svg):
-        for place, (game, groups) in enumerate(games.items()):
-            for name, runs in groups.items():
-                _draw_group(axes[place], runs, "steps", "score", _colour(names.index(name)), None)
-            axes[place].set_title(game)
-            axes[place].xaxis.set_major_formatter(steps_in_words)
-        for empty in axes[len(games) :]:
-            empty.set_visible(False)
-        lines = [axes[0].plot([], [], color=_colour(i), label=n)[0] for i, n in enumerate(names)]
-        if len(names) > 1:
-            figure.legend(handles=lines, loc="outside upper left", ncols=3, fontsize=8.5)
-    return svg()
+    small = [(game, groups, "score") for game, groups in games.items()]
+    return _small_pictures(small, names, 1.9, legend=True)
 
 
 def metrics_picture(groups: Groups, names: Sequence[str]) -> str:
     """Return small pictures of other metrics over steps, one for each name."""
-    rows = -(-len(names) // 3)
-    with _figure(rows, 3, 2.3 * rows) as (_, axes, svg):
-        for place, name in enumerate(names):
-            for number, runs in enumerate(groups.values()):
-                _draw_group(axes[place], runs, "steps", name, _colour(number), None)
-            axes[place].set_title("steps a second" if name == SPEED else name.replace("_", " "))
+    titles = {SPEED: "steps a second"}
+    small = [(titles.get(name, name.replace("_", " ")), groups, name) for name in names]
+    return _small_pictures(small, list(groups), 2.3, legend=False)
+
+
+def _small_pictures(
+    small: Sequence[tuple[str, Groups, str]], names: Sequence[str], height: float, legend: bool
+) -> str:
+    """Return pictures side by side, three in a row: a title, groups, and the metric they show."""
+    rows = -(-len(small) // 3)
+    with _figure(rows, 3, height * rows + 0.4 * legend) as (figure, axes, svg):
+        for place, (title, groups, metric) in enumerate(small):
+            for name, runs in groups.items():
+                _draw_group(axes[place], runs, "steps", metric, _colour(names.index(name)), None)
+            axes[place].set_title(title)
             axes[place].xaxis.set_major_formatter(steps_in_words)
-        for empty in axes[len(names) :]:
+        for empty in axes[len(small) :]:
             empty.set_visible(False)
+        if legend and len(names) > 1:
+            lines = [
+                axes[0].plot([], [], color=_colour(i), label=n)[0] for i, n in enumerate(names)
+            ]
+            figure.legend(handles=lines, loc="outside upper left", ncols=3, fontsize=8.5)
     return svg()
 
 
@@ -325,7 +306,8 @@ def _figure(
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(STYLE):
+    style = resources.files("gelada.report") / "report.mplstyle"  # names may have any letters
+    with resources.as_file(style) as file, matplotlib.rc_context(fname=file):
         figure = Figure(figsize=(10, height), layout="constrained")
         FigureCanvasSVG(figure)
         axes = list(np.atleast_1d(figure.subplots(rows, columns)).flat)
