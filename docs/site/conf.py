@@ -109,7 +109,7 @@ def help_of(*words: str) -> str:
 def flags() -> str:
     """Return the help of all commands, and the settings in which families of algorithms differ."""
     said = [f"## gelada {name}\n\n```text\n{help_of(name)}```\n" for name in cli.COMMANDS]
-    for name in ("dqn-pong", "dba3c-pong", "pqn-pong"):
+    for name in ("dqn-pong", "iqn-pong", "dba3c-pong", "pqn-pong"):
         own = re.findall(OWN, help_of("train", name), re.M | re.S)
         said.append(f"## gelada train {name}\n\n```text\n" + "\n".join(own) + "\n```\n")
     return "\n".join(said)

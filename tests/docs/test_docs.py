@@ -201,12 +201,16 @@ def commands() -> list[tuple[str, str]]:
     return sorted(set(found))
 
 
+ONE_OF_EACH = ("pong", "dba3c-pong", "gorila-pong", "iqn-pong", "pqn-pong")
+"""A preset of each algorithm: their settings are flags, too."""
+
+
 @cache
 def flags_of(command: str) -> frozenset[str]:
     """Return the flags in a command's help."""
     runs = command in ("eval", "record", "follow", "play", "export")
     flags: set[str] = set()
-    for subject in ("runs/pong-1",) if runs else ("pong", "dba3c-pong", "gorila-pong", "iqn-pong"):
+    for subject in ("runs/pong-1",) if runs else ONE_OF_EACH:
         with redirect_stdout(io.StringIO()) as printed:
             assert cli.run([command, subject, "--help"]) == 0
         flags |= set(re.findall(r"--[a-z][\w-]*", printed.getvalue()))
@@ -400,7 +404,7 @@ def test_the_words_of_faults_are_those_of_the_code() -> None:
     assert {str(hit) for word in hits for hit in parse_faults(word).hits} == set(hits) != set()
 
 
-@pytest.mark.parametrize("name", ["catch", "dba3c-catch", "gorila-catch", "pqn-catch"])
+@pytest.mark.parametrize("name", ["catch", "dba3c-catch", "gorila-catch", "iqn-catch", "pqn-catch"])
 def test_every_metric_of_a_run_is_listed(name: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"kl_coeff": 0.1, "kl_adjust": 1.0} if name == "catch" else {}
     gelada.train(name, tmp_path, steps=2_000, log=lambda _line: None, **settings)
