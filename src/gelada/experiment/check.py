@@ -6,14 +6,13 @@ settings; here are those between games, network and algorithm, and what has an e
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from gelada.core.errors import GeladaError
+from gelada.core.fields import OnlyWith, given, hints_of, only_with, read, shown
 from gelada.core.fields import check as check_fields
-from gelada.core.fields import given, hints_of, only_with, read, shown
 from gelada.envs.make import agents, frame_shape, is_atari, is_vector, planes
 from gelada.experiment.settings import Experiment, flag, groups_of
 from gelada.experiment.shape import Beside
@@ -73,54 +72,32 @@ def check_agents(experiment: Experiment) -> None:
         )
 
 
-class Across(NamedTuple):
-    """Settings of one group that have an effect only because of another group."""
+ATARI = OnlyWith("in Atari games", lambda experiment: is_atari(experiment.games.game))
 
-    group: str
-    names: tuple[str, ...]  # empty: all of the group
-    what: str  # completes "it has an effect only …"
-    holds: Callable[[Experiment], bool]
-
-
-ACROSS = (
-    Across("games", (), "in Atari games", lambda experiment: is_atari(experiment.games.game)),
-    Across(
-        "replay",
-        (),
-        "with an algorithm that learns from each step again, such as the DQN of apex-pong",
-        lambda experiment: experiment.algorithm.source == "buffer",
-    ),
-    Across(
-        "shape",
-        ("batch",),
+ACROSS: dict[str, OnlyWith] = {
+    "games": ATARI,
+    "shape.emulators": ATARI,
+    "shape.batch": OnlyWith(
         "with APPO, PQN or A3C: the batch of DQN has --windows",
         lambda experiment: experiment.algorithm.source != "buffer",
     ),
-    Across(
-        "shape",
-        ("ahead",),
+    "shape.ahead": OnlyWith(
         "with APPO, PQN or A3C: with a replay buffer actors never wait for a version",
         lambda experiment: experiment.algorithm.source != "buffer",
     ),
-    Across(
-        "network",
-        ("policies",),
+    "replay": OnlyWith(
+        "with an algorithm that learns from each step again, such as the DQN of apex-pong",
+        lambda experiment: experiment.algorithm.source == "buffer",
+    ),
+    "network.policies": OnlyWith(
         "in a game of several agents, such as catch-pair",
         lambda experiment: agents(experiment.games) > 1,
     ),
-    Across(
-        "algorithm",
-        ("sequence",),
-        "with --recurrent lstm",
-        lambda experiment: experiment.network.recurrent != "none",
+    "algorithm.sequence": OnlyWith(
+        "with --recurrent lstm", lambda experiment: experiment.network.recurrent != "none"
     ),
-    Across(
-        "shape",
-        ("emulators",),
-        "in Atari games",
-        lambda experiment: is_atari(experiment.games.game),
-    ),
-)
+}
+"""Groups and settings that have an effect only because of another group."""
 
 
 def check(experiment: Experiment) -> None:
@@ -150,15 +127,9 @@ def check_effect(experiment: Experiment, base: Experiment) -> None:
     for group, name in _changed(experiment, base):
         settings = getattr(experiment, group) if group else experiment
         kind: Any = type(settings)
-        rule = only_with(hints_of(kind)[name])
-        whats = [rule.what] if rule and not rule.holds(settings) else []
-        whats += [
-            across.what
-            for across in ACROSS
-            if across.group == group
-            and name in (across.names or (name,))
-            and not across.holds(experiment)
-        ]
+        rules = [(only_with(hints_of(kind)[name]), settings)]
+        rules += [(ACROSS.get(key), experiment) for key in (group, f"{group}.{name}")]
+        whats = [rule.what for rule, of in rules if rule and not rule.holds(of)]
         if whats:
             what = given(flag(name, group), getattr(settings, name))
             raise GeladaError(f"{what}: has an effect only {whats[-1]}")
