@@ -25,7 +25,7 @@ from gelada.envs.api import Games, Savable, Step, close
 from gelada.roles.parameters.published import ANY, Pulled, Source, pull_consistent
 from gelada.roles.policy import Policy
 from gelada.roles.replay.api import ReplayWriter
-from gelada.roles.snapshot import GoOn, as_array, continued, restoring, snapshot
+from gelada.roles.snapshot import GoOn, as_array, continued, restoring
 from gelada.roles.tracker import ResumePoint, Tracker
 from gelada.roles.update_schedule import ONE_EACH, UpdateSchedule
 from gelada.runtime.system import ACTORS
@@ -297,9 +297,16 @@ class Actor:
             "first_round": self._first_round,
             "life": begun.life,
             "steps": begun.steps,
+            "games": self._games.save(),
+            "frames": self._frames.copy(),
+            "ages": self._ages.copy(),
+            "lengths": self._lengths.copy(),
+            "scores": self._scores.copy(),
         }
-        lasting = (self._frames, self._ages, self._lengths, self._scores, self._state)
-        saved |= snapshot(self._games, *lasting, self._exploration)
+        if self._state is not None:
+            saved["state"] = as_array(self._state, len(self._ages))
+        if isinstance(self._exploration, Lasting):
+            saved["exploration"] = self._exploration.save()
         self._tracker.keep(self.name, saved)
 
     def _play(self, version: Version) -> tuple[Trajectory, list[Episode]]:

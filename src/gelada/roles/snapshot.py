@@ -9,50 +9,15 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from gelada.algorithms.exploration import Exploration, Lasting
 from gelada.core.errors import GeladaError
-from gelada.core.types import Doubles, Floats, Frames, Ints, State
-from gelada.envs.api import Games, Savable
+from gelada.core.types import Floats, State
+from gelada.envs.api import Games
 
 WRONG = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 """What a saved state whose values cannot be may raise."""
 
 GoOn = Callable[[State], Games]
 """From what `Savable.save` of games returned to games that go on from there."""
-
-
-def snapshot(
-    games: Savable,
-    frames: Frames,
-    ages: Ints,
-    lengths: Ints,
-    scores: Doubles,
-    state: torch.Tensor | None,
-    exploration: Exploration,
-) -> State:
-    """Return copies of what lasts from one rollout to the next.
-
-    Args:
-        games: of the actor.
-        frames: [B, K, H, W], the newest observation, with frames of the game before.
-        ages: int64[B], steps since each game's first observation.
-        lengths: int64[B], steps of each episode so far.
-        scores: float64[B], raw rewards of each episode so far.
-        state: recurrent state, if the network has one.
-        exploration: of the actor.
-    """
-    saved: State = {
-        "games": games.save(),
-        "frames": frames.copy(),
-        "ages": ages.copy(),
-        "lengths": lengths.copy(),
-        "scores": scores.copy(),
-    }
-    if state is not None:
-        saved["state"] = as_array(state, len(ages))
-    if isinstance(exploration, Lasting):
-        saved["exploration"] = exploration.save()
-    return saved
 
 
 def as_array(state: torch.Tensor | None, count: int) -> Floats:
@@ -67,7 +32,7 @@ def continued(saved: State | None, go_on: GoOn | None, name: str, exactly: bool)
     """Return the games that an actor goes on with; None if it begins new ones.
 
     Args:
-        saved: result of `snapshot`, if there is one.
+        saved: what another actor handed over, if there is one.
         go_on: makes the games.
         name: of the actor, for a warning.
         exactly: raise an error instead of beginning new games.
@@ -91,7 +56,7 @@ def restoring(saved: State, name: str, games: Games, stack: int) -> Iterator[Non
     """Take over a saved state within this context; its shapes are checked first.
 
     Args:
-        saved: result of `snapshot`.
+        saved: what another actor handed over.
         name: of the actor.
         games: that go on.
         stack: frames of an observation.
