@@ -20,8 +20,19 @@ from gelada.runtime.graph import RoleGraph
 from gelada.runtime.system import describe_machine, keep_freed_memory
 from gelada.runtime.threads import RoleState, Threads
 
-Call = Callable[[int, str, str, tuple[Any, ...], dict[str, Any]], Any]
-"""Calls a role in another process: incarnation, role, method and arguments; returns the answer."""
+
+class Request(NamedTuple):
+    """A call of a role in another process."""
+
+    incarnation: int
+    role: str
+    method: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+Call = Callable[[Request], Any]
+"""Sends a request to the process that has the role; returns the answer."""
 
 VERSIONS = ("python", "gelada-rl", "torch", "ale-py", "numpy")
 """What all hosts must have in the same version."""
@@ -47,7 +58,7 @@ class Remote:
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         def cross(*args: Any, **kwargs: Any) -> Any:
-            return self._call(self._incarnation, self._role, method, args, kwargs)
+            return self._call(Request(self._incarnation, self._role, method, args, kwargs))
 
         return cross
 
@@ -116,9 +127,11 @@ class RoleHost:
             self._elsewhere = {name: self._dial(there) for name, there in elsewhere.items()}
         if before:
             before.stop(END_SECONDS)
-        roles = make_graph().build(
-            set(own), lambda name: Remote(self._call_there, incarnation, name)
-        )
+
+        def call_there(request: Request) -> Any:
+            return self._elsewhere[request.role](request)  # in the process that has it now
+
+        roles = make_graph().build(set(own), lambda name: Remote(call_there, incarnation, name))
         with self._changed:
             if incarnation == self._asked:
                 self._incarnation = incarnation
@@ -138,34 +151,16 @@ class RoleHost:
             if incarnation == self._asked:
                 self._elsewhere |= {name: self._dial(there) for name, there in elsewhere.items()}
 
-    def _call_there(
-        self,
-        incarnation: int,
-        role: str,
-        method: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """Call a role in the process that has it now."""
-        return self._elsewhere[role](incarnation, role, method, args, kwargs)
-
-    def call(
-        self,
-        incarnation: int,
-        role: str,
-        method: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
+    def call(self, request: Request) -> Any:
         """Call a method of a role for another process.
 
         Raises:
             Closed: if the caller is of another incarnation.
             RoleFailed: if the role raised an unexpected error; names it and has its traceback.
         """
-        with (
-            self._changed
-        ):  # the first calls of a new incarnation may come before its roles are there
+        incarnation, role, method, args, kwargs = request
+        with self._changed:
+            # the first calls of a new incarnation may come before its roles are there
             self._changed.wait_for(lambda: self._incarnation >= incarnation, BEGIN_SECONDS)
             threads = self._threads
             if incarnation != self._incarnation or threads is None:

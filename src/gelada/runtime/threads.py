@@ -48,7 +48,38 @@ class RoleState(NamedTuple):
     ended: bool  # has no thread any more
 
 
-class Threads:
+class InProcess:
+    """What is alike where all roles live in this process, from the beginning to the end."""
+
+    away = 0
+    """Learners whose process is lost."""
+
+    def __init__(self, roles: Mapping[str, Any]) -> None:
+        self.roles = roles
+        self.active: list[Active] = [role for role in roles.values() if hasattr(role, "step")]
+
+    def start(self, pause: Callable[[], None] = nothing) -> None:
+        """Do nothing: roles run while ``wait`` is called."""
+
+    def has_begun(self, role: str) -> bool:
+        """Return whether there is such a role."""
+        return role in self.roles
+
+    def check(self) -> None:
+        """Do nothing: ``wait`` raises what a role raised."""
+
+    def stop(self, patience: float = 30.0) -> list[str]:
+        """Close the passive roles; return no names, as nothing runs."""
+        for role in self.roles.values():
+            if isinstance(role, Passive):
+                role.close()
+        return []
+
+    def close(self) -> None:
+        """Do nothing: there are no processes."""
+
+
+class Threads(InProcess):
     """Runs roles on threads of this process (a `gelada.runtime.api.Runtime`).
 
     Each active role has a thread of its own, with one torch thread. A role that raises is
@@ -69,8 +100,7 @@ class Threads:
         log: Callable[[str], None] = print,
         events: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        self.roles = roles
-        self.active: list[Active] = [role for role in roles.values() if hasattr(role, "step")]
+        super().__init__(roles)
         self._deadline = deadline
         self._log, self._events = log, events
         self._stopping = threading.Event()
@@ -87,10 +117,6 @@ class Threads:
         """Start all threads; they are there at once."""
         for thread in self._threads:
             thread.start()
-
-    def has_begun(self, role: str) -> bool:
-        """Return whether there is such a role: all are there from the beginning."""
-        return role in self.roles
 
     def wait(self, seconds: float) -> bool:
         """Wait until a role has finished or failed, at most so long; return whether one has."""
@@ -126,20 +152,10 @@ class Threads:
             )
         return tuple(states)
 
-    @property
-    def away(self) -> int:
-        """Learners whose process is lost: none, as there is one process."""
-        return 0
-
-    def close(self) -> None:
-        """Do nothing: `stop` has ended the threads."""
-
     def stop(self, patience: float = 30.0) -> list[str]:
         """Close the passive roles and end all threads; return the names of those still running."""
         self._stopping.set()
-        for role in self.roles.values():
-            if isinstance(role, Passive):
-                role.close()
+        super().stop()
         until = time.monotonic() + patience
         for thread in self._threads:
             thread.join(max(until - time.monotonic(), 0.0))
@@ -221,7 +237,7 @@ def hung(state: RoleState, deadline: float) -> str:
     return f"{what} for {state.stuck:.0f} s (deadline {deadline:g} s)"
 
 
-class Inline:
+class Inline(InProcess):
     """Calls ``step`` of active roles in the order of the graph (a `gelada.runtime.api.Runtime`).
 
     Passive roles must have a patience of 0, so that a wait that would never end raises
@@ -229,21 +245,12 @@ class Inline:
     """
 
     def __init__(self, graph: RoleGraph) -> None:
-        self.roles: dict[str, Any] = graph.build()
-        self.active: list[Active] = [self.roles[n.name] for n in graph.nodes if n.active]
-        self.away = 0
+        super().__init__(graph.build())
 
     def run(self) -> None:
         """Call ``step`` of all active roles in turn until one of them has finished."""
         while not self.wait(0.0):
             pass
-
-    def start(self, pause: Callable[[], None] = nothing) -> None:
-        """Do nothing: roles run while `wait` is called."""
-
-    def has_begun(self, role: str) -> bool:
-        """Return whether there is such a role: all are there from the beginning."""
-        return role in self.roles
 
     def wait(self, seconds: float) -> bool:
         """Call ``step`` of each active role once; return whether one has finished."""
@@ -255,16 +262,3 @@ class Inline:
         finally:
             torch.set_num_threads(before)
         return any(role.finished for role in self.active)
-
-    def check(self) -> None:
-        """Do nothing: `wait` raises what a role raised."""
-
-    def stop(self, patience: float = 30.0) -> list[str]:
-        """Close the passive roles; return no names, as nothing runs."""
-        for role in self.roles.values():
-            if isinstance(role, Passive):
-                role.close()
-        return []
-
-    def close(self) -> None:
-        """Do nothing: there are no processes."""

@@ -23,7 +23,7 @@ from ray.exceptions import (
 from gelada.core.errors import GeladaError, Lost
 from gelada.core.types import Params, Version
 from gelada.runtime.graph import RoleGraph
-from gelada.runtime.host import About, Call, RoleHost
+from gelada.runtime.host import About, Call, Request, RoleHost
 
 FULL = (ObjectStoreFullError, OutOfDiskError)
 
@@ -53,18 +53,11 @@ class Process(RoleHost):
         """End this process at once."""
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def call(
-        self,
-        incarnation: int,
-        role: str,
-        method: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
+    def call(self, request: Request) -> Any:
         """Call a role; answer with a reference if the answer is a large snapshot of parameters."""
-        answer = super().call(incarnation, role, method, args, kwargs)
+        answer = super().call(request)
         if isinstance(answer, Params) and answer.values.nbytes > PUT_BYTES:
-            return self._store(role, answer)
+            return self._store(request.role, answer)
         return answer
 
     def _store(self, role: str, params: Params) -> _Stored:
@@ -86,12 +79,7 @@ class _Stored(NamedTuple):
 def dial(handle: Any) -> Call:
     """Return a function that calls a role host in a Ray actor and waits for the answer."""
 
-    def call(
-        incarnation: int, role: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        return answer_of(handle.call.remote(incarnation, role, method, args, kwargs), role)
-
-    return call
+    return lambda request: answer_of(handle.call.remote(request), request.role)
 
 
 def answer_of(reference: Any, role: str, timeout: float | None = None) -> Any:

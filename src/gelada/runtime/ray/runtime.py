@@ -28,7 +28,7 @@ from ray.exceptions import RayError
 from gelada.core.errors import ClusterLost, GeladaError, Lost, RoleFailed, Stalled
 from gelada.runtime.api import Active, nothing
 from gelada.runtime.groups import ALONE, Cluster
-from gelada.runtime.host import Heartbeat, Remote
+from gelada.runtime.host import Heartbeat, Remote, Request
 from gelada.runtime.ray.placement import Incarnation, Processes, check_versions
 from gelada.runtime.ray.process import answer_of, answered
 from gelada.runtime.ray.remote import ACTIVE, OwnPauses, RemoteProcess, seen
@@ -382,21 +382,15 @@ class Ray:
             except GeladaError as error:
                 self._fail(error)
 
-    def _call(
-        self,
-        _incarnation: int,
-        role: str,
-        method: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
+    def _call(self, request: Request) -> Any:
         """Call a role from this process, wherever it lives now.
 
         While the thread that watches waits for an answer, nobody looks for frozen processes, so it
         asks for a heartbeat too. Other threads, which hear sidecars, leave what it knows alone.
         """
+        role, incarnation = request.role, self.processes.incarnation
         process, patience = self.processes.of_role[role], self._patience
-        if method == "finish":  # it may wait for a disk that is full or slow
+        if request.method == "finish":  # it may wait for a disk that is full or slow
             patience += self._disk_patience
         handle = process.handle  # that thread may find it lost meanwhile
         if handle is None or not self._alive.look():
@@ -404,7 +398,7 @@ class Ray:
         if threading.get_ident() == self._watching:
             process.ask_heartbeat(at_once=True)
             patience = process.seconds_left(patience)
-        reference = handle.call.remote(self.processes.incarnation, role, method, args, kwargs)
+        reference = handle.call.remote(request._replace(incarnation=incarnation))
         return answer_of(reference, role, patience)
 
     def _fail(self, error: GeladaError) -> None:
