@@ -66,7 +66,8 @@ class Train(ExperimentFlags):
 
 def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
-    resumed = resumed_run(args)
+    given = value_of("--resume", args)
+    resumed = Path(given) if given else None
     if resumed is None:
         wanted = resolve(Train, "train", args)
         folder, name = wanted.flags.out or free_folder(wanted.name), wanted.name
@@ -85,7 +86,7 @@ def main(args: Sequence[str]) -> int:
     printer = Printer(to_stderr=wanted.flags.json)
     if wanted.note:
         printer.line(wanted.note)
-    if resumed and (over := _over(folder, wanted.experiment.stop)):
+    if resumed and (over := already_over(folder, wanted.experiment.stop, check_of(config))):
         printer.line(f"{folder} is past its stop rule: {over}; to go on, give {STOP_FLAGS}")
         told: dict[str, Any] = {"folder": str(folder), "stopped": "before"}
         if wanted.flags.finish and not any(folder.glob("eval/*.json")):  # it was stopped there
@@ -101,12 +102,6 @@ def main(args: Sequence[str]) -> int:
 def launched(flags: Train) -> list[str]:
     """Return the flags that say where a run's roles are."""
     return launch_flags(flags.on, flags.devices, flags.cluster)
-
-
-def resumed_run(args: Sequence[str]) -> Path | None:
-    """Return the folder after --resume, or None."""
-    folder = value_of("--resume", args)
-    return Path(folder) if folder else None
 
 
 def already_over(folder: Path, rule: StopRule, check: Check | None = None) -> str:
@@ -237,10 +232,6 @@ def finish(folder: Path, printer: Printer, summary: dict[str, Any], device: str 
         summary["film"] = str(film.path)
     except NoPictures as error:
         printer.line(str(error))
-
-
-def _over(folder: Path, rule: StopRule) -> str:
-    return already_over(folder, rule, check_of(read_config(folder)))
 
 
 def _newest(folder: Path) -> Checkpoint:

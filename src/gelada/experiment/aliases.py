@@ -80,9 +80,11 @@ OTHERS: tuple[tuple[str, ...], ...] = (
         "--device cuda takes a GPU (device='cuda' from Python)",
     ),
     ("time max_time time_limit", "minutes"),
+    ("faults chaos", "", "faults are of the repository: python -m benchmarks.lib.faults train"),
+    ("dummy", "", "stubs are of the repository: python -m benchmarks.lib.stubs"),
     ("n_eval_episodes", "episodes", "of gelada eval"),
 )
-"""Names in other libraries, ours for the same, and what differs."""
+"""Names in other libraries and of flags that are gone, ours for the same, and what differs."""
 
 ALIASES: dict[str, Ours] = {
     name: Ours(tuple(ours.split()), *note)

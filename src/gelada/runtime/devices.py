@@ -4,11 +4,11 @@ On a device are the learner's parameters, gradients and optimizer, its batches, 
 networks. Trajectories and published parameters are in the memory of the host, so no actor waits for
 the GPU of a learner, and a run that was trained on one device goes on on another.
 
-CUDA graphs: what a function queues on a GPU, recorded once and then queued by one call.
-
 A small network is many short operations, and to queue each takes the host longer than the GPU
-needs for it. A replay queues the same operations on the same memory: numbers of the host are those
-of the recording, so whatever changes has to be a tensor on the device that is written before.
+needs for it. So what a function queues on a GPU is recorded once, as a CUDA graph, and queued by
+one call from then on. A replay queues the same operations on the same memory: numbers of the host
+are those of the recording, so whatever changes has to be a tensor on the device that is written
+before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Threads: each active role on a thread of this process. Emulator and torch release the GIL.
+"""Runtimes in one process: threads, and one role after the other.
 
-Inline: all roles in the calling thread, one after the other.
-
-It is for tests: a deterministic run on threads or on Ray must give the same parameters as here.
+With `Threads` each active role has a thread; emulator and torch release the GIL. `Inline` runs all
+in the calling thread, for tests: a deterministic run on threads or on Ray must give the same
+parameters as there.
 """
 
 from __future__ import annotations

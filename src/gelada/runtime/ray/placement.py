@@ -1,10 +1,7 @@
-"""On which hosts processes go: the actors of a trajectory queue together, and the queue there.
+"""The processes of a run on a Ray cluster: what they ask for, and on which hosts they are started.
 
-Each learner of a group has its queue in its process, so its actors go where it goes.
-
-What a Ray cluster must offer to a run: CPUs and GPUs, and the same versions on all hosts.
-
-The processes of a run: where each of them is started, and the incarnation that they are to begin.
+The actors of a trajectory queue go together, and the queue goes there. Each learner of a group has
+its queue in its process, so its actors go where it goes. All hosts must have the same versions.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ What happens when a process is lost:
   begin again from the newest complete checkpoint, in a new incarnation. Processes that still run
   are kept, with new roles.
 
-What is told about the processes of a run: lines for the user, and events for programs.
+Lines for the user and events for programs tell of both.
 """
 
 from __future__ import annotations

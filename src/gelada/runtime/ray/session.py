@@ -1,11 +1,8 @@
-"""Joining a Ray cluster, or starting one, and leaving nothing of it behind.
+"""Joining a Ray cluster, or starting one, and whether Ray itself still lives.
 
-Whether Ray itself still lives: its head process (GCS), and its process on this host (raylet).
-
-If one of them is gone, calls of Ray may wait for a minute and then end this process without a word.
-So they are asked in another way: by a connection to their ports, which the system refuses at once
-when a process has died.
-
+If its head process (GCS) or its process on this host (raylet) is gone, calls of Ray may wait for a
+minute and then end this process without a word. So the two are asked in another way: by a
+connection to their ports, which the system refuses at once when a process has died.
 """
 
 from __future__ import annotations
