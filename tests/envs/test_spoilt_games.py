@@ -19,7 +19,7 @@ from gelada.envs.frames import StuckGuard
 from gelada.envs.make import make_games
 from gelada.envs.replayed import ReplayedGames
 from gelada.envs.replayed_process import ReplayProcess
-from gelada.roles.snapshot import continued, restoring
+from gelada.roles.snapshot import restoring, resumed_games
 
 PONG = GameSettings(game="pong", sticky=0.25, max_frames=2000)
 
@@ -93,9 +93,9 @@ def test_a_spoilt_game_of_catch_begins_anew_or_is_refused(part: str) -> None:
     state = CatchGames(np.array([5, 6])).save()
     del state[part]
     with pytest.warns(UserWarning, match=f"^actor-0 begins new games: '{part}'$"):
-        assert continued({"games": state}, CatchGames.continued, "actor-0", exactly=False) is None
+        assert resumed_games({"games": state}, CatchGames.resumed, "actor-0", exactly=False) is None
     with pytest.raises(GeladaError, match=f"^the games of actor-0 cannot go on: '{part}'$"):
-        continued({"games": state}, CatchGames.continued, "actor-0", exactly=True)
+        resumed_games({"games": state}, CatchGames.resumed, "actor-0", exactly=True)
 
 
 def test_what_lasts_beside_the_games_has_their_shape() -> None:

@@ -193,11 +193,11 @@ def test_games_of_a_free_run_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     saved = newest_checkpoint(tmp_path / "run" / "checkpoints")[1]
     begun: list[State] = []
 
-    def go_on(state: State) -> Games:
+    def resume(state: State) -> Games:
         begun.append(state)
-        return CatchGames.continued(state)
+        return CatchGames.resumed(state)
 
-    line = ENVIRONMENTS["catch"]._replace(go_on=go_on)
+    line = ENVIRONMENTS["catch"]._replace(resume=resume)
     monkeypatch.setitem(ENVIRONMENTS, "catch", line)
     more = replace(experiment, stop=StopRule(steps=512 + 10 * 512))
     train(more, tmp_path / "run", resume=True, log=lambda _: None)

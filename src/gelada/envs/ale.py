@@ -1,16 +1,15 @@
-"""One Atari game on the emulator's own interface, for films and start states.
+"""One Atari game on the emulator's own interface: for films, start states and replayed games.
 
 Its frames equal those of `gelada.envs.atari.AtariGames` pixel for pixel. It also gives access to
 the colour screen and the state of the emulator. The preprocessing is that of ale-py's vector
 environment 0.12.1: FIRE at reset (a setting, in games that have the action), then no-ops; the
 maximum of the last two frames of a step, grey or colour; `INTER_AREA` resize; raw rewards.
 
-Setting the random numbers of an emulator to where those of another one stand.
-
-ale-py 0.12 has two Mersenne Twisters for each game. The environment's is seeded with the game's
-seed, and every frame draws two numbers of it, for sticky actions. The console's has a fixed seed,
-and every reset draws the noise of the memory and the timer. A serialised state holds both as text:
-624 words and a position (C++'s ``operator<<``), so they can be moved on without playing.
+The random numbers of a game can be set to where those of another one stand. ale-py 0.12 has two
+Mersenne Twisters for each game. The environment's is seeded with the game's seed, and every frame
+draws two numbers of it, for sticky actions. The console's has a fixed seed, and every reset draws
+the noise of the memory and the timer. A serialised state holds both as text: 624 words and a
+position (C++'s ``operator<<``), so they can be moved on without playing.
 """
 
 from __future__ import annotations

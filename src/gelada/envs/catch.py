@@ -6,9 +6,7 @@ when the ball reaches the last row, with a reward of +1 or -1. Frames are always
 In the dark Catch (``catch-dark``) only the first frames show the ball, and the paddle moves only
 after them. An agent that sees one frame at a time has to remember the ball's column.
 
-Catch for two agents: two balls fall, and each agent has a paddle for its own.
-
-The board, the actions and the length of a game are those of Catch (`gelada.envs.catch`). Each agent
+In Catch for two agents (``catch-pair``) two balls fall, and each agent has a paddle for its own. It
 sees its own ball and paddle brighter than the other's. At the end both get the same reward: the
 mean of +1 for a ball that its paddle caught and -1 for one that it missed.
 """
@@ -70,7 +68,7 @@ class CatchGames:
         return {name: array.copy() for name, array in board.items()} | rest
 
     @classmethod
-    def continued(cls, state: State) -> CatchGames:
+    def resumed(cls, state: State) -> CatchGames:
         """Return games that go on from a result of `save`."""
         games = cls(np.ones(len(state["row"]), dtype=np.int64), state["dark"])
         games._row, games._ball = state["row"].copy(), state["ball"].copy()

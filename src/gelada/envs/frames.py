@@ -1,6 +1,4 @@
-"""The stack of the newest frames that an agent observes.
-
-The stuck guard: presses FIRE for an agent that repeats one action.
+"""What stands between games and an agent that plays them: stacks of frames, and the stuck guard.
 
 Some games serve the ball only after FIRE, and a greedy agent may never press it. DBA3C has a guard
 in evaluation, not in training (`PreventStuckPlayer` of tensorpack; docs/dba3c.md lists the

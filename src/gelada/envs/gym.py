@@ -1,4 +1,4 @@
-"""Environments of Gymnasium as vectors of games.
+"""Environments of Gymnasium as vectors of games: which spaces fit, and how games follow each other.
 
 Gymnasium's vector environments begin the next game in one of three ways. Where it begins in the
 same step, the observation is already that of the next game, as in `gelada.envs.api.Step`. Where it
@@ -6,8 +6,6 @@ does not begin by itself, `GymGames` begins it at once, with the same result. Wh
 next step, the last observation of a game comes first; the step after it ignores the action and
 shows the next game. `GymGames` marks such a step as idle: it is no step of a game, and it is
 neither counted in the game's length nor learned.
-
-Which spaces of Gymnasium fit, and how their observations become frames.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The table of environments, and vectors of games from settings and seeds.
+"""The table of environments, their names, and vectors of games from settings and seeds.
 
-A game is an Atari game of ale-py, a line of `ENVIRONMENTS`, or an environment of Gymnasium or the
-user (`gelada.core.functions`).
-
-Names of games: ``pong``, ``PongNoFrameskip-v4``, ``ALE/Pong-v5``, ``CartPole-v1``.
+A game is an Atari game of ale-py (``pong``, ``PongNoFrameskip-v4``, ``ALE/Pong-v5``), a line of
+`ENVIRONMENTS`, or an environment of Gymnasium (``CartPole-v1``) or of the user
+(`gelada.core.functions`).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Environment(NamedTuple):
     frame_shape: tuple[int, int]  # H, W
     agents: int = 1  # that play each game together; their rows are neighbours
     planes: int = 1
-    go_on: Callable[[State], Games] | None = None  # from what `save` of the games returned
+    resume: Callable[[State], Games] | None = None  # from what `save` of the games returned
 
 
 ENVIRONMENTS = {
@@ -45,13 +44,13 @@ ENVIRONMENTS = {
         lambda _settings, seeds: CatchGames(seeds),
         CatchGames.action_names,
         CatchGames.frame_shape,
-        go_on=CatchGames.continued,
+        resume=CatchGames.resumed,
     ),
     "catch-dark": Environment(
         lambda _settings, seeds: CatchGames(seeds, dark=True),
         CatchGames.action_names,
         CatchGames.frame_shape,
-        go_on=CatchGames.continued,
+        resume=CatchGames.resumed,
     ),
     "catch-pair": Environment(
         lambda _settings, seeds: CatchPairGames(seeds),
@@ -100,13 +99,13 @@ def make_games(settings: GameSettings, seeds: Ints, threads: int = 1) -> Games:
     return AtariGames(settings, seeds, threads)
 
 
-def can_go_on(game: str) -> bool:
-    """Return whether games of this name can go on in another process (`continue_games`)."""
+def can_resume(game: str) -> bool:
+    """Return whether games of this name can go on in another process (`resume_games`)."""
     line = ENVIRONMENTS.get(game)
-    return is_atari(game) if line is None else line.go_on is not None
+    return is_atari(game) if line is None else line.resume is not None
 
 
-def continue_games(settings: GameSettings, state: State) -> Games:
+def resume_games(settings: GameSettings, state: State) -> Games:
     """Return games that go on where others stood when they were saved.
 
     Args:
@@ -120,9 +119,9 @@ def continue_games(settings: GameSettings, state: State) -> Games:
         from gelada.envs.replayed_process import ReplayProcess
 
         return ReplayProcess(settings, state)
-    if (go_on := ENVIRONMENTS[settings.game].go_on) is None:
-        raise GeladaError(f"games of {settings.game} cannot go on: their environment has no go_on")
-    return go_on(state)
+    if (resume := ENVIRONMENTS[settings.game].resume) is None:
+        raise GeladaError(f"games of {settings.game} cannot go on: their environment has no resume")
+    return resume(state)
 
 
 def frame_shape(settings: GameSettings) -> tuple[int, int]:

@@ -1,10 +1,8 @@
-"""What has to be known of Atari games in progress to play them again up to now.
+"""Atari games that are played again up to where others stood, and go on from there.
 
 ale-py's vector environment does not give away the state of its emulators. But an episode follows
 from few numbers: the seed, how many frames and resets the emulator has seen since it was seeded
 (they tell where its random numbers stand), and the actions since the episode's start.
-
-Atari games that go on where an earlier run stopped.
 """
 
 from __future__ import annotations

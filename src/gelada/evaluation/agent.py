@@ -1,7 +1,4 @@
-"""A trained agent: the network of a run's checkpoint, ready to play.
-
-Parameters of a checkpoint in the network of an agent.
-"""
+"""A trained agent: the network of a run's checkpoint, ready to play."""
 
 from __future__ import annotations
 

@@ -1,12 +1,10 @@
-"""The autoencoder of pixels: an encoder before the torso, or a decoder behind it.
+"""A second task for the layers before the heads: frames reconstructed, or the next steps predicted.
 
-After the autoencoder of "Accelerating Distributed Deep Reinforcement Learning" (RLDM 2019), in both
-forms that its branches have. *Latent*: one convolution makes a picture of half the height and width
-from a stack of frames, the torso computes on it, and a transposed convolution reconstructs the
-stack from it. *Auxiliary*: the torso computes on the frames, and the stack is reconstructed from
-its hidden layer.
-
-Prediction of the next steps from the hidden layer, instead of a reconstruction of pixels.
+The autoencoder of pixels is that of "Accelerating Distributed Deep Reinforcement Learning" (RLDM
+2019), in both forms that its branches have. *Latent*: one convolution makes a picture of half the
+height and width from a stack of frames, the torso computes on it, and a transposed convolution
+reconstructs the stack from it. *Auxiliary*: the torso computes on the frames, and the stack is
+reconstructed from its hidden layer. `Prediction` looks ahead from the hidden layer instead.
 """
 
 from __future__ import annotations

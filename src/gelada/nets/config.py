@@ -1,10 +1,8 @@
-"""Settings of the network.
+"""Settings of the network, and the initial weights that they name. Biases are 0 at first.
 
-Initial weights of a network's layers. Biases are 0.
-
-All choices except orthogonal are those of Distributed-BA3C (2018), with TensorFlow's meaning: a
-truncated normal draws again where a weight is beyond two standard deviations, so the standard
-deviation of the weights is 0.88 times the given one.
+All initial weights except orthogonal ones are those of Distributed-BA3C (2018), with TensorFlow's
+meaning: a truncated normal draws again where a weight is beyond two standard deviations, so the
+standard deviation of the weights is 0.88 times the given one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Torsos: modules that compute a hidden layer [M, width] from stacks of frames [M, K, H, W].
-
-The residual convolutions of IMPALA (Espeholt et al. 2018, figure 3, right).
-"""
+"""Torsos: modules that compute a hidden layer [M, width] from stacks of frames [M, K, H, W]."""
 
 from __future__ import annotations
 

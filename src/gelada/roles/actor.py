@@ -25,7 +25,7 @@ from gelada.envs.api import Games, Savable, Step, close
 from gelada.roles.parameters.published import ANY, Pulled, Source, pull_consistent
 from gelada.roles.policy import Policy
 from gelada.roles.replay.api import ReplayWriter
-from gelada.roles.snapshot import GoOn, as_array, continued, restoring
+from gelada.roles.snapshot import ResumeGames, as_array, restoring, resumed_games
 from gelada.roles.tracker import ResumePoint, Tracker
 from gelada.roles.update_schedule import ONE_EACH, UpdateSchedule
 from gelada.runtime.system import ACTORS
@@ -143,7 +143,7 @@ class Actor:
         replay: takes the trajectories.
         tracker: takes finished episodes.
         games: loaded games to begin with, instead of games of ``make_games``.
-        go_on: makes games that go on from a saved state (None: games always begin anew).
+        resume: makes games that go on from a saved state (None: games always begin anew).
     """
 
     niceness = ACTORS
@@ -158,7 +158,7 @@ class Actor:
         replay: ReplayWriter,
         tracker: Tracker,
         games: Games | None = None,
-        go_on: GoOn | None = None,
+        resume: ResumeGames | None = None,
     ) -> None:
         self.name = f"actor-{settings.index}"
         self.clock = Clock()
@@ -174,7 +174,7 @@ class Actor:
         self._anew = False  # after an error it does not
         self._first = settings.first
         self._games: Games | None = None
-        self._given, self._go_on = games, go_on
+        self._given, self._resume = games, resume
         self._last_save = time.monotonic()
 
     def step(self) -> None:
@@ -218,7 +218,7 @@ class Actor:
         In a deterministic run the rounds go on too, as if this actor had never stopped.
         """
         begun, self._first_round = self._tracker.begin(self.name), self._round
-        saved = self._saved = None if self._anew or self._go_on is None else begun.saved
+        saved = self._saved = None if self._anew or self._resume is None else begun.saved
         if saved is not None and self._settings.first is not None:
             begun = ResumePoint(saved["life"], saved["steps"])
             self._round, self._first_round = saved["round"], saved["first_round"]
@@ -241,7 +241,7 @@ class Actor:
         index, length = self._settings.index, self._settings.length
         depth, saved = self._policy.net.stack, None
         exactly = self._settings.first is not None
-        games = continued(self._saved, self._go_on, self.name, exactly)
+        games = resumed_games(self._saved, self._resume, self.name, exactly)
         if games is not None:
             saved = self._saved
         else:
@@ -288,7 +288,7 @@ class Actor:
         """Hand the tracker what another actor needs to go on with the next rollout."""
         now, begun = time.monotonic(), self._begun
         due = self._settings.first is not None or now - self._last_save >= SAVE_SECONDS
-        if not due or self._go_on is None or not isinstance(self._games, Savable):
+        if not due or self._resume is None or not isinstance(self._games, Savable):
             return
         assert begun is not None
         self._last_save = now

@@ -16,7 +16,7 @@ from gelada.envs.api import Games
 WRONG = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 """What a saved state whose values cannot be may raise."""
 
-GoOn = Callable[[State], Games]
+ResumeGames = Callable[[State], Games]
 """From what `Savable.save` of games returned to games that go on from there."""
 
 
@@ -28,22 +28,24 @@ def as_array(state: torch.Tensor | None, count: int) -> Floats:
     return array
 
 
-def continued(saved: State | None, go_on: GoOn | None, name: str, exactly: bool) -> Games | None:
+def resumed_games(
+    saved: State | None, resume: ResumeGames | None, name: str, exactly: bool
+) -> Games | None:
     """Return the games that an actor goes on with; None if it begins new ones.
 
     Args:
         saved: what another actor handed over, if there is one.
-        go_on: makes the games.
+        resume: makes the games.
         name: of the actor, for a warning.
         exactly: raise an error instead of beginning new games.
 
     Raises:
         GeladaError: if games cannot go on as they were.
     """
-    if saved is None or go_on is None:
+    if saved is None or resume is None:
         return None
     try:
-        return go_on(saved["games"])
+        return resume(saved["games"])
     except (GeladaError, *WRONG) as error:
         if exactly:  # the run would not be the one that was broken off
             raise GeladaError(f"the games of {name} cannot go on: {error}") from None

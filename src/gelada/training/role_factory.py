@@ -16,7 +16,7 @@ import torch
 
 from gelada.core.types import Params, Version
 from gelada.envs.api import Games
-from gelada.envs.make import MakeGames, agents, can_go_on, continue_games
+from gelada.envs.make import MakeGames, agents, can_resume, resume_games
 from gelada.experiment.memory import limiter_of, sampling_of, shape_of
 from gelada.experiment.settings import Experiment, settings_of
 from gelada.nets.network import Network
@@ -241,7 +241,7 @@ class RoleFactory:
             replay,
             self.tracker,
             games[index] if games else None,
-            partial(continue_games, experiment.games) if can_go_on(experiment.games.game) else None,
+            partial(resume_games, experiment.games) if can_resume(experiment.games.game) else None,
         )
 
     def _backprop(self, index: int) -> Compute:

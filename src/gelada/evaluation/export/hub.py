@@ -1,9 +1,8 @@
 """A folder with everything that another person needs to play a trained agent, ready for a hub.
 
-The model card of an exported agent: its score with the protocol, its settings, how to load it.
-
-It is Markdown that begins with metadata between two lines of dashes, which hubs read. The metadata
-is YAML; its values are written as JSON, which YAML contains.
+Its model card has the agent's score with the protocol, the settings, and how to load it. It is
+Markdown that begins with metadata between two lines of dashes, which hubs read. The metadata is
+YAML; its values are written as JSON, which YAML contains.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Films of several games in one picture, each with a caption.
-
-Captions below the pictures of a grid.
-"""
+"""Films of several games in one picture, each with a caption."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from gelada.core.seeding import game_seeds
 from gelada.core.types import Ints, State
 from gelada.envs.ale import distance, moved
 from gelada.envs.api import Games, GameSettings, Savable
-from gelada.envs.make import continue_games, is_atari, make_games
+from gelada.envs.make import is_atari, make_games, resume_games
 from gelada.envs.replayed import ReplayedGames
 
 PONG = GameSettings(game="pong", sticky=0.25, max_frames=400)
@@ -48,7 +48,7 @@ def through_a_file(games: Games) -> State:
 def in_this_process(settings: GameSettings, state: State) -> Games:
     """Return games that go on, without a helper."""
     atari = is_atari(settings.game)
-    return ReplayedGames(settings, state) if atari else continue_games(settings, state)
+    return ReplayedGames(settings, state) if atari else resume_games(settings, state)
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_a_helper_plays_the_games_that_go_on() -> None:
     games.reset()
     for actions in actions_of(games, 30, 2):
         games.step(actions)
-    again = continue_games(PONG, through_a_file(games))
+    again = resume_games(PONG, through_a_file(games))
     assert (again.count, again.actions) == (games.count, games.actions)
     assert (again.action_names, again.frame_shape) == (games.action_names, games.frame_shape)
     assert assert_equal_from_here(games, again, 160, 3)
@@ -119,7 +119,7 @@ def test_a_game_that_comes_out_otherwise_is_refused() -> None:
     saved = games.save()
     spoilt = saved | {"frames": saved["frames"] + 1}  # other random numbers for sticky actions
     with pytest.raises(GeladaError, match="of 2 games of pong did not come out as they were"):
-        continue_games(PONG, spoilt)
+        resume_games(PONG, spoilt)
     with pytest.raises(GeladaError, match="did not come out"):
         ReplayedGames(replace(PONG, sticky=0.0), saved)
 
@@ -127,10 +127,10 @@ def test_a_game_that_comes_out_otherwise_is_refused() -> None:
 def test_an_environment_that_cannot_go_on_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     from gelada.envs import make
 
-    plain = make.ENVIRONMENTS["catch"]._replace(go_on=None)
+    plain = make.ENVIRONMENTS["catch"]._replace(resume=None)
     monkeypatch.setitem(make.ENVIRONMENTS, "catch", plain)
     with pytest.raises(GeladaError, match="games of catch cannot go on"):
-        continue_games(GameSettings(game="catch"), {})
+        resume_games(GameSettings(game="catch"), {})
 
 
 def test_a_mersenne_twister_is_moved_as_by_drawing() -> None:
@@ -154,5 +154,5 @@ def test_modules_of_the_working_folder_are_not_taken_for_pythons_own(
     games.reset()
     (tmp_path / "random.py").write_text("raise SystemExit('this is no random')")
     monkeypatch.chdir(tmp_path)
-    on = continue_games(PONG, through_a_file(games))
+    on = resume_games(PONG, through_a_file(games))
     assert_equal_from_here(games, on, 30, seed=2)
