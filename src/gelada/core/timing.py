@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from gelada.core.errors import Closed, Deadline
+
 WAIT = "wait"
 """In a stage whose name starts with this, a role waits for another role."""
 
@@ -91,6 +93,51 @@ def wait_for(changed: threading.Condition, holds: Callable[[], bool], patience: 
         patience -= piece
         if patience <= 0:
             return False
+
+
+class Closable:
+    """What callers of several threads wait for, until it is closed.
+
+    Args:
+        patience: seconds that a call waits before it raises `Deadline` (0: it never waits).
+    """
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def close(self) -> None:
+        """Stop: wake everybody who waits. From now on calls raise `Closed`."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def wait_until(
+        self,
+        holds: Callable[[], bool],
+        what: str,
+        why: Callable[[], str] = str,
+        patience: float | None = None,
+    ) -> None:
+        """Wait until ``holds`` returns true; the caller has the condition.
+
+        Args:
+            holds: says whether the wait is over.
+            what: is waited for, in the message.
+            why: returns how the message goes on.
+            patience: seconds to wait at most, instead of its own.
+
+        Raises:
+            Deadline: if it took longer than the patience.
+            Closed: if it is closed.
+        """
+        patience = self._patience if patience is None else patience
+        there = wait_for(self._changed, lambda: self._closed or holds(), patience)
+        if self._closed:
+            raise Closed
+        if not there:
+            raise Deadline(f"no {what} for {patience:g} s{why()}")
 
 
 class Patience:

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 
 from gelada.core.errors import Closed, Deadline, Diverged, Lost
-from gelada.core.timing import Clock, wait_for
+from gelada.core.timing import Clock, Closable, wait_for
 from gelada.core.types import CPU
 from gelada.ops.flat import in_host_memory
 from gelada.runtime.system import own_address
@@ -37,7 +37,7 @@ NORM = "parameter_norm"
 """Value of a round that is the same for all, while their parameters are."""
 
 
-class ThreadAllreduce:
+class ThreadAllreduce(Closable):
     """Allreduce vectors of several learners in the order of their ranks; passive.
 
     Each learner adds up its own slice of all vectors, so the work is shared, and the order does not
@@ -49,14 +49,13 @@ class ThreadAllreduce:
     """
 
     def __init__(self, size: int, patience: float = 600.0) -> None:
-        self._size, self._patience = size, patience
-        self._changed = threading.Condition()
+        super().__init__(patience)
+        self._size = size
         self._vectors: dict[int, torch.Tensor] = {}  # of the sum under way, by rank
         self._total = torch.empty(0)
         self._begun = self._ended = 0  # sums for which all vectors are there; that are complete
         self._added = 0  # slices of the sum under way
         self._left: set[int] = set()
-        self._closed = False
 
     def sum(self, rank: int, vector: torch.Tensor) -> torch.Tensor:
         """Wait for the vectors of all learners, and return their sum.
@@ -94,12 +93,6 @@ class ThreadAllreduce:
         """Note that a learner has ended; nobody waits for it once the run stops."""
         with self._changed:
             self._left.add(rank)
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """Stop: whoever waits for a learner that has left gets `Closed`."""
-        with self._changed:
-            self._closed = True
             self._changed.notify_all()
 
     def _missing(self) -> set[int]:

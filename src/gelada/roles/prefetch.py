@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 import torch
 
-from gelada.core.errors import Closed, Deadline
-from gelada.core.timing import Clock, wait_for
+from gelada.core.timing import Clock, Closable
 from gelada.core.types import CPU, Batch
 from gelada.roles.replay.api import ReplayReader
 
 
-class PrefetchQueue:
+class PrefetchQueue(Closable):
     """Hands out prepared batches (a `gelada.roles.replay.api.ReplayReader`); passive.
 
     A loader takes the next batch of the replay and gets a ticket for it, one loader at a time, so
@@ -28,12 +26,11 @@ class PrefetchQueue:
     """
 
     def __init__(self, replay: ReplayReader, slots: int, patience: float = 600.0) -> None:
-        self._replay, self._slots, self._patience = replay, slots, patience
+        super().__init__(patience)
+        self._replay, self._slots = replay, slots
         self._taking = threading.Lock()
-        self._changed = threading.Condition()
         self._there: dict[int, Batch] = {}  # by ticket
         self._taken = self._handed_out = 0  # tickets
-        self._closed = False
 
     @property
     def depth(self) -> int:
@@ -48,7 +45,8 @@ class PrefetchQueue:
             Closed: if the run stops.
         """
         with self._taking:
-            self._wait(lambda: self._taken - self._handed_out < self._slots, "free slot")
+            with self._changed:
+                self.wait_until(lambda: self._taken - self._handed_out < self._slots, "free slot")
             batch = self._replay.sample()
             ticket, self._taken = self._taken, self._taken + 1
             return ticket, batch
@@ -66,8 +64,8 @@ class PrefetchQueue:
             Deadline: if there was none within the patience.
             Closed: if the run stops.
         """
-        self._wait(lambda: self._handed_out in self._there, "loaded batch")
         with self._changed:
+            self.wait_until(lambda: self._handed_out in self._there, "loaded batch")
             batch = self._there.pop(self._handed_out)
             self._handed_out += 1
             self._changed.notify_all()
@@ -81,20 +79,6 @@ class PrefetchQueue:
     ) -> None:
         """Pass the priorities on to the replay."""
         self._replay.update(keys, generations, priorities)
-
-    def close(self) -> None:
-        """End all waiting; from now on `take` and `sample` raise `Closed`."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-
-    def _wait(self, holds: Callable[[], bool], what: str) -> None:
-        with self._changed:
-            there = wait_for(self._changed, lambda: self._closed or holds(), self._patience)
-            if self._closed:
-                raise Closed
-            if not there:
-                raise Deadline(f"no {what} for {self._patience:g} s")
 
 
 class Loader:

@@ -9,15 +9,13 @@ Pulling all slices from several parameter servers.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import torch
 
-from gelada.core.errors import Closed, Deadline
-from gelada.core.timing import wait_for
+from gelada.core.timing import Closable
 from gelada.core.types import Params, Version
 
 KEPT = 2
@@ -27,7 +25,7 @@ ANY = Version(0, 0)
 """A version that no published one is older than, so a pull does not wait."""
 
 
-class PublishedParameters:
+class PublishedParameters(Closable):
     """The newest versions of one vector or slice. Other roles call its methods.
 
     Args:
@@ -45,9 +43,7 @@ class PublishedParameters:
         before: Params | None = None,
     ) -> None:
         self._versions: deque[Params] = deque([before, first] if before else [first], maxlen=kept)
-        self._patience = patience
-        self._changed = threading.Condition()
-        self._closed = False
+        super().__init__(patience)
 
     @property
     def newest(self) -> Params:
@@ -71,29 +67,16 @@ class PublishedParameters:
             Closed: if the run stops.
         """
         with self._changed:
-            there = wait_for(
-                self._changed,
-                lambda: self._closed or self.newest.version >= at_least,
-                self._patience,
+            self.wait_until(
+                lambda: self.newest.version >= at_least,
+                f"parameters of version {at_least.number}",
+                lambda: f"; the newest are {self.newest.version.number}",
             )
-            if self._closed:
-                raise Closed
-            if not there:
-                raise Deadline(
-                    f"no parameters of version {at_least.number} for {self._patience:g} s; "
-                    f"the newest are {self.newest.version.number}"
-                )
             if exactly:
                 for params in self._versions:
                     if params.version == at_least:
                         return params
             return self.newest
-
-    def close(self) -> None:
-        """End all waiting. Pulls raise `Closed` from now on."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
 
 
 class Source(Protocol):

@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,10 +24,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gelada.core.errors import CannotWrite, Closed, Deadline, GeladaError
+from gelada.core.errors import CannotWrite, Closed, GeladaError
 from gelada.core.files import flush_to_disk, open_regular
 from gelada.core.seeding import sequence
-from gelada.core.timing import wait_for
+from gelada.core.timing import Closable
 from gelada.core.types import Batch, Bools, Doubles, Floats, Ints, State, Trajectory
 from gelada.roles.replay.frame_ring import (
     BufferShape,
@@ -189,7 +188,7 @@ class Offer(NamedTuple):
     ready: bool  # a batch could be sampled now
 
 
-class ReplayBuffer:
+class ReplayBuffer(Closable):
     """The newest steps of every game (a `gelada.roles.replay.api.Replay`).
 
     A window never crosses a gap in the play of an actor. It may show the end of one episode and
@@ -223,7 +222,8 @@ class ReplayBuffer:
                 f"--minimum {limiter.minimum:,}: the replay buffer keeps {shape.capacity:,} steps "
                 "and would never be full enough; lower it or raise --capacity"
             )
-        self._shape, self._limiter, self._patience = shape, limiter, patience
+        super().__init__(patience)
+        self._shape, self._limiter = shape, limiter
         self._rings = FrameRings(shape)
         self._sampling = sampling
         self._priorities = (
@@ -235,8 +235,6 @@ class ReplayBuffer:
         self._fresh = 0  # steps added since the sample before
         self._loaded = 0  # steps added before this run, and loaded
         self._missed = 0.0  # added to one that was lost, in whose place this one is
-        self._changed = threading.Condition()
-        self._closed = False
 
     @property
     def depth(self) -> int:
@@ -258,14 +256,14 @@ class ReplayBuffer:
     def wait_for_room(self, actor: int = 0) -> None:
         """Wait until the limiter lets actors add."""
         with self._changed:
-            if not wait_for(self._changed, self._wanted, self._patience):
-                raise Deadline(
-                    f"no room for {self._patience:g} s: the learners take no batches "
-                    f"({self._limiter.added:,} steps added, {self._limiter.sampled:,} windows "
-                    "sampled)"
-                )
-            if self._closed:
-                raise Closed
+            self.wait_until(
+                self._wanted,
+                "room",
+                lambda: (
+                    f": the learners take no batches ({self._limiter.added:,} steps added, "
+                    f"{self._limiter.sampled:,} windows sampled)"
+                ),
+            )
 
     def add(self, trajectory: Trajectory) -> None:
         """Keep a copy of a trajectory's steps.
@@ -297,16 +295,17 @@ class ReplayBuffer:
             Deadline: if there was no batch within the patience.
             Closed: if the run stops.
         """
-        patience = self._patience if patience is None else patience
         with self._changed:
-            if not wait_for(self._changed, lambda: self._closed or self._ready(), patience):
-                raise Deadline(
-                    f"no batch for {patience:g} s: the actors send too little "
-                    f"({self._limiter.added:,} steps added, {self._limiter.minimum:,} are the "
-                    f"least, {self._limiter.sampled:,} windows sampled)"
-                )
-            if self._closed:
-                raise Closed
+            self.wait_until(
+                self._ready,
+                "batch",
+                lambda: (
+                    f": the actors send too little ({self._limiter.added:,} steps added, "
+                    f"{self._limiter.minimum:,} are the least, {self._limiter.sampled:,} windows "
+                    "sampled)"
+                ),
+                patience,
+            )
             keys, priorities = self._draw()
             windows = self._rings.gather(keys)
             fresh, self._fresh = self._fresh, 0
@@ -341,12 +340,6 @@ class ReplayBuffer:
             windows = self._rings.windows
             mass = windows if self._priorities is None else self._priorities.tree.total
             return Offer(self.depth, float(mass), self._ready())
-
-    def close(self) -> None:
-        """Wake everybody who waits; from now on `add` and `sample` raise `Closed`."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
 
     def save(self, folder: Path) -> Path:
         """Write everything to ``store.safetensors`` in ``folder``; return the path.
@@ -413,7 +406,7 @@ class ReplayBuffer:
 
     def _wanted(self) -> bool:
         """Say whether actors may add; always while there is nothing to sample."""
-        return self._closed or self._limiter.may_add() or self._rings.windows == 0
+        return self._limiter.may_add() or self._rings.windows == 0
 
     def _draw(self) -> tuple[Ints, Doubles | None]:
         """Return keys int64[N], and float64[N] their priorities to the power of alpha, if any."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from gelada.core.errors import Closed, Deadline
-from gelada.core.timing import wait_for
+from gelada.core.errors import Closed
+from gelada.core.timing import Closable
 from gelada.core.types import Batch, Trajectory, Version
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.update_schedule import SampledUpdates
@@ -19,7 +18,7 @@ KEPT = 2
 """Newest complete checkpoints whose saved buffers are kept."""
 
 
-class BufferInRounds:
+class BufferInRounds(Closable):
     """A replay buffer that takes trajectories in by rounds (a `gelada.roles.replay.api.Replay`).
 
     A round is one trajectory of every actor. It goes into the buffer in the order of the actors,
@@ -40,16 +39,11 @@ class BufferInRounds:
         update_schedule: SampledUpdates,
         patience: float = 600.0,
     ) -> None:
+        super().__init__(patience)
         self.buffer = buffer
-        self._actors, self._update_schedule, self._patience = (
-            list(actors),
-            update_schedule,
-            patience,
-        )
+        self._actors, self._update_schedule = list(actors), update_schedule
         self._waiting: dict[tuple[int, int], Trajectory] = {}  # by round and actor
         self._rounds = self._batches = 0  # taken in, handed out
-        self._changed = threading.Condition()
-        self._closed = False
 
     @property
     def depth(self) -> int:
@@ -84,16 +78,13 @@ class BufferInRounds:
         """
         with self._changed:
             due = self._update_schedule.rounds(self._batches + 1)
-            there = wait_for(
-                self._changed, lambda: self._closed or self._complete() >= due, self._patience
+            self.wait_until(
+                lambda: self._complete() >= due,
+                "batch",
+                lambda: (
+                    f": it needs {due:,} rounds of all actors, {self._complete():,} are complete"
+                ),
             )
-            if self._closed:
-                raise Closed
-            if not there:
-                raise Deadline(
-                    f"no batch for {self._patience:g} s: it needs {due:,} rounds of all actors, "
-                    f"{self._complete():,} are complete"
-                )
             self._take_in(due)
             batch = self.buffer.sample(0.0)
             self._batches += 1
@@ -107,9 +98,7 @@ class BufferInRounds:
 
     def close(self) -> None:
         """Stop: wake everybody who waits."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        super().close()
         self.buffer.close()
 
     def save(self, folder: Path) -> None:

@@ -7,7 +7,6 @@ aggregators do. Importance ratios, as of V-trace, allow for the older policy.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
@@ -15,9 +14,9 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from gelada.core.errors import Closed, Deadline
+from gelada.core.errors import Closed
 from gelada.core.seeding import sequence
-from gelada.core.timing import wait_for
+from gelada.core.timing import Closable
 from gelada.core.types import PER_GAME, Batch, Trajectory
 
 
@@ -157,7 +156,7 @@ class Rounds:
         return due
 
 
-class TrajectoryQueue:
+class TrajectoryQueue(Closable):
     """A queue of trajectories (a `gelada.roles.replay.api.Replay`).
 
     Args:
@@ -180,14 +179,12 @@ class TrajectoryQueue:
         in_flight: int = 0,
         replay_mix: ReplayMix | None = None,
     ) -> None:
+        super().__init__(patience)
         self._selector, self._replay_mix = selector, replay_mix
         self._capacity = capacity
         self._full = capacity if full is None else full
         self._in_flight = in_flight
-        self._patience = patience
         self._stored: deque[Trajectory] = deque()
-        self._changed = threading.Condition()
-        self._closed = False
         self._handed_out = 0
         self.dropped = 0
 
@@ -203,12 +200,9 @@ class TrajectoryQueue:
             actor: who waits; counts with ``in_flight`` only.
         """
         with self._changed:
-            if not wait_for(
-                self._changed, lambda: self._closed or self._has_room(actor), self._patience
-            ):
-                raise Deadline(f"no room for {self._patience:g} s: the learner takes nothing")
-            if self._closed:
-                raise Closed
+            self.wait_until(
+                lambda: self._has_room(actor), "room", lambda: ": the learner takes nothing"
+            )
 
     def add(self, trajectory: Trajectory) -> None:
         """Keep a trajectory; drop the oldest if there are too many."""
@@ -234,20 +228,16 @@ class TrajectoryQueue:
             Deadline: if there was no batch within the patience.
             Closed: if the run stops.
         """
-        patience = self._patience if patience is None else patience
         with self._changed:
             chosen: list[Trajectory] | None = None
 
             def ready() -> bool:
                 nonlocal chosen
-                if not self._closed:
-                    chosen = self._selector.take(self._stored)
-                return self._closed or chosen is not None
+                chosen = self._selector.take(self._stored)
+                return chosen is not None
 
-            if not wait_for(self._changed, ready, patience):
-                raise Deadline(f"no batch for {patience:g} s: the actors send nothing")
-            if chosen is None:
-                raise Closed
+            self.wait_until(ready, "batch", lambda: ": the actors send nothing", patience)
+            assert chosen is not None
             old = self._replay_mix.take(chosen) if self._replay_mix else []
             first = self._handed_out
             self._handed_out += sum(len(t.actions) for t in (*chosen, *old))
@@ -264,12 +254,6 @@ class TrajectoryQueue:
         self, keys: torch.Tensor, generations: torch.Tensor, priorities: torch.Tensor
     ) -> None:
         """Do nothing: a queue has no priorities."""
-
-    def close(self) -> None:
-        """Wake everybody who waits; from now on `add` and `sample` raise `Closed`."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
 
     def _has_room(self, actor: int) -> bool:
         """Say whether an actor may add another trajectory; the one that it then plays counts."""
