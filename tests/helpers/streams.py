@@ -10,8 +10,7 @@ import numpy as np
 from gelada.core.types import Batch, Trajectory, Version
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.frame_ring import BufferShape
-from gelada.roles.replay.rate_limiter import MinimumSize, RateLimiter
-from gelada.roles.replay.sampling import Prioritized, Sampling, Uniform
+from gelada.roles.replay.sampling import Prioritized, RateLimiter, Sampling, Uniform
 
 STACK, SHAPE, LENGTH = 3, (2, 3), 4
 STEP_FIELDS = ("actions", "rewards", "terminated", "truncated", "log_probs")
@@ -30,7 +29,7 @@ def make_store(
     return ReplayBuffer(
         BufferShape(capacity, streams, windows, length, STACK, SHAPE),
         sampling or Uniform(),
-        limiter or MinimumSize(1),
+        limiter or RateLimiter(1),
         **({"patience": 0.0} | others),
     )
 

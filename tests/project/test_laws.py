@@ -28,7 +28,7 @@ MODULES = [
 
 BREACHES = {
     "rooms": ("core/types.py", "import gelada.cli.main"),
-    "no-cycles": ("roles/replay/sum_tree.py", "import gelada.roles.replay.buffer"),
+    "no-cycles": ("roles/replay/sampling.py", "import gelada.roles.replay.buffer"),
     "algorithms": ("algorithms/a3c.py", "import gelada.algorithms.dqn"),
     "algorithms-below": ("algorithms/api.py", "import gelada.envs.api"),
     "concrete": ("roles/actor.py", "import gelada.algorithms.dqn"),

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from conftest import catch, tuned
-from gelada.algorithms.api import Prepared
 from gelada.algorithms.appo import APPO
+from gelada.algorithms.batches import Prepared
 from gelada.core.seeding import generator
 from gelada.core.types import Batch
 from gelada.experiment.settings import Experiment

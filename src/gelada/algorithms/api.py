@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import torch
 
+from gelada.algorithms.batches import Prepared
 from gelada.algorithms.exploration import Exploration, Player
 from gelada.core.errors import GeladaError
 from gelada.core.types import AlgorithmState, Batch
@@ -59,41 +60,6 @@ def number(value: torch.Tensor) -> float | torch.Tensor:
     in float32 on its device, which must not be read, as the next replay is with another number.
     """
     return float(value) if value.dtype == torch.float64 else value
-
-
-class Prepared(Protocol):
-    """A batch that is ready for epochs of minibatches."""
-
-    size: int
-    """Rows in it."""
-    row: int
-    """Samples in a row: 1, or the steps of a sequence."""
-    device: torch.device
-    """Where it is, and its rows are to be."""
-    priorities: torch.Tensor | None
-    """float32[N] ≥ 0, the new priority of each window for a prioritized replay buffer, known after
-    the loss; None if experience is used once."""
-
-    def select(self, index: torch.Tensor, moments: torch.Tensor | None = None) -> Any:
-        """Return the minibatch of these rows, int64[M].
-
-        Args:
-            index: the rows.
-            moments: float32[2], mean and deviation to standardise by, instead of the minibatch's.
-        """
-
-    def sums(self, index: torch.Tensor) -> torch.Tensor | None:
-        """Return the sums float64[3] of what the loss of these samples standardises.
-
-        They are those of the weights, of the weighted samples, and of their weighted squares. None
-        if it standardises nothing. A group of learners adds them up and gives `select` the moments.
-        """
-
-    def weight(self, index: torch.Tensor) -> torch.Tensor:
-        """Return what the mean loss of these samples is divided by, such as their weights' sum.
-
-        The gradients of several learners are averaged in proportion to it. It is a scalar float32.
-        """
 
 
 class Algorithm(ABC):

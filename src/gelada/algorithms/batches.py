@@ -8,8 +8,9 @@ one sequence.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -35,7 +36,49 @@ class Minibatch(NamedTuple, Generic[Columns]):
     moments: torch.Tensor | None = None  # float32[2], to standardise by instead of its own
 
 
-class Samples(Generic[Columns]):
+class Prepared(ABC):
+    """A batch that is ready for epochs of minibatches.
+
+    Args:
+        size: rows in it.
+        device: where it is, and its rows are to be.
+    """
+
+    row = 1
+    """Samples in a row: 1, or the steps of a sequence."""
+    priorities: torch.Tensor | None = None
+    """float32[N] ≥ 0, the new priority of each window for a prioritized replay buffer, known after
+    the loss; None if experience is used once."""
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        self.size, self.device = size, device
+
+    @abstractmethod
+    def select(self, index: torch.Tensor, moments: torch.Tensor | None = None) -> Any:
+        """Return the minibatch of these rows, int64[M].
+
+        Args:
+            index: the rows.
+            moments: float32[2], mean and deviation to standardise by, instead of the minibatch's.
+        """
+
+    def sums(self, index: torch.Tensor) -> torch.Tensor | None:
+        """Return the sums float64[3] of what the loss of these samples standardises.
+
+        They are those of the weights, of the weighted samples, and of their weighted squares. None
+        if it standardises nothing. A group of learners adds them up and gives `select` the moments.
+        """
+        return None
+
+    @abstractmethod
+    def weight(self, index: torch.Tensor) -> torch.Tensor:
+        """Return what the mean loss of these samples is divided by, such as their weights' sum.
+
+        The gradients of several learners are averaged in proportion to it. It is a scalar float32.
+        """
+
+
+class Samples(Prepared, Generic[Columns]):
     """All ``N * T`` steps of a batch, from which minibatches are selected.
 
     Args:
@@ -48,9 +91,6 @@ class Samples(Generic[Columns]):
         standardised: float32[N * T], what the loss standardises in each minibatch, if anything.
     """
 
-    row = 1
-    priorities: torch.Tensor | None = None  # experience is used once
-
     def __init__(
         self,
         observations: Observations,
@@ -61,11 +101,10 @@ class Samples(Generic[Columns]):
         policies: int = 1,
         standardised: torch.Tensor | None = None,
     ) -> None:
-        self._policies, self._standardised = policies, standardised
-        self.size = len(weights)
-        self._future = future
+        super().__init__(len(weights), weights.device)
+        self._policies, self._standardised, self._future = policies, standardised, future
         self._observations, self._length, self._columns = observations, length, columns
-        self._weights, self.device = weights, weights.device
+        self._weights = weights
 
     def select(
         self, index: torch.Tensor, moments: torch.Tensor | None = None
@@ -91,7 +130,7 @@ class Samples(Generic[Columns]):
         return self._weights[index].sum()
 
 
-class WholeBatch:
+class WholeBatch(Prepared):
     """A whole batch of ``N`` windows, which gives one gradient.
 
     Args:
@@ -102,24 +141,17 @@ class WholeBatch:
         partial: sums of rewards and discounts for the n-step returns of the windows' first steps.
     """
 
-    row = 1
-    priorities: torch.Tensor | None = None  # float32[N], written by the loss if there are any
-
     def __init__(
         self, observations: Observations, batch: Batch, partial: returns.Partial | None = None
     ) -> None:
-        self.size = batch.actions.numel() if partial is None else len(batch.actions)
+        size = batch.actions.numel() if partial is None else len(batch.actions)
+        super().__init__(size, batch.actions.device)
         self.observations, self.batch, self.partial = observations, batch, partial
-        self.device = batch.actions.device
 
     def select(self, index: torch.Tensor, moments: torch.Tensor | None = None) -> WholeBatch:
         """Return the whole batch, as the order of its samples does not matter."""
         assert len(index) == self.size
         return self
-
-    def sums(self, index: torch.Tensor) -> torch.Tensor | None:
-        """Return None: the losses of whole batches standardise nothing."""
-        return None
 
     def weight(self, index: torch.Tensor) -> torch.Tensor:
         """Return the number of its steps in the loss mask, of n-step returns the first ones."""
@@ -208,7 +240,7 @@ def _with_agents(
     return [Observed(stacks, agents=them) for stacks, them in zip(chunks, own, strict=True)]
 
 
-class SequenceSamples(Generic[Columns]):
+class SequenceSamples(Prepared, Generic[Columns]):
     """All ``N * T / S`` sequences of a batch, from which minibatches are selected.
 
     Args:
@@ -218,13 +250,11 @@ class SequenceSamples(Generic[Columns]):
         sequence: steps of a sequence (S).
     """
 
-    priorities: torch.Tensor | None = None  # experience is used once
-
     def __init__(
         self, samples: Samples[Columns], states: torch.Tensor, ages: torch.Tensor, sequence: int
     ) -> None:
-        self.size, self.row = len(states), sequence
-        self._samples, self._states, self.device = samples, states, states.device
+        super().__init__(len(states), states.device)
+        self.row, self._samples, self._states = sequence, samples, states
         self._begins = (ages[:, :-1] == 0).reshape(self.size, sequence)
 
     def select(

@@ -18,9 +18,15 @@ from gelada.nets.network import InputStatistics, Network
 from gelada.ops.flat import ALIGN, Layout
 from gelada.ops.optimizers import RULES
 from gelada.roles.parameters.published import KEPT
-from gelada.roles.replay.frame_ring import BufferShape, bytes_needed
-from gelada.roles.replay.rate_limiter import MinimumSize, RateLimiter, SamplesPerInsert
-from gelada.roles.replay.sampling import Prioritized, Sampling, Uniform
+from gelada.roles.replay.frame_ring import BufferShape
+from gelada.roles.replay.sampling import (
+    Prioritized,
+    RateLimiter,
+    SamplesPerInsert,
+    Sampling,
+    Uniform,
+    bytes_needed,
+)
 from gelada.runtime.devices import ON_CPU, Placement
 from gelada.runtime.groups import Cluster
 from gelada.runtime.system import (
@@ -69,7 +75,7 @@ def limiter_of(experiment: Experiment, actors: int) -> RateLimiter:
     """Return what keeps learners in step with the so many actors of a buffer."""
     memory, shape = experiment.replay, experiment.shape
     if not memory.samples_per_insert:
-        return MinimumSize(memory.minimum)
+        return RateLimiter(memory.minimum)
     trajectory = shape.games * shape.length
     tolerance = max(memory.samples_per_insert * trajectory * actors, memory.windows)
     return SamplesPerInsert(

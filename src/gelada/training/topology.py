@@ -40,7 +40,7 @@ from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.in_rounds import BufferInRounds, SaveWithCheckpoints
 from gelada.roles.replay.joined import JoinedQueues, ShardedReplay
 from gelada.roles.replay.queue import Fifo, FifoWindows, Rounds, Selector, TrajectoryQueue
-from gelada.roles.replay.rate_limiter import MinimumSize
+from gelada.roles.replay.sampling import RateLimiter
 from gelada.roles.update_schedule import SampledUpdates
 from gelada.runs.folder import BUFFERS, CHECKPOINTS
 from gelada.runtime.devices import CPU, ON_CPU, Placement
@@ -59,7 +59,7 @@ def add_buffer_in_rounds(roles: RoleFactory) -> BufferInRounds:
         ReplayBuffer,
         shape_of(experiment, actors, (height, width)),
         sampling_of(experiment, roles.start.origin.steps),
-        MinimumSize(experiment.replay.minimum),
+        RateLimiter(experiment.replay.minimum),
         roles.patience,
         experiment.seed,
     )

@@ -15,10 +15,19 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gelada.core.errors import Closed, Deadline, GeladaError
 from gelada.core.types import Batch
 from gelada.roles.replay.buffer import ReplayBuffer
-from gelada.roles.replay.frame_ring import BufferShape, bytes_needed
-from gelada.roles.replay.rate_limiter import MinimumSize, SamplesPerInsert
-from gelada.roles.replay.sampling import SMALL, Prioritized, Sampling, Uniform
-from gelada.roles.replay.sum_tree import SumTree, rows_of, tree_bytes
+from gelada.roles.replay.frame_ring import BufferShape
+from gelada.roles.replay.sampling import (
+    SMALL,
+    Prioritized,
+    RateLimiter,
+    SamplesPerInsert,
+    Sampling,
+    SumTree,
+    Uniform,
+    bytes_needed,
+    rows_of,
+    tree_bytes,
+)
 from helpers.streams import BY_ERROR, LENGTH, SHAPE, STACK, Model, Player, make_store
 
 CAPACITY, STREAMS = 120, 4  # 2 actors x 2 games, 30 steps of each
@@ -31,7 +40,7 @@ class AgainstAModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        limiter = MinimumSize(20)
+        limiter = RateLimiter(20)
         self.store = make_store(CAPACITY, streams=STREAMS, sampling=self.sampling, limiter=limiter)
         self.model = Model(CAPACITY, STREAMS)
         self.players = [Player(actor, games=2) for actor in range(2)]
@@ -224,7 +233,7 @@ def test_a_window_without_a_step_to_learn_from_does_not_shrink_the_weights(
 ) -> None:
     """Its error is 0, so its own weight would be by far the largest."""
     shape = BufferShape(60, 1, 20, 2, STACK, SHAPE, first_only=first_only)
-    store = ReplayBuffer(shape, Prioritized(0.5, beta_end=0.4), MinimumSize(1), patience=0.0)
+    store = ReplayBuffer(shape, Prioritized(0.5, beta_end=0.4), RateLimiter(1), patience=0.0)
     sent = Player(ends=0.0).play(20)
     sent.mask[:] = True
     sent.mask[0, 9:11] = False  # the window at 9 has no step to learn from, those around it one
@@ -426,7 +435,7 @@ def test_what_does_not_fit_is_refused_in_a_line() -> None:
         with pytest.raises(GeladaError):
             bytes_needed(BufferShape(capacity, streams, 8, length, STACK, SHAPE), prioritized=False)
     with pytest.raises(GeladaError, match="--minimum 101: the replay buffer keeps 100 steps and"):
-        make_store(100, limiter=MinimumSize(101))
+        make_store(100, limiter=RateLimiter(101))
     store = make_store(100, streams=2)
     with pytest.raises(GeladaError, match="of 51 steps does not fit a replay buffer that keeps 50"):
         store.add(Player().play(51))
@@ -449,7 +458,7 @@ def test_bytes_and_frames_of_a_step_at_capacity(
     kept = capacity // streams * streams
     assert needed / kept <= 8_200
     if capacity < 1_000_000:
-        store = ReplayBuffer(shape, sampling, MinimumSize(1))
+        store = ReplayBuffer(shape, sampling, RateLimiter(1))
         assert store.nbytes == needed
 
 

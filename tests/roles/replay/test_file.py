@@ -20,8 +20,13 @@ from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.in_rounds import BufferInRounds
 from gelada.roles.replay.joined import JoinedQueues, ShardedReplay
 from gelada.roles.replay.queue import TrajectoryQueue
-from gelada.roles.replay.rate_limiter import MinimumSize, SamplesPerInsert
-from gelada.roles.replay.sampling import Prioritized, Sampling, Uniform
+from gelada.roles.replay.sampling import (
+    Prioritized,
+    RateLimiter,
+    SamplesPerInsert,
+    Sampling,
+    Uniform,
+)
 from gelada.roles.update_schedule import SampledUpdates
 from helpers.streams import BY_ERROR, STACK, Player, make_store
 
@@ -199,7 +204,7 @@ class Away:
 
 
 def in_rounds() -> Callable[[], Batch]:
-    limiter = MinimumSize(60)
+    limiter = RateLimiter(60)
     store = make_store(200, streams=4, sampling=Uniform(), limiter=limiter, seed=5)
     return BufferInRounds(store, range(2), SampledUpdates(32, 60, 0.75, 8), PATIENCE).sample
 
@@ -209,7 +214,7 @@ def joined() -> Callable[[], Batch]:
 
 
 def sharded() -> Callable[[], Batch]:
-    stores: list[ReplayBuffer] = [make_store(200, limiter=MinimumSize(60))]
+    stores: list[ReplayBuffer] = [make_store(200, limiter=RateLimiter(60))]
     return ShardedReplay(stores, 1, 0, PATIENCE).sample
 
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gelada.core.errors import GeladaError
-from gelada.roles.replay.rate_limiter import MinimumSize, SamplesPerInsert
+from gelada.roles.replay.sampling import RateLimiter, SamplesPerInsert
 
 
 def test_the_minimum_is_all_that_minimum_size_asks_for() -> None:
-    limiter = MinimumSize(3)
+    limiter = RateLimiter(3)
     seen = []
     for added in range(5):
         limiter.added = added

@@ -17,8 +17,13 @@ from gelada.core.types import Batch, Trajectory, Version
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.in_rounds import BufferInRounds, SaveWithCheckpoints, folder_of
 from gelada.roles.replay.joined import SHARD_BITS, ShardedReplay
-from gelada.roles.replay.rate_limiter import MinimumSize, SamplesPerInsert
-from gelada.roles.replay.sampling import Prioritized, Sampling, Uniform
+from gelada.roles.replay.sampling import (
+    Prioritized,
+    RateLimiter,
+    SamplesPerInsert,
+    Sampling,
+    Uniform,
+)
 from gelada.roles.update_schedule import SampledUpdates
 from gelada.runtime.threads import Threads
 from helpers.streams import BY_ERROR, LENGTH, Player, make_store
@@ -173,7 +178,7 @@ RHYTHM = SampledUpdates(steps=32, minimum=60, ratio=0.75, windows=8)  # 2 actors
 
 
 def make(patience: float = 0.0) -> BufferInRounds:
-    limiter = MinimumSize(RHYTHM.minimum)
+    limiter = RateLimiter(RHYTHM.minimum)
     store = make_store(200, streams=4, sampling=BY_ERROR, limiter=limiter, seed=5)
     return BufferInRounds(store, range(2), RHYTHM, patience)
 

@@ -96,7 +96,7 @@ class ReplayReader(Protocol):
         """Set the priorities of windows of an earlier batch. Never waits.
 
         Windows that were overwritten since are left out. A replay that samples without priorities
-        does nothing.
+        does nothing, as this does.
 
         Args:
             keys: int64[M], of the batch.
@@ -106,6 +106,7 @@ class ReplayReader(Protocol):
         Raises:
             ValueError: if a priority is negative or not finite.
         """
+        return
 
 
 class Replay(ReplayWriter, ReplayReader, Protocol):

@@ -36,8 +36,13 @@ from gelada.roles.replay.frame_ring import (
     batch_of_windows,
     mask_after_end,
 )
-from gelada.roles.replay.rate_limiter import RateLimiter
-from gelada.roles.replay.sampling import Priorities, Prioritized, Sampling, importance_weights
+from gelada.roles.replay.sampling import (
+    Priorities,
+    Prioritized,
+    RateLimiter,
+    Sampling,
+    importance_weights,
+)
 
 Contents = dict[str, NDArray[Any]]
 """Arrays by name, each contiguous."""

@@ -8,12 +8,6 @@ positions ``p`` to ``p + K - 1``. A stream keeps its newest steps in ``slots`` p
 Where a trajectory does not follow on the one before, K positions are left out. So the frames of
 the last observation before this *seam* stay, and the step before it keeps what follows it. A
 *span* is an unbroken run of positions; no window crosses the end of one.
-
-Steps as a replay buffer keeps them: one array for each field of a trajectory.
-
-The windows that a replay buffer samples, and the batch made of them.
-
-The size of a replay buffer: what it keeps, and what a batch of it holds.
 """
 
 from __future__ import annotations
@@ -27,7 +21,6 @@ import torch
 
 from gelada.core.errors import GeladaError
 from gelada.core.types import Batch, Bools, Bytes, Floats, Ints, Trajectory
-from gelada.roles.replay.sum_tree import tree_bytes
 
 
 class Steps(NamedTuple):
@@ -389,14 +382,3 @@ class FrameRings:
         """Return the keys of the positions from ``begin`` to ``end`` (without)."""
         keys: Ints = stream.index * self.slots + np.arange(begin, end, dtype=np.int64) % self.slots
         return keys
-
-
-def bytes_needed(shape: BufferShape, prioritized: bool) -> int:
-    """Return the bytes that a `ReplayBuffer` of this shape takes. Nothing is allocated.
-
-    Raises:
-        GeladaError: if the capacity is too small.
-    """
-    height, width = shape.frame_shape
-    places = shape.streams * (shape.kept_steps() + shape.stack)
-    return places * (height * width + STEP_BYTES) + (tree_bytes(places) if prioritized else 0)

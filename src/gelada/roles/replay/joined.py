@@ -15,6 +15,7 @@ from gelada.core.errors import Deadline, Lost
 from gelada.core.seeding import sequence
 from gelada.core.timing import Patience
 from gelada.core.types import Batch
+from gelada.roles.replay.api import ReplayReader
 from gelada.roles.replay.buffer import ReplayBuffer
 from gelada.roles.replay.queue import TrajectoryQueue
 
@@ -101,7 +102,7 @@ LOOK_AT_LOST = 0.2
 """Seconds between two looks at queues that are all lost."""
 
 
-class JoinedQueues:
+class JoinedQueues(ReplayReader):
     """A learner's view of several trajectory queues (a `gelada.roles.replay.api.ReplayReader`).
 
     Each queue is near its actors and has old windows of its own. A batch is the queues' batches,
@@ -141,11 +142,6 @@ class JoinedQueues:
             if not patience.left():
                 raise Deadline(f"no batch for {self._patience:g} s: all queues are lost")
             time.sleep(LOOK_AT_LOST)
-
-    def update(
-        self, keys: torch.Tensor, generations: torch.Tensor, priorities: torch.Tensor
-    ) -> None:
-        """Do nothing: queues have no priorities."""
 
     def _part(self, number: int) -> Batch | None:
         """Return the batch of one queue; None if it is lost, or was and has no batch yet."""

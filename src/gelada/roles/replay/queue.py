@@ -18,6 +18,7 @@ from gelada.core.errors import Closed
 from gelada.core.seeding import sequence
 from gelada.core.timing import Closable
 from gelada.core.types import PER_GAME, Batch, Trajectory
+from gelada.roles.replay.api import ReplayReader
 
 
 class ReplayMix:
@@ -156,7 +157,7 @@ class Rounds:
         return due
 
 
-class TrajectoryQueue(Closable):
+class TrajectoryQueue(Closable, ReplayReader):
     """A queue of trajectories (a `gelada.roles.replay.api.Replay`).
 
     Args:
@@ -249,11 +250,6 @@ class TrajectoryQueue(Closable):
     ) -> Batch:
         """Join trajectories into a batch, without the lock; see `as_batch`."""
         return as_batch(chosen, first, old)
-
-    def update(
-        self, keys: torch.Tensor, generations: torch.Tensor, priorities: torch.Tensor
-    ) -> None:
-        """Do nothing: a queue has no priorities."""
 
     def _has_room(self, actor: int) -> bool:
         """Say whether an actor may add another trajectory; the one that it then plays counts."""
