@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from gelada.algorithms.batches import Prepared
+from gelada.algorithms.batches import Prepared as Prepared  # part of the interface
 from gelada.algorithms.exploration import Exploration, Player
 from gelada.core.errors import GeladaError
 from gelada.core.types import AlgorithmState, Batch

@@ -20,8 +20,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from gelada.algorithms.api import Algorithm
-from gelada.algorithms.batches import Prepared
+from gelada.algorithms.api import Algorithm, Prepared
 from gelada.core.errors import Diverged
 from gelada.core.seeding import generator
 from gelada.core.types import AlgorithmState, Batch, Version
