@@ -44,9 +44,7 @@ class Screen(ABC):
 
     rate: int  # pictures per second
     agents = 1  # that play the game (B)
-    zoom: tuple[int, int] | None = (
-        None  # times higher and wider in a film; None: as its format says
-    )
+    zoom: tuple[int, int] | None = None  # times higher and wider; None: as the format says
     action_names: tuple[str, ...]
     _games: Any = None  # that are closed at the end
 
