@@ -21,9 +21,11 @@ from gelada.algorithms.exploration import (
 )
 from gelada.core.fields import POSITIVE, SHARE, Range
 from gelada.core.types import Batch, Floats, Ints, State
+from gelada.nets.heads import Head, action_values
 from gelada.nets.network import Network
 from gelada.nets.observations import Observations
 from gelada.ops import returns
+from gelada.ops.distributions import Atoms, Values, means_of
 from gelada.ops.returns import RewardClip
 
 
@@ -98,6 +100,29 @@ class ActionValues(Algorithm):
         frames = torch.cat([batch.frames[:, : net.stack], following])
         ages = torch.cat([batch.ages[:, :1], batch.ages.gather(1, rows)])
         return WholeBatch(Observations(net, frames, ages), batch, partial)
+
+
+@dataclass(frozen=True)
+class DistributionalValues(ActionValues):
+    """Settings of those whose action values may be means of distributions."""
+
+    duelling: bool = False
+    """Compute action values from separate layers for the state value and the advantages."""
+    values: Values = "numbers"
+    """What is learned for each action: the value, or a distribution as a histogram (HL-Gauss,
+    Farebrother et al. 2024) or by quantiles (QR-DQN, Dabney et al. 2018), whose mean is the
+    value."""
+    atoms: Atoms = 51
+    """Bins of a histogram of returns from -100 to 100, or number of quantiles."""
+
+    def heads(self, actions: int, width: int) -> dict[str, Head]:
+        """Return the head of action values."""
+        atoms = 1 if self.values == "numbers" else self.atoms
+        return {"q": action_values(width, actions, atoms, self.duelling)}
+
+    def means(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Return the values […] of outputs, which may be distributions."""
+        return means_of(self.values, outputs)
 
 
 class EpsilonGreedy:

@@ -21,7 +21,7 @@ import torch
 from torch.func import functional_call
 
 from gelada.algorithms import auxiliary
-from gelada.algorithms.action_values import ActionValues, epsilon_greedy, falling, ladder
+from gelada.algorithms.action_values import DistributionalValues, epsilon_greedy, falling, ladder
 from gelada.algorithms.api import Ends, Source, Terms, Topology, target_parameters
 from gelada.algorithms.batches import WholeBatch
 from gelada.algorithms.exploration import Exploration, Player
@@ -29,11 +29,10 @@ from gelada.core.errors import GeladaError
 from gelada.core.fields import POSITIVE, SHARE, OnlyWith, Range
 from gelada.core.types import AlgorithmState, Batch
 from gelada.nets.config import Autoencoder
-from gelada.nets.heads import Head, action_values
 from gelada.nets.network import CODE, Network
 from gelada.nets.observations import Observations
 from gelada.ops import losses, returns
-from gelada.ops.distributions import FORMS, Atoms, Values, means_of
+from gelada.ops.distributions import FORMS
 
 LOSS_RATE = 0.001
 """Weight of the newest loss in the running mean and variance, which thus cover about the last 1,000
@@ -41,33 +40,6 @@ losses. Our choice; the paper has no number."""
 
 LOSSES_SEEN = 100
 """Number of losses before the outlier rule applies. Our choice; the paper has no number."""
-
-
-def no_losses() -> AlgorithmState:
-    """Return the statistics over no losses."""
-    names = ("loss_count", "loss_mean", "loss_variance")
-    return {name: torch.zeros((), dtype=torch.float64) for name in names}
-
-
-def is_outlier(algorithm_state: AlgorithmState, loss: float, deviations: float) -> bool:
-    """Return whether an absolute loss is so many standard deviations above the running mean."""
-    if float(algorithm_state["loss_count"]) < LOSSES_SEEN:
-        return False
-    deviation = math.sqrt(float(algorithm_state["loss_variance"]))
-    return abs(loss) > float(algorithm_state["loss_mean"]) + deviations * deviation
-
-
-def add_loss(algorithm_state: AlgorithmState, loss: float) -> None:
-    """Add the absolute value of a loss to the statistics: to a plain mean at first, later to an
-    exponential one (West 1979).
-    """
-    algorithm_state["loss_count"] += 1.0
-    rate = max(1.0 / float(algorithm_state["loss_count"]), LOSS_RATE)
-    difference = abs(loss) - float(algorithm_state["loss_mean"])
-    algorithm_state["loss_mean"] += rate * difference
-    spread = float(algorithm_state["loss_variance"]) + rate * difference**2
-    algorithm_state["loss_variance"].fill_((1.0 - rate) * spread)
-
 
 PRIORITY_MIX = 0.9
 """Weight of the largest error in the priority of a window. The mean error has the rest (Kapturowski
@@ -97,7 +69,7 @@ class Evaluated(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DQN(ActionValues):
+class DQN(DistributionalValues):
     """Hyper-parameters and methods of DQN."""
 
     returns: Literal["n_step", "q_lambda"] = "n_step"
@@ -110,14 +82,6 @@ class DQN(ActionValues):
     """q_lambda: lambda after anneal_steps, to which it changes linearly (none: it is constant)."""
     double: Annotated[bool, DOUBLE] = False
     """Double Q-learning: the current network chooses the action, the target network its value."""
-    duelling: bool = False
-    """Compute action values from separate layers for the state value and the advantages."""
-    values: Values = "numbers"
-    """What is learned for each action: the value, or a distribution as a histogram (HL-Gauss,
-    Farebrother et al. 2024) or by quantiles (QR-DQN, Dabney et al. 2018), whose mean is the
-    value."""
-    atoms: Atoms = 51
-    """Bins of a histogram of returns from -100 to 100, or number of quantiles."""
     munchausen: Annotated[float, SHARE, Q_LAMBDA] = 0.0
     """q_lambda: weight of the scaled log-policy in each step's target (Vieillard et al. 2020: 0.9;
     0: none)."""
@@ -200,18 +164,11 @@ class DQN(ActionValues):
         """Return 1 with n-step returns, which learn only a window's first step, else ``window``."""
         return 1 if self.returns == "n_step" else window
 
-    def heads(self, actions: int, width: int) -> dict[str, Head]:
-        """Return the head of action values."""
-        atoms = 1 if self.values == "numbers" else self.atoms
-        return {"q": action_values(width, actions, atoms, self.duelling)}
-
-    def means(self, outputs: torch.Tensor) -> torch.Tensor:
-        """Return the values […] of outputs, which may be distributions."""
-        return means_of(self.values, outputs)
-
     def start(self) -> AlgorithmState:
         """Return what moves, and statistics over no losses."""
-        return super().start() | no_losses()
+        names = ("loss_count", "loss_mean", "loss_variance")
+        losses = {name: torch.zeros((), dtype=torch.float64) for name in names}
+        return super().start() | losses
 
     def exploration(self, player: Player) -> Exploration:
         """Return epsilon-greedy exploration."""
@@ -286,7 +243,11 @@ class DQN(ActionValues):
         above the running mean of earlier losses (`after` updates it). The rule is that of Nair et
         al. 2015, which gives no number of deviations.
         """
-        return self.drops_outliers and is_outlier(algorithm_state, loss, self.outlier)
+        state = algorithm_state
+        if not self.drops_outliers or float(state["loss_count"]) < LOSSES_SEEN:
+            return False
+        deviation = math.sqrt(float(state["loss_variance"]))
+        return abs(loss) > float(state["loss_mean"]) + self.outlier * deviation
 
     def after(self, algorithm_state: AlgorithmState, values: dict[str, float], steps: int) -> None:
         """Set what changes with the environment steps, and add a loss to its statistics.
@@ -295,8 +256,16 @@ class DQN(ActionValues):
         be dropped from then on after a lasting rise of the loss.
         """
         super().after(algorithm_state, values, steps)
-        if "value_loss" in values:
-            add_loss(algorithm_state, values["value_loss"])
+        if "value_loss" not in values:
+            return
+        # a plain mean at first, later an exponential one (West 1979)
+        state = algorithm_state
+        state["loss_count"] += 1.0
+        rate = max(1.0 / float(state["loss_count"]), LOSS_RATE)
+        difference = abs(values["value_loss"]) - float(state["loss_mean"])
+        state["loss_mean"] += rate * difference
+        spread = float(state["loss_variance"]) + rate * difference**2
+        state["loss_variance"].fill_((1.0 - rate) * spread)
 
     def _of_first_steps(
         self, net: Network, whole: WholeBatch, algorithm_state: AlgorithmState

@@ -21,16 +21,15 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import torch
 
-from gelada.algorithms.action_values import ActionValues
+from gelada.algorithms.action_values import DistributionalValues
 from gelada.algorithms.api import Ends, Terms, Topology
 from gelada.algorithms.batches import Minibatch, Samples
 from gelada.core.fields import POSITIVE, SHARE, OnlyWith, Range
 from gelada.core.types import AlgorithmState, Batch
-from gelada.nets.heads import Head, action_values
 from gelada.nets.network import Network
 from gelada.nets.observations import Observations
 from gelada.ops import losses, returns
-from gelada.ops.distributions import FORMS, Atoms, Values, means_of
+from gelada.ops.distributions import FORMS
 
 
 class Steps(NamedTuple):
@@ -45,21 +44,13 @@ MUNCHAUSEN = OnlyWith("with --munchausen above 0", lambda pqn: pqn.munchausen > 
 
 
 @dataclass(frozen=True)
-class PQN(ActionValues):
+class PQN(DistributionalValues):
     """Hyper-parameters and methods of PQN; the defaults are those of the paper for Atari."""
 
     lam: Annotated[float, SHARE] = 0.65
     """Lambda of the returns (0: one-step returns; 1: returns to the end of the rollout)."""
     lam_end: Annotated[float, SHARE] | None = None
     """Lambda after anneal_steps, to which it changes linearly (none: it is constant)."""
-    duelling: bool = False
-    """Compute action values from separate layers for the state value and the advantages."""
-    values: Values = "numbers"
-    """What is learned for each action: the value, or a distribution as a histogram (HL-Gauss,
-    Farebrother et al. 2024) or by quantiles (QR-DQN, Dabney et al. 2018), whose mean is the
-    value."""
-    atoms: Atoms = 51
-    """Bins of a histogram of returns from -100 to 100, or number of quantiles."""
     munchausen: Annotated[float, SHARE] = 0.0
     """Weight of the scaled log-policy in each step's target (Vieillard et al. 2020: 0.9; 0:
     none)."""
@@ -86,15 +77,6 @@ class PQN(ActionValues):
     def ends(self) -> Ends:
         """Learning rate, discount and lambda."""
         return {**super().ends, "lam": (self.lam, self.lam_end)}
-
-    def heads(self, actions: int, width: int) -> dict[str, Head]:
-        """Return the head of action values."""
-        atoms = 1 if self.values == "numbers" else self.atoms
-        return {"q": action_values(width, actions, atoms, self.duelling)}
-
-    def means(self, outputs: torch.Tensor) -> torch.Tensor:
-        """Return the values […] of outputs, which may be distributions."""
-        return means_of(self.values, outputs)
 
     @torch.no_grad()
     def prepare(

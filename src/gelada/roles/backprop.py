@@ -152,7 +152,10 @@ class Backprop:
         member: Member | None,
         random: torch.Generator | None = None,
     ) -> Found:
-        """Write the gradient of a minibatch; return what was found in it.
+        """Write the gradient of a minibatch, clipped; return what was found in it.
+
+        Its norm is that before. In a group it is the mean gradient of all its learners, weighted by
+        the samples' weights.
 
         Args:
             flat: the network and its gradients.
@@ -167,25 +170,12 @@ class Backprop:
         minibatch = prepared.select(index, moments)
         total, terms = self._algorithm.loss(flat.module, minibatch, algorithm_state, random)
         weight = prepared.weight(index)
-        terms[NORM] = self.backward(flat, total, weight, member)
-        return Found(list(terms), as_vector(terms), weight)
-
-    def backward(
-        self,
-        flat: FlatParameters,
-        total: torch.Tensor,
-        weight: torch.Tensor,
-        member: Member | None,
-    ) -> torch.Tensor:
-        """Write the gradient of the loss into the flat vector, clipped; return its norm before.
-
-        In a group it is the mean gradient of all its learners, weighted by the samples' weights.
-        """
         flat.zero_gradients()
         torch.autograd.backward(total)
         if member is not None:
             member.average(flat.gradients, weight)
-        return flat.clip(self._algorithm.gradient_clip)
+        terms[NORM] = flat.clip(self._algorithm.gradient_clip)
+        return Found(list(terms), as_vector(terms), weight)
 
     def _minibatches(
         self, prepared: Prepared, epochs: int, random: torch.Generator
