@@ -277,7 +277,7 @@ def test_a_learner_that_fails_is_named_and_the_other_ends(ring: bool, rank: int)
 
     give_up(place, rank, 3, torn)
     place.start()
-    said = rf"^learner-{rank} failed at test_group_endings\.py:\d+: ValueError: the queue is torn$"
+    said = rf"^learner-{rank} failed at test_replicas\.py:\d+: ValueError: the queue is torn$"
     with pytest.raises(RoleFailed, match=said):
         watch(place)
     assert place.stop(SECONDS) == []
