@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
+from gelada.core.arrays import join, split
 from gelada.core.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint, write_checkpoint
 from gelada.core.errors import GeladaError
-from gelada.core.nested import join, split
 from gelada.core.types import State, Version
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gelada.core.arrays import join, split
 from gelada.core.errors import GeladaError
-from gelada.core.nested import join, split
 from gelada.core.seeding import game_seeds
 from gelada.core.types import Ints, State
 from gelada.envs.ale import distance, moved

@@ -26,8 +26,8 @@ from gelada.envs.replayed import ReplayedGames
 from gelada.experiment.presets import PRESETS
 from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import StopRule
-from gelada.training.exact import cut_lines, origin_of, states_of
 from gelada.training.run import train
+from gelada.training.saving import cut_lines, origin_of, states_of
 from helpers.launching import complete, finish, start, wait_until
 from helpers.outcomes import threads
 from helpers.unbroken import assert_same_run, finished

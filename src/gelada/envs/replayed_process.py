@@ -20,9 +20,8 @@ from typing import Any
 import cv2
 from safetensors.numpy import load, save
 
-from gelada.core.arrays import Bytes, Ints, State
+from gelada.core.arrays import Bytes, Ints, State, join, split_arrays
 from gelada.core.errors import GeladaError
-from gelada.core.nested import join, split_arrays
 from gelada.envs.api import GameSettings, Step
 
 

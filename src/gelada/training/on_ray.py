@@ -23,8 +23,8 @@ from gelada.runtime.api import Runtime
 from gelada.runtime.devices import ON_CPU, Devices, Placement, find_device, place, prepare
 from gelada.runtime.graph import RoleGraph
 from gelada.runtime.groups import Cluster
-from gelada.training.exact import cut_lines
 from gelada.training.runtimes import Launcher, Log, Plan
+from gelada.training.saving import cut_lines
 from gelada.training.start import Start, begin_again
 
 if TYPE_CHECKING:

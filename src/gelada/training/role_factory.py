@@ -38,7 +38,7 @@ from gelada.roles.tracker import Exactly, Resume, RunFacts, Tracker, TrackerFile
 from gelada.runs.folder import CHECKPOINTS, EPISODES, METRICS, RECONSTRUCTION, TENSORBOARD
 from gelada.runtime.devices import ON_CPU, Placement
 from gelada.runtime.graph import Kind, RoleGraph, part
-from gelada.training.exact import DETERMINISTIC_EVERY, update_schedule_of
+from gelada.training.saving import DETERMINISTIC_EVERY, update_schedule_of
 from gelada.training.start import Start
 
 

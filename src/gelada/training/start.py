@@ -45,7 +45,7 @@ from gelada.runs.config import Config, check_of, identity, new_run
 from gelada.runs.folder import CHECKPOINTS, CONFIG
 from gelada.runtime.devices import CPU, Placement, describe_devices
 from gelada.runtime.system import ACTORS, be_nicer, describe_machine
-from gelada.training.exact import cut_lines, origin_of, states_of
+from gelada.training.saving import cut_lines, origin_of, states_of
 
 
 class Start(NamedTuple):

@@ -45,8 +45,8 @@ from gelada.roles.update_schedule import SampledUpdates
 from gelada.runs.folder import BUFFERS, CHECKPOINTS
 from gelada.runtime.devices import CPU, ON_CPU, Placement
 from gelada.runtime.graph import RoleGraph, part
-from gelada.training.exact import update_schedule_of
 from gelada.training.role_factory import RoleFactory, add_tracker
+from gelada.training.saving import update_schedule_of
 from gelada.training.start import Start, make_network
 
 

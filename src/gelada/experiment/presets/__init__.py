@@ -25,10 +25,10 @@ from gelada.envs.make import (
     parse_game,
     planes,
 )
-from gelada.experiment.presets import appo, dba3c, dqn, environments, pqn
+from gelada.experiment.presets import appo, dba3c, dqn, environments
 from gelada.experiment.settings import Experiment, find_algorithm
 
-MODULES: tuple[ModuleType, ...] = (appo, dba3c, dqn, pqn, environments)
+MODULES: tuple[ModuleType, ...] = (appo, dba3c, dqn, environments)
 
 PRESETS: dict[str, Experiment] = {
     name: experiment for module in MODULES for name, experiment in module.PRESETS.items()

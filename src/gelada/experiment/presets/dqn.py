@@ -1,4 +1,4 @@
-"""Presets of DQN: with a single learner, as Ape-X, as Gorila, Gorila's published system; of IQN."""
+"""Presets of Q-learning: DQN alone, as Ape-X, Gorila and Gorila's published system; IQN; PQN."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gelada.algorithms.dqn import DQN
 from gelada.algorithms.iqn import IQN
+from gelada.algorithms.pqn import PQN
 from gelada.envs.api import GameSettings
 from gelada.experiment.settings import Experiment, ReplaySettings, Shape
 from gelada.nets.config import NetworkSettings
@@ -94,6 +95,23 @@ IQN_GENERAL = Experiment(
     stop=StopRule(steps=2_500_000),
 )
 
+SMALL_PQN = PQN(
+    lam=0.9,
+    minibatch=128,
+    epsilon_end=0.005,
+    epsilon_steps=50_000,
+    lr=1e-3,
+    lr_end=1e-4,
+    anneal_steps=600_000,
+)
+
+PQN_PONG = Experiment(
+    algorithm=SMALL_PQN,
+    optimizer=OptimizerSettings(optimizer="radam"),
+    shape=Shape(actors=2, games=16, length=32),
+    stop=StopRule(steps=2_000_000, until_score=18.0),
+)
+
 PRESETS: dict[str, Experiment] = {
     "dqn-pong": DQN_PONG,
     "apex-pong": APEX_PONG,
@@ -132,6 +150,23 @@ PRESETS: dict[str, Experiment] = {
         replay=ReplaySettings(capacity=20_000, minimum=500, windows=64, samples_per_insert=2.0),
         stop=StopRule(steps=100_000, until_score=0.95),
     ),
+    "pqn-pong": PQN_PONG,
+    "pqn-catch": Experiment(
+        games=GameSettings(game="catch", size=10),
+        network=NetworkSettings(torso="tiny", width=64, stack=1, precision="float32"),
+        algorithm=PQN(
+            lam=0.9,
+            minibatch=64,
+            epsilon_end=0.01,
+            epsilon_steps=40_000,
+            lr=2e-3,
+            lr_end=5e-4,
+            anneal_steps=50_000,
+        ),
+        optimizer=OptimizerSettings(optimizer="radam"),
+        shape=Shape(actors=2, games=8, length=32, random_steps=512),
+        stop=StopRule(steps=150_000, until_score=0.95),
+    ),
     "gorila-paper": Experiment(
         games=GameSettings(game="breakout", size=84, noop_max=31),
         network=NetworkSettings(torso="nature", width=512, layer_norm=False),
@@ -160,6 +195,12 @@ FAMILIES: dict[str, Experiment] = {
     "dqn": GENERAL,
     "iqn": IQN_GENERAL,
     "apex": for_any_game(APEX_PONG),
+    "pqn": replace(
+        PQN_PONG,
+        games=GameSettings(life_loss_ends=True),
+        algorithm=replace(SMALL_PQN, epsilon_steps=200_000, anneal_steps=2_500_000),
+        stop=StopRule(steps=2_500_000),
+    ),
 }
 
 NOTES: dict[str, tuple[str, ...]] = {

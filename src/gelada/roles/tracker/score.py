@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gelada.core.nested import split
+from gelada.core.arrays import split
 from gelada.core.types import START, Episode, Origin, State
 from gelada.roles.update_schedule import ONE_EACH, UpdateSchedule
 
