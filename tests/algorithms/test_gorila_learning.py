@@ -30,6 +30,12 @@ FEW = replace(CATCH.replay, windows=16, samples_per_insert=0.5)
 WAYS: dict[str, dict[str, Any]] = {
     "one learner, prioritized": {"shape": CENTRED, "replay": PRIORITIZED, "algorithm": BOTH},
     "one learner, lambda": {"shape": CENTRED, "replay": FEW, "algorithm": LAMBDA},
+    "one learner, lambda, predict": {
+        "shape": CENTRED,
+        "replay": FEW,
+        "algorithm": LAMBDA,
+        "network": replace(CATCH.network, autoencoder="predict"),
+    },
     "outliers dropped": {"shape": CENTRED, "algorithm": tuned(CATCH, outlier=2.0)},
 }
 
