@@ -24,9 +24,14 @@ SMALL = 60
 """Lines, below which a module needs two importers."""
 
 FILES_OF_A_RUN = (
-    "config.json", "metrics.jsonl", "episodes.jsonl", "events.jsonl", "evaluation.json",
-    "checkpoints", "stores", "videos", "curve.png", "film.mp4", "reconstruction.png", "lock",
-)  # fmt: skip
+    "config.json",
+    "metrics.jsonl",
+    "episodes.jsonl",
+    "events.jsonl",
+    "evaluation.json",
+    "checkpoints",
+    "reconstruction.png",
+)
 """Names that only the room which reads and writes runs may spell out."""
 
 
