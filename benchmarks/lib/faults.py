@@ -14,10 +14,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -30,24 +29,34 @@ from gelada.experiment.settings import Experiment
 from gelada.roles.backprop import Compute, Learned, Send
 from gelada.roles.parameters.client import ParameterClient
 from gelada.roles.parameters.published import ANY, PublishedParameters
-from gelada.roles.parameters.server import Counts, OptimizerState, ParameterServer
+from gelada.roles.parameters.server import OptimizerState, ParameterServer
 from gelada.roles.replay.minibatch_buffer import Use
 from gelada.runtime.graph import Handle, Node, Part, RoleGraph
 from gelada.runtime.groups import Cluster, ProcessSpec
-from gelada.training.run import Result, Watch, train
-from gelada.training.runtimes import RuntimeName
+from gelada.training.run import Result, train
 from gelada.training.topology import make_graph
 
 FORM = "compute=50ms,straggler=500ms,delay=4,link=10MB,kill=worker:30s,stop=server:45s"
 
-SIGNALS: dict[str, signal.Signals] = {
-    how: getattr(signal, name)
-    for how, name in (("kill", "SIGKILL"), ("stop", "SIGSTOP"))
-    if hasattr(signal, name)  # Windows has neither
-}
+SIGNALS = {"kill": "SIGKILL", "stop": "SIGSTOP"}
 
 VICTIMS = ("any", "worker", "actor", "server", "replay", "learner", "tracker")
 """Kinds of processes. ``worker`` also covers actors and learners outside of a worker."""
+
+UNITS = {
+    "compute": {"ms": 1e-3, "s": 1.0},
+    "straggler": {"ms": 1e-3, "s": 1.0},
+    "delay": {"": 1.0},
+    "link": {"kB": 1e3, "MB": 1e6, "GB": 1e9},
+    "kill": {"s": 1.0},
+    "stop": {"s": 1.0},
+}
+
+VALUE = re.compile(r"(?:(\w+):)?([0-9]+(?:\.[0-9]+)?)([a-zA-Z]*)")
+"""Of a fault: the kind of processes that get a signal, a number, its unit."""
+
+MOST = 1e12
+"""No fault lasts as many seconds, or carries as many bytes a second."""
 
 
 class Hits(NamedTuple):
@@ -56,9 +65,6 @@ class Hits(NamedTuple):
     how: str  # of `SIGNALS`
     whom: str  # of `VICTIMS`
     every: float  # seconds, on average
-
-    def __str__(self) -> str:
-        return f"{self.how}={self.whom}:{self.every:g}s"
 
 
 @dataclass(frozen=True)
@@ -77,69 +83,40 @@ class Faults:
     hits: tuple[Hits, ...] = ()
     """Signals to processes (SIGKILL or SIGSTOP), at times drawn from the seed."""
 
-    def __str__(self) -> str:
-        parts = {
-            "compute": f"{1000 * self.compute:g}ms" if self.compute else "",
-            "straggler": f"{1000 * self.straggler:g}ms" if self.straggler else "",
-            "delay": f"{self.delay}" if self.delay else "",
-            "link": f"{self.link / 1e6:g}MB" if self.link else "",
-        }
-        words = [f"{name}={value}" for name, value in parts.items() if value]
-        return ",".join([*words, *map(str, self.hits)])
-
-
-NONE = Faults()
-
-UNITS = {
-    "compute": {"ms": 1e-3, "s": 1.0},
-    "straggler": {"ms": 1e-3, "s": 1.0},
-    "delay": {"": 1.0},
-    "link": {"kB": 1e3, "MB": 1e6, "GB": 1e9},
-}
-
-
-MOST = 1e12
-"""No fault lasts as many seconds, or carries as many bytes a second."""
+    @property
+    def in_roles(self) -> bool:
+        """Whether there are others than signals."""
+        return replace(self, hits=()) != Faults()
 
 
 def parse_faults(text: str) -> Faults:
     """Return the faults that the text after ``--faults`` asks for.
 
     Raises:
-        GeladaError: if a part is not NAME=VALUE, or its name or unit is unknown.
+        GeladaError: if a part is not NAME=VALUE, or its name, number or unit is unknown.
     """
     found: dict[str, float] = {}
     hits: list[Hits] = []
     for word in filter(None, text.split(",")):
         name, _, value = word.partition("=")
-        if name in SIGNALS:
-            hits.append(_parse_hits(word, name, value))
-            continue
         if name not in UNITS:
-            known = [*UNITS, *SIGNALS]
-            raise GeladaError(f"--faults {word}: {nearest(name, known)}; such as {FORM}")
-        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([a-zA-Z]*)", value)
-        if match is None or match[2] not in UNITS[name]:
-            units = " or ".join(unit or "a plain number" for unit in UNITS[name])
-            raise GeladaError(f"--faults {word}: want a number with {units}; such as {FORM}")
-        found[name] = float(match[1]) * UNITS[name][match[2]]
-        if not 0 < found[name] < MOST:
+            raise GeladaError(f"--faults {word}: {nearest(name, list(UNITS))}; such as {FORM}")
+        match = VALUE.fullmatch(value)
+        whom, number, unit = match.groups("") if match else ("", "", "no number")
+        kinds = VICTIMS if name in SIGNALS else ("",)
+        if whom not in kinds or unit not in UNITS[name]:
+            raise GeladaError(f"--faults {word}: want such as {FORM}; kinds: {', '.join(VICTIMS)}")
+        size = float(number) * UNITS[name][unit]
+        if not 0 < size < MOST:
             raise GeladaError(f"--faults {word[:60]}: must be above 0 and below {MOST:g}")
+        if name in SIGNALS:
+            hits.append(Hits(name, whom, size))
+        else:
+            found[name] = size
     delay = found.pop("delay", 0.0)
     if delay != int(delay):
         raise GeladaError(f"--faults delay={delay:g}: must be a whole number of versions")
     return Faults(delay=int(delay), hits=tuple(hits), **found)
-
-
-def _parse_hits(word: str, how: str, value: str) -> Hits:
-    whom, _, seconds = value.partition(":")
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)s", seconds)
-    if whom not in VICTIMS or match is None or not float(match[1]):
-        raise GeladaError(
-            f"--faults {word}: want {how}=KIND:SECONDSs with a kind of {', '.join(VICTIMS)}; such "
-            f"as {how}=worker:30s"
-        )
-    return Hits(how, whom, float(match[1]))
 
 
 def check_faults(faults: Faults, experiment: Experiment, processes: bool = False) -> None:
@@ -151,9 +128,9 @@ def check_faults(faults: Faults, experiment: Experiment, processes: bool = False
         processes: whether the roles run in processes, which can get signals.
     """
     if faults.hits and not processes:
-        raise GeladaError(f"--faults {faults}: threads cannot be killed; add --on ray")
-    if replace(faults, hits=()) != NONE and not experiment.shape.workers:
-        raise GeladaError(f"--faults {faults}: needs a run with workers; such as dba3c-pong")
+        raise GeladaError("--faults: threads cannot be killed; add --on ray")
+    if faults.in_roles and not experiment.shape.workers:
+        raise GeladaError("--faults: needs a run with workers; such as dba3c-pong")
     if faults.delay and not experiment.deterministic:
         raise GeladaError(f"--faults delay={faults.delay}: add --deterministic, to make it exact")
 
@@ -178,7 +155,7 @@ class FaultSchedule:
         now, due = self._clock(), []
         for i, one in enumerate(self._hits):
             if now >= self._next[i]:
-                due.append((one.whom, int(SIGNALS[one.how])))
+                due.append((one.whom, int(signal.Signals[SIGNALS[one.how]])))
                 self._next[i] = now + self._gap(one)
         return due
 
@@ -204,7 +181,8 @@ class FaultyGraph:
                 nodes.append(node)
             if faults.link and node.kind == "server":
                 server = (Handle(node.name), faults.link)
-                nodes.append(Node(_link(node.name), "cache", node.process, Link, server, {}))
+                link = node.name.replace("server-", "link-")
+                nodes.append(Node(link, "cache", node.process, Link, server, {}))
         return RoleGraph(nodes)
 
     def _slow(self, node: Node, datapoints: int) -> Node:
@@ -215,7 +193,7 @@ class FaultyGraph:
             changed["compute"] = Sleeper(slow or faults.compute)
             changed["replay"] = Part(NoExperience, (datapoints, Handle(f"cache-{index}")), {})
         elif slow:
-            changed["compute"] = Straggler(slow, changed["compute"])
+            changed["compute"] = Sleeper(slow, changed["compute"])
         if faults.link:
             changed["client"] = _linked(changed["client"])
         return replace(node, kwargs=changed)
@@ -224,16 +202,12 @@ class FaultyGraph:
 def _linked(value: Any) -> Any:
     """Return a role's argument with links in the place of servers."""
     if isinstance(value, Handle):
-        return Handle(_link(value.name)) if value.name.startswith("server-") else value
+        return Handle(value.name.replace("server-", "link-"))
     if isinstance(value, list):
         return [_linked(one) for one in value]
     if isinstance(value, Part):
         return replace(value, args=tuple(_linked(one) for one in value.args))
     return value
-
-
-def _link(server: str) -> str:
-    return server.replace("server-", "link-")
 
 
 def is_a(spec: ProcessSpec, kind: str) -> bool:
@@ -284,41 +258,24 @@ def struck(hits: Sequence[Hits], seed: int, cluster: Cluster) -> Iterator[None]:
         yield
 
 
-def train_with(
-    faults: Faults,
-    experiment: Experiment,
-    folder: Path,
-    name: str,
-    resume: bool,
-    watch: Watch,
-    log: Callable[[str], None],
-    cluster: Cluster,
-    on: RuntimeName,
-    **rest: Any,
-) -> Result:
+def train_with(faults: Faults, experiment: Experiment, *args: Any, **rest: Any) -> Result:
     """Train as `train` does for the command line, with faults.
 
     Raises:
         GeladaError: if the run cannot have these faults, and what `train` raises.
     """
-    check_faults(faults, experiment, processes=on == "ray")
-    make = make_graph if replace(faults, hits=()) == NONE else FaultyGraph(faults)
-    with ExitStack() as stack:
-        if on == "ray":
-            stack.enter_context(struck(faults.hits, experiment.seed, cluster))
-        return train(
-            *(experiment, folder, name, resume, watch, log),
-            cluster=cluster,
-            on=on,
-            make=make,
-            **rest,
-        )
+    on_ray = rest["on"] == "ray"
+    check_faults(faults, experiment, processes=on_ray)
+    if faults.in_roles:
+        rest["make"] = FaultyGraph(faults)
+    with struck(faults.hits, experiment.seed, rest["cluster"]) if on_ray else nullcontext():
+        return train(experiment, *args, **rest)
 
 
 def main(words: Sequence[str]) -> int:
     """Run ``gelada WORDS``, where ``--faults`` is known too; return its exit code."""
     try:
-        faults, rest = NONE, list(words)
+        faults, rest = Faults(), list(words)
         if "--faults" in rest:
             at = rest.index("--faults")
             faults, rest = parse_faults("".join(rest[at + 1 : at + 2])), rest[:at] + rest[at + 2 :]
@@ -329,15 +286,15 @@ def main(words: Sequence[str]) -> int:
         return run(rest)
 
 
-class Straggler:
-    """Sleeps before each round, then computes its gradients.
+class Sleeper:
+    """Sleeps, then computes gradients. Without ``compute`` they are 0, and it really pushes them.
 
     Args:
-        seconds: time to sleep.
+        seconds: time to sleep for each round.
         compute: computes the gradients.
     """
 
-    def __init__(self, seconds: float, compute: Compute) -> None:
+    def __init__(self, seconds: float, compute: Compute | None = None) -> None:
         self._seconds, self._compute = seconds, compute
 
     def run(
@@ -347,30 +304,10 @@ class Straggler:
         algorithm_state: AlgorithmState,
         send: Send,
     ) -> Learned:
-        """Sleep, then compute."""
+        """Sleep, then push the gradients."""
         time.sleep(self._seconds)
-        return self._compute.run(uses, client, algorithm_state, send)
-
-
-class Sleeper:
-    """Sleeps instead of computing. Its gradients are 0, and it really pushes them.
-
-    Args:
-        seconds: time to sleep for each batch.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def run(
-        self,
-        uses: Sequence[Use],
-        client: ParameterClient,
-        algorithm_state: AlgorithmState,
-        send: Send,
-    ) -> Learned:
-        """Sleep, then push a gradient of 0."""
-        time.sleep(self._seconds)
+        if self._compute:
+            return self._compute.run(uses, client, algorithm_state, send)
         send(0, 1, uses[-1].batch.actions.numel())
         return Learned({}, None)
 
@@ -431,14 +368,6 @@ class Link:
     def state(self) -> tuple[Params, OptimizerState]:
         """Return the server's, without waiting, as the run itself calls this."""
         return self._server.state()
-
-    def kept(self) -> tuple[Params, OptimizerState] | None:
-        """Return the server's, without waiting."""
-        return self._server.kept()
-
-    def counts(self) -> Counts:
-        """Return the server's, without waiting."""
-        return self._server.counts()
 
     def close(self) -> None:
         """Do nothing: no call waits here for longer than a transfer."""

@@ -15,22 +15,20 @@ from unittest.mock import patch
 
 import numpy as np
 
+from benchmarks.lib.faults import Sleeper
 from gelada.cli.bench import Bench
 from gelada.cli.experiment_flags import resolve
 from gelada.cli.flags import print_json
 from gelada.cli.perf.throughput import for_seconds, steady_rate, trained
 from gelada.core.errors import GeladaError
-from gelada.core.types import AlgorithmState, Batch, Bytes, Ints, Version
+from gelada.core.types import Batch, Bytes, Ints, Version
 from gelada.envs.api import GameSettings, Step
 from gelada.envs.make import action_names, agents, frame_shape, is_atari
 from gelada.experiment.settings import Experiment
-from gelada.roles.backprop import Learned, Send
 from gelada.roles.learner import Learner
-from gelada.roles.parameters.client import ParameterClient
-from gelada.roles.replay.minibatch_buffer import Use
 from gelada.roles.schedule import Schedule
 from gelada.roles.tracker import ResumePoint
-from gelada.runtime.graph import Node, RoleGraph, part
+from gelada.runtime.graph import RoleGraph, part
 from gelada.training.start import open_games
 from gelada.training.topology import make_graph
 
@@ -52,13 +50,9 @@ def parse_dummies(text: str) -> tuple[str, ...]:
     Raises:
         GeladaError: if one has no stub.
     """
-    names = text.split(",") if text else []
-    for name in names:
-        if name not in KNOWN:
-            raise GeladaError(
-                f"--dummy {text}: no stage is called {name!r}; known: {', '.join(KNOWN)}, or both "
-                "with a comma between them"
-            )
+    names = text.split(",")
+    if unknown := set(names) - set(KNOWN):
+        raise GeladaError(f"--dummy {text}: no stage {unknown}; known: {', '.join(KNOWN)}")
     return tuple(name for name in KNOWN if name in names)
 
 
@@ -95,24 +89,6 @@ class DummyGames:
         return Step(frames, rewards.astype(np.float32), over, never, over, never)
 
 
-class ZeroGradients:
-    """Offers one gradient of 0 for each batch, without computing it.
-
-    So versions are made and published as in a real run, and the parameters stay as they are.
-    """
-
-    def run(
-        self,
-        uses: Sequence[Use],
-        client: ParameterClient,
-        algorithm_state: AlgorithmState,
-        send: Send,
-    ) -> Learned:
-        """Offer the gradient; no values were found."""
-        send(0, 1, uses[-1].batch.actions.numel())
-        return Learned({}, None)
-
-
 class StepCounter:
     """A schedule that counts steps and leaves the algorithm's state as it is."""
 
@@ -131,14 +107,15 @@ class StepCounter:
 
 
 def with_dummy_learners(graph: RoleGraph) -> RoleGraph:
-    """Return a graph whose learners push gradients of 0."""
-    nodes = [_dummy(node) if node.make is Learner else node for node in graph.nodes]
+    """Return a graph whose learners push gradients of 0: versions go on, parameters stay."""
+    nodes = []
+    for node in graph.nodes:
+        if node.make is Learner:
+            schedule = part(StepCounter, node.kwargs["schedule"])
+            dummy = {"compute": Sleeper(0.0), "schedule": schedule}
+            node = replace(node, kwargs=node.kwargs | dummy)
+        nodes.append(node)
     return replace(graph, nodes=nodes)
-
-
-def _dummy(node: Node) -> Node:
-    schedule = part(StepCounter, node.kwargs["schedule"])
-    return replace(node, kwargs=node.kwargs | {"compute": ZeroGradients(), "schedule": schedule})
 
 
 def trained_with(
@@ -162,7 +139,7 @@ def trained_with(
         return with_dummy_learners(graph) if LEARNER in dummies else graph
 
     measured = for_seconds(experiment, seconds)
-    with patch("gelada.training.prepare.open_games", partial(open_games, make=games)):
+    with patch("gelada.training.start.open_games", partial(open_games, make=games)):
         return trained(measured, None, None, lambda _: None, with_stubs)[0]
 
 

@@ -15,7 +15,6 @@ import torch
 
 from benchmarks.lib import process
 from benchmarks.lib.faults import (
-    NONE,
     VICTIMS,
     Faults,
     FaultSchedule,
@@ -47,123 +46,75 @@ from helpers.outcomes import (
 
 
 @pytest.mark.parametrize(
-    ("text", "faults", "written"),
+    ("text", "faults"),
     [
-        ("", NONE, ""),
-        ("straggler=500ms", Faults(straggler=0.5), "straggler=500ms"),
-        ("straggler=0.5s", Faults(straggler=0.5), "straggler=500ms"),
-        ("compute=50ms", Faults(compute=0.05), "compute=50ms"),
-        ("delay=16", Faults(delay=16), "delay=16"),
-        ("link=10MB", Faults(link=1e7), "link=10MB"),
-        ("link=250kB", Faults(link=2.5e5), "link=0.25MB"),
-        ("link=1.5GB", Faults(link=1.5e9), "link=1500MB"),
+        ("", Faults()),
+        ("straggler=0.5s", Faults(straggler=0.5)),
+        ("link=250kB", Faults(link=2.5e5)),
+        ("link=10MB,delay=4,straggler=500ms,compute=50ms", Faults(0.05, 0.5, 4, 1e7)),
+        ("delay=1,delay=2,", Faults(delay=2)),
         (
-            "link=10MB,delay=4,straggler=500ms,compute=50ms",
-            Faults(0.05, 0.5, 4, 1e7),
-            "compute=50ms,straggler=500ms,delay=4,link=10MB",
+            "stop=server:45s,link=1.5GB,kill=any:0.5s",
+            Faults(link=1.5e9, hits=(Hits("stop", "server", 45.0), Hits("kill", "any", 0.5))),
         ),
-        ("delay=1,delay=2,", Faults(delay=2), "delay=2"),
-        (
-            "stop=server:45s,link=10MB,kill=worker:30s,kill=worker:0.5s",
-            Faults(
-                link=1e7,
-                hits=(
-                    Hits("stop", "server", 45.0),
-                    Hits("kill", "worker", 30.0),
-                    Hits("kill", "worker", 0.5),
-                ),
-            ),
-            "link=10MB,stop=server:45s,kill=worker:30s,kill=worker:0.5s",
-        ),
-        ("kill=any:30s", Faults(hits=(Hits("kill", "any", 30.0),)), "kill=any:30s"),
     ],
 )
-def test_words_and_what_they_mean(text: str, faults: Faults, written: str) -> None:
-    found = parse_faults(text)
-    assert found.hits == faults.hits
-    numbers = [{k: v for k, v in vars(one).items() if k != "hits"} for one in (found, faults)]
-    assert numbers[0] == pytest.approx(numbers[1])
-    assert str(found) == written
-    assert parse_faults(str(found)) == found
+def test_words_and_what_they_mean(text: str, faults: Faults) -> None:
+    assert parse_faults(text) == faults
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("stragler=1s", r"^--faults stragler=1s: nearest known: straggler; such as compute=50ms,"),
-        ("500ms", r"^--faults 500ms: known: compute, delay, kill, link, stop, straggler; such as "),
-        ("straggler", r"^--faults straggler: want a number with ms or s; such as "),
-        ("straggler=500", r"^--faults straggler=500: want a number with ms or s; "),
-        ("straggler=-1s", r"^--faults straggler=-1s: want a number with ms or s; "),
-        ("link=10", r"^--faults link=10: want a number with kB or MB or GB; "),
-        ("link=10Mb", r"^--faults link=10Mb: want a number with kB or MB or GB; "),
-        ("delay=4ms", r"^--faults delay=4ms: want a number with a plain number; "),
-        ("delay=1.5", r"^--faults delay=1.5: must be a whole number of versions$"),
-        (
-            "kill=driver:30s",
-            r"^--faults kill=driver:30s: want kill=KIND:SECONDSs with a kind of any, worker, "
-            r"actor, server, replay, learner, tracker; such as kill=worker:30s$",
-        ),
-        ("kill=worker", r"^--faults kill=worker: want kill=KIND:SECONDSs "),
-        ("stop=worker:30", r"^--faults stop=worker:30: want stop=KIND:SECONDSs .*stop=worker:30s$"),
-        ("stop=worker:30ms", r"^--faults stop=worker:30ms: want stop=KIND:SECONDSs "),
-        ("stop=worker:-3s", r"^--faults stop=worker:-3s: want stop=KIND:SECONDSs "),
-        ("kill=worker:0s", r"^--faults kill=worker:0s: want kill=KIND:SECONDSs "),
-        ("kil=worker:3s", r"^--faults kil=worker:3s: nearest known: kill; such as "),
+        ("stragler=1s", "nearest known: straggler; such as compute=50ms,"),
+        ("500ms", "known: compute, delay, kill, link, stop, straggler; such as "),
+        ("straggler", "want such as compute=50ms,"),
+        ("straggler=500", "want such as "),
+        ("straggler=-1s", "want such as "),
+        ("link=10Mb", "want such as "),
+        ("link=server:10MB", "want such as "),
+        ("link=0MB", "must be above 0 and below "),
+        ("delay=1.5", "must be a whole number of versions"),
+        ("kill=driver:30s", r"want such as .*; kinds: any, worker, actor, server, "),
+        ("kill=worker", "want such as "),
+        ("stop=30s", "want such as "),
+        ("stop=worker:30ms", "want such as "),
+        ("kill=worker:0s", "must be above 0 and below "),
     ],
 )
 def test_mistakes_name_the_word(text: str, message: str) -> None:
-    with pytest.raises(GeladaError, match=message):
+    with pytest.raises(GeladaError, match=f"^--faults {text}: {message}"):
         parse_faults(text)
 
 
 def test_what_a_run_cannot_have() -> None:
-    workers, exact = PRESETS["dba3c-pong"], distributed_catch(1)
-    check_faults(NONE, PRESETS["pong"])
+    pong, workers = PRESETS["pong"], PRESETS["dba3c-pong"]
+    hit = Faults(hits=(Hits("stop", "any", 20.0),))
+    check_faults(Faults(), pong)
+    check_faults(hit, pong, processes=True)
     check_faults(Faults(straggler=1.0, link=1e6), workers)
-    check_faults(Faults(delay=3), exact)
-    with pytest.raises(GeladaError, match=r"^--faults straggler=1000ms: needs a run with workers"):
-        check_faults(Faults(straggler=1.0), PRESETS["pong"])
+    check_faults(Faults(delay=3), distributed_catch(1))
+    with pytest.raises(GeladaError, match="needs a run with workers"):
+        check_faults(replace(hit, straggler=1.0), pong, processes=True)
     with pytest.raises(GeladaError, match=r"^--faults delay=3: add --deterministic"):
         check_faults(Faults(delay=3), workers)
-
-
-def test_only_processes_can_be_hit() -> None:
-    hit = parse_faults("stop=any:20s")
-    for name in ("pong", "dba3c-pong"):
-        check_faults(hit, PRESETS[name], processes=True)
-        with pytest.raises(GeladaError) as caught:
-            check_faults(hit, PRESETS[name])
-        assert str(caught.value) == (
-            "--faults stop=any:20s: threads cannot be killed; add --on ray"
-        )
-    with pytest.raises(GeladaError, match="needs a run with workers"):
-        check_faults(replace(hit, straggler=1.0), PRESETS["pong"], processes=True)
-
-
-class Hours:
-    """A clock that a test puts forward."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+    with pytest.raises(GeladaError, match="threads cannot be killed; add --on ray"):
+        check_faults(hit, workers)
 
 
 def hours_of_trouble(text: str, seed: int, hours: float = 1.0) -> list[tuple[float, str, int]]:
     """Look every quarter of a second; return when who was to be hit with what."""
-    clock, found = Hours(), list[tuple[float, str, int]]()
-    trouble = FaultSchedule(parse_faults(text).hits, seed, clock)
+    now, found = [0.0], list[tuple[float, str, int]]()
+    trouble = FaultSchedule(parse_faults(text).hits, seed, lambda: now[0])
     for _ in range(int(hours * 4 * 3600)):
-        clock.now += 0.25
-        found += [(clock.now - 1000.0, *hit) for hit in trouble.due()]
+        now[0] += 0.25
+        found += [(now[0], *hit) for hit in trouble.due()]
     return found
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_gaps_are_half_to_one_and_a_half_times_the_average(seed: int) -> None:
-    found = hours_of_trouble("kill=worker:30s,stop=server:90s", seed, hours=20)
+def test_gaps_are_half_to_one_and_a_half_times_the_average() -> None:
+    text = "kill=worker:30s,stop=server:90s"
+    found = hours_of_trouble(text, 0, hours=20)
     for whom, number, every in (("worker", signal.SIGKILL, 30), ("server", signal.SIGSTOP, 90)):
         times = [0.0, *(at for at, kind, _ in found if kind == whom)]
         assert {n for _, kind, n in found if kind == whom} == {number}
@@ -171,24 +122,17 @@ def test_gaps_are_half_to_one_and_a_half_times_the_average(seed: int) -> None:
         assert 0.5 * every <= min(gaps) <= 0.55 * every
         assert 1.45 * every <= max(gaps) <= 1.5 * every + 0.25  # when it was looked
         assert sum(gaps) / len(gaps) == pytest.approx(every, rel=0.05)
-
-
-def test_the_same_seed_means_faults_at_the_same_times() -> None:
-    text = "kill=any:30s,stop=any:30s"
     first, again, other = (hours_of_trouble(text, seed) for seed in (3, 3, 4))
     assert first == again != other
-    kills = [at for at, _, number in first if number == signal.SIGKILL]
-    assert kills != [at for at, _, number in first if number == signal.SIGSTOP]
 
 
 def test_a_long_pause_means_one_hit_and_not_all_that_were_missed() -> None:
-    clock = Hours()
-    trouble = FaultSchedule([Hits("kill", kind, 1.0) for kind in VICTIMS], 0, clock)
+    now = [0.0]
+    trouble = FaultSchedule([Hits("kill", kind, 1.0) for kind in VICTIMS], 0, lambda: now[0])
     assert trouble.due() == []
-    clock.now += 3600
+    now[0] = 3600.0
     assert trouble.due() == [(kind, int(signal.SIGKILL)) for kind in VICTIMS]
     assert trouble.due() == []
-    assert FaultSchedule((), 0, clock).due() == []
 
 
 class Sleeps:
@@ -207,7 +151,7 @@ def test_a_straggler_sleeps_once_a_batch_and_learns_the_same(
     place = place_inline(experiment, FaultyGraph(Faults(straggler=0.25)))
     place.run()
     kinds = [type(place.roles[f"learner-{i}"].compute).__name__ for i in range(3)]
-    assert kinds == ["Straggler", "Backprop", "Backprop"]
+    assert kinds == ["Sleeper", "Backprop", "Backprop"]
     assert sleeps.seconds == [0.25] * 12
     assert_same(oracle, outcome(place.roles))
 
@@ -369,11 +313,8 @@ def test_queues_of_their_own_are_hit_as_replays() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("train pong --faults link=10MB", "--faults link=10MB: needs a run with workers"),
+        ("train pong --faults link=10MB", "needs a run with workers"),
         ("train dba3c-pong --faults lag=4", "--faults lag=4: nearest known: "),
-        ("train dba3c-pong --faults delay=4", "--faults delay=4: add --deterministic"),
-        ("train dba3c-pong --faults link=0MB", "--faults link=0MB: "),
-        ("train pong --faults kill=worker:5s", "threads cannot be killed; add --on ray"),
     ],
 )
 def test_the_program_is_gelada_with_one_flag_more(
@@ -381,9 +322,6 @@ def test_the_program_is_gelada_with_one_flag_more(
 ) -> None:
     assert main([*words.split(), "--out", str(tmp_path / "run")]) == 2
     assert said in capsys.readouterr().err
-
-
-def test_the_benchmarks_find_the_program() -> None:
     assert Path(process.FAULTY[1]).is_file()
 
 
@@ -424,9 +362,7 @@ def test_a_link_carries_one_after_the_other_and_answers_as_its_server(
     gradient = Gradient(0, Version(0, 0), 0, 1, 1, 0.1, torch.ones(64))
     assert link.push(gradient) == (Version(0, 1), True, "")
     assert link.pull() is server.pull()
-    assert link.kept() is server.kept()
-    assert link.kept() is not None
-    assert link.counts() == server.counts() == (1, 0)
+    assert server.counts() == (1, 0)
     assert link.state()[0] is server.state()[0]
     link.close()
     assert link.pull(Version(0, 1), exactly=True) is server.pull()  # closing is the server's

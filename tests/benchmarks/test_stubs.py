@@ -11,18 +11,17 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.lib.faults import Sleeper
 from benchmarks.lib.stubs import (
     EMULATOR,
     GAME_STEPS,
     LEARNER,
     READY,
     DummyGames,
-    ZeroGradients,
     main,
     measure,
     parse_dummies,
     trained_with,
-    with_dummy_learners,
 )
 from conftest import catch, distributed_catch, short_pong
 from gelada.core.errors import GeladaError
@@ -41,14 +40,11 @@ PONG = short_pong(1)
 
 
 def test_words_after_stub() -> None:
-    assert parse_dummies("") == ()
     assert parse_dummies("emulator") == ("emulator",)
     assert parse_dummies("learner,emulator") == ("emulator", "learner")
-    for text, name in (("lerner", "lerner"), ("emulator,act", "act"), ("emulator,", "")):
-        with pytest.raises(GeladaError) as error:
+    for text in ("lerner", "emulator,act", "emulator,", ""):
+        with pytest.raises(GeladaError, match=f"^--dummy {text}: no stage .*known: emulator, l"):
             parse_dummies(text)
-        line = f"--dummy {text}: no stage is called {name!r}; known: emulator, learner"
-        assert str(error.value).startswith(line)
 
 
 @pytest.mark.slow
@@ -88,9 +84,6 @@ def test_made_up_steps_are_noise_that_comes_again() -> None:
     rewards = np.concatenate([step.rewards for step in steps[:READY]])
     assert set(rewards.tolist()) == {-1.0, 0.0, 1.0}
     assert (rewards != 0).mean() == pytest.approx(0.04, rel=0.2)
-    frames = np.concatenate([step.frames for step in steps[:READY]])
-    assert frames.mean() == pytest.approx(127.5, abs=0.5)
-    assert frames.std() == pytest.approx(73.9, abs=0.5)
     assert not any(step.truncated.any() or step.forced.any() for step in steps)
     assert all((step.terminated == step.over).all() for step in steps)
 
@@ -170,7 +163,7 @@ def test_with_a_stub_learner_versions_go_on_and_parameters_stay(name: str) -> No
     experiment = {"pong": PONG, "catch": catch(1), "workers": workers}[name]
     roles = roles_of(experiment, LEARNER)
     learner = roles["learner-0"]
-    assert isinstance(learner.compute, ZeroGradients)
+    assert isinstance(learner.compute, Sleeper)
     version = roles["server-0"].state()[0].version.number
     assert version >= 2
     assert torch.equal(values_of(roles), first_values(experiment))
@@ -185,15 +178,6 @@ def test_with_a_stub_learner_versions_go_on_and_parameters_stay(name: str) -> No
 def test_a_real_learner_changes_parameters() -> None:
     roles = roles_of(catch(1))
     assert not torch.equal(values_of(roles), first_values(catch(1)))
-
-
-@pytest.mark.slow
-def test_only_learners_are_replaced_in_a_plan() -> None:
-    graph = make_graph(PONG, begin(PONG), None)
-    changed = with_dummy_learners(graph)
-    assert [node.name for node in changed.nodes] == [node.name for node in graph.nodes]
-    new = [a.name for a, b in zip(changed.nodes, graph.nodes, strict=True) if a is not b]
-    assert new == ["learner-0"]
 
 
 @pytest.mark.slow
