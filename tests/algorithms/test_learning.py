@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.lib.faults import NONE, Faults, FaultyGraph
+from benchmarks.lib.faults import Faults, FaultyGraph
 from conftest import short_pong, tuned
 from gelada.algorithms.appo import APPO
 from gelada.core.checkpoint import newest_checkpoint
@@ -62,13 +62,13 @@ def test_catch_is_learned(tmp_path: Path, way: str) -> None:
 WORKERS = PRESETS["dba3c-catch"]
 BACKUP = replace(WORKERS.shape, workers=3, quorum=2)
 WORKER_WAYS: dict[str, tuple[dict[str, Any], Faults]] = {
-    "synchronous": ({}, NONE),
+    "synchronous": ({}, Faults()),
     "deterministic, the ratio clipped": (
         {"deterministic": True, "algorithm": tuned(WORKERS, ratio_clip=1.0)},
-        NONE,
+        Faults(),
     ),
     "a backup and a straggler": ({"shape": BACKUP}, Faults(straggler=0.02)),
-    "asynchronous": ({"shape": replace(WORKERS.shape, workers=3, asynchronous=True)}, NONE),
+    "asynchronous": ({"shape": replace(WORKERS.shape, workers=3, asynchronous=True)}, Faults()),
 }
 
 
