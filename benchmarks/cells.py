@@ -62,6 +62,9 @@ def table() -> Iterator[Plan]:
     yield Plan("deterministic-speed", "pong", (1,), recipe.deterministic_speed, asked)
     yield Plan("memory", "pong", (1,), recipe.memory, {"steps": recipe.MEMORY_STEPS})
 
+    for name in ("ppo-pong", "ppo-breakout"):
+        yield Plan("act-with", name, (1,), recipe.act_with, {"games": recipe.ACT_GAMES})
+
     yield from to_18("dba3c", "dba3c-pong", (1, 2), SIX_MINUTES)
     asynchronous = ("--asynchronous",)
     yield from to_18("dba3c-async", "dba3c-pong", (1, 2), SIX_MINUTES, switches=asynchronous)

@@ -16,7 +16,6 @@ memory). Let nothing else run on the machine meanwhile.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -27,14 +26,14 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from benchmarks.lib.ledger import NAME
+from benchmarks.lib.ledger import NAME, RESULTS, Ledger
+from benchmarks.lib.timed import steady_rate
 from benchmarks.same import ROOT, checked_out, environment_of, package_of, start_of
 from gelada.runs.curves import read_metrics
 from gelada.runtime.system import describe_machine
 
-RESULTS = ROOT / "benchmarks" / "results" / "pairs.jsonl"
 GAMES = ("pong", "breakout")
 SETTLED = 0.3
 """Share of a run's time that does not count for its rate."""
@@ -56,22 +55,21 @@ def main(args: Sequence[str] | None = None) -> int:
         for game in GAMES if flags.pairs else ():
             train = partial(trained, game, flags.seconds)
             found = in_turn(train, (other, ROOT), flags.pairs)
-            rates = [[run["steps_per_s"] for run in pair] for pair in found]
-            memory = [[run["peak_mb"] for run in pair] for pair in found]
-            cost = [[run["processor_ms"] for run in pair] for pair in found]
-            what = f"{game} processor time"
-            save(flags.commit, what=game, unit="steps/s", pairs=rates, ratios=ratios(rates))
-            save(
-                flags.commit, what=f"{game} memory", unit="MB", pairs=memory, ratios=ratios(memory)
-            )
-            save(flags.commit, what=what, unit="ms/step", pairs=cost, ratios=ratios(swapped(cost)))
+            for what, name, unit, order in (
+                (game, "steps_per_s", "steps/s", 1),
+                (f"{game} memory", "peak_mb", "MB", 1),
+                (f"{game} processor time", "processor_ms", "ms/step", -1),
+            ):
+                save(
+                    flags.commit, what, unit, [[run[name] for run in pair] for pair in found], order
+                )
         starts: dict[str, Callable[[Path], list[str]]] = {
             f"{NAME} --help": lambda tree: [*start_of(tree), "--help"],
             f"import {NAME}": lambda tree: [sys.executable, "-c", f"import {package_of(tree)}"],
         }
         for what, words in starts.items():
             times = in_turn(partial(seconds, words), (other, ROOT), STARTS)
-            save(flags.commit, what=what, unit="s", pairs=times, ratios=ratios(swapped(times)))
+            save(flags.commit, what, "s", times, -1)
     return 0
 
 
@@ -103,13 +101,11 @@ def trained(game: str, for_seconds: float, tree: Path) -> dict[str, float]:
             )
             _, status, usage = os.wait4(process.pid, 0)
         assert status == 0, (Path(folder) / "output").read_text()
-        lines = [line for line in read_metrics(run) if line["seconds"] >= SETTLED * for_seconds]
-    first, last = lines[0], lines[-1]
-    rate = (last["steps"] - first["steps"]) / (last["seconds"] - first["seconds"])
+        lines = read_metrics(run)
     return {
-        "steps_per_s": round(rate, 1),
+        "steps_per_s": round(steady_rate(lines, SETTLED * for_seconds), 1),
         "peak_mb": round(usage.ru_maxrss / 1000, 1),
-        "processor_ms": round(1000 * (usage.ru_utime + usage.ru_stime) / last["steps"], 4),
+        "processor_ms": round(1000 * (usage.ru_utime + usage.ru_stime) / lines[-1]["steps"], 4),
     }
 
 
@@ -120,27 +116,27 @@ def seconds(words: Callable[[Path], Sequence[str]], tree: Path) -> float:
     return round(time.perf_counter() - began, 4)
 
 
-def ratios(pairs: Sequence[Sequence[float]]) -> list[float]:
-    """Return the second of each pair divided by the first."""
-    return [round(now / before, 4) for before, now in pairs]
+def ratios(pairs: Sequence[Sequence[float]], order: int = 1) -> list[float]:
+    """Return today's of each pair divided by the other's; with order -1 the other way round."""
+    return [round((now / before) ** order, 4) for before, now in pairs]
 
 
-def swapped(pairs: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return the pairs with today's value first."""
-    return [[now, before] for before, now in pairs]
-
-
-def save(commit: str, **found: Any) -> None:
+def save(commit: str, what: str, unit: str, pairs: list[list[float]], order: int) -> None:
     """Append a line, and print its median ratio."""
-    line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "other": commit, **found}
-    line |= {
+    found = ratios(pairs, order)
+    line = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "other": commit,
+        "what": what,
+        "unit": unit,
+        "pairs": pairs,
+        "ratios": found,
         "order": "alternating",
-        "median_ratio": median(found["ratios"]),
+        "median_ratio": median(found),
         "machine": describe_machine(),
     }
-    with RESULTS.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
-    print(f"{found['what']:<26}{line['median_ratio']:.3f}  {found['pairs']}", flush=True)
+    Ledger(RESULTS / "pairs.jsonl").append(line)
+    print(f"{what:<26}{line['median_ratio']:.3f}  {pairs}", flush=True)
 
 
 if __name__ == "__main__":

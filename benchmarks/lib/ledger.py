@@ -147,7 +147,7 @@ def variant(line: Line) -> str:
         return "" if mean == 18.0 else f"mean {mean:g}"
     if what.endswith("-games"):
         return str(result["game"])
-    if what == "ray-limit":
+    if what in ("ray-limit", "act-with"):
         return str(result["preset"])
     if what == "ray-host":
         return str(result["hit"]["how"])

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
+
+import numpy as np
+import torch
 
 from benchmarks.lib import process
 from benchmarks.lib.ledger import Cell, Line
@@ -22,6 +28,12 @@ from benchmarks.lib.timed import (
     train_words,
 )
 from gelada.core.checkpoint import list_checkpoints, read_about
+from gelada.core.types import Version
+from gelada.experiment.presets import preset
+from gelada.ops.flat import FlatParameters
+from gelada.roles.parameters.published import Pulled
+from gelada.roles.policy import make_policy
+from gelada.training.start import begin, make_network
 
 EQUAL_SPEED_STEPS = 80_000
 """Steps of each run whose speed is compared, free and deterministic in turn."""
@@ -42,6 +54,9 @@ LIMITS = {
 LIMIT_SECONDS = 60.0
 
 EPISODES = 50
+
+ACT_GAMES = 8
+"""Games of an actor whose calls are timed."""
 
 
 def limit(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
@@ -103,6 +118,44 @@ def memory(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
         "command": process.clean(words, scratch),
         "run_seconds": round(outcome.seconds, 2),
         **megabytes(outcome),
+    }
+
+
+def act_with(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
+    """Time an actor's call for its games on ONNX Runtime beside torch, on one thread.
+
+    Both score the same rollouts in turn, with a new version for each. Returned are medians:
+    processor-microseconds of a call, and milliseconds of the first one, which makes a session.
+    """
+    games, steps, rollouts = ACT_GAMES, 64, 50
+    experiment, _ = preset(cell.preset)
+    experiment = replace(experiment, network=replace(experiment.network, precision="float32"))
+    net, times = make_network(experiment, begin(experiment)), dict[str, list[list[float]]]()
+    vector, threads = FlatParameters(net).values, torch.get_num_threads()
+    frames = np.random.default_rng(1).integers(
+        0, 255, (games, net.stack, *net.mean.shape), np.uint8
+    )
+    torch.set_num_threads(1)
+    with torch.inference_mode():
+        forms = {w: make_policy(net, experiment.algorithm, act_with=w) for w in ("torch", "onnx")}
+        for policy in forms.values():
+            policy.begin(frames, np.full(games, 100), steps)
+        for number in range(rollouts):
+            for way, policy in forms.items():
+                policy.load(Pulled(Version(0, number), vector, (), 0))
+                clock = [time.thread_time()]
+                for t in range(steps):
+                    policy.evaluate(t, None)
+                    clock.append(time.thread_time())
+                times.setdefault(way, []).append([b - a for a, b in pairwise(clock)])
+    torch.set_num_threads(threads)
+    (log / "seconds.json").write_text(json.dumps(times), encoding="utf-8")
+    calls = {way: 1e6 * median(fmean(one[1:]) for one in own[1:]) for way, own in times.items()}
+    return {
+        "preset": cell.preset,
+        **{f"{way}_us": round(micros, 1) for way, micros in calls.items()},
+        "ratio": round(calls["onnx"] / calls["torch"], 3),
+        "session_ms": round(1e3 * median(one[0] for one in times["onnx"][1:]), 2),
     }
 
 

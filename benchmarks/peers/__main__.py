@@ -25,16 +25,18 @@ from benchmarks.lib.ledger import RESULTS, Ledger, Line
 from benchmarks.lib.process import GELADA
 from benchmarks.peers.known import MODES, PEERS, Peer
 from benchmarks.peers.matches import (
+    CACHE,
     OURS,
     SCORE,
+    Failed,
     alone,
     attempt,
     both,
+    install,
     learn_ours,
     run_ours,
     run_theirs,
 )
-from benchmarks.peers.venvs import CACHE, Failed, install
 from gelada.runtime.system import describe_machine
 
 GAME = "pong"

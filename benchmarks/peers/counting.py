@@ -76,26 +76,17 @@ class Counts:
         """Return what is reported of the score, nothing if none was asked for."""
         if self._score is None:
             return {}
-        return about_score(self._score, self._seconds, self.scores, self.reached)
-
-
-def about_score(
-    score: float,
-    within: float,
-    scores: Sequence[tuple[float, int, float]],
-    reached: tuple[float, int] | None,
-) -> dict[str, Any]:
-    """Return what a line says of a score that was to be reached within so many seconds.
-
-    ``scores`` and ``reached`` are as in `Counts`.
-    """
-    curve: list[list[float]] = []
-    for seconds, steps, mean in scores:
-        if not curve or seconds >= curve[-1][0] + CURVE_SECONDS:
-            curve.append([seconds, steps, round(mean, 2)])
-    last = round(scores[-1][2], 2) if scores else None
-    when = dict(zip(("seconds", "steps"), reached or (None, None), strict=True))
-    return {"score": score, "within": within, "reached": when, "last": last, "curve": curve}
+        curve: list[list[float]] = []
+        for seconds, steps, mean in self.scores:
+            if not curve or seconds >= curve[-1][0] + CURVE_SECONDS:
+                curve.append([seconds, steps, round(mean, 2)])
+        return {
+            "score": self._score,
+            "within": self._seconds,
+            "reached": dict(zip(("seconds", "steps"), self.reached or (None, None), strict=True)),
+            "last": round(self.scores[-1][2], 2) if self.scores else None,
+            "curve": curve,
+        }
 
 
 def steady(points: Sequence[tuple[float, int]]) -> dict[str, float]:

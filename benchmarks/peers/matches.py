@@ -1,12 +1,18 @@
-"""Runs a peer and ours in turn, and says in a line of JSON how each did."""
+"""Installs each peer into an environment of its own, once, and runs it and ours in turn.
+
+`NAME.txt` beside this file has the exact versions of everything in it. torch is the one that the
+project itself is tested with (constraints.txt). A line of JSON says how each did.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -15,12 +21,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lib.ledger import NAME
-from benchmarks.peers.counting import about_score, steady
+from benchmarks.peers.counting import Counts, steady
 from benchmarks.peers.known import Peer
-from benchmarks.peers.venvs import HERE, Failed, last_line
 from gelada.core.files import read_lines
 
 Line = dict[str, Any]
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+CACHE = ROOT / ".peers"
+
+LONGEST = 3600.0
+"""Seconds that an installation may take."""
 
 SCORE = "score"
 """The mode of a line about one run, alone, of a peer with its own recipe until it has a score."""
@@ -31,6 +43,72 @@ OURS = NAME
 START = 15.0
 """Seconds that a run of ours has more than a peer's, which counts from when it is ready to learn:
 imports, and the random games that measure the input."""
+
+
+class Failed(Exception):
+    """A peer cannot be measured: at which stage, and the last line that was said."""
+
+    def __init__(self, stage: str, line: str) -> None:
+        super().__init__(f"{stage}: {line}")
+        self.stage, self.line = stage, line
+
+
+def last_line(text: str) -> str:
+    """Return the last line that is not empty, cut to a length for a table."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it said nothing"
+
+
+def install(venv: str, cache: Path = CACHE) -> str:
+    """Return the Python of a peer's environment, which is made if it is not there yet.
+
+    Raises:
+        Failed: if it cannot be made; what there is of it is removed.
+    """
+    wanted = (HERE / f"{venv}.txt").read_text(encoding="utf-8")
+    folder = cache / venv
+    python, done = folder / "bin" / "python", folder / "installed.txt"
+    if done.exists() and done.read_text(encoding="utf-8") == wanted:
+        return str(python)
+    shutil.rmtree(folder, ignore_errors=True)
+    cache.mkdir(parents=True, exist_ok=True)
+    constraints = cache / "constraints.txt"
+    constraints.write_text(torch_pin() + "\n", encoding="utf-8")
+    pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
+    pip += ["-c", str(constraints), "-r", str(HERE / f"{venv}.txt")]
+    try:
+        for words in ([sys.executable, "-m", "venv", str(folder)], pip):
+            with tempfile.TemporaryDirectory() as scratch:
+                execute(words, "install", LONGEST, scratch, dict(os.environ))
+        if venv == "sample-factory":
+            copy_roms(folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    done.write_text(wanted, encoding="utf-8")
+    return str(python)
+
+
+def torch_pin() -> str:
+    """Return the line of constraints.txt about torch."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return next(line for line in lines if line.startswith("torch=="))
+
+
+def copy_roms(folder: Path) -> None:
+    """Copy the games of our own ale-py into an environment whose older ale-py comes without.
+
+    Raises:
+        Failed: if either has no folder for them.
+    """
+    import ale_py
+
+    games = sorted((Path(ale_py.__file__).parent / "roms").glob("*.bin"))
+    targets = list(folder.glob("lib/python*/site-packages/ale_py/roms"))
+    if not games or not targets:
+        raise Failed("install", f"{len(games)} games to copy into {len(targets)} folders")
+    for game in games:
+        shutil.copy(game, targets[0])
 
 
 def limit(seconds: float) -> float:
@@ -62,17 +140,6 @@ def both(ours: Callable[[], Line], theirs: Callable[[], Line]) -> Line:
     return {**did, "ratio": round(next(rates) / next(rates), 3)}
 
 
-def pairs_in(lines: Sequence[Line]) -> dict[tuple[str, ...], list[Line]]:
-    """Return the pairs by game, peer, mode, version of the peer and commit of ours, in order."""
-    pairs: dict[tuple[str, ...], list[Line]] = {}
-    for line in lines:
-        if "ratio" in line:
-            about = [line[name] for name in ("game", "peer", "mode")]
-            told, commit = line["theirs"]["version"], line["machine"].get("commit", "")
-            pairs.setdefault((*about, told, commit), []).append(line)
-    return pairs
-
-
 def run_ours(program: str, words: Sequence[str], seconds: float) -> Line:
     """Train for so many seconds and `START` as a user does; return the rate of the steady part.
 
@@ -94,15 +161,14 @@ def learn_ours(program: str, game: str, seed: int, seconds: float, score: float)
     # more steps than the time is enough for: they decide nothing but the end
     words = [game, "--seed", str(seed), "--until-score", f"{score:g}", "--steps", str(10**8)]
     did, metrics = train(program, words, seconds)
-    played = [line for line in metrics if line["score"] is not None]
-    means = [(line["seconds"], line["steps"], line["score"]) for line in played]
-    there = (
-        (line["seconds"], line["steps"])
-        for line in metrics
-        if line["best"] is not None and line["best"] >= score  # the best mean of 50 games
-    )
-    about = about_score(score, seconds, means, next(there, None))
-    return {"version": version("gelada-rl"), **did, **about}
+    counts = Counts(seconds, score)
+    for line in metrics:
+        now = line["seconds"], line["steps"]
+        if line["score"] is not None:
+            counts.scores.append((*now, line["score"]))
+        if line["best"] is not None and line["best"] >= score:  # the best mean of 50 games
+            counts.reached = counts.reached or now
+    return {"version": version("gelada-rl"), **did, **counts.about_score()}
 
 
 def train(program: str, words: Sequence[str], seconds: float) -> tuple[Line, list[Line]]:
@@ -114,7 +180,9 @@ def train(program: str, words: Sequence[str], seconds: float) -> tuple[Line, lis
     words = ["train", *words, "--no-finish", "--minutes", f"{seconds / 60:.6g}"]
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
-        execute([program, *words, "--out", str(run)], "ours", seconds, scratch, dict(os.environ))
+        execute(
+            [program, *words, "--out", str(run)], "ours", limit(seconds), scratch, dict(os.environ)
+        )
         try:
             metrics = read_lines(run / "metrics.jsonl")
             rate = steady([(line["seconds"], line["steps"]) for line in metrics])
@@ -149,7 +217,7 @@ def run_theirs(
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         environment["HOME"] = scratch
         command = [python, str(HERE / script), *words]
-        said = execute(command, "run", seconds, scratch, environment)
+        said = execute(command, "run", limit(seconds), scratch, environment)
     for text in reversed(said.splitlines()):
         with contextlib.suppress(ValueError):
             line = json.loads(text)
@@ -159,7 +227,7 @@ def run_theirs(
 
 
 def execute(
-    command: Sequence[str], stage: str, seconds: float, folder: str, environment: dict[str, str]
+    command: Sequence[str], stage: str, longest: float, folder: str, environment: dict[str, str]
 ) -> str:
     """Run a command, end everything it started, and return its standard output.
 
@@ -181,9 +249,9 @@ def execute(
         except OSError as error:
             raise Failed(stage, f"{command[0]}: {error.strerror}") from None
         try:
-            code = process.wait(limit(seconds))
+            code = process.wait(longest)
         except subprocess.TimeoutExpired:
-            raise Failed(stage, f"not over after {limit(seconds):g} s; ended") from None
+            raise Failed(stage, f"not over after {longest:g} s; ended") from None
         finally:
             with contextlib.suppress(ProcessLookupError):  # the next run has the machine to itself
                 os.killpg(process.pid, signal.SIGKILL)

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.lib.ledger import RESULTS, Ledger, Line, Results
 from benchmarks.lib.table import Row, Table, listed, machine, markdown, origin
-from benchmarks.peers.matches import OURS, SCORE, pairs_in
+from benchmarks.peers.matches import OURS, SCORE
 
 NAMES = {
     "sb3-a2c": "Stable-Baselines3 A2C",
@@ -27,11 +27,13 @@ def lines_of(name: str = "peers") -> list[Line]:
 
 def pairs(lines: Sequence[Line]) -> dict[tuple[str, str], list[list[Line]]]:
     """Return the pairs of runs on Pong by (peer, mode), in groups of one version and commit."""
-    found: dict[tuple[str, str], list[list[Line]]] = {}
-    for (game, peer, mode, *_), own in pairs_in(lines).items():
-        if game == "pong":
-            found.setdefault((peer, mode), []).append(own)
-    return found
+    found: dict[tuple[str, str], dict[tuple[str, str], list[Line]]] = {}
+    for line in lines:
+        if "ratio" in line and line["game"] == "pong":
+            own = found.setdefault((line["peer"], line["mode"]), {})
+            group = line["theirs"]["version"], line["machine"].get("commit", "")
+            own.setdefault(group, []).append(line)
+    return {name: list(own.values()) for name, own in found.items()}
 
 
 def middle(lines: Sequence[Line], side: str) -> float:

@@ -17,6 +17,7 @@ OWN = {
     *("--only", "--list", "--seeds", "--most"),  # of run.py
     *("--call", "--smoke"),  # of gpu.py
     *("--faults", "--dummy"),  # of lib/faults.py and lib/stubs.py
+    *("--quiet", "--disable-pip-version-check"),  # of pip
     *("--algorithm", "--game", "--network", "--score"),  # of the scripts of other systems
 }
 

@@ -21,4 +21,4 @@ def test_the_order_changes_from_pair_to_pair_and_the_result_does_not() -> None:
 
 def test_a_ratio_above_one_says_that_today_is_better() -> None:
     assert pairs.ratios([[2.0, 3.0]]) == [1.5]  # steps per second
-    assert pairs.ratios(pairs.swapped([[2.0, 1.0]])) == [2.0]  # seconds
+    assert pairs.ratios([[2.0, 1.0]], -1) == [2.0]  # seconds

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.peers import __main__ as peers
-from benchmarks.peers import counting, known, matches, venvs
+from benchmarks.peers import counting, known, matches
 from gelada.cli.experiment_flags import resolve
 from gelada.cli.train import Train
 from gelada.experiment.check import check
@@ -76,7 +76,7 @@ def test_a_script_that_fails_reports_the_peer_and_no_figure(
     tmp_path: Path, body: str, line: str
 ) -> None:
     script = written(tmp_path / "script.py", body)
-    with pytest.raises(venvs.Failed) as failed:
+    with pytest.raises(matches.Failed) as failed:
         matches.run_theirs(sys.executable, peer(script), "own", "pong", 1.0)
     assert failed.value.stage == "run"
     assert line in failed.value.line
@@ -137,7 +137,7 @@ def test_a_peer_that_does_not_install_is_reported_and_the_others_go_on(
 ) -> None:
     def install(venv: str) -> str:
         if venv == "sb3":
-            raise venvs.Failed("install", "ERROR: No matching distribution found for torch==0")
+            raise matches.Failed("install", "ERROR: No matching distribution found for torch==0")
         return f"{venv}/bin/python"
 
     ran = []
