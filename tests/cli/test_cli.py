@@ -26,10 +26,10 @@ from gelada.cli.display import Printer
 from gelada.cli.evaluate import table_beside
 from gelada.cli.experiment_flags import ExperimentFlags as Settings
 from gelada.cli.experiment_flags import parse_onto, resolve
-from gelada.cli.first_and_last import stop_in_words
 from gelada.cli.interrupts import NAMES
 from gelada.cli.main import COMMANDS, run
 from gelada.cli.train import Train, already_over
+from gelada.cli.words import stop_in_words
 from gelada.core.errors import GeladaError
 from gelada.core.types import Version
 from gelada.envs.api import GameSettings

@@ -13,14 +13,12 @@ import pytest
 from rich.console import Console
 
 from gelada.cli import display as display_module
-from gelada.cli.display import Display, Printer, earlier_curve
-from gelada.cli.panel import (
-    Curve,
+from gelada.cli.display import Curve, Display, Printer, earlier_curve, small_curve
+from gelada.cli.words import (
     about_workers,
     endings,
     number,
     progress,
-    small_curve,
     time_left,
     trend,
 )

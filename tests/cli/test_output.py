@@ -19,12 +19,11 @@ from rich.console import Console
 
 import gelada
 from conftest import catch
-from gelada.cli import panel as panel_module
 from gelada.cli.display import Display, Printer
 from gelada.cli.experiment_flags import resolve
-from gelada.cli.first_and_last import how_it_went, how_to_go_on, where_everything_is
 from gelada.cli.main import run
 from gelada.cli.train import Train, launched
+from gelada.cli.words import how_it_went, how_to_go_on, where_everything_is
 from gelada.core.errors import GeladaError, printable
 from gelada.experiment.presets import preset
 from gelada.roles.tracker import Status, StopRule, TrackerSettings
@@ -117,7 +116,7 @@ def test_an_error_in_the_display_is_told_once(monkeypatch: pytest.MonkeyPatch) -
     def broken(*_: Any) -> list[str]:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(panel_module, "small_curve", broken)
+    monkeypatch.setattr("gelada.cli.display.small_curve", broken)
     file = io.StringIO()
     show_some(Display("pong", StopRule(), Printer(console=console_of(file))))
     assert file.getvalue().count("the display failed: ZeroDivisionError: a bug") == 1
@@ -349,7 +348,7 @@ def test_the_command_to_go_on_has_what_the_run_does_not_keep(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where it ran, and the stop rule of a later start: neither is in config.json."""
-    monkeypatch.setattr("gelada.cli.first_and_last.program", lambda: "gelada")
+    monkeypatch.setattr("gelada.cli.words.program", lambda: "gelada")
     folder = Path("runs/my pong")
 
     def again(*words: str) -> str:

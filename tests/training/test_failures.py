@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from conftest import catch
-from gelada.cli.first_and_last import how_it_stopped
 from gelada.cli.interrupts import GIVE_UP_SECONDS, NAMES, Interrupts
+from gelada.cli.words import how_it_stopped
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.core.errors import Stalled
 from gelada.core.files import read_lines

@@ -11,36 +11,35 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
-from rich.console import Console, RenderableType
+from rich.bar import Bar
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
 
-from gelada.cli.panel import (
-    Curve,
-    View,
+from gelada.cli.words import (
+    Ending,
     about_workers,
-    age_of_experience,
-    draw,
+    doing,
     endings,
     number,
     progress,
-    speed_limit,
     time_left,
     unit,
-    waited_for,
 )
 from gelada.core.errors import printable
-from gelada.core.timing import bounding_stage
-from gelada.roles.tracker import Status, StopRule
+from gelada.core.timing import bounding_stage, clock
+from gelada.roles.tracker import WINDOW, Status, StopRule
 from gelada.runs.curves import read_metrics
 from gelada.runtime.api import Active
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
-    from gelada.report.format import Table
+    from gelada.report.format import Table as ReportTable
 
 LEAST_SIZE = (40, 12)
 """Columns and rows of a terminal for a live panel; a smaller one gets plain lines."""
@@ -53,6 +52,27 @@ RECENT = 10.0
 
 EARLIER = 1000
 """Points of the curve before a resume."""
+
+BESIDE = 112
+"""Columns from which the curve stands beside the figures instead of below them."""
+
+FIGURES = 64
+"""Columns of the figures there."""
+
+SHORTEST = 24
+"""Columns of the bar, if there is text beside it."""
+
+WIDEST = 220
+MOST_ROWS = 12
+"""Of the curve."""
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+
+MAIN = ("entropy", "explained_variance", "kl", "learning_rate", "policy_loss", "value_loss")
+"""What algorithms report that comes first."""
+
+Curve = Sequence[tuple[int, float, float]]
+"""(steps, seconds, score), oldest first."""
 
 Report = Callable[[float, float], None]
 """Told how much is done, and of how much."""
@@ -181,21 +201,89 @@ class Display:
         if status.evaluated is not None and status.evaluated != told:
             self._evaluations.append((status.seconds, status.evaluated))
         if self._live:
-            width, height = self._printer.console.size
-            panel = draw(self.view(status, active), width, height)
+            panel = self.panel(status, active)
             with survived():
                 self._live.update(panel, refresh=True)
         elif time.monotonic() - self._last_line >= LINE_SECONDS:
             self._last_line = time.monotonic()
             self._printer.line(self.plain(status, active))
 
-    def view(self, status: Status, active: Sequence[Active]) -> View:
-        """Return everything that the panel shows."""
-        rate = self.rate()
-        ends = endings(status, self._stop, rate, self._evaluations)
-        doing = waited_for(status, active)
-        curve = [] if self._printer.console.options.ascii_only else self.curve(status)
-        return View(self._title, status, self._stop, rate, self.bound(), ends, curve, doing)
+    def panel(self, status: Status, active: Sequence[Active]) -> Panel:
+        """Return the panel for a terminal of this size."""
+        console = self._printer.console
+        height = console.height
+        width = min(console.width, WIDEST)
+        inner = width - 4
+        rows = self._bar(self.endings(status), inner)
+        room = height - 3 - len(rows)  # the frame, and the line of the cursor
+        wide = inner >= BESIDE
+        curve = [] if console.options.ascii_only else self.curve(status)
+        figures = self._figures(status, active)
+        if wide:
+            figures += [Text(line, "dim") for line in _losses(status.values)]
+        lines = [len(one.wrap(console, FIGURES if wide else inner)) for one in figures]
+        while len(lines) > 2 and sum(lines) > room:
+            lines.pop()
+        figures, high = figures[: len(lines)], sum(lines)
+        if wide:
+            drawn = small_curve(curve, inner - FIGURES - 3, min(max(high, 5), MOST_ROWS, room))
+            beside = Table.grid(padding=(0, 3))
+            beside.add_column(width=FIGURES)
+            beside.add_column()
+            beside.add_row(Group(*figures), Text("\n".join(drawn), "cyan", no_wrap=True))
+            rows.append(beside)
+        else:
+            high = min(room - high, 5 if height < 30 else 8)
+            drawn = small_curve(curve, inner, high) if high > 2 else []
+            rows += [*figures[:2], *(Text(row, "cyan", no_wrap=True) for row in drawn)]
+            rows += figures[2:]
+        title = Text(printable(self._title))
+        return Panel(Group(*rows), title=title, title_align="left", width=width)
+
+    def _bar(self, ends: Sequence[Ending], width: int) -> list[RenderableType]:
+        """Return lines with the bar of the rule that will end the run, and the time until then."""
+        if not ends:
+            return [Text("until Ctrl-C")]
+        said = Text(" · ".join(filter(None, (progress(ends), time_left(ends)))))
+        bar = Bar(1.0, 0.0, ends[0].share, color="green", bgcolor="grey23")
+        if len(said) + SHORTEST > width:
+            return [bar, *said.wrap(self._printer.console, width)]
+        grid = Table.grid(expand=True, padding=(0, 1))
+        grid.add_column(ratio=1)
+        grid.add_column(justify="right", no_wrap=True)
+        grid.add_row(bar, said)
+        return [grid]
+
+    def _figures(self, status: Status, active: Sequence[Active]) -> list[Text]:
+        """Return the lines of figures."""
+        stop = self._stop
+        goal = "" if stop.until_score is None else f" of {stop.until_score:g}"
+        score = Text.assemble(
+            "score ",
+            (f"{number(status.score)}{goal}", "bold"),
+            f" (mean of {WINDOW} games) · best ",
+            (number(status.best), "bold green"),
+            f" · {status.games:,} games",
+        )
+        if status.evaluated is not None:
+            wanted = stop.until_evaluated
+            goal = f" of {wanted:g}" if isinstance(wanted, float | int) else ""
+            score.append(f" · evaluated {number(status.evaluated)}{goal}")
+        speed = f"{self.rate():,.0f} {unit(status)}/s"
+        lines = [Text(f"{status.steps:,} steps · {clock(status.seconds)} · {speed}"), score]
+        said = " · ".join(doing(status, active, self.bound()))
+        lines.append(Text(said, "dim" if status.version else "yellow"))
+        if status.workers:
+            lines.append(Text(" · ".join(about_workers(status.workers))))
+        saved = Path(status.last_checkpoint).stem or "none yet"
+        lines.append(Text(f"newest checkpoint: {saved}", "dim"))
+        for line in lines:
+            line.no_wrap, line.overflow = False, "fold"
+        return lines
+
+    def endings(self, status: Status) -> list[Ending]:
+        """Return how near each rule of the run is; see `gelada.cli.words.endings`."""
+        return endings(status, self._stop, self.rate(), self._evaluations)
 
     def curve(self, status: Status) -> Curve:
         """Return the curve of the run, with what it was before the run was resumed."""
@@ -204,17 +292,15 @@ class Display:
 
     def plain(self, status: Status, active: Sequence[Active] = ()) -> str:
         """Return the status in one line."""
-        rate = self.rate()
-        ends = endings(status, self._stop, rate, self._evaluations)
-        doing = waited_for(status, active)
+        ends = self.endings(status)
         parts = [
             f"{status.steps:,} steps",
-            f"{rate:,.0f} {unit(status)}/s",
+            f"{self.rate():,.0f} {unit(status)}/s",
             f"score {number(status.score)}",
             f"best {number(status.best)}",
             *([] if status.evaluated is None else [f"evaluated {number(status.evaluated)}"]),
             f"{status.games:,} games",
-            *([doing] if doing else [speed_limit(self.bound()), age_of_experience(status)]),
+            *doing(status, active, self.bound()),
             *(about_workers(status.workers) if status.workers else []),
             progress(ends),
             time_left(ends),
@@ -237,6 +323,45 @@ class Display:
         )
 
 
+def _losses(values: dict[str, float]) -> list[str]:
+    """Return what the algorithm reports, two values a line."""
+    names = sorted(values, key=lambda name: (name not in MAIN, name))
+    said = [f"{name.replace('_', ' ')} {values[name]:.3g}" for name in names]
+    pairs = [said[i : i + 2] for i in range(0, len(said), 2)]
+    half = FIGURES // 2
+    return ["".join(f"{one[: half - 1]:<{half}}" for one in pair).rstrip() for pair in pairs[:4]]
+
+
+def small_curve(curve: Curve, width: int, rows: int = 5) -> list[str]:
+    """Return a drawing of (steps, seconds, score) points in ``rows`` lines of blocks.
+
+    Columns are equal stretches of steps; each is as high as the mean of its scores. An empty
+    column is as high as the one before.
+    """
+    if len(curve) < 2:
+        return []
+    scores = [score for _, _, score in curve]
+    low, high = min(scores), max(scores)
+    margin = max(len(f"{low:.1f}"), len(f"{high:.1f}"))
+    columns = max(width - margin - 2, 1)
+    first, last = curve[0][0], curve[-1][0]
+    of_columns: dict[int, list[float]] = {}
+    for steps, _, score in curve:
+        column = min(int(columns * (steps - first) / max(last - first, 1)), columns - 1)
+        of_columns.setdefault(column, []).append(score)
+    heights: list[float] = []
+    for column in range(columns):
+        heights.append(fmean(of_columns[column]) if column in of_columns else heights[-1])
+    span = max(high - low, 1e-9)
+    eighths = [1 + round((8 * rows - 1) * (h - low) / span) for h in heights]
+    lines = []
+    for row in reversed(range(rows)):
+        label = f"{high:.1f}" if row == rows - 1 else f"{low:.1f}" if row == 0 else ""
+        cells = "".join(BLOCKS[min(max(e - 8 * row, 0), 8)] for e in eighths)
+        lines.append(f"{label:>{margin}} ┤{cells}")
+    return lines
+
+
 def earlier_curve(folder: Path) -> Curve:
     """Return the curve of a run that is to be resumed, at most `EARLIER` points of it."""
     rows: list[dict[str, float]] = []
@@ -246,11 +371,9 @@ def earlier_curve(folder: Path) -> Curve:
     return points[:: 1 + len(points) // EARLIER]
 
 
-def on_terminal(table: Table) -> RichTable:
+def on_terminal(table: ReportTable) -> Table:
     """Return a table of a report as the terminal shows it."""
-    from rich.table import Table as RichTable
-
-    found = RichTable(box=None, title=table.title, caption=table.caption)
+    found = Table(box=None, title=table.title, caption=table.caption)
     found.title_justify = found.caption_justify = "left"
     for name, right in table.heads:
         found.add_column(name, justify="right" if right else "left")

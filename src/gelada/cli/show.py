@@ -25,8 +25,8 @@ from gelada.cli.experiment_flags import (
     parse_onto,
     resolve,
 )
-from gelada.cli.first_and_last import stop_in_words
 from gelada.cli.flags import print_json
+from gelada.cli.words import stop_in_words
 from gelada.core.checkpoint import list_checkpoints, newest_checkpoint, read_about
 from gelada.core.errors import GeladaError, printable
 from gelada.core.fields import shown

@@ -18,7 +18,9 @@ from gelada.cli.experiment_flags import (
     resolve,
     resolve_again,
 )
-from gelada.cli.first_and_last import (
+from gelada.cli.flags import check_run, print_json, value_of
+from gelada.cli.interrupts import Interrupts
+from gelada.cli.words import (
     has_checkpoint,
     how_it_stopped,
     how_it_went,
@@ -26,10 +28,7 @@ from gelada.cli.first_and_last import (
     launch_flags,
     opening,
     where_everything_is,
-    where_in_words,
 )
-from gelada.cli.flags import check_run, print_json, value_of
-from gelada.cli.interrupts import Interrupts
 from gelada.core.checkpoint import Check, Checkpoint, newest_checkpoint
 from gelada.core.errors import GeladaError, RoleFailed, Stalled
 from gelada.core.functions import NoPictures
@@ -186,9 +185,9 @@ def _learn(
         launcher(wanted.flags.on, wanted.flags.cluster).check(experiment, wanted.flags.devices)
         check_new(folder)
     interrupts.gentle = True
-    waits = where_in_words(wanted.flags.on, wanted.flags.cluster)
     with display:
-        printer.line(opening(experiment, folder, resume) + waits)
+        first = opening(experiment, folder, resume, wanted.flags.on, wanted.flags.cluster)
+        printer.line(first)
         try:
             result = train(
                 experiment,
