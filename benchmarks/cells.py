@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,13 +71,13 @@ def table() -> Iterator[Plan]:
     yield from to_18("dba3c-async", "dba3c-pong", (1, 2), SIX_MINUTES, switches=asynchronous)
     yield Plan("dba3c-limit", "dba3c-pong", (1,), recipe.limit, {"seconds": seconds})
     sleep, link = dba3c.SLEEP, dba3c.LINK
-    for what, measure, more in (
-        ("straggler", dba3c.straggler, {"runs": dba3c.STRAGGLERS}),
-        ("servers", dba3c.servers_behind_links, {"faults": [sleep, link], "of": dba3c.SERVERS}),
-        ("workers", dba3c.more_workers, {"faults": sleep, "of": dba3c.WORKERS}),
+    for what, key, more in (
+        ("straggler", "runs", {"runs": dba3c.STRAGGLERS}),
+        ("servers", "servers", {"faults": [sleep, link], "of": dba3c.SERVERS}),
+        ("workers", "workers", {"faults": sleep, "of": dba3c.WORKERS}),
     ):
         asked = {"minutes": dba3c.MINUTES, **more}
-        yield Plan(f"dba3c-{what}", "dba3c-pong", (1,), measure, asked)
+        yield Plan(f"dba3c-{what}", "dba3c-pong", (1,), partial(dba3c.sleeping, key), asked)
     for delay in dba3c.DELAYS:
         asked = {"delay": delay, "steps": dba3c.DELAY_STEPS}
         yield Plan("dba3c-delay", "dba3c-pong", (1,), dba3c.delayed, asked)

@@ -7,10 +7,10 @@
     python -m benchmarks.gpu --call graphs --out OUT   without and with CUDA graphs in turn
 
 Each cell is a ``gelada`` command in a process of its own. What it prints goes to OUT/CELL.json, and
-OUT/gpu.jsonl gets a line for each: the command, its exit code, seconds and result. A cell that is
-not over at the end of the call is ended. With ``--smoke`` each cell takes
-some seconds and has small numbers, so that nothing is wrong with the script when a machine is
-there for a short time. Its results say nothing about speed, and a CPU has no graphs.
+OUT/gpu.jsonl gets a line for each: the command, its exit code, seconds, result and machine. A cell
+that is not over at the end of the call is ended. With ``--smoke`` each cell takes some seconds and
+has small numbers, so that nothing is wrong with the script when a machine is there for a short
+time. Its results say nothing about speed, and a CPU has no graphs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
+
+from benchmarks.lib.ledger import Ledger
+from benchmarks.run import now
+from gelada.core.files import read_lines
+from gelada.runtime.system import describe_machine
 
 CALL_SECONDS = 590.0
 """Longest call; a machine may be lent for ten minutes at a time."""
@@ -80,40 +85,32 @@ def cells() -> list[Cell]:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if a cell failed or was left out."""
-    flags = parse(args)
-    if flags.list:
-        for cell in cells():
-            print(f"{cell.call:<10}{cell.name:<22}{cell.seconds:>5.0f} s  {cell.words}")
-        return 0
-    out = Path(flags.out)
-    out.mkdir(parents=True, exist_ok=True)
-    began, failed = time.monotonic(), False
-    for cell in cells():
-        if flags.only not in (None, cell.name) or flags.call not in (None, cell.call):
-            continue
-        left = max(CALL_SECONDS - (time.monotonic() - began), 0.0)
-        longest = left if flags.smoke else min(cell.seconds + MARGIN, left)  # a rehearsal has time
-        line = measure(cell, flags.device, flags.smoke, out, longest)
-        failed = failed or line.get("code") != 0
-        with (out / "gpu.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        print(json.dumps({k: line[k] for k in line if k != "result"}), flush=True)
-    return int(failed)
-
-
-def parse(args: Sequence[str] | None) -> Any:
-    """Return the flags."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--call", choices=sorted({cell.call for cell in cells()}))
     parser.add_argument("--only", choices=[cell.name for cell in cells()])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--smoke", action="store_true")
-    parser.add_argument("--out", default="gpu-results")
+    parser.add_argument("--out", type=Path, default=Path("gpu-results"))
     flags = parser.parse_args(args)
-    if not flags.list and flags.call is None and flags.only is None:
+    if flags.list:
+        for cell in cells():
+            print(f"{cell.call:<10}{cell.name:<22}{cell.seconds:>5.0f} s  {cell.words}")
+        return 0
+    if flags.call is None and flags.only is None:
         parser.error("name a --call or a cell with --only; --list shows them")
-    return flags
+    flags.out.mkdir(parents=True, exist_ok=True)
+    began, failed = time.monotonic(), False
+    for cell in cells():
+        if flags.only not in (None, cell.name) or flags.call not in (None, cell.call):
+            continue
+        left = max(CALL_SECONDS - (time.monotonic() - began), 0.0)
+        longest = left if flags.smoke else min(cell.seconds + MARGIN, left)  # a rehearsal has time
+        line = measure(cell, flags.device, flags.smoke, flags.out, longest)
+        failed = failed or line.get("code") != 0
+        Ledger(flags.out / "gpu.jsonl").append(line)
+        print(json.dumps({k: line[k] for k in line if k != "result"}), flush=True)
+    return int(failed)
 
 
 def command_of(cell: Cell, device: str, smoke: bool, out: Path) -> list[str]:
@@ -138,10 +135,12 @@ def measure(cell: Cell, device: str, smoke: bool, out: Path, seconds: float) -> 
     (out / f"{cell.name}.log").write_text(errors, encoding="utf-8")
     line: dict[str, Any] = {
         "cell": cell.name,
+        "time": now(),
         "command": " ".join(command[1:]),
         "code": code,
         "seconds": round(time.monotonic() - began, 1),
         "smoke": smoke,
+        "machine": describe_machine(),
     }
     try:
         line["result"] = json.loads(said)
@@ -158,7 +157,7 @@ def training(path: Path) -> dict[str, Any]:
 
     ``steps_per_s`` is that of the rest; shares of the time of roles are means over its lines.
     """
-    lines = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
+    lines = read_lines(path)
     first, last, rest = lines[len(lines) // 3], lines[-1], lines[len(lines) // 3 + 1 :]
     spent = last["seconds"] - first["seconds"]
     shares = {name: [one[name] for one in rest if name in one] for name in SHARES}

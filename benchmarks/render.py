@@ -67,11 +67,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def pages() -> dict[Path, str]:
-    """Return the text of every page with marks, by its path.
-
-    Raises:
-        KeyError: if a table has no place, or a mark no table.
-    """
+    """Return the text of every page with marks, by its path."""
     results = Results(Ledger().lines())
     tables = {name: make(results) for name, make in TABLES.items()}
     texts = {path: path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("results/*.md"))}

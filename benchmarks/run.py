@@ -38,7 +38,15 @@ CODE = ("src", "benchmarks/*.py", "benchmarks/lib/*.py", "pyproject.toml", "cons
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if a cell failed."""
-    flags = parse(args)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = sorted({name for cell in all_cells() for name in (cell.what, first_word(cell))})
+    parser.add_argument("--only", choices=names, help="measure these only, or all that begin so")
+    parser.add_argument("--list", action="store_true", help="say what is there, measure nothing")
+    parser.add_argument("--seeds", type=int, nargs="+", help="measure these only")
+    parser.add_argument("--most", type=int, help="end after this many cells")
+    flags = parser.parse_args(args)
     ledger = Ledger(LEDGER)
     cells = [
         cell
@@ -55,19 +63,6 @@ def main(args: Sequence[str] | None = None) -> int:
     todo = todo[: flags.most]
     results = [measure(cell, ledger, number, len(todo)) for number, cell in enumerate(todo, 1)]
     return 0 if all(results) else 1
-
-
-def parse(args: Sequence[str] | None) -> argparse.Namespace:
-    """Return the flags; end with code 2 if they make no sense."""
-    names = sorted({name for cell in all_cells() for name in (cell.what, first_word(cell))})
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", choices=names, help="measure these only, or all that begin so")
-    parser.add_argument("--list", action="store_true", help="say what is there, measure nothing")
-    parser.add_argument("--seeds", type=int, nargs="+", help="measure these only")
-    parser.add_argument("--most", type=int, help="end after this many cells")
-    return parser.parse_args(args)
 
 
 def first_word(cell: Cell) -> str:

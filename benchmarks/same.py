@@ -187,11 +187,7 @@ def digest_of(name: str, tree: Path) -> str:
 
 
 def done(words: list[str], tree: Path) -> str:
-    """Run a command with the source in ``tree``; return what it prints.
-
-    Raises:
-        SystemExit: if it fails.
-    """
+    """Run a command with the source in ``tree``; return what it prints."""
     ended = subprocess.run(
         words, env=environment_of(tree), capture_output=True, text=True, check=False
     )

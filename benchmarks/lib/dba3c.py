@@ -6,7 +6,6 @@ pulls and pushes are real.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,42 +35,28 @@ FREE = "1, no limit"
 DELAY_STEPS = 500_000
 
 
-def straggler(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
-    """Count updates with and without a slow worker, with and without a backup."""
-    flags = {
+RUNS: dict[str, dict[str, tuple[str, ...]]] = {
+    "runs": {
         name: ("--workers", workers, "--quorum", quorum, "--faults", faults)
         for name, (workers, quorum, faults) in STRAGGLERS.items()
-    }
-    found = sleeping(cell, scratch, log, "runs", flags)
-    versions = {name: one["versions_per_s"] for name, one in found["runs"].items()}
-    for key, backup in (("ratio_no_backup", "no backup"), ("ratio_1_backup", "1 backup")):
-        ratio = versions[f"one slow, {backup}"] / versions[f"all as fast, {backup}"]
-        found[key] = round(ratio, 4)
-    return found
+    },
+    "servers": {
+        name: ("--workers", "8", "--servers", servers, "--faults", faults)
+        for name, servers, faults in (
+            *((str(count), str(count), f"{SLEEP},{LINK}") for count in SERVERS),
+            (FREE, "1", SLEEP),
+        )
+    },
+    "workers": {str(count): ("--workers", str(count), "--faults", SLEEP) for count in WORKERS},
+}
+"""The flags of runs whose workers sleep, by what is compared: slow workers, servers behind links of
+equal speed, more and more workers."""
 
 
-def servers_behind_links(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
-    """Count datapoints with one, two and four servers behind links of equal speed."""
-    links = {str(count): (str(count), f"{SLEEP},{LINK}") for count in SERVERS}
-    flags = {
-        name: ("--workers", "8", "--servers", count, "--faults", faults)
-        for name, (count, faults) in {**links, FREE: ("1", SLEEP)}.items()
-    }
-    return sleeping(cell, scratch, log, "servers", flags)
-
-
-def more_workers(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
-    """Count datapoints with more and more workers."""
-    flags = {str(count): ("--workers", str(count), "--faults", SLEEP) for count in WORKERS}
-    return sleeping(cell, scratch, log, "workers", flags)
-
-
-def sleeping(
-    cell: Cell, scratch: Path, log: Path, key: str, flags: Mapping[str, Sequence[str]]
-) -> dict[str, Any]:
-    """Run workers that sleep, with some flags after the other; return rates and commands."""
+def sleeping(key: str, cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+    """Run workers that sleep, with some flags of `RUNS` after the other; return their rates."""
     rates, commands = {}, []
-    for number, (name, own) in enumerate(flags.items()):
+    for number, (name, own) in enumerate(RUNS[key].items()):
         run = scratch / str(number)
         words = train_words(cell.preset, cell.seed, run, "--minutes", MINUTES, *own)
         train(words, run, log, f"{number}-")
@@ -84,7 +69,12 @@ def sleeping(
             "gradients_partial": metrics[-1]["gradients_partial"],
             "updates": metrics[-1]["updates"],
         }
-    return {"commands": commands, key: rates}
+    found: dict[str, Any] = {"commands": commands, key: rates}
+    for backup in ("no backup", "1 backup") if key == "runs" else ():
+        fast, slow = (rates[f"{way}, {backup}"] for way in ("all as fast", "one slow"))
+        ratio = slow["versions_per_s"] / fast["versions_per_s"]
+        found[f"ratio_{backup.replace(' ', '_')}"] = round(ratio, 4)
+    return found
 
 
 def delayed(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:

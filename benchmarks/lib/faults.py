@@ -259,11 +259,7 @@ def struck(hits: Sequence[Hits], seed: int, cluster: Cluster) -> Iterator[None]:
 
 
 def train_with(faults: Faults, experiment: Experiment, *args: Any, **rest: Any) -> Result:
-    """Train as `train` does for the command line, with faults.
-
-    Raises:
-        GeladaError: if the run cannot have these faults, and what `train` raises.
-    """
+    """Train as `train` does for the command line, with faults."""
     on_ray = rest["on"] == "ray"
     check_faults(faults, experiment, processes=on_ray)
     if faults.in_roles:

@@ -42,11 +42,7 @@ def pack(folder: Path, archive: Path) -> None:
 
 
 def unpacked(archive: Path, name: str) -> str:
-    """Return the text of a file in an archive.
-
-    Raises:
-        KeyError: if it is not in there.
-    """
+    """Return the text of a file in an archive."""
     with tarfile.open(archive) as tar:
         file = tar.extractfile(name)
         assert file is not None

@@ -85,11 +85,7 @@ def memory(root: psutil.Process) -> int:
 
 
 def bench(game: str, seconds: float, *more: str) -> dict[str, Any]:
-    """Return what the command `bench` prints about a game.
-
-    Raises:
-        RuntimeError: if it fails.
-    """
+    """Return what the command `bench` prints about a game."""
     done = subprocess.run(
         [GELADA, "bench", game, "--seconds", f"{seconds:g}", "--json", *more],
         stdin=subprocess.DEVNULL,

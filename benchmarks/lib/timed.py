@@ -161,11 +161,7 @@ def score_after(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
 
 
 def played(agent: Any, protocol: str, games: int, seed: int) -> Evaluation:
-    """Play full games with an agent.
-
-    Raises:
-        KeyboardInterrupt: if they were interrupted.
-    """
+    """Play full games with an agent."""
     from gelada.evaluation.evaluator import evaluate
 
     evaluation = evaluate(agent, protocol, games, seed=seed)

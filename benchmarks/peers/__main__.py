@@ -29,7 +29,6 @@ from benchmarks.peers.matches import (
     OURS,
     SCORE,
     Failed,
-    alone,
     attempt,
     both,
     install,
@@ -65,7 +64,7 @@ def main(args: Sequence[str] | None = None) -> int:
         record = partial(keep, OURS, SCORE)
         for seed in SEEDS:
             run = partial(learn_ours, GELADA, GAME, seed, flags.seconds, flags.score)
-            done.append(attempt(partial(alone, run), record, seed=seed))
+            done.append(attempt(run, record, seed=seed))
     return 0 if all(done) else 1
 
 
@@ -104,7 +103,7 @@ def measure(peer: Peer, flags: argparse.Namespace) -> bool:
         return True
     if flags.score is not None:
         own = partial(run_theirs, python, peer, "own", GAME, flags.seconds, flags.score)
-        return attempt(partial(alone, own), partial(keep, peer.name, SCORE))
+        return attempt(own, partial(keep, peer.name, SCORE))
     good = True
     for mode in MODES:
         note = peer.note if mode == "alike" else "each with its own recipe"
@@ -130,11 +129,7 @@ def keep(peer: str, mode: str, line: Line) -> None:
     print(f"{peer} {mode}: {told}", flush=True)
 
 
-def stop_on_sigterm() -> None:
-    """Let SIGTERM end this process as Ctrl-C does: with what it has started."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-
-
 if __name__ == "__main__":
-    stop_on_sigterm()
+    # SIGTERM ends what this has started, too, as Ctrl-C does
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main())

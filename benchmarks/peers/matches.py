@@ -73,7 +73,8 @@ def install(venv: str, cache: Path = CACHE) -> str:
     shutil.rmtree(folder, ignore_errors=True)
     cache.mkdir(parents=True, exist_ok=True)
     constraints = cache / "constraints.txt"
-    constraints.write_text(torch_pin() + "\n", encoding="utf-8")
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    constraints.write_text(next(pin for pin in pins if pin.startswith("torch==")), "utf-8")
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
     pip += ["-c", str(constraints), "-r", str(HERE / f"{venv}.txt")]
     try:
@@ -89,18 +90,8 @@ def install(venv: str, cache: Path = CACHE) -> str:
     return str(python)
 
 
-def torch_pin() -> str:
-    """Return the line of constraints.txt about torch."""
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    return next(line for line in lines if line.startswith("torch=="))
-
-
 def copy_roms(folder: Path) -> None:
-    """Copy the games of our own ale-py into an environment whose older ale-py comes without.
-
-    Raises:
-        Failed: if either has no folder for them.
-    """
+    """Copy the games of our own ale-py into an environment whose older ale-py comes without."""
     import ale_py
 
     games = sorted((Path(ale_py.__file__).parent / "roms").glob("*.bin"))
@@ -121,16 +112,12 @@ def attempt(run: Callable[[], Line], record: Callable[[Line], None], **about: An
     time_of_day = datetime.now(UTC).isoformat(timespec="seconds")
     about |= {"time": time_of_day, "load": round(os.getloadavg()[0], 2)}
     try:
-        record({**about, **run()})
+        did = run()
+        record({**about, **(did if "ratio" in did else {"theirs": did})})  # one alone: no ratio
     except Failed as failed:
         record({**about, "stage": failed.stage, "failed": failed.line})
         return False
     return True
-
-
-def alone(run: Callable[[], Line]) -> Line:
-    """Return what the only run of a line did."""
-    return {"theirs": run()}
 
 
 def both(ours: Callable[[], Line], theirs: Callable[[], Line]) -> Line:
@@ -141,11 +128,7 @@ def both(ours: Callable[[], Line], theirs: Callable[[], Line]) -> Line:
 
 
 def run_ours(program: str, words: Sequence[str], seconds: float) -> Line:
-    """Train for so many seconds and `START` as a user does; return the rate of the steady part.
-
-    Raises:
-        Failed: if the training fails.
-    """
+    """Train for so many seconds and `START` as a user does; return the rate of the steady part."""
     did, _ = train(program, words, START + seconds)
     return did
 
@@ -153,11 +136,7 @@ def run_ours(program: str, words: Sequence[str], seconds: float) -> Line:
 def learn_ours(program: str, game: str, seed: int, seconds: float, score: float) -> Line:
     """Train with the default recipe until its last 50 games have a score; return the line of it.
 
-    The seconds are those since the start of the command. The rate is that of the steady part.
-
-    Raises:
-        Failed: if the training fails.
-    """
+    The seconds are those since the start of the command. The rate is that of the steady part."""
     # more steps than the time is enough for: they decide nothing but the end
     words = [game, "--seed", str(seed), "--until-score", f"{score:g}", "--steps", str(10**8)]
     did, metrics = train(program, words, seconds)
@@ -172,11 +151,7 @@ def learn_ours(program: str, game: str, seed: int, seconds: float, score: float)
 
 
 def train(program: str, words: Sequence[str], seconds: float) -> tuple[Line, list[Line]]:
-    """Train for so many seconds at most; return command, precision, rate, and all metrics.
-
-    Raises:
-        Failed: if the training fails.
-    """
+    """Train for so many seconds at most; return command, precision, rate, and all metrics."""
     words = ["train", *words, "--no-finish", "--minutes", f"{seconds / 60:.6g}"]
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
