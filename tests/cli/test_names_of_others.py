@@ -33,7 +33,7 @@ def test_all_of_our_names_exist_and_none_of_theirs_does() -> None:
     more = {"out", "episodes"}  # of gelada train and gelada eval
     known = arguments() | more
     for name, ours in ALIASES.items():
-        mentioned = {*ours.names, *re.findall(r"\{(\w+)\}", ours.note)}
+        mentioned = {*ours[0].split(), *re.findall(r"\{(\w+)\}", "".join(ours[1:]))}
         assert mentioned <= known, name
         assert name == name.lower()
     assert not ALIASES.keys() & (arguments() - {"game"})  # which has no flag

@@ -89,7 +89,7 @@ def test_a_range_says_what_it_allows(rule: Range, words: str) -> None:
     assert str(rule) == words
 
 
-def settings_classes() -> set[type[Any]]:
+def settings_classes() -> set[Any]:
     """Return every dataclass whose fields are settings or flags."""
     from gelada.cli.bench import Bench
     from gelada.cli.evaluate import Eval, Starts

@@ -125,7 +125,12 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
     if algorithm := value_of("--algorithm", args):
         base = with_algorithm(base, algorithm)
     stop = base.stop if asked else StopRule()
-    flags = parse_onto(kind, command, args, base, stop, defaults_of(name, command))
+    other = "breakout" if name != "breakout" else "pong"
+    about = (
+        f"The defaults are those of {name}; with another game or preset there are others: "
+        f"{program()} {command} {other} --help"
+    )
+    flags = parse_onto(kind, command, args, base, stop, about)
     if flags.name != first:
         raise GeladaError(
             f"{flags.name!r}: name the game or preset first, such as: "
@@ -164,15 +169,6 @@ def resolve_again(kind: type[F], command: str, args: Sequence[str], base: Experi
     check_effect(experiment, base)
     check(experiment)
     return Wanted(flags, experiment, base, "", "")
-
-
-def defaults_of(name: str, command: str) -> str:
-    """Return what help says about the defaults it shows."""
-    other = "breakout" if name != "breakout" else "pong"
-    return (
-        f"The defaults are those of {name}; with another game or preset there are others: "
-        f"{program()} {command} {other} --help"
-    )
 
 
 def parse_onto(

@@ -138,13 +138,10 @@ def is_empty(default: Any) -> bool:
     return default is None or default == ""
 
 
-def _default(label: str) -> str:
-    """Return what help prints about a default; nothing if it is None or empty."""
-    return "" if label in ("None", "", "''") else f"(default: {label})"
-
-
 ANNOTATED: Any = Annotated
-UNSAID = tyro.conf.arg(help_behavior_hint=_default)
+UNSAID = tyro.conf.arg(
+    help_behavior_hint=lambda label: "" if label in ("None", "", "''") else f"(default: {label})"
+)
 
 
 def subclass(kind: type[T], fields: list[Any]) -> type[T]:

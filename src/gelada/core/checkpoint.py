@@ -142,16 +142,16 @@ def checksum_of(about: State) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path, check: Check | None = None) -> Checkpoint:
     """Read the checkpoint whose tensors are at ``path``.
 
     Raises:
-        GeladaError: if it is incomplete, damaged or of another format; the message says which.
+        GeladaError: if it is incomplete, damaged or of another format, or ``check`` refuses it; the
+            message says which.
     """
     about = read_about(path)
     try:
-        data = _read_tensors(path, about)
-        tensors = load(data)
+        tensors = load(_read_tensors(path, about))
     except OSError as error:
         raise GeladaError(f"checkpoint {path.name} cannot be read: {error.strerror}") from None
     except MemoryError:
@@ -160,6 +160,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise GeladaError(f"checkpoint {path.name} cannot be read: {error}") from None
     checkpoint = Checkpoint(about.order, about.steps, tensors, about.counters, about.run)
     _check_tensors(path, checkpoint)
+    try:
+        if check:
+            check(checkpoint)
+    except GeladaError as error:
+        raise GeladaError(f"checkpoint {path.name} {error}") from None
     return checkpoint
 
 
@@ -200,16 +205,16 @@ def _read_tensors(path: Path, about: About) -> bytes:
     """
     try:
         with open_regular(path) as file:
-            whole = _is_whole(file)
-            if not whole or hashlib.file_digest(file, "sha256").hexdigest() != about.sha256:
+            if not (
+                _is_whole(file) and hashlib.file_digest(file, "sha256").hexdigest() == about.sha256
+            ):
                 raise GeladaError(
                     f"checkpoint {path.name} is truncated or damaged (checksum differs)"
                 )
             file.seek(0)
-            data = file.read()
+            return file.read()
     except FileNotFoundError:
         raise GeladaError(f"checkpoint {path.name} is incomplete: no {path.name}") from None
-    return data
 
 
 def _is_whole(file: BufferedReader) -> bool:
@@ -238,16 +243,12 @@ def _check_tensors(path: Path, checkpoint: Checkpoint) -> None:
             f"checkpoint {path.name} is incomplete: {found:,} of {wanted:,} parameters"
         )
     for name, tensor in checkpoint.tensors.items():
-        if name.partition("/")[0] not in LEARNED:
+        if name.partition("/")[0] not in ("parameter", "optimizer", "aux", "input"):
             continue
         if tensor.dtype not in (torch.float32, torch.float64, torch.int64):
             raise GeladaError(f"checkpoint {path.name}: {name} is of type {tensor.dtype}")
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise GeladaError(f"checkpoint {path.name}: {name} has values that are not finite")
-
-
-LEARNED = {"parameter", "optimizer", "aux", "input"}
-"""Groups of tensors in which every number is finite."""
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
@@ -291,24 +292,13 @@ def newest_checkpoint(
     passed_over: list[str] = []
     for path in by_age(folder):
         try:
-            checkpoint = read_one(path, check)
+            checkpoint = read_checkpoint(path, check)
         except GeladaError as error:
             passed_over.append(f"{error}; using the one before")
         else:
             return path, checkpoint, passed_over
     why = "; ".join(passed_over) or "there is none"
     raise GeladaError(f"no complete checkpoint in {folder}: {why}")
-
-
-def read_one(path: Path, check: Check | None) -> Checkpoint:
-    """Read a checkpoint that ``check`` must not refuse; see `read_checkpoint`."""
-    checkpoint = read_checkpoint(path)
-    try:
-        if check:
-            check(checkpoint)
-    except GeladaError as error:
-        raise GeladaError(f"checkpoint {path.name} {error}") from None
-    return checkpoint
 
 
 def forget_old(folder: Path, keep: int, just: Path, sound: set[str], run: State | None) -> None:

@@ -45,14 +45,7 @@ class Range(annotated_types.GroupedMetadata):
     def __iter__(self) -> Iterator[Any]:
         """Yield the constraints that pydantic knows; that of all numbers comes first."""
         yield annotated_types.Predicate(is_number)
-        if self.low is not None:
-            yield annotated_types.Ge(self.low)
-        if self.high is not None:
-            yield annotated_types.Le(self.high)
-        if self.above is not None:
-            yield annotated_types.Gt(self.above)
-        if self.below is not None:
-            yield annotated_types.Lt(self.below)
+        yield annotated_types.Interval(gt=self.above, ge=self.low, lt=self.below, le=self.high)
 
     def __str__(self) -> str:
         words = {"at least": self.low, "above": self.above, "at most": self.high}
@@ -80,13 +73,9 @@ NUMBER = Range()
 """Any finite number."""
 
 
+@cache
 def hints_of(kind: Any) -> dict[str, Any]:
     """Return the types of a dataclass's fields by name, with their annotations."""
-    return dict(_hints_of(kind))
-
-
-@cache
-def _hints_of(kind: Any) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 

@@ -1,12 +1,4 @@
-"""Atomic writes of whole files, reading of files that may be anything, and lines of JSON.
-
-The lock of a folder: one process at a time writes into it.
-
-The kernel holds the lock as long as the process lives, so nothing stays locked after a crash. It is
-an ``flock`` of the file ``lock``. Linux passes it on to the server of an NFS mount (version 4, or 3
-with lockd; not with ``nolock`` or ``local_lock``), so there it also holds between hosts. On
-Windows, which has no ``flock``, a line says that nothing is locked.
-"""
+"""Atomic writes of whole files, reading of files that may be anything, and the lock of a folder."""
 
 from __future__ import annotations
 
@@ -203,6 +195,11 @@ UNSUPPORTED = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK, errn
 @contextlib.contextmanager
 def locked(folder: Path, what: str, log: Callable[[str], None] = print) -> Iterator[None]:
     """Keep other processes from writing into a folder until the block ends.
+
+    The lock is an ``flock`` of the file ``lock``, which the kernel holds as long as the process
+    lives, so nothing stays locked after a crash. Linux passes it on to the server of an NFS mount
+    (version 4, or 3 with lockd; not with ``nolock`` or ``local_lock``), so there it also holds
+    between hosts. On Windows, which has no ``flock``, a line says that nothing is locked.
 
     Args:
         folder: that exists.

@@ -1,12 +1,8 @@
 """Functions of the user by name, so that settings and ``config.json`` can name them.
 
 ``my_module:make`` is a function or class in a module. A function that no module has, such as a
-lambda or one of the script that runs, is known to this process only.
-
-Environments by name: those of Gymnasium's registry, and functions of the user.
-
-A name such as ``CartPole-v1`` or ``minigrid:MiniGrid-Empty-5x5-v0`` is one of Gymnasium's; what
-stands before the colon is imported first. ``my_module:make`` is a function (`core.functions`).
+lambda or one of the script that runs, is known to this process only. Of environments a name such as
+``CartPole-v1`` or ``minigrid:MiniGrid-Empty-5x5-v0`` is one of Gymnasium's.
 """
 
 from __future__ import annotations
@@ -83,15 +79,14 @@ def find_function(name: str) -> Function:
         )
     if not is_function(name):
         raise GeladaError(f"{name!r}: name a function as module:function")
-    found: Any = import_module(module, name)
+    found: Function | None = import_module(module, name)
     for part in own.split("."):
         found = getattr(found, part, None)
-    if not callable(found):
+    if found is None or not callable(found):
         raise GeladaError(f"{name!r}: module {module} has no function {own}")
     if isinstance(found, FunctionType | BuiltinFunctionType | type):
         _refuse_own(found.__module__ or "", name)
-    function: Function = found
-    return function
+    return found
 
 
 def _refuse_own(module: str, name: str) -> None:

@@ -1,13 +1,11 @@
 """The messages that roles send to each other (docs/circle.md).
 
-Each is an immutable tuple. Letters in shapes: ``B`` environments or
-windows, ``T`` actions (steps), ``K`` frames in a stack, ``H`` and ``W`` pixels, ``P`` parameters
-of one slice. ``T`` actions have ``T + 1`` observations.
+Each is an immutable tuple. Letters in shapes: ``B`` environments or windows, ``T`` actions (steps),
+``K`` frames in a stack, ``H`` and ``W`` pixels, ``P`` parameters of one slice. ``T`` actions have
+``T + 1`` observations.
 
 A *step* is one agent decision; a *frame* is one emulator frame. With the usual frame skip a step
 is four frames.
-
-Where the counting of a run began: its rounds, its steps, and its random streams.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from gelada.algorithms.exploration import epsilon_noise, gumbel
-from gelada.core.checkpoint import Checkpoint, newest_checkpoint, read_one
+from gelada.core.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
 from gelada.core.errors import GeladaError
 from gelada.core.functions import Function, MakeEnv, check_callable, name_of
 from gelada.core.types import Floats, Frames, Ints
@@ -368,7 +368,7 @@ def load(
     experiment = _with_own(config.experiment, make_env, own_torso=own_torso, own_heads=own_heads)
     check_game(config._replace(experiment=experiment), folder / CONFIG)
     if file:
-        checkpoint = read_one(file, check_of(config))
+        checkpoint = read_checkpoint(file, check_of(config))
     else:
         file, checkpoint, _ = newest_checkpoint(folder / CHECKPOINTS, check_of(config))
     try:

@@ -1,19 +1,9 @@
-"""Other names of settings: those of CleanRL, Stable-Baselines3, RLlib and Sample Factory, and of
-older versions of Gelada, in flags and in config.json."""
+"""Other names of settings: of other libraries and of older versions, in flags and config.json."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from typing import NamedTuple
-
-
-class Ours(NamedTuple):
-    """What stands here for a setting of another library."""
-
-    names: tuple[str, ...]  # of our settings
-    note: str = ""  # what differs
-
 
 OTHERS: tuple[tuple[str, ...], ...] = (
     ("learning_rate lr_rate", "lr"),
@@ -84,14 +74,11 @@ OTHERS: tuple[tuple[str, ...], ...] = (
     ("dummy", "", "stubs are of the repository: python -m benchmarks.lib.stubs"),
     ("n_eval_episodes", "episodes", "of gelada eval"),
 )
-"""Names in other libraries and of flags that are gone, ours for the same, and what differs."""
+"""Names in CleanRL, Stable-Baselines3, RLlib and Sample Factory, in lower case with underscores,
+and of flags that are gone; ours for the same, and what differs."""
 
-ALIASES: dict[str, Ours] = {
-    name: Ours(tuple(ours.split()), *note)
-    for names, ours, *note in OTHERS
-    for name in names.split()
-}
-"""Our settings by the names of other libraries, in lower case with underscores."""
+ALIASES = {name: ours for names, *ours in OTHERS for name in names.split()}
+"""Our names for the same, and what differs, by each of the others."""
 
 RENAMED = {"graphs": "cuda_graphs"}
 """Names of flags and arguments in version 0.1 and 0.2, and those of today."""
@@ -124,14 +111,14 @@ def hint(name: str, shown: Callable[[str], str], known: Collection[str]) -> str:
         shown: returns how one of our settings is written, such as its flag.
         known: what can be given where the name was given, written like that.
     """
-    ours = ALIASES.get(name.strip("-").replace("-", "_").lower())
-    if ours is None:
+    found = ALIASES.get(name.strip("-").replace("-", "_").lower())
+    if found is None:
         return ""
-    names = [shown(own) for own in ours.names]
+    names = [shown(own) for own in found[0].split()]
     fits = not names or bool(set(names) & set(known))
     if not fits and shown("lr") not in known:
         return ""  # of a command that trains nothing
-    note = re.sub(r"\{(\w+)\}", lambda own: shown(own[1]), ours.note)
+    note = re.sub(r"\{(\w+)\}", lambda own: shown(own[1]), "".join(found[1:]))
     if not names:
         return note
     note = note or ("" if fits else "with another algorithm")

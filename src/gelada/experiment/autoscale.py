@@ -21,15 +21,9 @@ HEAVY = 2
 """Actors that one learner can follow if learning takes longer than playing, as it does with the
 samples of a replay buffer."""
 
-SUITED = 2
-"""Cores that the presets suit. Up to so many nothing changes."""
-
 GAMES = 16
 """Games of an actor whose network is on a GPU: with the rollouts of the presets a trajectory has as
 many steps as a batch, so experience is two versions old (with 64 games, eight)."""
-
-CHOSEN = ("actors", "games", "emulators", "batch")
-"""Settings of the shape that `for_cores` chooses."""
 
 
 class Fit(NamedTuple):
@@ -49,7 +43,7 @@ def fit(cores: int, gpu: bool, feeds: int, own: Fit, atari: bool) -> Fit:
     is computed; so each may have all cores for its emulator threads.
 
     Args:
-        cores: that the run may use, more than `SUITED`.
+        cores: that the run may use, more than two.
         gpu: whether a GPU learns and acts.
         feeds: actors that the learner can follow on a CPU (`fed`).
         own: what the preset has.
@@ -88,7 +82,7 @@ def for_cores(
         GeladaError: if a setting is given that this chooses, or the run is of another kind.
     """
     shape = experiment.shape
-    for name in CHOSEN:
+    for name in ("actors", "games", "emulators", "batch"):
         if getattr(shape, name) != getattr(base.shape, name):
             what = given(flag(name, "shape"), getattr(shape, name))
             raise GeladaError(f"--cores {cores} with {what}: both choose it; leave one of them out")
@@ -98,7 +92,7 @@ def for_cores(
             f"--cores {cores} in a run with {what}: it suits runs with one learner; leave it out "
             "and give --actors and the like"
         )
-    if cores <= SUITED and not gpu:
+    if cores <= 2 and not gpu:  # which the presets suit
         return experiment
     own = Fit(shape.actors, shape.games, shape.emulators, bool(shape.batch))
     found = fit(cores, gpu, fed(experiment), own, is_atari(experiment.games.game))

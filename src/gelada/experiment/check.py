@@ -6,7 +6,7 @@ settings; here are those between games, network and algorithm, and what has an e
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,14 +23,14 @@ from gelada.nets.torsos import smallest_side
 
 def check_recurrent(experiment: Experiment) -> None:
     """Refuse a memory that the algorithm cannot train, and sequences that do not fit."""
-    kind, algorithm = experiment.network.recurrent, experiment.algorithm
-    length, minibatch = experiment.shape.length, algorithm.minibatch
-    if kind == "none":
+    if experiment.network.recurrent == "none":
         return
+    algorithm, length = experiment.algorithm, experiment.shape.length
+    minibatch = algorithm.minibatch
     sequence = getattr(algorithm, "sequence", 1)
     if not algorithm.learns_sequences:
         raise GeladaError(
-            f"--recurrent {kind} with {type(algorithm).__name__}: it does not learn from "
+            f"--recurrent lstm with {type(algorithm).__name__}: it does not learn from "
             "sequences; leave it out, or take a preset with APPO, such as ppo-pong"
         )
     if length % sequence:
@@ -161,17 +161,13 @@ def check_resumed(experiment: Experiment, base: Experiment, resume: str, stop: s
 
 def _changed(experiment: Experiment, base: Experiment) -> list[tuple[str, str]]:
     """Return (group, name) of the settings that differ; the group of single ones is ""."""
-    before = groups_of(base)
-    found = [
-        (group, name)
-        for group, settings in groups_of(experiment).items()
-        for name, value in vars(settings).items()
-        if value != getattr(before[group], name, None)
-    ]
-    alone = ("seed", "deterministic")
+    pairs = [("", experiment, base)]
+    pairs += [(k, getattr(experiment, k), getattr(base, k)) for k in groups_of(experiment)]
     return [
-        *(("", name) for name in alone if getattr(experiment, name) != getattr(base, name)),
-        *found,
+        (group, name)
+        for group, settings, before in pairs
+        for name, value in vars(settings).items()
+        if not is_dataclass(value) and value != getattr(before, name, None)
     ]
 
 
@@ -205,13 +201,8 @@ def _check_frames(experiment: Experiment) -> None:
     if side < need:
         raise GeladaError(f"--size {side}: the torso {torso!r} needs at least {need}")
     form = experiment.network.autoencoder
-    if form in PIXELS:
-        _check_half(form, torso, side, need if form == "latent" else 1, atari)
-
-
-def _check_half(form: str, torso: str, side: int, need: int, atari: bool) -> None:
-    """Raise GeladaError if half of a frame's shorter side is less than what is needed."""
-    if side // STRIDE < need:
+    need = need if form == "latent" else 1
+    if form in PIXELS and side // STRIDE < need:
         larger = f"use --size {STRIDE * need} or more" if atari else "take --torso tiny"
         raise GeladaError(
             f"--autoencoder {form}: half of {side} pixels is too small for the torso {torso!r}, "

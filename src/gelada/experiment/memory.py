@@ -1,7 +1,4 @@
-"""What a run takes of its machine, estimated before anything is started.
-
-The replay buffers of an experiment: their shapes, sampling, limits, and the memory of all.
-"""
+"""What a run takes of its machine, estimated before anything is started, and its replay buffers."""
 
 from __future__ import annotations
 
@@ -107,21 +104,9 @@ def buffer_bytes(experiment: Experiment, frame_shape: tuple[int, int]) -> int:
     )
 
 
-EMULATOR_BYTES = 2 * 2**20
-"""One Atari game of ale-py, measured: its state, screens and thread."""
-
-MOST_ACTIONS = 18
-"""Actions of an Atari game at most: a few parameters more or less make no difference here."""
-
-PROCESS_BYTES = 200 * 2**20
-"""One process of a run on Ray without its roles, measured: Python, torch and Ray."""
-
 HELPER_BYTES, HELPER_THREADS = 40 * 2**20, 3
 """Of a process that plays the games of an actor on (`gelada.envs.replayed_process`), measured with
 eight games: 33 MiB that are its own."""
-
-LEAST_FILES = 64
-"""Open files that any run may need: libraries, the run's files, pipes to sidecars."""
 
 FLAGS = {
     "emulators": "--actors or --games",
@@ -136,10 +121,6 @@ FLAGS = {
     "continued games": "--actors in a new run",
 }
 """What lowers each part of the memory."""
-
-
-ON_DEVICE = ("parameters", "standardised frames", "stacks", "minibatch with gradients")
-"""Parts of the memory that are on the device that learns."""
 
 
 def check_limits(
@@ -181,7 +162,8 @@ def check_limits(
     parts = parts_of(experiment, net, cluster) | {"continued games": helpers * HELPER_BYTES}
     if placement.learn.type == "cuda" and cluster is None:
         size = experiment.shape.topology.replicas
-        share = {name: parts.pop(name) // size for name in ON_DEVICE}
+        learning = ("parameters", "standardised frames", "stacks", "minibatch with gradients")
+        share = {name: parts.pop(name) // size for name in learning}
         for rank in range(size):
             _check_gpu(share, placement.of(rank).learn)
     available = available_memory()
@@ -210,7 +192,8 @@ def _check_process(experiment: Experiment, helpers: int) -> None:
             f"--actors {shape.actors}: the run needs about {threads} threads, and {left} are left "
             "to this process; use fewer actors"
         )
-    files, needed = process_limit("NOFILE"), LEAST_FILES + 2 * helpers
+    # libraries, the run's files and pipes to sidecars need 64
+    files, needed = process_limit("NOFILE"), 64 + 2 * helpers
     if files is not None and files < needed:
         raise GeladaError(
             f"this process may open {files} files, and this run needs {needed}; raise the limit "
@@ -228,7 +211,8 @@ def check_cluster_memory(experiment: Experiment, cluster: Cluster, available: in
 def parts_of(experiment: Experiment, net: Network, cluster: Cluster | None) -> dict[str, int]:
     """Return the bytes that a run needs, by part, with those of its processes."""
     count = experiment.shape.topology.processes(cluster.per_process) if cluster else 0
-    return memory(experiment, net) | {"processes": count * PROCESS_BYTES}
+    # one without its roles, measured: Python, torch and Ray
+    return memory(experiment, net) | {"processes": count * 200 * 2**20}
 
 
 def check_parts(parts: dict[str, int], available: int, where: str) -> None:
@@ -276,7 +260,7 @@ def imagined_network(experiment: Experiment) -> Network:
         return Network(
             replace(experiment.network, conv_init="uniform", fc_init="uniform"),
             shape,
-            partial(experiment.algorithm.heads, MOST_ACTIONS),
+            partial(experiment.algorithm.heads, 18),  # actions of an Atari game at most
             InputStatistics(flat, flat),
             "float32" if wanted == "auto" else wanted,
             planes=planes(experiment.games),
@@ -305,7 +289,8 @@ def memory(experiment: Experiment, net: Network) -> dict[str, int]:
     observations = each * (length + 1)
     chunk = topology.learners * max(min(experiment.algorithm.minibatch, observations), shape.games)
     return {
-        "emulators": games * EMULATOR_BYTES if is_atari(experiment.games.game) else 0,
+        # one of ale-py, measured: its state, screens and thread
+        "emulators": games * 2 * 2**20 if is_atari(experiment.games.game) else 0,
         "parameters": copies(experiment) * 4 * Layout(net).size,
         "experience": buffer_bytes(experiment, (height, width)),
         # one is being played; a loader has a batch in its hands and one on the prefetch queue

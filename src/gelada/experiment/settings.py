@@ -24,8 +24,6 @@ from gelada.nets.config import NetworkSettings
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.tracker import StopRule, TrackerSettings
 
-RECORDER = OnlyWith("with --recorder", lambda sidecars: sidecars.recorder)
-
 
 @dataclass(frozen=True)
 class Sidecars:
@@ -35,7 +33,9 @@ class Sidecars:
     """Evaluate each new checkpoint in 50 full games."""
     recorder: bool = False
     """Film each new checkpoint."""
-    record_length: Annotated[float, POSITIVE, RECORDER] = 120.0
+    record_length: Annotated[
+        float, POSITIVE, OnlyWith("with --recorder", lambda sidecars: sidecars.recorder)
+    ] = 120.0
     """Length of a film in seconds."""
 
 
@@ -69,10 +69,6 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 }
 """Algorithms by their names in ``config.json``."""
 
-MISTAKABLE = {"epsilon"}
-"""Names of settings that are easily mistaken: the optimizer's epsilon for that of exploration.
-Their flags begin with the group."""
-
 
 def groups_of(experiment: Experiment) -> dict[str, Any]:
     """Return the groups of settings of an experiment, dataclasses by name."""
@@ -82,7 +78,7 @@ def groups_of(experiment: Experiment) -> dict[str, Any]:
 @cache
 def shared_names() -> frozenset[str]:
     """Return the names of settings that occur in two groups with some algorithm."""
-    shared = set(MISTAKABLE)
+    shared = {"epsilon"}  # the optimizer's would be mistaken for that of exploration
     for algorithm in ALGORITHMS.values():
         groups = groups_of(Experiment(algorithm=algorithm())).values()
         count = Counter(each.name for group in groups for each in fields(group))

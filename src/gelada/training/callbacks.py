@@ -1,7 +1,4 @@
-"""Functions of the user that a run calls as it goes on, and how one of them ends the run.
-
-What a user is told about the files of a run while it goes on.
-"""
+"""What a run tells as it goes on: functions of the user, and lines about its files."""
 
 from __future__ import annotations
 
@@ -98,9 +95,6 @@ class Caller:
 LATE = 3
 """A checkpoint that is this many times as old as ``--checkpoint-seconds`` is reported."""
 
-LEAST_SECONDS = 30.0
-"""… but not one that is younger than this."""
-
 
 class Alarms:
     """Says once when writing begins to fail, when it works again, and when checkpoints stay away.
@@ -128,14 +122,11 @@ class Alarms:
         if status.no_events and not self._no_events:
             self._log(f"no more TensorBoard events: {status.no_events}; the run goes on")
         self._no_events = status.no_events
-        self._look_at_age(status.unsaved)
-
-    def _look_at_age(self, unsaved: float) -> None:
         every = self._settings.checkpoint_seconds
-        late = unsaved > max(LATE * every, LEAST_SECONDS)
+        late = status.unsaved > max(LATE * every, 30.0)
         if late and not self._late:
             self._log(
-                f"the newest checkpoint is {unsaved:,.0f} s old, and --checkpoint-seconds is "
-                f"{every:g}: what was learned since then would be lost"
+                f"the newest checkpoint is {status.unsaved:,.0f} s old, and --checkpoint-seconds "
+                f"is {every:g}: what was learned since then would be lost"
             )
         self._late = late

@@ -1,9 +1,4 @@
-"""Slices of an optimizer's state, which checkpoints store by the names of parameters.
-
-The node of the tracker: what it is told about the run at its beginning.
-
-The nodes of a run's graph: each role with the arguments that the experiment gives it.
-"""
+"""The nodes of a run's graph: each role with the arguments that the experiment gives it."""
 
 from __future__ import annotations
 

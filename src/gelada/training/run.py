@@ -130,9 +130,14 @@ def train(
             config, start, games = before, begin_again(folder, before, log), None
         plan = Plan(experiment, folder, config, start, games, began, make, placement, log)
         run = Run(plan, host, watch, callbacks)
-        graph, runtime = run.launch()
+        if needed := buffer_bytes(experiment, start.statistics.mean.shape):
+            log(f"experience that is kept takes {needed / 2**20:,.0f} MiB")
+        graph, runtime = host.launch(plan, lambda: run.status)
         stack.callback(runtime.close)
-        run.load(runtime, resume)
+        if start.exact:
+            load_exactly(runtime.roles, folder, start.version)
+        elif resume and experiment.replay.keep:
+            load_buffers(runtime.roles, folder, log)
         if not resume:  # not before, so that a cluster that is too small leaves the folder empty
             write_config(folder, plan.config)
         return run.watch_over(graph, runtime, resume)
@@ -158,19 +163,6 @@ class Run:
         self._told = False  # that a sidecar has passed over a checkpoint
         self._good_enough = threading.Event()  # an evaluation has reached its goal
         self._alarms = Alarms(self.experiment.tracker, self.log)
-
-    def launch(self) -> tuple[RoleGraph, Runtime]:
-        """Make the graph of the roles, and the runtime that will run them."""
-        if needed := buffer_bytes(self.experiment, self.start.statistics.mean.shape):
-            self.log(f"experience that is kept takes {needed / 2**20:,.0f} MiB")
-        return self.launcher.launch(self.plan, lambda: self.status)
-
-    def load(self, runtime: Runtime, resumed: bool) -> None:
-        """Load the experience that a resumed run goes on with."""
-        if self.start.exact:
-            load_exactly(runtime.roles, self.folder, self.start.version)
-        elif resumed and self.experiment.replay.keep:
-            load_buffers(runtime.roles, self.folder, self.log)
 
     def watch_over(self, graph: RoleGraph, runtime: Runtime, resumed: bool) -> Result:
         """Start all roles, wait for their end, and save what was learned."""

@@ -374,13 +374,13 @@ def cut_lines(folder: Path, version: int, steps: int) -> None:
     Raises:
         GeladaError: if a file cannot be read; names it.
     """
-    _cut(folder / METRICS, lambda line: _is_before(line, version))
+
+    def is_before(line: State) -> bool:
+        number = _number(line, "version")
+        return number <= version and number % DETERMINISTIC_EVERY == 0
+
+    _cut(folder / METRICS, is_before)
     _cut(folder / EPISODES, lambda line: _number(line, "steps") <= steps)
-
-
-def _is_before(line: State, version: int) -> bool:
-    number = _number(line, "version")
-    return number <= version and number % DETERMINISTIC_EVERY == 0
 
 
 def _number(line: State, name: str) -> float:

@@ -8,10 +8,7 @@ whose learners add up their gradients before each step. *Workers* (DBA3C, Gorila
 actors, a replay and a learner, around servers with memory of their own. *Separate* (Gorila):
 actors, learners, replay buffers and servers each stand alone, as many of each as one likes.
 
-Nothing is started here. `gelada.training.role_factory` has the arguments of each role, and
-`gelada.training.role_factory` those of the tracker.
-
-The replay buffer of a deterministic run, as a role of the graph, and what saves it.
+Nothing is started here. `gelada.training.role_factory` has the arguments of each role.
 """
 
 from __future__ import annotations
@@ -75,13 +72,6 @@ def add_buffer_in_rounds(roles: RoleFactory) -> BufferInRounds:
     )
 
 
-def saver_of(replay: BufferInRounds, folder: Path | None) -> Callable[[Version], None] | None:
-    """Return what saves the buffer in a run's folder before each checkpoint, if there is one."""
-    if folder is None:
-        return None
-    return part(SaveWithCheckpoints, replay, folder / BUFFERS / "replay", folder / CHECKPOINTS)
-
-
 def make_graph(
     experiment: Experiment,
     start: Start,
@@ -119,7 +109,9 @@ def make_graph(
     tracker = add_tracker(graph, experiment, start, flat, folder, began)
     roles = RoleFactory(graph, experiment, start, flat, tracker, patience, games, make, placement)
     if isinstance(topology, Workers):
-        add_workers(roles, topology)
+        servers = roles.servers(topology.admission, own_memory=True)
+        for index in range(topology.learners):
+            add_worker(roles, index, servers)
     elif isinstance(topology, Separate):
         add_separate(roles, topology)
     elif topology.replicas > 1:
@@ -138,7 +130,10 @@ def add_central(roles: RoleFactory, spread: bool, folder: Path | None = None) ->
     if experiment.replay.capacity and deterministic:
         # an actor plays with what was learned from all rounds before, and the learner waits for it
         buffer = add_buffer_in_rounds(roles)
-        replays, before_save = [buffer], saver_of(buffer, folder)
+        replays = [buffer]
+        if folder is not None:
+            copies, checkpoints = folder / BUFFERS / "replay", folder / CHECKPOINTS
+            before_save = part(SaveWithCheckpoints, buffer, copies, checkpoints)
         pace = Pace(
             0,
             exactly=True,
@@ -242,13 +237,6 @@ def _central_queue(roles: RoleFactory, index: int, counting: bool, process: str)
         index=index,
         in_flight=in_flight,
     )
-
-
-def add_workers(roles: RoleFactory, topology: Workers) -> None:
-    """Add servers with memory of their own, and workers around them."""
-    servers = roles.servers(topology.admission, own_memory=True)
-    for index in range(topology.learners):
-        add_worker(roles, index, servers)
 
 
 def add_worker(roles: RoleFactory, index: int, servers: Sequence[ParameterServer]) -> None:

@@ -1,16 +1,15 @@
 """Presets by name. Each module of this package has the presets of one family of algorithms.
 
-A module defines ``PRESETS`` (experiments by name), ``FAMILIES`` (settings for any game, by the
-first word of names such as ``dqn-seaquest``) and ``NOTES`` (lines that `gelada show` prints about
-presets of a published system). A new module is added to ``MODULES``.
+A module defines ``PRESETS`` (experiments by name), and may define ``FAMILIES`` (settings for any
+game, by the first word of names such as ``dqn-seaquest``) and ``NOTES`` (lines that `gelada show`
+prints about presets of a published system).
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
-from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from gelada.algorithms.api import Algorithm
 from gelada.core.errors import GeladaError, nearest
@@ -28,23 +27,14 @@ from gelada.envs.make import (
 from gelada.experiment.presets import appo, dba3c, dqn, environments
 from gelada.experiment.settings import Experiment, find_algorithm
 
-MODULES: tuple[ModuleType, ...] = (appo, dba3c, dqn, environments)
+PRESETS = appo.PRESETS | dba3c.PRESETS | dqn.PRESETS | environments.PRESETS
 
-PRESETS: dict[str, Experiment] = {
-    name: experiment for module in MODULES for name, experiment in module.PRESETS.items()
-}
-
-FAMILIES: dict[str, Experiment] = {
-    name: experiment for module in MODULES for name, experiment in module.FAMILIES.items()
-}
-"""Settings for any game, by the first word of names such as ``dqn-seaquest``."""
+FAMILIES = appo.FAMILIES | dba3c.FAMILIES | dqn.FAMILIES
 
 DEFAULT = "dqn"
 """The family of a game that is named alone and has no preset of its own."""
 
-NOTES: dict[str, tuple[str, ...]] = {
-    name: lines for module in MODULES for name, lines in module.NOTES.items()
-}
+NOTES = appo.NOTES | dba3c.NOTES | dqn.NOTES
 
 TARGETS = {"breakout": 300, "pong": 10, "riverraid": 4000, "seaquest": 1830, "space_invaders": 700}
 """Mean evaluated scores at which Distributed-BA3C stops early, by game (its run_job.py)."""
@@ -95,19 +85,14 @@ def preset(name: str) -> tuple[Experiment, str]:
     if is_gym(game):
         settings = GameSettings(game=game)
         base = environments.for_environment(game, frame_shape(settings), planes(settings))
-        if own:
-            base = in_own_rewards(replace(FAMILIES[family], network=base.network))
+        if own:  # but for the sign of rewards, which fits those of Atari games only
+            algorithm: Any = replace(cast("Any", FAMILIES[family].algorithm), reward_clip="none")
+            base = replace(FAMILIES[family], network=base.network, algorithm=algorithm)
     elif own:
         base = PRESETS.get(f"{family}-{game}", FAMILIES[family])
     else:
         base = PRESETS.get(game, FAMILIES[DEFAULT])
     return _in_game(base, game, sticky), note
-
-
-def in_own_rewards(experiment: Experiment) -> Experiment:
-    """Return the experiment without what fits the rewards of Atari games only: their sign."""
-    algorithm: Any = experiment.algorithm
-    return replace(experiment, algorithm=replace(algorithm, reward_clip="none"))
 
 
 def algorithms_with(setting: str, experiment: Experiment) -> str:

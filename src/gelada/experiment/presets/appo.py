@@ -1,7 +1,4 @@
-"""Presets of APPO without a target policy: Pong, Catch, and ``ppo-`` for any other game.
-
-Presets of IMPALA, of APPO with all its parts and of IMPACT, and two published systems.
-"""
+"""Presets of APPO: as PPO, IMPALA, APPO with all its parts and IMPACT; two published systems."""
 
 from __future__ import annotations
 

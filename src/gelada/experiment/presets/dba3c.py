@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gelada.algorithms.a3c import A3C
 from gelada.envs.api import GameSettings
+from gelada.experiment.presets.appo import CATCH
 from gelada.experiment.settings import Experiment, Shape, Sidecars
 from gelada.nets.config import NetworkSettings
 from gelada.ops.optimizers import OptimizerSettings
@@ -38,9 +39,8 @@ PRESETS: dict[str, Experiment] = {
         algorithm=replace(SMALL_A3C, anneal_steps=10_000_000),
         stop=StopRule(steps=10_000_000),
     ),
-    "dba3c-catch": Experiment(
-        games=GameSettings(game="catch", size=10),
-        network=NetworkSettings(torso="tiny", width=64, stack=1, precision="float32"),
+    "dba3c-catch": replace(
+        CATCH,
         algorithm=A3C(n=9, gradient_clip=1.0, lr=4e-3, anneal_steps=150_000),
         shape=Shape(workers=2, servers=2, actors=1, games=8, length=9, random_steps=512),
         stop=StopRule(steps=300_000, until_score=0.95),

@@ -8,6 +8,7 @@ from gelada.algorithms.dqn import DQN
 from gelada.algorithms.iqn import IQN
 from gelada.algorithms.pqn import PQN
 from gelada.envs.api import GameSettings
+from gelada.experiment.presets.appo import CATCH
 from gelada.experiment.settings import Experiment, ReplaySettings, Shape
 from gelada.nets.config import NetworkSettings
 from gelada.ops.optimizers import OptimizerSettings
@@ -117,9 +118,8 @@ PRESETS: dict[str, Experiment] = {
     "apex-pong": APEX_PONG,
     "gorila-pong": GORILA_PONG,
     "gorila-breakout": replace(for_any_game(GORILA_PONG), games=GameSettings(game="breakout")),
-    "gorila-catch": Experiment(
-        games=GameSettings(game="catch", size=10),
-        network=NetworkSettings(torso="tiny", width=64, stack=1, precision="float32"),
+    "gorila-catch": replace(
+        CATCH,
         algorithm=DQN(
             n=3,
             target_every=50,
@@ -133,11 +133,9 @@ PRESETS: dict[str, Experiment] = {
             workers=2, asynchronous=True, servers=2, actors=1, games=8, length=16, random_steps=512
         ),
         replay=ReplaySettings(capacity=20_000, minimum=500, windows=64, samples_per_insert=2.0),
-        stop=StopRule(steps=150_000, until_score=0.95),
     ),
-    "iqn-catch": Experiment(
-        games=GameSettings(game="catch", size=10),
-        network=NetworkSettings(torso="tiny", width=64, stack=1, precision="float32"),
+    "iqn-catch": replace(
+        CATCH,
         algorithm=IQN(
             n=3,
             target_every=50,
@@ -151,9 +149,8 @@ PRESETS: dict[str, Experiment] = {
         stop=StopRule(steps=100_000, until_score=0.95),
     ),
     "pqn-pong": PQN_PONG,
-    "pqn-catch": Experiment(
-        games=GameSettings(game="catch", size=10),
-        network=NetworkSettings(torso="tiny", width=64, stack=1, precision="float32"),
+    "pqn-catch": replace(
+        CATCH,
         algorithm=PQN(
             lam=0.9,
             minibatch=64,
@@ -164,8 +161,6 @@ PRESETS: dict[str, Experiment] = {
             anneal_steps=50_000,
         ),
         optimizer=OptimizerSettings(optimizer="radam"),
-        shape=Shape(actors=2, games=8, length=32, random_steps=512),
-        stop=StopRule(steps=150_000, until_score=0.95),
     ),
     "gorila-paper": Experiment(
         games=GameSettings(game="breakout", size=84, noop_max=31),

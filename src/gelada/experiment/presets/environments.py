@@ -50,14 +50,6 @@ PRESETS: dict[str, Experiment] = {
     "CartPole-v1": replace(VECTOR, stop=StopRule(steps=500_000, until_score=475.0)),
 }
 
-FAMILIES: dict[str, Experiment] = {}
-"""Empty: an environment is named alone, or by --env after a preset."""
-
-NOTES: dict[str, tuple[str, ...]] = {}
-
-SMALLEST: dict[TorsoName, int] = {"dqn2013": 84, "small": 42}
-"""Sides of pictures in pixels from which a torso of convolutions is taken."""
-
 
 def for_environment(game: str, shape: tuple[int, int], planes: int) -> Experiment:
     """Return the settings for an environment of Gymnasium that has no preset.
@@ -73,7 +65,7 @@ def for_environment(game: str, shape: tuple[int, int], planes: int) -> Experimen
     base = VECTOR if height == 1 else PIXELS
     base = replace(base, games=GameSettings(game=game))
     side = min(height // planes, width)
-    torso = next((torso for torso, least in SMALLEST.items() if side >= least), None)
-    if torso is None:
+    if side < 42:  # of pixels, from which a torso of convolutions is taken
         return base
+    torso: TorsoName = "dqn2013" if side >= 84 else "small"
     return replace(base, network=replace(base.network, torso=torso, width=256, stack=4))
