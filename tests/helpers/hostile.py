@@ -106,8 +106,7 @@ def make_run(folder: Path, run: str = "ours") -> Config:
     statistics = InputStatistics(
         np.full((10, 5), 9.0, dtype=np.float32), np.full((10, 5), 40.0, dtype=np.float32)
     )
-    nothing = Version(0, 0)
-    start = Start(statistics, 3, "float32", nothing, 0, None, {}, None, {})
+    start = Start(statistics, 3, "float32")
     flat = FlatParameters(make_network(config.experiment, start))
     named = flat.layout.named(flat.values)
     tensors = {f"parameter/{k}": t for k, t in named.items()}

@@ -27,7 +27,7 @@ def played(experiment: Experiment, first: int = 0) -> tuple[Outcome, list[list[i
     games = open_games(experiment)
     start = begin(experiment, games)
     version = start.version._replace(number=first)
-    start = start._replace(version=version, origin=start.origin._replace(version=first))
+    start = replace(start, version=version, origin=start.origin._replace(version=first))
     place = Inline(make_graph(experiment, start, None, patience=0.0, games=games))
     name = "replay" if "replay" in place.roles else "replay-0"
     replay, versions = place.roles[name], list[list[int]]()

@@ -15,7 +15,7 @@ from gelada.cli.main import run
 from gelada.cli.show import Show
 from gelada.cli.train import Train
 from gelada.core.errors import GeladaError
-from gelada.experiment.autoscale import Fit, cores_of, for_cores, idle, threads_of
+from gelada.experiment.autoscale import cores_of, for_cores, idle, threads_of
 from gelada.experiment.check import check
 from gelada.experiment.memory import batch_of
 from gelada.experiment.presets import PRESETS, preset
@@ -23,26 +23,26 @@ from gelada.nets.config import NetworkSettings
 from gelada.runtime.system import usable_cores
 
 TABLE = [  # cores, GPU, torso or what learns: actors, games, emulator threads, own batch
-    (3, False, "small", Fit(2, 8, 1, False)),
-    (4, False, "small", Fit(3, 8, 1, True)),
-    (8, False, "small", Fit(4, 8, 1, True)),
-    (64, False, "small", Fit(4, 8, 1, True)),
-    (4, False, "dqn2013", Fit(3, 8, 1, True)),
-    (16, False, "dqn2013", Fit(3, 8, 1, True)),
-    (16, False, "nature", Fit(2, 8, 1, False)),
-    (16, False, "resnet", Fit(2, 8, 1, False)),
-    (16, False, "own", Fit(2, 8, 1, False)),
-    (16, False, "dqn", Fit(2, 8, 1, False)),
-    (4, True, "small", Fit(2, 16, 4, True)),
-    (16, True, "small", Fit(2, 16, 16, True)),
-    (16, True, "nature", Fit(2, 16, 16, True)),
-    (16, True, "dqn", Fit(2, 16, 16, False)),
-    (128, True, "dqn2013", Fit(2, 16, 16, True)),
+    (3, False, "small", (2, 8, 1, False)),
+    (4, False, "small", (3, 8, 1, True)),
+    (8, False, "small", (4, 8, 1, True)),
+    (64, False, "small", (4, 8, 1, True)),
+    (4, False, "dqn2013", (3, 8, 1, True)),
+    (16, False, "dqn2013", (3, 8, 1, True)),
+    (16, False, "nature", (2, 8, 1, False)),
+    (16, False, "resnet", (2, 8, 1, False)),
+    (16, False, "own", (2, 8, 1, False)),
+    (16, False, "dqn", (2, 8, 1, False)),
+    (4, True, "small", (2, 16, 4, True)),
+    (16, True, "small", (2, 16, 16, True)),
+    (16, True, "nature", (2, 16, 16, True)),
+    (16, True, "dqn", (2, 16, 16, False)),
+    (128, True, "dqn2013", (2, 16, 16, True)),
 ]
 
 
 @pytest.mark.parametrize(("cores", "gpu", "torso", "want"), TABLE)
-def test_the_table(cores: int, gpu: bool, torso: str, want: Fit) -> None:
+def test_the_table(cores: int, gpu: bool, torso: str, want: tuple[int, int, int, bool]) -> None:
     base = preset("dqn-pong" if torso == "dqn" else "pong")[0]
     if torso != "dqn":
         network: dict[str, Any] = {"torso": torso}
@@ -50,7 +50,7 @@ def test_the_table(cores: int, gpu: bool, torso: str, want: Fit) -> None:
             network = {"own_torso": "my_module:torso"}
         base = replace(base, network=NetworkSettings(**network))
     shape = for_cores(base, base, cores, gpu).shape
-    assert Fit(shape.actors, shape.games, shape.emulators, bool(shape.batch)) == want
+    assert (shape.actors, shape.games, shape.emulators, bool(shape.batch)) == want
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 4, 6, 16, 96, 384])

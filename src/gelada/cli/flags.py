@@ -153,14 +153,14 @@ def subclass(kind: type[T], fields: list[Any]) -> type[T]:
     return made
 
 
-def value_of(flag_name: str, args: Sequence[str]) -> str:
-    """Return the value that follows a flag, or ""."""
-    for word, following in zip(args, [*args, ""][1:], strict=True):
-        if word == flag_name:
-            return following
-        if word.startswith(f"{flag_name}="):
-            return word.partition("=")[2]
-    return ""
+def value_of(flag_name: str, args: Sequence[str], which: int = 0) -> str:
+    """Return the value that follows a flag the first or (``which`` = -1) the last time, or ""."""
+    values = [
+        after if word == flag_name else word.partition("=")[2]
+        for word, after in pairwise([*args, ""])
+        if word.partition("=")[0] == flag_name
+    ]
+    return values[which] if values else ""
 
 
 def flags_of(kind: Any, flag: Name = flag_of, group: str = "") -> list[str]:
@@ -225,10 +225,8 @@ def _unknown(
 
 def _wrong(argument: Any, args: Sequence[str]) -> str:
     """Return what is wrong with a value that has not the type of its flag."""
-    name, words = _name(argument), [*args, ""]
-    values = [after for word, after in pairwise(words) if word == name]
-    values += [word.partition("=")[2] for word in args if word.startswith(f"{name}=")]
-    value = values[-1] if values else ""
+    name = _name(argument)
+    value = value_of(name, args, -1)
     if "FLOAT" in argument.lowered.metavar:
         return f"{name} {value}: not a number"
     return f"{name} {value}: not a whole number; write it in digits, such as 20000"

@@ -30,7 +30,6 @@ from gelada.cli.words import stop_in_words
 from gelada.core.checkpoint import list_checkpoints, newest_checkpoint, read_about
 from gelada.core.errors import GeladaError, printable
 from gelada.core.fields import shown
-from gelada.core.types import Version
 from gelada.envs.make import make_games
 from gelada.evaluation.exported import find_files
 from gelada.evaluation.zoo import place_of
@@ -194,7 +193,7 @@ def imagined_start(experiment: Experiment) -> Start:
     wanted = experiment.network.precision
     precision = "float32" if wanted == "auto" else wanted
     statistics = InputStatistics(flat, flat)
-    return Start(statistics, games.actions, precision, Version(0, 0), 0, None, {}, None, {})
+    return Start(statistics, games.actions, precision)
 
 
 def memory(experiment: Experiment, net: Network) -> dict[str, float]:

@@ -7,7 +7,6 @@ docs/devices.md explains. Nothing is measured here, so the same words give the s
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 from gelada.core.errors import GeladaError
 from gelada.core.fields import given
@@ -26,36 +25,6 @@ GAMES = 16
 many steps as a batch, so experience is two versions old (with 64 games, eight)."""
 
 
-class Fit(NamedTuple):
-    """What suits so many cores."""
-
-    actors: int
-    games: int  # of each actor
-    emulators: int  # threads of each actor
-    batched: bool  # batches of a fixed size instead of one trajectory of each actor
-
-
-def fit(cores: int, gpu: bool, feeds: int, own: Fit, atari: bool) -> Fit:
-    """Return what suits a machine.
-
-    Without a GPU there is an actor for each core but the learner's, as many as the learner can
-    follow. With a GPU two actors take turns with it: while one emulates, the network of the other
-    is computed; so each may have all cores for its emulator threads.
-
-    Args:
-        cores: that the run may use, more than two.
-        gpu: whether a GPU learns and acts.
-        feeds: actors that the learner can follow on a CPU (`fed`).
-        own: what the preset has.
-        atari: whether emulator threads can share the games.
-    """
-    if gpu:
-        emulators = min(cores, GAMES) if atari else own.emulators
-        return Fit(2, max(own.games, GAMES), emulators, batched=True)
-    actors = max(min(cores - 1, feeds), own.actors)
-    return own._replace(actors=actors, batched=own.batched or actors > own.actors)
-
-
 def fed(experiment: Experiment) -> int:
     """Return how many actors the experiment's learner can follow on a CPU."""
     network = experiment.network
@@ -68,6 +37,10 @@ def for_cores(
     experiment: Experiment, base: Experiment, cores: int, gpu: bool = False
 ) -> Experiment:
     """Return the experiment with actors, games, emulator threads and batch for so many cores.
+
+    Without a GPU there is an actor for each core but the learner's, as many as the learner can
+    follow. With a GPU two actors take turns with it: while one emulates, the network of the other
+    is computed; so each may have all cores for its emulator threads.
 
     A batch has as many steps as in the preset, however many actors fill it. What is sampled from a
     replay buffer does not depend on the actors and stays as it is.
@@ -94,18 +67,22 @@ def for_cores(
         )
     if cores <= 2 and not gpu:  # which the presets suit
         return experiment
-    own = Fit(shape.actors, shape.games, shape.emulators, bool(shape.batch))
-    found = fit(cores, gpu, fed(experiment), own, is_atari(experiment.games.game))
-    sampled = experiment.algorithm.source == "buffer"
-    if found != own and experiment.deterministic and not sampled:
+    batched, sampled = bool(shape.batch), experiment.algorithm.source == "buffer"
+    if gpu:
+        emulators = min(cores, GAMES) if is_atari(experiment.games.game) else shape.emulators
+        found = replace(shape, actors=2, games=max(shape.games, GAMES), emulators=emulators)
+        batched = True
+    else:
+        found = replace(shape, actors=max(min(cores - 1, fed(experiment)), shape.actors))
+        batched = batched or found.actors > shape.actors
+    changes = found != shape or batched != bool(shape.batch)
+    if changes and experiment.deterministic and not sampled:
         raise GeladaError(
             f"--cores {cores} with --deterministic: a batch would have the trajectories that come "
             "first, which depends on who is faster; leave one of the two out"
         )
-    batch = shape.datapoints if found.batched and not sampled else shape.batch
-    actors, games, emulators, _ = found
-    changed = replace(shape, batch=batch, actors=actors, games=games, emulators=emulators)
-    return replace(experiment, shape=changed)
+    batch = shape.datapoints if batched and not sampled else shape.batch
+    return replace(experiment, shape=replace(found, batch=batch))
 
 
 def cores_of(text: str, usable: int) -> int:

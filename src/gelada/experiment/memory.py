@@ -177,12 +177,7 @@ def check_limits(
 
 
 def _check_process(experiment: Experiment, helpers: int) -> None:
-    """Raise GeladaError if this process may not have the threads or open files of a run.
-
-    Args:
-        experiment: all settings.
-        helpers: processes that play on games of a resumed run.
-    """
+    """Raise GeladaError if this process may not have the threads or files of a run and helpers."""
     shape, topology = experiment.shape, experiment.shape.topology
     threads = (1 + shape.emulators) * topology.players + topology.learners
     threads += HELPER_THREADS * helpers + 16

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,8 +112,8 @@ class OnRay(Launcher):
             tracker: Tracker = runtime.roles["tracker"]
             with suppress(Lost, Closed, OSError):  # it finishes the checkpoint that it writes
                 tracker.finish()
-            start = restored(plan, number)
-            tell_loss(plan, start, status(), events)
+            start = _restored(plan, number)
+            _tell_loss(plan, start, status(), events)
             return incarnation(start)
 
         first = incarnation(plan.start)
@@ -130,12 +131,10 @@ class OnRay(Launcher):
         return first.make_graph(), runtime
 
 
-def restored(plan: Plan, number: int) -> Start:
+def _restored(plan: Plan, number: int) -> Start:
     """Return where a run goes on after a loss: at its newest checkpoint, or anew without one.
 
-    Args:
-        plan: of the run.
-        number: of the incarnation in which a process was lost; the new one is above it.
+    Its incarnation is above ``number``, in which a process was lost.
     """
     first = plan.start
     if any(map(is_there, list_checkpoints(plan.folder / CHECKPOINTS))):
@@ -147,10 +146,10 @@ def restored(plan: Plan, number: int) -> Start:
             cut_lines(plan.folder, start.version.number, start.steps)
     seconds = first.counters.get("seconds", 0.0)  # the time since then is in `began`
     version = start.version._replace(incarnation=max(start.version.incarnation, number + 1))
-    return start._replace(version=version, counters=start.counters | {"seconds": seconds})
+    return replace(start, version=version, counters=start.counters | {"seconds": seconds})
 
 
-def tell_loss(plan: Plan, start: Start, status: Status, events: Events) -> None:
+def _tell_loss(plan: Plan, start: Start, status: Status, events: Events) -> None:
     """Tell what is lost by going on from a start, by the status that was heard last."""
     lost, kept, workers = max(status.steps - start.steps, 0), 0, status.workers
     if plan.experiment.replay.capacity and workers is not None:
@@ -179,12 +178,8 @@ def graph_in_process(
 ) -> RoleGraph:
     """Return the graph of a run as a process makes it, on CPUs unless it was given a GPU.
 
-    Arguments that are not named below are those of `gelada.training.topology.make_graph`.
-
-    Args:
-        make: what makes graphs, as the driver has it.
-        placement: the devices of a process that has a GPU.
-        gpu: whether this process has a GPU.
+    ``make`` makes graphs, as the driver has it; ``placement`` is that of a process with a GPU. The
+    other arguments are those of `gelada.training.topology.make_graph`.
 
     Raises:
         GeladaError: if torch cannot use the GPU.

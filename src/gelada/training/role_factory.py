@@ -162,9 +162,8 @@ class RoleFactory:
             return None
         seeds = (self.experiment.seed, index, self.start.version.incarnation)
         rows, together = agents(self.experiment.games), self.net.policies
-        batch = (
-            shape.windows // shape.topology.queues * (1 if shape.batch else rows)
-        )  # it counts each
+        windows = shape.windows // shape.topology.queues
+        batch = windows if shape.batch else windows * rows  # it counts each
         kept = reuse.replay_slots * shape.games * rows
         sizes = (kept // together, reuse.replay_proportion, batch // together)
         return part(ReplayMix, *sizes, seeds, together)

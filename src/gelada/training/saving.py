@@ -16,8 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from gelada.algorithms.api import Algorithm
 from gelada.core.arrays import join
 from gelada.core.checkpoint import Checkpoint
@@ -220,15 +218,7 @@ def _saved_in_time(
 ) -> tuple[bool, OSError | None]:
     """Save the newest version; if only the disk is in the way, try again for the patience.
 
-    Args:
-        saver: of the run.
-        hung: names of roles that have not ended.
-        tracker: knows if the run has ended because its patience was used up.
-        patience: seconds.
-        wait_for: called with what is waited for, each time.
-
-    Returns:
-        Whether it is saved, and the failure to write.
+    Returns whether it is saved, and the failure to write.
     """
     until = time.monotonic() + patience
     while True:
@@ -243,7 +233,7 @@ def _saved_in_time(
 
 def aux_at(algorithm: Algorithm, steps: int) -> AlgorithmState:
     """Return an algorithm's state if it depends on the environment steps only."""
-    algorithm_state: dict[str, torch.Tensor] = algorithm.start()
+    algorithm_state = algorithm.start()
     algorithm.after(algorithm_state, {}, steps)
     return algorithm_state
 
@@ -254,7 +244,7 @@ def save_buffers(roles: Mapping[str, Any], folder: Path, log: Callable[[str], No
     Raises:
         CannotWrite: if the disk is full; what was saved before is kept.
     """
-    for name, buffer in _buffers(roles):
+    for name, buffer in _buffers(roles).items():
         log(f"saving {buffer.depth:,} steps of experience")
         buffer.save(folder / BUFFERS / name)
 
@@ -265,7 +255,7 @@ def load_buffers(roles: Mapping[str, Any], folder: Path, log: Callable[[str], No
     Raises:
         GeladaError: if a file is damaged, or of a buffer with other settings.
     """
-    for name, buffer in _buffers(roles):
+    for name, buffer in _buffers(roles).items():
         if (folder / BUFFERS / name).exists():
             _load(buffer, folder / BUFFERS / name)
             log(f"{name}: {buffer.depth:,} steps of experience loaded")
@@ -279,10 +269,8 @@ def load_exactly(roles: Mapping[str, Any], folder: Path, version: Version) -> No
     Raises:
         GeladaError: if the file is missing or damaged.
     """
-    for name, role in roles.items():
-        if isinstance(role, BufferInRounds):
-            assert name == "replay", name
-            _load(role, buffer_at(folder, version))
+    if isinstance(buffer := roles.get("replay"), BufferInRounds):
+        _load(buffer, buffer_at(folder, version))
 
 
 def _load(buffer: ReplayBuffer | BufferInRounds, folder: Path) -> None:
@@ -297,8 +285,8 @@ def _load(buffer: ReplayBuffer | BufferInRounds, folder: Path) -> None:
         ) from None
 
 
-def _buffers(roles: Mapping[str, Any]) -> list[tuple[str, ReplayBuffer]]:
-    return [(name, role) for name, role in roles.items() if isinstance(role, ReplayBuffer)]
+def _buffers(roles: Mapping[str, Any]) -> dict[str, ReplayBuffer]:
+    return {name: role for name, role in roles.items() if isinstance(role, ReplayBuffer)}
 
 
 DETERMINISTIC_EVERY = 10
@@ -327,13 +315,7 @@ def states_of(checkpoint: Checkpoint, experiment: Experiment) -> dict[str, State
 
 
 def origin_of(checkpoint: Checkpoint, experiment: Experiment, folder: Path) -> Origin | None:
-    """Return the origin of a run that goes on exactly; None if it cannot.
-
-    Args:
-        checkpoint: that the run resumes from.
-        experiment: all settings.
-        folder: of the run.
-    """
+    """Return the origin of a run that goes on exactly from a checkpoint; None if it cannot."""
     if not experiment.deterministic or "origin" not in checkpoint.counters:
         return None
     shape = experiment.shape
@@ -362,14 +344,9 @@ def buffer_at(folder: Path, version: Version) -> Path:
 
 
 def cut_lines(folder: Path, version: int, steps: int) -> None:
-    """Delete the lines of metrics and episodes after a version; the run writes them again.
+    """Delete the lines of a run's metrics and episodes after a version and its steps.
 
-    Lines of metrics that only the end of the earlier run made go too.
-
-    Args:
-        folder: of the run.
-        version: number of the version that the run goes on from.
-        steps: environment steps behind it.
+    The run writes them again. Lines of metrics that only the end of the earlier run made go too.
 
     Raises:
         GeladaError: if a file cannot be read; names it.

@@ -46,23 +46,21 @@ class SidecarProcesses:
     """
 
     def __init__(self, run: Path, wanted: Sidecars, heard: Heard) -> None:
-        length = ["--record-length", str(wanted.record_length)]
-        self._named = run
-        self._run, self._heard = run.absolute(), heard  # its name may begin with a dash
-        self._wanted: list[tuple[str, list[str], Path]] = []
-        if wanted.evaluator:
-            self._wanted.append(("evaluator", [ONLY["evaluator"]], run / EVALUATIONS))
-        if wanted.recorder:
-            self._wanted.append(("recorder", [ONLY["recorder"], *length], run / VIDEOS))
+        self._run, self._wanted, self._heard = run, wanted, heard
         self._children: list[_Child] = []
         self._idle: list[str] = []  # names of those that ended without a result
         self._none = True  # there was no checkpoint for them
 
     def __enter__(self) -> SidecarProcesses:
         try:
-            for name, words, folder in self._wanted:
-                command = [str(self._run), *words, "--json", "--parent", str(os.getpid())]
-                self._children.append(_Child(name, command, folder / "follow.log", self._heard))
+            for name, folder in (("evaluator", EVALUATIONS), ("recorder", VIDEOS)):
+                if getattr(self._wanted, name):
+                    run = str(self._run.absolute())  # its name may begin with a dash
+                    words = [run, ONLY[name], "--json", "--parent", str(os.getpid())]
+                    if name == "recorder":
+                        words += ["--record-length", str(self._wanted.record_length)]
+                    log = self._run / folder / "follow.log"
+                    self._children.append(_Child(name, words, log, self._heard))
         except BaseException:
             self.__exit__()
             raise
@@ -89,7 +87,7 @@ class SidecarProcesses:
         why = "there was no checkpoint" if self._none else "it was not done with one"
         return [
             f"the {name} has nothing to show: {why} before the end of the run; for the last "
-            f"checkpoint: {program()} follow {self._named} --once {ONLY[name]}"
+            f"checkpoint: {program()} follow {self._run} --once {ONLY[name]}"
             for name in self._idle
         ]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -48,18 +48,19 @@ from gelada.runtime.system import ACTORS, be_nicer, describe_machine
 from gelada.training.saving import cut_lines, origin_of, states_of
 
 
-class Start(NamedTuple):
+@dataclass(frozen=True)
+class Start:
     """State at the start of a run, new or resumed."""
 
     statistics: InputStatistics
     actions: int
     precision: Precision
-    version: Version
-    steps: int  # environment steps so far
-    parameters: dict[str, torch.Tensor] | None  # None: a new network
-    optimizer: dict[str, torch.Tensor]
-    algorithm_state: AlgorithmState | None
-    counters: State
+    version: Version = field(default=Version(0, 0))
+    steps: int = 0  # environment steps so far
+    parameters: dict[str, torch.Tensor] | None = None  # None: a new network
+    optimizer: dict[str, torch.Tensor] = field(default_factory=dict)
+    algorithm_state: AlgorithmState | None = None
+    counters: State = field(default_factory=dict)
     origin: Origin = START  # where its counting began
     saved: dict[str, State] | None = None  # states that actors go on from, by name
     run: State | None = None  # what checkpoints say about the run
@@ -117,10 +118,9 @@ def begin(
             "them in the environment"
         )
     steps = rounds * sum(g.count for g in games)
-    fresh = Version(0, 0)
     floor = floor_of(frames) if is_gym(experiment.games.game) else FLOOR
-    statistics, origin = measure_input(frames, floor), Origin(0, 0, steps)
-    return Start(statistics, first.actions, precision, fresh, steps, None, {}, None, {}, origin)
+    statistics, origin = measure_input(frames, floor), Origin(steps=steps)
+    return Start(statistics, first.actions, precision, steps=steps, origin=origin)
 
 
 def begin_new(
@@ -156,7 +156,7 @@ def begin_new(
     about = {"run": new_run(), **describe_machine(), "precision": start.precision}
     about |= describe_devices(placement, on_ray=remote)
     config = Config(name, experiment, start.actions, about)
-    return config, start._replace(run=identity(config)), games
+    return config, replace(start, run=identity(config)), games
 
 
 def least_steps(experiment: Experiment) -> int:
@@ -281,8 +281,8 @@ def fits(config: Config) -> Check:
     def check(checkpoint: Checkpoint) -> None:
         is_ours(checkpoint)
         statistics = check_frames(checkpoint, experiment)
-        start = begin_at(config, statistics)
-        wanted = {k: tuple(p.shape) for k, p in make_network(experiment, start).named_parameters()}
+        net = make_network(experiment, Start(statistics, config.actions, "float32"))
+        wanted = {k: tuple(p.shape) for k, p in net.named_parameters()}
         _compare("parameter", wanted, checkpoint)
         state = Optimizer(torch.zeros(1), experiment.optimizer).state()
         scalars: dict[str, tuple[int, ...]] = {k: () for k, t in state.items() if not t.dim()}
@@ -310,24 +310,14 @@ def _compare(group: str, wanted: dict[str, tuple[int, ...]], checkpoint: Checkpo
             raise GeladaError(f"has {group}/{name} in {tensors[name].dtype}, want float32")
 
 
-def begin_at(config: Config, statistics: InputStatistics) -> Start:
-    """Return the start of a new network for a run, to compare shapes with."""
-    zero = Version(0, 0)
-    return Start(statistics, config.actions, "float32", zero, 0, None, {}, None, {})
-
-
 def check_game(config: Config, file: Path) -> None:
     """Check that the game is known and has the run's actions.
 
     An action is an index into the game's action set, so with another set the agent would play
     other actions than it learned, or the emulator would wait for ever.
 
-    Args:
-        config: of the run.
-        file: that the messages name.
-
     Raises:
-        GeladaError: if not.
+        GeladaError: if not; names the file.
     """
     games = config.experiment.games
     if not is_known(games.game):

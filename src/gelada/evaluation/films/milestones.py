@@ -17,7 +17,7 @@ from gelada.evaluation.agent import Agent, load
 from gelada.runs.config import Config, check_of, read_config
 from gelada.runs.folder import CHECKPOINTS
 from gelada.runtime.devices import find_device
-from gelada.training.start import begin_at, make_network, statistics_of
+from gelada.training.start import Start, make_network, statistics_of
 
 HALF = 0.25
 """A checkpoint is half way if its share of the newest one's steps differs from 0.5 by at most
@@ -67,7 +67,8 @@ def untrained(config: Config, checkpoint: Checkpoint, device: str = "cpu") -> Ag
         checkpoint: any of the run's.
         device: of the network.
     """
-    net = make_network(config.experiment, begin_at(config, statistics_of(checkpoint)))
+    start = Start(statistics_of(checkpoint), config.actions, "float32")
+    net = make_network(config.experiment, start)
     weights = {f"parameter/{name}": value.detach() for name, value in net.named_parameters()}
     inputs = {f"input/{name}": value for name, value in checkpoint.group("input").items()}
     first = Checkpoint(Version(0, 0), 0, weights | inputs, {})
