@@ -61,8 +61,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Fail a test that has started processes and has no mark that tells it."""
     done = yield
-    strict = "processes" in str(item.config.getoption("markexpr"))
-    if strict and _started and MARKS.isdisjoint(mark.name for mark in item.iter_markers()):
+    if _started and MARKS.isdisjoint(mark.name for mark in item.iter_markers()):
         pytest.fail(f"starts processes: mark it `processes`; {_started[:3]}")
     return done
 
