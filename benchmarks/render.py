@@ -4,7 +4,7 @@
     python -m benchmarks.render pictures     the pictures, too
 
 A page has words of its own, and marks (`BLOCK`) between which this program writes a table by its
-name (`benchmarks.tables.TABLES`). A test compares the pages with what it writes. Pages without
+name (`TABLES`). A test compares the pages with what it writes. Pages without
 marks are about measurements that are over: they are frozen.
 """
 
@@ -13,18 +13,42 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from benchmarks.lib.ledger import Ledger, Results
 from benchmarks.lib.table import Table, anchor, items, markdown, wrapped
-from benchmarks.tables import TABLES, games, speed
+from benchmarks.tables import games, presets, speed
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 
 BLOCK = re.compile(r"(<!-- results: (\S+) -->\n).*?(<!-- end of results -->\n)", re.DOTALL)
 """What stands between these lines of a page is written by `pages`."""
+
+TABLES: dict[str, Callable[[Results], Table]] = {
+    "pong": presets.pong,
+    "algorithms": presets.algorithms,
+    "gorila": presets.gorila,
+    "appo": presets.appo,
+    "dba3c": presets.dba3c,
+    "dba3c-straggler": partial(presets.sleeping, what="dba3c-straggler", key="runs"),
+    "dba3c-servers": partial(presets.sleeping, what="dba3c-servers", key="servers"),
+    "dba3c-workers": partial(presets.sleeping, what="dba3c-workers", key="workers"),
+    "dba3c-delays": presets.dba3c_delays,
+    "ray-shares": presets.ray_shares,
+    "ray-failures": presets.ray_failures,
+    "breakout": games.breakout,
+    "six-games": games.six,
+    "means": games.means,
+    "untuned-games": games.five,
+    "limits": speed.limits,
+    "peers-speed": speed.peers_speed,
+    "peers-time": speed.peers_time,
+    "gpu": speed.gpu,
+}
+"""The tables, by the name that stands in the marks of a page."""
 
 RENAMED = ""
 """A sentence about the name of the command in the ledger, if it has another one today."""

@@ -26,8 +26,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cells import all_cells
-from benchmarks.lib import logs
-from benchmarks.lib.ledger import LEDGER, Cell, Ledger, Line, archive_of, finished, missing, state
+from benchmarks.lib.ledger import (
+    LEDGER,
+    Cell,
+    Ledger,
+    Line,
+    archive_of,
+    finished,
+    missing,
+    pack,
+    state,
+)
 from gelada.runtime.system import describe_machine
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -98,7 +107,7 @@ def measure(cell: Cell, ledger: Ledger, number: int, count: int) -> bool:
         finally:
             archive = archive_of(about)
             archive.parent.mkdir(parents=True, exist_ok=True)
-            logs.pack(Path(log), archive)
+            pack(Path(log), archive)
     ended("finished", result=result)
     assert finished(ledger.of(cell))
     return True

@@ -23,12 +23,14 @@ from functools import partial
 
 from benchmarks.lib.ledger import RESULTS, Ledger, Line
 from benchmarks.lib.process import GELADA
-from benchmarks.peers.known import MODES, PEERS, Peer
 from benchmarks.peers.matches import (
     CACHE,
+    MODES,
     OURS,
+    PEERS,
     SCORE,
     Failed,
+    Peer,
     attempt,
     both,
     install,

@@ -35,7 +35,7 @@ def flags_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
 def test_every_flag_that_is_given_exists(capsys: pytest.CaptureFixture[str]) -> None:
     known = set().union(*(flags_of(word, capsys) for word in ("train", "bench", "suite")))
     files = [BENCHMARKS / "cells.py", *(BENCHMARKS / "lib").glob("*.py")]
-    files += [BENCHMARKS / "peers" / f"{name}.py" for name in ("known", "matches")]
+    files.append(BENCHMARKS / "peers" / "matches.py")
     wrong = {
         f"{file.name}: {flag}"
         for file in files

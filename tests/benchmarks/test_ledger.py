@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks import cells, run
-from benchmarks.lib import ledger, logs, table, timed
+from benchmarks.lib import ledger, table, timed
 
 
 def cell(what: str = "a", seed: int = 1, **settings: Any) -> Any:
@@ -166,7 +166,7 @@ def test_every_start_and_every_end_is_on_record(
     assert {"processor", "cores", "torch", "ale-py", "commit"} <= lines[-1]["machine"].keys()
     assert {n["log"] for n in lines} == {f"logs/{own.name}-{attempt}" for attempt in (1, 2, 3)}
     for line in lines:
-        assert logs.unpacked(ledger.archive_of(line), "output.txt") == "said"
+        assert ledger.unpacked(ledger.archive_of(line), "output.txt") == "said"
 
 
 def test_single_seeds_can_be_measured(capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,13 +192,13 @@ def test_an_archive_keeps_the_ends_of_metrics_and_what_figures_need(tmp_path: Pa
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (folder / "1-metrics.jsonl").write_text(text + '{"steps": 5')  # cut off
     (folder / "output.txt").write_text("said")
-    logs.pack(folder, tmp_path / "a.tar.xz")
-    logs.pack(folder, tmp_path / "b.tar.xz")
+    ledger.pack(folder, tmp_path / "a.tar.xz")
+    ledger.pack(folder, tmp_path / "b.tar.xz")
     assert (tmp_path / "a.tar.xz").read_bytes() == (tmp_path / "b.tar.xz").read_bytes()
-    kept = logs.metrics_in(tmp_path / "a.tar.xz", "1-")
-    assert (kept[0], kept[-1]["steps"], len(kept)) == (rows[0], 999, logs.LINES + 1)
+    kept = ledger.metrics_in(tmp_path / "a.tar.xz", "1-")
+    assert (kept[0], kept[-1]["steps"], len(kept)) == (rows[0], 999, ledger.LINES + 1)
     assert kept[-1] == {"steps": 999, "seconds": 333.0, "score": 142.7143, "kl": 111.0}
-    assert logs.unpacked(tmp_path / "a.tar.xz", "output.txt") == "said"
+    assert ledger.unpacked(tmp_path / "a.tar.xz", "output.txt") == "said"
 
 
 def test_every_line_with_a_result_has_its_archive() -> None:

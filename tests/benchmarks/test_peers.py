@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.peers import __main__ as peers
-from benchmarks.peers import counting, known, matches
+from benchmarks.peers import counting, matches
 from gelada.cli.experiment_flags import resolve
 from gelada.cli.train import Train
 from gelada.experiment.check import check
@@ -23,7 +23,7 @@ GOOD |= {"command": "python x.py", "network": "n", "input": "i", "passes": 4}
 
 
 def peer(script: Path, name: str = "x") -> Any:
-    return known.Peer(name, name, str(script), (), "alike enough")
+    return matches.Peer(name, name, str(script), (), "alike enough")
 
 
 def written(path: Path, text: str) -> Path:
@@ -175,7 +175,7 @@ def test_a_peer_that_does_not_install_is_reported_and_the_others_go_on(
     assert peers.main([*words[:2], "--pairs", "1"]) == 0
 
 
-@pytest.mark.parametrize("own", known.PEERS, ids=lambda own: own.name)
+@pytest.mark.parametrize("own", matches.PEERS, ids=lambda own: own.name)
 def test_a_run_of_ours_like_a_peer_can_be(own: Any) -> None:
     experiment = resolve(Train, "train", own.our_words("alike", "pong")).experiment
     check(experiment)
