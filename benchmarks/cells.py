@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.lib import cluster, dba3c, recipe, timed
+from benchmarks.lib import cluster, recipe, timed
 from benchmarks.lib.ledger import Cell
 from gelada.experiment.presets import preset
 
@@ -70,17 +70,17 @@ def table() -> Iterator[Plan]:
     asynchronous = ("--asynchronous",)
     yield from to_18("dba3c-async", "dba3c-pong", (1, 2), SIX_MINUTES, switches=asynchronous)
     yield Plan("dba3c-limit", "dba3c-pong", (1,), recipe.limit, {"seconds": seconds})
-    sleep, link = dba3c.SLEEP, dba3c.LINK
+    sleep, link = cluster.SLEEP, cluster.LINK
     for what, key, more in (
-        ("straggler", "runs", {"runs": dba3c.STRAGGLERS}),
-        ("servers", "servers", {"faults": [sleep, link], "of": dba3c.SERVERS}),
-        ("workers", "workers", {"faults": sleep, "of": dba3c.WORKERS}),
+        ("straggler", "runs", {"runs": cluster.STRAGGLERS}),
+        ("servers", "servers", {"faults": [sleep, link], "of": cluster.SERVERS}),
+        ("workers", "workers", {"faults": sleep, "of": cluster.WORKERS}),
     ):
-        asked = {"minutes": dba3c.MINUTES, **more}
-        yield Plan(f"dba3c-{what}", "dba3c-pong", (1,), partial(dba3c.sleeping, key), asked)
-    for delay in dba3c.DELAYS:
-        asked = {"delay": delay, "steps": dba3c.DELAY_STEPS}
-        yield Plan("dba3c-delay", "dba3c-pong", (1,), dba3c.delayed, asked)
+        asked = {"minutes": cluster.SLEEPING_MINUTES, **more}
+        yield Plan(f"dba3c-{what}", "dba3c-pong", (1,), partial(cluster.sleeping, key), asked)
+    for delay in cluster.DELAYS:
+        asked = {"delay": delay, "steps": cluster.DELAY_STEPS}
+        yield Plan("dba3c-delay", "dba3c-pong", (1,), cluster.delayed, asked)
 
     for name in ("dba3c-pong", "pong"):
         asked = {"words": cluster.ON_RAY, "of": cluster.SECONDS}

@@ -120,13 +120,7 @@ def parse_faults(text: str) -> Faults:
 
 
 def check_faults(faults: Faults, experiment: Experiment, processes: bool = False) -> None:
-    """Raise GeladaError if a run cannot have these faults.
-
-    Args:
-        faults: the faults.
-        experiment: all settings.
-        processes: whether the roles run in processes, which can get signals.
-    """
+    """Raise GeladaError if a run, whose roles may be processes, cannot have these faults."""
     if faults.hits and not processes:
         raise GeladaError("--faults: threads cannot be killed; add --on ray")
     if faults.in_roles and not experiment.shape.workers:

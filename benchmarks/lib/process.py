@@ -36,10 +36,6 @@ class Outcome(NamedTuple):
 def run(words: Sequence[str], output: Path) -> Outcome:
     """Run ``gelada WORDS``, its output appended to a file, and return how it went.
 
-    Args:
-        words: after the program.
-        output: file that the program's output is appended to.
-
     Raises:
         RuntimeError: if its exit code is not 0.
         TimeoutError: if it takes longer than `LONGEST`.

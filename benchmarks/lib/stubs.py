@@ -126,11 +126,7 @@ def trained_with(
 ) -> list[tuple[float, int]]:
     """Train with stubs for so long; return (seconds, steps) as they went.
 
-    Args:
-        dummies: stages that are stubs, of `KNOWN`.
-        experiment: all settings; its stop rule and what it writes do not count.
-        seconds: of training.
-        make: makes the graph, of which some roles are replaced.
+    The experiment's stop rule and what it writes do not count.
     """
     games = DummyGames if EMULATOR in dummies else None
 

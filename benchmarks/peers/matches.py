@@ -213,8 +213,7 @@ def both(ours: Callable[[], Line], theirs: Callable[[], Line]) -> Line:
 
 def run_ours(program: str, words: Sequence[str], seconds: float) -> Line:
     """Train for so many seconds and `START` as a user does; return the rate of the steady part."""
-    did, _ = train(program, words, START + seconds)
-    return did
+    return train(program, words, START + seconds)[0]
 
 
 def learn_ours(program: str, game: str, seed: int, seconds: float, score: float) -> Line:
@@ -256,15 +255,7 @@ def train(program: str, words: Sequence[str], seconds: float) -> tuple[Line, lis
 def run_theirs(
     python: str, peer: Peer, mode: str, game: str, seconds: float, score: float | None = None
 ) -> Line:
-    """Run a peer's script in its environment and return its line.
-
-    Args:
-        python: of its environment.
-        peer: what to run.
-        mode: one of `MODES`.
-        game: identifier of an Atari game.
-        seconds: of counting.
-        score: ends the run before, once training games reach it.
+    """Run a peer's script with a Python, that of its environment, and return its line.
 
     Raises:
         Failed: if it fails, takes too long, or prints no such line.

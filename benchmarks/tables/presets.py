@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from benchmarks.lib.dba3c import DELAYS
+from benchmarks.lib.cluster import DELAYS
 from benchmarks.lib.ledger import MEAN_15, Found, Results
 from benchmarks.lib.table import MISSING, Row, Table, figure, listed, values
 
