@@ -118,6 +118,8 @@ def test_the_automatic_checks_are_targets_that_contributors_are_told() -> None:
     assert {"test", "package", "docs", "test-cluster", "test-browser"} == checked <= rules
     told = set(re.findall(r"^make (\S+)", text_of("CONTRIBUTING.md"), re.M))
     assert told == checked | {"setup", "check", "test-long"}
+    hooks = yaml.safe_load(text_of(".pre-commit-config.yaml"))["repos"][0]["hooks"]
+    assert {word for hook in hooks for word in hook["entry"].split()[1:]} <= rules
     (phony,) = re.findall(r"^\.PHONY: (help .*)$", text_of("Makefile").replace("\\\n", ""), re.M)
     assert set(phony.split()) == rules
 
