@@ -4,8 +4,6 @@
     python -m benchmarks.peers --peer sb3-ppo      only this one (may be repeated)
     python -m benchmarks.peers --score 18          each, alone: when its games reach it
     python -m benchmarks.peers --score 18 --peer gelada    the same for ours, seeds 1 to 5
-    python -m benchmarks.peers --list              what is run, and what is installed
-    python -m benchmarks.peers --install-only      make their environments under .peers/
 
 Let nothing else run on the machine meanwhile. Each peer runs twice: as its own documentation has it
 for Atari, beside our default recipe ("own"), and like for like ("alike"). Every pair is a line in
@@ -24,7 +22,6 @@ from functools import partial
 from benchmarks.lib.ledger import RESULTS, Ledger, Line
 from benchmarks.lib.process import GELADA
 from benchmarks.peers.matches import (
-    CACHE,
     MODES,
     OURS,
     PEERS,
@@ -53,14 +50,6 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if a peer could not be measured."""
     flags = parse(args)
     chosen = [peer for peer in PEERS if peer.name in (flags.peer or [p.name for p in PEERS])]
-    if flags.list:
-        for peer in chosen:
-            there = (CACHE / peer.venv / "installed.txt").exists()
-            print(f"{peer.name}: {'installed' if there else 'not installed'}")
-            for mode in MODES:
-                ours = " ".join(["train", *peer.our_words(mode, GAME)])
-                print(f"  {mode}: {' '.join(peer.command(mode))}, beside {ours}")
-        return 0
     done = [measure(peer, flags) for peer in chosen]  # all of them, whatever fails
     if flags.score is not None and OURS in (flags.peer or [OURS]):
         record = partial(keep, OURS, SCORE)
@@ -79,8 +68,6 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=3, help="of runs (default: 3)")
     parser.add_argument("--seconds", type=float, help="of each run (60; with --score 3600)")
     parser.add_argument("--score", type=float, help="train each, until it has this score")
-    parser.add_argument("--list", action="store_true", help="say what is run, measure nothing")
-    parser.add_argument("--install-only", action="store_true")
     flags = parser.parse_args(args)
     if flags.seconds is None:
         flags.seconds = 60.0 if flags.score is None else 3600.0
@@ -101,8 +88,6 @@ def measure(peer: Peer, flags: argparse.Namespace) -> bool:
     except Failed as failed:
         keep(peer.name, "", {"stage": failed.stage, "failed": failed.line})
         return False
-    if flags.install_only:
-        return True
     if flags.score is not None:
         own = partial(run_theirs, python, peer, "own", GAME, flags.seconds, flags.score)
         return attempt(own, partial(keep, peer.name, SCORE))

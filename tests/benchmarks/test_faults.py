@@ -246,7 +246,7 @@ def test_without_a_backup_everybody_waits_for_the_straggler(
     assert second.traffic[:3] == (1, 0, 0)
 
 
-@pytest.mark.parametrize(("ahead", "delay"), [(0, 0), (1, 0), (1, 3), (0, 4), (2, 8)])
+@pytest.mark.parametrize(("ahead", "delay"), [(0, 0), (1, 0), (1, 3), (0, 4)])
 def test_actors_play_with_parameters_exactly_so_much_older(ahead: int, delay: int) -> None:
     """On threads, where an actor without any delay can wait for its learner's pull."""
     place = place_threads(distributed_catch(20, ahead=ahead), [], FaultyGraph(Faults(delay=delay)))
@@ -264,14 +264,6 @@ def test_actors_play_with_parameters_exactly_so_much_older(ahead: int, delay: in
     want = {n: [(float(min(n, ahead + delay)),) * 3] * 2 for n in range(20)}
     assert lags == want
     assert place.roles["replay-0"].dropped == 0
-
-
-def test_delay_0_is_no_delay() -> None:
-    experiment = distributed_catch(10)
-    oracle = inline(experiment)
-    assert_same(oracle, inline(experiment, FaultyGraph(Faults(delay=0))))
-    other = inline(experiment, FaultyGraph(Faults(delay=2)))
-    assert not torch.equal(oracle.parameters, other.parameters)
 
 
 def test_all_that_moves_goes_through_the_links(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ import torch
 
 from benchmarks.lib.faults import Sleeper
 from benchmarks.lib.stubs import (
-    EMULATOR,
     GAME_STEPS,
     LEARNER,
     READY,
@@ -25,13 +24,10 @@ from benchmarks.lib.stubs import (
 )
 from conftest import catch, distributed_catch, short_pong
 from gelada.core.errors import GeladaError
-from gelada.core.types import Trajectory
 from gelada.envs.api import GameSettings
 from gelada.envs.make import make_games
 from gelada.experiment.settings import Experiment
 from gelada.ops.flat import FlatParameters
-from gelada.roles.backprop import Backprop
-from gelada.roles.replay.queue import TrajectoryQueue
 from gelada.runtime.graph import RoleGraph
 from gelada.training.start import begin, make_network
 from gelada.training.topology import make_graph
@@ -99,29 +95,6 @@ def test_with_a_stub_emulator_no_game_is_loaded(monkeypatch: pytest.MonkeyPatch)
     result = measure(PONG, 1.5, ("emulator",))
     assert result["dummy"] == ["emulator"]
     assert result["dummy_steps_per_s"] > 0
-
-
-@pytest.mark.slow
-def test_with_a_stub_emulator_the_learner_learns_from_its_frames(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sent: list[Trajectory] = []
-    add = TrajectoryQueue.add
-
-    def noted(queue: TrajectoryQueue, trajectory: Trajectory) -> None:
-        sent.append(trajectory)
-        add(queue, trajectory)
-
-    monkeypatch.setattr(TrajectoryQueue, "add", noted)
-    roles = roles_of(PONG, EMULATOR)
-    learner = roles["learner-0"]
-    assert type(learner.compute) is Backprop
-    assert learner.clock.steps >= 2
-    first = first_values(PONG, DummyGames)
-    assert values_of(roles).shape == first.shape != first_values(PONG).shape  # 18 actions
-    assert not torch.equal(values_of(roles), first)
-    frames = [t.frames[:, i] for t in sent if t.actor == 1 for i in range(t.frames.shape[1])]
-    assert 1 < len({pictures.tobytes() for pictures in frames}) <= READY + 1  # and black
 
 
 def roles_of(experiment: Experiment, *dummies: str) -> dict[str, Any]:
