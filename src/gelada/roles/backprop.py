@@ -170,12 +170,22 @@ class Backprop:
         minibatch = prepared.select(index, moments)
         total, terms = self._algorithm.loss(flat.module, minibatch, algorithm_state, random)
         weight = prepared.weight(index)
+        terms[NORM] = self.backward(flat, total, weight, member)
+        return Found(list(terms), as_vector(terms), weight)
+
+    def backward(
+        self,
+        flat: FlatParameters,
+        total: torch.Tensor,
+        weight: torch.Tensor,
+        member: Member | None,
+    ) -> torch.Tensor:
+        """Write the clipped gradient of a loss; return its norm before (a range of profiles)."""
         flat.zero_gradients()
         torch.autograd.backward(total)
         if member is not None:
             member.average(flat.gradients, weight)
-        terms[NORM] = flat.clip(self._algorithm.gradient_clip)
-        return Found(list(terms), as_vector(terms), weight)
+        return flat.clip(self._algorithm.gradient_clip)
 
     def _minibatches(
         self, prepared: Prepared, epochs: int, random: torch.Generator
