@@ -12,8 +12,15 @@ import torch
 from conftest import short_pong
 from gelada.algorithms.dqn import DQN
 from gelada.cli.main import run
-from gelada.cli.perf.limit import act, emulate, learn, limit_of, stage_rates
-from gelada.cli.perf.throughput import steady_rate, waiting_shares
+from gelada.cli.perf.throughput import (
+    act,
+    emulate,
+    learn,
+    limit_of,
+    stage_rates,
+    steady_rate,
+    waiting_shares,
+)
 from gelada.core.timing import Clock
 from gelada.experiment.presets import PRESETS
 from gelada.nets.network import NetworkSettings
@@ -144,7 +151,7 @@ def test_bench_measures_all_stages_and_prints_the_share_of_the_limit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The stages run in a process of their own, here in one instead of one for each core."""
-    monkeypatch.setattr("gelada.cli.perf.limit.usable_cores", lambda: 1)
+    monkeypatch.setattr("gelada.cli.perf.throughput.usable_cores", lambda: 1)
     assert run(["bench", "catch", "--seconds", "6", "--json"]) == 0
     rates = json.loads(capsys.readouterr().out)
     stages = [name for name in rates if name.endswith(("_samples_per_s", "_steps_per_s"))]

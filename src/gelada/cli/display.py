@@ -158,11 +158,19 @@ class Display:
         stop: the run's stop rule, for the bar and the time left.
         printer: where to.
         earlier: the curve of the run before it was resumed.
+        then: called after each look; what it raises ends the run.
     """
 
-    def __init__(self, title: str, stop: StopRule, printer: Printer, earlier: Curve = ()) -> None:
+    def __init__(
+        self,
+        title: str,
+        stop: StopRule,
+        printer: Printer,
+        earlier: Curve = (),
+        then: Callable[[], object] = lambda: None,
+    ) -> None:
         self._title, self._stop, self._printer = title, stop, printer
-        self._earlier = earlier
+        self._earlier, self._then = earlier, then
         self._evaluations: list[tuple[float, float]] = []  # seconds, mean
         self._loads: deque[Load] = deque()
         self._live: Live | None = None
@@ -189,6 +197,7 @@ class Display:
             if not self._broken:
                 self._broken = True
                 self._printer.line(f"the display failed: {type(error).__name__}: {error}")
+        self._then()
 
     def _show(self, status: Status, active: Sequence[Active]) -> None:
         if self._loads and not self._loads[-1].seconds:

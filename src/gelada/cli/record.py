@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -49,6 +49,10 @@ class Record(AgentFlags):
     json: bool = False
     """Print one JSON object on stdout; all else goes to stderr."""
 
+    def file(self, run: Path, name: str) -> Path:
+        """Return where a film goes: where it was asked for, or into the run's folder."""
+        return self.out or film_file(run, name, ".gif" if self.gif else ".mp4")
+
 
 def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
@@ -67,7 +71,12 @@ def main(args: Sequence[str]) -> int:
     else:
         films, titles = [_film_one(flags, runs[0], sources[0], printer)], [""]
     if flags.json:
-        print_json(as_json(films, titles))
+        games = [
+            {"title": title, "score": film.score, "steps": film.steps, "over": film.over}
+            for title, film in zip(titles, films, strict=True)
+        ]
+        first = films[0]
+        print_json({"film": str(first.path), "seconds": first.seconds, "games": games})
     return 0
 
 
@@ -98,7 +107,7 @@ def _film_one(flags: Record, run: Path, source: Path, printer: Printer) -> Film:
     from gelada.evaluation.films.player import record
 
     agent = load(source, device=flags.device)
-    out = flags.out or _place(run, str(agent.checkpoint.steps), flags.gif)
+    out = flags.file(run, str(agent.checkpoint.steps))
     with printer.progress(f"filming {agent.games.game}", "s") as bar:
         film = record(agent, out, flags.seconds, flags.seed, flags.policy, progress=bar)
     end = "the game was over" if film.over else "the game went on"
@@ -117,7 +126,7 @@ def _of_milestones(run: Path, flags: Record, printer: Printer) -> tuple[list[Cel
             "no complete checkpoint is near half way: runs with --keep-checkpoints 0 keep all"
         )
     cells = [Cell(one.agent, one.title, flags.seed) for one in found]
-    return cells, flags.out or _place(run, "milestones", flags.gif)
+    return cells, flags.file(run, "milestones")
 
 
 def _of_grid(
@@ -138,7 +147,7 @@ def _of_grid(
             seed = flags.seed + i
             own = f"seed {seed}" if len(runs) == 1 else f"{name}, seed {seed}"
             cells.append(Cell(agent, name if count == 1 else own, seed))
-    return cells, flags.out or _place(runs[0], f"{agents[0].checkpoint.steps}-grid", flags.gif)
+    return cells, flags.file(runs[0], f"{agents[0].checkpoint.steps}-grid")
 
 
 def _film_together(
@@ -155,17 +164,3 @@ def _film_together(
         end = "the game was over" if film.over else "the game went on"
         printer.line(f"  {cell.title}: score {film.score:g} in {film.steps:,} steps; {end}")
     return films, [cell.title for cell in cells]
-
-
-def _place(run: Path, name: str, gif: bool) -> Path:
-    """Return the file of a film in a run's folder."""
-    return film_file(run, name, ".gif" if gif else ".mp4")
-
-
-def as_json(films: Sequence[Film], titles: Sequence[str]) -> dict[str, Any]:
-    """Return what was filmed as JSON values."""
-    games = [
-        {"title": title, "score": film.score, "steps": film.steps, "over": film.over}
-        for title, film in zip(titles, films, strict=True)
-    ]
-    return {"film": str(films[0].path), "seconds": films[0].seconds, "games": games}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -60,13 +59,16 @@ def main(args: Sequence[str]) -> int:
     flags = parse(Flags, "suite", args)
     from gelada.cli.display import Printer
     from gelada.cli.interrupts import Interrupts
+    from gelada.core.files import locked
     from gelada.report.ledger import read_ledger, summarize
 
     suite = suite_of(flags)
     suite.check()
     read_ledger(suite)  # nothing is made if it is of other settings
     printer = Printer(to_stderr=flags.json)
-    with Interrupts() as interrupts, held_suite(suite, printer):
+    suite.folder.mkdir(parents=True, exist_ok=True)
+    held = locked(suite.folder, f"the suite {suite.folder}", printer.line)
+    with Interrupts() as interrupts, held:
         done = {(entry.game, entry.seed) for entry in read_ledger(suite)}
         whole = play(suite, [pair for pair in suite.pairs if pair not in done], printer, interrupts)
         entries = read_ledger(suite)
@@ -77,20 +79,6 @@ def main(args: Sequence[str]) -> int:
             return 0
         printer.line(f"stopped by {interrupts.name}, all is kept; go on with the same command")
         return interrupts.exit_code
-
-
-@contextmanager
-def held_suite(suite: Suite, printer: Printer) -> Iterator[None]:
-    """Be the only process that writes the ledger and the runs of a suite.
-
-    Raises:
-        GeladaError: if another process is.
-    """
-    from gelada.core.files import locked
-
-    suite.folder.mkdir(parents=True, exist_ok=True)
-    with locked(suite.folder, f"the suite {suite.folder}", printer.line):
-        yield
 
 
 def suite_of(flags: Flags) -> Suite:
@@ -191,14 +179,9 @@ def _learn(suite: Suite, game: str, seed: int, printer: Printer, interrupts: Int
         printer.line(f"{folder} has no checkpoint to go on from: it is kept as {aside}")
     earlier = earlier_curve(folder) if resume else ()
     title = f"{game}, seed {seed} · {folder}"
-    display = Display(title, experiment.stop, printer, earlier)
-
-    def watch(*seen: Any) -> None:
-        display.watch(*seen)
-        interrupts.raise_if_any()
-
+    display = Display(title, experiment.stop, printer, earlier, interrupts.raise_if_any)
     with display:
-        result = train(experiment, folder, game, resume, watch, printer.line)
+        result = train(experiment, folder, game, resume, display.watch, printer.line)
     if result.interrupted:
         raise KeyboardInterrupt
 

@@ -25,17 +25,17 @@ from gelada.cli.words import (
     how_it_stopped,
     how_it_went,
     how_to_go_on,
-    launch_flags,
     opening,
     where_everything_is,
 )
-from gelada.core.checkpoint import Check, Checkpoint, newest_checkpoint
+from gelada.core.checkpoint import Check, newest_checkpoint
 from gelada.core.errors import GeladaError, RoleFailed, Stalled
+from gelada.core.fields import given
 from gelada.core.functions import NoPictures
-from gelada.roles.tracker import WINDOW, Status, StopRule
+from gelada.experiment.settings import flag
+from gelada.roles.tracker import WINDOW, StopRule
 from gelada.runs.config import check_of, read_config
 from gelada.runs.folder import CHECKPOINTS, FILM, check_new, free_folder
-from gelada.runtime.api import Active
 from gelada.runtime.devices import Devices, place
 from gelada.runtime.groups import Cluster
 from gelada.training.run import Result, train
@@ -99,8 +99,13 @@ def main(args: Sequence[str]) -> int:
 
 
 def launched(flags: Train) -> list[str]:
-    """Return the flags that say where a run's roles are."""
-    return launch_flags(flags.on, flags.devices, flags.cluster)
+    """Return the flags that say where the roles of a run are, as far as they were given."""
+    words = ["--on", flags.on] if flags.on != "threads" else []
+    for group, usual in ((flags.devices, Devices()), (flags.cluster, Cluster())):
+        for name, value in vars(group).items():
+            if value != getattr(usual, name):
+                words += given(flag(name), value).split(" ", 1)
+    return words
 
 
 def already_over(folder: Path, rule: StopRule, check: Check | None = None) -> str:
@@ -137,7 +142,8 @@ def _train(
     failure: Exception | None = None
     status, stopped = result.status, bool(interrupts.signal)
     if stopped and has_checkpoint(folder):  # half an update counts already, but cannot be kept
-        status.steps = _newest(folder).steps
+        check = check_of(read_config(folder))
+        status.steps = newest_checkpoint(folder / CHECKPOINTS, check)[1].steps
     summary: dict[str, Any] = {
         "folder": str(folder),
         "stopped": interrupts.name if stopped else "by its rule",
@@ -175,12 +181,8 @@ def _learn(
     """Train with the display on; signals wait for the edges where nothing is lost."""
     resume, experiment = wanted.flags.resume is not None, wanted.experiment
     earlier = earlier_curve(folder) if resume else ()
-    display = Display(f"{name} · {folder}", experiment.stop, printer, earlier)
-
-    def watch(status: Status, active: Sequence[Active]) -> None:
-        display.watch(status, active)
-        interrupts.raise_if_any()
-
+    title, then = f"{name} · {folder}", interrupts.raise_if_any
+    display = Display(title, experiment.stop, printer, earlier, then)
     if not resume:
         launcher(wanted.flags.on, wanted.flags.cluster).check(experiment, wanted.flags.devices)
         check_new(folder)
@@ -194,7 +196,7 @@ def _learn(
                 folder,
                 name,
                 resume,
-                watch,
+                display.watch,
                 printer.line,
                 began=process_start(),
                 cluster=wanted.flags.cluster,
@@ -231,8 +233,3 @@ def finish(folder: Path, printer: Printer, summary: dict[str, Any], device: str 
         summary["film"] = str(film.path)
     except NoPictures as error:
         printer.line(str(error))
-
-
-def _newest(folder: Path) -> Checkpoint:
-    """Return the newest checkpoint of a run."""
-    return newest_checkpoint(folder / CHECKPOINTS, check_of(read_config(folder)))[1]

@@ -9,14 +9,12 @@ from statistics import fmean
 from typing import NamedTuple
 
 from gelada.core.checkpoint import list_checkpoints
-from gelada.core.fields import given
 from gelada.core.program import program
 from gelada.core.timing import clock
-from gelada.experiment.settings import Experiment, flag
+from gelada.experiment.settings import Experiment
 from gelada.roles.tracker import WINDOW, Status, StopRule, WorkersStatus
 from gelada.runs.folder import CHECKPOINTS, CURVE, FILM, RECONSTRUCTION
 from gelada.runtime.api import Active
-from gelada.runtime.devices import Devices
 from gelada.runtime.groups import Cluster
 
 PARTS = {
@@ -120,20 +118,10 @@ def how_to_go_on(args: Sequence[str], resumed: bool, folder: Path, launch: Seque
         args: words after ``gelada train``.
         resumed: whether they go on with a run.
         folder: of the run.
-        launch: `launch_flags` of a new run.
+        launch: flags that say where the roles of a new run are.
     """
     words = args if resumed else ["--resume", str(folder), *launch]
     return f"{program()} train {shlex.join(words)}"
-
-
-def launch_flags(on: str, devices: Devices, cluster: Cluster) -> list[str]:
-    """Return the flags that say where the roles of a run are, as far as they were given."""
-    words = ["--on", on] if on != "threads" else []
-    for group, usual in ((devices, Devices()), (cluster, Cluster())):
-        for name, value in vars(group).items():
-            if value != getattr(usual, name):
-                words += given(flag(name), value).split(" ", 1)
-    return words
 
 
 def how_it_stopped(folder: Path, again: str, steps: int, why: str, saved: bool = True) -> str:
@@ -158,7 +146,7 @@ def where_everything_is(folder: Path, steps: int, launch: Sequence[str] = ()) ->
     Args:
         folder: of the run.
         steps: that it has learned.
-        launch: flags with which it learns on; see `launch_flags`.
+        launch: flags that say where its roles are.
     """
     gelada, on = program(), shlex.join(["--steps", str(2 * steps), *launch])
     rows = [("everything is in", str(folder))]

@@ -23,8 +23,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
-from gelada.cli.perf.limit import Progress
-from gelada.cli.perf.throughput import for_seconds, steady_rate, trained
+from gelada.cli.perf.throughput import Progress, for_seconds, steady_rate, trained
 from gelada.core.errors import GeladaError
 from gelada.core.timing import WAIT, Clock
 from gelada.experiment.settings import Experiment
