@@ -66,7 +66,7 @@ def main(args: Sequence[str]) -> int:
             return bool(interrupts.signal) or (parent is not None and os.getppid() != parent)
 
         _follow(flags, is_over)
-        return interrupts.exit_code if interrupts.signal else 0
+    return interrupts.exit_code if interrupts.signal else 0
 
 
 def split_parent(args: Sequence[str]) -> tuple[list[str], int | None]:

@@ -88,13 +88,6 @@ def parts_of(experiment: Experiment) -> list[Part]:
     ]
 
 
-def in_words(parts: list[Part]) -> str:
-    """Return a line that names the parts that are on with their flags, and those that are off."""
-    on = [f"{part.name} ({part.flag})" for part in parts if part.on]
-    off = [part.name for part in parts if not part.on]
-    return f"parts: {', '.join(on) or 'none'}; off: {', '.join(off) or 'none'}"
-
-
 MIB = 2**20
 
 
@@ -118,7 +111,6 @@ def main(args: Sequence[str]) -> int:
     start = imagined_start(experiment)
     net = make_network(experiment, start)
     graph = make_graph(experiment, start, None)
-    parts = parts_of(experiment)
     data = {
         "name": wanted.name,
         "settings": dataclasses.asdict(experiment),
@@ -126,7 +118,7 @@ def main(args: Sequence[str]) -> int:
         "parameters": sum(p.numel() for p in net.parameters()),
         "memory_mib": memory(experiment, net),
         "bytes_per_update": bytes_per_update(experiment, net),
-        "parts": [part._asdict() for part in parts],
+        "parts": [part._asdict() for part in parts_of(experiment)],
         "stop": stop_in_words(experiment.stop),
         "notes": list(NOTES.get(wanted.name, ())),
     }
@@ -135,14 +127,7 @@ def main(args: Sequence[str]) -> int:
     if wanted.flags.json:
         print_json(data)
     else:
-        _print(
-            data,
-            graph,
-            parts,
-            wanted.note,
-            experiment.shape.topology.remote_servers,
-            Printer(goes_on=False),
-        )
+        _print(data, graph, wanted.note, Printer(goes_on=False))
     return 0
 
 
@@ -217,14 +202,7 @@ def bytes_per_update(experiment: Experiment, net: Network) -> int:
     return 2 * 4 * Layout(net).size if experiment.shape.topology.remote_servers else 0
 
 
-def _print(
-    data: dict[str, Any],
-    graph: RoleGraph,
-    parts: list[Part],
-    note: str,
-    distributed: bool,
-    printer: Printer,
-) -> None:
+def _print(data: dict[str, Any], graph: RoleGraph, note: str, printer: Printer) -> None:
     if note:
         printer.line(note)
     title = as_it_is(f"settings of {data['name']}")
@@ -239,7 +217,10 @@ def _print(
     roles = Table(title="roles", title_justify="left")
     for column in ("role", "class", "process", "thread of its own"):
         roles.add_column(column)
-    for alike in alike_nodes(graph):
+    groups: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        groups.setdefault(node.role, []).append(node)
+    for alike in groups.values():
         first, last = alike[0], alike[-1]
         roles.add_row(
             _from_to(first.name, last.name),
@@ -249,9 +230,12 @@ def _print(
         )
     printer.table(roles)
     printer.line("roles: " + ", ".join(f"{n} {kind}" for kind, n in data["roles"].items()))
-    if parts:
-        printer.line(in_words(parts))
+    if parts := data["parts"]:
+        on = [f"{part['name']} ({part['flag']})" for part in parts if part["on"]]
+        off = [part["name"] for part in parts if not part["on"]]
+        printer.line(f"parts: {', '.join(on) or 'none'}; off: {', '.join(off) or 'none'}")
     printer.line(f"parameters: {data['parameters']:,}")
+    distributed = data["bytes_per_update"] > 0
     printer.line(
         f"memory{', all in one process' if distributed else ''}, estimated: "
         + ", ".join(f"{name} {mib:,.0f} MiB" for name, mib in data["memory_mib"].items())
@@ -271,14 +255,6 @@ def _print(
 def as_it_is(text: str) -> Text:
     """Return a text that may come from a file of others: nothing in it is markup, or steers."""
     return Text(printable(text))
-
-
-def alike_nodes(graph: RoleGraph) -> list[list[Node]]:
-    """Return the graph's roles grouped by class, in the order in which each class comes first."""
-    groups: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        groups.setdefault(node.role, []).append(node)
-    return list(groups.values())
 
 
 def _from_to(first: str, last: str) -> str:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gelada.evaluation.protocols import Evaluation
     from gelada.experiment.settings import Experiment
     from gelada.report.ledger import LedgerLine, Suite
-    from gelada.report.results import GameSummary
 
 WIDTH = 120
 """Columns of the table where output is no terminal."""
@@ -60,7 +59,7 @@ def main(args: Sequence[str]) -> int:
     from gelada.cli.display import Printer
     from gelada.cli.interrupts import Interrupts
     from gelada.core.files import locked
-    from gelada.report.ledger import read_ledger, summarize
+    from gelada.report.ledger import read_ledger
 
     suite = suite_of(flags)
     suite.check()
@@ -71,10 +70,7 @@ def main(args: Sequence[str]) -> int:
     with Interrupts() as interrupts, held:
         done = {(entry.game, entry.seed) for entry in read_ledger(suite)}
         whole = play(suite, [pair for pair in suite.pairs if pair not in done], printer, interrupts)
-        entries = read_ledger(suite)
-        found = summarize(suite, entries)
-        if found:
-            _show(suite, found, entries, flags.json, printer)
+        _show(suite, flags.json, printer)
         if whole:
             return 0
         printer.line(f"stopped by {interrupts.name}, all is kept; go on with the same command")
@@ -204,18 +200,23 @@ def _in_words(entry: LedgerLine) -> str:
     return f"score {entry.score:.2f} after {entry.frames:,} frames{time}{human}"
 
 
-def _show(
-    suite: Suite,
-    found: Sequence[GameSummary[LedgerLine]],
-    entries: Sequence[LedgerLine],
-    json: bool,
-    printer: Printer,
-) -> None:
-    """Print the table, write it as suite.csv, and print the JSON if asked."""
+def _show(suite: Suite, json: bool, printer: Printer) -> None:
+    """Print the table, write it as suite.csv, and print the JSON if asked; nothing without runs."""
     from gelada.cli.display import on_terminal
     from gelada.core.files import write_whole
-    from gelada.report.ledger import as_dict, human_normalised, suite_csv, suite_table
+    from gelada.report.ledger import (
+        as_dict,
+        human_normalised,
+        read_ledger,
+        suite_csv,
+        suite_table,
+        summarize,
+    )
 
+    entries = read_ledger(suite)
+    found = summarize(suite, entries)
+    if not found:
+        return
     if not printer.console.is_terminal:
         printer.console.width = max(printer.console.width, WIDTH)
     printer.table(on_terminal(suite_table(suite, found)), soft_wrap=False)

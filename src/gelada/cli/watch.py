@@ -9,10 +9,12 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from types import ModuleType
+from typing import Annotated, Any
 
 import tyro
 
@@ -23,22 +25,38 @@ from gelada.core.fields import Range
 from gelada.runtime.system import lower_priority
 
 
-def show_link(listening: socket.socket, host: str, token: str, once: str) -> None:
-    """Print the link to the page, which has its token, and open the page if asked.
+def server_for(command: str) -> ModuleType:
+    """Return the module that serves pages.
 
-    Args:
-        listening: socket of the page.
-        host: that the link names.
-        token: of the page.
-        once: a token for one visit, for the browser that is opened; "" to open none.
+    Raises:
+        GeladaError: if its libraries are not installed.
     """
-    link = f"http://{host}:{listening.getsockname()[1]}/?token="
-    sys.stdout.write(f"{link}{token}\nCtrl-C ends it\n")
-    sys.stdout.flush()
-    if once:
-        import webbrowser
+    try:
+        import gelada.page.server as server
+    except ImportError as error:
+        raise GeladaError(
+            f"gelada {command}: {error}; install what it needs with: pip install 'gelada-rl[page]'"
+        ) from None
+    return server
 
-        webbrowser.open(link + once)
+
+@contextmanager
+def linked(server: Any, flags: Watch | Play) -> Iterator[tuple[str, socket.socket, str]]:
+    """Listen, print the link to the page, which has its token, and open the page if asked.
+
+    Yields:
+        The page's token, its socket, and a token for one visit, for the browser that is opened.
+    """
+    token, once = server.new_token(), server.new_token() if flags.open else ""
+    with server.listen(flags.port) as listening:
+        link = f"http://{server.HOST}:{listening.getsockname()[1]}/?token="
+        sys.stdout.write(f"{link}{token}\nCtrl-C ends it\n")
+        sys.stdout.flush()
+        if once:
+            import webbrowser
+
+            webbrowser.open(link + once)
+        yield token, listening, once
 
 
 NICER = 5
@@ -67,19 +85,12 @@ def main(args: Sequence[str]) -> int:
     from gelada.runs.listing import Runs, check_places
 
     check_places(flags.runs)
-    try:
-        from gelada.page.server import HOST, listen, new_token, serve
-    except ImportError as error:
-        raise GeladaError(
-            f"gelada watch: {error}; install what it needs with: pip install 'gelada-rl[page]'"
-        ) from None
+    server = server_for("watch")
     lower_priority(NICER)
-    token, once = new_token(), new_token() if flags.open else ""
-    with listen(flags.port) as listening:
-        show_link(listening, HOST, token, once)
+    with linked(server, flags) as page:
         view = PageView(Runs(flags.runs))
         threading.Thread(target=view.look, args=(0, ())).start()  # read before the link is opened
-        serve(view, token, listening, once)
+        server.serve(view, *page)
     return 0
 
 
@@ -103,19 +114,11 @@ def play(args: Sequence[str]) -> int:
     from gelada.evaluation.zoo import place_of
 
     source = find_checkpoint(place_of(flags.run), flags.checkpoint)
-    try:
-        from gelada.page.live import serve_game
-        from gelada.page.server import HOST, listen, new_token
-    except ImportError as error:
-        raise GeladaError(
-            f"gelada play: {error}; install what it needs with: pip install 'gelada-rl[page]'"
-        ) from None
+    server = server_for("play")
     from gelada.evaluation.agent import load
-    from gelada.page.live import LiveGame
+    from gelada.page.live import LiveGame, serve_game
 
     game = LiveGame(load(source), flags.seed, flags.policy, flags.human)
-    token, once = new_token(), new_token() if flags.open else ""
-    with listen(flags.port) as listening:
-        show_link(listening, HOST, token, once)
-        serve_game(game, token, listening, once)
+    with linked(server, flags) as page:
+        serve_game(game, *page)
     return 0
