@@ -20,9 +20,6 @@ from gelada.core.errors import GeladaError
 BINARY: int = getattr(os, "O_BINARY", 0)
 """Flag of ``os.open`` with which Windows leaves the ends of lines as they are."""
 
-NOT_WAITING: int = getattr(os, "O_NONBLOCK", 0)
-"""Flag of ``os.open`` that keeps a pipe from waiting for its writer. Windows has none."""
-
 LONGEST = 2**26
 """Bytes of a file of JSON at most."""
 
@@ -88,7 +85,8 @@ def remove_temporary(folder: Path, older: float = 0.0) -> None:
 @contextlib.contextmanager
 def open_regular(path: Path) -> Iterator[BufferedReader]:
     """Open a file for reading. A folder, a pipe or a device is an OSError and no endless wait."""
-    descriptor = os.open(path, os.O_RDONLY | NOT_WAITING | BINARY)
+    not_waiting = getattr(os, "O_NONBLOCK", 0)  # for the writer of a pipe; Windows has none
+    descriptor = os.open(path, os.O_RDONLY | not_waiting | BINARY)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -185,9 +183,6 @@ LOCK = "lock"
 ALONE = "make sure that no other process writes there"
 """What the user has to do without locks."""
 
-UNLINKED: int = getattr(os, "O_NOFOLLOW", 0)
-"""Flag of ``os.open`` that refuses a link: what it leads to must not be overwritten."""
-
 UNSUPPORTED = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL}
 """What ``flock`` answers on a file system without locks."""
 
@@ -222,9 +217,10 @@ def locked(folder: Path, what: str, log: Callable[[str], None] = print) -> Itera
 
 def _take(path: Path, what: str, log: Callable[[str], None]) -> int:
     """Return a locked descriptor of the file at ``path``, which says who holds it."""
+    no_link = getattr(os, "O_NOFOLLOW", 0)  # what it leads to must not be overwritten
     while True:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | UNLINKED, 0o644)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | no_link, 0o644)
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise

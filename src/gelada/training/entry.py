@@ -17,7 +17,7 @@ from gelada.experiment.aliases import RENAMED, hint
 from gelada.experiment.autoscale import cores_of, for_cores
 from gelada.experiment.check import check_effect, check_resumed
 from gelada.experiment.settings import Experiment, argument, groups_of, settings_of
-from gelada.roles.tracker import Status, StopRule
+from gelada.roles.tracker import Status
 from gelada.runs.config import read_config
 from gelada.runs.folder import free_folder
 from gelada.runtime.devices import ActWith, Devices, is_gpu
@@ -25,8 +25,6 @@ from gelada.runtime.groups import Cluster
 from gelada.runtime.system import usable_cores
 from gelada.training import run
 from gelada.training.callbacks import Callbacks
-
-STOPS = tuple(field.name for field in dataclasses.fields(StopRule))
 
 
 def preset(name: str, **settings: Any) -> Experiment:
@@ -187,7 +185,7 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
         value = settings[key]
         inner.setdefault(group, {})[own] = name_of(value) if callable(value) else value
     if "stop" in inner:
-        inner["stop"] = dict.fromkeys(STOPS) | inner["stop"]
+        inner["stop"] = dict.fromkeys(vars(base.stop)) | inner["stop"]
     groups = {
         group: dataclasses.replace(getattr(base, group), **values)
         for group, values in inner.items()

@@ -214,16 +214,13 @@ class Run:
             runtime.start(lambda: self._show([]))
             self._going = True
         finally:
-            self._going = self._going or self._has_learned(runtime)
+            if not self._going:
+                if runtime.has_begun("tracker"):
+                    with suppress(Lost):
+                        self.status = runtime.roles["tracker"].status()
+                self._going = self.status.version > self.start.version.number
             if not (resumed or self._going):  # nothing was learned: this is no run
                 (self.folder / CONFIG).unlink(missing_ok=True)
-
-    def _has_learned(self, runtime: Runtime) -> bool:
-        """Return whether anything was learned before all roles had been started."""
-        if runtime.has_begun("tracker"):
-            with suppress(Lost):
-                self.status = runtime.roles["tracker"].status()
-        return self.status.version > self.start.version.number
 
     def _wait(
         self, graph: RoleGraph, runtime: Runtime, saver: Saver, sidecars: SidecarProcesses

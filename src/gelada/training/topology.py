@@ -192,24 +192,16 @@ def add_replicas(roles: RoleFactory, spread: bool, on_network: bool) -> None:
         joined = roles.graph.add("group", "group", "main", ThreadAllreduce, size, roles.patience)
         sums = [joined] * size
     for rank in range(size):
-        own = _replica(roles, rank, spread)
+        own = roles
+        if rank:  # a network of its own on its device; of Ray's GPUs a process sees its own only
+            placement = roles.placement if spread else roles.placement.of(rank)
+            flat = FlatParameters(copy.deepcopy(roles.net).to(placement.learn))
+            own = replace(roles, flat=flat, placement=placement)
         queue = _central_queue(own, rank, counting, f"main-{rank}" if rank else "main")
         servers = own.servers(Quorum(1), own_memory=False, rank=rank)
         for index in range(rank * shape.actors, (rank + 1) * shape.actors):
             own.actor(f"actor-{index}", index, servers, queue, pace)
         own.central_learner(servers, queue, rank=rank, member=part(Member, sums[rank], rank, size))
-
-
-def _replica(roles: RoleFactory, rank: int, spread: bool) -> RoleFactory:
-    """Return what adds the roles of a group's learner, with a network of its own on its device.
-
-    A process that Ray has given a GPU sees this one only.
-    """
-    if not rank:
-        return roles
-    placement = roles.placement if spread else roles.placement.of(rank)
-    net = copy.deepcopy(roles.net).to(placement.learn)
-    return replace(roles, flat=FlatParameters(net), placement=placement)
 
 
 def _central_queue(roles: RoleFactory, index: int, counting: bool, process: str) -> Replay:
