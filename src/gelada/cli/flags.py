@@ -73,7 +73,7 @@ def parse(
     said = "\n\n".join(wrapped(text, width) for text in paragraphs if text)
 
     def refuse(event: tyro_errors.ParseErrorEvent) -> None:
-        wrong = _in_words(event, args, lambda: flags_of(kind, flag), who_has)
+        wrong = _in_words(event, args, flags_of(kind, flag), who_has)
         raise GeladaError(f"{wrong}; see {program()} {command} --help")
 
     with tyro_errors.on_parse_error(refuse):
@@ -194,13 +194,19 @@ def print_json(data: dict[str, Any]) -> None:
 def _in_words(
     event: tyro_errors.ParseErrorEvent,
     args: Sequence[str],
-    known: Callable[[], list[str]],
+    flags: list[str],
     who_has: Callable[[str], str],
 ) -> str:
     """Return what the parser complains about."""
     match event:
         case tyro_errors.UnrecognizedArgs(tokens=tokens):
-            return _unknown(tokens, known, who_has)
+            word = next((token for token in tokens if token.startswith("-")), tokens[0])
+            word = word.partition("=")[0]
+            if not word.startswith("-"):
+                return f"unknown argument {word!r}"
+            said = who_has(word.strip("-").replace("-", "_"))
+            said = said or hint(word, flag_of, flags) or nearest(word, flags)
+            return f"unknown flag {word!r}: {said}"
         case tyro_errors.MissingArgs(missing_arguments=[missing, *_]):
             return f"{_name(missing.arg)} is missing: name it first"
         case tyro_errors.BadValue(argument=argument):
@@ -210,17 +216,6 @@ def _in_words(
         case tyro_errors.InstantiationFailure(argument=argument) if argument is not None:
             return _wrong(argument, args)
     return f"the command line cannot be read ({type(event).__name__})"
-
-
-def _unknown(
-    tokens: Sequence[str], known: Callable[[], list[str]], who_has: Callable[[str], str]
-) -> str:
-    word = next((token for token in tokens if token.startswith("-")), tokens[0]).partition("=")[0]
-    if not word.startswith("-"):
-        return f"unknown argument {word!r}"
-    flags, name = known(), word.strip("-").replace("-", "_")
-    said = who_has(name) or hint(word, flag_of, flags) or nearest(word, flags)
-    return f"unknown flag {word!r}: {said}"
 
 
 def _wrong(argument: Any, args: Sequence[str]) -> str:

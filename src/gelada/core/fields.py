@@ -168,12 +168,9 @@ def _in_words(errors: list[Any], kind: Any, name: Name, own: str) -> str:
     setting = name(".".join(path) or own)
     if errors[0]["type"] in ("missing", "missing_argument"):
         return f"{setting}: is missing"
-    return f"{setting} {_cut(shown(errors[0]['input']))}: must be {rule}"
-
-
-def _cut(text: str, most: int = 60) -> str:
-    """Return a text with its middle left out if it is long."""
-    return text if len(text) <= most else f"{text[: most // 2]}…{text[-most // 2 :]}"
+    text = shown(errors[0]["input"])
+    text = text if len(text) <= 60 else f"{text[:30]}…{text[-30:]}"
+    return f"{setting} {text}: must be {rule}"
 
 
 def _rule(error: Mapping[str, Any], hint: Any) -> str:
