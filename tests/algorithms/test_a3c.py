@@ -129,7 +129,7 @@ class Slow:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", range(4))
-def test_the_loss_its_terms_and_its_gradient_are_the_papers(seed: int, way: str) -> None:
+def test_loss_terms_and_gradient_are_the_papers(seed: int, way: str) -> None:
     algorithm, case = WAYS[way], Case(seed)
     assert case.played.terminated.any()
     assert case.played.truncated.any()
@@ -158,9 +158,7 @@ def test_the_ways_differ() -> None:
 
 @pytest.mark.parametrize("garbage", [1e30, np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("ratio_clip", [0.0, 1.2])
-def test_steps_that_do_not_count_move_nothing_whatever_they_hold(
-    garbage: float, ratio_clip: float
-) -> None:
+def test_steps_that_do_not_count_move_nothing(garbage: float, ratio_clip: float) -> None:
     algorithm = replace(ALGORITHM, ratio_clip=ratio_clip)
     case, spoilt = Case(2), Case(2)
     lost = ~case.played.mask
@@ -221,13 +219,6 @@ def test_learning_rate_and_entropy_move_in_a_straight_line(steps: int, done: flo
     algorithm.after(algorithm_state, {}, steps)
     assert float(algorithm_state["learning_rate"]) == pytest.approx(4e-3 - 3e-3 * done)
     assert float(algorithm_state["entropy"]) == pytest.approx(0.02 - 0.015 * done)
-
-
-def test_without_anneal_steps_the_end_is_there_at_once() -> None:
-    algorithm = A3C(lr=1e-3, lr_end=1e-4, anneal_steps=0)
-    algorithm_state = algorithm.start()
-    algorithm.after(algorithm_state, {}, 1)
-    assert float(algorithm_state["learning_rate"]) == pytest.approx(1e-4)
 
 
 def test_the_entropy_weight_of_the_moment_is_the_one_that_counts() -> None:

@@ -307,9 +307,7 @@ def test_entropy_and_kl_target_move_in_a_straight_line(steps: int, done: float) 
         (4, [8.0, 8.0, 6.0, 4.0, 2.0, 0.0, 0.0]),
     ],
 )
-def test_a_staircase_is_at_the_straight_line_where_a_stage_begins(
-    stages: int, values: list[float]
-) -> None:
+def test_a_staircase_is_the_line_where_a_stage_begins(stages: int, values: list[float]) -> None:
     steps = [0, 50, 100, 200, 399, 400, 9999]
     found = [staircase(8.0, 0.0, step, 400, stages) for step in steps]
     assert found == pytest.approx(values)

@@ -119,9 +119,7 @@ def slow_ahead(batch: Batch, latents: Array, n: int, t: int) -> list[dict[str, A
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_follows_a_step_ends_with_the_game_the_window_and_a_step_without_loss(
-    seed: int,
-) -> None:
+def test_what_follows_a_step_ends_with_game_window_or_mask(seed: int) -> None:
     batch = noise(seed=seed)
     windows, length = batch.actions.shape
     latents = np.random.default_rng(seed).normal(size=(windows, length + 1, 4)).astype(np.float32)

@@ -254,9 +254,7 @@ class Slow:
 @pytest.mark.parametrize("target", [True, False])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", range(3))
-def test_the_loss_its_terms_and_its_gradient_are_the_papers(
-    seed: int, way: str, target: bool
-) -> None:
+def test_loss_terms_and_gradient_are_the_papers(seed: int, way: str, target: bool) -> None:
     case = Case(seed, WAYS[way])
     total, terms, net, whole = case.run(target)
     slow = Slow(case, target)
@@ -534,9 +532,7 @@ def test_the_running_mean_and_deviation_forget() -> None:
         (2.0, 0, 1e9, False),
     ],
 )
-def test_a_loss_far_above_the_others_is_an_outlier(
-    outlier: float, seen: int, loss: float, dropped: bool
-) -> None:
+def test_which_loss_is_an_outlier(outlier: float, seen: int, loss: float, dropped: bool) -> None:
     algorithm = DQN(outlier=outlier)
     algorithm_state = after_losses(algorithm, np.tile([1.0, 5.0], seen // 2))
     before = {name: tensor.clone() for name, tensor in algorithm_state.items()}

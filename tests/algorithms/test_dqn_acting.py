@@ -102,9 +102,7 @@ def test_an_agent_without_probabilities_cannot_sample() -> None:
         ({"explore": "ladder", "ladder_base": 0.9, "ladder_alpha": 1.0}, 0.05),
     ],
 )
-def test_an_agent_plays_with_the_last_epsilon_of_training_but_no_more_than_the_papers(
-    changes: dict[str, Any], epsilon: float
-) -> None:
+def test_an_agent_plays_with_the_last_epsilon(changes: dict[str, Any], epsilon: float) -> None:
     agent = make_player(replace(DUELLING, **changes))
     assert agent.epsilon == pytest.approx(epsilon)
     found = evaluate(agent, episodes=2)

@@ -73,9 +73,7 @@ def test_catch_is_learned_in_workers(tmp_path: Path, way: str) -> None:
 
 
 @pytest.mark.parametrize("memory", [CATCH.replay, PRIORITIZED])
-def test_catch_is_learned_by_actors_and_learners_that_share_replays(
-    tmp_path: Path, memory: Any
-) -> None:
+def test_catch_is_learned_with_shared_replays(tmp_path: Path, memory: Any) -> None:
     result = learn(replace(CATCH, shape=APART, replay=memory), tmp_path / "run")
     assert result.status.workers is not None
     assert result.status.workers.all == 2

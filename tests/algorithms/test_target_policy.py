@@ -247,9 +247,7 @@ def test_the_weight_of_the_kl_term_follows_the_divergence_and_is_part_of_the_sta
 
 
 @pytest.mark.parametrize(("stages", "rates"), [(0, [1e-3, 7.5e-4, 0.0]), (1, [1e-3, 1e-3, 0.0])])
-def test_without_adapting_the_rate_is_constant_or_on_its_way(
-    stages: int, rates: list[float]
-) -> None:
+def test_without_adapting_the_rate_stays_or_anneals(stages: int, rates: list[float]) -> None:
     still = APPO(lr=1e-3, kl_adjust=1.0, anneal_steps=400)
     moving = replace(still, lr_end=0.0, anneal_stages=stages)
     found = []

@@ -82,9 +82,7 @@ def test_games_are_shared_out_evenly(episodes: int, at_most: int) -> None:
 
 
 @pytest.mark.parametrize("episodes", [1, 7, 16, 50])
-def test_every_environment_plays_its_first_games_however_long(
-    episodes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_games_count_however_long(episodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first games to be over would mostly be short ones."""
     Counting.played = {}
     monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Counting(seeds))
@@ -165,9 +163,7 @@ def test_the_seed_decides_games_and_actions() -> None:
     assert greedy.scores != first.scores
 
 
-def test_the_policy_is_the_callers_or_the_protocols_or_sampled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_policy_is_the_callers_or_the_protocols(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: set[Policy | None] = set()
 
     class Asked(Catcher):
@@ -218,9 +214,7 @@ class Remembering(Counting):
         return super().step(actions)
 
 
-def test_the_guard_presses_once_after_thirty_equal_actions_of_a_game(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_guard_presses_after_thirty_equal_actions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Games of 1, 2 and 60 steps; no run of equal actions goes on into the next game."""
     Counting.played, Remembering.given = {}, {}
     monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Remembering(seeds))
@@ -322,9 +316,7 @@ class Endless:
 @pytest.mark.parametrize(
     ("name", "steps"), [("training", 300), ("noop", 4500), ("sticky", 27_000), ("dba3c", 40_000)]
 )
-def test_the_frame_limit_is_the_protocols(
-    name: str, steps: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_frame_limits(name: str, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = Stubborn()
     agent.games = replace(BREAKOUT, max_frames=1200, sticky=0.5, noop_max=7, life_loss_ends=True)
     asked = set()
@@ -352,9 +344,7 @@ def test_a_real_game_is_cut_at_18_000_frames_of_the_noop_protocol() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "most", "rounds"), [("noop", 30, 40), ("sticky", 0, 2)])
-def test_games_begin_after_as_many_noops_as_the_protocol_says(
-    name: str, most: int, rounds: int
-) -> None:
+def test_as_many_noops_as_the_protocol_says(name: str, most: int, rounds: int) -> None:
     """Freeway's cars tell how many frames have passed. Games of one step, four side by side."""
     freeway = GameSettings(game="freeway", max_frames=4)
     settings = replace(PROTOCOLS[name].settings(freeway), max_frames=4)
@@ -402,9 +392,7 @@ def test_actions_stick_as_often_as_the_protocol_says(name: str, rate: float) -> 
     assert abs(np.mean(stuck) - rate) <= 3 * np.sqrt(rate * (1 - rate) / len(stuck))
 
 
-def test_the_state_of_a_game_goes_on_until_the_game_is_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_state_goes_on_until_the_game_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads with four environments each; a game of Catch has nine steps."""
     monkeypatch.setattr(evaluator, "SIDE_BY_SIDE", 8)
     agent = Clock(CATCH)
@@ -416,9 +404,7 @@ def test_the_state_of_a_game_goes_on_until_the_game_is_over(
     assert sorted(steps[0] for steps in agent.states) == sorted(6 * list(range(9)))
 
 
-def test_games_of_different_lengths_have_states_of_their_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_games_of_any_length_have_their_own_states(monkeypatch: pytest.MonkeyPatch) -> None:
     Counting.played = {}
     monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Counting(seeds))
     monkeypatch.setattr(evaluator, "THREADS", 1)

@@ -88,9 +88,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Export
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_onnx_runtime_computes_what_torch_does(
-    name: str, exported: Callable[[str], Exported]
-) -> None:
+def test_it_computes_what_torch_does(name: str, exported: Callable[[str], Exported]) -> None:
     agent, file = exported(name)
     parity = compare(agent, file, 1000)
     assert parity.observations == 1000
@@ -100,9 +98,7 @@ def test_onnx_runtime_computes_what_torch_does(
 
 
 @pytest.mark.parametrize("count", [1, 2, 33])
-def test_any_number_of_observations_has_the_greedy_actions_of_the_agent(
-    count: int, exported: Callable[[str], Exported]
-) -> None:
+def test_any_number_of_observations(count: int, exported: Callable[[str], Exported]) -> None:
     agent, file = exported("pictures")
     stacks = noise(agent, count)
     (scores,) = session_of(file).run(None, {"observations": stacks})

@@ -18,7 +18,7 @@ from gelada.cli.display import Display
 from gelada.cli.flags import parse
 from gelada.cli.main import run
 from gelada.cli.suite import GENERAL, Flags, suite_of
-from gelada.core.errors import Diverged, GeladaError
+from gelada.core.errors import Diverged
 from gelada.evaluation.protocols import PROTOCOLS
 from gelada.evaluation.scores import normalised, published
 from gelada.experiment.presets import PRESETS, preset
@@ -448,10 +448,3 @@ def test_the_table_of_a_made_up_ledger(
     assert data["games"][1]["passed"] == {"random": 12.0, "human": 3661.0}
     assert data["mean_human_normalised"] == pytest.approx(50.0)
     assert [one["game"] for one in data["runs"]] == ["breakout", "pong"]
-
-
-def test_a_suite_is_checked_game_by_game(tmp_path: Path) -> None:
-    suite = suite_in(tmp_path, "pong,catch", *SMALL)
-    suite.check()
-    with pytest.raises(GeladaError, match="protocol 'sticky' is for Atari games"):
-        replace(suite, protocol="sticky").check()

@@ -250,9 +250,7 @@ def test_an_actor_is_never_further_ahead_than_its_pace(ahead: int, servers: int)
 
 
 @pytest.mark.parametrize(("exactly", "want"), [(True, [0, 0, 1, 2]), (False, [0, 1, 2, 2])])
-def test_exactly_means_one_round_old_even_if_something_newer_is_there(
-    exactly: bool, want: list[int]
-) -> None:
+def test_exactly_means_one_round_old_with_newer_ones_there(exactly: bool, want: list[int]) -> None:
     scene = Scene(pace=Pace(1, exactly), servers=2)
     scene.play(1)
     scene.publish()
@@ -412,9 +410,7 @@ class Counting(APPO):
         return scores, state + 1.0
 
 
-def test_a_recurrent_state_is_carried_from_step_to_step_and_is_0_after_an_episode(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_state_is_carried_to_the_end_of_its_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Network, "initial_state", lambda self, count: torch.zeros(count, 2))
     scene, sink = Scene(), Sink()
     Counting.states.clear()

@@ -105,9 +105,7 @@ def test_a_learner_that_begins_again_goes_on_with_its_schedule() -> None:
     assert tracker.begin("learner-0").life == 2
 
 
-def test_a_replay_that_is_lost_with_its_learner_goes_on_with_its_exponent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_replay_lost_with_its_learner_keeps_its_exponent(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
 
     def weights(priorities: Any, counts: Any, exponent: float) -> Any:

@@ -374,9 +374,7 @@ def test_one_held_batch_is_no_buffer_bit_for_bit(order: Any) -> None:
     assert torch.equal(*vectors)
 
 
-def test_old_windows_count_neither_as_steps_nor_as_lag_nor_in_what_steers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_old_windows_are_no_steps_no_lag_and_steer_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = APPO(minibatch=640, epochs=1)
     scene = Scene(algorithm, rounds=9, replay_mix=ReplayMix(5, 4.0, 4, (1,)))
     seen: list[Any] = []
@@ -446,9 +444,7 @@ def test_a_round_whose_end_failed_cannot_begin_again(monkeypatch: pytest.MonkeyP
     assert not scene.learner.save_last()
 
 
-def test_after_a_checkpoint_that_failed_the_next_round_begins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_after_a_checkpoint_that_failed_a_round_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
     scene.feed()
     scene.feed(1, number=5)
@@ -463,9 +459,7 @@ def test_after_a_checkpoint_that_failed_the_next_round_begins(
     assert [update.version.number for update in scene.tracker.updates] == [5, 6]
 
 
-def test_an_error_after_the_last_report_still_finishes_the_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_error_after_the_last_report_finishes_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse_the_last(server: ParameterServer, gradient: Gradient) -> Any:
         assert gradient.part < 8, "the last one"
         return ParameterServer.push(server, gradient)
@@ -493,9 +487,7 @@ def test_an_error_after_the_last_report_still_finishes_the_run(
         SampledUpdates(7, 1, 3.3, 5),
     ],
 )
-def test_rounds_are_the_least_of_which_so_many_batches_may_be_sampled(
-    update_schedule: SampledUpdates,
-) -> None:
+def test_rounds_are_the_least_for_so_many_batches(update_schedule: SampledUpdates) -> None:
     assert update_schedule.rounds(0) == 0
     for versions in range(1, 300):
         rounds = update_schedule.rounds(versions)

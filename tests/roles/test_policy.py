@@ -169,9 +169,7 @@ def test_what_needs_torch_is_refused_before_there_is_a_folder(
     assert not (tmp_path / "run").exists()
 
 
-def test_without_onnx_runtime_the_line_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(GeladaError, match=r"^--act-with onnx: .*pip install 'gelada-rl\[onnx\]'$"):
         train("catch", tmp_path / "run", act_with="onnx", log=lambda _: None)

@@ -123,9 +123,7 @@ def test_a_learner_that_was_silent_is_not_active(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_a_deterministic_round_is_taken_in_at_once_in_the_learners_order(
-    order: tuple[int, ...],
-) -> None:
+def test_a_deterministic_round_is_taken_in_at_once_in_order(order: tuple[int, ...]) -> None:
     tracker = make_tracker(stop=StopRule(steps=55), every=10, learners=3)
     status = tracker.status()
     for learner in order[:2]:
@@ -226,9 +224,7 @@ def test_a_checkpoint_with_a_slice_missing_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_slices_of_several_versions_are_refused_unless_the_run_is_asynchronous(
-    tmp_path: Path,
-) -> None:
+def test_slices_of_several_versions_are_for_asynchronous_runs(tmp_path: Path) -> None:
     tracker = make_tracker(tmp_path)
     parts = slices(Version(0, 4), Version(0, 6))
     with pytest.raises(ValueError, match="a checkpoint needs slices of one version, got"):
@@ -259,9 +255,7 @@ def test_metrics_of_workers_hold_nothing_timed_in_deterministic_runs(tmp_path: P
 
 
 @pytest.mark.parametrize("every", [1, None])
-def test_the_throughput_is_that_since_the_line_before_unless_the_run_is_deterministic(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int | None
-) -> None:
+def test_throughput(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int | None) -> None:
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     tracker = make_tracker(tmp_path, every=every, steps=500)
@@ -431,9 +425,7 @@ class Now:
         write()
 
 
-def test_it_is_drawn_at_most_once_in_a_while_and_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_drawn_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr("gelada.roles.tracker.picture.time.monotonic", lambda: clock[0])
     writer = Now()

@@ -113,9 +113,7 @@ def test_what_may_pass_is_told_at_once_and_tried_again(
 @pytest.mark.parametrize(
     "error", [RuntimeError("a bug"), ImportError("no module"), ValueError("odd"), RecursionError()]
 )
-def test_other_errors_of_the_writer_end_the_run_at_once_by_name(
-    tmp_path: Path, disk: Disk, error: Exception
-) -> None:
+def test_other_errors_end_the_run_by_name(tmp_path: Path, disk: Disk, error: Exception) -> None:
     tracker = make_tracker(tmp_path)
     save(tracker, 1)
     wait_until(lambda: tracker.status().last_checkpoint)
@@ -193,9 +191,7 @@ def test_a_disk_that_hangs_is_told_and_ends_the_run_after_the_patience() -> None
     writer.close()
 
 
-def test_the_end_waits_for_a_disk_that_hangs_no_longer_than_its_patience(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_end_waits_for_a_disk_for_its_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float | None] = []
     real = threading.Thread.join
 
@@ -230,9 +226,7 @@ def test_only_the_newest_checkpoint_waits_for_the_disk(tmp_path: Path, disk: Dis
     ]
 
 
-def test_a_version_that_is_saved_twice_is_complete_at_every_moment(
-    tmp_path: Path, disk: Disk
-) -> None:
+def test_a_version_saved_twice_is_always_complete(tmp_path: Path, disk: Disk) -> None:
     """At the end of a run its newest version is saved again: a kill must not cost the only one."""
     tracker = make_tracker(tmp_path, keep_checkpoints=1)
     save(tracker, 1)
@@ -255,9 +249,7 @@ def test_a_version_that_was_deleted_is_saved_again(tmp_path: Path) -> None:
     assert newest_checkpoint(tmp_path / "checkpoints")[1].version.number == 2
 
 
-def test_what_others_cannot_write_ends_the_run_after_the_patience_too(
-    tmp_path: Path, disk: Disk
-) -> None:
+def test_what_others_cannot_write_ends_the_run_too(tmp_path: Path, disk: Disk) -> None:
     tracker = make_tracker(tmp_path, checkpoint_seconds=1000.0)
     tracker.beside(None)  # as always
     assert tracker.status().trouble == ""
@@ -276,9 +268,7 @@ def test_what_others_cannot_write_ends_the_run_after_the_patience_too(
         tracker.finish()
 
 
-def test_lines_of_metrics_survive_a_disk_that_takes_a_part_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_survive_partial_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, calls = os.write, [0]
 
     def write(descriptor: int, data: bytes) -> int:
@@ -342,9 +332,7 @@ def test_tensorboard_can_neither_stop_nor_hold_up_anything(
     assert newest_checkpoint(tmp_path / "checkpoints")[1].version.number == 8
 
 
-def test_the_age_of_the_newest_checkpoint_counts_from_what_was_learned_since(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_age_of_what_is_unsaved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     tracker = make_tracker(tmp_path)

@@ -228,9 +228,7 @@ def test_schedules_count_the_steps_of_all_workers() -> None:
 
 @pytest.mark.parametrize("fails", ["before", "after"])
 @pytest.mark.parametrize("broken", [0, 1])
-def test_an_error_between_two_servers_is_made_good_as_if_nothing_had_been(
-    broken: int, fails: str
-) -> None:
+def test_an_error_between_two_servers_is_made_good(broken: int, fails: str) -> None:
     scene, clean = Scene(Quorum(2)), Scene(Quorum(2))
     for each in (scene, clean):
         each.step(0, 1)
@@ -252,9 +250,7 @@ def test_an_error_between_two_servers_is_made_good_as_if_nothing_had_been(
     assert scene.learner.clock.steps == clean.learner.clock.steps == 3
 
 
-def test_after_an_error_in_the_loss_the_same_batch_is_learned_from_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_after_an_error_the_same_batch_is_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
     scene, clean = Scene(Quorum(2)), Scene(Quorum(2))
     clean.step(0, 1)
     with monkeypatch.context() as patch:

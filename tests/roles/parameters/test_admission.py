@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gelada.core.errors import GeladaError
-from gelada.core.types import Answer, Gradient, Version
+from gelada.core.types import Gradient, Version
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.parameters.server import (
     REPEATED,
@@ -39,11 +39,6 @@ def test_which_ages_count(rule: Admission, counting: list[int]) -> None:
     """Of gradients computed from versions 0 to 7 when the server is at 5."""
     reasons = [rule.refusal(Version(2, n), Version(2, NOW)) for n in range(8)]
     assert [n for n, reason in enumerate(reasons) if not reason] == counting
-
-
-@pytest.mark.parametrize(("rule", "needed"), [(Quorum(1), 1), (Quorum(4), 4), (Async(9), 1)])
-def test_how_many_make_a_step(rule: Admission, needed: int) -> None:
-    assert rule.needed == needed
 
 
 def test_a_refusal_says_why() -> None:
@@ -138,19 +133,6 @@ def test_a_late_gradient_sent_again_is_dropped_again() -> None:
     reasons = [server.push(late).reason for _ in range(2)]
     assert reasons[0] == reasons[1] != REPEATED
     assert server.counts() == (1, 2)
-
-
-@pytest.mark.parametrize("rule", [Quorum(1), Async(100)], ids=["quorum", "async"])
-@pytest.mark.parametrize("incarnation", [0, 2])
-def test_gradients_of_another_incarnation_are_refused(rule: Admission, incarnation: int) -> None:
-    server = make_server(rule, Version(1, 5))
-    before = bits(server)
-    for number in (4, 5, 6):
-        reason = f"of incarnation {incarnation}, now 1"
-        answer = server.push(gradient(0, Version(incarnation, number)))
-        assert answer == Answer(Version(1, 5), False, reason)
-    assert bits(server) == before
-    assert server.counts() == (0, 3)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from gelada.core.errors import Closed, Deadline, GeladaError
+from gelada.core.errors import Deadline, GeladaError
 from gelada.core.types import Gradient, Version
 from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.parameters.server import REPEATED, TARGET, ParameterServer, Quorum, ServerSettings
@@ -54,15 +54,6 @@ def test_a_gradient_that_counts_steps_and_publishes_the_next_version() -> None:
     assert after.version == Version(0, 1)
     want = before.values - 0.1 * gradient().values.sign()  # Adam's first step
     torch.testing.assert_close(after.values, want, rtol=0, atol=1e-4)
-
-
-def test_the_same_push_twice_counts_once() -> None:
-    one, two = make_server(), make_server()
-    one.push(gradient())
-    two.push(gradient())
-    assert two.push(gradient()) == (Version(0, 1), False, REPEATED)
-    assert one.counts() == two.counts() == (1, 0)
-    assert bits(one) == bits(two)
 
 
 def test_the_same_push_twice_counts_once_while_others_are_awaited() -> None:
@@ -160,67 +151,6 @@ def test_snapshots_never_change() -> None:
         assert params.version == Version(0, number)
         assert torch.equal(params.values, copy)
     assert not torch.equal(taken[0][1], taken[1][1])
-
-
-def test_the_owner_sees_every_step_at_once_and_others_only_whole_rounds() -> None:
-    values = torch.zeros(SIZE)
-    server = ParameterServer(values, ADAM, Quorum(1), Version(0, 0), ServerSettings(patience=0.0))
-    server.push(gradient(part=0, parts=2))
-    assert values.any()
-    assert not server.pull().values.any()
-
-
-def test_exactly_gives_the_older_of_the_two_kept_snapshots() -> None:
-    server = make_server()
-    snapshots = [server.pull()]
-    for number in range(3):
-        server.push(gradient(Version(0, number)))
-        snapshots.append(server.pull())
-    assert server.pull(Version(0, 2), exactly=True) is snapshots[2]
-    assert server.pull(Version(0, 3), exactly=True) is snapshots[3]
-    assert server.pull(Version(0, 2)) is snapshots[3]
-    assert server.pull(Version(0, 1), exactly=True) is snapshots[3]  # no longer kept
-
-
-def test_pull_does_not_wait_for_what_is_there_and_gives_up_on_what_is_not() -> None:
-    server = make_server(version=Version(0, 4))
-    assert server.pull(Version(0, 3)).version.number == 4
-    assert server.pull(Version(0, 4)).version.number == 4
-    message = "no parameters of version 5 for 0 s; the newest are 4"
-    with pytest.raises(Deadline, match=message):
-        server.pull(Version(0, 5))
-
-
-def test_a_waiting_pull_is_woken_by_its_version_and_no_sooner() -> None:
-    server = make_server(patience=60)
-    out: list[Version] = []
-    thread = threading.Thread(target=lambda: out.append(server.pull(Version(0, 2)).version))
-    thread.start()
-    server.push(gradient(Version(0, 0)))
-    thread.join(0.05)
-    assert thread.is_alive()
-    server.push(gradient(Version(0, 1)))
-    thread.join(60)
-    assert out == [Version(0, 2)]
-
-
-def test_close_wakes_who_waits_and_refuses_who_comes() -> None:
-    server = make_server(patience=60)
-    raised: list[type[Exception]] = []
-
-    def wait() -> None:
-        try:
-            server.pull(Version(0, 1))
-        except Closed:
-            raised.append(Closed)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    server.close()
-    thread.join(60)
-    assert raised == [Closed]
-    with pytest.raises(Closed):
-        server.pull()
 
 
 def test_a_server_with_a_saved_state_goes_on_bit_for_bit() -> None:

@@ -25,8 +25,6 @@ from gelada.roles.replay.sampling import (
     SumTree,
     Uniform,
     bytes_needed,
-    rows_of,
-    tree_bytes,
 )
 from helpers.streams import BY_ERROR, LENGTH, SHAPE, STACK, Model, Player, make_store
 
@@ -199,38 +197,8 @@ def test_each_part_of_the_sum_has_one_draw() -> None:
         assert (store.sample().keys // 4).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_new_windows_get_the_largest_priority_ever_seen() -> None:
-    store = make_store(60, length=1, sampling=Prioritized(alpha=1.0))
-    player = Player()
-    store.add(player.play(4))
-    assert store.offer().mass == 4.0
-    one = torch.tensor([1]), torch.tensor([0])
-    store.update(*one, torch.tensor([9.0]))
-    store.update(*one, torch.tensor([0.5]))
-    store.add(player.play(2))
-    assert store.offer().mass == pytest.approx(3 * 1.0 + 0.5 + 2 * 9.0, rel=1e-5)
-
-
-def test_the_exponent_of_the_weights_moves_to_its_end() -> None:
-    store = make_store(
-        600, windows=20, length=1, sampling=Prioritized(1.0, 0.4, 1.0, beta_steps=200)
-    )
-    player = Player(ends=0.0)
-    for added in (100, 200, 300):
-        sent = player.play(100)
-        sent.mask[:] = True
-        store.add(sent)
-        if added == 100:
-            store.update(torch.arange(50), torch.zeros(50), torch.full((50,), 3.0))
-        weights = [store.sample().weights.min() for _ in range(3)]
-        want = {100: 3**-0.7, 200: 3**-1.0, 300: 3**-1.0}[added]
-        assert min(weights) == pytest.approx(want, rel=1e-4)
-
-
 @pytest.mark.parametrize("first_only", [True, False])
-def test_a_window_without_a_step_to_learn_from_does_not_shrink_the_weights(
-    first_only: bool,
-) -> None:
+def test_a_window_without_a_step_to_learn_from_shrinks_no_weights(first_only: bool) -> None:
     """Its error is 0, so its own weight would be by far the largest."""
     shape = BufferShape(60, 1, 20, 2, STACK, SHAPE, first_only=first_only)
     store = ReplayBuffer(shape, Prioritized(0.5, beta_end=0.4), RateLimiter(1), patience=0.0)
@@ -264,16 +232,6 @@ def test_priorities_that_are_no_numbers_are_refused() -> None:
         with pytest.raises(ValueError, match="must be finite and at least 0"):
             store.update(torch.tensor([1]), torch.tensor([0]), torch.tensor([bad]))
     assert store.offer().mass == 4.0
-
-
-def test_a_stale_key_changes_nothing() -> None:
-    store = make_store(30, length=1, sampling=Prioritized(alpha=1.0))
-    player = Player()
-    store.add(player.play(30))
-    keys, generations = torch.arange(30), torch.zeros(30, dtype=torch.int64)
-    store.add(player.play(10))  # steps 0 to 9 are gone; 3 of their places are not yet used again
-    store.update(keys, generations, torch.full((30,), 5.0))
-    assert store.offer().mass == pytest.approx(20 * 5.0 + 10 * 1.0, rel=1e-5)
 
 
 def test_where_play_goes_on_nothing_is_left_out_and_frames_are_stored_once() -> None:
@@ -338,17 +296,6 @@ def test_steps_after_the_first_end_in_a_window_do_not_count(end: str) -> None:
     batch = store.sample()
     assert batch.mask.tolist() == [[True, True, end != "truncated", False, False, False]]
     assert batch.ages.tolist() == [[0, 1, 2, 0, 1, 2, 3]]
-
-
-def test_a_lost_life_ends_what_counts_though_the_game_goes_on() -> None:
-    store, player = make_store(100, length=4, windows=1), Player(ends=0.0)
-    trajectory = player.play(4)
-    trajectory.mask[:] = True
-    trajectory.terminated[0, 1] = True
-    store.add(trajectory)
-    batch = store.sample()
-    assert batch.mask.tolist() == [[True, True, False, False]]
-    assert batch.ages.tolist() == [[0, 1, 2, 3, 4]]
 
 
 def test_a_batch_is_the_learners_own() -> None:
@@ -449,9 +396,7 @@ def test_what_does_not_fit_is_refused_in_a_line() -> None:
 @pytest.mark.parametrize(
     ("capacity", "streams"), [(200_000, 16), (200_000, 1), (50_000, 1800), (1_000_000, 8)]
 )
-def test_bytes_and_frames_of_a_step_at_capacity(
-    sampling: Sampling, capacity: int, streams: int
-) -> None:
+def test_bytes_of_a_step_at_capacity(sampling: Sampling, capacity: int, streams: int) -> None:
     """84 x 84 grey, stacks of 4; no memory is touched here."""
     shape = BufferShape(capacity, streams, 32, 4, 4, (84, 84))
     needed = bytes_needed(shape, isinstance(sampling, Prioritized))
@@ -460,25 +405,6 @@ def test_bytes_and_frames_of_a_step_at_capacity(
     if capacity < 1_000_000:
         store = ReplayBuffer(shape, sampling, RateLimiter(1))
         assert store.nbytes == needed
-
-
-@pytest.mark.parametrize(
-    ("size", "rows"),
-    [
-        (1, [1]),
-        (64, [1]),
-        (65, [2]),
-        (4096, [64]),
-        (4097, [65, 2]),
-        (200_032, [3126, 49]),
-        (262_145, [4097, 65, 2]),
-    ],
-)
-def test_levels_and_bytes(size: int, rows: list[int]) -> None:
-    assert rows_of(size) == rows
-    tree = SumTree(size)
-    assert tree.nbytes == tree_bytes(size) == 512 * sum(rows)
-    assert tree.total == 0.0
 
 
 def test_sums_after_100_000_updates_are_those_of_brute_force() -> None:

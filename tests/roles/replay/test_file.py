@@ -64,9 +64,7 @@ def files(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("rounds", [0, 3, 25])
 @pytest.mark.parametrize("sampling", [Uniform(), BY_ERROR])
-def test_after_loading_everything_goes_on_alike(
-    tmp_path: Path, sampling: Sampling, rounds: int
-) -> None:
+def test_after_loading_all_goes_on_alike(tmp_path: Path, sampling: Sampling, rounds: int) -> None:
     first, actors = store_of(sampling), players()
     go_on([first], actors, rounds)
     first.add(actors[0].play(3))  # fresh steps, and a write head in the middle of a ring
@@ -128,9 +126,7 @@ def test_a_full_disk_is_one_line_and_the_older_save_stays(tmp_path: Path) -> Non
     store_of(BY_ERROR).load(tmp_path)
 
 
-def test_nothing_is_renamed_before_it_is_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_renamed_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = store_of(Uniform())
     store.add(Player().play(7))
     events = []

@@ -86,16 +86,6 @@ def test_the_ring_spreads_uses_evenly(rounds: int, uses: int, ramp_up: bool) -> 
         assert found == want
 
 
-def test_a_ring_of_four_batches_with_two_uses() -> None:
-    assert rounds_of(MinibatchBuffer(4, 2), 5) == [
-        {0: 1},
-        {1: 1},
-        {0: 1, 2: 1},
-        {1: 1, 3: 1},
-        {2: 1, 4: 1},
-    ]
-
-
 @pytest.mark.parametrize("order", ["ring", "random"])
 def test_one_round_hands_out_the_batch_itself(order: Order) -> None:
     reuse = MinibatchBuffer(1, 3, order=order)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from conftest import random_trajectory, stand_in
 from gelada.core.errors import Closed, Deadline, Lost
-from gelada.core.types import PER_GAME, Batch, Trajectory, Version
+from gelada.core.types import PER_GAME, Batch, Trajectory
 from gelada.roles.replay.joined import JoinedQueues
 from gelada.roles.replay.queue import (
     Fifo,
@@ -21,7 +21,6 @@ from gelada.roles.replay.queue import (
     ReplayMix,
     Rounds,
     TrajectoryQueue,
-    games_of,
     with_own_memory,
 )
 
@@ -48,9 +47,7 @@ def numbers(trajectories: list[Trajectory]) -> list[int]:
     proportion=st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.75, 3.0]),
     sizes=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), max_size=12),
 )
-def test_against_a_plain_list(
-    batch: int, more: int, proportion: float, sizes: list[list[int]]
-) -> None:
+def test_as_a_list(batch: int, more: int, proportion: float, sizes: list[list[int]]) -> None:
     mix = ReplayMix(batch + more, proportion, batch, SEEDS)
     kept: list[int] = []
     played = 0
@@ -182,16 +179,6 @@ def test_a_proportion_of_0_is_no_mix() -> None:
         batches.append([queue.sample() for _ in range(8)])
     for one, other in zip(*batches, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-
-
-def test_games_of_a_trajectory_are_views() -> None:
-    trajectory = random_trajectory(np.random.default_rng(6), games=5, number=7)
-    part = games_of(trajectory, slice(1, 3))
-    assert part.version == Version(0, 7)
-    for name in PER_GAME:
-        assert len(getattr(part, name)) == 2
-        if name != "state":  # has no elements
-            assert np.shares_memory(getattr(part, name), getattr(trajectory, name)[1:3])
 
 
 def queues(count: int) -> list[TrajectoryQueue]:
