@@ -12,15 +12,14 @@ import pytest
 from conftest import tuned
 from gelada.core.checkpoint import newest_checkpoint
 from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import Experiment
-from gelada.roles.tracker import StopRule, TrackerSettings
-from gelada.training.run import Result, train
+from gelada.roles.tracker import StopRule
+from gelada.training.run import train
 from helpers import ray_runs
+from helpers.learning import QUIET, learn
 
 pytestmark = pytest.mark.slow
 
 CATCH = PRESETS["gorila-catch"]
-QUIET = TrackerSettings(tensorboard=False)
 CENTRED = replace(CATCH.shape, workers=0, asynchronous=False, actors=2)
 APART = replace(CATCH.shape, workers=0, learners=2, actors=2, replays=2)
 PRIORITIZED = replace(CATCH.replay, prioritized=True)
@@ -40,20 +39,10 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def learn(experiment: Experiment, folder: Path, **more: Any) -> Result:
-    result = train(replace(experiment, tracker=QUIET), folder, log=lambda _: None, **more)
-    assert not result.interrupted
-    assert result.status.best is not None
-    assert result.status.best >= 0.9  # the mean of the last 50 games; at random -0.6
-    assert result.status.steps < 150_000
-    return result
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_catch_is_learned(tmp_path: Path, way: str) -> None:
-    result = learn(
-        replace(CATCH, deterministic="outlier" not in way, **WAYS[way]), tmp_path / "run"
-    )
+    experiment = replace(CATCH, deterministic="outlier" not in way, **WAYS[way])
+    result = learn(experiment, tmp_path / "run")
     _, checkpoint, _ = newest_checkpoint(result.folder / "checkpoints")
     assert checkpoint.steps == result.status.steps
 

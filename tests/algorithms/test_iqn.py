@@ -15,10 +15,10 @@ import torch
 from conftest import make_net, random_trajectory
 from gelada.algorithms.iqn import IQN, ImplicitQuantiles, quantile_loss
 from gelada.core.types import Batch
-from gelada.experiment.presets import preset
+from gelada.experiment.presets import PRESETS
 from gelada.nets.network import Network, NetworkSettings
 from gelada.roles.replay.queue import as_batch
-from gelada.training.run import train
+from helpers.learning import learn
 
 A, GAMES, GAMMA = 3, 5, 0.9
 ALGORITHM = IQN(
@@ -151,9 +151,4 @@ def test_it_acts_by_the_mean_of_evenly_spaced_quantiles_alike_each_time() -> Non
 
 @pytest.mark.slow
 def test_catch_is_learned(tmp_path: Path) -> None:
-    """A run at random has a score of -0.6; this one is deterministic."""
-    experiment = replace(preset("iqn-catch")[0], deterministic=True, seed=1)
-    result = train(experiment, tmp_path / "run", log=lambda _: None)
-    assert result.status.best is not None
-    assert result.status.best >= 0.9
-    assert result.status.steps < 50_000
+    learn(replace(PRESETS["iqn-catch"], deterministic=True, seed=1), tmp_path / "run", steps=50_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,16 @@ import torch
 from conftest import make_net, random_trajectory
 from gelada.algorithms.appo import APPO
 from gelada.algorithms.batches import SequenceSamples, evaluate
-from gelada.core.types import Batch, Episode, Trajectory, Version
+from gelada.core.types import Batch, Trajectory
 from gelada.envs.catch import CatchGames
 from gelada.nets.network import Network, NetworkSettings, Observed
 from gelada.nets.observations import Observations
 from gelada.ops import returns
 from gelada.ops.flat import FlatParameters
-from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.actor import Actor, ActorSettings, Pace
-from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
 from gelada.roles.policy import make_policy
 from gelada.roles.replay.queue import as_batch
-from gelada.roles.tracker import ResumePoint
+from helpers.servers import Sink, server_of
 from helpers.stacking import stack_at
 
 LENGTH, SEQUENCE, WIDTH = 12, 4, 16
@@ -163,44 +162,16 @@ def test_the_gradient_stays_within_a_sequence_and_within_a_game() -> None:
     assert reached.tolist() == [[True] * 4, [False, False, True, True]]
 
 
-class Sink:
-    """Replay and tracker of one actor."""
-
-    def __init__(self) -> None:
-        self.sent: list[Trajectory] = []
-
-    def wait_for_room(self, actor: int = 0) -> None:
-        pass
-
-    def add(self, trajectory: Trajectory) -> None:
-        self.sent.append(trajectory)
-
-    def episode(self, episode: Episode) -> None:
-        pass
-
-    def begin(self, name: str) -> ResumePoint:
-        return ResumePoint(0, 0)
-
-
 def play(net: Network, rounds: int) -> list[Trajectory]:
     """Return what an actor with the network's parameters sends: 4 games of the dark Catch."""
-    flat = FlatParameters(net)
-    settings = ServerSettings(patience=0.0)
-    start = Version(0, 0)
-    server = ParameterServer(flat.values, OptimizerSettings(), Quorum(1), start, settings)
     sink: Any = Sink()
-    actor = Actor(
-        ActorSettings(0, 1, 4, LENGTH, 1, Pace(None)),
-        lambda seeds: CatchGames(seeds, dark=True),
-        make_policy(net, ALGORITHM),
-        ALGORITHM,
-        [server],
-        sink,
-        sink,
-    )
+    settings = ActorSettings(0, 1, 4, LENGTH, 1, Pace(None))
+    servers = [server_of(FlatParameters(net).values)]
+    policy, games = make_policy(net, ALGORITHM), partial(CatchGames, dark=True)
+    actor = Actor(settings, games, policy, ALGORITHM, servers, sink, sink)
     for _ in range(rounds):
         actor.step()
-    sent: list[Trajectory] = sink.sent
+    sent: list[Trajectory] = sink.trajectories
     return sent
 
 

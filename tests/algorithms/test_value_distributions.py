@@ -18,6 +18,7 @@ from gelada.core.types import Batch, Trajectory
 from gelada.nets.heads import ActionValues
 from gelada.nets.network import Network, NetworkSettings
 from gelada.roles.replay.queue import as_batch
+from helpers.returns import lambda_returns
 from helpers.stacking import stack_at
 
 Array = np.ndarray[Any, Any]
@@ -88,27 +89,11 @@ def loss(form: str, outputs: Array, value: float) -> float:
     return -float(sum(each))
 
 
-def lambda_returns(sent: Trajectory, best: Array, gamma: float, lam: float) -> Array:
-    """G_t = r_t + gamma (lam G_{t+1} + (1 - lam) V(x_{t+1})), as test_pqn.py has it."""
-    targets = np.zeros((GAMES, LENGTH))
-    for b in range(GAMES):
-        for t in reversed(range(LENGTH)):
-            if sent.truncated[b, t]:
-                targets[b, t] = best[b, t]
-                continue
-            follows = best[b, t + 1] if t == LENGTH - 1 else targets[b, t + 1]
-            after = lam * follows + (1 - lam) * best[b, t + 1]
-            reward = np.sign(sent.rewards[b, t])
-            targets[b, t] = reward + gamma * (0.0 if sent.terminated[b, t] else after)
-    return targets
-
-
 def learned(algorithm: Any, net: Network, batch: Batch, algorithm_state: Any) -> dict[str, float]:
     """Return the scalars of the loss over the whole batch."""
     prepared = algorithm.prepare(net, batch, algorithm_state)
-    total, terms = algorithm.loss(
-        net, prepared.select(torch.arange(prepared.size)), algorithm_state
-    )
+    whole = prepared.select(torch.arange(prepared.size))
+    total, terms = algorithm.loss(net, whole, algorithm_state)
     torch.autograd.backward(total)
     assert all(parameter.grad is not None for parameter in net.parameters())
     return {name: term.item() for name, term in terms.items()}
@@ -124,7 +109,8 @@ def test_targets_and_loss_step_by_step(name: str, form: Any, duelling: bool) -> 
     outputs = outputs_of(net, sent)
     shape = outputs.shape[:3]
     values = np.array([mean(form, outputs[place]) for place in np.ndindex(shape)]).reshape(shape)
-    targets = lambda_returns(sent, values.max(axis=2), algorithm.gamma, algorithm.lam)
+    best, signs = values.max(axis=2), np.sign(sent.rewards)
+    targets = lambda_returns(sent, signs, best, algorithm.gamma, algorithm.lam)
     rows = [
         (
             loss(form, outputs[b, t, sent.actions[b, t]], targets[b, t]),
@@ -150,7 +136,7 @@ def test_munchausen_with_distributions_takes_their_means(name: str) -> None:
     soft = 0.5 * np.log(np.exp(values / 0.5).sum(axis=2))
     taken = np.take_along_axis(values[:, :-1], sent.actions[..., None], axis=2)[..., 0]
     extra = 0.8 * np.clip(taken - soft[:, :-1], -1.0, 0.0)
-    targets = lambda_returns(sent, soft, 0.95, algorithm.lam) + extra
+    targets = lambda_returns(sent, np.sign(sent.rewards), soft, 0.95, algorithm.lam) + extra
     errors = np.abs(targets - taken)[sent.mask]
     assert terms["td_error"] == pytest.approx(errors.mean(), rel=2e-4)
 

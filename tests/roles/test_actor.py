@@ -19,15 +19,13 @@ from gelada.envs.api import Step
 from gelada.envs.catch import CatchGames
 from gelada.nets.network import Network, NetworkSettings
 from gelada.ops.flat import FlatParameters
-from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.actor import Actor, ActorSettings, Pace
-from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
 from gelada.roles.policy import make_policy
-from gelada.roles.tracker import ResumePoint
+from helpers.servers import FIRST, Sink, server_of
 from helpers.stacking import stack_at
 
 B, T, K = 2, 6, 3
-FIRST, ONE_AHEAD = Version(0, 0), Pace(1)
+ONE_AHEAD = Pace(1)
 EVENTS = {
     (0, 2): "terminated",
     (0, 3): "terminated",
@@ -79,30 +77,6 @@ class Watching(APPO):
         return super().act(net, observations, state)
 
 
-class Sink:
-    """TrajectoryQueue and tracker of these tests."""
-
-    def __init__(self) -> None:
-        self.trajectories: list[Trajectory] = []
-        self.games: list[Episode] = []
-        self.full = 1000
-        self.lives = self.steps = 0
-
-    def wait_for_room(self, actor: int = 0) -> None:
-        if len(self.trajectories) >= self.full:
-            raise Deadline("no room")
-
-    def add(self, trajectory: Trajectory) -> None:
-        self.trajectories.append(trajectory)
-
-    def episode(self, episode: Episode) -> None:
-        self.games.append(episode)
-
-    def begin(self, name: str) -> ResumePoint:
-        self.lives += 1
-        return ResumePoint(self.lives - 1, self.steps)
-
-
 class Scene:
     """An actor with servers that never wait, and everything it sends."""
 
@@ -124,33 +98,22 @@ class Scene:
             weight.mul_(100)  # a policy that is not uniform
         self.flat = FlatParameters(self.net)
         self.cuts = self.flat.layout.cut(servers)
-        self.servers = [
-            ParameterServer(
-                self.flat.values[c],
-                OptimizerSettings(),
-                Quorum(1),
-                start,
-                ServerSettings(patience=0.0),
-            )
-            for c in self.cuts
-        ]
+        self.servers = [server_of(self.flat.values[c], version=start) for c in self.cuts]
         self.sink = stand_in(Sink())
         Watching.shown.clear()
-        self.actor = Actor(
-            ActorSettings(index, 1, B, T, seed, pace),
-            make_games,
-            make_policy(self.net, Watching()),
-            Watching(),
-            self.servers,
-            self.sink,
-            self.sink,
-        )
+        self.actor = self.another(Watching(), ActorSettings(index, 1, B, T, seed, pace), make_games)
 
-    def policy(self, stacks: Bytes) -> torch.Tensor:
-        """Return the log-probabilities of actions for stacks uint8[B, K, H, W]."""
-        observed = self.net.preprocess(torch.from_numpy(stacks))
-        policy: torch.Tensor = self.net(observed)["policy"].log_softmax(1)
-        return policy
+    def another(self, algorithm: Any, settings: ActorSettings, games: Any = None) -> Actor:
+        """Return an actor of another algorithm that sends to the same sink."""
+        policy, games = make_policy(self.net, algorithm), games or (lambda seeds: Script())
+        return Actor(settings, games, policy, algorithm, self.servers, self.sink, self.sink)
+
+    def assert_recorded(self, played: Trajectory, t: int = 0, atol: float = 1e-5) -> None:
+        """Compare the log-probabilities of a step with those of the network."""
+        stacks = torch.from_numpy(stack_at(played.frames, played.ages, t, K))
+        policy = self.net(self.net.preprocess(stacks))["policy"].log_softmax(1)
+        want = policy[torch.arange(B), torch.from_numpy(played.actions[:, t])].detach()
+        np.testing.assert_allclose(played.log_probs[:, t], want, atol=atol)
 
     def publish(self, servers: int | None = None) -> None:
         """Make the next version at the first so many servers."""
@@ -216,12 +179,7 @@ def test_log_probs_are_the_behaviour_policys() -> None:
     scene = Scene()
     for trajectory in scene.play(2):
         for t in range(T):
-            plain = stack_at(trajectory.frames, trajectory.ages, t, K)
-            policy = scene.net(scene.net.preprocess(torch.from_numpy(plain)))["policy"].log_softmax(
-                1
-            )
-            want = policy[torch.arange(B), torch.from_numpy(trajectory.actions[:, t])].detach()
-            np.testing.assert_allclose(trajectory.log_probs[:, t], want, atol=1e-5)
+            scene.assert_recorded(trajectory, t)
 
 
 def test_games_are_reported_with_raw_return_and_length() -> None:
@@ -270,10 +228,7 @@ def test_an_actor_plays_with_the_version_it_names() -> None:
         scene.play(1)
     for trajectory in scene.sink.trajectories:
         scene.flat.values.copy_(vectors[trajectory.version.number])
-        plain = stack_at(trajectory.frames, trajectory.ages, 0, K)
-        policy = scene.policy(plain)
-        want = policy[torch.arange(B), torch.from_numpy(trajectory.actions[:, 0])].detach()
-        np.testing.assert_allclose(trajectory.log_probs[:, 0], want, atol=1e-5)
+        scene.assert_recorded(trajectory)
 
 
 def test_two_servers_at_different_versions_are_never_mixed() -> None:
@@ -347,10 +302,7 @@ def test_a_bfloat16_actor_sees_and_acts_in_bfloat16() -> None:
     (sent,) = scene.play(1)
     assert Watching.shown[0].dtype == torch.bfloat16
     assert sent.log_probs.dtype == np.float32
-    plain = stack_at(sent.frames, sent.ages, 0, K)
-    policy = scene.policy(plain)
-    want = policy[torch.arange(B), torch.from_numpy(sent.actions[:, 0])].detach()
-    np.testing.assert_allclose(sent.log_probs[:, 0], want, atol=0.1)
+    scene.assert_recorded(sent, atol=0.1)
 
 
 class Asking(Sampled):
@@ -376,16 +328,7 @@ def test_the_exploration_is_told_who_explores_and_after_how_many_steps_of_all() 
     scene = Scene()
     scene.sink.steps = 1000
     settings = ActorSettings(index=2, actors=5, games=B, length=T, seed=1, pace=Pace(None))
-    sink: Any = scene.sink
-    actor = Actor(
-        settings,
-        lambda seeds: Script(),
-        make_policy(scene.net, Algorithm()),
-        Algorithm(),
-        scene.servers,
-        sink,
-        sink,
-    )
+    actor = scene.another(Algorithm(), settings)
     for _ in range(3):
         actor.step()
     actor.restart()
@@ -412,16 +355,13 @@ class Counting(APPO):
 
 def test_a_state_is_carried_to_the_end_of_its_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Network, "initial_state", lambda self, count: torch.zeros(count, 2))
-    scene, sink = Scene(), Sink()
+    scene = Scene()
     Counting.states.clear()
-    settings = ActorSettings(0, 1, B, T, 1, Pace(None))
-    to: Any = sink
-    policy, games = make_policy(scene.net, Counting()), Script()
-    actor = Actor(settings, lambda seeds: games, policy, Counting(), scene.servers, to, to)
+    actor = scene.another(Counting(), ActorSettings(0, 1, B, T, 1, Pace(None)))
     for _ in range(3):
         actor.step()
-    for number, sent in enumerate(sink.trajectories):
+    for number, sent in enumerate(scene.sink.trajectories):
         assert sent.state.tolist() == [[age, age] for age in sent.ages[:, 0].tolist()]
         for t in range(T):
             assert Counting.states[number * T + t][:, 0].tolist() == sent.ages[:, t].tolist()
-    assert len({age for sent in sink.trajectories for age in sent.ages[:, 0].tolist()}) > 2
+    assert len({age for sent in scene.sink.trajectories for age in sent.ages[:, 0].tolist()}) > 2

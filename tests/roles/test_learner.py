@@ -22,12 +22,13 @@ from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.backprop import Backprop
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.client import LocalClient
-from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
+from gelada.roles.parameters.server import ParameterServer, Quorum
 from gelada.roles.replay.minibatch_buffer import MinibatchBuffer
 from gelada.roles.replay.queue import Fifo, ReplayMix, TrajectoryQueue, as_batch
 from gelada.roles.schedule import Schedule
 from gelada.roles.tracker import ResumePoint
 from gelada.roles.update_schedule import ONE_EACH, SampledUpdates
+from helpers.servers import server_of
 from helpers.stacking import stack_at
 
 SEED, START = 3, Version(1, 4)
@@ -82,13 +83,7 @@ class Scene:
         self.net = make_net()
         self.flat = FlatParameters(self.net)
         self.servers = [
-            Recording(
-                self.flat.values[c],
-                OptimizerSettings(),
-                Quorum(1),
-                START,
-                ServerSettings(patience=0.0),
-            )
+            server_of(self.flat.values[c], version=START, kind=Recording)
             for c in self.flat.layout.cut(servers)
         ]
         self.replay = TrajectoryQueue(Fifo(2), capacity=9, patience=0.0, replay_mix=replay_mix)
@@ -114,27 +109,50 @@ class Scene:
             self.replay.add(trajectory)
         return sent
 
+    def after_three_rounds(self) -> torch.Tensor:
+        for round in range(3):
+            self.feed(round)
+            self.learner.step()
+        return self.flat.values.clone()
+
+
+class Plain:
+    """A copy of a network that learns by the plain loop with torch's own optimizer."""
+
+    def __init__(self, net: Network, algorithm: APPO) -> None:
+        self.net, self.algorithm = copy.deepcopy(net), algorithm
+        self.adam = torch.optim.Adam(self.net.parameters(), lr=1e-2, eps=1e-5)
+        self.algorithm_state = algorithm.start()
+
+    def pass_over(self, prepared: Any, random: torch.Generator) -> dict[str, torch.Tensor]:
+        """Learn from each sample once; return the terms of the last minibatch."""
+        for index in torch.split(torch.randperm(20, generator=random), 7):
+            minibatch = prepared.select(index)
+            total, terms = self.algorithm.loss(self.net, minibatch, self.algorithm_state)
+            self.adam.zero_grad()
+            torch.autograd.backward(total)
+            nn.utils.clip_grad_norm_(self.net.parameters(), 0.3)
+            self.adam.param_groups[0]["lr"] = float(self.algorithm_state["learning_rate"])
+            self.adam.step()
+        return terms
+
+    def assert_is(self, net: Network, **tolerance: float) -> None:
+        found = dict(net.named_parameters())
+        for name, parameter in self.net.named_parameters():
+            torch.testing.assert_close(found[name], parameter, **tolerance)
+
 
 @pytest.mark.slow
 def test_a_round_is_the_plain_loop_with_torchs_own_optimizer() -> None:
     scene = Scene(servers=3)
-    plain = copy.deepcopy(scene.net)
+    plain = Plain(scene.net, ALGORITHM)
     batch = as_batch(scene.feed())
     scene.learner.step()
-    algorithm_state = ALGORITHM.start()
-    adam = torch.optim.Adam(plain.parameters(), lr=1e-2, eps=1e-5)
-    prepared = ALGORITHM.prepare(plain, batch, algorithm_state)
+    prepared = ALGORITHM.prepare(plain.net, batch, plain.algorithm_state)
     random = generator(SEED, "learner", 0, *START)
     for _ in range(3):
-        for index in torch.split(torch.randperm(20, generator=random), 7):
-            total, _ = ALGORITHM.loss(plain, prepared.select(index), algorithm_state)
-            adam.zero_grad()
-            torch.autograd.backward(total)
-            nn.utils.clip_grad_norm_(plain.parameters(), 0.3)
-            adam.step()
-    found = dict(scene.net.named_parameters())
-    for name, parameter in plain.named_parameters():
-        torch.testing.assert_close(found[name], parameter, rtol=1e-4, atol=1e-6)
+        plain.pass_over(prepared, random)
+    plain.assert_is(scene.net, rtol=1e-4, atol=1e-6)
 
 
 def test_gradients_are_numbered_and_carry_the_weights_of_their_samples() -> None:
@@ -315,13 +333,10 @@ def test_a_torn_view_is_found_in_every_run() -> None:
 
 
 def test_two_runs_are_equal_bit_for_bit_and_another_seed_is_not() -> None:
-    vectors = []
-    for algorithm in (ALGORITHM, ALGORITHM, replace(ALGORITHM, lr=9e-3)):
-        scene = Scene(algorithm)
-        for round in range(3):
-            scene.feed(round)
-            scene.learner.step()
-        vectors.append(scene.flat.values.clone())
+    vectors = [
+        Scene(algorithm).after_three_rounds()
+        for algorithm in (ALGORITHM, ALGORITHM, replace(ALGORITHM, lr=9e-3))
+    ]
     assert torch.equal(vectors[0], vectors[1])
     assert not torch.equal(vectors[0], vectors[2])
 
@@ -329,31 +344,19 @@ def test_two_runs_are_equal_bit_for_bit_and_another_seed_is_not() -> None:
 def test_a_round_of_older_batches_is_the_plain_loop_and_each_is_prepared_anew() -> None:
     algorithm = replace(ALGORITHM, epochs=2)
     scene = Scene(algorithm, reuse=MinibatchBuffer(2, 2))
-    plain = copy.deepcopy(scene.net)
-    adam = torch.optim.Adam(plain.parameters(), lr=1e-2, eps=1e-5)
-    algorithm_state, batches = algorithm.start(), []
+    plain, batches = Plain(scene.net, algorithm), []
     for number, due in enumerate([[0], [0, 1], [1, 2]]):  # the second use comes a round later
         batches.append(as_batch(scene.feed(number)))
         scene.learner.step()
         random = generator(SEED, "learner", 0, START.incarnation, START.number + number)
         for use in due:
-            prepared = algorithm.prepare(
-                plain, batches[use], algorithm_state
-            )  # with the network of now
-            for index in torch.split(torch.randperm(20, generator=random), 7):
-                total, terms = algorithm.loss(plain, prepared.select(index), algorithm_state)
-                adam.zero_grad()
-                torch.autograd.backward(total)
-                nn.utils.clip_grad_norm_(plain.parameters(), 0.3)
-                for group in adam.param_groups:
-                    group["lr"] = float(algorithm_state["learning_rate"])
-                adam.step()
+            # with the network of now
+            prepared = algorithm.prepare(plain.net, batches[use], plain.algorithm_state)
+            terms = plain.pass_over(prepared, random)
         kl = scene.tracker.updates[-1].values["kl"]  # of the fresh batch, which comes last
         assert kl == pytest.approx(terms["kl"].item(), rel=1.0)
-        algorithm.after(algorithm_state, {"kl": kl}, 100)
-    found = dict(scene.net.named_parameters())
-    for name, parameter in plain.named_parameters():
-        torch.testing.assert_close(found[name], parameter, rtol=1e-3, atol=1e-5)
+        algorithm.after(plain.algorithm_state, {"kl": kl}, 100)
+    plain.assert_is(scene.net, rtol=1e-3, atol=1e-5)
     (server,) = scene.servers
     assert [g.part for g in server.pushed] == [0, 1, 2, *range(6), *range(6)]
     closing = [g.part == g.parts - 1 for g in server.pushed]
@@ -364,14 +367,8 @@ def test_a_round_of_older_batches_is_the_plain_loop_and_each_is_prepared_anew() 
 
 @pytest.mark.parametrize("order", ["ring", "random"])
 def test_one_held_batch_is_no_buffer_bit_for_bit(order: Any) -> None:
-    vectors = []
-    for reuse in (None, MinibatchBuffer(1, ALGORITHM.epochs, order=order)):
-        scene = Scene(reuse=reuse)
-        for round in range(3):
-            scene.feed(round)
-            scene.learner.step()
-        vectors.append(scene.flat.values.clone())
-    assert torch.equal(*vectors)
+    buffer = MinibatchBuffer(1, ALGORITHM.epochs, order=order)
+    assert torch.equal(Scene(reuse=buffer).after_three_rounds(), Scene().after_three_rounds())
 
 
 def test_old_windows_are_no_steps_no_lag_and_steer_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,10 +410,8 @@ def test_learners_with_unequal_weights_are_one_learner_with_the_joined_batch(wei
     results = []
     for parts in ([batch], halves):
         flat = FlatParameters(make_net())
-        settings = ServerSettings(patience=0.0)
-        server = Recording(
-            flat.values, OptimizerSettings(epsilon=1e-3), Quorum(len(parts)), START, settings
-        )
+        optimizer = OptimizerSettings(epsilon=1e-3)
+        server = server_of(flat.values, Quorum(len(parts)), START, optimizer)
         first = flat.values.clone()
         for learner, own in enumerate(parts):
             algorithm_state, index = algorithm.start(), torch.arange(own.actions.numel())

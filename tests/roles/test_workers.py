@@ -14,18 +14,18 @@ from gelada.algorithms.a3c import A3C
 from gelada.core.errors import Deadline
 from gelada.core.types import Answer, Gradient, Origin, Params, State, Traffic, Update, Version
 from gelada.ops.flat import FlatParameters
-from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.backprop import Backprop
 from gelada.roles.learner import Learner
 from gelada.roles.parameters.client import RemoteClient
 from gelada.roles.parameters.published import PublishedParameters
-from gelada.roles.parameters.server import Admission, Async, ParameterServer, Quorum, ServerSettings
+from gelada.roles.parameters.server import Admission, Async, ParameterServer, Quorum
 from gelada.roles.replay.queue import Fifo, TrajectoryQueue
 from gelada.roles.schedule import SharedSchedule
 from gelada.roles.tracker import ResumePoint
 from gelada.roles.tracker.score import Exactly, Keeper, Moment, Resume
 from gelada.roles.update_schedule import SampledUpdates
 from helpers.outcomes import place_inline, place_threads
+from helpers.servers import server_of
 
 START = Version(0, 3)
 ALGORITHM = A3C(lr=1e-2, lr_end=2e-3, anneal_steps=400)
@@ -75,14 +75,7 @@ class Scene:
         self.size = flat.layout.size
         self.cuts = flat.layout.cut(2)
         self.servers = [
-            Recording(
-                flat.values[c].clone(),
-                OptimizerSettings(),
-                admission,
-                START,
-                ServerSettings(patience=0.0),
-            )
-            for c in self.cuts
+            server_of(flat.values[c].clone(), admission, START, kind=Recording) for c in self.cuts
         ]
         for server in self.servers:
             server.log = self.log

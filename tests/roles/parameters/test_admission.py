@@ -10,18 +10,12 @@ import torch
 from gelada.core.errors import GeladaError
 from gelada.core.types import Gradient, Version
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.server import (
-    REPEATED,
-    Admission,
-    Async,
-    ParameterServer,
-    Quorum,
-    ServerSettings,
-)
+from gelada.roles.parameters.server import REPEATED, Admission, Async, ParameterServer, Quorum
+from helpers.servers import FIRST, server_of
 
 NOW = 5
 SIZE = 64
-FIRST = Version(0, 0)
+SGD = OptimizerSettings(optimizer="sgd")
 
 
 @pytest.mark.parametrize(
@@ -58,10 +52,8 @@ def test_a_quorum_that_can_never_be_complete_is_an_error_with_both_numbers(
 
 
 def make_server(admission: Admission, version: Version = FIRST) -> ParameterServer:
-    values = torch.linspace(-1, 1, SIZE)
-    return ParameterServer(
-        values, OptimizerSettings(), admission, version, ServerSettings(patience=0.0)
-    )
+    server: ParameterServer = server_of(torch.linspace(-1, 1, SIZE), admission, version)
+    return server
 
 
 def gradient(learner: int, version: Version, samples: int = 8, rate: float = 0.1) -> Gradient:
@@ -138,10 +130,7 @@ def test_a_late_gradient_sent_again_is_dropped_again() -> None:
 @pytest.mark.slow
 def test_a_step_is_against_the_mean_of_all_samples() -> None:
     """As if one learner had had them all: 30 samples weigh three times as much as 10."""
-    settings = OptimizerSettings(optimizer="sgd")
-    server = ParameterServer(
-        torch.zeros(SIZE), settings, Quorum(2), Version(0, 0), ServerSettings(patience=0.0)
-    )
+    server = server_of(torch.zeros(SIZE), Quorum(2), optimizer=SGD)
     one, two = gradient(0, Version(0, 0), 10, rate=0.1), gradient(1, Version(0, 0), 30, rate=0.3)
     server.push(two)
     server.push(one)
@@ -150,10 +139,7 @@ def test_a_step_is_against_the_mean_of_all_samples() -> None:
 
 
 def test_learners_without_any_sample_that_counts_move_nothing() -> None:
-    settings = OptimizerSettings(optimizer="sgd")
-    server = ParameterServer(
-        torch.ones(SIZE), settings, Quorum(2), Version(0, 0), ServerSettings(patience=0.0)
-    )
+    server = server_of(torch.ones(SIZE), Quorum(2), optimizer=SGD)
     for learner in range(2):
         server.push(gradient(learner, Version(0, 0), samples=0))
     assert server.pull().version == Version(0, 1)

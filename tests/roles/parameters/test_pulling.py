@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from gelada.core.errors import Closed, Deadline
 from gelada.core.types import Gradient, Params, Version
-from gelada.ops.optimizers import OptimizerSettings
 from gelada.roles.parameters.published import (
     ANY,
     KEPT,
@@ -23,8 +22,9 @@ from gelada.roles.parameters.published import (
     pull_consistent,
     pull_newest,
 )
-from gelada.roles.parameters.server import Async, ParameterServer, Quorum, ServerSettings
+from gelada.roles.parameters.server import Async, ParameterServer, Quorum
 from helpers.schedules import ROUNDS, SIZE, World
+from helpers.servers import server_of
 
 
 def newest(servers: Sequence[Any], at_least: Version) -> Pulled:
@@ -150,12 +150,7 @@ def test_workers_die_everywhere_and_one_that_began_with_the_newest_would_wait_fo
 
 
 def make_servers(count: int, version: Version = ANY) -> list[ParameterServer]:
-    return [
-        ParameterServer(
-            torch.ones(SIZE), OptimizerSettings(), Quorum(1), version, ServerSettings(patience=0.0)
-        )
-        for _ in range(count)
-    ]
+    return [server_of(torch.ones(SIZE), version=version) for _ in range(count)]
 
 
 def go_on(server: ParameterServer) -> None:
@@ -308,9 +303,7 @@ def test_without_a_wish_it_is_the_newest() -> None:
     assert snapshots.pull(Version(0, 4), exactly=True).version.number == 4
 
 
-def waiting(
-    snapshots: PublishedParameters, at_least: Version
-) -> tuple[threading.Thread, list[Any]]:
+def waiting(snapshots: Any, at_least: Version) -> tuple[threading.Thread, list[Any]]:
     out: list[Any] = []
 
     def run() -> None:
@@ -342,8 +335,12 @@ def test_a_higher_epoch_wakes_who_waits_for_a_version_that_was_rolled_back() -> 
     assert out == [Version(1, 5)]
 
 
-def test_close_wakes_all_and_refuses_who_comes() -> None:
-    snapshots = PublishedParameters(params(0), patience=60)
+@pytest.mark.parametrize(
+    "snapshots",
+    [PublishedParameters(params(0), patience=60), server_of(torch.ones(SIZE), patience=60.0)],
+    ids=["published", "server"],
+)
+def test_close_wakes_all_and_refuses_who_comes(snapshots: Any) -> None:
     threads = [waiting(snapshots, Version(0, number)) for number in (1, 2)]
     snapshots.close()
     for thread, out in threads:

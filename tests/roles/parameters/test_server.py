@@ -11,27 +11,22 @@ import torch
 from gelada.core.errors import Deadline, GeladaError
 from gelada.core.types import Gradient, Version
 from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.server import REPEATED, TARGET, ParameterServer, Quorum, ServerSettings
+from gelada.roles.parameters.server import REPEATED, TARGET, ParameterServer, Quorum
+from helpers.servers import FIRST, server_of
 
 SIZE = 64
-ADAM = OptimizerSettings()
-FIRST = Version(0, 0)
 BITS = tuple[Any, ...]
 
 
-def make_server(
-    quorum: int = 1, version: Version = FIRST, patience: float = 0.0
-) -> ParameterServer:
-    values = torch.linspace(-1, 1, SIZE)
-    return ParameterServer(values, ADAM, Quorum(quorum), version, ServerSettings(patience=patience))
+def make_server(quorum: int = 1, version: Version = FIRST, **more: Any) -> ParameterServer:
+    server: ParameterServer = server_of(
+        torch.linspace(-1, 1, SIZE), Quorum(quorum), version, **more
+    )
+    return server
 
 
 def gradient(
-    version: Version = FIRST,
-    learner: int = 0,
-    part: int = 0,
-    parts: int = 1,
-    rate: float = 0.1,
+    version: Version = FIRST, learner: int = 0, part: int = 0, parts: int = 1, rate: float = 0.1
 ) -> Gradient:
     random = torch.Generator().manual_seed(1000 * learner + 10 * version.number + part)
     values = torch.randn(SIZE, generator=random)
@@ -80,14 +75,9 @@ def test_a_part_sent_again_after_it_stepped_is_refused() -> None:
     [
         (gradient(Version(1, 1), 1, part=1, parts=3), "computed from"),  # stale
         (gradient(Version(1, 3), 1, part=1, parts=3), "computed from"),  # from nowhere
-        (
-            gradient(Version(0, 2), 1, part=1, parts=3),
-            "of incarnation 0, now 1",
-        ),  # from before a loss
-        (
-            gradient(Version(0, 9), 1, part=1, parts=3),
-            "of incarnation 0, now 1",
-        ),  # the same, "newer"
+        # from before a loss, and the same with a higher number
+        (gradient(Version(0, 2), 1, part=1, parts=3), "of incarnation 0, now 1"),
+        (gradient(Version(0, 9), 1, part=1, parts=3), "of incarnation 0, now 1"),
         (gradient(Version(2, 2), 1, part=1, parts=3), "of incarnation 2, now 1"),
         (gradient(Version(1, 2), 1, part=0, parts=3), "part 0, now at 1"),
         (gradient(Version(1, 2), 1, part=2, parts=3), "part 2, now at 1"),
@@ -158,14 +148,7 @@ def test_a_server_with_a_saved_state_goes_on_bit_for_bit() -> None:
     for number in range(3):
         server.push(gradient(Version(0, number)))
     params, optimizer = server.state()
-    again = ParameterServer(
-        params.values.clone(),
-        ADAM,
-        Quorum(1),
-        Version(0, 3),
-        ServerSettings(patience=0.0),
-        optimizer,
-    )
+    again = server_of(params.values.clone(), version=Version(0, 3), state=optimizer)
     for number in range(3, 6):
         server.push(gradient(Version(0, number)))
         again.push(gradient(Version(0, number)))
@@ -194,19 +177,13 @@ def test_needing_fewer_than_are_there_steps_with_all_of_them() -> None:
     assert bits(server) == bits(all_of_them)
 
 
-def test_needing_fewer_with_none_there_waits_for_the_next() -> None:
+def test_needing_fewer_and_more_again_holds_from_the_next_step_on() -> None:
     server = make_server(quorum=2)
     before = bits(server)
     server.need(1)
     assert bits(server) == before
-    assert server.push(gradient(learner=1)).counted
-    assert server.pull().version == Version(0, 1)
-
-
-def test_needing_more_again_holds_from_the_next_step_on() -> None:
-    server = make_server(quorum=2)
-    server.need(1)
     server.push(gradient())
+    assert server.pull().version == Version(0, 1)
     server.need(2)
     answer = server.push(gradient(Version(0, 1)))
     assert answer == (Version(0, 1), True, "")
@@ -239,15 +216,7 @@ def test_who_waits_for_a_version_is_woken_by_a_need() -> None:
 
 
 def target_server(version: Version = FIRST, **state: Any) -> ParameterServer:
-    values = torch.linspace(-1, 1, SIZE)
-    return ParameterServer(
-        values,
-        ADAM,
-        Quorum(1),
-        version,
-        ServerSettings(patience=0.0, keep_every=2, target_every=3),
-        state,
-    )
+    return make_server(1, version, state=state, keep_every=2, target_every=3)
 
 
 def test_the_target_slice_changes_at_multiples_of_n_updates_only() -> None:
@@ -285,17 +254,14 @@ def test_a_server_without_targets_says_so_and_saves_none() -> None:
 
 
 def test_with_a_broadcast_interval_only_its_multiples_are_published() -> None:
-    settings = ServerSettings(patience=0.0, broadcast_every=3, keep_every=2, target_every=4)
-    values = torch.linspace(-1, 1, SIZE)
-    first = Version(1, 4)
-    server = ParameterServer(values, OptimizerSettings(), Quorum(1), first, settings)
+    server = make_server(1, Version(1, 4), broadcast_every=3, keep_every=2, target_every=4)
     published, kept, copied = [], [], []
     for number in range(4, 13):
         slope = torch.full((SIZE,), 1.0 + number)
         server.push(Gradient(0, Version(1, number), 0, 1, 32, 0.1, slope))
         params, _ = server.state()
         assert params.version == Version(1, number + 1)  # what is saved is always the newest
-        assert torch.equal(params.values, values)
+        assert torch.equal(params.values, server.values)
         published.append(server.pull().version.number)
         keeping = server.kept()
         kept.append(keeping[0].version.number if keeping else None)
@@ -310,10 +276,9 @@ def test_with_a_broadcast_interval_only_its_multiples_are_published() -> None:
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_soft_target_moves_towards_the_parameters_at_each_of_its_versions(parts: int) -> None:
     """By hand: steps of 1 along a slope of 1, from 10; every second version mixes by a quarter."""
-    settings = ServerSettings(patience=0.0, target_every=2, target_tau=0.25)
+    settings: dict[str, Any] = {"target_every": 2, "target_tau": 0.25}
     sgd, slope = OptimizerSettings(optimizer="sgd"), torch.ones(SIZE)
-    values, first = torch.full((SIZE,), 10.0), Version(0, 0)
-    server = ParameterServer(values, sgd, Quorum(1), first, settings)
+    server = server_of(torch.full((SIZE,), 10.0), optimizer=sgd, **settings)
     found: list[tuple[int, float]] = []
     saved: dict[str, torch.Tensor] = {}
     for number in range(6):
@@ -327,8 +292,7 @@ def test_a_soft_target_moves_towards_the_parameters_at_each_of_its_versions(part
     after_2, after_4 = 0.75 * 10 + 0.25 * 8, 0.75 * 9.5 + 0.25 * 6
     after_6 = 0.75 * after_4 + 0.25 * 4
     assert found == [(0, 10.0), *[(2, after_2)] * 2, *[(4, after_4)] * 2, (6, after_6)]
-    again = ParameterServer(
-        torch.full((SIZE,), 9.0), sgd, Quorum(1), Version(0, 1), settings, saved
-    )
+    values, version = torch.full((SIZE,), 9.0), Version(0, 1)
+    again = server_of(values, version=version, optimizer=sgd, state=saved, **settings)
     again.push(Gradient(0, Version(0, 1), 0, 1, 1, 1.0, slope))
     assert again.pull_target().values[0].item() == after_2  # a resumed run goes on exactly

@@ -1,0 +1,26 @@
+"""Catch learned to a score, for the tests of every algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gelada.experiment.settings import Experiment
+from gelada.roles.tracker import TrackerSettings
+from gelada.training.run import Result, train
+
+QUIET = TrackerSettings(tensorboard=False)
+
+
+def learn(
+    experiment: Experiment, folder: Path, score: float = 0.9, steps: int = 150_000, **more: Any
+) -> Result:
+    """Train; the mean of 50 games, at random -0.6, must reach ``score`` before so many steps."""
+    given = {"log": lambda _: None} | more
+    result = train(replace(experiment, tracker=QUIET), folder, **given)
+    assert not result.interrupted
+    assert result.status.best is not None
+    assert result.status.best >= score
+    assert result.status.steps < steps
+    return result

@@ -1,0 +1,29 @@
+"""Returns step by step, as the papers write them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gelada.core.types import Trajectory
+from helpers.gradients import Array
+
+
+def lambda_returns(
+    sent: Trajectory, rewards: Array, best: Array, gamma: float, lam: float
+) -> Array:
+    """Gallici et al. 2024, algorithm 1: G_t = r_t + gamma (lam G_{t+1} + (1 - lam) V(x_{t+1})).
+
+    After the end of a game nothing follows; a step that was cut off has its own value, and the
+    step before it goes on with that.
+    """
+    games, length = rewards.shape
+    targets = np.zeros((games, length))
+    for b in range(games):
+        for t in reversed(range(length)):
+            if sent.truncated[b, t]:
+                targets[b, t] = best[b, t]
+                continue
+            follows = best[b, t + 1] if t == length - 1 else targets[b, t + 1]
+            after = lam * follows + (1 - lam) * best[b, t + 1]
+            targets[b, t] = rewards[b, t] + gamma * (0.0 if sent.terminated[b, t] else after)
+    return targets

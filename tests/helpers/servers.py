@@ -1,0 +1,55 @@
+"""Parameter servers that never wait, and the replay and tracker of one actor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gelada.core.errors import Deadline
+from gelada.core.types import Episode, Trajectory, Version
+from gelada.ops.optimizers import OptimizerSettings
+from gelada.roles.parameters.server import Admission, ParameterServer, Quorum, ServerSettings
+from gelada.roles.tracker import ResumePoint
+
+ADAM = OptimizerSettings()
+FIRST = Version(0, 0)
+ALONE = Quorum(1)
+
+
+def server_of(
+    values: torch.Tensor,
+    admission: Admission = ALONE,
+    version: Version = FIRST,
+    optimizer: OptimizerSettings = ADAM,
+    kind: Any = ParameterServer,
+    state: Any = None,
+    **settings: Any,
+) -> Any:
+    """Return a server over these parameters, of another ``kind`` if a test watches it."""
+    given = ServerSettings(**{"patience": 0.0, **settings})
+    return kind(values, optimizer, admission, version, given, state)
+
+
+class Sink:
+    """Replay and tracker of one actor."""
+
+    def __init__(self) -> None:
+        self.trajectories: list[Trajectory] = []
+        self.games: list[Episode] = []
+        self.full = 1000
+        self.lives = self.steps = 0
+
+    def wait_for_room(self, actor: int = 0) -> None:
+        if len(self.trajectories) >= self.full:
+            raise Deadline("no room")
+
+    def add(self, trajectory: Trajectory) -> None:
+        self.trajectories.append(trajectory)
+
+    def episode(self, episode: Episode) -> None:
+        self.games.append(episode)
+
+    def begin(self, name: str) -> ResumePoint:
+        self.lives += 1
+        return ResumePoint(self.lives - 1, self.steps)
