@@ -11,13 +11,17 @@ import torch
 
 from conftest import make_net, random_trajectory, stand_in
 from gelada.algorithms.a3c import A3C
+from gelada.algorithms.appo import APPO
 from gelada.algorithms.batches import WholeBatch
+from gelada.algorithms.dqn import DQN
 from gelada.nets.network import NetworkSettings
 from gelada.roles.replay.queue import as_batch
+from helpers.outputs import Given, assert_same_bits
 from helpers.stacking import stack_at
 
-Array = np.ndarray[Any, Any]
 N, T, A = 3, 7, 4
+RATE: dict[str, Any] = {"lr": 4e-3, "lr_end": 1e-3, "anneal_steps": 1000}
+LINE = {"learning_rate": (4e-3, 1e-3)}
 ALGORITHM = A3C(gamma=0.9, n=3, value_coefficient=0.7, entropy=0.03, reward_clip="none")
 WAYS = {
     "plain": ALGORITHM,
@@ -27,18 +31,6 @@ WAYS = {
     "signs of rewards": replace(ALGORITHM, reward_clip="sign"),
     "as it comes": A3C(),
 }
-
-
-class Given:
-    """A network whose outputs, for all observations, are the parameters themselves."""
-
-    def __init__(self, logits: Array, values: Array) -> None:
-        self.logits = torch.from_numpy(logits.astype(np.float32)).requires_grad_(True)
-        self.values = torch.from_numpy(values.astype(np.float32)).requires_grad_(True)
-
-    def __call__(self, stacks: torch.Tensor) -> dict[str, torch.Tensor]:
-        assert len(stacks) == N * (T + 1)
-        return {"policy": self.logits.flatten(0, 1), "value": self.values.view(-1, 1)}
 
 
 class Case:
@@ -142,12 +134,9 @@ def test_loss_terms_and_gradient_are_the_papers(seed: int, way: str) -> None:
     loss = want["policy_loss"] + algorithm.value_coefficient * want["value_loss"]
     loss -= algorithm.entropy * want["entropy"]
     assert total.item() == pytest.approx(loss, rel=1e-4, abs=1e-5)
-    assert net.logits.grad is not None
-    assert net.values.grad is not None
-    np.testing.assert_allclose(net.logits.grad, slow.d_logits, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(net.values.grad, slow.d_values, rtol=1e-4, atol=1e-6)
-    assert not net.logits.grad[:, T].any()  # the last observation only bootstraps, held fixed
-    assert not net.values.grad[:, T].any()
+    for found, by_hand in zip(net.gradients(), (slow.d_logits, slow.d_values), strict=True):
+        np.testing.assert_allclose(found, by_hand, rtol=1e-4, atol=1e-6)
+        assert not found[:, T].any()  # the last observation only bootstraps, held fixed
 
 
 def test_the_ways_differ() -> None:
@@ -166,16 +155,10 @@ def test_steps_that_do_not_count_move_nothing(garbage: float, ratio_clip: float)
     spoilt.played.log_probs[lost] = garbage
     spoilt.played.rewards[spoilt.played.truncated] = garbage
     spoilt.played.actions[lost] = 0
-    total, terms, net = case.run(algorithm)
-    spoilt_total, spoilt_terms, spoilt_net = spoilt.run(algorithm)
-    assert torch.equal(total, spoilt_total)
-    for name in terms:
-        assert torch.equal(terms[name], spoilt_terms[name]), name
-    for one, other in [(net.logits, spoilt_net.logits), (net.values, spoilt_net.values)]:
-        assert one.grad is not None
-        assert other.grad is not None
-        assert torch.equal(one.grad, other.grad)
-        assert not one.grad[:, :T][torch.from_numpy(lost)].any()
+    found = case.run(algorithm)
+    assert_same_bits(found, spoilt.run(algorithm))
+    for gradient in found[2].gradients():
+        assert not gradient[:, :T][torch.from_numpy(lost)].any()
 
 
 def test_a_batch_in_which_nothing_counts_moves_nothing() -> None:
@@ -183,8 +166,7 @@ def test_a_batch_in_which_nothing_counts_moves_nothing() -> None:
     case.played.mask[:] = False
     total, _, net = case.run(ALGORITHM)
     assert total.item() == 0.0
-    assert net.logits.grad is not None
-    assert not net.logits.grad.any()
+    assert not net.gradients()[0].any()
 
 
 def test_all_observations_are_looked_at_once_in_the_order_of_their_steps() -> None:
@@ -211,14 +193,27 @@ def test_all_observations_are_looked_at_once_in_the_order_of_their_steps() -> No
 
 
 @pytest.mark.parametrize(("steps", "done"), [(0, 0.0), (250, 0.25), (1000, 1.0), (5000, 1.0)])
-def test_learning_rate_and_entropy_move_in_a_straight_line(steps: int, done: float) -> None:
-    algorithm = A3C(lr=4e-3, lr_end=1e-3, entropy=0.02, entropy_end=0.005, anneal_steps=1000)
+@pytest.mark.parametrize(
+    ("algorithm", "ends"),
+    [
+        (A3C(**RATE, entropy=0.02, entropy_end=0.005), {"entropy": (0.02, 0.005)} | LINE),
+        (DQN(**RATE), LINE),
+        (
+            APPO(entropy=0.02, entropy_end=0.01, kl=0.05, kl_end=0.01, anneal_steps=1000),
+            {"entropy": (0.02, 0.01), "kl_target": (0.05, 0.01)},
+        ),
+    ],
+    ids=["A3C", "DQN", "APPO"],
+)
+def test_numbers_move_in_a_straight_line(
+    algorithm: Any, ends: dict[str, tuple[float, float]], steps: int, done: float
+) -> None:
     algorithm_state = algorithm.start()
-    assert float(algorithm_state["learning_rate"]) == 4e-3
-    assert float(algorithm_state["entropy"]) == 0.02
-    algorithm.after(algorithm_state, {}, steps)
-    assert float(algorithm_state["learning_rate"]) == pytest.approx(4e-3 - 3e-3 * done)
-    assert float(algorithm_state["entropy"]) == pytest.approx(0.02 - 0.015 * done)
+    before = {name: float(algorithm_state[name]) for name in ends}
+    assert before == pytest.approx({name: first for name, (first, _) in ends.items()})
+    algorithm.after(algorithm_state, {"kl": 0.02}, steps)
+    for name, (first, last) in ends.items():
+        assert float(algorithm_state[name]) == pytest.approx(first + (last - first) * done)
 
 
 def test_the_entropy_weight_of_the_moment_is_the_one_that_counts() -> None:
@@ -234,12 +229,13 @@ def test_the_entropy_weight_of_the_moment_is_the_one_that_counts() -> None:
     assert totals[0] - totals[1] == pytest.approx(0.5 * entropies[0], rel=1e-4)
 
 
-def test_acting_gives_the_logits_and_passes_the_state_through() -> None:
-    net, algorithm = make_net(), A3C()
+@pytest.mark.parametrize("algorithm", [A3C(), APPO()])
+def test_acting_gives_the_logits_and_passes_the_state_through(algorithm: Any) -> None:
+    net = make_net()
     stacks = torch.randn(20, 3, 10, 5, generator=torch.Generator().manual_seed(6))
-    state = torch.zeros(20, 2)
-    scores, after = algorithm.act(net, stacks, state)
-    assert torch.equal(scores, net(stacks)["policy"])
-    assert after is state
+    for state in (torch.zeros(20, 2), None):
+        scores, after = algorithm.act(net, stacks, state)
+        assert torch.equal(scores, net(stacks)["policy"])
+        assert after is state
     shapes = {name: head(torch.zeros(1, 5)).shape for name, head in algorithm.heads(6, 5).items()}
     assert shapes == {"policy": (1, 6), "value": (1, 1)}

@@ -20,6 +20,7 @@ from gelada.nets.observations import Observations
 from gelada.ops import losses, returns
 from gelada.roles.replay.queue import as_batch
 from helpers.gradients import Array, as_float32, differences, log_softmax
+from helpers.outputs import Given
 
 PLAIN = APPO(advantage="vtrace", minibatch=7, sequence=5, kl_adjust=1.0)
 TARGET_POLICY = replace(PLAIN, target_every=1)
@@ -284,16 +285,8 @@ def test_settings_that_contradict_each_other_are_refused(case: str) -> None:
 
 M, A = 40, 4
 
-ALGORITHM = APPO(
-    advantage="vtrace",
-    target_every=1,
-    ratio_cap=2.0,
-    clip=0.3,
-    kl_adjust=1.0,
-    kl_coeff=0.4,
-    value_coefficient=0.7,
-    entropy=0.03,
-)
+WEIGHTS: dict[str, float] = {"kl_coeff": 0.4, "value_coefficient": 0.7, "entropy": 0.03}
+ALGORITHM = replace(TARGET_POLICY, ratio_cap=2.0, clip=0.3, **WEIGHTS)
 
 
 class Case:
@@ -311,15 +304,9 @@ class Case:
         self.fresh = np.arange(M) % 3 > 0  # the others are of old windows
 
     def minibatch(self) -> Minibatch[Steps]:
-        steps = Steps(
-            torch.from_numpy(self.actions),
-            as_float32(self.log_mu),
-            as_float32(self.advantages),
-            as_float32(self.targets),
-            as_float32(self.weights),
-            as_float32(self.fresh),
-            as_float32(self.log_old),
-        )
+        floats: tuple[Any, ...] = (self.log_mu, self.advantages, self.targets, self.weights)
+        floats = (*floats, self.fresh, self.log_old)
+        steps = Steps(torch.from_numpy(self.actions), *map(as_float32, floats))
         return Minibatch(torch.zeros(M, 1, 1, 1), steps)
 
 
@@ -368,24 +355,18 @@ def slow(case: Case, logits: Array, values: Array, algorithm: APPO) -> dict[str,
 @pytest.mark.parametrize("seed", range(3))
 def test_the_loss_its_terms_and_its_gradient_are_the_formulas(seed: int, normalise: bool) -> None:
     algorithm, case = replace(ALGORITHM, normalise=normalise), Case(seed)
-    logits, values = (as_float32(x).requires_grad_(True) for x in (case.logits, case.values))
-    net = stand_in(lambda _stacks: {"policy": logits, "value": values.unsqueeze(1)})
+    net = stand_in(Given(case.logits, case.values))
     total, terms = algorithm.loss(net, case.minibatch(), algorithm.start())
     torch.autograd.backward(total)
     want = slow(case, case.logits, case.values, algorithm)
     assert total.item() == pytest.approx(want.pop("total"), rel=1e-4, abs=1e-5)
     for name, value in want.items():
         assert terms[name].item() == pytest.approx(value, rel=1e-4, abs=1e-5), name
-
-    def by_logits(x: Array) -> float:
-        return slow(case, x, case.values, algorithm)["total"]
-
-    def by_values(x: Array) -> float:
-        return slow(case, case.logits, x, algorithm)["total"]
-
-    for tensor, loss, at in ((logits, by_logits, case.logits), (values, by_values, case.values)):
-        assert tensor.grad is not None
-        np.testing.assert_allclose(tensor.grad, differences(loss, at), rtol=2e-3, atol=2e-6)
+    logits, values = net.gradients()
+    slope = differences(lambda x: slow(case, x, case.values, algorithm)["total"], case.logits)
+    np.testing.assert_allclose(logits, slope, rtol=2e-3, atol=2e-6)
+    slope = differences(lambda x: slow(case, case.logits, x, algorithm)["total"], case.values)
+    np.testing.assert_allclose(values, slope, rtol=2e-3, atol=2e-6)
 
 
 @pytest.mark.parametrize("seed", range(3))

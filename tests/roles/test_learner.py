@@ -136,10 +136,10 @@ class Plain:
             self.adam.step()
         return terms
 
-    def assert_is(self, net: Network, **tolerance: float) -> None:
+    def assert_is(self, net: Network, rtol: float, atol: float) -> None:
         found = dict(net.named_parameters())
         for name, parameter in self.net.named_parameters():
-            torch.testing.assert_close(found[name], parameter, **tolerance)
+            torch.testing.assert_close(found[name], parameter, rtol=rtol, atol=atol)
 
 
 @pytest.mark.slow
