@@ -38,9 +38,9 @@ class Case:
         self.weights = np.where(np.arange(M) % 4 == 1, 0.0, rng.uniform(0.5, 1.5, M))
 
     def minibatch(self) -> Minibatch[Steps]:
-        floats = map(as_float32, (self.log_probs, self.advantages, self.targets, self.weights))
-        none = torch.zeros(M, 0)  # no target policy
-        steps = Steps(torch.from_numpy(self.actions), *floats, torch.ones(M), none)
+        floats = (self.log_probs, self.advantages, self.targets, self.weights)
+        more = (np.ones(M), np.zeros((M, 0)))  # independent draws, and no target policy
+        steps = Steps(torch.from_numpy(self.actions), *map(as_float32, (*floats, *more)))
         return Minibatch(torch.zeros(M, 1, 1, 1), steps)
 
     def run(self, algorithm: APPO) -> tuple[torch.Tensor, dict[str, torch.Tensor], Given]:

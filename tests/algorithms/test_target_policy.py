@@ -285,7 +285,7 @@ def test_settings_that_contradict_each_other_are_refused(case: str) -> None:
 
 M, A = 40, 4
 
-WEIGHTS: dict[str, float] = {"kl_coeff": 0.4, "value_coefficient": 0.7, "entropy": 0.03}
+WEIGHTS: dict[str, Any] = {"kl_coeff": 0.4, "value_coefficient": 0.7, "entropy": 0.03}
 ALGORITHM = replace(TARGET_POLICY, ratio_cap=2.0, clip=0.3, **WEIGHTS)
 
 

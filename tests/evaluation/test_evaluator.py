@@ -167,16 +167,9 @@ def test_the_policy_is_the_callers_or_the_protocols(monkeypatch: pytest.MonkeyPa
     asked: set[Policy | None] = set()
 
     class Asked(Catcher):
-        def act(
-            self,
-            observations: Any,
-            policy: Policy | None = None,
-            random: Any = None,
-            *,
-            state: Any = None,
-        ) -> Any:
+        def act(self, observations: Any, policy: Any = None, *rest: Any, **more: Any) -> Any:
             asked.add(policy)
-            return super().act(observations, policy, random, state=state)
+            return super().act(observations, policy, *rest, **more)
 
     def played(*args: Any) -> tuple[str, set[Policy | None]]:
         asked.clear()
@@ -328,9 +321,8 @@ def test_frame_limits(name: str, steps: int, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(evaluator, "make_games", make)
     got = evaluate(agent, name, episodes=2)
     assert asked == {PROTOCOLS[name].settings(agent.games)}
-    assert [(game.steps, game.score, game.truncated) for game in got.games] == [
-        (steps, steps, True)
-    ] * 2
+    found = [(game.steps, game.score, game.truncated) for game in got.games]
+    assert found == [(steps, steps, True)] * 2
 
 
 @pytest.mark.slow

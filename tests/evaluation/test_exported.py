@@ -163,13 +163,8 @@ def test_the_score_of_the_card_is_that_of_the_folder(run: Path) -> None:
     assert said["tags"] == ["reinforcement-learning", "gelada", "catch", "appo"]
     (result,) = said["model-index"][0]["results"]
     want = f"{again.mean:.2f} +/- {again.standard_error:.2f}"
-    assert result["metrics"][0] | {"value": ""} == {
-        "type": "mean_reward",
-        "name": "mean_reward",
-        "value": "",
-        "verified": False,
-    }
-    assert result["metrics"][0]["value"] == want
+    metric = {"type": "mean_reward", "name": "mean_reward", "value": want, "verified": False}
+    assert result["metrics"][0] == metric
     assert "rounded to 8 bits" in card
     assert 'agent = gelada.load("FOLDER")' in card
     assert "| network | width | 16 |" in card
@@ -180,9 +175,8 @@ def test_without_an_evaluation_the_card_says_so(run: Path) -> None:
     folder = run.with_name("exported")
     done = export_folder(load(run), run, folder, protocol=None, film_seconds=0)
     assert done.evaluation is None
-    assert sorted(path.name for path in folder.iterdir()) == [
-        name for name in FILES if name != "evaluation.json"
-    ]
+    files = sorted(path.name for path in folder.iterdir())
+    assert files == [name for name in FILES if name != "evaluation.json"]
     card = (folder / "README.md").read_text()
     assert "was not evaluated" in card
     assert "model-index" not in metadata(card)
@@ -231,11 +225,8 @@ def test_nothing_beside_the_folder_is_touched(run: Path) -> None:
     (beside / "notes.txt").write_text("mine")
     export_folder(load(run), run, run.with_name("exported"), protocol=None, film_seconds=0)
     assert (beside / "notes.txt").read_text() == "mine"
-    assert sorted(path.name for path in run.parent.iterdir()) == [
-        ".exported.tmp",
-        "exported",
-        "run",
-    ]
+    names = sorted(path.name for path in run.parent.iterdir())
+    assert names == [".exported.tmp", "exported", "run"]
 
 
 def test_what_a_stranger_wrote_means_nothing_in_the_card(run: Path) -> None:

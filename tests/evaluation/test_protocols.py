@@ -184,11 +184,8 @@ def test_saved_as_json(tmp_path: Path) -> None:
 
 
 def test_the_stuck_guard_is_named_with_its_presses(tmp_path: Path) -> None:
-    games = [
-        PlayedGame(1.0, 400, False, 3),
-        PlayedGame(4.0, 20, False),
-        PlayedGame(0.0, 900, True, 9),
-    ]
+    pressed = ((400, 3), (20, 0), (900, 9))
+    games = [PlayedGame(1.0, steps, False, presses) for steps, presses in pressed]
     got = evaluation(games, protocol=PROTOCOLS["dba3c"])
     guard = next(line for line in got.lines() if line.startswith("stuck guard"))
     assert "after 30 equal actions in a row FIRE" in guard
@@ -205,21 +202,6 @@ def test_interrupted_before_the_first_game() -> None:
     data = json.loads(json.dumps(none.as_dict(), allow_nan=False))
     assert data["mean"] is data["standard_error"] is data["max"] is None
     assert data["scores"] == []
-
-
-def test_an_interrupted_evaluation_does_not_replace_a_complete_one(tmp_path: Path) -> None:
-    games = [PlayedGame(1.0, 10, False), PlayedGame(4.0, 20, True)]
-    complete = evaluation(games).save(tmp_path)
-    before = complete.read_bytes()
-    cut = evaluation(games[:1], episodes=2)
-    path = cut.save(tmp_path)
-    assert path == tmp_path / "eval" / "1234567-sticky-2-greedy-seed11-interrupted.json"
-    data = json.loads(path.read_text())
-    assert (data["interrupted"], data["episodes"], data["episodes_asked"]) == (True, 1, 2)
-    assert data["scores"] == [1.0]
-    assert complete.read_bytes() == before
-    assert path != complete
-    assert "interrupted after 1 of 2 games" in "\n".join(cut.lines())
 
 
 def test_nothing_is_ever_overwritten(tmp_path: Path) -> None:
@@ -290,7 +272,5 @@ def test_fire_at_reset_is_said_and_takes_the_place_of_a_noop(
     text = "\n".join(got.lines())
     assert [part for part in said.split("|") if part not in text] == []
     data = got.as_dict()
-    assert (data["most_noops"], data["fire_at_reset"]) == (
-        29 if "29" in said else 30,
-        "reset: yes" in said,
-    )
+    assert data["most_noops"] == (29 if "29" in said else 30)
+    assert data["fire_at_reset"] == ("reset: yes" in said)

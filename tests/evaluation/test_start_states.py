@@ -104,12 +104,8 @@ def test_a_file_gives_back_every_bit(seaquest: StartStates, tmp_path: Path) -> N
     assert got.about == seaquest.about
     assert (got.file, got.sha256) == ("seaquest.starts", written.sha256)
     assert len(written.sha256) == 64
-    assert got.about["made_by"] == {
-        "run": "runs/some",
-        "steps": 1000,
-        "policy": "sampled",
-        "seed": 3,
-    }
+    made_by = {"run": "runs/some", "steps": 1000, "policy": "sampled", "seed": 3}
+    assert got.about["made_by"] == made_by
     before = path.read_bytes()
     with pytest.raises(GeladaError, match="the file exists"):
         write_starts(path, seaquest)
@@ -272,15 +268,14 @@ def test_a_file_that_does_not_fit_is_refused(seaquest: StartStates, tmp_path: Pa
         read_starts(path, GameSettings(game="pong"))
     with pytest.raises(GeladaError, match="frame skip is 4, want 3"):
         read_starts(path, replace(SEAQUEST, frame_skip=3))
-    older = changed(tmp_path / "older", seaquest, ale_py="0.7.0")
-    with pytest.raises(GeladaError, match=r"ale-py is 0\.7\.0, want "):
-        read_starts(older, SEAQUEST)
-    rom = changed(tmp_path / "rom", seaquest, rom="00")
-    with pytest.raises(GeladaError, match="ROM, sha256 is 00, want "):
-        read_starts(rom, SEAQUEST)
-    later = changed(tmp_path / "later", seaquest, format=2)
-    with pytest.raises(GeladaError, match="format is 2, want 1"):
-        read_starts(later, SEAQUEST)
+    for name, value, said in (
+        ("ale_py", "0.7.0", r"ale-py is 0\.7\.0, want "),
+        ("rom", "00", "ROM, sha256 is 00, want "),
+        ("format", 2, "format is 2, want 1"),
+    ):
+        other = changed(tmp_path / name, seaquest, **{name: value})
+        with pytest.raises(GeladaError, match=said):
+            read_starts(other, SEAQUEST)
 
 
 @pytest.mark.parametrize("harm", ["cut", "flipped", "empty", "other", "missing"])

@@ -113,14 +113,7 @@ def test_all_unknown_games_are_named_before_anything_starts(
 
 def test_all_runs_differ_in_game_and_seed_only() -> None:
     got = suite_in(Path("x"), "pong,alien,surround", "--seeds", "2", "--minutes", "10")
-    assert got.pairs == [
-        ("pong", 1),
-        ("alien", 1),
-        ("surround", 1),
-        ("pong", 2),
-        ("alien", 2),
-        ("surround", 2),
-    ]
+    assert got.pairs == [(game, n) for n in (1, 2) for game in ("pong", "alien", "surround")]
     assert GENERAL not in PRESETS
     recipe = replace(preset("breakout")[0], stop=StopRule(minutes=10))
     for game, seed in got.pairs:

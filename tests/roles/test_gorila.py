@@ -16,7 +16,6 @@ from gelada.core.types import Update, Version
 from gelada.experiment.presets import PRESETS
 from gelada.experiment.settings import Experiment
 from gelada.roles.learner import Learner
-from gelada.roles.parameters.server import ParameterServer
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
 
@@ -132,41 +131,27 @@ def test_a_replay_lost_with_its_learner_keeps_its_exponent(monkeypatch: pytest.M
 
 
 def target_of(learner: Learner) -> torch.Tensor:
-    named = {
-        k.removeprefix(TARGET): v
-        for k, v in learner.schedule.algorithm_state.items()
-        if k.startswith(TARGET)
-    }
+    tensors = learner.schedule.algorithm_state
+    named = {k.removeprefix(TARGET): v for k, v in tensors.items() if k.startswith(TARGET)}
     flat = torch.zeros_like(learner.client.flat.values)
     learner.client.flat.layout.fill(flat, named)
     return flat
 
 
-def test_targets_change_at_multiples_for_all_learners() -> None:
-    every = 6
+@pytest.mark.parametrize("workers", [0, 2])
+def test_targets_change_at_multiples_for_all_learners(workers: int) -> None:
+    every, shape = 6, replace(CATCH.shape, workers=workers, asynchronous=workers > 0)
     algorithm = tuned(CATCH, target_every=every)
-    roles = roles_of(replace(CATCH, replay=FREE, algorithm=algorithm))
-    fill(roles)
-    servers: list[ParameterServer] = [roles["server-0"], roles["server-1"]]
+    roles = roles_of(replace(CATCH, replay=FREE, algorithm=algorithm, shape=shape))
+    fill(roles, 4)
+    servers = [role for name, role in roles.items() if name.startswith("server")]
     at = [torch.cat([server.pull().values for server in servers])]
-    for number in range(20):  # updates of both learners count together
-        learner = roles[f"learner-{number % 3 % 2}"]
+    for number in range(20):  # updates of both learners of two workers count together
+        learner = roles[f"learner-{number % 3 % 2 if workers else 0}"]
         learner.step()
         at.append(torch.cat([server.pull().values for server in servers]))
         want = at[number - number % every]
         assert torch.equal(target_of(learner), want), number
-
-
-def test_the_target_of_one_learner_is_that_of_its_server() -> None:
-    algorithm = tuned(CATCH, target_every=3)
-    shape = replace(CATCH.shape, workers=0, asynchronous=False)
-    roles = roles_of(replace(CATCH, replay=FREE, algorithm=algorithm, shape=shape))
-    fill(roles)
-    learner, at = roles["learner-0"], []
-    for number in range(8):
-        at.append(learner.client.flat.values.clone())
-        learner.step()
-        assert torch.equal(target_of(learner), at[number - number % 3])
 
 
 def expect_nothing(learner: Learner) -> None:
@@ -188,10 +173,9 @@ def test_outliers_are_dropped_and_counted() -> None:
     assert server.pull().version == version
     assert learner.client.outliers == 1
     assert (learner.client.traffic.counted, learner.client.traffic.dropped) == (1, 0)
-    assert (
-        float(learner.schedule.algorithm_state["loss_mean"]) > mean
-    )  # its loss belongs to the mean all the same
-    learner.schedule.algorithm_state["loss_mean"].fill_(1000.0)
+    now = learner.schedule.algorithm_state["loss_mean"]
+    assert float(now) > mean  # its loss belongs to the mean all the same
+    now.fill_(1000.0)
     learner.step()
     assert server.pull().version.number == version.number + 1
 
@@ -226,11 +210,8 @@ def test_gradients_that_are_too_old_are_refused_by_each_slice() -> None:
 
     slow.client.pull = pull_then_others_go_on
     slow.step()
-    assert (
-        slow.client.traffic.counted,
-        slow.client.traffic.dropped,
-        slow.client.traffic.partial,
-    ) == (0, 1, 0)
+    traffic = slow.client.traffic
+    assert (traffic.counted, traffic.dropped, traffic.partial) == (0, 1, 0)
     assert [roles[f"server-{i}"].pull().version.number for i in range(2)] == [3, 3]
 
 

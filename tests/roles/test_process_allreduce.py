@@ -130,26 +130,23 @@ def listening() -> set[Any]:
     return {one.laddr for one in found if one.status == psutil.CONN_LISTEN}
 
 
-@pytest.mark.parametrize("on_network", [False, True])
-def test_all_listen_on_one_network(on_network: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("on_network", "named", "learners", "meeting"),
+    [(False, "", 1, 1), (True, "", 2, 2), (True, "lo", 1, 2)],
+    ids=["the loopback", "what leads to others", "a named network"],
+)
+def test_where_all_listen(
+    on_network: bool, named: str, learners: int, meeting: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gelada.roles.allreduce.own_address", lambda: "127.0.0.2")
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    if named:
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", named)
     before = listening()
     groups = rings(2, on_network)
     sums_of(groups, torch.ones(1, 2, 4))
-    opened = listening() - before
-    assert len(opened) == 3  # the meeting, and each learner
-    assert {address.ip for address in opened} == {"127.0.0.2" if on_network else "127.0.0.1"}
-
-
-def test_a_network_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gelada.roles.allreduce.own_address", lambda: "127.0.0.2")
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    before = listening()
-    groups = rings(2, on_network=True)
-    sums_of(groups, torch.ones(1, 2, 4))
-    opened = listening() - before
-    assert sorted(address.ip for address in opened) == ["127.0.0.1", "127.0.0.1", "127.0.0.2"]
+    opened = sorted(address.ip for address in listening() - before)
+    assert opened == [f"127.0.0.{last}" for last in (learners, learners, meeting)]
 
 
 def test_a_meeting_that_is_closed_tells_nobody() -> None:

@@ -30,6 +30,7 @@ from gelada.roles.tracker.writer import Thinned
 from gelada.runs.folder import RECONSTRUCTION
 from gelada.runtime.threads import Inline
 from gelada.training.role_factory import tracker_files
+from gelada.training.run import train
 from gelada.training.start import begin
 from gelada.training.topology import make_graph
 from helpers.stacking import stack_at
@@ -65,10 +66,7 @@ def test_a_role_that_begins_again_is_told_so_and_goes_on_at_the_steps_of_the_run
     tracker = make_tracker(steps=500, learners=2)
     assert tracker.begin("learner-0") == ResumePoint(life=0, steps=500)
     tracker.report(update(0, 1))
-    assert tracker.begin("learner-1")[:2] == (
-        0,
-        500,
-    )  # late, but as if first
+    assert tracker.begin("learner-1")[:2] == (0, 500)  # late, but as if first
     assert tracker.begin("learner-0")[:2] == (1, 510)
     tracker.report(update(1, 1))
     assert tracker.begin("learner-0")[:2] == (2, 520)
@@ -290,13 +288,9 @@ def test_a_short_curve_has_all_points() -> None:
 def test_each_evaluation_is_a_point_at_the_steps_of_its_checkpoint(tmp_path: Path) -> None:
     stop = StopRule(until_evaluated=18.0)
     facts = RunFacts(settings={"lr": 0.5})
-    tracker = Tracker(
-        tracker_files(tmp_path), TrackerSettings(), stop, Layout(make_net()), {}, facts
-    )
-    assert [tracker.evaluated(mean, steps) for mean, steps in ((3.5, 1000), (18.0, 2500))] == [
-        False,
-        True,
-    ]
+    tracker = Tracker(tracker_files(tmp_path), TrackerSettings(), stop, LAYOUT, {}, facts)
+    assert not tracker.evaluated(3.5, 1000)
+    assert tracker.evaluated(18.0, 2500)
     assert tracker.status().evaluated == 18.0
     tracker.finish()
     (file,) = (tmp_path / "tensorboard").iterdir()
@@ -348,9 +342,6 @@ def test_a_role_that_began_again_counts_anew_and_silence_keeps_the_shares() -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_a_run_writes_them_unless_it_is_deterministic(tmp_path: Path, deterministic: bool) -> None:
-    from conftest import catch
-    from gelada.training.run import train
-
     experiment = catch(10_000_000 if not deterministic else 12_000, deterministic=deterministic)
     folder = tmp_path / "run"
     looked = 0
@@ -473,10 +464,8 @@ def test_a_run_leaves_a_picture_of_its_last_batch(form: Any, tmp_path: Path) -> 
     place.roles["tracker"].finish()
     frames, reconstructions = frames_of(tmp_path / RECONSTRUCTION, SHOWN, 10, 5)
     last = batches[-1]
-    every = [
-        stack_at(last.frames.numpy(), last.ages.numpy(), t, 2)[:, -1]
-        for t in range(last.ages.shape[1])
-    ]
+    given = last.frames.numpy(), last.ages.numpy()
+    every = [stack_at(*given, t, 2)[:, -1] for t in range(last.ages.shape[1])]
     seen = {frame.tobytes() for frame in np.concatenate(every)}
     assert {frame[..., 0].tobytes() for frame in frames} <= seen
     assert len({frame.tobytes() for frame in frames}) > 4

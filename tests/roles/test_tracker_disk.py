@@ -220,10 +220,8 @@ def test_only_the_newest_checkpoint_waits_for_the_disk(tmp_path: Path, disk: Dis
         save(tracker, number)
     disk.goes_on.set()
     tracker.finish()
-    assert [path.stem for path in list_checkpoints(tmp_path / "checkpoints")] == [
-        "00000001",
-        "00000029",
-    ]
+    names = [path.stem for path in list_checkpoints(tmp_path / "checkpoints")]
+    assert names == ["00000001", "00000029"]
 
 
 def test_a_version_saved_twice_is_always_complete(tmp_path: Path, disk: Disk) -> None:
@@ -319,7 +317,7 @@ def test_tensorboard_can_neither_stop_nor_hold_up_anything(
     monkeypatch.setattr("gelada.roles.tracker.tensorboard.MOST", 3 if what == "hangs" else 100)
     tracker = make_tracker(tmp_path, every=1, tensorboard=True)
     for number in range(1, 9):
-        tracker.report(Update(0, Version(0, number), 10, (1.0, 1.0, 1.0), {"loss": 1.0}))
+        report(tracker, number)
         save(tracker, number)
     if what != "hangs":
         wait_until(lambda: tracker.status().no_events)

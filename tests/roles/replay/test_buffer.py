@@ -241,9 +241,8 @@ def test_where_play_goes_on_nothing_is_left_out_and_frames_are_stored_once() -> 
         store.add(trajectory)
     assert store.depth == 20
     assert store.offer().mass == 20 - 6 + 1  # windows begin anywhere, across trajectories too
-    shown = np.concatenate(
-        [trajectories[0].frames[0], *(t.frames[0, STACK:] for t in trajectories[1:])]
-    )
+    first, *others = (t.frames[0] for t in trajectories)
+    shown = np.concatenate([first, *(frames[STACK:] for frames in others)])
     batch = store.sample()
     for key, frames in zip(batch.keys.tolist(), batch.frames, strict=True):
         np.testing.assert_array_equal(frames, shown[key : key + 6 + STACK])
@@ -282,12 +281,15 @@ def test_the_last_step_before_a_seam_keeps_what_followed_it() -> None:
         assert batch.mask[n].tolist() == first.mask[0, 4:].tolist()
 
 
-@pytest.mark.parametrize("end", ["terminated", "truncated", "neither: the next game begins"])
+@pytest.mark.parametrize("end", ["terminated", "truncated", "a life", "the next game begins"])
 def test_steps_after_the_first_end_in_a_window_do_not_count(end: str) -> None:
     store, player = make_store(100, length=6, windows=1), Player(ends=0.0)
     trajectory = player.play(6)
     trajectory.mask[:] = True
-    trajectory.ages[0, 3:] = [0, 1, 2, 3]
+    if end == "a life":  # the game goes on
+        trajectory.terminated[0, 2] = True
+    else:
+        trajectory.ages[0, 3:] = [0, 1, 2, 3]
     if end in ("terminated", "truncated"):
         getattr(trajectory, end)[0, 2] = True
     if end == "truncated":
@@ -295,7 +297,7 @@ def test_steps_after_the_first_end_in_a_window_do_not_count(end: str) -> None:
     store.add(trajectory)
     batch = store.sample()
     assert batch.mask.tolist() == [[True, True, end != "truncated", False, False, False]]
-    assert batch.ages.tolist() == [[0, 1, 2, 0, 1, 2, 3]]
+    assert batch.ages.tolist() == trajectory.ages.tolist()
 
 
 def test_a_batch_is_the_learners_own() -> None:

@@ -79,9 +79,8 @@ def test_after_loading_all_goes_on_alike(tmp_path: Path, sampling: Sampling, rou
     assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
     for store, name in [(first, "a"), (second, "b")]:
         store.save(tmp_path / name)
-    assert (tmp_path / "a/store.safetensors").read_bytes() == (
-        tmp_path / "b/store.safetensors"
-    ).read_bytes()
+    saved = [(tmp_path / name / "store.safetensors").read_bytes() for name in ("a", "b")]
+    assert saved[0] == saved[1]
 
 
 def test_only_what_was_written_is_saved_and_any_reader_can_open_it(tmp_path: Path) -> None:
@@ -153,16 +152,8 @@ def test_a_damaged_file_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     other = store_of(BY_ERROR)
     other.add(Player().play(9))
     offer = other.offer()
-    spots = [
-        3,
-        7,
-        20,
-        header // 2,
-        header + 7,
-        header + 8,
-        (header + len(good)) // 2,
-        len(good) - 1,
-    ]
+    middle = (header + len(good)) // 2
+    spots = (3, 7, 20, header // 2, header + 7, header + 8, middle, len(good) - 1)
     for spot in spots:
         path.write_bytes(good[:spot] + bytes([good[spot] ^ 1]) + good[spot + 1 :])
         with pytest.raises(GeladaError, match=r"cannot be read|damaged"):

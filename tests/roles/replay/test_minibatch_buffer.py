@@ -20,9 +20,8 @@ from gelada.roles.prefetch import Loader, PrefetchQueue
 from gelada.roles.replay.minibatch_buffer import MinibatchBuffer, Order
 from gelada.roles.replay.queue import as_batch
 
-TINY = as_batch(
-    [random_trajectory(np.random.default_rng(0), games=1, length=2, stack=1, frame_shape=(1, 1))]
-)
+RNG = np.random.default_rng(0)
+TINY = as_batch([random_trajectory(RNG, games=1, length=2, stack=1, frame_shape=(1, 1))])
 
 
 def numbered(number: int) -> Batch:
