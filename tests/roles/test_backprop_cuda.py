@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import catch, distributed_catch, make_net, random_trajectory, tuned
+from conftest import catch, make_net, random_trajectory, tuned
 from gelada.algorithms.appo import APPO
 from gelada.core.errors import Deadline
 from gelada.core.types import Batch
 from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import Experiment, ReuseSettings
+from gelada.experiment.settings import Experiment
 from gelada.roles.backprop import CudaGraphBackprop
 from gelada.roles.replay.queue import as_batch
 from gelada.runtime.devices import CPU, WARM_UP, Placement
@@ -23,63 +23,21 @@ from gelada.training.start import begin, open_games
 from gelada.training.topology import make_graph
 from helpers.outcomes import run_to_the_end
 from helpers.tapes import taped as taped
+from helpers.variants import variants
 
 ROUNDS = WARM_UP + 4
 CATCH = catch(100_000, deterministic=True)
 MOVING = tuned(
     CATCH, advantage="vtrace", target_every=2, kl_coeff=0.1, entropy_end=0.0, anneal_steps=8_000
 )
-MEMORY = replace(
-    CATCH,
-    network=replace(CATCH.network, recurrent="lstm"),
-    algorithm=tuned(CATCH, sequence=16, minibatch=64),
-)
-ONE_DQN = replace(
-    PRESETS["gorila-catch"],
-    shape=replace(
-        PRESETS["gorila-catch"].shape, workers=0, asynchronous=False, actors=1, servers=1
-    ),
-    tracker=CATCH.tracker,
-)
+PQN = replace(PRESETS["pqn-catch"], tracker=CATCH.tracker, deterministic=True)
 RUNS: dict[str, Experiment] = {
+    **variants(CATCH),
     "numbers that move": replace(CATCH, algorithm=MOVING),
-    "a memory": MEMORY,
     "minibatches of two sizes": replace(CATCH, algorithm=tuned(CATCH, minibatch=96)),
-    "older batches": replace(
-        CATCH, reuse=ReuseSettings(replay_proportion=0.5, replay_slots=4, buffer_batches=2)
-    ),
-    "PQN": replace(PRESETS["pqn-catch"], tracker=CATCH.tracker, deterministic=True),
-    "DQN with priorities": replace(
-        ONE_DQN,
-        replay=replace(ONE_DQN.replay, prioritized=True),
-        algorithm=tuned(ONE_DQN, returns="q_lambda", double=True, duelling=True),
-        deterministic=True,
-    ),
-    "workers": distributed_catch(100),
     "PQN whose discount moves": replace(
-        PRESETS["pqn-catch"],
-        algorithm=tuned(PRESETS["pqn-catch"], gamma_end=0.5, anneal_steps=4_000),
-        tracker=CATCH.tracker,
-        deterministic=True,
+        PQN, algorithm=tuned(PQN, gamma_end=0.5, anneal_steps=4_000)
     ),
-    "IMPALA": replace(
-        CATCH, algorithm=tuned(CATCH, advantage="vtrace", policy_loss="gradient", epochs=1)
-    ),
-    "values as histograms": replace(CATCH, algorithm=tuned(CATCH, values="histograms")),
-    "DQN with quantiles and Munchausen's term": replace(
-        ONE_DQN,
-        algorithm=tuned(ONE_DQN, values="quantiles", munchausen=0.9, temperature=0.03),
-        deterministic=True,
-    ),
-    "two agents": replace(
-        CATCH,
-        games=replace(CATCH.games, game="catch-pair"),
-        network=replace(CATCH.network, policies="separate"),
-    ),
-    **{
-        f"an autoencoder: {form}": replace(CATCH, network=replace(CATCH.network, autoencoder=form))
-        for form in ("predict", "auxiliary", "latent")
-    },
 }
 
 
@@ -130,11 +88,8 @@ def test_a_group_by_graphs_is_that_without_bit_for_bit(taped: list[Any]) -> None
 
 def test_memory_of_a_graph_goes_to_no_other_batch(taped: list[Any]) -> None:
     net, algorithm, random = make_net(), APPO(), np.random.default_rng(3)
-    backprop, algorithm_state, rows = (
-        CudaGraphBackprop(algorithm, 0, 0),
-        algorithm.start(),
-        torch.arange(4),
-    )
+    backprop, algorithm_state = CudaGraphBackprop(algorithm, 0, 0), algorithm.start()
+    rows = torch.arange(4)
 
     def batch(games: int) -> Batch:
         return as_batch([random_trajectory(random, games=games, length=20)])

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import catch, distributed_catch, tuned
+from conftest import catch, tuned
 from gelada.algorithms.appo import APPO
 from gelada.core.errors import Deadline
 from gelada.envs.api import GameSettings
-from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import Experiment, ReuseSettings, Shape
+from gelada.experiment.settings import Experiment, Shape
 from gelada.nets.config import NetworkSettings
 from gelada.runtime.devices import CPU, WARM_UP, Placement
 from gelada.runtime.threads import Inline
@@ -21,6 +20,7 @@ from gelada.training.start import begin, open_games
 from gelada.training.topology import make_graph
 from helpers.reading import META, Reads
 from helpers.tapes import on_device as on_device
+from helpers.variants import OLDER, recurrent, variants
 
 CATCH = catch(100_000)
 CATCH = replace(
@@ -28,9 +28,6 @@ CATCH = replace(
     shape=replace(CATCH.shape, games=4, length=8),
     algorithm=tuned(CATCH, minibatch=32, epochs=2),
 )
-GORILA = replace(PRESETS["gorila-catch"], tracker=CATCH.tracker)
-ONE = replace(GORILA.shape, workers=0, asynchronous=False, actors=2, servers=1)
-ONE_DQN = replace(GORILA, shape=ONE)
 
 
 def on_meta(experiment: Experiment, act: torch.device = CPU, graphs: bool = False) -> Inline:
@@ -41,33 +38,14 @@ def on_meta(experiment: Experiment, act: torch.device = CPU, graphs: bool = Fals
         return Inline(graph)
 
 
-def with_network(**changes: Any) -> Experiment:
-    return replace(CATCH, network=replace(CATCH.network, **changes))
-
-
-def recurrent() -> Experiment:
-    base = with_network(recurrent="lstm")
-    return replace(base, algorithm=tuned(base, sequence=8))
-
-
 TARGET = {"advantage": "vtrace", "target_every": 2, "kl_adjust": 1.0, "kl_coeff": 0.1}
 LEARNERS: dict[str, Experiment] = {
+    **variants(CATCH),
     "gae": CATCH,
     "a target policy": replace(CATCH, algorithm=tuned(CATCH, **TARGET)),
-    "IMPALA": replace(
-        CATCH, algorithm=tuned(CATCH, advantage="vtrace", policy_loss="gradient", epochs=1)
-    ),
-    "a memory": recurrent(),
-    "older batches": replace(
-        CATCH, reuse=ReuseSettings(replay_proportion=0.5, replay_slots=4, buffer_batches=2)
-    ),
     "a loader": replace(CATCH, shape=replace(CATCH.shape, loaders=1)),
-    "loaders and older batches": replace(
-        CATCH,
-        shape=replace(CATCH.shape, loaders=2),
-        reuse=ReuseSettings(replay_proportion=0.5, replay_slots=4, buffer_batches=2),
-    ),
-    "two agents": replace(CATCH, games=GameSettings(game="catch-pair", size=10)),
+    "loaders and older batches": replace(CATCH, shape=replace(CATCH.shape, loaders=2), reuse=OLDER),
+    "two agents, one policy": replace(CATCH, games=GameSettings(game="catch-pair", size=10)),
     "convolutions in blocks": Experiment(
         games=GameSettings(game="pong", size=84),
         network=NetworkSettings(torso="dqn2013", width=16, precision="float32"),
@@ -75,25 +53,6 @@ LEARNERS: dict[str, Experiment] = {
         shape=Shape(actors=1, games=2, length=16, random_steps=32),
         tracker=CATCH.tracker,
     ),
-    "PQN": replace(PRESETS["pqn-catch"], tracker=CATCH.tracker),
-    "DQN": ONE_DQN,
-    "DQN with priorities": replace(
-        ONE_DQN,
-        replay=replace(ONE_DQN.replay, prioritized=True),
-        algorithm=tuned(ONE_DQN, returns="q_lambda", double=True, duelling=True),
-    ),
-    "workers": distributed_catch(100),
-    "values as histograms": replace(CATCH, algorithm=tuned(CATCH, values="histograms")),
-    "DQN with quantiles and Munchausen's term": replace(
-        ONE_DQN, algorithm=tuned(ONE_DQN, values="quantiles", munchausen=0.9, temperature=0.03)
-    ),
-    "separate policies": replace(
-        with_network(policies="separate"), games=GameSettings(game="catch-pair", size=10)
-    ),
-    **{
-        f"an autoencoder: {form}": with_network(autoencoder=form)
-        for form in ("predict", "auxiliary", "latent")
-    },
 }
 
 
@@ -145,7 +104,7 @@ def test_graphs_of_a_learner_have_nothing_of_the_host(name: str, on_device: list
 
 @pytest.mark.parametrize("memory", [False, True])
 def test_graphs_of_an_actor_have_nothing_of_the_host(memory: bool, on_device: list[Any]) -> None:
-    experiment = recurrent() if memory else CATCH
+    experiment = recurrent(CATCH) if memory else CATCH
     place = on_meta(experiment, META, graphs=True)
     for role in place.active:
         if role.name.startswith("actor"):
@@ -157,7 +116,7 @@ def test_graphs_of_an_actor_have_nothing_of_the_host(memory: bool, on_device: li
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", [False, True])
 def test_an_actor_on_a_device_reads_once_a_step(memory: bool) -> None:
-    experiment = recurrent() if memory else CATCH
+    experiment = recurrent(CATCH) if memory else CATCH
     place = on_meta(experiment, META)
     actor, counts = place.roles["actor-1"], list[int]()
     assert actor.device == META
