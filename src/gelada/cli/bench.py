@@ -57,10 +57,8 @@ def main(args: Sequence[str]) -> int:
         )
     check_cluster_flags(flags.cluster, flags.on)
     place(flags.devices, on_ray=flags.on == "ray")
-    check_written(wanted)
+    check_flags(wanted)
     trace = flags.profile
-    if trace:
-        check_trace(trace, flags.on)
     cluster = flags.cluster if flags.on == "ray" else None
     printer = Printer(to_stderr=flags.json)
     with printer.progress(f"measuring {experiment.games.game}", "%") as bar:
@@ -81,8 +79,11 @@ def main(args: Sequence[str]) -> int:
     return 0
 
 
-def check_written(wanted: Wanted) -> None:
-    """Raise GeladaError for flags about what a run leaves and when it ends: here it has neither."""
+def check_flags(wanted: Wanted) -> None:
+    """Raise GeladaError, before anything is started, for flags that bench cannot follow.
+
+    It leaves no run and ends by the clock, and a trace is of threads of this process.
+    """
     base, stop = wanted.base, vars(wanted.flags.stop)
     flags = [flag(name) for name, value in stop.items() if value is not None]
     kept = replace(wanted.experiment, tracker=base.tracker, sidecars=base.sidecars)
@@ -91,10 +92,9 @@ def check_written(wanted: Wanted) -> None:
             f"{', '.join(flags)}: has no effect in gelada bench, which trains for --seconds and "
             "keeps nothing"
         )
-
-
-def check_trace(trace: Path, on: str) -> None:
-    """Raise GeladaError if there can be no trace, before anything is started."""
+    trace, on = wanted.flags.profile, wanted.flags.on
+    if not trace:
+        return
     if on != "threads":
         raise GeladaError(
             f"--on {on} with --profile: it looks into roles on threads of this process only; leave "

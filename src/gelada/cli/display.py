@@ -10,9 +10,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.bar import Bar
 from rich.console import Console, Group, RenderableType
@@ -74,6 +75,9 @@ MAIN = ("entropy", "explained_variance", "kl", "learning_rate", "policy_loss", "
 Curve = Sequence[tuple[int, float, float]]
 """(steps, seconds, score), oldest first."""
 
+survived = partial(suppress, OSError, ValueError)  # ValueError: the file is closed
+"""Goes on after an error of the terminal or file that is written to."""
+
 Report = Callable[[float, float], None]
 """Told how much is done, and of how much."""
 
@@ -103,7 +107,7 @@ class Printer:
     def __init__(
         self, to_stderr: bool = False, console: Console | None = None, goes_on: bool = True
     ) -> None:
-        self._writing = survived if goes_on else nullcontext
+        self._writing: Callable[[], Any] = survived if goes_on else nullcontext
         self.console = console or Unbroken(stderr=to_stderr, highlight=False, soft_wrap=True)
         self.live = self.console.is_terminal and not self.console.is_dumb_terminal
         width, height = self.console.size
@@ -389,10 +393,3 @@ def on_terminal(table: ReportTable) -> Table:
     for row in table.rows:
         found.add_row(*row)
     return found
-
-
-@contextmanager
-def survived() -> Iterator[None]:
-    """Go on after an error of the terminal or file that is written to."""
-    with suppress(OSError, ValueError):  # ValueError: the file is closed
-        yield

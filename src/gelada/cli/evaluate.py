@@ -67,42 +67,40 @@ class Eval(AgentFlags):
 def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code: 130 or 143 if Ctrl-C or SIGTERM ended it early."""
     with Interrupts() as interrupts:
-        return _evaluate(args, interrupts)
+        flags = parse(Eval, "eval", args)
+        check_starts(flags.protocol, flags.starts)
+        run = place_of(flags.run)
+        source = find_checkpoint(run, flags.checkpoint)
+        from gelada.cli.display import Printer
+        from gelada.evaluation.agent import load
+        from gelada.evaluation.evaluator import evaluate
+        from gelada.evaluation.scores import compare
+        from gelada.evaluation.start_states import read_starts
 
-
-def _evaluate(args: Sequence[str], interrupts: Interrupts) -> int:
-    flags = parse(Eval, "eval", args)
-    check_starts(flags.protocol, flags.starts)
-    run = place_of(flags.run)
-    source = find_checkpoint(run, flags.checkpoint)
-    from gelada.cli.display import Printer
-    from gelada.evaluation.agent import load
-    from gelada.evaluation.evaluator import evaluate
-    from gelada.evaluation.scores import compare
-    from gelada.evaluation.start_states import read_starts
-
-    printer = Printer(to_stderr=flags.json)
-    agent = load(source, device=flags.device)
-    starts = read_starts(flags.starts, agent.games) if flags.starts else None
-    with printer.progress(f"playing {agent.games.game}, protocol {flags.protocol}", "games") as bar:
-        evaluation = evaluate(
-            agent, flags.protocol, flags.episodes, flags.policy, flags.seed, bar, starts
-        )
-    interrupts.gentle = True  # what was played is said and saved, whatever is pressed now
-    for line in evaluation.lines():
-        printer.line(line)
-    began_later = evaluation.starts is not None
-    rows = compare(evaluation.settings, began_later) if flags.compare else []
-    if rows and evaluation.games:
-        printer.table(table_beside(evaluation, rows), soft_wrap=False)
-    elif flags.compare and not rows:
-        printer.line(f"no published scores for {evaluation.settings.game}")
-    if flags.json:
-        published: dict[str, Any] = {"compare": [row._asdict() for row in rows]}
-        print_json(evaluation.as_dict() | (published if flags.compare else {}))
-    if evaluation.games:  # last: a folder that cannot be written to costs no scores
-        printer.line(f"saved in {evaluation.save(run_of(run))}")
-    return interrupts.exit_code if evaluation.interrupted else 0
+        printer = Printer(to_stderr=flags.json)
+        agent = load(source, device=flags.device)
+        starts = read_starts(flags.starts, agent.games) if flags.starts else None
+        with printer.progress(
+            f"playing {agent.games.game}, protocol {flags.protocol}", "games"
+        ) as bar:
+            evaluation = evaluate(
+                agent, flags.protocol, flags.episodes, flags.policy, flags.seed, bar, starts
+            )
+        interrupts.gentle = True  # what was played is said and saved, whatever is pressed now
+        for line in evaluation.lines():
+            printer.line(line)
+        began_later = evaluation.starts is not None
+        rows = compare(evaluation.settings, began_later) if flags.compare else []
+        if rows and evaluation.games:
+            printer.table(table_beside(evaluation, rows), soft_wrap=False)
+        elif flags.compare and not rows:
+            printer.line(f"no published scores for {evaluation.settings.game}")
+        if flags.json:
+            published: dict[str, Any] = {"compare": [row._asdict() for row in rows]}
+            print_json(evaluation.as_dict() | (published if flags.compare else {}))
+        if evaluation.games:  # last: a folder that cannot be written to costs no scores
+            printer.line(f"saved in {evaluation.save(run_of(run))}")
+        return interrupts.exit_code if evaluation.interrupted else 0
 
 
 def table_beside(evaluation: Evaluation, rows: Sequence[Published]) -> RichTable:

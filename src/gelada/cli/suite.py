@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from gelada.cli.display import Printer
     from gelada.cli.interrupts import Interrupts
     from gelada.evaluation.protocols import Evaluation
-    from gelada.experiment.settings import Experiment
     from gelada.report.ledger import LedgerLine, Suite
 
 WIDTH = 120
@@ -81,34 +80,26 @@ def suite_of(flags: Flags) -> Suite:
     """Return what the flags ask for.
 
     Raises:
-        GeladaError: for an unknown game or preset, or a number out of range.
+        GeladaError: for an unknown game or preset, a number out of range, or without a stop rule
+            that suits any game: runs of a suite have no score to reach.
     """
     from gelada.evaluation.protocols import find_protocol
     from gelada.experiment.presets import preset
     from gelada.report.ledger import Suite, parse_games
+    from gelada.roles.tracker import StopRule
 
     games = parse_games(flags.games)
     episodes = find_protocol(flags.protocol).episodes if flags.episodes is None else flags.episodes
-    base = with_stop(preset(flags.preset or GENERAL)[0], flags.steps, flags.minutes)
-    folder = flags.out or Path("runs") / f"suite-{flags.preset or 'general'}"
-    return Suite(folder, games, flags.seeds, base, flags.preset, flags.protocol, episodes)
-
-
-def with_stop(base: Experiment, steps: int | None, minutes: float | None) -> Experiment:
-    """Return the experiment with a stop rule that suits any game: no score to reach.
-
-    Raises:
-        GeladaError: if both are given, or neither and the preset has no such rule.
-    """
-    from gelada.roles.tracker import StopRule
-
+    base, steps, minutes = preset(flags.preset or GENERAL)[0], flags.steps, flags.minutes
     if steps is not None and minutes is not None:
         raise GeladaError(f"--steps {steps} with --minutes {minutes:g}: give one of them")
     if steps is None and minutes is None:
         steps, minutes = base.stop.steps, base.stop.minutes
     if steps is None and minutes is None:
         raise GeladaError("the preset ends at a score, which games do not share: give --minutes")
-    return replace(base, stop=StopRule(steps=steps, minutes=minutes))
+    base = replace(base, stop=StopRule(steps=steps, minutes=minutes))
+    folder = flags.out or Path("runs") / f"suite-{flags.preset or 'general'}"
+    return Suite(folder, games, flags.seeds, base, flags.preset, flags.protocol, episodes)
 
 
 def play(
