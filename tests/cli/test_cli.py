@@ -182,7 +182,7 @@ MISTAKES = {
     "train catch-pair --policies separate --batch 544": "--batch 544 with --policies separate: 17 "
     "windows of a queue cannot be shared equally by 2 agents; use 512",
     "train pong --recurrent gru": "--recurrent gru: must be one of 'none', 'lstm'",
-    "train pong --n 5": "unknown flag '--n': A3C and DQN have it, APPO has not; take a3c-pong or ",
+    "train pong --n 5": "unknown flag '--n': A3C, DQN and IQN have it, APPO has not; take a3c-",
     "train pong --ratio-clip 10": "unknown flag '--ratio-clip'",
     "train dba3c-pong --n 0": "--n 0: must be at least 1 and at most 65,536",
     "train dba3c-pong --until-evaluated 10": "--until-evaluated 10: the run has no "
@@ -330,11 +330,13 @@ def test_a_game_after_an_algorithm_has_its_general_settings(family: str) -> None
     like = dataclasses.replace(FAMILIES[family].games, game="seaquest")
     assert seaquest == dataclasses.replace(FAMILIES[family], games=like)
     own: Any = seaquest.algorithm
-    pong: Any = PRESETS[f"{family}-pong"].algorithm
+    its_pong, has_own = preset(f"{family}-pong")[0], f"{family}-pong" in PRESETS
+    pong: Any = its_pong.algorithm
     assert type(own) is type(pong)
-    assert own.anneal_steps > pong.anneal_steps
-    for name in ("pong", "Pong", "PongNoFrameskip-v4"):
-        assert preset(f"{family}-{name}")[0] == PRESETS[f"{family}-pong"]
+    assert (own.anneal_steps > pong.anneal_steps) == has_own
+    assert its_pong == PRESETS.get(f"{family}-pong", its_pong)
+    for name in ("Pong", "PongNoFrameskip-v4"):
+        assert preset(f"{family}-{name}")[0] == its_pong
     assert preset(f"{family}-ALE/Pong-v5")[0].games.sticky == 0.25
     with pytest.raises(GeladaError, match=f"unknown .*'{family}-seaqest'.*{family}-seaquest"):
         preset(f"{family}-seaqest")

@@ -110,7 +110,8 @@ def algorithms_with(setting: str, experiment: Experiment) -> str:
             named.setdefault(kind, f"{family}-{experiment.games.game}")
     if not named or own in named:
         return ""
-    kinds = " and ".join(kind.__name__ for kind in named)
+    *others, last = (kind.__name__ for kind in named)
+    kinds = " and ".join(filter(None, (", ".join(others), last)))
     verb = "has" if len(named) == 1 else "have"
     return f"{kinds} {verb} it, {own.__name__} has not; take {' or '.join(named.values())}"
 
