@@ -108,14 +108,6 @@ PEERS = (
         "the same network (convnet_atari); 16 games, 4096 steps a batch in minibatches of 1024, "
         "4 passes",
     ),
-    Peer(
-        "tianshou-ppo",
-        "tianshou",
-        "run_tianshou.py",
-        (*NATURE, *batch(5, 100, 4, 256)),
-        "the same network (DQNet with 512 units); 10 games, 1000 steps a batch in minibatches of "
-        "256, 4 passes",
-    ),
 )
 
 SCORE = "score"
