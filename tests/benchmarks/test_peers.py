@@ -153,7 +153,16 @@ def test_a_peer_that_does_not_install_is_reported_and_the_others_go_on(
     monkeypatch.setattr(peers, "install", install)
     monkeypatch.setattr(peers, "run_ours", run_ours)
     monkeypatch.setattr(peers, "run_theirs", run_theirs)
-    words = ["--peer", "sample-factory-appo", "--peer", "sb3-a2c", "--pairs", "2", "--seconds", "20"]
+    words = [
+        "--peer",
+        "sample-factory-appo",
+        "--peer",
+        "sb3-a2c",
+        "--pairs",
+        "2",
+        "--seconds",
+        "20",
+    ]
     assert peers.main(words) == 1
     lines = [json.loads(text) for text in (tmp_path / "peers.jsonl").read_text().splitlines()]
     failed, *done = lines
