@@ -13,7 +13,6 @@ from conftest import make_net, random_trajectory, stand_in
 from gelada.algorithms.api import COEFFICIENT_LIMITS, followed, linear, staircase
 from gelada.algorithms.appo import APPO, Steps
 from gelada.algorithms.batches import Minibatch
-from gelada.algorithms.pqn import PQN
 from gelada.nets.network import NetworkSettings
 from gelada.ops import returns
 from gelada.roles.replay.queue import as_batch
@@ -289,16 +288,3 @@ LOW, HIGH = COEFFICIENT_LIMITS
 def test_the_weight_of_a_kl_term_as_a_table(weight: float, kl: float, after: float) -> None:
     """With a target of 0.01."""
     assert followed(weight, kl, 0.01) == pytest.approx(after)
-
-
-def test_only_numbers_with_an_end_are_in_the_state_and_move() -> None:
-    algorithm = PQN(gamma=0.99, lam=0.9, lam_end=0.5, lr=1.0, lr_end=0.2, anneal_steps=400)
-    algorithm_state = algorithm.start()
-    assert algorithm_state.keys() == {"learning_rate", "lam"}
-    assert algorithm.now(algorithm_state, "lam") == 0.9
-    algorithm.after(algorithm_state, {}, 100)
-    assert algorithm.now(algorithm_state, "gamma") == 0.99
-    assert algorithm.now(algorithm_state, "lam") == pytest.approx(0.8)
-    assert algorithm.now(algorithm_state, "learning_rate") == pytest.approx(0.8)
-    algorithm.after(algorithm_state, {}, 4000)
-    assert algorithm.now(algorithm_state, "lam") == pytest.approx(0.5)

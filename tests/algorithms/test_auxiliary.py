@@ -15,11 +15,11 @@ import torch
 from conftest import make_net, random_trajectory
 from gelada.algorithms import auxiliary
 from gelada.algorithms.appo import APPO
-from gelada.algorithms.auxiliary import HORIZON, Ahead, Future, first_part
+from gelada.algorithms.auxiliary import HORIZON, Future
 from gelada.algorithms.dqn import DQN
 from gelada.core.types import Batch
 from gelada.experiment.presets import PRESETS
-from gelada.nets.autoencoder import Decoder, Prediction
+from gelada.nets.autoencoder import Decoder
 from gelada.nets.network import CODE, Network, NetworkSettings
 from gelada.nets.observations import Observations, reconstruct, some_stacks
 from gelada.roles.replay.queue import as_batch
@@ -70,14 +70,6 @@ def test_the_loss_is_that_of_the_first_part_of_a_minibatch() -> None:
     want = auxiliary.reconstruction_loss(net.auxiliary(code[:3]), stacks[:3], weights[:3])
     assert terms["reconstruction_loss"].item() == pytest.approx(want.item(), rel=1e-5)
     assert total.item() == pytest.approx(3.0 * want.item(), rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("count", "part", "taken"),
-    [(10, 0.25, 3), (256, 0.25, 64), (1, 0.25, 1), (7, 1.0, 7), (48, 1 / 16, 3)],
-)
-def test_how_many_samples_the_loss_takes(count: int, part: float, taken: int) -> None:
-    assert first_part(count, part) == taken
 
 
 def test_the_part_of_a_minibatch_is_a_setting() -> None:
@@ -169,6 +161,15 @@ def slow_prediction(net: Network, hidden: Array, steps: list[dict[str, Any]]) ->
     return rows
 
 
+def slow_rows(net: Network, batch: Batch, hidden: Array, places: list[tuple[int, int]]) -> Array:
+    """Return the rows of what follows the steps at (window, step)."""
+    rows = []
+    for n, t in places:
+        steps = slow_ahead(batch, hidden, n, t)
+        rows += slow_prediction(net, hidden[n, t].astype(np.float64), steps)
+    return np.array(rows)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_prediction_loss_is_the_slow_one(seed: int) -> None:
     batch, net = noise(length=20, seed=seed), net_of("predict", seed)
@@ -185,13 +186,7 @@ def test_the_prediction_loss_is_the_slow_one(seed: int) -> None:
     hidden = latents.detach().numpy().reshape(windows, length + 1, -1)
     first = index.tolist()[: len(index) // 4]
     places = [divmod(i, length) for i in first]
-    rows = np.concatenate(
-        [
-            np.array(slow_prediction(net, hidden[n, t].astype(np.float64), steps)).reshape(-1, 5)
-            for n, t in places
-            for steps in [slow_ahead(batch, hidden, n, t)]
-        ]
-    )
+    rows = slow_rows(net, batch, hidden, places)
     weights, follows = rows[:, 0], rows[:, 3]
     want = {
         "reward_prediction_loss": (weights * rows[:, 1]).sum() / weights.sum(),
@@ -295,13 +290,7 @@ def test_dqn_predicts_from_steps_spread_over_all_windows() -> None:
     codes = net(every)[CODE]
     hidden = codes.detach().numpy().reshape(windows, length + 1, -1)
     places = [(n, t) for n in range(windows) for t in (0, 4)]  # each fourth of all steps
-    rows = np.concatenate(
-        [
-            np.array(slow_prediction(net, hidden[n, t].astype(np.float64), steps)).reshape(-1, 5)
-            for n, t in places
-            for steps in [slow_ahead(batch, hidden, n, t)]
-        ]
-    )
+    rows = slow_rows(net, batch, hidden, places)
     weights, follows = rows[:, 0], rows[:, 3]
     want = sum((weights * rows[:, k]).sum() / weights.sum() for k in (1, 2))
     want += (follows * rows[:, 4]).sum() / follows.sum()
@@ -331,20 +320,6 @@ def test_off_has_neither_a_loss_nor_what_follows() -> None:
     assert minibatch.ahead is None
     _, terms = algorithm.loss(net, minibatch, algorithm_state)
     assert not any("prediction" in name or "reconstruction" in name for name in terms)
-
-
-def test_the_unrolled_prediction_takes_its_own_predictions() -> None:
-    net = net_of("predict")
-    predict = net.auxiliary
-    assert isinstance(predict, Prediction)
-    latents = torch.randn(5, 16, generator=torch.Generator().manual_seed(1))
-    actions = torch.randint(3, (5, 4), generator=torch.Generator().manual_seed(2))
-    found, outcomes = predict(latents, actions)
-    for k in range(4):
-        after, outcome = predict(latents, actions[:, k : k + 1])
-        latents = after[:, 0]
-        torch.testing.assert_close(found[:, k], latents)
-        torch.testing.assert_close(outcomes[:, k], outcome[:, 0])
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -378,24 +353,3 @@ def test_each_form_learns_catch(form: Any, tmp_path: Path) -> None:
     name = "prediction_loss" if form == "predict" else "reconstruction_loss"
     assert rows[-1][name] < 0.95 * rows[0][name]
     assert (tmp_path / "run" / "reconstruction.png").exists() == (form != "predict")
-
-
-def test_ahead_names_what_the_losses_take() -> None:
-    """A reward's class is an index of the logits."""
-    ahead = Ahead(
-        torch.zeros(1, 1, dtype=torch.int64),
-        torch.tensor([[2]]),
-        torch.ones(1, 1),
-        torch.ones(1, 1),
-        torch.ones(1, 1, 4),
-        torch.ones(1, 1),
-    )
-    sure = torch.tensor([[[-50.0, -50.0, 50.0, 50.0]]])
-    terms = auxiliary.prediction_losses(3.0 * torch.ones(1, 1, 4), sure, ahead)
-    assert all(term.item() == pytest.approx(0.0, abs=1e-6) for term in terms.values())
-    wrong = auxiliary.prediction_losses(-torch.ones(1, 1, 4), -sure, ahead)
-    assert [term.item() for term in wrong.values()] == [
-        pytest.approx(100.0, rel=0.01),
-        pytest.approx(50.0),
-        pytest.approx(2.0),
-    ]

@@ -303,51 +303,6 @@ def test_the_ways_differ() -> None:
         assert len(totals) == len(ways), ways
 
 
-ENDS = {  # rewards 1, 10, 100; the best values of observations 0 … 3 are 2, 3, 5, 7
-    "goes on": ({}, 1 + 5 + 25 + 7 / 8),
-    "lost at once": ({"terminated": 0}, 1.0),
-    "lost at the second step": ({"terminated": 1}, 1 + 5),
-    "lost at the last step": ({"terminated": 2}, 1 + 5 + 25),
-    "a life lost at the second step": ({"terminated": 1, "life": 1}, 1 + 5),
-    "cut off at once": ({"truncated": 0}, None),
-    "cut off at the second step": ({"truncated": 1}, 1 + 3 / 2),
-    "cut off at the last step": ({"truncated": 2}, 1 + 5 + 5 / 4),
-    "lost, and the next game cut off": ({"terminated": 0, "truncated": 1}, 1.0),
-    "cut off, and the next game lost": ({"truncated": 1, "terminated": 2}, 1 + 3 / 2),
-}
-
-
-@pytest.mark.parametrize("end", ENDS)
-def test_targets_of_three_steps_by_hand(end: str) -> None:
-    events, want = ENDS[end]
-    algorithm = DQN(gamma=0.5, n=3, reward_clip="none", error="squared")
-    played = random_trajectory(np.random.default_rng(0), games=1, length=3, actions=2, stack=K)
-    frames = np.arange(-1, 4).clip(0).astype(np.uint8)[None, :, None, None]
-    terminated, truncated = np.zeros((2, 1, 3), dtype=bool)
-    ages = np.arange(4)[None] + 10
-    for kind, flags in (("terminated", terminated), ("truncated", truncated)):
-        if kind in events:
-            flags[0, events[kind]] = True
-            if "life" not in events:  # a life lost ends the return and no game
-                ages[0, events[kind] + 1 :] = np.arange(3 - events[kind])
-    batch = as_batch([
-        played._replace(
-            frames=np.broadcast_to(frames, (1, 5, 2, 3)).copy(), ages=ages,
-            actions=np.array([[1, 0, 0]]), rewards=np.array([[1.0, 10.0, 100.0]], dtype=np.float32),
-            terminated=terminated, truncated=truncated, mask=~truncated,
-        )
-    ])  # fmt: skip
-    net: Any = Table({"q": np.array([[2.0, 0.25], [3.0, 1.0], [5.0, 4.0], [7.0, -1.0]])})
-    algorithm_state = algorithm.start()
-    whole = algorithm.prepare(net, batch, algorithm_state)
-    total, _ = algorithm.loss(net, whole, algorithm_state)
-    if want is None:
-        assert (total.item(), priorities(whole).tolist()) == (0.0, [0.0])
-    else:
-        assert priorities(whole).item() == pytest.approx(want - 0.25)
-        assert total.item() == pytest.approx((want - 0.25) ** 2 / 2)
-
-
 def test_n_steps_look_at_two_observations_of_a_window() -> None:
     case = Case(0, WAYS["three steps, double, duelling"])
     _, _, net, _ = case.run()

@@ -105,16 +105,6 @@ def test_held_actions_are_recorded_with_the_probability_of_the_whole_sequence() 
         assert found == pytest.approx(policy, abs=bound(policy, len(held)))
 
 
-def test_a_held_rollout_of_two_equal_actions_has_probability_one_half() -> None:
-    exploration = Sampled(Player(0, 1, 2, 2), hold_after=1)
-    logits = torch.zeros(2, 128, 2)
-    rollout(exploration, logits, seed=1)
-    actions, recorded = rollout(exploration, logits, seed=2)
-    assert len(set(actions[1].tolist())) == 1
-    assert recorded.log_probs[1].sum().item() == pytest.approx(np.log(0.5))
-    assert recorded.log_probs[0].sum().item() == pytest.approx(128 * np.log(0.5))
-
-
 def test_games_are_held_only_while_an_actor_meets_no_reward_and_if_it_is_asked_for() -> None:
     player, logits = Player(0, 1, 3, 2), torch.zeros(3, 10, 2)
     exploration = Sampled(player, hold_after=60)  # two rollouts of three games

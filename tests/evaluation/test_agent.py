@@ -239,14 +239,6 @@ def test_the_state_of_one_observation_has_one_row() -> None:
     np.testing.assert_array_equal(after, rows)
 
 
-def test_what_a_recurrent_agent_did_depends_on_what_it_saw_before() -> None:
-    agent, seen = recurrent_agent(), stacks(64)
-    fresh, _ = agent.act(seen, "greedy", state=agent.initial_state(64))
-    _, state = agent.act(stacks(64, seed=1), "greedy", state=agent.initial_state(64))
-    later, _ = agent.act(seen, "greedy", state=state)
-    assert (fresh != later).any()
-
-
 def test_a_recurrent_agent_without_its_state_is_refused() -> None:
     agent = recurrent_agent()
     with pytest.raises(GeladaError, match=r"this agent is recurrent: .*initial_state\(N\)"):

@@ -326,15 +326,6 @@ def test_frame_limits(name: str, steps: int, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
-def test_a_real_game_is_cut_at_18_000_frames_of_the_noop_protocol() -> None:
-    """Breakout waits for ever for an agent that never presses FIRE, once its first ball is lost."""
-    agent = Waiting(replace(BREAKOUT, fire_on_life_loss=False))
-    got = evaluate(agent, "noop", episodes=1)
-    assert [(game.steps, game.truncated) for game in got.games] == [(18_000 // 4, True)]
-    assert "cut off at 18,000 frames (1 games were)" in "\n".join(got.lines())
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "most", "rounds"), [("noop", 30, 40), ("sticky", 0, 2)])
 def test_as_many_noops_as_the_protocol_says(name: str, most: int, rounds: int) -> None:
     """Freeway's cars tell how many frames have passed. Games of one step, four side by side."""

@@ -223,15 +223,6 @@ def test_rewards_before_a_start_do_not_count() -> None:
     assert evaluate(Waiting(pong), "human", starts=starts).scores == [-1.0]
 
 
-def test_frames_are_those_of_the_emulator(seaquest: StartStates) -> None:
-    for state, actions, frames in zip(
-        seaquest.states, seaquest.actions, seaquest.frames, strict=True
-    ):
-        game = AleGame(SEAQUEST, 1)
-        game.replay(state, actions)
-        assert frames_of(game.save()) == frames
-
-
 def test_the_protocol_names_the_file_and_what_it_is(seaquest: StartStates, tmp_path: Path) -> None:
     path = tmp_path / "moments"
     written = write_starts(path, seaquest)

@@ -79,14 +79,6 @@ def test_a_gif_has_the_exact_colours(tmp_path: Path) -> None:
     assert len(colours) > 8
 
 
-def test_a_film_ends_with_its_game(tmp_path: Path) -> None:
-    settings = GameSettings(game="breakout", max_frames=90)
-    film = record(Scripted(settings), tmp_path / "a.gif", seconds=60)
-    assert film.over
-    assert film.steps == 23  # 22 of 4 frames and one of 2
-    assert film.seconds == pytest.approx(91 / 60)
-
-
 @pytest.mark.parametrize(("suffix", "zoom"), [(".mp4", (24, 32)), (".gif", (16, 24))])
 def test_catch_is_drawn(tmp_path: Path, suffix: str, zoom: tuple[int, int]) -> None:
     film = record(Catcher(), tmp_path / f"catch{suffix}")

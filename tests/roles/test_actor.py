@@ -231,17 +231,6 @@ def test_an_actor_plays_with_the_version_it_names() -> None:
         scene.assert_recorded(trajectory)
 
 
-def test_two_servers_at_different_versions_are_never_mixed() -> None:
-    scene = Scene(pace=Pace(5), servers=2)
-    scene.publish(servers=1)
-    with pytest.raises(Deadline):
-        scene.play(1)
-    second, cut = scene.servers[1], scene.cuts[1]
-    random = torch.randn(scene.flat.layout.size, generator=torch.Generator().manual_seed(0))
-    second.push(Gradient(0, Version(0, 0), 0, 1, 1, 0.1, random[cut]))
-    assert scene.play(1)[0].version == Version(0, 1)
-
-
 def test_without_a_limit_it_takes_the_newest_and_only_waits_for_room() -> None:
     scene = Scene(pace=Pace(None), servers=2, start=Version(1, 7))
     scene.play(3)

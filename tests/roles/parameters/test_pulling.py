@@ -15,7 +15,6 @@ from gelada.core.errors import Closed, Deadline
 from gelada.core.types import Gradient, Params, Version
 from gelada.roles.parameters.published import (
     ANY,
-    KEPT,
     PublishedParameters,
     Pulled,
     pull_common,
@@ -290,17 +289,6 @@ def test_the_newest_are_kept_and_exactly_finds_them(kept: int, count: int, asked
     found = snapshots.pull(Version(0, asked), exactly=True)
     assert found.version.number == (asked if asked in there else count - 1)
     assert found.values.tolist() == [found.version.number] * 3
-
-
-def test_without_a_wish_it_is_the_newest() -> None:
-    snapshots = PublishedParameters(params(4), patience=0.0)
-    assert snapshots.pull() is snapshots.newest
-    assert snapshots.pull(ANY, exactly=True) is snapshots.newest  # 0 is not kept
-    snapshots.publish(params(5))
-    assert snapshots.pull() is snapshots.newest
-    assert snapshots.newest.version.number == 5
-    assert KEPT == 2
-    assert snapshots.pull(Version(0, 4), exactly=True).version.number == 4
 
 
 def waiting(snapshots: Any, at_least: Version) -> tuple[threading.Thread, list[Any]]:

@@ -234,20 +234,6 @@ def test_priorities_that_are_no_numbers_are_refused() -> None:
     assert store.offer().mass == 4.0
 
 
-def test_where_play_goes_on_nothing_is_left_out_and_frames_are_stored_once() -> None:
-    store, player = make_store(100, length=6), Player()
-    trajectories = [player.play(5) for _ in range(4)]
-    for trajectory in trajectories:
-        store.add(trajectory)
-    assert store.depth == 20
-    assert store.offer().mass == 20 - 6 + 1  # windows begin anywhere, across trajectories too
-    first, *others = (t.frames[0] for t in trajectories)
-    shown = np.concatenate([first, *(frames[STACK:] for frames in others)])
-    batch = store.sample()
-    for key, frames in zip(batch.keys.tolist(), batch.frames, strict=True):
-        np.testing.assert_array_equal(frames, shown[key : key + 6 + STACK])
-
-
 @pytest.mark.parametrize("why", ["another round", "other ages", "other frames"])
 def test_where_play_does_not_go_on_no_window_crosses(why: str) -> None:
     store, player = make_store(100), Player(ends=0.0)
@@ -264,21 +250,6 @@ def test_where_play_does_not_go_on_no_window_crosses(why: str) -> None:
     assert store.offer().mass == 2 * (10 - LENGTH + 1)
     keys = torch.cat([store.sample().keys for _ in range(40)])
     assert set(keys.tolist()) == {*range(7), *range(10 + STACK, 17 + STACK)}
-
-
-def test_the_last_step_before_a_seam_keeps_what_followed_it() -> None:
-    store, player = make_store(100, length=1), Player(ends=0.0)
-    first = player.play(5)
-    store.add(first)
-    player.restart()
-    store.add(player.play(5))
-    batches = [store.sample() for _ in range(20)]
-    last = [(b, n) for b in batches for n, key in enumerate(b.keys.tolist()) if key == 4]
-    assert len(last) > 5
-    for batch, n in last:
-        np.testing.assert_array_equal(batch.frames[n], first.frames[0, 4:])
-        assert batch.ages[n].tolist() == [4, 5]
-        assert batch.mask[n].tolist() == first.mask[0, 4:].tolist()
 
 
 @pytest.mark.parametrize("end", ["terminated", "truncated", "a life", "the next game begins"])
