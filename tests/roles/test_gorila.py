@@ -161,39 +161,28 @@ def expect_nothing(learner: Learner) -> None:
     learner.schedule.algorithm_state["loss_variance"].fill_(0.0)
 
 
-def test_outliers_are_dropped_and_counted() -> None:
-    roles = roles_of(replace(CATCH, replay=FREE, algorithm=PICKY))
+@pytest.mark.parametrize("workers", [0, 2])
+def test_outliers_are_dropped_and_counted(workers: int) -> None:
+    shape = replace(CATCH.shape, workers=workers, asynchronous=workers > 0)
+    roles = roles_of(replace(CATCH, replay=FREE, shape=shape, algorithm=PICKY))
     fill(roles)
     learner, server = roles["learner-0"], roles["server-0"]
     learner.step()
     expect_nothing(learner)
     mean = float(learner.schedule.algorithm_state["loss_mean"])
-    version = server.pull().version
+    version, before = server.pull().version, server.pull().values.clone()
     learner.step()
     assert server.pull().version == version
+    assert torch.equal(server.pull().values, before)
     assert learner.client.outliers == 1
-    assert (learner.client.traffic.counted, learner.client.traffic.dropped) == (1, 0)
+    if workers:
+        assert (learner.client.traffic.counted, learner.client.traffic.dropped) == (1, 0)
     now = learner.schedule.algorithm_state["loss_mean"]
     assert float(now) > mean  # its loss belongs to the mean all the same
     now.fill_(1000.0)
     learner.step()
     assert server.pull().version.number == version.number + 1
-
-
-def test_one_learner_goes_on_after_an_outlier() -> None:
-    shape = replace(CATCH.shape, workers=0, asynchronous=False)
-    roles = roles_of(replace(CATCH, replay=FREE, shape=shape, algorithm=PICKY))
-    fill(roles)
-    learner = roles["learner-0"]
-    learner.step()
-    expect_nothing(learner)
-    before = learner.client.flat.values.clone()
-    learner.step()
-    assert torch.equal(learner.client.flat.values, before)
-    learner.schedule.algorithm_state["loss_mean"].fill_(1000.0)
-    learner.step()
-    assert not torch.equal(learner.client.flat.values, before)
-    assert roles["server-0"].pull().version.number == 2
+    assert not torch.equal(server.pull().values, before)
 
 
 def test_gradients_that_are_too_old_are_refused_by_each_slice() -> None:

@@ -67,17 +67,24 @@ def turn(role: Any) -> int | None:
     return reads.count
 
 
+def reads_of_rounds(place: Inline, count: int) -> list[int]:
+    """Let all roles go on until the learner has made so many rounds; return its reads in each."""
+    rounds: list[int] = []
+    while len(rounds) < count:
+        for role in place.active:
+            reads = turn(role)
+            if role is place.roles["learner-0"] and reads is not None:
+                rounds.append(reads)
+    return rounds
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_learner_on_a_device_reads_twice_a_round(name: str) -> None:
     place = on_meta(LEARNERS[name])
-    learner, rounds = place.roles["learner-0"], list[int]()
+    learner = place.roles["learner-0"]
     assert learner.device == META
-    while len(rounds) < 3:
-        for role in place.active:
-            count = turn(role)
-            if role is learner and count is not None:
-                rounds.append(count)
+    rounds = reads_of_rounds(place, 3)
     assert learner.clock.steps == 3
     assert set(rounds) <= {1, 2}, rounds  # what was found in the batch, and the new parameters
 
@@ -88,13 +95,7 @@ RECORDED = [name for name in LEARNERS if "older" not in name]  # whose batches a
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECORDED)
 def test_graphs_of_a_learner_have_nothing_of_the_host(name: str, on_device: list[Any]) -> None:
-    place = on_meta(LEARNERS[name], graphs=True)
-    learner, rounds = place.roles["learner-0"], list[int]()
-    while len(rounds) < WARM_UP + 3:
-        for role in place.active:
-            count = turn(role)
-            if role is learner and count is not None:
-                rounds.append(count)
+    rounds = reads_of_rounds(on_meta(LEARNERS[name], graphs=True), WARM_UP + 3)
     assert set(rounds) <= {1, 2}, rounds
     prepare, *steps = on_device
     assert prepare.replays == 3

@@ -175,13 +175,6 @@ def test_the_curve_of_a_long_run_is_thinned_out(monkeypatch: pytest.MonkeyPatch)
     assert steps == sorted(set(steps))
 
 
-def test_an_evaluation_ends_a_run_at_its_score() -> None:
-    tracker = make_tracker(stop=StopRule(until_evaluated=5.0))
-    assert [tracker.evaluated(mean, 100) for mean in (4.9, 5.0, 3.0)] == [False, True, False]
-    assert tracker.status().evaluated == 3.0
-    assert not make_tracker().evaluated(1e9, 100)
-
-
 def slices(*versions: Version) -> list[Params]:
     """Return the vector cut in two halves, of the given versions."""
     vector = torch.arange(LAYOUT.size, dtype=torch.float32)
@@ -291,6 +284,7 @@ def test_each_evaluation_is_a_point_at_the_steps_of_its_checkpoint(tmp_path: Pat
     tracker = Tracker(tracker_files(tmp_path), TrackerSettings(), stop, LAYOUT, {}, facts)
     assert not tracker.evaluated(3.5, 1000)
     assert tracker.evaluated(18.0, 2500)
+    assert not make_tracker().evaluated(1e9, 100)
     assert tracker.status().evaluated == 18.0
     tracker.finish()
     (file,) = (tmp_path / "tensorboard").iterdir()
