@@ -99,6 +99,7 @@ def make_net(
     heads: dict[str, int] | MakeHeads | None = None,
     precision: Precision = "float32",
     seed: int = 0,
+    agents: int = 1,
 ) -> Network:
     """Return a network with input statistics that differ from pixel to pixel."""
     settings = settings or NetworkSettings(torso="tiny", width=16, stack=3)
@@ -113,6 +114,7 @@ def make_net(
             heads_of(heads or {"policy": 3, "value": 1}),
             InputStatistics(mean, deviation),
             precision,
+            agents=agents,
         )
 
 

@@ -10,37 +10,26 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import random_trajectory, tuned
+from conftest import make_net, random_trajectory, tuned
 from gelada.algorithms.appo import APPO
 from gelada.evaluation.agent import load
 from gelada.evaluation.evaluator import evaluate
 from gelada.evaluation.films.player import record
 from gelada.experiment.presets import PRESETS
-from gelada.nets.network import InputStatistics, Network, NetworkSettings
+from gelada.nets.network import Network, NetworkSettings
 from gelada.roles.replay.queue import as_batch
 from helpers.learning import QUIET, learn
 from helpers.outcomes import assert_same, inline, threads
 
 WIDTH, LENGTH = 16, 6
+HEADS = {"policy": 3, "value": 1}
 PAIR = replace(PRESETS["catch-pair"], tracker=QUIET)
 SEPARATE = replace(PAIR, network=replace(PAIR.network, policies="separate"))
 
 
-def make_net(recurrent: Any = "none", policies: Any = "separate") -> Network:
-    settings = NetworkSettings(
-        torso="tiny", width=WIDTH, stack=1, recurrent=recurrent, policies=policies
-    )
-    flat = np.ones((10, 5), dtype=np.float32)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        return Network(
-            settings,
-            (10, 5),
-            lambda width: APPO().heads(3, width),
-            InputStatistics(100 * flat, 50 * flat),
-            "float32",
-            agents=2,
-        )
+def net_of_two(recurrent: Any = "none") -> Network:
+    settings = NetworkSettings(torso="tiny", width=WIDTH, stack=1, recurrent=recurrent)
+    return make_net(replace(settings, policies="separate"), heads=HEADS, seed=1, agents=2)
 
 
 def by_hand(net: Network, hidden: torch.Tensor, name: str, agent: int) -> torch.Tensor:
@@ -52,7 +41,7 @@ def by_hand(net: Network, hidden: torch.Tensor, name: str, agent: int) -> torch.
 
 @pytest.mark.parametrize("recurrent", ["none", "lstm"])
 def test_every_row_is_played_and_learned_by_the_heads_of_its_agent(recurrent: str) -> None:
-    net, algorithm = make_net(recurrent), APPO(sequence=3, minibatch=6)
+    net, algorithm = net_of_two(recurrent), APPO(sequence=3, minibatch=6)
     with torch.no_grad():
         net.get_parameter("heads.policy.of_agent.1.weight").mul_(100)
     rng = np.random.default_rng(0)
@@ -79,7 +68,7 @@ def test_every_row_is_played_and_learned_by_the_heads_of_its_agent(recurrent: st
 
 
 def test_what_one_agent_did_teaches_its_own_heads_only() -> None:
-    net, algorithm = make_net(), APPO(minibatch=LENGTH)
+    net, algorithm = net_of_two(), APPO(minibatch=LENGTH)
     rng = np.random.default_rng(1)
     batch = as_batch([random_trajectory(rng, games=2, length=LENGTH, stack=1)])
     samples = algorithm.prepare(net, batch, algorithm.start())
