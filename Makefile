@@ -42,7 +42,7 @@ setup: $(STAMP)
 setup-all: setup $(VENV)/.cluster $(VENV)/.browser $(VENV)/.package $(VENV)/.docs
 
 train: setup
-	$(BIN)/gelada train pong
+	$(BIN)/colobus train pong
 
 check: setup
 	@$(MAKE) --no-print-directory --jobs=2 lint laws types quick
@@ -84,7 +84,7 @@ test-browser: setup $(VENV)/.browser
 	$(call TESTS,-m browser)
 
 test-gpu: setup
-	GELADA_TEST_GPU=1 $(BIN)/python -m pytest -m gpu
+	COLOBUS_TEST_GPU=1 $(BIN)/python -m pytest -m gpu
 
 package: setup $(VENV)/.package
 	rm -rf dist

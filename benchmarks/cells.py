@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.lib import cluster, recipe, timed
 from benchmarks.lib.ledger import Cell
-from gelada.experiment.presets import preset
+from colobus.experiment.presets import preset
 
 ROUND = 1
 """Raise this to measure everything anew, for example after a change of the code."""

@@ -6,10 +6,10 @@
     python -m benchmarks.gpu --call speed --device cpu --smoke --out OUT    a rehearsal
     python -m benchmarks.gpu --call graphs --out OUT   without and with CUDA graphs in turn
 
-Each cell is a ``gelada`` command in a process of its own. What it prints goes to OUT/CELL.json, and
-OUT/gpu.jsonl gets a line for each: the command, its exit code, seconds, result and machine. A cell
-that is not over at the end of the call is ended. With ``--smoke`` each cell takes some seconds and
-has small numbers, so that nothing is wrong with the script when a machine is there for a short
+Each cell is a ``colobus`` command in a process of its own. What it prints goes to OUT/CELL.json,
+and OUT/gpu.jsonl gets a line for each: the command, its exit code, seconds, result and machine. A
+cell that is not over at the end of the call is ended. With ``--smoke`` each cell takes some seconds
+and has small numbers, so that nothing is wrong with the script when a machine is there for a short
 time. Its results say nothing about speed, and a CPU has no graphs.
 """
 
@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 from benchmarks.lib.ledger import Ledger
 from benchmarks.run import now
-from gelada.core.files import read_lines
-from gelada.runtime.system import describe_machine
+from colobus.core.files import read_lines
+from colobus.runtime.system import describe_machine
 
 CALL_SECONDS = 590.0
 """Longest call; a machine may be lent for ten minutes at a time."""
@@ -119,7 +119,7 @@ def command_of(cell: Cell, device: str, smoke: bool, out: Path) -> list[str]:
     words = [known.get(word, word) for word in f"{cell.words} {cell.smoke * smoke}".split()]
     if words[0] == "python":
         return [sys.executable, *words[1:]]
-    return [sys.executable, "-m", "gelada.cli.main", *words]
+    return [sys.executable, "-m", "colobus.cli.main", *words]
 
 
 def measure(cell: Cell, device: str, smoke: bool, out: Path, seconds: float) -> dict[str, Any]:

@@ -7,7 +7,7 @@
 A run trains for ``--seconds`` without TensorBoard; its rate is that of the steps after 30 % of the
 time, its memory the largest resident set of the process, and its cost the processor time of the
 whole process for each step, which other work on the machine changes least. Every other pair begins
-with today's code. Then ``gelada --help`` and ``import gelada`` are timed, twenty times each in
+with today's code. Then ``colobus --help`` and ``import colobus`` are timed, twenty times each in
 turn. One JSON line for each comparison is appended to ``results/pairs.jsonl``; ratios are today's
 to the other's, and of times the other's to today's, so above 1 today's code is better (but for
 memory). Let nothing else run on the machine meanwhile.
@@ -31,8 +31,8 @@ from typing import TypeVar
 from benchmarks.lib.ledger import NAME, RESULTS, Ledger
 from benchmarks.lib.timed import steady_rate
 from benchmarks.same import ROOT, checked_out, environment_of, package_of, start_of
-from gelada.runs.curves import read_metrics
-from gelada.runtime.system import describe_machine
+from colobus.runs.curves import read_metrics
+from colobus.runtime.system import describe_machine
 
 GAMES = ("pong", "breakout")
 SETTLED = 0.3

@@ -15,7 +15,7 @@ from benchmarks.cells import SIX
 from benchmarks.lib.ledger import MEAN_300, Ledger, Line, Results, metrics_of
 from benchmarks.tables.games import ten_minutes
 from benchmarks.tables.presets import ALGORITHMS, SEEDS
-from gelada.report.plots import public_curves
+from colobus.report.plots import public_curves
 
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 

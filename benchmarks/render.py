@@ -50,7 +50,7 @@ TABLES: dict[str, Callable[[Results], Table]] = {
 }
 """The tables, by the name that stands in the marks of a page."""
 
-RENAMED = ""
+RENAMED = "Commands stand as they were given. The program was called `gelada` then."
 """A sentence about the name of the command in the ledger, if it has another one today."""
 
 HEADLINES = """
@@ -62,7 +62,7 @@ means             | 60 minutes, no-op starts               | 1 | Six games, an h
 untuned-games     | median                                 | 2 | Games not tuned on, human = 1
 limits            | Pong, the recipe                       | 3 | Pong: share of the machine's limit
 pong              | peak memory of a whole run (RSS), MB   | 1 | Memory of a whole run, MB
-peers-time        | Gelada, median of 5 seeds              | 1 | Pong: minutes to 18 in training
+peers-time        | Colobus, median of 5 seeds              | 1 | Pong: minutes to 18 in training
 peers-time        | Sample Factory APPO                    | 1 | The next fastest system's minutes
 peers-speed       | Stable-Baselines3 PPO 2.9.2            | 3 | Speed, Stable-Baselines3 PPO = 1
 dba3c             | seconds to Pong                        | 1 | DBA3C: seconds to Pong

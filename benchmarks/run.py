@@ -37,7 +37,7 @@ from benchmarks.lib.ledger import (
     pack,
     state,
 )
-from gelada.runtime.system import describe_machine
+from colobus.runtime.system import describe_machine
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -1,6 +1,6 @@
 """Callbacks: keeps every score, and ends the run when the agent is good enough."""
 
-import gelada
+import colobus
 
 scores = []
 
@@ -13,8 +13,8 @@ def remember(episode):
 def stop_when_good(status):
     """End the run at a mean score of 0.5."""
     if status.score is not None and status.score > 0.5:
-        raise gelada.StopTraining(f"good enough after {status.steps} steps")
+        raise colobus.StopTraining(f"good enough after {status.steps} steps")
 
 
-result = gelada.train("catch", steps=200_000, on_episode=remember, on_update=stop_when_good)
+result = colobus.train("catch", steps=200_000, on_episode=remember, on_update=stop_when_good)
 print(f"{result.stopped}, {len(scores)} games")

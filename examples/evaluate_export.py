@@ -1,11 +1,11 @@
 """Evaluates an exported agent: an ONNX file plays 20 games, by its best actions.
 
-    gelada train catch
-    gelada export runs/catch-1 --onnx --out policy.onnx
+    colobus train catch
+    colobus export runs/catch-1 --onnx --out policy.onnx
     python examples/evaluate_export.py policy.onnx runs/catch-1
 
-The run, or a folder by `gelada export --hub`, is loaded only to make its games. Where you make them
-yourself, nothing of Gelada is needed.
+The run, or a folder by `colobus export --hub`, is loaded only to make its games. Where you make
+them yourself, nothing of Colobus is needed.
 """
 
 import json
@@ -14,14 +14,14 @@ import sys
 import numpy as np
 import onnxruntime
 
-import gelada
+import colobus
 
 file, folder = sys.argv[1:]
 session = onnxruntime.InferenceSession(file)
-about = json.loads(session.get_modelmeta().custom_metadata_map["gelada"])
+about = json.loads(session.get_modelmeta().custom_metadata_map["colobus"])
 print(about["game"], about["actions"])
 
-env = gelada.load(folder).make_env()
+env = colobus.load(folder).make_env()
 scores = []
 for seed in range(1, 21):
     observation, info = env.reset(seed=seed)

@@ -3,16 +3,16 @@
     python examples/first_agent.py
 
 The game is Catch: a ball falls, and a paddle has to be below it. A caught ball is +1, a missed one
--1. Atari games are trained in the same way, in minutes: `gelada.train("pong")`.
+-1. Atari games are trained in the same way, in minutes: `colobus.train("pong")`.
 """
 
-import gelada
+import colobus
 
-result = gelada.train("catch", steps=20_000, seed=1)
+result = colobus.train("catch", steps=20_000, seed=1)
 print(f"{result.steps} steps, score {result.score:.2f}, folder {result.folder}")
 
-agent = gelada.load(result.folder)
-evaluation = gelada.evaluate(agent, episodes=50)
+agent = colobus.load(result.folder)
+evaluation = colobus.evaluate(agent, episodes=50)
 print(f"50 games: {evaluation.mean:.2f} ± {evaluation.standard_error:.2f}")
 
-gelada.record(agent, result.folder / "film.gif", seconds=5)
+colobus.record(agent, result.folder / "film.gif", seconds=5)

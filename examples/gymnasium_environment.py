@@ -2,7 +2,7 @@
 
 import gymnasium
 
-import gelada
+import colobus
 
 
 def make(render_mode=None):
@@ -11,8 +11,10 @@ def make(render_mode=None):
     return gymnasium.wrappers.FlattenObservation(env)
 
 
-result = gelada.train(make_env=make, name="lake", steps=60_000, until_score=0.9, deterministic=True)
+result = colobus.train(
+    make_env=make, name="lake", steps=60_000, until_score=0.9, deterministic=True
+)
 print(f"{result.steps} steps, score {result.score:.2f}")
 
-agent = gelada.load(result.folder, make_env=make)
-print(f"20 games: {gelada.evaluate(agent, episodes=20).mean:.2f}")
+agent = colobus.load(result.folder, make_env=make)
+print(f"20 games: {colobus.evaluate(agent, episodes=20).mean:.2f}")

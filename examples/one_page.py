@@ -1,4 +1,4 @@
-"""One page that trains an agent with Gelada's parts, without threads, files or a command.
+"""One page that trains an agent with Colobus's parts, without threads, files or a command.
 
     python examples/one_page.py          Catch, in seconds
     python examples/one_page.py pong     Pong from the screen, until you press Ctrl-C
@@ -12,16 +12,16 @@ from functools import partial
 import numpy as np
 import torch
 
-from gelada.algorithms.appo import APPO
-from gelada.algorithms.exploration import Player
-from gelada.core.seeding import game_seeds
-from gelada.core.types import Trajectory, Version
-from gelada.envs.api import GameSettings
-from gelada.envs.make import is_atari, known_games, make_games
-from gelada.nets.network import Network, NetworkSettings, measure_input
-from gelada.ops.flat import FlatParameters
-from gelada.ops.optimizers import Optimizer, OptimizerSettings
-from gelada.roles.replay.queue import as_batch
+from colobus.algorithms.appo import APPO
+from colobus.algorithms.exploration import Player
+from colobus.core.seeding import game_seeds
+from colobus.core.types import Trajectory, Version
+from colobus.envs.api import GameSettings
+from colobus.envs.make import is_atari, known_games, make_games
+from colobus.nets.network import Network, NetworkSettings, measure_input
+from colobus.ops.flat import FlatParameters
+from colobus.ops.optimizers import Optimizer, OptimizerSettings
+from colobus.roles.replay.queue import as_batch
 
 known = ["catch", *filter(is_atari, known_games())]
 parser = argparse.ArgumentParser(usage=argparse.SUPPRESS, description=__doc__.splitlines()[0])

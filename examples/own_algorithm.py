@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-import gelada
-from gelada.ops import losses
+import colobus
+from colobus.ops import losses
 
 
 @dataclass(frozen=True)
-class PolicyGradient(gelada.APPO):
+class PolicyGradient(colobus.APPO):
     """The loss of Mnih et al. 2016 on the advantages of APPO."""
 
     epochs: int = 1
@@ -31,7 +31,7 @@ class PolicyGradient(gelada.APPO):
         return total, {name: term.detach() for name, term in terms.items()} | {"kl": kl}
 
 
-result = gelada.train(
+result = colobus.train(
     "catch", algorithm=PolicyGradient, steps=60_000, until_score=0.9, deterministic=True
 )
 print(f"{result.steps} steps, score {result.score:.2f}")

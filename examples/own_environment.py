@@ -6,7 +6,7 @@ It is a class of Gymnasium. `make_env` makes it, and the agent gets its two numb
 import gymnasium
 import numpy as np
 
-import gelada
+import colobus
 
 END = 4  # steps from the middle to either end
 
@@ -35,10 +35,10 @@ class Corridor(gymnasium.Env):
         return np.array([self.place, self.light], np.float32) / END
 
 
-result = gelada.train(
+result = colobus.train(
     make_env=Corridor, name="corridor", steps=60_000, until_score=0.9, deterministic=True
 )
 print(f"{result.steps} steps, score {result.score:.2f}")
 
-agent = gelada.load(result.folder, make_env=Corridor)
-print(f"20 games: {gelada.evaluate(agent, episodes=20).mean:.2f}")
+agent = colobus.load(result.folder, make_env=Corridor)
+print(f"20 games: {colobus.evaluate(agent, episodes=20).mean:.2f}")

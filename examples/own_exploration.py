@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-import gelada
-from gelada.algorithms.exploration import Explored
+import colobus
+from colobus.algorithms.exploration import Explored
 
 MIX = 0.1  # share of random actions
 
@@ -32,7 +32,7 @@ class Mixed:
 
 
 @dataclass(frozen=True)
-class MixedAPPO(gelada.APPO):
+class MixedAPPO(colobus.APPO):
     """APPO that explores with random actions, too."""
 
     def exploration(self, player):
@@ -40,7 +40,7 @@ class MixedAPPO(gelada.APPO):
         return Mixed()
 
 
-result = gelada.train(
+result = colobus.train(
     "catch", algorithm=MixedAPPO, steps=60_000, until_score=0.7, deterministic=True
 )
 print(f"{result.steps} steps, score {result.score:.2f}")

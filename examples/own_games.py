@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-import gelada
-from gelada.envs.api import GameSettings, Step
-from gelada.envs.make import ENVIRONMENTS, Environment
+import colobus
+from colobus.envs.api import GameSettings, Step
+from colobus.envs.make import ENVIRONMENTS, Environment
 
 LENGTH = 9
 
@@ -52,7 +52,7 @@ class Corridors:
 
 ENVIRONMENTS["corridor"] = Environment(Corridors, Corridors.action_names, Corridors.frame_shape)
 
-experiment = gelada.preset("catch", steps=60_000, until_score=0.9, deterministic=True)
+experiment = colobus.preset("catch", steps=60_000, until_score=0.9, deterministic=True)
 experiment = replace(experiment, games=GameSettings(game="corridor"))
-result = gelada.train(experiment)
+result = colobus.train(experiment)
 print(f"{result.steps} steps, score {result.score:.2f}")

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-import gelada
-from gelada.nets.heads import Head, Linear
+import colobus
+from colobus.nets.heads import Head, Linear
 
 
 def torso(settings, frame_shape, planes):
@@ -37,7 +37,7 @@ def heads(own, width):
     return own | {"policy": Deep(width, own["policy"].out_features)}
 
 
-result = gelada.train(
+result = colobus.train(
     "catch",
     own_torso=torso,
     own_heads=heads,

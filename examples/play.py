@@ -5,10 +5,10 @@ python examples/play.py runs/pong-1       (default: an agent that learns Catch f
 
 import sys
 
-import gelada
+import colobus
 
-run = sys.argv[1] if len(sys.argv) > 1 else gelada.train("catch", steps=20_000).folder
-agent = gelada.load(run)
+run = sys.argv[1] if len(sys.argv) > 1 else colobus.train("catch", steps=20_000).folder
+agent = colobus.load(run)
 
 env = agent.make_env()  # of Gymnasium, with the observations that the agent was trained on
 observation, info = env.reset(seed=1)

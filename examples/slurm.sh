@@ -1,14 +1,14 @@
 #!/bin/bash
-#SBATCH --job-name=gelada
+#SBATCH --job-name=colobus
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
 #SBATCH --exclusive
 #SBATCH --signal=B:TERM@120
-# Trains on all nodes of a Slurm job. The words behind the script are those of `gelada train`:
+# Trains on all nodes of a Slurm job. The words behind the script are those of `colobus train`:
 #
 #   sbatch --nodes=4 examples/slurm.sh dba3c-pong --workers 16 --minutes 50 --out runs/pong
 #
-# Submitted again with the same words, it goes on with the run. Gelada and Ray must be on the PATH of
+# Submitted again with the same words, it goes on with the run. Colobus and Ray must be on the PATH of
 # the job, and the working folder and HOME on a file system that all nodes share.
 set -u
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
@@ -35,7 +35,7 @@ done
 # Ray on every node, and the command on the first one, whose process this script can signal alone.
 srun ray symmetric-run --address "$address" --min-nodes "$SLURM_JOB_NUM_NODES" \
     --num-cpus "$SLURM_CPUS_ON_NODE" -- \
-    bash -c 'echo $$ >"$0"; exec gelada train "$@"' "$pid" \
+    bash -c 'echo $$ >"$0"; exec colobus train "$@"' "$pid" \
     "${words[@]}" --on ray --address "$address" &
 trap 'kill -TERM "$(cat "$pid")"' TERM # two minutes before the end: the run is saved
 wait $!

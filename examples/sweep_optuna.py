@@ -2,7 +2,7 @@
 
 import optuna
 
-import gelada
+import colobus
 
 EVERY = 5_000  # steps between two reports: trials are compared at the same number of steps
 
@@ -18,9 +18,9 @@ def objective(trial):
         reported.add(number)
         trial.report(status.score, number)
         if trial.should_prune():
-            raise gelada.StopTraining("pruned")
+            raise colobus.StopTraining("pruned")
 
-    result = gelada.train(
+    result = colobus.train(
         "catch",
         out=f"runs/trial-{trial.number}",
         steps=20_000,

@@ -2,9 +2,9 @@
 
 import mlflow
 
-import gelada
+import colobus
 
-experiment = gelada.preset("catch", steps=20_000)
+experiment = colobus.preset("catch", steps=20_000)
 mlflow.set_tracking_uri("sqlite:///mlflow.db")
 mlflow.set_experiment("catch")
 
@@ -16,6 +16,6 @@ def log(status):
 
 
 with mlflow.start_run():
-    mlflow.log_params(gelada.settings(experiment))
-    result = gelada.train(experiment, "runs/with-mlflow", on_update=log)
+    mlflow.log_params(colobus.settings(experiment))
+    result = colobus.train(experiment, "runs/with-mlflow", on_update=log)
     mlflow.set_tag("folder", str(result.folder))

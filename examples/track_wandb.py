@@ -2,10 +2,10 @@
 
 import wandb
 
-import gelada
+import colobus
 
-experiment = gelada.preset("catch", steps=20_000)
-run = wandb.init(project="gelada", mode="offline", dir="runs", config=gelada.settings(experiment))
+experiment = colobus.preset("catch", steps=20_000)
+run = wandb.init(project="colobus", mode="offline", dir="runs", config=colobus.settings(experiment))
 
 
 def log(status):
@@ -14,5 +14,5 @@ def log(status):
     run.log({"score": status.score, **values}, step=status.steps)
 
 
-result = gelada.train(experiment, "runs/with-wandb", on_update=log)
+result = colobus.train(experiment, "runs/with-wandb", on_update=log)
 run.finish()

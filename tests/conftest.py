@@ -16,27 +16,27 @@ import numpy as np
 import pytest
 import torch
 
-from gelada.algorithms.a3c import A3C
-from gelada.algorithms.appo import APPO
-from gelada.algorithms.dqn import DQN
-from gelada.core.types import Trajectory, Version
-from gelada.envs.api import GameSettings
-from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import Experiment, ReplaySettings, Shape
-from gelada.nets.heads import Linear, MakeHeads
-from gelada.nets.network import InputStatistics, Network, NetworkSettings, Precision
-from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.tracker import StopRule, TrackerSettings
+from colobus.algorithms.a3c import A3C
+from colobus.algorithms.appo import APPO
+from colobus.algorithms.dqn import DQN
+from colobus.core.types import Trajectory, Version
+from colobus.envs.api import GameSettings
+from colobus.experiment.presets import PRESETS
+from colobus.experiment.settings import Experiment, ReplaySettings, Shape
+from colobus.nets.heads import Linear, MakeHeads
+from colobus.nets.network import InputStatistics, Network, NetworkSettings, Precision
+from colobus.ops.optimizers import OptimizerSettings
+from colobus.roles.tracker import StopRule, TrackerSettings
 
 pytest_plugins = ["helpers.reporting"]
 
 hypothesis.settings.register_profile(
-    "gelada", deadline=None, derandomize=True, database=None, max_examples=50
+    "colobus", deadline=None, derandomize=True, database=None, max_examples=50
 )
 hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=3000)
-hypothesis.settings.load_profile("gelada")
+hypothesis.settings.load_profile("colobus")
 
-# Commands in messages begin with gelada if the shell finds it (`gelada.core.program`).
+# Commands in messages begin with colobus if the shell finds it (`colobus.core.program`).
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 # Tests raise these signals. nohup, and & in a script, have them ignored, in child processes too.

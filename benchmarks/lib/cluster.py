@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.lib import process
 from benchmarks.lib.ledger import Cell, Line
 from benchmarks.lib.timed import read_metrics, steady_rate, train, train_words
-from gelada.core.files import read_lines
+from colobus.core.files import read_lines
 
 DBA3C, APPO = "dba3c-pong", "pong"
 
@@ -130,7 +130,7 @@ def share_of_limit(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
         rates = process.bench(preset, SECONDS, *words)
         (log / f"{name}.json").write_text(json.dumps(rates, indent=1) + "\n", encoding="utf-8")
         found[name] = {key: value for key, value in rates.items() if key != "machine"}
-    command = f"gelada bench {preset} --seconds {SECONDS:g} --json {' '.join(ON_RAY)}"
+    command = f"colobus bench {preset} --seconds {SECONDS:g} --json {' '.join(ON_RAY)}"
     shares = {name: rates["share_of_limit"] for name, rates in found.items()}
     return {"command": command, "preset": preset, "share_of_limit": shares, "rates": found}
 

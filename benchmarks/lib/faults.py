@@ -1,6 +1,6 @@
 """Faults on purpose: ``python -m benchmarks.lib.faults train dba3c-pong --faults straggler=500ms``.
 
-The program is ``gelada`` with one flag more. The package knows nothing of faults: they change the
+The program is ``colobus`` with one flag more. The package knows nothing of faults: they change the
 graph of a run from outside, and on Ray they are a runtime whose processes get signals.
 """
 
@@ -22,19 +22,19 @@ from unittest.mock import patch
 
 import torch
 
-from gelada.cli.main import run
-from gelada.core.errors import GeladaError, nearest
-from gelada.core.types import AlgorithmState, Answer, Batch, Gradient, Params, Version
-from gelada.experiment.settings import Experiment
-from gelada.roles.backprop import Compute, Learned, Send
-from gelada.roles.parameters.client import ParameterClient
-from gelada.roles.parameters.published import ANY, PublishedParameters
-from gelada.roles.parameters.server import OptimizerState, ParameterServer
-from gelada.roles.replay.minibatch_buffer import Use
-from gelada.runtime.graph import Handle, Node, Part, RoleGraph
-from gelada.runtime.groups import Cluster, ProcessSpec
-from gelada.training.run import Result, train
-from gelada.training.topology import make_graph
+from colobus.cli.main import run
+from colobus.core.errors import ColobusError, nearest
+from colobus.core.types import AlgorithmState, Answer, Batch, Gradient, Params, Version
+from colobus.experiment.settings import Experiment
+from colobus.roles.backprop import Compute, Learned, Send
+from colobus.roles.parameters.client import ParameterClient
+from colobus.roles.parameters.published import ANY, PublishedParameters
+from colobus.roles.parameters.server import OptimizerState, ParameterServer
+from colobus.roles.replay.minibatch_buffer import Use
+from colobus.runtime.graph import Handle, Node, Part, RoleGraph
+from colobus.runtime.groups import Cluster, ProcessSpec
+from colobus.training.run import Result, train
+from colobus.training.topology import make_graph
 
 FORM = "compute=50ms,straggler=500ms,delay=4,link=10MB,kill=worker:30s,stop=server:45s"
 
@@ -93,40 +93,40 @@ def parse_faults(text: str) -> Faults:
     """Return the faults that the text after ``--faults`` asks for.
 
     Raises:
-        GeladaError: if a part is not NAME=VALUE, or its name, number or unit is unknown.
+        ColobusError: if a part is not NAME=VALUE, or its name, number or unit is unknown.
     """
     found: dict[str, float] = {}
     hits: list[Hits] = []
     for word in filter(None, text.split(",")):
         name, _, value = word.partition("=")
         if name not in UNITS:
-            raise GeladaError(f"--faults {word}: {nearest(name, list(UNITS))}; such as {FORM}")
+            raise ColobusError(f"--faults {word}: {nearest(name, list(UNITS))}; such as {FORM}")
         match = VALUE.fullmatch(value)
         whom, number, unit = match.groups("") if match else ("", "", "no number")
         kinds = VICTIMS if name in SIGNALS else ("",)
         if whom not in kinds or unit not in UNITS[name]:
-            raise GeladaError(f"--faults {word}: want such as {FORM}; kinds: {', '.join(VICTIMS)}")
+            raise ColobusError(f"--faults {word}: want such as {FORM}; kinds: {', '.join(VICTIMS)}")
         size = float(number) * UNITS[name][unit]
         if not 0 < size < MOST:
-            raise GeladaError(f"--faults {word[:60]}: must be above 0 and below {MOST:g}")
+            raise ColobusError(f"--faults {word[:60]}: must be above 0 and below {MOST:g}")
         if name in SIGNALS:
             hits.append(Hits(name, whom, size))
         else:
             found[name] = size
     delay = found.pop("delay", 0.0)
     if delay != int(delay):
-        raise GeladaError(f"--faults delay={delay:g}: must be a whole number of versions")
+        raise ColobusError(f"--faults delay={delay:g}: must be a whole number of versions")
     return Faults(delay=int(delay), hits=tuple(hits), **found)
 
 
 def check_faults(faults: Faults, experiment: Experiment, processes: bool = False) -> None:
-    """Raise GeladaError if a run, whose roles may be processes, cannot have these faults."""
+    """Raise ColobusError if a run, whose roles may be processes, cannot have these faults."""
     if faults.hits and not processes:
-        raise GeladaError("--faults: threads cannot be killed; add --on ray")
+        raise ColobusError("--faults: threads cannot be killed; add --on ray")
     if faults.in_roles and not experiment.shape.workers:
-        raise GeladaError("--faults: needs a run with workers; such as dba3c-pong")
+        raise ColobusError("--faults: needs a run with workers; such as dba3c-pong")
     if faults.delay and not experiment.deterministic:
-        raise GeladaError(f"--faults delay={faults.delay}: add --deterministic, to make it exact")
+        raise ColobusError(f"--faults delay={faults.delay}: add --deterministic, to make it exact")
 
 
 class FaultSchedule:
@@ -220,10 +220,10 @@ def is_a(spec: ProcessSpec, kind: str) -> bool:
 @contextmanager
 def struck(hits: Sequence[Hits], seed: int, cluster: Cluster) -> Iterator[None]:
     """Have processes get signals while a run on Ray waits for them."""
-    from gelada.runtime import ray
+    from colobus.runtime import ray
 
     ray.prepare(cluster.address)  # before anything imports Ray
-    from gelada.runtime.ray import runtime
+    from colobus.runtime.ray import runtime
 
     def signal_itself(_process: Any, number: int) -> None:
         os.kill(os.getpid(), number)
@@ -263,16 +263,16 @@ def train_with(faults: Faults, experiment: Experiment, *args: Any, **rest: Any) 
 
 
 def main(words: Sequence[str]) -> int:
-    """Run ``gelada WORDS``, where ``--faults`` is known too; return its exit code."""
+    """Run ``colobus WORDS``, where ``--faults`` is known too; return its exit code."""
     try:
         faults, rest = Faults(), list(words)
         if "--faults" in rest:
             at = rest.index("--faults")
             faults, rest = parse_faults("".join(rest[at + 1 : at + 2])), rest[:at] + rest[at + 2 :]
-    except GeladaError as error:
-        sys.stderr.write(f"gelada: {error}\n")
+    except ColobusError as error:
+        sys.stderr.write(f"colobus: {error}\n")
         return error.exit_code
-    with patch("gelada.cli.train.train", partial(train_with, faults)):
+    with patch("colobus.cli.train.train", partial(train_with, faults)):
         return run(rest)
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gelada.core.files import parse_lines
+from colobus.core.files import parse_lines
 
 Line = dict[str, Any]
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import psutil
 
-GELADA = str(Path(sys.executable).with_name("gelada"))
+COLOBUS = str(Path(sys.executable).with_name("colobus"))
 
 FAULTY = (sys.executable, str(Path(__file__).with_name("faults.py")))
-"""``gelada`` with ``--faults``."""
+"""``colobus`` with ``--faults``."""
 
 LONGEST = 7200.0
 """Seconds after which a process is ended and its cell has failed."""
@@ -34,13 +34,13 @@ class Outcome(NamedTuple):
 
 
 def run(words: Sequence[str], output: Path) -> Outcome:
-    """Run ``gelada WORDS``, its output appended to a file, and return how it went.
+    """Run ``colobus WORDS``, its output appended to a file, and return how it went.
 
     Raises:
         RuntimeError: if its exit code is not 0.
         TimeoutError: if it takes longer than `LONGEST`.
     """
-    program = FAULTY if "--faults" in words else (GELADA,)
+    program = FAULTY if "--faults" in words else (COLOBUS,)
     rss = 0
     with output.open("ab") as file:
         began, clock = time.time(), time.monotonic()
@@ -52,7 +52,7 @@ def run(words: Sequence[str], output: Path) -> Outcome:
             while process.poll() is None:
                 rss = max(rss, memory(root))
                 if time.monotonic() - clock > LONGEST:
-                    raise TimeoutError(f"gelada {words[0]} took more than {LONGEST:g} s")
+                    raise TimeoutError(f"colobus {words[0]} took more than {LONGEST:g} s")
                 try:
                     process.wait(SAMPLE_EVERY)
                 except subprocess.TimeoutExpired:
@@ -63,7 +63,7 @@ def run(words: Sequence[str], output: Path) -> Outcome:
                 process.wait()
     if process.returncode:
         tail = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-        raise RuntimeError(f"gelada {words[0]}: exit code {process.returncode}: {''.join(tail)}")
+        raise RuntimeError(f"colobus {words[0]}: exit code {process.returncode}: {''.join(tail)}")
     return Outcome(began, time.monotonic() - clock, rss)
 
 
@@ -83,7 +83,7 @@ def memory(root: psutil.Process) -> int:
 def bench(game: str, seconds: float, *more: str) -> dict[str, Any]:
     """Return what the command `bench` prints about a game."""
     done = subprocess.run(
-        [GELADA, "bench", game, "--seconds", f"{seconds:g}", "--json", *more],
+        [COLOBUS, "bench", game, "--seconds", f"{seconds:g}", "--json", *more],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -98,4 +98,4 @@ def bench(game: str, seconds: float, *more: str) -> dict[str, Any]:
 
 def clean(words: Sequence[str], scratch: Path) -> str:
     """Return a command as it goes on record: the folder for the run has no meaning later."""
-    return " ".join(["gelada", *(word.replace(str(scratch), "RUNS") for word in words)])
+    return " ".join(["colobus", *(word.replace(str(scratch), "RUNS") for word in words)])

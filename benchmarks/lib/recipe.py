@@ -27,13 +27,13 @@ from benchmarks.lib.timed import (
     train,
     train_words,
 )
-from gelada.core.checkpoint import list_checkpoints, read_about
-from gelada.core.types import Version
-from gelada.experiment.presets import preset
-from gelada.ops.flat import FlatParameters
-from gelada.roles.parameters.published import Pulled
-from gelada.roles.policy import make_policy
-from gelada.training.start import begin, make_network
+from colobus.core.checkpoint import list_checkpoints, read_about
+from colobus.core.types import Version
+from colobus.experiment.presets import preset
+from colobus.ops.flat import FlatParameters
+from colobus.roles.parameters.published import Pulled
+from colobus.roles.policy import make_policy
+from colobus.training.start import begin, make_network
 
 EQUAL_SPEED_STEPS = 80_000
 """Steps of each run whose speed is compared, free and deterministic in turn."""
@@ -63,7 +63,7 @@ def limit(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
     """Measure the machine's limit and the share of it that training reaches."""
     rates = process.bench(cell.preset, 2 * BENCH_SECONDS)
     (log / "bench.json").write_text(json.dumps(rates, indent=1) + "\n", encoding="utf-8")
-    command = f"gelada bench {cell.preset} --seconds {2 * BENCH_SECONDS:g} --json"
+    command = f"colobus bench {cell.preset} --seconds {2 * BENCH_SECONDS:g} --json"
     return {"command": command, **{k: v for k, v in rates.items() if k != "machine"}}
 
 
@@ -80,7 +80,7 @@ def share_of_limits(_cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
         "limit_of_processes": "limit_steps_per_s",
     }
     return {
-        "commands": [f"gelada bench {' '.join(words)}" for words in LIMITS.values()],
+        "commands": [f"colobus bench {' '.join(words)}" for words in LIMITS.values()],
         **{
             to: {name: [one[of] for one in own] for name, own in rates.items()}
             for to, of in kept.items()
@@ -188,7 +188,7 @@ def play_after(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
 
 def mean_of_games(cell: Cell, checkpoint: Path, log: Path, prefix: str = "") -> dict[str, float]:
     """Return the mean of the games of a checkpoint, with its standard error."""
-    from gelada.evaluation.agent import load
+    from colobus.evaluation.agent import load
 
     own_seed = evaluation_seed(cell.seed, 0, confirm=False, part=0)
     asked = cell.asked

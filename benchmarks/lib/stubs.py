@@ -1,7 +1,7 @@
 """Stubs in the place of stages: ``python -m benchmarks.lib.stubs pong --dummy emulator,learner``.
 
 With a stage out of the way one sees what the others could do. Nothing learns anything here, and no
-rate measured with a stub is one of training. All other flags are those of ``gelada bench``.
+rate measured with a stub is one of training. All other flags are those of ``colobus bench``.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.lib.faults import Sleeper
-from gelada.cli.bench import Bench
-from gelada.cli.experiment_flags import resolve
-from gelada.cli.flags import print_json
-from gelada.cli.perf.throughput import for_seconds, steady_rate, trained
-from gelada.core.errors import GeladaError
-from gelada.core.types import Batch, Bytes, Ints, Version
-from gelada.envs.api import GameSettings, Step
-from gelada.envs.make import action_names, agents, frame_shape, is_atari
-from gelada.experiment.settings import Experiment
-from gelada.roles.learner import Learner
-from gelada.roles.schedule import Schedule
-from gelada.roles.tracker import ResumePoint
-from gelada.runtime.graph import RoleGraph, part
-from gelada.training.start import open_games
-from gelada.training.topology import make_graph
+from colobus.cli.bench import Bench
+from colobus.cli.experiment_flags import resolve
+from colobus.cli.flags import print_json
+from colobus.cli.perf.throughput import for_seconds, steady_rate, trained
+from colobus.core.errors import ColobusError
+from colobus.core.types import Batch, Bytes, Ints, Version
+from colobus.envs.api import GameSettings, Step
+from colobus.envs.make import action_names, agents, frame_shape, is_atari
+from colobus.experiment.settings import Experiment
+from colobus.roles.learner import Learner
+from colobus.roles.schedule import Schedule
+from colobus.roles.tracker import ResumePoint
+from colobus.runtime.graph import RoleGraph, part
+from colobus.training.start import open_games
+from colobus.training.topology import make_graph
 
 EMULATOR, LEARNER = "emulator", "learner"
 
@@ -48,11 +48,11 @@ def parse_dummies(text: str) -> tuple[str, ...]:
     """Return the stages that the words after ``--dummy`` name, in the order of `KNOWN`.
 
     Raises:
-        GeladaError: if one has no stub.
+        ColobusError: if one has no stub.
     """
     names = text.split(",")
     if unknown := set(names) - set(KNOWN):
-        raise GeladaError(f"--dummy {text}: no stage {unknown}; known: {', '.join(KNOWN)}")
+        raise ColobusError(f"--dummy {text}: no stage {unknown}; known: {', '.join(KNOWN)}")
     return tuple(name for name in KNOWN if name in names)
 
 
@@ -135,7 +135,7 @@ def trained_with(
         return with_dummy_learners(graph) if LEARNER in dummies else graph
 
     measured = for_seconds(experiment, seconds)
-    with patch("gelada.training.start.open_games", partial(open_games, make=games)):
+    with patch("colobus.training.start.open_games", partial(open_games, make=games)):
         return trained(measured, None, None, lambda _: None, with_stubs)[0]
 
 
@@ -153,7 +153,7 @@ def main(words: Sequence[str]) -> int:
         flags = [*words[:at], *words[at + 2 :]]
         wanted = resolve(Bench, "bench", flags, default_game="pong")
         result = measure(wanted.experiment, wanted.flags.seconds, dummies)
-    except GeladaError as error:
+    except ColobusError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     if wanted.flags.json:

@@ -17,10 +17,10 @@ from typing import Any
 
 from benchmarks.lib import process
 from benchmarks.lib.ledger import LEDGER, Cell, Ledger, Line, finished
-from gelada.core.checkpoint import list_checkpoints
-from gelada.core.files import read_lines
-from gelada.evaluation.protocols import Evaluation
-from gelada.experiment.presets import preset
+from colobus.core.checkpoint import list_checkpoints
+from colobus.core.files import read_lines
+from colobus.evaluation.protocols import Evaluation
+from colobus.experiment.presets import preset
 
 RUNS = Path(__file__).resolve().parent.parent / "runs"
 """Runs of cells that another cell needs; not committed."""
@@ -96,7 +96,7 @@ def time_to_score(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
     first games are so bad that winning all others could not save it is not played to the end; its
     "games" says so.
     """
-    from gelada.evaluation.agent import load
+    from colobus.evaluation.agent import load
 
     run, line = trained(cell)
     seconds = line["result"]["checkpoints"]
@@ -143,7 +143,7 @@ def time_to_score(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
 
 def score_after(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
     """Play 50 fresh full games with the newest checkpoint of each of `SCORED_MINUTES`."""
-    from gelada.evaluation.agent import load
+    from colobus.evaluation.agent import load
 
     run, line = trained(cell)
     seconds, kept = line["result"]["checkpoints"], []
@@ -162,7 +162,7 @@ def score_after(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
 
 def played(agent: Any, protocol: str, games: int, seed: int) -> Evaluation:
     """Play full games with an agent."""
-    from gelada.evaluation.evaluator import evaluate
+    from colobus.evaluation.evaluator import evaluate
 
     evaluation = evaluate(agent, protocol, games, seed=seed)
     if evaluation.interrupted:
@@ -241,7 +241,7 @@ def train(words: Sequence[str], run: Path, log: Path, prefix: str = "") -> proce
         if output.exists():
             said = output.read_text(encoding="utf-8", errors="replace")
             said = said.replace(str(run.parent), "RUNS")
-            said = said.replace(f"{Path(process.GELADA).parent}/", "")  # of this machine only
+            said = said.replace(f"{Path(process.COLOBUS).parent}/", "")  # of this machine only
             output.write_text(said, encoding="utf-8")
         for name in ("metrics.jsonl", "config.json", "events.jsonl"):
             if (run / name).exists():

@@ -3,7 +3,7 @@
     python -m benchmarks.peers                     all peers, 3 pairs of runs each
     python -m benchmarks.peers --peer sb3-ppo      only this one (may be repeated)
     python -m benchmarks.peers --score 18          each, alone: when its games reach it
-    python -m benchmarks.peers --score 18 --peer gelada    the same for ours, seeds 1 to 5
+    python -m benchmarks.peers --score 18 --peer colobus    the same for ours, seeds 1 to 5
 
 Let nothing else run on the machine meanwhile. Each peer runs twice: as its own documentation has it
 for Atari, beside our default recipe ("own"), and like for like ("alike"). Every pair is a line in
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from benchmarks.lib.ledger import RESULTS, Ledger, Line
-from benchmarks.lib.process import GELADA
+from benchmarks.lib.process import COLOBUS
 from benchmarks.peers.matches import (
     MODES,
     OURS,
@@ -35,7 +35,7 @@ from benchmarks.peers.matches import (
     run_ours,
     run_theirs,
 )
-from gelada.runtime.system import describe_machine
+from colobus.runtime.system import describe_machine
 
 GAME = "pong"
 """Its training games are whole games with raw rewards, with the other systems too."""
@@ -54,7 +54,7 @@ def main(args: Sequence[str] | None = None) -> int:
     if flags.score is not None and OURS in (flags.peer or [OURS]):
         record = partial(keep, OURS, SCORE)
         for seed in SEEDS:
-            run = partial(learn_ours, GELADA, GAME, seed, flags.seconds, flags.score)
+            run = partial(learn_ours, COLOBUS, GAME, seed, flags.seconds, flags.score)
             done.append(attempt(run, record, seed=seed))
     return 0 if all(done) else 1
 
@@ -94,7 +94,7 @@ def measure(peer: Peer, flags: argparse.Namespace) -> bool:
     good = True
     for mode in MODES:
         note = peer.note if mode == "alike" else "each with its own recipe"
-        ours = partial(run_ours, GELADA, peer.our_words(mode, GAME), flags.seconds)
+        ours = partial(run_ours, COLOBUS, peer.our_words(mode, GAME), flags.seconds)
         theirs = partial(run_theirs, python, peer, mode, GAME, flags.seconds)
         match, record = partial(both, ours, theirs), partial(keep, peer.name, mode)
         pairs = range(1, flags.pairs + 1)

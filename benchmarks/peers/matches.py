@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.lib.ledger import NAME
 from benchmarks.peers.counting import Counts, steady
-from gelada.core.files import read_lines
+from colobus.core.files import read_lines
 
 Line = dict[str, Any]
 
@@ -223,7 +223,7 @@ def learn_ours(program: str, game: str, seed: int, seconds: float, score: float)
             counts.scores.append((*now, line["score"]))
         if line["best"] is not None and line["best"] >= score:  # the best mean of 50 games
             counts.reached = counts.reached or now
-    return {"version": version("gelada-rl"), **did, **counts.about_score()}
+    return {"version": version("colobus"), **did, **counts.about_score()}
 
 
 def train(program: str, words: Sequence[str], seconds: float) -> tuple[Line, list[Line]]:

@@ -11,9 +11,9 @@ import numpy as np
 from benchmarks.cells import SIX, UNTUNED
 from benchmarks.lib.ledger import MEAN_300, Found, Results
 from benchmarks.lib.table import MISSING, Row, Table, score_of
-from gelada.evaluation.scores import normalised, published
-from gelada.report.plots import public_curves
-from gelada.report.statistics import bootstrap, interquartile_mean
+from colobus.evaluation.scores import normalised, published
+from colobus.report.plots import public_curves
+from colobus.report.statistics import bootstrap, interquartile_mean
 
 COLUMNS = {
     "random": "random play",

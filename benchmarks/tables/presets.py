@@ -54,7 +54,7 @@ def pong(results: Results) -> Table:
         (
             *times("Pong", timed),
             figure(SHARE, shares, SHARE_OF_LIMIT, "{:.2f}"),
-            figure("the same by `gelada bench` alone", bench, SHARE_OF_LIMIT, "{:.2f}"),
+            figure("the same by `colobus bench` alone", bench, SHARE_OF_LIMIT, "{:.2f}"),
             figure("speed with --deterministic, free = 1", speed, "ratio", "{:.2f}"),
             Row(("--deterministic twice, bit for bit", same), tuple(equal)),
             figure("peak memory of a whole run (RSS), MB", memory, "peak_rss_mb", "{:,.0f}"),

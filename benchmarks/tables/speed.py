@@ -69,7 +69,7 @@ def peers_speed(_results: Results) -> Table:
                 f"{label}, {mode}: `{last['ours']['command']}` and `{last['theirs']['command']}`; "
                 f"{machine(last)}; {origin(last)}"
             )
-    head = ("", "epochs", "like for like: Gelada, it", "ratio", "own recipe: Gelada, it", "ratio")
+    head = ("", "epochs", "like for like: Colobus, it", "ratio", "own recipe: Colobus, it", "ratio")
     return Table(head, rows, measured=how, old=told)
 
 
@@ -93,7 +93,7 @@ def peers_time(_results: Results) -> Table:
     steps = [line["theirs"]["reached"]["steps"] for line in ours]
     rows = []
     if ours:
-        label = f"Gelada, median of {len(ours)} seeds"
+        label = f"Colobus, median of {len(ours)} seeds"
         cells = (
             label,
             listed([minutes(line) for line in ours], "{:.1f}"),
@@ -111,7 +111,7 @@ def peers_time(_results: Results) -> Table:
             rows.append(Row((name, never, "", f"{run['last']:g}, {run['curve'][-1][1]:,}")))
     how = [
         f"{name}: `{line['theirs']['command']}`; {machine(line)}; {origin(line)}"
-        for name, line in [("Gelada", line) for line in ours] + others
+        for name, line in [("Colobus", line) for line in ours] + others
     ]
     head = ("", "minutes to 18", "steps until then", "after 60 minutes: mean, steps")
     return Table(head, rows, measured=how)
@@ -200,11 +200,11 @@ def readme() -> list[str]:
         label = f"{name} {run['theirs']['version']}"
         cells = [label, words, f"{middle(own, 'theirs'):,.0f}", f"{alike:.1f} times"]
         others.append((took or 1e9, cells))
-    rows = [["**Gelada**", time, f"**{middle(rates, 'ours'):,.0f}**", ""]]
+    rows = [["**Colobus**", time, f"**{middle(rates, 'ours'):,.0f}**", ""]]
     rows += [cells for _, cells in sorted(others)]
     machines = dict.fromkeys(machine(line) for line in ours)
     days = sorted({line["time"][:10] for line in lines if machine(line) in machines})
     where = f"Measured on {', '.join(machines)}, no GPU; {' to '.join(dict.fromkeys(days))}."
     head = ["Pong", "minutes to a mean score of 18", "decisions a second"]
-    head.append("with the same network and batches, Gelada is faster")
+    head.append("with the same network and batches, Colobus is faster")
     return [*markdown(head, rows), "", where]

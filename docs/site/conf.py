@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any, get_type_hints
 from unittest import mock
 
-import gelada
-from gelada.cli import main as cli
+import colobus
+from colobus.cli import main as cli
 
 ROOT = Path(__file__).resolve().parents[2]
 
-project = "Gelada"
-author = "The Gelada authors"
+project = "Colobus"
+author = "The Colobus authors"
 project_copyright = author
-release = gelada.__version__
+release = colobus.__version__
 
 root_doc = "README"
 include_patterns = [
@@ -49,7 +49,7 @@ autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 
 html_theme = "furo"
-html_title = f"Gelada {release}"
+html_title = f"Colobus {release}"
 html_copy_source = False
 
 CONTENTS = {
@@ -108,10 +108,10 @@ def help_of(*words: str) -> str:
 
 def flags() -> str:
     """Return the help of all commands, and the settings in which families of algorithms differ."""
-    said = [f"## gelada {name}\n\n```text\n{help_of(name)}```\n" for name in cli.COMMANDS]
+    said = [f"## colobus {name}\n\n```text\n{help_of(name)}```\n" for name in cli.COMMANDS]
     for name in ("dqn-pong", "iqn-pong", "dba3c-pong", "pqn-pong"):
         own = re.findall(OWN, help_of("train", name), re.M | re.S)
-        said.append(f"## gelada train {name}\n\n```text\n" + "\n".join(own) + "\n```\n")
+        said.append(f"## colobus train {name}\n\n```text\n" + "\n".join(own) + "\n```\n")
     return "\n".join(said)
 
 
@@ -146,7 +146,7 @@ def add_index(app: Any, error: Exception | None) -> None:
     if error is None:
         to = f"{root_doc}.html"
         line = f'<!doctype html><meta http-equiv="refresh" content="0; url={to}">'
-        text = f'{line}<title>Gelada</title><a href="{to}">Gelada</a>\n'
+        text = f'{line}<title>Colobus</title><a href="{to}">Colobus</a>\n'
         (Path(app.outdir) / "index.html").write_text(text, encoding="utf-8")
 
 
@@ -158,10 +158,10 @@ def is_settings(kind: Any) -> bool:
     )
 
 
-for public in gelada.__all__:
-    if is_settings(getattr(gelada, public)):  # types without the ranges beside them
+for public in colobus.__all__:
+    if is_settings(getattr(colobus, public)):  # types without the ranges beside them
         with contextlib.suppress(NameError):
-            getattr(gelada, public).__annotations__ = get_type_hints(getattr(gelada, public))
+            getattr(colobus, public).__annotations__ = get_type_hints(getattr(colobus, public))
 
 
 def leave_out_signature(

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.algorithms.a3c import A3C
+from colobus.algorithms.appo import APPO
+from colobus.algorithms.batches import WholeBatch
+from colobus.algorithms.dqn import DQN
+from colobus.nets.network import NetworkSettings
+from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory, stand_in
-from gelada.algorithms.a3c import A3C
-from gelada.algorithms.appo import APPO
-from gelada.algorithms.batches import WholeBatch
-from gelada.algorithms.dqn import DQN
-from gelada.nets.network import NetworkSettings
-from gelada.roles.replay.queue import as_batch
 from helpers.outputs import Given, assert_same_bits
 from helpers.stacking import stack_at
 

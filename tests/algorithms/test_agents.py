@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.algorithms.appo import APPO
+from colobus.evaluation.agent import load
+from colobus.evaluation.evaluator import evaluate
+from colobus.evaluation.films.player import record
+from colobus.experiment.presets import PRESETS
+from colobus.nets.network import Network, NetworkSettings
+from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory, tuned
-from gelada.algorithms.appo import APPO
-from gelada.evaluation.agent import load
-from gelada.evaluation.evaluator import evaluate
-from gelada.evaluation.films.player import record
-from gelada.experiment.presets import PRESETS
-from gelada.nets.network import Network, NetworkSettings
-from gelada.roles.replay.queue import as_batch
 from helpers.learning import QUIET, learn
 from helpers.outcomes import assert_same, inline, threads
 

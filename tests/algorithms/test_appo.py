@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.algorithms.api import COEFFICIENT_LIMITS, followed, linear, staircase
+from colobus.algorithms.appo import APPO, Steps
+from colobus.algorithms.batches import Minibatch
+from colobus.nets.network import NetworkSettings
+from colobus.ops import returns
+from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory, stand_in
-from gelada.algorithms.api import COEFFICIENT_LIMITS, followed, linear, staircase
-from gelada.algorithms.appo import APPO, Steps
-from gelada.algorithms.batches import Minibatch
-from gelada.nets.network import NetworkSettings
-from gelada.ops import returns
-from gelada.roles.replay.queue import as_batch
 from helpers.gradients import Array, as_float32, differences
 from helpers.outputs import Given, assert_same_bits
 from helpers.stacking import stack_at

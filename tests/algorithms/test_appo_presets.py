@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-import gelada
+import colobus
+from colobus.core.checkpoint import newest_checkpoint
+from colobus.experiment.presets import PRESETS
+from colobus.experiment.settings import Experiment
 from conftest import catch, tuned
-from gelada.core.checkpoint import newest_checkpoint
-from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import Experiment
 from helpers.learning import learn
 from helpers.outcomes import inline
 
@@ -55,8 +55,8 @@ def test_a_target_that_is_copied_at_every_version_is_vtrace_ppo_at_lag_0() -> No
 )
 def test_an_environment_is_learned(env: str, goal: float, steps: int, tmp_path: Path) -> None:
     words: Any = {"tensorboard": False, "log": lambda _line: None}
-    result = gelada.train(env, tmp_path / "run", steps=steps, until_score=goal, **words)
+    result = colobus.train(env, tmp_path / "run", steps=steps, until_score=goal, **words)
     assert result.score is not None
     assert result.score >= goal
-    evaluation = gelada.evaluate(result.folder, episodes=20, policy="greedy")
+    evaluation = colobus.evaluate(result.folder, episodes=20, policy="greedy")
     assert evaluation.mean >= 0.95 * goal

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.algorithms import auxiliary
+from colobus.algorithms.appo import APPO
+from colobus.algorithms.auxiliary import HORIZON, Future
+from colobus.algorithms.dqn import DQN
+from colobus.core.types import Batch
+from colobus.experiment.presets import PRESETS
+from colobus.nets.autoencoder import Decoder
+from colobus.nets.network import CODE, Network, NetworkSettings
+from colobus.nets.observations import Observations, reconstruct, some_stacks
+from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
-from gelada.algorithms import auxiliary
-from gelada.algorithms.appo import APPO
-from gelada.algorithms.auxiliary import HORIZON, Future
-from gelada.algorithms.dqn import DQN
-from gelada.core.types import Batch
-from gelada.experiment.presets import PRESETS
-from gelada.nets.autoencoder import Decoder
-from gelada.nets.network import CODE, Network, NetworkSettings
-from gelada.nets.observations import Observations, reconstruct, some_stacks
-from gelada.roles.replay.queue import as_batch
 from helpers.learning import learn
 
 Array = np.ndarray[Any, Any]

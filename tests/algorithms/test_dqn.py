@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import nn
 
+from colobus.algorithms.batches import WholeBatch
+from colobus.algorithms.dqn import DQN, LOSSES_SEEN
+from colobus.core.types import AlgorithmState, Batch, Trajectory
+from colobus.nets.network import NetworkSettings, Scratch
+from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
-from gelada.algorithms.batches import WholeBatch
-from gelada.algorithms.dqn import DQN, LOSSES_SEEN
-from gelada.core.types import AlgorithmState, Batch, Trajectory
-from gelada.nets.network import NetworkSettings, Scratch
-from gelada.roles.replay.queue import as_batch
 from helpers.stacking import stack_at
 
 Array = np.ndarray[Any, Any]

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.algorithms.action_values import ladder
+from colobus.algorithms.dqn import DQN
+from colobus.algorithms.exploration import Player
+from colobus.core.checkpoint import Checkpoint
+from colobus.core.errors import ColobusError
+from colobus.core.types import Version
+from colobus.evaluation.agent import Agent
+from colobus.evaluation.evaluator import evaluate
 from conftest import make_net
-from gelada.algorithms.action_values import ladder
-from gelada.algorithms.dqn import DQN
-from gelada.algorithms.exploration import Player
-from gelada.core.checkpoint import Checkpoint
-from gelada.core.errors import GeladaError
-from gelada.core.types import Version
-from gelada.evaluation.agent import Agent
-from gelada.evaluation.evaluator import evaluate
 from helpers.players import CATCH, make_experiment
 
 DUELLING = DQN(duelling=True)
@@ -85,10 +85,10 @@ def test_an_agent_without_probabilities_cannot_sample() -> None:
     agent = make_player()
     observation = np.zeros((4, 10, 5), dtype=np.uint8)
     with pytest.raises(
-        GeladaError, match=r"policy sampled: .*no probabilities; take epsilon or greedy"
+        ColobusError, match=r"policy sampled: .*no probabilities; take epsilon or greedy"
     ):
         agent.act(observation, "sampled")
-    with pytest.raises(GeladaError, match="no probabilities"):
+    with pytest.raises(ColobusError, match="no probabilities"):
         evaluate(agent, episodes=2, policy="sampled")
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from gelada.algorithms.action_values import EpsilonGreedy, epsilon_greedy, falling, ladder
-from gelada.algorithms.exploration import Exploration, Lasting, Player, Sampled, epsilon_noise
+from colobus.algorithms.action_values import EpsilonGreedy, epsilon_greedy, falling, ladder
+from colobus.algorithms.exploration import Exploration, Lasting, Player, Sampled, epsilon_noise
 
 ROWS, A = 40_000, 5
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from colobus.core.checkpoint import newest_checkpoint
+from colobus.experiment.presets import PRESETS
+from colobus.roles.tracker import StopRule
+from colobus.training.run import train
 from conftest import tuned
-from gelada.core.checkpoint import newest_checkpoint
-from gelada.experiment.presets import PRESETS
-from gelada.roles.tracker import StopRule
-from gelada.training.run import train
 from helpers import ray_runs
 from helpers.learning import QUIET, learn
 

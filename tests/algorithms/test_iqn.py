@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.algorithms.iqn import IQN, ImplicitQuantiles, quantile_loss
+from colobus.core.types import Batch
+from colobus.experiment.presets import PRESETS
+from colobus.nets.network import Network, NetworkSettings
+from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
-from gelada.algorithms.iqn import IQN, ImplicitQuantiles, quantile_loss
-from gelada.core.types import Batch
-from gelada.experiment.presets import PRESETS
-from gelada.nets.network import Network, NetworkSettings
-from gelada.roles.replay.queue import as_batch
 from helpers.learning import learn
 
 A, GAMES, GAMMA = 3, 5, 0.9

@@ -11,16 +11,16 @@ import pytest
 import torch
 
 from benchmarks.lib.faults import Faults, FaultyGraph
+from colobus.algorithms.appo import APPO
+from colobus.core.checkpoint import newest_checkpoint
+from colobus.core.types import Batch
+from colobus.experiment.presets import PRESETS
+from colobus.ops.optimizers import OptimizerSettings
+from colobus.runtime.threads import Inline
+from colobus.training.run import train
+from colobus.training.start import begin
+from colobus.training.topology import make_graph
 from conftest import short_pong, tuned
-from gelada.algorithms.appo import APPO
-from gelada.core.checkpoint import newest_checkpoint
-from gelada.core.types import Batch
-from gelada.experiment.presets import PRESETS
-from gelada.ops.optimizers import OptimizerSettings
-from gelada.runtime.threads import Inline
-from gelada.training.run import train
-from gelada.training.start import begin
-from gelada.training.topology import make_graph
 from helpers.learning import QUIET, learn
 
 pytestmark = pytest.mark.slow

@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import make_net, random_trajectory, stand_in
-from gelada.algorithms.action_values import (
+from colobus.algorithms.action_values import (
     EpsilonGreedy,
     LastingEpsilonGreedy,
     epsilon_greedy,
     falling,
 )
-from gelada.algorithms.batches import Minibatch
-from gelada.algorithms.exploration import Lasting, Player
-from gelada.algorithms.pqn import PQN, Steps
-from gelada.core.errors import GeladaError
-from gelada.experiment.presets import PRESETS, preset
-from gelada.nets.network import NetworkSettings
-from gelada.roles.replay.queue import as_batch
+from colobus.algorithms.batches import Minibatch
+from colobus.algorithms.exploration import Lasting, Player
+from colobus.algorithms.pqn import PQN, Steps
+from colobus.core.errors import ColobusError
+from colobus.experiment.presets import PRESETS, preset
+from colobus.nets.network import NetworkSettings
+from colobus.roles.replay.queue import as_batch
+from conftest import make_net, random_trajectory, stand_in
 from helpers.learning import learn
 from helpers.returns import lambda_returns
 from helpers.stacking import stack_at
@@ -80,7 +80,7 @@ def test_the_loss_is_half_the_mean_squared_error_of_steps_that_count() -> None:
 
 
 def test_a_minibatch_above_the_batch_is_refused() -> None:
-    with pytest.raises(GeladaError, match="--minibatch 129: must not be above the batch of 128"):
+    with pytest.raises(ColobusError, match="--minibatch 129: must not be above the batch of 128"):
         PQN(minibatch=129).check(128)
 
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from colobus.core.checkpoint import newest_checkpoint
+from colobus.evaluation.agent import load
+from colobus.evaluation.evaluator import evaluate
+from colobus.evaluation.films.player import record
+from colobus.experiment.presets import PRESETS
+from colobus.experiment.settings import Experiment
+from colobus.roles.tracker import StopRule
+from colobus.training.run import train
 from conftest import catch, tuned
-from gelada.core.checkpoint import newest_checkpoint
-from gelada.evaluation.agent import load
-from gelada.evaluation.evaluator import evaluate
-from gelada.evaluation.films.player import record
-from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import Experiment
-from gelada.roles.tracker import StopRule
-from gelada.training.run import train
 from helpers.learning import QUIET, learn
 from helpers.outcomes import assert_same, inline, threads
 

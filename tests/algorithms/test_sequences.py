@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.algorithms.appo import APPO
+from colobus.algorithms.batches import SequenceSamples, evaluate
+from colobus.core.types import Batch, Trajectory
+from colobus.envs.catch import CatchGames
+from colobus.nets.network import Network, NetworkSettings, Observed
+from colobus.nets.observations import Observations
+from colobus.ops import returns
+from colobus.ops.flat import FlatParameters
+from colobus.roles.actor import Actor, ActorSettings, Pace
+from colobus.roles.policy import make_policy
+from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
-from gelada.algorithms.appo import APPO
-from gelada.algorithms.batches import SequenceSamples, evaluate
-from gelada.core.types import Batch, Trajectory
-from gelada.envs.catch import CatchGames
-from gelada.nets.network import Network, NetworkSettings, Observed
-from gelada.nets.observations import Observations
-from gelada.ops import returns
-from gelada.ops.flat import FlatParameters
-from gelada.roles.actor import Actor, ActorSettings, Pace
-from gelada.roles.policy import make_policy
-from gelada.roles.replay.queue import as_batch
 from helpers.servers import Sink, server_of
 from helpers.stacking import stack_at
 

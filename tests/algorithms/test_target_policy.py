@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.algorithms.api import TARGET
+from colobus.algorithms.appo import APPO, Steps
+from colobus.algorithms.batches import Minibatch
+from colobus.core.errors import ColobusError
+from colobus.core.types import AlgorithmState, Batch
+from colobus.nets.network import Network, NetworkSettings
+from colobus.nets.observations import Observations
+from colobus.ops import losses, returns
+from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory, stand_in
-from gelada.algorithms.api import TARGET
-from gelada.algorithms.appo import APPO, Steps
-from gelada.algorithms.batches import Minibatch
-from gelada.core.errors import GeladaError
-from gelada.core.types import AlgorithmState, Batch
-from gelada.nets.network import Network, NetworkSettings
-from gelada.nets.observations import Observations
-from gelada.ops import losses, returns
-from gelada.roles.replay.queue import as_batch
 from helpers.gradients import Array, as_float32, differences, log_softmax
 from helpers.outputs import Given
 
@@ -276,7 +276,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_settings_that_contradict_each_other_are_refused(case: str) -> None:
     changes, message = WRONG[case]
-    with pytest.raises(GeladaError) as error:
+    with pytest.raises(ColobusError) as error:
         APPO(**changes).check(2048)
     assert str(error.value).startswith(message)
     assert "; use " in str(error.value)

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.algorithms.appo import APPO
+from colobus.algorithms.dqn import DQN
+from colobus.algorithms.pqn import PQN
+from colobus.core.types import Batch, Trajectory
+from colobus.nets.heads import ActionValues
+from colobus.nets.network import Network, NetworkSettings
+from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
-from gelada.algorithms.appo import APPO
-from gelada.algorithms.dqn import DQN
-from gelada.algorithms.pqn import PQN
-from gelada.core.types import Batch, Trajectory
-from gelada.nets.heads import ActionValues
-from gelada.nets.network import Network, NetworkSettings
-from gelada.roles.replay.queue import as_batch
 from helpers.returns import lambda_returns
 from helpers.stacking import stack_at
 

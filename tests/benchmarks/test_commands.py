@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import gpu, run
 from benchmarks.lib.ledger import NAME
-from gelada.cli import main as cli
+from colobus.cli import main as cli
 
 BENCHMARKS = Path(run.__file__).parent
 

@@ -26,15 +26,15 @@ from benchmarks.lib.faults import (
     main,
     parse_faults,
 )
+from colobus.core.errors import ColobusError
+from colobus.core.types import Gradient, Traffic, Update, Version
+from colobus.experiment.presets import PRESETS
+from colobus.ops.optimizers import OptimizerSettings
+from colobus.roles.parameters.server import ParameterServer, Quorum, ServerSettings
+from colobus.runtime.groups import group_processes
+from colobus.training.start import begin
+from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch
-from gelada.core.errors import GeladaError
-from gelada.core.types import Gradient, Traffic, Update, Version
-from gelada.experiment.presets import PRESETS
-from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
-from gelada.runtime.groups import group_processes
-from gelada.training.start import begin
-from gelada.training.topology import make_graph
 from helpers.outcomes import (
     assert_same,
     inline,
@@ -83,7 +83,7 @@ def test_words_and_what_they_mean(text: str, faults: Faults) -> None:
     ],
 )
 def test_mistakes_name_the_word(text: str, message: str) -> None:
-    with pytest.raises(GeladaError, match=f"^--faults {text}: {message}"):
+    with pytest.raises(ColobusError, match=f"^--faults {text}: {message}"):
         parse_faults(text)
 
 
@@ -94,11 +94,11 @@ def test_what_a_run_cannot_have() -> None:
     check_faults(hit, pong, processes=True)
     check_faults(Faults(straggler=1.0, link=1e6), workers)
     check_faults(Faults(delay=3), distributed_catch(1))
-    with pytest.raises(GeladaError, match="needs a run with workers"):
+    with pytest.raises(ColobusError, match="needs a run with workers"):
         check_faults(replace(hit, straggler=1.0), pong, processes=True)
-    with pytest.raises(GeladaError, match=r"^--faults delay=3: add --deterministic"):
+    with pytest.raises(ColobusError, match=r"^--faults delay=3: add --deterministic"):
         check_faults(Faults(delay=3), workers)
-    with pytest.raises(GeladaError, match="threads cannot be killed; add --on ray"):
+    with pytest.raises(ColobusError, match="threads cannot be killed; add --on ray"):
         check_faults(hit, workers)
 
 
@@ -309,7 +309,7 @@ def test_queues_of_their_own_are_hit_as_replays() -> None:
         ("train dba3c-pong --faults lag=4", "--faults lag=4: nearest known: "),
     ],
 )
-def test_the_program_is_gelada_with_one_flag_more(
+def test_the_program_is_colobus_with_one_flag_more(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, said: str
 ) -> None:
     assert main([*words.split(), "--out", str(tmp_path / "run")]) == 2

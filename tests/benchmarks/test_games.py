@@ -17,8 +17,8 @@ from benchmarks.lib.ledger import Cell, Results
 from benchmarks.lib.recipe import within
 from benchmarks.lib.table import MISSING
 from benchmarks.tables.games import five, means, six, ten_minutes
-from gelada.core.checkpoint import list_checkpoints, read_about
-from gelada.evaluation.scores import normalised
+from colobus.core.checkpoint import list_checkpoints, read_about
+from colobus.evaluation.scores import normalised
 
 MACHINE = {"processor": "Xeon(R)", "cores": 2, "memory_gib": 24.0, "commit": "abc"}
 
@@ -38,7 +38,7 @@ def line(what: str, game: str, seed: int, score: float, time: str = "2026-12-01"
         "score": score,
         "standard_error": 1.5,
         "steps": 1_400_000,
-        "command": f"gelada train {game} --seed {seed} --out RUNS/run",
+        "command": f"colobus train {game} --seed {seed} --out RUNS/run",
     }
     about = {"event": "finished", "what": what, "settings": game, "seed": seed, "time": time}
     return about | {"machine": MACHINE, "result": result}

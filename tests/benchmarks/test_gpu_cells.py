@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import gpu
-from gelada.cli.experiment_flags import resolve
-from gelada.cli.train import Train
+from colobus.cli.experiment_flags import resolve
+from colobus.cli.train import Train
 
 
 def test_every_call_takes_at_most_ten_minutes() -> None:
@@ -22,7 +22,7 @@ def test_every_call_takes_at_most_ten_minutes() -> None:
 
 @pytest.mark.slow
 def test_what_is_trained_can_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gelada.cli.experiment_flags.usable_cores", lambda: 16)
+    monkeypatch.setattr("colobus.cli.experiment_flags.usable_cores", lambda: 16)
     trained = [cell for cell in gpu.cells() if cell.words.startswith("train")]
     assert len(trained) == 6
     for cell in trained:

@@ -86,14 +86,14 @@ def test_seeds_are_in_order_and_each_has_its_newest_settings() -> None:
 
 def test_a_run_is_found_for_the_evaluation_of_its_checkpoints() -> None:
     trained = [
-        line("pong-train", "x", "01", command="gelada train pong --seed 1 --out RUNS/x"),
+        line("pong-train", "x", "01", command="colobus train pong --seed 1 --out RUNS/x"),
         line("pong-train", "y", "03", command="later"),
     ]
     found = only([*trained, timed("a", "02", 3.0)])
     assert found.trained is not None
-    assert found.trained["result"]["command"].startswith("gelada train pong")
+    assert found.trained["result"]["command"].startswith("colobus train pong")
     (text,) = table.how([found])
-    assert text.startswith("`gelada train pong`; seed 1; Xeon, 2 cores")
+    assert text.startswith("`colobus train pong`; seed 1; Xeon, 2 cores")
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,10 @@ def test_a_run_is_found_for_the_evaluation_of_its_checkpoints() -> None:
     [
         ("default-hour-games", {"game": "freeway"}, "freeway"),
         ("ray-limit", {"preset": "pong"}, "pong"),
-        ("ray-failure", {"command": "gelada x --chaos kill=worker:40s"}, "worker kill"),
+        ("ray-failure", {"command": "colobus x --chaos kill=worker:40s"}, "worker kill"),
         ("ray-host", {"hit": {"how": "freeze"}}, "freeze"),
-        ("dba3c-delay", {"command": "gelada x --chaos delay=16"}, "16"),
-        ("dba3c-delay", {"command": "gelada x"}, "0"),
+        ("dba3c-delay", {"command": "colobus x --chaos delay=16"}, "16"),
+        ("dba3c-delay", {"command": "colobus x"}, "0"),
         ("gorila-time", {"threshold": 15.0}, "mean 15"),
         ("gorila-time", {"threshold": 18.0}, ""),
         ("memory", {}, ""),
@@ -133,11 +133,11 @@ def test_earlier_and_failed_measurements_are_told_on_their_page() -> None:
 
 def test_commands_that_differ_in_the_game_stand_once() -> None:
     found = [
-        Found(line("default-games", g, "01", game=g, command=f"gelada train {g} --seed 1 --x"))
+        Found(line("default-games", g, "01", game=g, command=f"colobus train {g} --seed 1 --x"))
         for g in ("boxing", "qbert")
     ]
     (text,) = table.how(found)
-    assert text.startswith("`gelada train GAME --x` with boxing, qbert; seed 1; Xeon, 2 cores")
+    assert text.startswith("`colobus train GAME --x` with boxing, qbert; seed 1; Xeon, 2 cores")
 
 
 def test_earlier_pairs_with_another_system_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

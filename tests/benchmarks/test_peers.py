@@ -12,9 +12,9 @@ import pytest
 
 from benchmarks.peers import __main__ as peers
 from benchmarks.peers import counting, matches
-from gelada.cli.experiment_flags import resolve
-from gelada.cli.train import Train
-from gelada.experiment.check import check
+from colobus.cli.experiment_flags import resolve
+from colobus.cli.train import Train
+from colobus.experiment.check import check
 
 PEERS = Path(peers.__file__).parent
 
@@ -85,7 +85,7 @@ def test_a_script_that_fails_reports_the_peer_and_no_figure(
 def a_training(folder: Path, lines: Sequence[dict[str, Any]]) -> str:
     """Return a program that writes metrics as a training of ours does, at once."""
     program = written(
-        folder / "gelada",
+        folder / "colobus",
         f"#!{sys.executable}\n"
         "import json, pathlib, sys\n"
         "words = sys.argv[1:]\n"
@@ -110,7 +110,7 @@ def test_ours_is_the_rate_of_the_steady_part(tmp_path: Path) -> None:
     line = matches.run_ours(program, ("pong", "--epochs", "4"), 90.0)
     assert (line["steps"], line["seconds"], line["steps_per_s"]) == (14_000, 7.0, 2_000.0)
     assert line["precision"] == "bfloat16"
-    assert line["command"] == "gelada train pong --epochs 4 --no-finish --minutes 1.75"
+    assert line["command"] == "colobus train pong --epochs 4 --no-finish --minutes 1.75"
 
 
 @pytest.mark.processes
@@ -127,7 +127,7 @@ def test_ours_has_a_score_once_fifty_games_have(tmp_path: Path) -> None:
     assert line["curve"] == [[6, 9_000, 19.0]]  # a point a minute
     assert line["steps_per_s"] == 2_000.0
     words = "--seed 3 --until-score 18 --steps 100000000 --no-finish --minutes 60"
-    assert line["command"] == f"gelada train pong {words}"
+    assert line["command"] == f"colobus train pong {words}"
     line = matches.learn_ours(a_training(tmp_path, lines), "pong", 3, 3600.0, 18.5)
     assert line["reached"] == {"seconds": None, "steps": None}
 
@@ -146,7 +146,7 @@ def test_a_peer_that_does_not_install_is_reported_and_the_others_go_on(
         ran.append((python, mode, game, seconds))
         return {"version": "2", "steps_per_s": 100.0}
 
-    def run_ours(gelada: str, words: Sequence[str], seconds: float) -> dict[str, Any]:
+    def run_ours(colobus: str, words: Sequence[str], seconds: float) -> dict[str, Any]:
         return {"command": " ".join(words), "steps_per_s": 250.0}
 
     monkeypatch.setattr(peers, "BOOK", tmp_path / "peers.jsonl")
@@ -202,7 +202,7 @@ def test_a_run_of_ours_like_a_peer_can_be(own: Any) -> None:
         (["--peer", "dopamine"], "invalid choice: 'dopamine'"),
         (["--pairs", "0"], "--pairs must be at least 1"),
         (["--seconds", "1"], "--seconds from 10"),
-        (["--peer", "gelada"], "ours is beside each of the others; only with --score"),
+        (["--peer", "colobus"], "ours is beside each of the others; only with --score"),
     ],
 )
 def test_flags_that_make_no_sense(

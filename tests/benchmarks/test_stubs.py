@@ -22,15 +22,15 @@ from benchmarks.lib.stubs import (
     parse_dummies,
     trained_with,
 )
+from colobus.core.errors import ColobusError
+from colobus.envs.api import GameSettings
+from colobus.envs.make import make_games
+from colobus.experiment.settings import Experiment
+from colobus.ops.flat import FlatParameters
+from colobus.runtime.graph import RoleGraph
+from colobus.training.start import begin, make_network
+from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, short_pong
-from gelada.core.errors import GeladaError
-from gelada.envs.api import GameSettings
-from gelada.envs.make import make_games
-from gelada.experiment.settings import Experiment
-from gelada.ops.flat import FlatParameters
-from gelada.runtime.graph import RoleGraph
-from gelada.training.start import begin, make_network
-from gelada.training.topology import make_graph
 
 PONG = short_pong(1)
 
@@ -39,7 +39,7 @@ def test_words_after_stub() -> None:
     assert parse_dummies("emulator") == ("emulator",)
     assert parse_dummies("learner,emulator") == ("emulator", "learner")
     for text in ("lerner", "emulator,act", "emulator,", ""):
-        with pytest.raises(GeladaError, match=f"^--dummy {text}: no stage .*known: emulator, l"):
+        with pytest.raises(ColobusError, match=f"^--dummy {text}: no stage .*known: emulator, l"):
             parse_dummies(text)
 
 
@@ -89,7 +89,7 @@ def test_with_a_stub_emulator_no_game_is_loaded(monkeypatch: pytest.MonkeyPatch)
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("an emulator was loaded")
 
-    monkeypatch.setattr("gelada.envs.atari.ALEVectorInterface", refuse)
+    monkeypatch.setattr("colobus.envs.atari.ALEVectorInterface", refuse)
     with pytest.raises(AssertionError, match="an emulator was loaded"):
         trained_with((), PONG, 1.0)
     result = measure(PONG, 1.5, ("emulator",))

@@ -18,36 +18,36 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gelada import __version__
-from gelada.algorithms.a3c import A3C
-from gelada.algorithms.appo import APPO
-from gelada.cli.bench import table_of
-from gelada.cli.display import Printer
-from gelada.cli.evaluate import table_beside
-from gelada.cli.experiment_flags import ExperimentFlags as Settings
-from gelada.cli.experiment_flags import parse_onto, resolve
-from gelada.cli.interrupts import NAMES
-from gelada.cli.main import COMMANDS, run
-from gelada.cli.train import Train, already_over
-from gelada.cli.words import stop_in_words
-from gelada.core.errors import GeladaError
-from gelada.core.types import Version
-from gelada.envs.api import GameSettings
-from gelada.evaluation.protocols import PROTOCOLS, Evaluation, PlayedGame
-from gelada.evaluation.scores import compare
-from gelada.experiment.check import check
-from gelada.experiment.presets import FAMILIES, NOTES, PRESETS, TARGETS, preset
-from gelada.experiment.settings import flag, groups_of
-from gelada.roles.tracker import StopRule
-from gelada.runs.folder import free_folder
-from helpers.launching import gelada
+from colobus import __version__
+from colobus.algorithms.a3c import A3C
+from colobus.algorithms.appo import APPO
+from colobus.cli.bench import table_of
+from colobus.cli.display import Printer
+from colobus.cli.evaluate import table_beside
+from colobus.cli.experiment_flags import ExperimentFlags as Settings
+from colobus.cli.experiment_flags import parse_onto, resolve
+from colobus.cli.interrupts import NAMES
+from colobus.cli.main import COMMANDS, run
+from colobus.cli.train import Train, already_over
+from colobus.cli.words import stop_in_words
+from colobus.core.errors import ColobusError
+from colobus.core.types import Version
+from colobus.envs.api import GameSettings
+from colobus.evaluation.protocols import PROTOCOLS, Evaluation, PlayedGame
+from colobus.evaluation.scores import compare
+from colobus.experiment.check import check
+from colobus.experiment.presets import FAMILIES, NOTES, PRESETS, TARGETS, preset
+from colobus.experiment.settings import flag, groups_of
+from colobus.roles.tracker import StopRule
+from colobus.runs.folder import free_folder
+from helpers.launching import colobus
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, object], str]:
     """A short run of Catch with everything at its end: folder, JSON on stdout, stderr."""
     folder = tmp_path_factory.mktemp("trained") / "run"
-    code, out, err = gelada("train", "catch", "--out", folder, "--steps", 10_000, "--json")
+    code, out, err = colobus("train", "catch", "--out", folder, "--steps", 10_000, "--json")
     assert code == 0, err
     return folder, json.loads(out), err
 
@@ -57,7 +57,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, o
 def test_simple_questions_import_nothing_heavy(words: list[str]) -> None:
     heavy = "('torch', 'numpy', 'ale_py', 'matplotlib', 'pydantic', 'tyro', 'rich')"
     script = (
-        "import sys; from gelada.cli.main import run; run(sys.argv[1:]);"
+        "import sys; from colobus.cli.main import run; run(sys.argv[1:]);"
         f"print([name for name in {heavy} if name in sys.modules])"
     )
     done = subprocess.run(
@@ -72,7 +72,7 @@ def test_simple_questions_import_nothing_heavy(words: list[str]) -> None:
 )
 def test_mistakes_about_a_run_are_told_without_torch(words: list[str]) -> None:
     script = (
-        "import sys; from gelada.cli.main import run; code = run(sys.argv[1:]);"
+        "import sys; from colobus.cli.main import run; code = run(sys.argv[1:]);"
         "print(code, 'torch' in sys.modules)"
     )
     done = subprocess.run(
@@ -84,7 +84,7 @@ def test_mistakes_about_a_run_are_told_without_torch(words: list[str]) -> None:
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
-    assert capsys.readouterr().out == f"gelada {__version__}\n"
+    assert capsys.readouterr().out == f"colobus {__version__}\n"
 
 
 MISTAKES = {
@@ -95,8 +95,8 @@ MISTAKES = {
     "train pong pang": "unknown argument 'pang'",
     "train pong --stepz 5": "unknown flag '--stepz': nearest known: --steps",
     "train pong --learning_rte 5": "unknown flag '--learning_rte'",
-    "train --steps 5 pong": "which game or preset? name it first, such as: gelada train pong",
-    "bench --seconds 9 pong": "'pong': name the game or preset first, such as: gelada bench pong",
+    "train --steps 5 pong": "which game or preset? name it first, such as: colobus train pong",
+    "bench --seconds 9 pong": "'pong': name the game or preset first, such as: colobus bench pong",
     "train pong --epsilon 0.1": "unknown flag '--epsilon': here it is --epsilon-start, "
     "--epsilon-end and --epsilon-steps (exploration, with DQN; the optimizer's is "
     "--optimizer-epsilon)",
@@ -196,7 +196,7 @@ MISTAKES = {
     "bench pong --servers 99": "--servers 99: must be at least 1 and at most 32",
     "bench pong --profile trace.json --on ray": "--on ray with --profile: it looks into roles on "
     "threads of this process only; leave --on ray out",
-    "bench dqn-pong --samples-per-insert 0": "--samples-per-insert 0: gelada bench must know how "
+    "bench dqn-pong --samples-per-insert 0": "--samples-per-insert 0: colobus bench must know how "
     "often a step is learned from",
     "bench pong --profile trace.txt": "--profile trace.txt: must end in .json",
     "bench pong --profile nowhere/trace.json": "--profile nowhere/trace.json: there is no folder "
@@ -213,7 +213,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert run(words.replace("RUN", folder).split()) == 2
     err = capsys.readouterr().err
     assert MISTAKES[words].replace("RUN/", f"{folder}/") in err
-    assert re.fullmatch(r"gelada: [^\n]+\n", err)
+    assert re.fullmatch(r"colobus: [^\n]+\n", err)
 
 
 def test_a_mistake_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,7 +240,7 @@ def test_help_fits_the_terminal(
     assert run([command, *game, "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert lines[0].startswith(f"usage: gelada {command} ")
+    assert lines[0].startswith(f"usage: colobus {command} ")
 
 
 def test_every_setting_is_a_flag_with_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -338,7 +338,7 @@ def test_a_game_after_an_algorithm_has_its_general_settings(family: str) -> None
     for name in ("Pong", "PongNoFrameskip-v4"):
         assert preset(f"{family}-{name}")[0] == its_pong
     assert preset(f"{family}-ALE/Pong-v5")[0].games.sticky == 0.25
-    with pytest.raises(GeladaError, match=f"unknown .*'{family}-seaqest'.*{family}-seaquest"):
+    with pytest.raises(ColobusError, match=f"unknown .*'{family}-seaqest'.*{family}-seaquest"):
         preset(f"{family}-seaqest")
 
 
@@ -377,7 +377,7 @@ def test_auto_is_the_published_target_of_the_game(game: str) -> None:
 def test_a_setting_from_python_is_checked_too(bad: float) -> None:
     base = PRESETS["pong"]
     assert isinstance(base.algorithm, APPO)
-    with pytest.raises(GeladaError, match=r"^--clip \S+: must be above 0$"):
+    with pytest.raises(ColobusError, match=r"^--clip \S+: must be above 0$"):
         check(dataclasses.replace(base, algorithm=dataclasses.replace(base.algorithm, clip=bad)))
 
 
@@ -419,9 +419,9 @@ def test_training_leaves_everything_and_says_where(
     assert saved == summary["evaluation"]
     assert saved["episodes"] == 50
     for line in (
-        f"gelada record {folder}",
-        f"gelada eval {folder}",
-        f"gelada train --resume {folder} --steps {2 * steps}",
+        f"colobus record {folder}",
+        f"colobus eval {folder}",
+        f"colobus train --resume {folder} --steps {2 * steps}",
     ):
         assert line in err
     assert already_over(folder, StopRule(steps=steps)) == f"{steps:,} steps of {steps:,}"
@@ -496,7 +496,7 @@ def test_scores_that_cannot_be_saved_are_printed(
     assert run(["eval", str(run_folder), "--episodes", "3", "--json"]) == 1
     said = capsys.readouterr()
     assert len(json.loads(said.out)["scores"]) == 3
-    assert said.err.splitlines()[-1] == f"gelada: {run_folder / 'eval'}: File exists"
+    assert said.err.splitlines()[-1] == f"colobus: {run_folder / 'eval'}: File exists"
 
 
 @pytest.mark.slow
@@ -504,13 +504,13 @@ def test_a_training_whose_end_fails_still_has_its_summary(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
-        raise GeladaError("cannot write film.mp4: No space left on device")
+        raise ColobusError("cannot write film.mp4: No space left on device")
 
-    monkeypatch.setattr("gelada.evaluation.films.player.record", full)
+    monkeypatch.setattr("colobus.evaluation.films.player.record", full)
     folder = tmp_path / "run"
     assert run(["train", "catch", "--steps", "600", "--out", str(folder), "--json"]) == 2
     said = capsys.readouterr()
-    assert said.err.splitlines()[-1] == "gelada: cannot write film.mp4: No space left on device"
+    assert said.err.splitlines()[-1] == "colobus: cannot write film.mp4: No space left on device"
     assert f"train --resume {folder}" in said.err
     summary = json.loads(said.out)
     assert summary["evaluation"]["episodes"] == 50
@@ -527,14 +527,14 @@ def test_a_signal_while_an_agent_is_loaded_has_its_own_exit_code(
     def slow(*_: object, **__: object) -> None:
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr("gelada.evaluation.agent.load", slow)
+    monkeypatch.setattr("colobus.evaluation.agent.load", slow)
     usual = {each: signal.getsignal(each) for each in NAMES}
     try:
         assert run(["eval", str(trained[0])]) == 143
     finally:
         for each, handler in usual.items():
             signal.signal(each, handler)
-    assert capsys.readouterr().err == "gelada: stopped\n"
+    assert capsys.readouterr().err == "colobus: stopped\n"
 
 
 @pytest.mark.slow

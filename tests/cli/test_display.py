@@ -12,9 +12,9 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from gelada.cli import display as display_module
-from gelada.cli.display import Curve, Display, Printer, earlier_curve, small_curve
-from gelada.cli.words import (
+from colobus.cli import display as display_module
+from colobus.cli.display import Curve, Display, Printer, earlier_curve, small_curve
+from colobus.cli.words import (
     about_workers,
     endings,
     number,
@@ -22,10 +22,10 @@ from gelada.cli.words import (
     time_left,
     trend,
 )
-from gelada.core.timing import bounding_stage, clock
-from gelada.core.types import Traffic
-from gelada.roles.tracker import Status, StopRule, WorkersStatus
-from gelada.runtime.api import Active
+from colobus.core.timing import bounding_stage, clock
+from colobus.core.types import Traffic
+from colobus.roles.tracker import Status, StopRule, WorkersStatus
+from colobus.runtime.api import Active
 
 
 def role(name: str, **seconds: float) -> Active:

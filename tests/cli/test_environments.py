@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gelada.cli.experiment_flags import ExperimentFlags, resolve, resolve_again
-from gelada.cli.main import run
-from gelada.core.errors import GeladaError
-from gelada.experiment.presets import PRESETS
-from gelada.runs.config import read_config
-from helpers.launching import gelada
+from colobus.cli.experiment_flags import ExperimentFlags, resolve, resolve_again
+from colobus.cli.main import run
+from colobus.core.errors import ColobusError
+from colobus.experiment.presets import PRESETS
+from colobus.runs.config import read_config
+from helpers.launching import colobus
 
 MODULE = """
 import gymnasium
@@ -27,7 +27,7 @@ def make(num_envs):
 def test_cart_pole_from_training_to_a_film(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     words = ("--steps", 4_000, "--no-tensorboard", "--json")
-    code, out, err = gelada("train", "CartPole-v1", "--out", folder, *words)
+    code, out, err = colobus("train", "CartPole-v1", "--out", folder, *words)
     assert code == 0, err
     summary = json.loads(out)
     assert summary["steps"] >= 4_000
@@ -89,7 +89,7 @@ def test_what_the_first_word_and_env_mean() -> None:
     ("words", "said"),
     [
         ("Pendulum-v1", "Pendulum-v1: its actions are continuous"),
-        ("FrozenLake-v1", "FrozenLake-v1: its observations are Discrete(16); Gelada takes arrays"),
+        ("FrozenLake-v1", "FrozenLake-v1: its observations are Discrete(16); Colobus takes arrays"),
         ("CartPol-v1", "unknown game or preset 'CartPol-v1': nearest known: CartPole-v1"),
         ("pong --env CartPole-v1", "--torso small: needs frames of at least 14x14"),
         ("dqn-CartPole-v1", "DQN with CartPole-v1: a replay buffer keeps pictures"),
@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_one_line(
 
 
 def test_env_with_resume_is_refused() -> None:
-    with pytest.raises(GeladaError, match="'catch' with --resume"):
+    with pytest.raises(ColobusError, match="'catch' with --resume"):
         resolve_again(ExperimentFlags, "train", ["--env", "catch"], PRESETS["catch"])
 
 

@@ -1,4 +1,4 @@
-"""``gelada export`` as people give it, and what it refuses."""
+"""``colobus export`` as people give it, and what it refuses."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import gelada
-from gelada.cli.main import run
-from gelada.core.checkpoint import write_checkpoint
-from gelada.core.types import Version
-from gelada.runs.config import read_config
+import colobus
+from colobus.cli.main import run
+from colobus.core.checkpoint import write_checkpoint
+from colobus.core.types import Version
+from colobus.runs.config import read_config
 from helpers.players import make_checkpoint, write_run
 
 
@@ -73,7 +73,7 @@ def test_what_cannot_be_is_one_line(
     monkeypatch.chdir(folder.parent)
     assert run([str(folder) if word == "RUN" else word for word in words.split()]) == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith(f"gelada: {REFUSED[words].replace('RUN', str(folder))}")
+    assert said.startswith(f"colobus: {REFUSED[words].replace('RUN', str(folder))}")
     assert [path.name for path in folder.parent.iterdir()] == ["catch-1"]
 
 
@@ -95,7 +95,7 @@ def test_eval_takes_a_run_and_a_checkpoint_as_load_does(
     for path in two:
         assert run(["eval", str(path), "--episodes", "3", "--json"]) == 0
         said = json.loads(capsys.readouterr().out)
-        assert said["steps"] == gelada.load(path).checkpoint.steps
+        assert said["steps"] == colobus.load(path).checkpoint.steps
     assert sorted(path.name for path in (two[0] / "eval").iterdir()) == [
         "1000-training-3-sampled-seed1.json",
         "2000-training-3-sampled-seed1.json",

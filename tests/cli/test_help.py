@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from gelada.algorithms.appo import APPO
-from gelada.cli.main import COMMANDS, run
-from gelada.cli.show import parts_of
-from gelada.envs.make import known_games
-from gelada.experiment.presets import FAMILIES, NOTES, PRESETS, preset
+from colobus.algorithms.appo import APPO
+from colobus.cli.main import COMMANDS, run
+from colobus.cli.show import parts_of
+from colobus.envs.make import known_games
+from colobus.experiment.presets import FAMILIES, NOTES, PRESETS, preset
 from helpers.players import write_run
 
 
@@ -19,7 +19,7 @@ from helpers.players import write_run
 def test_no_default_is_none(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([command, "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert text.startswith(f"usage: gelada {command} ")
+    assert text.startswith(f"usage: colobus {command} ")
     for empty in ("(default: None)", "(default: )", "(default: '')"):
         assert empty not in text
 
@@ -32,7 +32,7 @@ def test_help_names_the_preset_of_its_defaults(
         assert run([command, *words, "--help"]) == 0
         text = " ".join(capsys.readouterr().out.replace("│", " ").split())
         assert f"The defaults are those of {name}; with another game or preset there are" in text
-        assert f"gelada {command} {other or 'breakout'} --help" in text
+        assert f"colobus {command} {other or 'breakout'} --help" in text
     assert "(default: None)" not in text
 
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from conftest import short_pong
-from gelada.algorithms.dqn import DQN
-from gelada.cli.main import run
-from gelada.cli.perf.throughput import (
+from colobus.algorithms.dqn import DQN
+from colobus.cli.main import run
+from colobus.cli.perf.throughput import (
     act,
     emulate,
     learn,
@@ -21,12 +20,13 @@ from gelada.cli.perf.throughput import (
     steady_rate,
     waiting_shares,
 )
-from gelada.core.timing import Clock
-from gelada.experiment.presets import PRESETS
-from gelada.nets.network import NetworkSettings
-from gelada.nets.torsos import Torso
-from gelada.runtime.devices import CPU, Placement
-from gelada.training.start import begin
+from colobus.core.timing import Clock
+from colobus.experiment.presets import PRESETS
+from colobus.nets.network import NetworkSettings
+from colobus.nets.torsos import Torso
+from colobus.runtime.devices import CPU, Placement
+from colobus.training.start import begin
+from conftest import short_pong
 from helpers.reading import META
 
 EXPERIMENT = replace(short_pong(1), network=NetworkSettings(precision="float32"))
@@ -151,7 +151,7 @@ def test_bench_measures_all_stages_and_prints_the_share_of_the_limit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The stages run in a process of their own, here in one instead of one for each core."""
-    monkeypatch.setattr("gelada.cli.perf.throughput.usable_cores", lambda: 1)
+    monkeypatch.setattr("colobus.cli.perf.throughput.usable_cores", lambda: 1)
     assert run(["bench", "catch", "--seconds", "6", "--json"]) == 0
     rates = json.loads(capsys.readouterr().out)
     stages = [name for name in rates if name.endswith(("_samples_per_s", "_steps_per_s"))]

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-import gelada
-from gelada.cli.experiment_flags import flag_in_group, resolve
-from gelada.cli.flags import flag_of, flags_of
-from gelada.cli.main import run
-from gelada.cli.main import run as command
-from gelada.cli.train import Train
-from gelada.experiment.aliases import ALIASES
-from gelada.experiment.settings import ALGORITHMS, Experiment, argument, groups_of
+import colobus
+from colobus.cli.experiment_flags import flag_in_group, resolve
+from colobus.cli.flags import flag_of, flags_of
+from colobus.cli.main import run
+from colobus.cli.main import run as command
+from colobus.cli.train import Train
+from colobus.experiment.aliases import ALIASES
+from colobus.experiment.settings import ALGORITHMS, Experiment, argument, groups_of
 from helpers.hostile import make_run
 
 
@@ -30,7 +30,7 @@ def arguments() -> set[str]:
 
 
 def test_all_of_our_names_exist_and_none_of_theirs_does() -> None:
-    more = {"out", "episodes"}  # of gelada train and gelada eval
+    more = {"out", "episodes"}  # of colobus train and colobus eval
     known = arguments() | more
     for name, ours in ALIASES.items():
         mentioned = {*ours[0].split(), *re.findall(r"\{(\w+)\}", "".join(ours[1:]))}
@@ -67,7 +67,7 @@ def test_a_flag_of_another_library_is_answered_with_ours(
     rest = words.split()[len(first) :]
     assert run(["train", *(first or ["pong"]), *rest]) == 2
     err = capsys.readouterr().err
-    assert re.match(r"gelada: unknown flag '--[\w-]+': ", err)
+    assert re.match(r"colobus: unknown flag '--[\w-]+': ", err)
     assert said in err
     assert err.count("\n") == 1
 
@@ -83,12 +83,12 @@ def test_commands_that_train_nothing_do_not_name_what_they_lack(
 
 def test_arguments_in_python_too() -> None:
     with pytest.raises(
-        gelada.GeladaError, match=r"^learning_rate: unknown setting; here it is lr$"
+        colobus.ColobusError, match=r"^learning_rate: unknown setting; here it is lr$"
     ):
-        gelada.preset("pong", learning_rate=1e-3)
+        colobus.preset("pong", learning_rate=1e-3)
     said = r"^max_grad_norm: unknown setting; here it is gradient_clip$"
-    with pytest.raises(gelada.GeladaError, match=said):
-        gelada.train("catch", max_grad_norm=0.5)
+    with pytest.raises(colobus.ColobusError, match=said):
+        colobus.train("catch", max_grad_norm=0.5)
 
 
 def test_an_old_flag_works_and_says_its_new_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,15 +97,15 @@ def test_an_old_flag_works_and_says_its_new_name(capsys: pytest.CaptureFixture[s
         ("--graphs", "--cuda-graphs", True),
     ):
         assert resolve(Train, "train", ["catch", old]).flags.devices.cuda_graphs is value
-        assert capsys.readouterr().err == f"gelada: {old} is {new} now\n"
+        assert capsys.readouterr().err == f"colobus: {old} is {new} now\n"
     assert resolve(Train, "train", ["catch", "--cuda-graphs"]).flags.devices.cuda_graphs
     assert capsys.readouterr().err == ""
 
 
 def test_an_old_argument_works_and_says_its_new_name(monkeypatch: pytest.MonkeyPatch) -> None:
     given, lines = dict[str, Any](), list[str]()
-    monkeypatch.setattr("gelada.training.run.train", lambda *_, **kwargs: given.update(kwargs))
-    gelada.train("catch", graphs=False, log=lines.append)
+    monkeypatch.setattr("colobus.training.run.train", lambda *_, **kwargs: given.update(kwargs))
+    colobus.train("catch", graphs=False, log=lines.append)
     assert not given["devices"].cuda_graphs
     assert lines == ["graphs: is called cuda_graphs now"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gelada.cli.main import run
-from gelada.experiment.check import check_effect
-from gelada.experiment.presets import FAMILIES, PRESETS, preset
+from colobus.cli.main import run
+from colobus.experiment.check import check_effect
+from colobus.experiment.presets import FAMILIES, PRESETS, preset
 
 WORKERS = "with --workers or --learners"
 LEARNING_AGAIN = "with an algorithm that learns from each step again"
@@ -83,14 +83,14 @@ def test_a_flag_without_an_effect_is_refused(
 ) -> None:
     assert run(words.split()) == 2
     flag, _, what = REFUSED[words].partition(": ")
-    assert capsys.readouterr().err.startswith(f"gelada: {flag}: has an effect only {what}")
+    assert capsys.readouterr().err.startswith(f"colobus: {flag}: has an effect only {what}")
 
 
 @pytest.mark.parametrize("words", ["--steps 5", "--checkpoint-seconds 5", "--evaluator"])
 def test_bench_refuses_what_a_run_leaves(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", "pong", *words.split()]) == 2
     flag = words.split()[0]
-    assert f"gelada: {flag}: has no effect in gelada bench" in capsys.readouterr().err
+    assert f"colobus: {flag}: has no effect in colobus bench" in capsys.readouterr().err
 
 
 @pytest.mark.slow

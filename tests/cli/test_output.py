@@ -17,20 +17,20 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-import gelada
+import colobus
+from colobus.cli.display import Display, Printer
+from colobus.cli.experiment_flags import resolve
+from colobus.cli.main import run
+from colobus.cli.train import Train, launched
+from colobus.cli.words import how_it_went, how_to_go_on, where_everything_is
+from colobus.core.errors import ColobusError, printable
+from colobus.experiment.presets import preset
+from colobus.roles.tracker import Status, StopRule, TrackerSettings
+from colobus.runtime.api import Active
+from colobus.training.callbacks import Alarms
+from colobus.training.run import train
+from colobus.training.start import least_steps
 from conftest import catch
-from gelada.cli.display import Display, Printer
-from gelada.cli.experiment_flags import resolve
-from gelada.cli.main import run
-from gelada.cli.train import Train, launched
-from gelada.cli.words import how_it_went, how_to_go_on, where_everything_is
-from gelada.core.errors import GeladaError, printable
-from gelada.experiment.presets import preset
-from gelada.roles.tracker import Status, StopRule, TrackerSettings
-from gelada.runtime.api import Active
-from gelada.training.callbacks import Alarms
-from gelada.training.run import train
-from gelada.training.start import least_steps
 from helpers.launching import CATCH, complete
 
 CURVE = [(step, float(step), step % 7 / 10) for step in range(0, 900, 10)]
@@ -116,7 +116,7 @@ def test_an_error_in_the_display_is_told_once(monkeypatch: pytest.MonkeyPatch) -
     def broken(*_: Any) -> list[str]:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("gelada.cli.display.small_curve", broken)
+    monkeypatch.setattr("colobus.cli.display.small_curve", broken)
     file = io.StringIO()
     show_some(Display("pong", StopRule(), Printer(console=console_of(file))))
     assert file.getvalue().count("the display failed: ZeroDivisionError: a bug") == 1
@@ -143,9 +143,9 @@ def test_an_error_in_a_callback_ends_it_and_not_the_run(tmp_path: Path) -> None:
 def test_a_callback_may_end_the_run(tmp_path: Path) -> None:
     def watch(status: Status, _: Sequence[Active]) -> None:
         if status.version > 1:
-            raise GeladaError("enough")
+            raise ColobusError("enough")
 
-    with pytest.raises(GeladaError, match="enough"):
+    with pytest.raises(ColobusError, match="enough"):
         train(catch(10_000_000), tmp_path / "run", watch=watch, log=lambda _: None)
     assert complete(tmp_path / "run")
 
@@ -153,7 +153,7 @@ def test_a_callback_may_end_the_run(tmp_path: Path) -> None:
 def run_into(stdout: Any, folder: Path, shell: str = "") -> tuple[int, str]:
     """Train Catch with stdout going somewhere; return the exit code and stderr."""
     words = [*CATCH, "--out", str(folder), "--steps", "4000", "--checkpoint-seconds", "0.2"]
-    command = [sys.executable, "-m", "gelada.cli.main", *words]
+    command = [sys.executable, "-m", "colobus.cli.main", *words]
     if shell:
         command = ["sh", "-c", f'exec "$@" {shell}', "sh", *command]
     done = subprocess.run(
@@ -166,7 +166,7 @@ def run_into(stdout: Any, folder: Path, shell: str = "") -> tuple[int, str]:
 @pytest.mark.parametrize("where", ["a closed pipe", "a full disk", "nowhere"])
 def test_a_run_goes_on_without_its_stdout(where: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    if where == "a closed pipe":  # as in: gelada train pong | head
+    if where == "a closed pipe":  # as in: colobus train pong | head
         read, write = os.pipe()
         os.close(read)
         code, err = run_into(write, run)
@@ -186,7 +186,7 @@ def test_a_run_goes_on_without_its_stdout(where: str, tmp_path: Path) -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize("words", [["games"], ["show", "catch"]])
 def test_a_command_that_only_writes_fails_if_it_cannot(words: list[str]) -> None:
-    command = [sys.executable, "-m", "gelada.cli.main", *words]
+    command = [sys.executable, "-m", "colobus.cli.main", *words]
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1
@@ -214,7 +214,7 @@ def test_alarms_are_told_once_and_again_after_they_were_over() -> None:
     assert "training goes on for 600 s (--disk-patience)" in lines[0]
 
 
-SOURCE = Path(gelada.__file__).parent
+SOURCE = Path(colobus.__file__).parent
 
 
 def test_on_ray_without_ray_leaves_no_folder(
@@ -226,14 +226,14 @@ def test_on_ray_without_ray_leaves_no_folder(
     tokens = SimpleNamespace(is_token_auth_enabled=lambda: True)  # nor to other users
     name = "ray._private.authentication.authentication_utils"
     monkeypatch.setitem(sys.modules, name, tokens)
-    monkeypatch.delitem(sys.modules, "gelada.runtime.ray.session", raising=False)
+    monkeypatch.delitem(sys.modules, "colobus.runtime.ray.session", raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     folder = tmp_path / "run"
     assert run(["train", "catch", "--on", "ray", "--out", str(folder)]) == 2
     said = capsys.readouterr()
     assert said.out.startswith("learning catch into ")
     assert "; first it starts Ray on this machine, which takes some seconds\n" in said.out
-    assert "install it with: pip install 'gelada-rl[cluster]'" in said.err
+    assert "install it with: pip install 'colobus[cluster]'" in said.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -243,10 +243,10 @@ def test_while_processes_are_started_it_says_what_it_waits_for(
     def starting(*arguments: Any, **_: object) -> None:
         watch = arguments[4]
         watch(Status(), [])  # as `train` calls it until all processes are there
-        raise gelada.GeladaError("that is enough")
+        raise colobus.ColobusError("that is enough")
 
-    monkeypatch.setattr("gelada.cli.train.train", starting)
-    monkeypatch.setattr("gelada.cli.display.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("colobus.cli.train.train", starting)
+    monkeypatch.setattr("colobus.cli.display.LINE_SECONDS", 0.0)
     assert run(["train", "catch", "--on", "ray", "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().out
     assert "before the first update · waiting for the processes of the run" in said
@@ -256,10 +256,10 @@ def test_a_refusal_after_the_first_line_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(*_: object) -> None:
-        raise gelada.GeladaError("no games today")
+        raise colobus.ColobusError("no games today")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("gelada.training.start.open_games", broken)
+    monkeypatch.setattr("colobus.training.start.open_games", broken)
     for _ in range(2):  # the second one gets the same folder
         assert run(["train", "catch"]) == 2
         assert "learning catch into runs/catch-1: " in capsys.readouterr().out
@@ -269,14 +269,14 @@ def test_a_refusal_after_the_first_line_leaves_no_folder(
 def test_a_run_that_must_be_longer_than_asked_says_so(tmp_path: Path) -> None:
     lines: list[str] = []
     quiet: dict[str, Any] = {"tensorboard": False, "log": lines.append}
-    result = gelada.train("catch", tmp_path / "short", steps=10, **quiet)
+    result = colobus.train("catch", tmp_path / "short", steps=10, **quiet)
     (line,) = (line for line in lines if "--steps" in line)
     assert line == (
         f"--steps 10: the run will have at least {result.steps:,} steps: random ones that measure "
         "the input (--random-steps 512) and a first batch"
     )
     lines.clear()
-    longer = gelada.train("catch", tmp_path / "long", steps=result.steps, **quiet)
+    longer = colobus.train("catch", tmp_path / "long", steps=result.steps, **quiet)
     assert longer.steps == result.steps
     assert not [line for line in lines if "--steps" in line]
 
@@ -314,19 +314,19 @@ def test_a_bar_counts_nothing_before_it_knows_of_how_many() -> None:
 def test_the_next_commands_begin_with_what_started_this_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = tmp_path / ".venv" / "bin" / "gelada"
+    own = tmp_path / ".venv" / "bin" / "colobus"
     own.parent.mkdir(parents=True)
     own.touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(sys, "argv", [".venv/bin/gelada", "train", "pong"])
+    monkeypatch.setattr(sys, "argv", [".venv/bin/colobus", "train", "pong"])
     lines = where_everything_is(Path("runs/pong-1"), 100)
     assert lines[-1].split(maxsplit=2)[2] == (
-        ".venv/bin/gelada train --resume runs/pong-1 --steps 200"
+        ".venv/bin/colobus train --resume runs/pong-1 --steps 200"
     )
 
 
-COMMAND = re.compile(r"\b(with|as|again|see):? gelada [a-z]")
+COMMAND = re.compile(r"\b(with|as|again|see):? colobus [a-z]")
 """What introduces a command that can be copied, and its beginning where nobody looked for it."""
 
 
@@ -341,25 +341,25 @@ def test_commands_in_messages_can_be_copied_by_whoever_reads_them() -> None:
         texts = [str(node.value) for node in strings if id(node) not in docstrings]
         copied += [(path.name, text) for text in texts if COMMAND.search(text)]
     assert [name for name, _ in copied] == ["main.py"]
-    assert copied[0][1].startswith("usage: gelada COMMAND")
+    assert copied[0][1].startswith("usage: colobus COMMAND")
 
 
 def test_the_command_to_go_on_has_what_the_run_does_not_keep(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where it ran, and the stop rule of a later start: neither is in config.json."""
-    monkeypatch.setattr("gelada.cli.words.program", lambda: "gelada")
+    monkeypatch.setattr("colobus.cli.words.program", lambda: "colobus")
     folder = Path("runs/my pong")
 
     def again(*words: str) -> str:
         launch = launched(resolve(Train, "train", words).flags)
         return how_to_go_on(words, False, folder, launch)
 
-    assert again("catch", "--steps", "10") == "gelada train --resume 'runs/my pong'"
+    assert again("catch", "--steps", "10") == "colobus train --resume 'runs/my pong'"
     words = ("--on", "ray", "--address", "10.0.0.1:6379", "--shrink", "--device", "cuda:1")
     said = again("dba3c-pong", *words).split("'runs/my pong' ")[1]
     assert said == "--on ray --device cuda:1 --address 10.0.0.1:6379 --shrink"
     later = ["--resume", str(folder), "--steps", "5000", "--no-graphs"]
     assert how_to_go_on(later, True, folder, []) == (
-        "gelada train --resume 'runs/my pong' --steps 5000 --no-graphs"
+        "colobus train --resume 'runs/my pong' --steps 5000 --no-graphs"
     )

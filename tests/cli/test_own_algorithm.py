@@ -9,22 +9,22 @@ from pathlib import Path
 
 import pytest
 
-import gelada
-from gelada.cli.experiment_flags import ExperimentFlags, resolve, resolve_again
-from gelada.cli.main import run
-from gelada.core.errors import GeladaError
-from gelada.experiment.presets import PRESETS
-from gelada.runs.config import read_config
-from helpers.launching import gelada as command
+import colobus
+from colobus.cli.experiment_flags import ExperimentFlags, resolve, resolve_again
+from colobus.cli.main import run
+from colobus.core.errors import ColobusError
+from colobus.experiment.presets import PRESETS
+from colobus.runs.config import read_config
+from helpers.launching import colobus as command
 
 MODULE = '''
 from dataclasses import dataclass
 
-import gelada
+import colobus
 
 
 @dataclass(frozen=True)
-class Shy(gelada.APPO):
+class Shy(colobus.APPO):
     """Half of the policy's loss."""
 
     epochs: int = 1
@@ -37,7 +37,7 @@ class Shy(gelada.APPO):
 
 
 @dataclass(frozen=True)
-class Greedy(gelada.APPO):
+class Greedy(colobus.APPO):
     actors: int = 1
 
 
@@ -66,16 +66,16 @@ def test_every_command_finds_it_by_name(module: Path) -> None:
     saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))["algorithm"]
     assert (saved["name"], saved["shyness"], saved["epochs"]) == ("shy_module:Shy", 0.25, 1)
     assert '"shy": ' in (folder / "metrics.jsonl").read_text(encoding="utf-8")
-    elsewhere = [sys.executable, "-m", "gelada.cli.main", "eval", str(folder), "--episodes", "2"]
+    elsewhere = [sys.executable, "-m", "colobus.cli.main", "eval", str(folder), "--episodes", "2"]
     subprocess.run(elsewhere, cwd=module, check=True)
     assert run(["train", "--resume", str(folder), "--steps", "3000", "--no-finish"]) == 0
     assert run(["show", str(folder)]) == 0
     film = module / "film.gif"
     assert run(["record", str(folder), "--out", str(film), "--seconds", "1"]) == 0
-    result = gelada.train(
+    result = colobus.train(
         "catch", module / "again", algorithm="shy_module:Shy", steps=600, log=lambda _: None
     )
-    gelada.load(result.folder)
+    colobus.load(result.folder)
     assert type(read_config(result.folder).experiment.algorithm).__name__ == "Shy"
 
 
@@ -85,10 +85,10 @@ def test_its_settings_are_flags_on_those_of_the_preset(module: Path) -> None:
     algorithm: object = found.algorithm
     assert vars(algorithm) == vars(PRESETS["pong"].algorithm) | {"epochs": 1, "shyness": 0.1}
     other = resolve(ExperimentFlags, "train", ["pqn-pong", *words[1:]]).experiment.algorithm
-    assert vars(other) == vars(gelada.APPO()) | {"epochs": 1, "shyness": 0.1}  # no PQN
-    given = gelada.preset("pong", algorithm=type(found.algorithm), shyness=0.1)
+    assert vars(other) == vars(colobus.APPO()) | {"epochs": 1, "shyness": 0.1}  # no PQN
+    given = colobus.preset("pong", algorithm=type(found.algorithm), shyness=0.1)
     assert given.algorithm == found.algorithm
-    with pytest.raises(GeladaError, match="--algorithm shy_module:Shy with --resume"):
+    with pytest.raises(ColobusError, match="--algorithm shy_module:Shy with --resume"):
         resolve_again(ExperimentFlags, "train", words[1:3], found)
 
 
@@ -120,7 +120,7 @@ def test_a_module_in_the_folder_of_a_run_is_not_imported(module: Path) -> None:
                          "algorithm": {"name": "theirs.trap:Trap"}})  # fmt: skip
     (folder / "config.json").write_text(config, encoding="utf-8")
     (folder / "trap.py").write_text("raise SystemExit('it was run')", encoding="utf-8")
-    with pytest.raises(GeladaError, match="lies in the folder of a run or agent"):
+    with pytest.raises(ColobusError, match="lies in the folder of a run or agent"):
         read_config(folder)
 
 
@@ -130,5 +130,5 @@ def test_a_class_of_the_script_is_named_as_one(module: Path) -> None:
         '"algorithm": {"name": "__main__:Mine"}}',
         encoding="utf-8",
     )
-    with pytest.raises(GeladaError, match="is a function of the script that trained"):
+    with pytest.raises(ColobusError, match="is a function of the script that trained"):
         read_config(module)

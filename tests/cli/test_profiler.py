@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import pytest
 from rich.console import Console
 
+from colobus.cli.bench import show_profile
+from colobus.cli.display import Printer
+from colobus.cli.perf.profiler import INSIDE, OTHER, MarkedClock, marked_graph, own_seconds, profile
+from colobus.core.errors import ColobusError
+from colobus.core.timing import Clock
+from colobus.experiment.settings import Experiment
+from colobus.training.start import begin
+from colobus.training.topology import make_graph
 from conftest import distributed_catch, short_pong
-from gelada.cli.bench import show_profile
-from gelada.cli.display import Printer
-from gelada.cli.perf.profiler import INSIDE, OTHER, MarkedClock, marked_graph, own_seconds, profile
-from gelada.core.errors import GeladaError
-from gelada.core.timing import Clock
-from gelada.experiment.settings import Experiment
-from gelada.training.start import begin
-from gelada.training.topology import make_graph
 
 ACTOR = {"wait for room", "wait for parameters", "load parameters", "act", "emulate", "send"}
 LEARNER = {
@@ -77,7 +77,7 @@ def profiled_for_long(experiment: Experiment, trace: Path, roles: int) -> dict[s
     for seconds in (3.0, 9.0, 30.0):
         try:
             result = profile(experiment, seconds, trace)
-        except GeladaError:  # it was over before anything was traced
+        except ColobusError:  # it was over before anything was traced
             continue
         found = threads_in(trace)
         learners = [found[name] for name in found if name.startswith("learner")]

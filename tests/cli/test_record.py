@@ -1,4 +1,4 @@
-"""``gelada record``: an agent's progress, several games in one picture, and what is refused."""
+"""``colobus record``: an agent's progress, several games in one picture, and what is refused."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import av
 import pytest
 
-from gelada.cli.main import run
-from gelada.core.checkpoint import write_checkpoint
-from gelada.core.types import Version
+from colobus.cli.main import run
+from colobus.core.checkpoint import write_checkpoint
+from colobus.core.types import Version
 from helpers.players import CATCH, make_checkpoint, make_experiment, write_run
 
 
@@ -101,6 +101,6 @@ def test_what_cannot_be_is_one_line(
 ) -> None:
     assert run([str(folder) if word == "RUN" else word for word in words.split()]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"gelada: {REFUSED[words]}")
+    assert said.startswith(f"colobus: {REFUSED[words]}")
     assert said.count("\n") == 1
     assert not (folder / "videos").exists()

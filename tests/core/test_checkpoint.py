@@ -11,10 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from gelada.core.arrays import join, split
-from gelada.core.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint, write_checkpoint
-from gelada.core.errors import GeladaError
-from gelada.core.types import State, Version
+from colobus.core.arrays import join, split
+from colobus.core.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint, write_checkpoint
+from colobus.core.errors import ColobusError
+from colobus.core.types import State, Version
 
 
 def checkpoint(number: int, slices: int) -> Checkpoint:
@@ -41,7 +41,7 @@ def test_one_that_says_nothing_of_its_parameters_is_taken_as_it_is(tmp_path: Pat
 
 def test_without_a_complete_one_the_reason_is_told(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, checkpoint(1, slices=1))
-    with pytest.raises(GeladaError, match="10 of 30 parameters"):
+    with pytest.raises(ColobusError, match="10 of 30 parameters"):
         newest_checkpoint(tmp_path)
 
 
@@ -53,7 +53,7 @@ def test_one_whose_json_cannot_be_written_leaves_nothing(
             raise OSError(errno.ENOSPC, "No space left on device")
         path.write_bytes(data)
 
-    monkeypatch.setattr("gelada.core.checkpoint.write_whole", full)
+    monkeypatch.setattr("colobus.core.checkpoint.write_whole", full)
     with pytest.raises(OSError, match="No space"):
         write_checkpoint(tmp_path, checkpoint(1, slices=3))
     assert list(tmp_path.iterdir()) == []

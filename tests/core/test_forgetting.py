@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from gelada.core.checkpoint import (
+from colobus.core.checkpoint import (
     Checkpoint,
     by_age,
     forget_old,
@@ -21,8 +21,8 @@ from gelada.core.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from gelada.core.errors import GeladaError
-from gelada.core.types import Version
+from colobus.core.errors import ColobusError
+from colobus.core.types import Version
 
 RUN = {"id": "ours", "game": "pong"}
 
@@ -178,7 +178,7 @@ def test_a_checkpoint_says_which_run_it_is_of(tmp_path: Path) -> None:
     said = json.loads(path.with_suffix(".json").read_text())
     said["run"]["game"] = "breakout"
     path.with_suffix(".json").write_text(json.dumps(said))
-    with pytest.raises(GeladaError, match=r"00000001\.json: is damaged \(checksum differs\)"):
+    with pytest.raises(ColobusError, match=r"00000001\.json: is damaged \(checksum differs\)"):
         read_checkpoint(path)
 
 

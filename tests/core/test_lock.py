@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from gelada.core.errors import GeladaError
-from gelada.core.files import LOCK, locked, read_lines, whole_file, write_whole
-from gelada.runs.curves import read_metrics
+from colobus.core.errors import ColobusError
+from colobus.core.files import LOCK, locked, read_lines, whole_file, write_whole
+from colobus.runs.curves import read_metrics
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from gelada.core.files import locked
+from colobus.core.files import locked
 with locked(Path(sys.argv[1]), "it"):
     print("held", flush=True)
     time.sleep(60)
@@ -39,7 +39,7 @@ def hold(folder: Path) -> subprocess.Popen[str]:
 def test_a_link_is_no_lock_and_what_it_leads_to_stays(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     (tmp_path / LOCK).symlink_to(tmp_path / "precious")
-    with pytest.raises(GeladaError, match="lock: is a link"), locked(tmp_path, "the run x"):
+    with pytest.raises(ColobusError, match="lock: is a link"), locked(tmp_path, "the run x"):
         pytest.fail("it was held")
     assert (tmp_path / "precious").read_text() == "mine"
 
@@ -48,7 +48,7 @@ def test_a_link_is_no_lock_and_what_it_leads_to_stays(tmp_path: Path) -> None:
 def test_a_second_holder_is_refused_with_the_number_of_the_first(tmp_path: Path) -> None:
     process = hold(tmp_path)
     message = rf"^the run x is in use by process {process.pid} on \S+; wait until it has ended"
-    with pytest.raises(GeladaError, match=message) as raised, locked(tmp_path, "the run x"):
+    with pytest.raises(ColobusError, match=message) as raised, locked(tmp_path, "the run x"):
         pytest.fail("it was held twice")
     assert raised.value.exit_code == 2
     process.send_signal(signal.SIGKILL)  # leaves the file behind, without a lock
@@ -56,7 +56,7 @@ def test_a_second_holder_is_refused_with_the_number_of_the_first(tmp_path: Path)
     assert (tmp_path / LOCK).exists()
     with locked(tmp_path, "the run x"):
         assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()} on ")
-        with pytest.raises(GeladaError, match="in use"), locked(tmp_path, "the run x"):
+        with pytest.raises(ColobusError, match="in use"), locked(tmp_path, "the run x"):
             pytest.fail("it was held twice by one process")
     assert list(tmp_path.iterdir()) == []
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from gelada.core.errors import GeladaError
-from gelada.core.functions import find_function, is_function, name_of
-from gelada.core.program import program
+from colobus.core.errors import ColobusError
+from colobus.core.functions import find_function, is_function, name_of
+from colobus.core.program import program
 
 
 def executable(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
-        f"#!{sys.executable}\nfrom gelada.core.program import program\nprint(program())\n"
+        f"#!{sys.executable}\nfrom colobus.core.program import program\nprint(program())\n"
     )
     path.chmod(0o755)
     return path
@@ -29,42 +29,42 @@ def executable(path: Path) -> Path:
 def test_a_program_that_the_shell_finds_is_called_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = executable(tmp_path / "bin" / "gelada")
+    own = executable(tmp_path / "bin" / "colobus")
     monkeypatch.setenv("PATH", str(own.parent))
     monkeypatch.setattr(sys, "argv", [str(own), "train", "pong"])
-    assert program() == "gelada"
+    assert program() == "colobus"
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("where", [".venv/bin", ".", "with spaces"])
 def test_another_is_called_by_its_path(where: str, tmp_path: Path) -> None:
     """The program is started as a person would, and then as it says."""
-    executable(tmp_path / where / "gelada")
-    elsewhere = executable(tmp_path / "other" / "gelada")  # of another installation
+    executable(tmp_path / where / "colobus")
+    elsewhere = executable(tmp_path / "other" / "colobus")  # of another installation
     source = str(Path(__file__).resolve().parents[2] / "src")
     for path in ("/usr/bin:/bin", f"{elsewhere.parent}:/usr/bin:/bin"):
         env = {**os.environ, "PATH": path, "PYTHONPATH": source}
         run = partial(subprocess.run, shell=True, cwd=tmp_path, env=env, text=True, check=True)
-        command = f"'./{where}/gelada'"
+        command = f"'./{where}/colobus'"
         for _ in range(2):  # what it says starts it, too
             command = run(command, capture_output=True).stdout.strip()
-        assert "gelada" in command
-        assert command != "gelada"
+        assert "colobus" in command
+        assert command != "colobus"
         assert not command.strip("'").startswith("/")
 
 
 def test_from_python_it_is_the_one_beside_the_interpreter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = executable(tmp_path / "venv" / "bin" / "gelada")
+    own = executable(tmp_path / "venv" / "bin" / "colobus")
     monkeypatch.setattr(sys, "argv", ["my_script.py"])
     monkeypatch.setattr(sys, "executable", str(own.with_name("python")))
     monkeypatch.setenv("PATH", "/nowhere")
     assert program() == str(own)
     monkeypatch.chdir(tmp_path)
-    assert program() == "venv/bin/gelada"
+    assert program() == "venv/bin/colobus"
     own.unlink()
-    assert program() == "gelada"
+    assert program() == "colobus"
 
 
 def made(number: int) -> Callable[[], int]:
@@ -86,13 +86,13 @@ def test_functions_of_the_same_lines_have_names_of_their_own() -> None:
 def test_a_name_that_only_another_process_knows_is_told() -> None:
     name = "test_functions:made.<locals>.make#7"
     assert is_function(name)
-    with pytest.raises(GeladaError, match="unknown here; give the function itself"):
+    with pytest.raises(ColobusError, match="unknown here; give the function itself"):
         find_function(name)
 
 
 @pytest.mark.parametrize("name", [".x:make", "no.such:make", "json.tool:main", "this:s"])
 def test_what_is_no_module_of_the_user_is_one_line(name: str) -> None:
-    with pytest.raises(GeladaError) as error:
+    with pytest.raises(ColobusError) as error:
         find_function(name)
     assert str(error.value).startswith(repr(name))
     assert "\n" not in str(error.value)
@@ -121,7 +121,7 @@ def test_code_in_the_folder_of_an_agent_is_not_run(path: Path, inside: str) -> N
     for module in [module for module in sys.modules if module.startswith("stranger")]:
         del sys.modules[module]
     (path / "stranger" / "config.json").write_text(json.dumps({"actions": 6}))
-    with pytest.raises(GeladaError, match=r"helper\.py lies in|lies in the folder of a run or"):
+    with pytest.raises(ColobusError, match=r"helper\.py lies in|lies in the folder of a run or"):
         find_function(name)
     assert not (path / "ran").exists()
 
@@ -129,6 +129,6 @@ def test_code_in_the_folder_of_an_agent_is_not_run(path: Path, inside: str) -> N
 def test_in_the_folder_of_an_agent_its_code_is_not_run_either(path: Path) -> None:
     (path / "helper.py").write_text(CODE)
     (path / "config.json").write_text(json.dumps({"actions": 6}))
-    with pytest.raises(GeladaError, match="code from there is not run; if you trust it, move it"):
+    with pytest.raises(ColobusError, match="code from there is not run; if you trust it, move it"):
         find_function("helper:make")
     assert not (path / "ran").exists()

@@ -11,14 +11,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
 
-from gelada.algorithms.api import Algorithm
-from gelada.core import timing
-from gelada.core.errors import GeladaError
-from gelada.core.fields import DECAY, NUMBER, POSITIVE, Range, check, hints_of, read
-from gelada.core.timing import PIECE_SECONDS, Gaps, Patience, wait_for
-from gelada.experiment.check import check as check_experiment
-from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import ALGORITHMS, Experiment, flag, groups_of
+from colobus.algorithms.api import Algorithm
+from colobus.core import timing
+from colobus.core.errors import ColobusError
+from colobus.core.fields import DECAY, NUMBER, POSITIVE, Range, check, hints_of, read
+from colobus.core.timing import PIECE_SECONDS, Gaps, Patience, wait_for
+from colobus.experiment.check import check as check_experiment
+from colobus.experiment.presets import PRESETS
+from colobus.experiment.settings import ALGORITHMS, Experiment, flag, groups_of
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("data", "line"), MISTAKES)
 def test_what_does_not_fit_is_one_line(data: dict[str, Any], line: str) -> None:
-    with pytest.raises(GeladaError) as raised:
+    with pytest.raises(ColobusError) as raised:
         read(Some, data, as_flag)
     assert str(raised.value) == line
 
 
 def test_a_value_alone_is_read_by_its_own_name() -> None:
     assert read(Annotated[int, Range(0)], 3, as_flag, "seed") == 3
-    with pytest.raises(GeladaError, match=r"^--seed -1: must be at least 0$"):
+    with pytest.raises(ColobusError, match=r"^--seed -1: must be at least 0$"):
         read(Annotated[int, Range(0)], -1, as_flag, "seed")
 
 
@@ -91,14 +91,14 @@ def test_a_range_says_what_it_allows(rule: Range, words: str) -> None:
 
 def settings_classes() -> set[Any]:
     """Return every dataclass whose fields are settings or flags."""
-    from gelada.cli.bench import Bench
-    from gelada.cli.evaluate import Eval, Starts
-    from gelada.cli.follow import Follow
-    from gelada.cli.record import Record
-    from gelada.cli.show import Show
-    from gelada.cli.suite import Flags
-    from gelada.cli.train import Train
-    from gelada.runtime.groups import Cluster
+    from colobus.cli.bench import Bench
+    from colobus.cli.evaluate import Eval, Starts
+    from colobus.cli.follow import Follow
+    from colobus.cli.record import Record
+    from colobus.cli.show import Show
+    from colobus.cli.suite import Flags
+    from colobus.cli.train import Train
+    from colobus.runtime.groups import Cluster
 
     groups = {type(group) for group in groups_of(Experiment()).values()}
     commands = {Bench, Eval, Follow, Record, Show, Starts, Flags, Train}

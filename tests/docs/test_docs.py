@@ -17,19 +17,19 @@ from typing import Any
 
 import pytest
 
-import gelada
+import colobus
 from benchmarks.lib.faults import Faults, parse_faults
-from gelada.cli import main as cli
-from gelada.envs.api import GameSettings
-from gelada.evaluation.protocols import PROTOCOLS
-from gelada.evaluation.scores import COLUMNS, comparable, scores
-from gelada.experiment.presets import preset
-from gelada.experiment.settings import Experiment
-from gelada.experiment.settings import flag as flag_of
-from gelada.runs.curves import read_metrics
+from colobus.cli import main as cli
+from colobus.envs.api import GameSettings
+from colobus.evaluation.protocols import PROTOCOLS
+from colobus.evaluation.scores import COLUMNS, comparable, scores
+from colobus.experiment.presets import preset
+from colobus.experiment.settings import Experiment
+from colobus.experiment.settings import flag as flag_of
+from colobus.runs.curves import read_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "src" / "gelada"
+SOURCE = ROOT / "src" / "colobus"
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
@@ -66,7 +66,7 @@ def named_in(page: Path) -> list[tuple[str, str]]:
 
 def source_of(file: str, root: str | Path) -> str:
     """Return the path of a file in the package, or of one of the benchmarks."""
-    return f"{root}/{file}" if file.startswith("benchmarks/") else f"{root}/src/gelada/{file}"
+    return f"{root}/{file}" if file.startswith("benchmarks/") else f"{root}/src/colobus/{file}"
 
 
 @cache
@@ -182,7 +182,7 @@ def test_pages_that_the_code_refers_to_exist() -> None:
 
 
 def commands() -> list[tuple[str, str]]:
-    """Return (page, command line) of every ``gelada ...``.
+    """Return (page, command line) of every ``colobus ...``.
 
     They stand in code blocks, in backticks, and in the docstrings of examples.
     """
@@ -193,10 +193,10 @@ def commands() -> list[tuple[str, str]]:
         text = text_of(page)
         blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
         lines = [line.strip() for block in blocks for line in block.splitlines()]
-        lines += re.findall(r"`(gelada [^`]+)`", re.sub(r"\s+", " ", text))
-        found += [(page.name, line) for line in lines if line.startswith("gelada ")]
+        lines += re.findall(r"`(colobus [^`]+)`", re.sub(r"\s+", " ", text))
+        found += [(page.name, line) for line in lines if line.startswith("colobus ")]
     for script in sorted((ROOT / "examples").glob("*.py")):
-        lines = re.findall(r"^    (gelada .*)$", text_of(script), re.MULTILINE)
+        lines = re.findall(r"^    (colobus .*)$", text_of(script), re.MULTILINE)
         found += [(script.name, line) for line in lines]
     return sorted(set(found))
 
@@ -407,7 +407,7 @@ def test_the_words_of_faults_are_those_of_the_code() -> None:
 @pytest.mark.parametrize("name", ["catch", "dba3c-catch", "gorila-catch", "iqn-catch", "pqn-catch"])
 def test_every_metric_of_a_run_is_listed(name: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"kl_coeff": 0.1, "kl_adjust": 1.0} if name == "catch" else {}
-    gelada.train(name, tmp_path, steps=2_000, log=lambda _line: None, **settings)
+    colobus.train(name, tmp_path, steps=2_000, log=lambda _line: None, **settings)
     text = text_of(ROOT / "docs" / "files.md")
     cells = re.findall(r"^\| ([^|]*`[^|]*) \|", text, re.MULTILINE)
     listed = {word for cell in cells for word in re.findall(r"`(\w+)`", cell)}
@@ -463,11 +463,11 @@ def test_the_table_of_published_scores_is_that_of_the_code() -> None:
 
 
 def test_exit_codes_are_those_of_the_errors() -> None:
-    import gelada.core.errors
+    import colobus.core.errors
 
     text = text_of(ROOT / "docs" / "running.md")
     listed = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
-    errors = [e for e in vars(gelada.core.errors).values() if isinstance(e, type)]
+    errors = [e for e in vars(colobus.core.errors).values() if isinstance(e, type)]
     assert listed == {0, *(e.exit_code for e in errors if hasattr(e, "exit_code"))}
     assert re.search(r"^\| 129, 130, 131, 143 \|", text, re.MULTILINE)
 

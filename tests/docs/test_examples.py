@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-import gelada
-from gelada.cli import export
-from gelada.envs.make import ENVIRONMENTS
-from gelada.experiment.settings import ALGORITHMS
-from gelada.runs.curves import read_metrics
+import colobus
+from colobus.cli import export
+from colobus.envs.make import ENVIRONMENTS
+from colobus.experiment.settings import ALGORITHMS
+from colobus.runs.curves import read_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -99,7 +99,7 @@ def learned(said: str) -> bool:
 
 @pytest.mark.slow
 def test_an_export_is_evaluated(run: Run, tmp_path: Path) -> None:
-    gelada.train("catch", "run", steps=20_000, deterministic=True, log=lambda _line: None)
+    colobus.train("catch", "run", steps=20_000, deterministic=True, log=lambda _line: None)
     assert export.main(["run", "--onnx", "--out", "policy.onnx"]) == 0
     said = run("evaluate_export", "policy.onnx", "run")
     assert "catch ['LEFT', 'STAY', 'RIGHT']\n" in said
@@ -161,7 +161,7 @@ def test_mlflow_holds_settings_and_metrics(run: Run) -> None:
     client = mlflow.MlflowClient("sqlite:///mlflow.db")
     (experiment,) = client.search_experiments(filter_string="name = 'catch'")
     (found,) = client.search_runs([experiment.experiment_id])
-    wanted = gelada.settings(gelada.preset("catch", steps=20_000))
+    wanted = colobus.settings(colobus.preset("catch", steps=20_000))
     assert found.data.params == {name: str(value) for name, value in wanted.items()}
     last = read_metrics(Path("runs/with-mlflow"))[-1]
     history = client.get_metric_history(found.info.run_id, "score")

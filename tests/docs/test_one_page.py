@@ -55,7 +55,7 @@ def test_help_says_what_the_page_does(
     assert asked(monkeypatch, "--help") == 0
     said = capsys.readouterr()
     assert said.err == ""
-    assert said.out.startswith("One page that trains an agent with Gelada's parts")
+    assert said.out.startswith("One page that trains an agent with Colobus's parts")
     assert "GAME" in said.out
 
 

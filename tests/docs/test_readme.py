@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gelada.envs.api import GameSettings
+from colobus.envs.api import GameSettings
 from helpers.players import write_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,7 @@ def test_the_first_screen_says_what_for_whom_how_to_begin_and_what_is_missing() 
     assert len(before_pictures.splitlines()) <= 25
     said = " ".join(before_pictures.split())
     for words in (
-        "Gelada is a reinforcement learning library",
+        "Colobus is a reinforcement learning library",
         "It is for people who",
         "``` make train ```",
         "It needs Python 3.11",
@@ -74,7 +74,7 @@ def run(words: list[str], folder: Path, source: Path) -> str:
 @pytest.mark.processes
 def test_the_change_of_the_torso_makes_it_a_choice_that_trains(tmp_path: Path) -> None:
     source = tmp_path / "src"
-    shutil.copytree(ROOT / "src" / "gelada", source / "gelada")
+    shutil.copytree(ROOT / "src" / "colobus", source / "colobus")
     for part in re.split(r"^--- a/\S+\n", CHANGE, flags=re.MULTILINE)[1:]:
         name, _, lines = part.partition("\n@@\n")
         file = tmp_path / name.removeprefix("+++ b/")
@@ -84,6 +84,6 @@ def test_the_change_of_the_torso_makes_it_a_choice_that_trains(tmp_path: Path) -
         text = file.read_text(encoding="utf-8")
         assert text.count(before) == 1, name
         file.write_text(text.replace(before, after), encoding="utf-8")
-    words = ["-m", "gelada.cli.main", "train", "catch", "--torso", "squares", "--steps", "3000"]
+    words = ["-m", "colobus.cli.main", "train", "catch", "--torso", "squares", "--steps", "3000"]
     run([*words, "--no-finish", "--out", "run"], tmp_path, source)
     assert (tmp_path / "run" / "checkpoints").is_dir()

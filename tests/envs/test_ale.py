@@ -8,11 +8,11 @@ import cv2
 import numpy as np
 import pytest
 
-from gelada.core.seeding import game_seeds
-from gelada.core.types import Bytes
-from gelada.envs.ale import AleGame
-from gelada.envs.api import GameSettings
-from gelada.envs.atari import AtariGames
+from colobus.core.seeding import game_seeds
+from colobus.core.types import Bytes
+from colobus.envs.ale import AleGame
+from colobus.envs.api import GameSettings
+from colobus.envs.atari import AtariGames
 
 
 def compare(settings: GameSettings, seed: int, steps: int) -> dict[str, int]:

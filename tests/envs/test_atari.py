@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from ale_py import Action, ALEVectorInterface
 
-from gelada.core.seeding import game_seeds
-from gelada.core.types import Bytes, Ints
-from gelada.envs import atari
-from gelada.envs.ale import AleGame
-from gelada.envs.api import GameSettings
-from gelada.envs.atari import AtariGames
-from gelada.envs.frames import FrameStack
-from gelada.envs.make import make_games
+from colobus.core.seeding import game_seeds
+from colobus.core.types import Bytes, Ints
+from colobus.envs import atari
+from colobus.envs.ale import AleGame
+from colobus.envs.api import GameSettings
+from colobus.envs.atari import AtariGames
+from colobus.envs.frames import FrameStack
+from colobus.envs.make import make_games
 from helpers.players import memory_reader, raw_step, raw_vector
 
 BREAKOUT = GameSettings(game="breakout")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gelada.core.types import Bytes, Ints
-from gelada.envs.api import GameSettings
-from gelada.envs.catch import COLUMNS, LIT, OTHERS, OWN, ROWS, CatchGames, CatchPairGames
-from gelada.envs.make import agents, make_games, planes
+from colobus.core.types import Bytes, Ints
+from colobus.envs.api import GameSettings
+from colobus.envs.catch import COLUMNS, LIT, OTHERS, OWN, ROWS, CatchGames, CatchPairGames
+from colobus.envs.make import agents, make_games, planes
 
 
 def ball(frame: Bytes) -> tuple[int, int]:

@@ -13,14 +13,13 @@ import torch
 from gymnasium import spaces
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
-from conftest import stand_in
-from gelada.core.errors import GeladaError
-from gelada.core.functions import MakeEnv, NoPictures, name_of
-from gelada.core.types import Floats, Ints
-from gelada.envs.ale import AleGame
-from gelada.envs.api import GameSettings, Step
-from gelada.envs.gym import GymGames, fit, fit_of
-from gelada.envs.make import (
+from colobus.core.errors import ColobusError
+from colobus.core.functions import MakeEnv, NoPictures, name_of
+from colobus.core.types import Floats, Ints
+from colobus.envs.ale import AleGame
+from colobus.envs.api import GameSettings, Step
+from colobus.envs.gym import GymGames, fit, fit_of
+from colobus.envs.make import (
     action_names,
     frame_shape,
     is_atari,
@@ -29,7 +28,8 @@ from gelada.envs.make import (
     parse_game,
     planes,
 )
-from gelada.ops import returns
+from colobus.ops import returns
+from conftest import stand_in
 from helpers import gym_toys
 from helpers.players import make_agent
 
@@ -268,9 +268,9 @@ VECTOR, TWO = BOX(-1, 1, (2,)), spaces.Discrete(2)
 @pytest.mark.parametrize(
     ("observations", "actions", "said"),
     [
-        (VECTOR, BOX(-1, 1, (1,)), r"it: its actions are continuous \(Box\(-1.*\); Gelada learns"),
+        (VECTOR, BOX(-1, 1, (1,)), r"it: its actions are continuous \(Box\(-1.*\); Colobus learns"),
         (VECTOR, spaces.MultiDiscrete([2, 3]), r"it: its actions are MultiDiscrete \("),
-        (spaces.Discrete(16), TWO, r"its observations are Discrete\(16\); Gelada takes arrays"),
+        (spaces.Discrete(16), TWO, r"its observations are Discrete\(16\); Colobus takes arrays"),
         (spaces.Dict(a=VECTOR, b=VECTOR), TWO, r"a dictionary with 2 arrays \('a', 'b'\)"),
         (spaces.Dict(a=TWO), TWO, "a dictionary with no array"),
         (spaces.Tuple([VECTOR]), TWO, r"its observations are Tuple\("),
@@ -279,7 +279,7 @@ VECTOR, TWO = BOX(-1, 1, (2,)), spaces.Discrete(2)
     ],
 )
 def test_spaces_that_do_not_fit_are_one_line(observations: Any, actions: Any, said: str) -> None:
-    with pytest.raises(GeladaError, match=said) as error:
+    with pytest.raises(ColobusError, match=said) as error:
         fit_of("it", observations, actions)
     assert "\n" not in str(error.value)
 
@@ -299,7 +299,7 @@ def test_names_of_environments() -> None:
         ("__main__:lost", "is a function of the script that trained, unknown here"),
         ("Pendulum-v1", "Pendulum-v1: its actions are continuous"),
     ):
-        with pytest.raises(GeladaError, match=said) as error:
+        with pytest.raises(ColobusError, match=said) as error:
             parse_game(name)
         assert "\n" not in str(error.value)
 
@@ -314,11 +314,11 @@ def test_what_a_function_of_the_user_returns_is_checked() -> None:
     def too_many(num_envs: int) -> Any:
         return gym_toys.same_step(num_envs + 1)
 
-    with pytest.raises(GeladaError, match="returned int, not a gymnasium Env"):
+    with pytest.raises(ColobusError, match="returned int, not a gymnasium Env"):
         fit(name_of(three))
-    with pytest.raises(GeladaError, match="one that takes num_envs returns a VectorEnv"):
+    with pytest.raises(ColobusError, match="one that takes num_envs returns a VectorEnv"):
         fit(name_of(vector))
-    with pytest.raises(GeladaError, match="was asked for 3 games and made 4"):
+    with pytest.raises(ColobusError, match="was asked for 3 games and made 4"):
         games_of(too_many)
 
 

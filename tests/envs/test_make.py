@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from gelada.core.errors import GeladaError
-from gelada.core.types import Bytes, Ints
-from gelada.envs import make
-from gelada.envs.api import GameSettings, Step
-from gelada.envs.make import (
+from colobus.core.errors import ColobusError
+from colobus.core.types import Bytes, Ints
+from colobus.envs import make
+from colobus.envs.api import GameSettings, Step
+from colobus.envs.make import (
     action_names,
     frame_shape,
     is_atari,
@@ -20,10 +20,10 @@ from gelada.envs.make import (
     parse_game,
     planes,
 )
-from gelada.evaluation.evaluator import evaluate
-from gelada.evaluation.protocols import PROTOCOLS
-from gelada.experiment.check import check
-from gelada.experiment.presets import preset
+from colobus.evaluation.evaluator import evaluate
+from colobus.evaluation.protocols import PROTOCOLS
+from colobus.experiment.check import check
+from colobus.experiment.presets import preset
 from helpers.players import make_agent, make_experiment
 
 
@@ -75,7 +75,7 @@ def test_a_new_environment_is_evaluated(coin: GameSettings) -> None:
     assert set(evaluation.scores) <= {0.0, 1.0}
     assert evaluation.lengths == [1] * 40
     assert "no-ops" not in "\n".join(evaluation.lines())
-    with pytest.raises(GeladaError, match="this run plays coin"):
+    with pytest.raises(ColobusError, match="this run plays coin"):
         PROTOCOLS["noop"].settings(coin)
 
 
@@ -134,7 +134,7 @@ def test_names(name: str, game: str, sticky: float | None, skip: str | None) -> 
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(name: str, near: str) -> None:
-    with pytest.raises(GeladaError) as error:
+    with pytest.raises(ColobusError) as error:
         parse_game(name)
     message = str(error.value)
     assert message.startswith(f"unknown game {name!r}: ")

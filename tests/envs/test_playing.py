@@ -10,12 +10,12 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from gelada.core.errors import GeladaError
-from gelada.core.functions import name_of
-from gelada.envs.api import GameSettings
-from gelada.envs.playing import FireAfterLifeLoss, FireAtReset, make_env, make_vector
-from gelada.experiment.settings import Experiment
-from gelada.nets.config import NetworkSettings
+from colobus.core.errors import ColobusError
+from colobus.core.functions import name_of
+from colobus.envs.api import GameSettings
+from colobus.envs.playing import FireAfterLifeLoss, FireAtReset, make_env, make_vector
+from colobus.experiment.settings import Experiment
+from colobus.nets.config import NetworkSettings
 from helpers import gym_toys
 from helpers.players import CATCH, make_agent, make_checkpoint
 
@@ -23,7 +23,7 @@ WALK = GameSettings(game=name_of(gym_toys.walk))
 
 
 def vector_agent(stack: int = 1) -> Any:
-    from gelada.evaluation.agent import Agent
+    from colobus.evaluation.agent import Agent
 
     network = NetworkSettings(torso="mlp", width=8, stack=stack, precision="float32")
     experiment = Experiment(games=WALK, network=network)
@@ -86,7 +86,7 @@ def test_environments_that_are_not_seeded_play_different_games() -> None:
     first = envs.reset()[0]
     assert len(np.unique(first, axis=0)) > 1
     envs.close()
-    with pytest.raises(GeladaError, match="num_envs 0: must be at least 1"):
+    with pytest.raises(ColobusError, match="num_envs 0: must be at least 1"):
         make_vector(CATCH, 1, 0)
 
 
@@ -150,7 +150,7 @@ def test_tensors_give_tensors() -> None:
 def test_an_unknown_policy_is_refused() -> None:
     agent = make_agent()
     policy: Any = "argmax"
-    with pytest.raises(GeladaError, match=r"^policy 'argmax': must be one of sampled, "):
+    with pytest.raises(ColobusError, match=r"^policy 'argmax': must be one of sampled, "):
         agent.act(np.zeros((4, 10, 5), dtype=np.uint8), policy)
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gelada.core.arrays import join, split
-from gelada.core.errors import GeladaError
-from gelada.core.seeding import game_seeds
-from gelada.core.types import Ints, State
-from gelada.envs.ale import distance, moved
-from gelada.envs.api import Games, GameSettings, Savable
-from gelada.envs.make import is_atari, make_games, resume_games
-from gelada.envs.replayed import ReplayedGames
+from colobus.core.arrays import join, split
+from colobus.core.errors import ColobusError
+from colobus.core.seeding import game_seeds
+from colobus.core.types import Ints, State
+from colobus.envs.ale import distance, moved
+from colobus.envs.api import Games, GameSettings, Savable
+from colobus.envs.make import is_atari, make_games, resume_games
+from colobus.envs.replayed import ReplayedGames
 
 PONG = GameSettings(game="pong", sticky=0.25, max_frames=400)
 
@@ -102,7 +102,7 @@ def test_a_helper_plays_the_games_that_go_on() -> None:
 @pytest.mark.processes
 def test_a_helper_begins_without_torch() -> None:
     """Of which the import takes longer than all else that it does before a resumed run goes on."""
-    code = "import sys, gelada.envs.replayed_process, gelada.envs.replayed; print(*sys.modules)"
+    code = "import sys, colobus.envs.replayed_process, colobus.envs.replayed; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert {"ale_py", "safetensors"} <= loaded
@@ -118,18 +118,18 @@ def test_a_game_that_comes_out_otherwise_is_refused() -> None:
     assert isinstance(games, Savable)
     saved = games.save()
     spoilt = saved | {"frames": saved["frames"] + 1}  # other random numbers for sticky actions
-    with pytest.raises(GeladaError, match="of 2 games of pong did not come out as they were"):
+    with pytest.raises(ColobusError, match="of 2 games of pong did not come out as they were"):
         resume_games(PONG, spoilt)
-    with pytest.raises(GeladaError, match="did not come out"):
+    with pytest.raises(ColobusError, match="did not come out"):
         ReplayedGames(replace(PONG, sticky=0.0), saved)
 
 
 def test_an_environment_that_cannot_go_on_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gelada.envs import make
+    from colobus.envs import make
 
     plain = make.ENVIRONMENTS["catch"]._replace(resume=None)
     monkeypatch.setitem(make.ENVIRONMENTS, "catch", plain)
-    with pytest.raises(GeladaError, match="games of catch cannot go on"):
+    with pytest.raises(ColobusError, match="games of catch cannot go on"):
         resume_games(GameSettings(game="catch"), {})
 
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gelada.core.errors import GeladaError
-from gelada.core.seeding import game_seeds
-from gelada.core.types import Ints, State
-from gelada.envs.api import GameSettings, Savable
-from gelada.envs.catch import CatchGames
-from gelada.envs.frames import StuckGuard
-from gelada.envs.make import make_games
-from gelada.envs.replayed import ReplayedGames
-from gelada.envs.replayed_process import ReplayProcess
-from gelada.roles.snapshot import restoring, resumed_games
+from colobus.core.errors import ColobusError
+from colobus.core.seeding import game_seeds
+from colobus.core.types import Ints, State
+from colobus.envs.api import GameSettings, Savable
+from colobus.envs.catch import CatchGames
+from colobus.envs.frames import StuckGuard
+from colobus.envs.make import make_games
+from colobus.envs.replayed import ReplayedGames
+from colobus.envs.replayed_process import ReplayProcess
+from colobus.roles.snapshot import restoring, resumed_games
 
 PONG = GameSettings(game="pong", sticky=0.25, max_frames=2000)
 
@@ -59,21 +59,21 @@ SPOILS: dict[str, Callable[[Any], Any]] = {
     "part", ["seeds", "resets", "frames", "opening", "steps", "actions", "checksums"]
 )
 def test_a_spoilt_part_of_an_atari_game_is_named(part: str, how: str, saved: State) -> None:
-    with pytest.raises(GeladaError, match=rf"{part} |resets |actions |did not come out as they"):
+    with pytest.raises(ColobusError, match=rf"{part} |resets |actions |did not come out as they"):
         ReplayedGames(PONG, saved | {part: SPOILS[how](saved[part])})
 
 
 @pytest.mark.processes
 def test_a_seed_that_the_emulator_cannot_have_is_named(saved: State) -> None:
     seeds = np.full_like(saved["seeds"], 2**31)
-    with pytest.raises(GeladaError, match=r"^seeds is not one number from 0 to 2,147,483,647 "):
+    with pytest.raises(ColobusError, match=r"^seeds is not one number from 0 to 2,147,483,647 "):
         ReplayedGames(PONG, saved | {"seeds": seeds})
 
 
 @pytest.mark.slow
 def test_another_action_or_order_does_not_pass(saved: State) -> None:
     for part in ("actions", "checksums", "seeds"):
-        with pytest.raises(GeladaError, match="did not come out as they were"):
+        with pytest.raises(ColobusError, match="did not come out as they were"):
             ReplayedGames(PONG, saved | {part: saved[part][::-1].copy()})
 
 
@@ -81,9 +81,9 @@ def test_another_action_or_order_does_not_pass(saved: State) -> None:
 def test_a_helper_tells_what_it_cannot_take(
     saved: State, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(GeladaError, match=r"^steps is missing or no array of whole numbers$"):
+    with pytest.raises(ColobusError, match=r"^steps is missing or no array of whole numbers$"):
         ReplayProcess(PONG, saved | {"steps": 3})
-    with pytest.raises(GeladaError, match="error"):  # of OpenCV
+    with pytest.raises(ColobusError, match="error"):  # of OpenCV
         ReplayProcess(GameSettings(game="pong", size=0, max_frames=2000), saved)
     assert capfd.readouterr().err == ""  # no traceback of the helper
 
@@ -94,7 +94,7 @@ def test_a_spoilt_game_of_catch_begins_anew_or_is_refused(part: str) -> None:
     del state[part]
     with pytest.warns(UserWarning, match=f"^actor-0 begins new games: '{part}'$"):
         assert resumed_games({"games": state}, CatchGames.resumed, "actor-0", exactly=False) is None
-    with pytest.raises(GeladaError, match=f"^the games of actor-0 cannot go on: '{part}'$"):
+    with pytest.raises(ColobusError, match=f"^the games of actor-0 cannot go on: '{part}'$"):
         resumed_games({"games": state}, CatchGames.resumed, "actor-0", exactly=True)
 
 
@@ -108,13 +108,13 @@ def test_what_lasts_beside_the_games_has_their_shape() -> None:
     for part, value in lasting.items():
         for wrong in (value[:1], value[None]):
             with (
-                pytest.raises(GeladaError, match=f"actor-0 cannot go on from .*: {part} of shape"),
+                pytest.raises(ColobusError, match=f"actor-0 cannot go on from .*: {part} of shape"),
                 restoring(lasting | {part: wrong}, "actor-0", games, stack=3),
             ):
                 pytest.fail("it was taken")
         gone = {name: kept for name, kept in lasting.items() if name != part}
         with (
-            pytest.raises(GeladaError, match=f"actor-0 cannot go on from .*KeyError: '{part}'"),
+            pytest.raises(ColobusError, match=f"actor-0 cannot go on from .*KeyError: '{part}'"),
             restoring(gone, "actor-0", games, stack=3),
         ):
             pytest.fail("it was taken")

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from gelada.core.checkpoint import write_checkpoint
-from gelada.core.errors import GeladaError
-from gelada.core.types import Bytes
-from gelada.envs.api import GameSettings
-from gelada.evaluation.agent import Agent, load
-from gelada.runs.config import Config, write_config
+from colobus.core.checkpoint import write_checkpoint
+from colobus.core.errors import ColobusError
+from colobus.core.types import Bytes
+from colobus.envs.api import GameSettings
+from colobus.evaluation.agent import Agent, load
+from colobus.runs.config import Config, write_config
 from helpers.players import CATCH, make_agent, make_checkpoint, make_experiment, write_run
 
 
@@ -119,17 +119,17 @@ def test_load_passes_over_a_damaged_checkpoint(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path / "checkpoints", newer)
     path.write_bytes(path.read_bytes()[:-5])
     assert load(tmp_path).checkpoint.steps == 1000
-    with pytest.raises(GeladaError, match=r"00000009\.safetensors is truncated or damaged"):
+    with pytest.raises(ColobusError, match=r"00000009\.safetensors is truncated or damaged"):
         load(path)
 
 
 def test_load_says_what_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(GeladaError, match=r"is no run: it has no config\.json"):
+    with pytest.raises(ColobusError, match=r"is no run: it has no config\.json"):
         load(tmp_path / "nothing")
     write_run(tmp_path)
     for file in (tmp_path / "checkpoints").iterdir():
         file.unlink()
-    with pytest.raises(GeladaError, match="no complete checkpoint"):
+    with pytest.raises(ColobusError, match="no complete checkpoint"):
         load(tmp_path)
 
 
@@ -150,7 +150,7 @@ def test_parameters_of_another_network_are_refused(change: str, said: str) -> No
         checkpoint.tensors["parameter/heads.policy.bias"] = torch.zeros(5)
     else:
         checkpoint.tensors["parameter/torso.9.weight"] = torch.zeros(2)
-    with pytest.raises(GeladaError, match=said):
+    with pytest.raises(ColobusError, match=said):
         Agent(experiment, checkpoint, 3)
 
 
@@ -187,7 +187,7 @@ def test_another_action_set_than_the_runs_is_refused(
     write_config(tmp_path, Config(game, experiment, actions, {}))
     write_checkpoint(tmp_path / "checkpoints", make_checkpoint(experiment, actions))
     said = f"the run has {actions} actions, the {kind} action set of {game} has {own}; play it"
-    with pytest.raises(GeladaError, match=said) as error:
+    with pytest.raises(ColobusError, match=said) as error:
         load(tmp_path)
     assert "\n" not in str(error.value)
 
@@ -196,7 +196,7 @@ def test_a_game_that_the_emulator_does_not_know_is_refused(tmp_path: Path) -> No
     write_run(tmp_path)
     edit_config(tmp_path, lambda data: data["games"].update(game="pnog"))
     with pytest.raises(
-        GeladaError, match=r"config\.json: unknown game 'pnog': nearest known: pong"
+        ColobusError, match=r"config\.json: unknown game 'pnog': nearest known: pong"
     ):
         load(tmp_path)
 
@@ -241,7 +241,7 @@ def test_the_state_of_one_observation_has_one_row() -> None:
 
 def test_a_recurrent_agent_without_its_state_is_refused() -> None:
     agent = recurrent_agent()
-    with pytest.raises(GeladaError, match=r"this agent is recurrent: .*initial_state\(N\)"):
+    with pytest.raises(ColobusError, match=r"this agent is recurrent: .*initial_state\(N\)"):
         agent.act(stacks(2))
     with pytest.raises(ValueError, match=r"the state is float32\[3, 32\], .* float32\[2, 32\]"):
         agent.act(stacks(2), state=agent.initial_state(3))

@@ -11,13 +11,13 @@ import cv2
 import numpy as np
 import pytest
 
-from gelada.core.errors import GeladaError
-from gelada.core.types import Bools, Bytes
-from gelada.envs.api import GameSettings
-from gelada.evaluation.films.grid import GAP, HOLD, MOST, Cell, caption, record_grid
-from gelada.report.plots import Line, draw_curve, line_of
-from gelada.runs.curves import read_metrics
-from gelada.runs.read import RunFolder
+from colobus.core.errors import ColobusError
+from colobus.core.types import Bools, Bytes
+from colobus.envs.api import GameSettings
+from colobus.evaluation.films.grid import GAP, HOLD, MOST, Cell, caption, record_grid
+from colobus.report.plots import Line, draw_curve, line_of
+from colobus.runs.curves import read_metrics
+from colobus.runs.read import RunFolder
 from helpers.players import Catcher, Scripted, filmed_by_hand
 
 
@@ -58,7 +58,7 @@ def test_what_was_lost_before_a_resume_is_dropped(tmp_path: Path) -> None:
 
 
 def test_no_metrics_is_said(tmp_path: Path) -> None:
-    with pytest.raises(GeladaError, match=r"no metrics\.jsonl, so there is no curve"):
+    with pytest.raises(ColobusError, match=r"no metrics\.jsonl, so there is no curve"):
         draw_curve(tmp_path)
 
 
@@ -207,13 +207,13 @@ def test_a_long_title_leaves_room_for_the_score() -> None:
 
 @pytest.mark.parametrize("count", [0, MOST + 1])
 def test_too_many_games_or_none_are_refused(tmp_path: Path, count: int) -> None:
-    with pytest.raises(GeladaError, match=f"{count} games in one picture: must be 1 to 36"):
+    with pytest.raises(ColobusError, match=f"{count} games in one picture: must be 1 to 36"):
         record_grid([Cell(Catcher(), "")] * count, tmp_path / "a.mp4")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_other_kinds_of_film_are_refused_before_a_game_begins(tmp_path: Path) -> None:
-    with pytest.raises(GeladaError, match=r"a film is an \.mp4 or a \.gif"):
+    with pytest.raises(ColobusError, match=r"a film is an \.mp4 or a \.gif"):
         record_grid([Cell(Catcher(), "")], tmp_path / "a.avi")
-    with pytest.raises(GeladaError, match="must be more than 0"):
+    with pytest.raises(ColobusError, match="must be more than 0"):
         record_grid([Cell(Catcher(), "")], tmp_path / "a.mp4", seconds=0)

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gelada.core.errors import GeladaError
-from gelada.core.seeding import game_seeds
-from gelada.core.types import Bytes, Ints
-from gelada.envs.ale import AleGame
-from gelada.envs.api import GameSettings, Step
-from gelada.envs.catch import CatchGames
-from gelada.envs.make import make_games
-from gelada.evaluation import evaluator
-from gelada.evaluation.agent import Agent, Policy
-from gelada.evaluation.evaluator import evaluate, share_out
-from gelada.evaluation.protocols import PROTOCOLS, PlayedGame
+from colobus.core.errors import ColobusError
+from colobus.core.seeding import game_seeds
+from colobus.core.types import Bytes, Ints
+from colobus.envs.ale import AleGame
+from colobus.envs.api import GameSettings, Step
+from colobus.envs.catch import CatchGames
+from colobus.envs.make import make_games
+from colobus.evaluation import evaluator
+from colobus.evaluation.agent import Agent, Policy
+from colobus.evaluation.evaluator import evaluate, share_out
+from colobus.evaluation.protocols import PROTOCOLS, PlayedGame
 from helpers.players import (
     CATCH,
     Catcher,
@@ -239,12 +239,12 @@ def test_the_guard_serves_the_ball_in_breakout() -> None:
 
 def test_what_cannot_be_evaluated_is_refused() -> None:
     agent = make_agent()
-    with pytest.raises(GeladaError, match="unknown protocol 'stiky': nearest known: sticky"):
+    with pytest.raises(ColobusError, match="unknown protocol 'stiky': nearest known: sticky"):
         evaluate(agent, "stiky")
-    with pytest.raises(GeladaError, match="episodes 0: must be a whole number, at least 1"):
+    with pytest.raises(ColobusError, match="episodes 0: must be a whole number, at least 1"):
         evaluate(agent, episodes=0)
     for name in ("noop", "sticky"):
-        with pytest.raises(GeladaError, match=f"protocol '{name}' is for Atari games"):
+        with pytest.raises(ColobusError, match=f"protocol '{name}' is for Atari games"):
             evaluate(agent, name)
     assert len(evaluate(agent, "dba3c").games) == 50
 

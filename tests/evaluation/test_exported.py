@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from gelada.core.checkpoint import read_checkpoint, write_pair
-from gelada.core.errors import GeladaError
-from gelada.envs.api import GameSettings
-from gelada.evaluation.agent import load
-from gelada.evaluation.evaluator import evaluate
-from gelada.evaluation.export.hub import export_folder
-from gelada.evaluation.exported import MODEL, Weights, packed, unpacked
-from gelada.evaluation.zoo import place_of
+from colobus.core.checkpoint import read_checkpoint, write_pair
+from colobus.core.errors import ColobusError
+from colobus.envs.api import GameSettings
+from colobus.evaluation.agent import load
+from colobus.evaluation.evaluator import evaluate
+from colobus.evaluation.export.hub import export_folder
+from colobus.evaluation.exported import MODEL, Weights, packed, unpacked
+from colobus.evaluation.zoo import place_of
 from helpers.players import make_checkpoint, make_experiment, write_run
 
 BREAKOUT = GameSettings(game="breakout")
@@ -85,7 +85,7 @@ def test_files_are_read_again_and_checked(tmp_path: Path, weights: str) -> None:
     data = bytearray((folder / MODEL).read_bytes())
     data[-1] ^= 1
     (folder / MODEL).write_bytes(data)
-    with pytest.raises(GeladaError, match=r"model\.safetensors is truncated or damaged"):
+    with pytest.raises(ColobusError, match=r"model\.safetensors is truncated or damaged"):
         load(folder)
 
 
@@ -97,21 +97,21 @@ def test_a_weight_without_a_scale_that_fits_is_refused(tmp_path: Path) -> None:
         tensors = small.tensors | {"scale/torso.hidden.weight": scale}
         write_pair(tmp_path / MODEL, small._replace(tensors=tensors))
         assert read_checkpoint(tmp_path / MODEL)
-        with pytest.raises(GeladaError, match=r"without a scale/torso\.hidden\.weight that fits"):
+        with pytest.raises(ColobusError, match=r"without a scale/torso\.hidden\.weight that fits"):
             load(tmp_path)
 
 
 def test_names_of_the_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gelada.evaluation.zoo.CLONE", tmp_path / "elsewhere")
+    monkeypatch.setattr("colobus.evaluation.zoo.CLONE", tmp_path / "elsewhere")
     monkeypatch.chdir(tmp_path)
     assert place_of(Path("runs/pong-1")) == Path("runs/pong-1")
-    with pytest.raises(GeladaError, match="zoo:pong: the zoo is not here"):
+    with pytest.raises(ColobusError, match="zoo:pong: the zoo is not here"):
         place_of(Path("zoo:pong"))
     write_run(tmp_path / "zoo" / "pong")
     assert place_of(Path("zoo:pong")) == Path("zoo/pong")
-    with pytest.raises(GeladaError, match=r"zoo:pnog: there is no such agent .*known: pong"):
+    with pytest.raises(ColobusError, match=r"zoo:pnog: there is no such agent .*known: pong"):
         place_of(Path("zoo:pnog"))
-    with pytest.raises(GeladaError, match=r"zoo:\.\./runs: there is no such agent"):
+    with pytest.raises(ColobusError, match=r"zoo:\.\./runs: there is no such agent"):
         place_of(Path("zoo:../runs"))
 
 
@@ -160,13 +160,13 @@ def test_the_score_of_the_card_is_that_of_the_folder(run: Path) -> None:
     for line in again.lines():
         assert line in card
     said = metadata(card)
-    assert said["tags"] == ["reinforcement-learning", "gelada", "catch", "appo"]
+    assert said["tags"] == ["reinforcement-learning", "colobus", "catch", "appo"]
     (result,) = said["model-index"][0]["results"]
     want = f"{again.mean:.2f} +/- {again.standard_error:.2f}"
     metric = {"type": "mean_reward", "name": "mean_reward", "value": want, "verified": False}
     assert result["metrics"][0] == metric
     assert "rounded to 8 bits" in card
-    assert 'agent = gelada.load("FOLDER")' in card
+    assert 'agent = colobus.load("FOLDER")' in card
     assert "| network | width | 16 |" in card
     assert "replay.mp4" not in card
 
@@ -193,7 +193,7 @@ def test_an_exported_folder_can_be_exported_again(run: Path) -> None:
 def test_a_folder_that_is_there_is_refused(run: Path) -> None:
     folder = run.with_name("exported")
     folder.mkdir()
-    with pytest.raises(GeladaError, match="exported: is there already; name a new folder"):
+    with pytest.raises(ColobusError, match="exported: is there already; name a new folder"):
         export_folder(load(run), run, folder)
     assert list(folder.iterdir()) == []
 
@@ -215,7 +215,7 @@ def test_an_export_that_is_stopped_leaves_nothing(run: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named(run: Path) -> None:
     file = run.with_name("file")
     file.write_text("")
-    with pytest.raises(GeladaError, match=r"cannot write .*folder: .*name another folder"):
+    with pytest.raises(ColobusError, match=r"cannot write .*folder: .*name another folder"):
         export_folder(load(run), run, file / "folder")
 
 
@@ -231,7 +231,7 @@ def test_nothing_beside_the_folder_is_touched(run: Path) -> None:
 
 def test_what_a_stranger_wrote_means_nothing_in_the_card(run: Path) -> None:
     config = json.loads((run / "config.json").read_text())
-    config["about"] |= {"processor": "<img src=x>\x1b]0;\n---\n# no", "gelada-rl": "2 ![t](h)"}
+    config["about"] |= {"processor": "<img src=x>\x1b]0;\n---\n# no", "colobus": "2 ![t](h)"}
     (run / "config.json").write_text(json.dumps(config))
     export_folder(load(run), run, run.with_name("out"), protocol=None, film_seconds=0)
     card = (run.with_name("out") / "README.md").read_text()

@@ -16,17 +16,17 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from gelada.algorithms.appo import APPO
-from gelada.algorithms.dqn import DQN
-from gelada.core.errors import GeladaError
-from gelada.core.functions import name_of
-from gelada.core.types import Frames
-from gelada.envs.api import GameSettings
-from gelada.envs.make import action_names, frame_shape
-from gelada.evaluation.agent import Agent
-from gelada.evaluation.export.onnx_file import compare, export_onnx
-from gelada.experiment.settings import Experiment
-from gelada.nets.config import NetworkSettings
+from colobus.algorithms.appo import APPO
+from colobus.algorithms.dqn import DQN
+from colobus.core.errors import ColobusError
+from colobus.core.functions import name_of
+from colobus.core.types import Frames
+from colobus.envs.api import GameSettings
+from colobus.envs.make import action_names, frame_shape
+from colobus.evaluation.agent import Agent
+from colobus.evaluation.export.onnx_file import compare, export_onnx
+from colobus.experiment.settings import Experiment
+from colobus.nets.config import NetworkSettings
 from helpers import gym_toys
 from helpers.players import CATCH, make_agent, make_checkpoint
 
@@ -134,7 +134,7 @@ def test_another_network_is_noticed(exported: Callable[[str], Exported]) -> None
 def test_the_file_says_what_it_is_of(exported: Callable[[str], Exported]) -> None:
     _, file = exported("small")
     said = session_of(file).get_modelmeta().custom_metadata_map
-    about = json.loads(said["gelada"])
+    about = json.loads(said["colobus"])
     assert about["game"] == "catch"
     assert about["actions"] == ["LEFT", "STAY", "RIGHT"]
     assert (about["scores"], about["policy"], about["stack"]) == ("logits", "sampled", 4)
@@ -146,17 +146,17 @@ def test_a_missing_package_is_one_line(
     package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(GeladaError, match=r"pip install 'gelada-rl\[onnx\]'"):
+    with pytest.raises(ColobusError, match=r"pip install 'colobus\[onnx\]'"):
         export_onnx(make_agent(CATCH), tmp_path / "policy.onnx")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_game_of_several_agents_is_refused(tmp_path: Path) -> None:
     agent = make_agent(GameSettings(game="catch-pair", size=10))
-    with pytest.raises(GeladaError, match="catch-pair has several agents"):
+    with pytest.raises(ColobusError, match="catch-pair has several agents"):
         export_onnx(agent, tmp_path / "policy.onnx")
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(GeladaError, match=r"cannot write .*policy\.onnx"):
+    with pytest.raises(ColobusError, match=r"cannot write .*policy\.onnx"):
         export_onnx(make_agent(CATCH, algorithm=APPO()), tmp_path / "nowhere" / "policy.onnx")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gelada.core.types import Version
-from gelada.envs.api import GameSettings
-from gelada.evaluation.protocols import PROTOCOLS, Evaluation, PlayedGame
-from gelada.runs.read import evaluation_file, has_evaluation
+from colobus.core.types import Version
+from colobus.envs.api import GameSettings
+from colobus.evaluation.protocols import PROTOCOLS, Evaluation, PlayedGame
+from colobus.runs.read import evaluation_file, has_evaluation
 from helpers.players import CATCH
 
 

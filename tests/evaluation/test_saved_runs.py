@@ -15,30 +15,30 @@ import av
 import pytest
 import torch
 
-from conftest import distributed_catch
-from gelada.core.checkpoint import (
+from colobus.core.checkpoint import (
     Checkpoint,
     list_checkpoints,
     newest_checkpoint,
     read_checkpoint,
     write_checkpoint,
 )
-from gelada.core.errors import GeladaError
-from gelada.core.types import Version
-from gelada.evaluation.agent import load
-from gelada.evaluation.evaluator import evaluate
-from gelada.evaluation.scores import baselines
-from gelada.evaluation.zoo import CLONE, place_of
-from gelada.experiment.settings import Experiment
-from gelada.ops.flat import FlatParameters
-from gelada.report.statistics import plus_minus
-from gelada.roles.parameters.server import ParameterServer
-from gelada.roles.tracker import StopRule, Tracker
-from gelada.runtime.threads import Inline
-from gelada.training.run import train
-from gelada.training.saving import SliceSaver, aux_at
-from gelada.training.start import begin, make_network
-from gelada.training.topology import make_graph
+from colobus.core.errors import ColobusError
+from colobus.core.types import Version
+from colobus.evaluation.agent import load
+from colobus.evaluation.evaluator import evaluate
+from colobus.evaluation.scores import baselines
+from colobus.evaluation.zoo import CLONE, place_of
+from colobus.experiment.settings import Experiment
+from colobus.ops.flat import FlatParameters
+from colobus.report.statistics import plus_minus
+from colobus.roles.parameters.server import ParameterServer
+from colobus.roles.tracker import StopRule, Tracker
+from colobus.runtime.threads import Inline
+from colobus.training.run import train
+from colobus.training.saving import SliceSaver, aux_at
+from colobus.training.start import begin, make_network
+from colobus.training.topology import make_graph
+from conftest import distributed_catch
 
 
 def often(experiment: Experiment, seconds: float = 1e-6) -> Experiment:
@@ -152,7 +152,7 @@ def test_a_checkpoint_that_lacks_a_slices_parameters_is_passed_over(tmp_path: Pa
     tensors = {k: t for k, t in whole.tensors.items() if k != f"parameter/{name}"}
     lost = whole._replace(version=Version(0, 11), tensors=tensors)
     path = write_checkpoint(folder / "checkpoints", lost)
-    with pytest.raises(GeladaError, match=r"is incomplete: [0-9,]+ of [0-9,]+ parameters"):
+    with pytest.raises(ColobusError, match=r"is incomplete: [0-9,]+ of [0-9,]+ parameters"):
         read_checkpoint(path)
     found, checkpoint, (line,) = newest_checkpoint(folder / "checkpoints")
     assert found.stem == "00000010"

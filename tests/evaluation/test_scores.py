@@ -11,10 +11,10 @@ from typing import NamedTuple, get_args
 
 import pytest
 
-from gelada.envs.api import GameSettings
-from gelada.envs.make import known_games
-from gelada.evaluation.protocols import PROTOCOLS
-from gelada.evaluation.scores import (
+from colobus.envs.api import GameSettings
+from colobus.envs.make import known_games
+from colobus.evaluation.protocols import PROTOCOLS
+from colobus.evaluation.scores import (
     COLUMNS,
     Column,
     Kind,

@@ -10,15 +10,15 @@ from typing import Any
 import av
 import pytest
 
-from gelada.core.checkpoint import write_checkpoint
-from gelada.core.errors import GeladaError
-from gelada.core.types import Version
-from gelada.evaluation import sidecar
-from gelada.evaluation.agent import Agent, load
-from gelada.evaluation.evaluator import evaluate
-from gelada.evaluation.protocols import Evaluation
-from gelada.evaluation.sidecar import RunEnded, Sidecar
-from gelada.runs.config import read_config
+from colobus.core.checkpoint import write_checkpoint
+from colobus.core.errors import ColobusError
+from colobus.core.types import Version
+from colobus.evaluation import sidecar
+from colobus.evaluation.agent import Agent, load
+from colobus.evaluation.evaluator import evaluate
+from colobus.evaluation.protocols import Evaluation
+from colobus.evaluation.sidecar import RunEnded, Sidecar
+from colobus.runs.config import read_config
 from helpers.players import make_checkpoint, write_run
 
 Results = list[dict[str, Any]]
@@ -240,5 +240,5 @@ def test_when_the_run_ends_nothing_more_is_done(
 
 
 def test_an_unknown_protocol_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(GeladaError, match="unknown protocol 'dba3d'"):
+    with pytest.raises(ColobusError, match="unknown protocol 'dba3d'"):
         Sidecar(tmp_path, True, False, print, never, protocol="dba3d")

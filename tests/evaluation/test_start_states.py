@@ -13,15 +13,15 @@ import pytest
 from ale_py import ALEState
 from safetensors.numpy import load, save
 
-from gelada.algorithms.dqn import DQN
-from gelada.cli.main import run
-from gelada.core.errors import GeladaError
-from gelada.envs.ale import AleGame
-from gelada.envs.api import GameSettings
-from gelada.evaluation import start_states as module
-from gelada.evaluation.evaluator import evaluate
-from gelada.evaluation.protocols import PROTOCOLS, Protocol
-from gelada.evaluation.start_states import (
+from colobus.algorithms.dqn import DQN
+from colobus.cli.main import run
+from colobus.core.errors import ColobusError
+from colobus.envs.ale import AleGame
+from colobus.envs.api import GameSettings
+from colobus.evaluation import start_states as module
+from colobus.evaluation.evaluator import evaluate
+from colobus.evaluation.protocols import PROTOCOLS, Protocol
+from colobus.evaluation.start_states import (
     HISTORY,
     StartStates,
     make_starts,
@@ -107,7 +107,7 @@ def test_a_file_gives_back_every_bit(seaquest: StartStates, tmp_path: Path) -> N
     made_by = {"run": "runs/some", "steps": 1000, "policy": "sampled", "seed": 3}
     assert got.about["made_by"] == made_by
     before = path.read_bytes()
-    with pytest.raises(GeladaError, match="the file exists"):
+    with pytest.raises(ColobusError, match="the file exists"):
         write_starts(path, seaquest)
     assert path.read_bytes() == before
 
@@ -255,9 +255,9 @@ def changed(path: Path, seaquest: StartStates, **about: Any) -> Path:
 
 def test_a_file_that_does_not_fit_is_refused(seaquest: StartStates, tmp_path: Path) -> None:
     path = changed(tmp_path / "good", seaquest)
-    with pytest.raises(GeladaError, match="game is seaquest, want pong"):
+    with pytest.raises(ColobusError, match="game is seaquest, want pong"):
         read_starts(path, GameSettings(game="pong"))
-    with pytest.raises(GeladaError, match="frame skip is 4, want 3"):
+    with pytest.raises(ColobusError, match="frame skip is 4, want 3"):
         read_starts(path, replace(SEAQUEST, frame_skip=3))
     for name, value, said in (
         ("ale_py", "0.7.0", r"ale-py is 0\.7\.0, want "),
@@ -265,7 +265,7 @@ def test_a_file_that_does_not_fit_is_refused(seaquest: StartStates, tmp_path: Pa
         ("format", 2, "format is 2, want 1"),
     ):
         other = changed(tmp_path / name, seaquest, **{name: value})
-        with pytest.raises(GeladaError, match=said):
+        with pytest.raises(ColobusError, match=said):
             read_starts(other, SEAQUEST)
 
 
@@ -282,17 +282,17 @@ def test_a_damaged_file_is_refused(harm: str, seaquest: StartStates, tmp_path: P
         data[-1000] ^= harm == "flipped"
         path.write_bytes({"cut": bytes(data[:-1000]), "flipped": bytes(data), "empty": b""}[harm])
     why = {"missing": "cannot be read: No such file", "flipped": "is damaged"}
-    with pytest.raises(GeladaError, match=why.get(harm, "is no file of start states, or damaged")):
+    with pytest.raises(ColobusError, match=why.get(harm, "is no file of start states, or damaged")):
         read_starts(path, SEAQUEST)
 
 
 def test_protocol_and_starts_belong_together(seaquest: StartStates) -> None:
     agent = make_agent(SEAQUEST)
-    with pytest.raises(GeladaError, match="protocol 'human' needs start states"):
+    with pytest.raises(ColobusError, match="protocol 'human' needs start states"):
         evaluate(agent, "human")
-    with pytest.raises(GeladaError, match="protocol 'noop' begins games at their beginning"):
+    with pytest.raises(ColobusError, match="protocol 'noop' begins games at their beginning"):
         evaluate(agent, "noop", starts=seaquest)
-    with pytest.raises(GeladaError, match="this run plays catch"):
+    with pytest.raises(ColobusError, match="this run plays catch"):
         make_starts(make_agent(CATCH), "run")
     assert UNCHANGED == (30, 60)
     assert PROTOCOLS["human"] == Protocol(

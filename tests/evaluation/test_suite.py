@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-import gelada.evaluation.evaluator
-import gelada.training.run
-from gelada.cli.display import Display
-from gelada.cli.flags import parse
-from gelada.cli.main import run
-from gelada.cli.suite import GENERAL, Flags, suite_of
-from gelada.core.errors import Diverged
-from gelada.evaluation.protocols import PROTOCOLS
-from gelada.evaluation.scores import normalised, published
-from gelada.experiment.presets import PRESETS, preset
-from gelada.experiment.settings import Experiment
-from gelada.report.ledger import (
+import colobus.evaluation.evaluator
+import colobus.training.run
+from colobus.cli.display import Display
+from colobus.cli.flags import parse
+from colobus.cli.main import run
+from colobus.cli.suite import GENERAL, Flags, suite_of
+from colobus.core.errors import Diverged
+from colobus.evaluation.protocols import PROTOCOLS
+from colobus.evaluation.scores import normalised, published
+from colobus.experiment.presets import PRESETS, preset
+from colobus.experiment.settings import Experiment
+from colobus.report.ledger import (
     REFERENCES,
     LedgerLine,
     Suite,
@@ -36,7 +36,7 @@ from gelada.report.ledger import (
     read_ledger,
     summarize,
 )
-from gelada.roles.tracker import StopRule
+from colobus.roles.tracker import StopRule
 
 SMALL = ("--preset", "catch", "--protocol", "training", "--episodes", "2")
 
@@ -55,13 +55,13 @@ def ledger(folder: Path) -> list[tuple[str, int]]:
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     """Runs that were trained, with whether they were resumed."""
     seen: list[tuple[str, bool]] = []
-    real = gelada.training.run.train
+    real = colobus.training.run.train
 
     def train(experiment: Experiment, folder: Path, name: str, resume: bool, *rest: Any) -> Any:
         seen.append((folder.name, resume))
         return real(experiment, folder, name, resume, *rest)
 
-    monkeypatch.setattr(gelada.training.run, "train", train)
+    monkeypatch.setattr(colobus.training.run, "train", train)
     return seen
 
 
@@ -70,7 +70,7 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def train(*_: Any) -> None:
         pytest.fail("something was trained")
 
-    monkeypatch.setattr(gelada.training.run, "train", train)
+    monkeypatch.setattr(colobus.training.run, "train", train)
 
 
 def test_games_by_name_and_by_list() -> None:
@@ -215,7 +215,7 @@ def test_interrupted_before_a_checkpoint_it_begins_anew(
     tmp_path: Path, trained: list[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["suite", "catch", *SMALL, "--steps", "1200", "--out", str(tmp_path)]
-    real = gelada.training.run.train
+    real = colobus.training.run.train
 
     def train(experiment: Experiment, folder: Path, *rest: Any) -> Any:
         real(experiment, folder, *rest)
@@ -224,7 +224,7 @@ def test_interrupted_before_a_checkpoint_it_begins_anew(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(gelada.training.run, "train", train)
+        patch.setattr(colobus.training.run, "train", train)
         assert run(words) == 130
     assert not (tmp_path / "suite.jsonl").exists()
     assert run(words) == 0
@@ -236,14 +236,14 @@ def test_an_interrupted_evaluation_is_done_again(
     tmp_path: Path, trained: list[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["suite", "catch", *SMALL, "--steps", "1200", "--out", str(tmp_path)]
-    real = gelada.evaluation.evaluator.evaluate
+    real = colobus.evaluation.evaluator.evaluate
 
     def evaluate(*args: Any, **kwargs: Any) -> Any:
         whole = real(*args, **kwargs)
         return replace(whole, games=whole.games[:1])
 
     with monkeypatch.context() as patch:
-        patch.setattr(gelada.evaluation.evaluator, "evaluate", evaluate)
+        patch.setattr(colobus.evaluation.evaluator, "evaluate", evaluate)
         assert run(words) == 130
     assert not (tmp_path / "suite.jsonl").exists()
     assert run(words) == 0
@@ -255,16 +255,16 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["suite", "catch", *SMALL, "--steps", "1200", "--seeds", "2", "--out", str(tmp_path)]
-    real = gelada.training.run.train
+    real = colobus.training.run.train
 
     def train(experiment: Experiment, *rest: Any) -> Any:
         if experiment.seed == 2:
             raise Diverged("the loss is nan")
         return real(experiment, *rest)
 
-    monkeypatch.setattr(gelada.training.run, "train", train)
+    monkeypatch.setattr(colobus.training.run, "train", train)
     assert run(words) == 4
-    assert capsys.readouterr().err == "gelada: catch, seed 2: the loss is nan\n"
+    assert capsys.readouterr().err == "colobus: catch, seed 2: the loss is nan\n"
     assert ledger(tmp_path) == [("catch", 1)]
 
 

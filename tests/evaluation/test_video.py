@@ -11,20 +11,25 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.core.checkpoint import (
+    Checkpoint,
+    list_checkpoints,
+    newest_checkpoint,
+    write_checkpoint,
+)
+from colobus.core.errors import ColobusError
+from colobus.core.seeding import game_seeds
+from colobus.core.types import Bytes, Ints, Version
+from colobus.envs.ale import AleGame
+from colobus.envs.api import GameSettings
+from colobus.evaluation.agent import Agent
+from colobus.evaluation.films.milestones import milestones, untrained
+from colobus.evaluation.films.player import record
+from colobus.nets.network import InputStatistics, Network
+from colobus.runs.config import read_config
+from colobus.training.run import train
+from colobus.training.start import begin, make_network
 from conftest import catch
-from gelada.core.checkpoint import Checkpoint, list_checkpoints, newest_checkpoint, write_checkpoint
-from gelada.core.errors import GeladaError
-from gelada.core.seeding import game_seeds
-from gelada.core.types import Bytes, Ints, Version
-from gelada.envs.ale import AleGame
-from gelada.envs.api import GameSettings
-from gelada.evaluation.agent import Agent
-from gelada.evaluation.films.milestones import milestones, untrained
-from gelada.evaluation.films.player import record
-from gelada.nets.network import InputStatistics, Network
-from gelada.runs.config import read_config
-from gelada.training.run import train
-from gelada.training.start import begin, make_network
 from helpers.players import (
     CATCH,
     Catcher,
@@ -190,14 +195,14 @@ def test_the_seed_and_the_policy_decide_the_film(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["film.avi", "film", "film.mp4.txt"])
 def test_other_kinds_of_film_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(GeladaError, match=r"a film is an \.mp4 or a \.gif; name it film"):
+    with pytest.raises(ColobusError, match=r"a film is an \.mp4 or a \.gif; name it film"):
         record(make_agent(), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
 def test_a_film_takes_time(tmp_path: Path, seconds: float) -> None:
-    with pytest.raises(GeladaError, match="must be more than 0"):
+    with pytest.raises(ColobusError, match="must be more than 0"):
         record(make_agent(), tmp_path / "a.mp4", seconds)
 
 
@@ -205,7 +210,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "folder.mp4").mkdir()
     for out in (tmp_path / "file" / "a.mp4", tmp_path / "folder.mp4"):
-        with pytest.raises(GeladaError, match=f"cannot write {out}: .*name another file"):
+        with pytest.raises(ColobusError, match=f"cannot write {out}: .*name another file"):
             record(Catcher(), out)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.mp4"]
 
@@ -324,5 +329,5 @@ def test_a_run_without_checkpoints_is_refused(tmp_path: Path) -> None:
     write_run(tmp_path)
     for path in list_checkpoints(tmp_path / "checkpoints"):
         path.unlink()
-    with pytest.raises(GeladaError, match="no complete checkpoint"):
+    with pytest.raises(ColobusError, match="no complete checkpoint"):
         milestones(tmp_path)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from colobus.experiment.presets import PRESETS
+from colobus.experiment.settings import Experiment, ReuseSettings
+from colobus.roles.tracker import StopRule, TrackerSettings
 from conftest import tuned
-from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import Experiment, ReuseSettings
-from gelada.roles.tracker import StopRule, TrackerSettings
 
 BASE = PRESETS["appo-catch"]
 """V-trace, a target policy, a KL term, a learning rate that falls."""

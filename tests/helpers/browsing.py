@@ -1,4 +1,4 @@
-"""Opening the pages of ``gelada watch`` and ``gelada play`` in a real Chromium."""
+"""Opening the pages of ``colobus watch`` and ``colobus play`` in a real Chromium."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ PATIENCE = 120.0  # seconds; no test is about how fast a machine is
 
 @contextmanager
 def served(command: str, folder: Path, *words: str) -> Iterator[str]:
-    """Run ``gelada COMMAND FOLDER``; give the link that it prints."""
-    whole = [sys.executable, "-m", "gelada.cli.main", command, str(folder), *words]
+    """Run ``colobus COMMAND FOLDER``; give the link that it prints."""
+    whole = [sys.executable, "-m", "colobus.cli.main", command, str(folder), *words]
     with subprocess.Popen(whole, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -68,8 +68,8 @@ def click(browser: Any, selector: str) -> None:
 
 
 def screenshot(browser: Any, name: str) -> None:
-    """Leave a picture of the whole page in GELADA_SCREENSHOTS, if that names a folder."""
-    if folder := os.environ.get("GELADA_SCREENSHOTS"):
+    """Leave a picture of the whole page in COLOBUS_SCREENSHOTS, if that names a folder."""
+    if folder := os.environ.get("COLOBUS_SCREENSHOTS"):
         height = browser.execute_script("return document.documentElement.scrollHeight")
         width = browser.execute_script("return innerWidth")
         size = {

@@ -24,25 +24,25 @@ import numpy as np
 import torch
 from safetensors.torch import load, save
 
-from gelada.algorithms.appo import APPO
-from gelada.core.checkpoint import Checkpoint, checksum_of, write_checkpoint
-from gelada.core.errors import GeladaError
-from gelada.core.types import Version
-from gelada.evaluation.agent import load as load_agent
-from gelada.evaluation.start_states import StartStates, make_starts, read_starts, write_starts
-from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import Experiment
-from gelada.nets.config import NetworkSettings
-from gelada.nets.network import InputStatistics
-from gelada.ops.flat import FlatParameters
-from gelada.ops.optimizers import Optimizer
-from gelada.report.ledger import LedgerLine, Suite, read_ledger, summarize
-from gelada.report.plots import line_of
-from gelada.runs.config import Config, identity, read_config, write_config
-from gelada.runs.curves import read_metrics
-from gelada.runs.read import RunFolder
-from gelada.runtime.system import version_of
-from gelada.training.start import Start, begin_again, make_network
+from colobus.algorithms.appo import APPO
+from colobus.core.checkpoint import Checkpoint, checksum_of, write_checkpoint
+from colobus.core.errors import ColobusError
+from colobus.core.types import Version
+from colobus.evaluation.agent import load as load_agent
+from colobus.evaluation.start_states import StartStates, make_starts, read_starts, write_starts
+from colobus.experiment.presets import PRESETS
+from colobus.experiment.settings import Experiment
+from colobus.nets.config import NetworkSettings
+from colobus.nets.network import InputStatistics
+from colobus.ops.flat import FlatParameters
+from colobus.ops.optimizers import Optimizer
+from colobus.report.ledger import LedgerLine, Suite, read_ledger, summarize
+from colobus.report.plots import line_of
+from colobus.runs.config import Config, identity, read_config, write_config
+from colobus.runs.curves import read_metrics
+from colobus.runs.read import RunFolder
+from colobus.runtime.system import version_of
+from colobus.training.start import Start, begin_again, make_network
 from helpers.players import make_agent
 
 GONE = object()
@@ -100,7 +100,7 @@ def experiment() -> Experiment:
 def make_run(folder: Path, run: str = "ours") -> Config:
     """Write a run's folder: settings, two checkpoints, metrics, an evaluation."""
     folder.mkdir(parents=True)
-    about = {"run": run, "precision": "float32", "gelada-rl": version_of("gelada-rl")}
+    about = {"run": run, "precision": "float32", "colobus": version_of("colobus")}
     config = Config("catch", experiment(), 3, about)
     write_config(folder, config)
     statistics = InputStatistics(
@@ -576,7 +576,7 @@ def outcome(kind: Kind, folder: Path, starts: StartStates | None = None) -> str:
     try:
         said = read_of(kind.file, starts)(folder)
         how = "passed over" if said else "accepted"
-    except (GeladaError, OSError) as error:  # `gelada.cli.main` makes one line of an OSError
+    except (ColobusError, OSError) as error:  # `colobus.cli.main` makes one line of an OSError
         said, how = str(error), "refused"
     assert len(said) < 1500, said[:300]
     assert contents(folder) == before

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gelada.cli import main as cli
+from colobus.cli import main as cli
 
 LONG = 300.0
 """Seconds: a bound for waiting, on a slow machine too."""
@@ -23,8 +23,8 @@ CATCH = ("train", "catch", "--no-finish", "--no-tensorboard")
 
 
 def start(*args: object, script: Path | None = None) -> subprocess.Popen[str]:
-    """Start ``gelada ARGS``, or a driver script in its place."""
-    command = [str(script)] if script else ["-m", "gelada.cli.main"]
+    """Start ``colobus ARGS``, or a driver script in its place."""
+    command = [str(script)] if script else ["-m", "colobus.cli.main"]
     return subprocess.Popen(
         [sys.executable, *command, *map(str, args)],
         stdout=subprocess.PIPE,
@@ -43,8 +43,8 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def gelada(*args: object) -> tuple[int, str, str]:
-    """Run ``gelada ARGS`` in this process; return exit code, stdout and stderr.
+def colobus(*args: object) -> tuple[int, str, str]:
+    """Run ``colobus ARGS`` in this process; return exit code, stdout and stderr.
 
     A process of its own would import everything anew, which takes longer than most of what is
     asked for. Minutes of training would count from the start of the tests.

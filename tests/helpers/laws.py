@@ -1,8 +1,8 @@
 """Laws about the size and the shape of the source, as `make check` asks for them.
 
 ``python tests/helpers/laws.py`` prints each breach in a line. Budgets and exceptions stand in
-pyproject.toml, below ``tool.gelada.laws``: raising a budget, or adding an exception, is a commit of
-its own with the reason. An exception that nothing needs any more is a breach too. What imports
+pyproject.toml, below ``tool.colobus.laws``: raising a budget, or adding an exception, is a commit
+of its own with the reason. An exception that nothing needs any more is a breach too. What imports
 what is for import-linter to say.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = "gelada"
+PACKAGE = "colobus"
 SMALL = 60
 """Lines, below which a module needs two importers."""
 

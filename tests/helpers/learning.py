@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gelada.experiment.settings import Experiment
-from gelada.roles.tracker import TrackerSettings
-from gelada.training.run import Result, train
+from colobus.experiment.settings import Experiment
+from colobus.roles.tracker import TrackerSettings
+from colobus.training.run import Result, train
 
 QUIET = TrackerSettings(tensorboard=False)
 

@@ -54,7 +54,7 @@ def make_run(
         "algorithm": {"name": name, "lr": lr},
         "stop": {"steps": 1000 * seed},
         "seed": seed,
-        "about": {"processor": "A processor", "cores": 2, "gelada-rl": "0.2", "commit": "abc"},
+        "about": {"processor": "A processor", "cores": 2, "colobus": "0.2", "commit": "abc"},
     }
     (folder / "config.json").write_text(json.dumps(config))
     write_metrics(folder, rows)

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gelada.core.types import Version
-from gelada.experiment.settings import Experiment
-from gelada.roles.learner import Learner
-from gelada.roles.tracker import Status
-from gelada.runtime.graph import RoleGraph
-from gelada.runtime.threads import Inline, Threads
-from gelada.training.start import begin, open_games
-from gelada.training.topology import make_graph
+from colobus.core.types import Version
+from colobus.experiment.settings import Experiment
+from colobus.roles.learner import Learner
+from colobus.roles.tracker import Status
+from colobus.runtime.graph import RoleGraph
+from colobus.runtime.threads import Inline, Threads
+from colobus.training.start import begin, open_games
+from colobus.training.topology import make_graph
 
 MakeGraph = Callable[..., RoleGraph]
 

@@ -12,18 +12,18 @@ import numpy as np
 import torch
 from ale_py import ALEInterface, ALEState, ALEVectorInterface, roms
 
-from gelada.algorithms.appo import APPO
-from gelada.algorithms.dqn import DQN
-from gelada.core.checkpoint import Checkpoint, write_checkpoint
-from gelada.core.seeding import game_seeds
-from gelada.core.types import Bytes, Floats, Ints, Version
-from gelada.envs.ale import AleGame, rom_of
-from gelada.envs.api import GameSettings
-from gelada.envs.make import action_names, frame_shape
-from gelada.evaluation.agent import Agent, Policy
-from gelada.experiment.settings import Experiment
-from gelada.nets.network import InputStatistics, Network, NetworkSettings
-from gelada.runs.config import Config, write_config
+from colobus.algorithms.appo import APPO
+from colobus.algorithms.dqn import DQN
+from colobus.core.checkpoint import Checkpoint, write_checkpoint
+from colobus.core.seeding import game_seeds
+from colobus.core.types import Bytes, Floats, Ints, Version
+from colobus.envs.ale import AleGame, rom_of
+from colobus.envs.api import GameSettings
+from colobus.envs.make import action_names, frame_shape
+from colobus.evaluation.agent import Agent, Policy
+from colobus.experiment.settings import Experiment
+from colobus.nets.network import InputStatistics, Network, NetworkSettings
+from colobus.runs.config import Config, write_config
 
 CATCH = GameSettings(game="catch", size=10)
 

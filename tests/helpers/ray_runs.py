@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from gelada.core.files import read_lines
+from colobus.core.files import read_lines
 from helpers.launching import LONG, complete
 
 SILENCE = 12.0
@@ -31,7 +31,7 @@ SMALL = ("--on", "ray", "--cpus", 0.2, "--silence", SILENCE, *QUIET)
 STATUS = re.compile(r"[\d,]+ steps, [\d,]+ \S+/s, score ")
 """How a line begins that tells how a run goes."""
 
-SLOW = re.compile(r"(?!gelada: ).+ did not start within \d+ s: each asks for ")
+SLOW = re.compile(r"(?!colobus: ).+ did not start within \d+ s: each asks for ")
 """How a line begins that tells that processes take long to start."""
 
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -73,11 +73,11 @@ def without_ray() -> dict[str, str]:
 
 
 class Run:
-    """``gelada train GAME`` on Ray; what it says goes into files.
+    """``colobus train GAME`` on Ray; what it says goes into files.
 
     Args:
         folder: for the run's own folder and what it says.
-        words: after ``gelada``.
+        words: after ``colobus``.
         code: of the driver, before the command line begins.
         env: variables to add to this process's.
         session: start it in a session of its own, as in a terminal of its own.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gelada.core.types import Trajectory
+from colobus.core.types import Trajectory
 from helpers.gradients import Array
 
 

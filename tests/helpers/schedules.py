@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from gelada.core.errors import Deadline
-from gelada.core.types import Answer, Gradient, Params, Version
-from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.published import ANY, Pulled, pull_common
-from gelada.roles.parameters.server import Admission, ParameterServer, ServerSettings
+from colobus.core.errors import Deadline
+from colobus.core.types import Answer, Gradient, Params, Version
+from colobus.ops.optimizers import OptimizerSettings
+from colobus.roles.parameters.published import ANY, Pulled, pull_common
+from colobus.roles.parameters.server import Admission, ParameterServer, ServerSettings
 
 SIZE = 64
 ROUNDS = 6

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from gelada.core.errors import Deadline
-from gelada.core.types import Episode, Trajectory, Version
-from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.server import Admission, ParameterServer, Quorum, ServerSettings
-from gelada.roles.tracker import ResumePoint
+from colobus.core.errors import Deadline
+from colobus.core.types import Episode, Trajectory, Version
+from colobus.ops.optimizers import OptimizerSettings
+from colobus.roles.parameters.server import Admission, ParameterServer, Quorum, ServerSettings
+from colobus.roles.tracker import ResumePoint
 
 ADAM = OptimizerSettings()
 FIRST = Version(0, 0)

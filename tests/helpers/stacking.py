@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gelada.core.types import Bytes, Ints
+from colobus.core.types import Bytes, Ints
 
 
 def stack_at(frames: Bytes, ages: Ints, t: int, depth: int) -> Bytes:

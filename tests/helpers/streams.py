@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gelada.core.types import Batch, Trajectory, Version
-from gelada.roles.replay.buffer import ReplayBuffer
-from gelada.roles.replay.frame_ring import BufferShape
-from gelada.roles.replay.sampling import Prioritized, RateLimiter, Sampling, Uniform
+from colobus.core.types import Batch, Trajectory, Version
+from colobus.roles.replay.buffer import ReplayBuffer
+from colobus.roles.replay.frame_ring import BufferShape
+from colobus.roles.replay.sampling import Prioritized, RateLimiter, Sampling, Uniform
 
 STACK, SHAPE, LENGTH = 3, (2, 3), 4
 STEP_FIELDS = ("actions", "rewards", "terminated", "truncated", "log_probs")

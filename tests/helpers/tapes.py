@@ -15,9 +15,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from gelada.nets import observations
-from gelada.ops.flat import FlatParameters
-from gelada.runtime import devices as cuda_graphs
+from colobus.nets import observations
+from colobus.ops.flat import FlatParameters
+from colobus.runtime import devices as cuda_graphs
 
 T = TypeVar("T")
 READ = torch.ops.aten._local_scalar_dense.default

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gelada.core.checkpoint import Checkpoint, newest_checkpoint
+from colobus.core.checkpoint import Checkpoint, newest_checkpoint
 
 
 def finished(folder: Path) -> tuple[Checkpoint, list[dict[str, Any]]]:

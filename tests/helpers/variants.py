@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from colobus.experiment.presets import PRESETS
+from colobus.experiment.settings import Experiment, ReuseSettings
 from conftest import distributed_catch, tuned
-from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import Experiment, ReuseSettings
 
 OLDER = ReuseSettings(replay_proportion=0.5, replay_slots=4, buffer_batches=2)
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.nets.autoencoder import Decoder, Prediction
+from colobus.nets.network import CODE, InputStatistics, Network, NetworkSettings
+from colobus.nets.observations import Observations
+from colobus.ops.flat import FlatParameters, Layout
+from colobus.roles.replay.queue import as_batch
 from conftest import heads_of, make_net, random_trajectory
-from gelada.nets.autoencoder import Decoder, Prediction
-from gelada.nets.network import CODE, InputStatistics, Network, NetworkSettings
-from gelada.nets.observations import Observations
-from gelada.ops.flat import FlatParameters, Layout
-from gelada.roles.replay.queue import as_batch
 
 Array = np.ndarray[Any, Any]
 

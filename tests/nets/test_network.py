@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
+from colobus.nets import network as precision
+from colobus.nets.network import FLOOR, LIMIT, Network, NetworkSettings, measure_input
 from conftest import heads_of, make_net
-from gelada.nets import network as precision
-from gelada.nets.network import FLOOR, LIMIT, Network, NetworkSettings, measure_input
 
 
 def count_of(settings: NetworkSettings, side: int, heads: dict[str, int]) -> int:

@@ -8,12 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colobus.core.types import Batch
+from colobus.nets.autoencoder import Decoder
+from colobus.nets.network import InputStatistics, Network, NetworkSettings
+from colobus.nets.observations import SHOWN, Observations, reconstruct, some_stacks
+from colobus.roles.replay.queue import as_batch
 from conftest import heads_of, make_net, random_trajectory
-from gelada.core.types import Batch
-from gelada.nets.autoencoder import Decoder
-from gelada.nets.network import InputStatistics, Network, NetworkSettings
-from gelada.nets.observations import SHOWN, Observations, reconstruct, some_stacks
-from gelada.roles.replay.queue import as_batch
 from helpers.stacking import stack_at
 
 

@@ -11,17 +11,17 @@ import pytest
 import torch
 from torch import nn
 
-import gelada
+import colobus
+from colobus.core.errors import ColobusError
+from colobus.core.functions import name_of
+from colobus.core.seeding import game_seeds
+from colobus.core.types import Bytes, Ints
+from colobus.envs.api import GameSettings
+from colobus.envs.atari import AtariGames
+from colobus.nets.config import NetworkSettings
+from colobus.nets.heads import Head, Linear
+from colobus.nets.observations import all_stacks, blank
 from conftest import make_net
-from gelada.core.errors import GeladaError
-from gelada.core.functions import name_of
-from gelada.core.seeding import game_seeds
-from gelada.core.types import Bytes, Ints
-from gelada.envs.api import GameSettings
-from gelada.envs.atari import AtariGames
-from gelada.nets.config import NetworkSettings
-from gelada.nets.heads import Head, Linear
-from gelada.nets.observations import all_stacks, blank
 from helpers.players import raw_step, raw_vector
 from helpers.stacking import stack_at
 
@@ -76,7 +76,7 @@ def with_dropout(settings: NetworkSettings, shape: tuple[int, int], planes: int)
     [(with_statistics, "keeps statistics while it learns"), (that_fails, "cannot take 2 stacks")],
 )
 def test_torsos_that_cannot_be_learned_are_one_line(made: Any, said: str) -> None:
-    with pytest.raises(GeladaError, match=f"^--own-torso .*: {said}") as error:
+    with pytest.raises(ColobusError, match=f"^--own-torso .*: {said}") as error:
         make_net(settings(own_torso=made))
     assert "\n" not in str(error.value)
 
@@ -136,7 +136,7 @@ def other_actions(own: dict[str, Head], width: int) -> dict[str, Head]:
     ],
 )
 def test_what_is_no_torso_or_heads_is_one_line(functions: dict[str, Any], said: str) -> None:
-    with pytest.raises(GeladaError, match=said) as error:
+    with pytest.raises(ColobusError, match=said) as error:
         make_net(settings(**functions))
     assert "\n" not in str(error.value)
 
@@ -144,12 +144,12 @@ def test_what_is_no_torso_or_heads_is_one_line(functions: dict[str, Any], said: 
 def test_a_run_with_a_network_of_the_user_is_loaded_and_resumed(tmp_path: Path) -> None:
     quiet: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
     run = tmp_path / "run"
-    gelada.train("catch", run, steps=2_000, own_torso=torso_of_catch, own_heads=heads, **quiet)
-    agent = gelada.load(run)
+    colobus.train("catch", run, steps=2_000, own_torso=torso_of_catch, own_heads=heads, **quiet)
+    agent = colobus.load(run)
     assert dict(agent.net.named_parameters())["torso.own.1.weight"].shape == (64, 50)
-    assert gelada.train(resume=run, steps=4_000, **quiet).steps >= 4_000
-    with pytest.raises(GeladaError, match=r"^--torso dqn2013: has an effect only without --own"):
-        gelada.preset("catch", own_torso=torso, torso="dqn2013")
+    assert colobus.train(resume=run, steps=4_000, **quiet).steps >= 4_000
+    with pytest.raises(ColobusError, match=r"^--torso dqn2013: has an effect only without --own"):
+        colobus.preset("catch", own_torso=torso, torso="dqn2013")
 
 
 def torso_of_catch(

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.nets.network import NetworkSettings, Observed
+from colobus.nets.recurrent import LSTM
 from conftest import make_net
-from gelada.nets.network import NetworkSettings, Observed
-from gelada.nets.recurrent import LSTM
 
 W, N, S = 5, 3, 7
 Array = np.ndarray[Any, Any]

@@ -10,11 +10,11 @@ import pytest
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
+from colobus.nets.network import InputStatistics, Network, NetworkSettings
+from colobus.nets.observations import Observations
+from colobus.nets.torsos import TORSOS, smallest_side
+from colobus.roles.replay.queue import as_batch
 from conftest import heads_of, make_net, random_trajectory
-from gelada.nets.network import InputStatistics, Network, NetworkSettings
-from gelada.nets.observations import Observations
-from gelada.nets.torsos import TORSOS, smallest_side
-from gelada.roles.replay.queue import as_batch
 from helpers.stacking import stack_at
 
 Array = np.ndarray[Any, Any]

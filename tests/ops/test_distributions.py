@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gelada.ops import distributions
+from colobus.ops import distributions
 
 
 def slow_target(value: float, bins: int) -> list[float]:

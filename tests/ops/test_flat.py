@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from colobus.nets.network import Network, NetworkSettings
+from colobus.nets.observations import blank, blank_by_age
+from colobus.ops import losses, returns
+from colobus.ops.flat import FlatParameters, Layout
 from conftest import make_net, random_ends
-from gelada.nets.network import Network, NetworkSettings
-from gelada.nets.observations import blank, blank_by_age
-from gelada.ops import losses, returns
-from gelada.ops.flat import FlatParameters, Layout
 
 
 @pytest.fixture

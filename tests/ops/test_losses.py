@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gelada.ops import losses
+from colobus.ops import losses
 from helpers.gradients import Array, as_float32, differences, gradient_of, log_softmax
 
 M, A = 11, 4

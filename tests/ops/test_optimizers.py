@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.nets.network import NetworkSettings
+from colobus.ops.flat import FlatParameters
+from colobus.ops.optimizers import RULES, Optimizer, OptimizerSettings
 from conftest import make_net
-from gelada.nets.network import NetworkSettings
-from gelada.ops.flat import FlatParameters
-from gelada.ops.optimizers import RULES, Optimizer, OptimizerSettings
 
 Array = np.ndarray[Any, Any]
 STEPS, SIZE = 50, 192

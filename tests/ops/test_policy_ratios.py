@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gelada.ops import losses
+from colobus.ops import losses
 from helpers.gradients import Array, as_float32, differences, gradient_of, log_softmax
 
 M, A = 40, 4

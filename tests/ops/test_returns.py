@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colobus.ops import returns
+from colobus.ops.returns import munchausen
 from conftest import random_ends
-from gelada.ops import returns
-from gelada.ops.returns import munchausen
 
 Array = np.ndarray[Any, Any]
 sizes = st.integers(1, 9)

@@ -1,6 +1,6 @@
 """The live page in a real Chromium: opened, updated, switched, and safe from what runs are called.
 
-With GELADA_SCREENSHOTS set to a folder, pictures of the page are left there.
+With COLOBUS_SCREENSHOTS set to a folder, pictures of the page are left there.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def test_a_name_is_only_ever_text(browser: Any, tmp_path: Path) -> None:
         for part in ("#cards", "#list", "#evaluations", "#events", "#films", "#settings"):
             wait(partial(says, browser, part, "<img src=x"))
         assert browser.execute_script("return document.images.length") == 0
-        assert browser.title == "Gelada"
+        assert browser.title == "Colobus"
         assert complaints(browser) == []
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gelada.core.errors import GeladaError
-from gelada.core.timing import bounding_stage
-from gelada.runs.folder import EVALUATION
-from gelada.runs.listing import (
+from colobus.core.errors import ColobusError
+from colobus.core.timing import bounding_stage
+from colobus.runs.folder import EVALUATION
+from colobus.runs.listing import (
     Runs,
     check_places,
     differences,
@@ -21,7 +21,7 @@ from gelada.runs.listing import (
     grouped,
     short_names,
 )
-from gelada.runs.read import RunFilm, RunFolder, flat, milestones
+from colobus.runs.read import RunFilm, RunFolder, flat, milestones
 from helpers.made_runs import append, evaluate, make_run, rising, row
 
 VERSION_0_1 = Path(__file__).parent.parent / "data" / "version-0.1"
@@ -244,6 +244,6 @@ def test_differences_have_a_value_for_each_run(tmp_path: Path) -> None:
 
 def test_a_place_that_is_no_folder_is_named(tmp_path: Path) -> None:
     make_run(tmp_path / "pong-1")
-    with pytest.raises(GeladaError, match=r"'.*/pong-2' is no folder.*nearest known: pong-1"):
+    with pytest.raises(ColobusError, match=r"'.*/pong-2' is no folder.*nearest known: pong-1"):
         check_places([tmp_path / "pong-2"])
     check_places([tmp_path])

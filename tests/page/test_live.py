@@ -22,15 +22,15 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from gelada.cli.main import run
-from gelada.core.errors import GeladaError
-from gelada.core.seeding import game_seeds
-from gelada.core.types import Bytes
-from gelada.envs.ale import AleGame
-from gelada.envs.api import GameSettings
-from gelada.page.live import ALONE, MOST_BYTES, PAUSE, LiveGame, make_play_app
-from gelada.page.server import HEADERS, cookie_name
-from helpers.launching import gelada
+from colobus.cli.main import run
+from colobus.core.errors import ColobusError
+from colobus.core.seeding import game_seeds
+from colobus.core.types import Bytes
+from colobus.envs.ale import AleGame
+from colobus.envs.api import GameSettings
+from colobus.page.live import ALONE, MOST_BYTES, PAUSE, LiveGame, make_play_app
+from colobus.page.server import HEADERS, cookie_name
+from helpers.launching import colobus
 from helpers.made_runs import evaluate, make_run, rising
 from helpers.players import CATCH, Catcher, Scripted
 
@@ -116,7 +116,7 @@ def wait_for(game: LiveGame, holds: Any) -> None:
 
 
 def test_nobody_takes_over_without_human() -> None:
-    with pytest.raises(GeladaError, match="started without --human"):
+    with pytest.raises(ColobusError, match="started without --human"):
         LiveGame(Catcher()).press(["left"], person=True)
 
 
@@ -144,7 +144,7 @@ def test_closing_ends_the_thread() -> None:
 def test_an_error_of_the_game_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = Catcher()
     monkeypatch.setattr(agent, "rule", lambda observations: 1 / 0)
-    with playing(LiveGame(agent)) as game, pytest.raises(GeladaError, match="ZeroDivisionError"):
+    with playing(LiveGame(agent)) as game, pytest.raises(ColobusError, match="ZeroDivisionError"):
         pictures_of(game, 2)
 
 
@@ -225,7 +225,7 @@ def test_keys_are_taken_from_the_page_alone() -> None:
 @pytest.mark.processes
 def test_watch_prints_a_link_that_only_this_machine_can_open(tmp_path: Path) -> None:
     make_run(tmp_path / "pong-1", rising(5))
-    command = [sys.executable, "-m", "gelada.cli.main", "watch", str(tmp_path)]
+    command = [sys.executable, "-m", "colobus.cli.main", "watch", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         match = re.fullmatch(
@@ -251,7 +251,7 @@ def test_watch_prints_a_link_that_only_this_machine_can_open(tmp_path: Path) -> 
 def test_mistakes_of_watch_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("gelada.cli.watch.lower_priority", lambda by: None)  # stays with pytest
+    monkeypatch.setattr("colobus.cli.watch.lower_priority", lambda by: None)  # stays with pytest
     assert run(["watch", str(tmp_path / "nothing")]) == 2
     assert "is no folder" in capsys.readouterr().err
     with socket.socket() as taken:
@@ -266,17 +266,17 @@ def test_without_its_packages_watch_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "gelada.page.server", raising=False)
+    monkeypatch.delitem(sys.modules, "colobus.page.server", raising=False)
     assert run(["watch", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert "pip install 'gelada-rl[page]'" in said
+    assert "pip install 'colobus[page]'" in said
     assert said.count("\n") == 1
 
 
 @pytest.mark.processes
 def test_the_page_needs_no_torch() -> None:
     script = (
-        "import sys, gelada.page.server, gelada.page.view;"
+        "import sys, colobus.page.server, colobus.page.view;"
         "print({'torch', 'matplotlib', 'numpy', 'ale_py', 'cv2'} & set(sys.modules))"
     )
     done = subprocess.run(
@@ -288,7 +288,7 @@ def test_the_page_needs_no_torch() -> None:
 def test_a_report_is_written(tmp_path: Path) -> None:
     for seed in (1, 2):
         evaluate(make_run(tmp_path / f"pong-{seed}", rising(9), seed=seed), 9000, [1.0, 2.0])
-    code, out, err = gelada(
+    code, out, err = colobus(
         "report", tmp_path, "--out", tmp_path / "r.html", "--csv", tmp_path / "r.csv"
     )
     assert code == 0, err

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from gelada.envs.api import GameSettings
-from gelada.envs.make import action_names
-from gelada.page.live import action_of
-from gelada.page.server import HEADERS, assets, cookie_name, make_app, new_token
-from gelada.page.view import PageView
-from gelada.runs.listing import Runs
+from colobus.envs.api import GameSettings
+from colobus.envs.make import action_names
+from colobus.page.live import action_of
+from colobus.page.server import HEADERS, assets, cookie_name, make_app, new_token
+from colobus.page.view import PageView
+from colobus.runs.listing import Runs
 from helpers.browsing import TRAVERSALS
 from helpers.made_runs import append, evaluate, make_run, rising, row
 
@@ -67,7 +67,7 @@ def test_the_link_gives_a_cookie_for_this_server_alone(folder: Path) -> None:
     answer = page.get(f"/?token={TOKEN}")
     assert answer.status_code == 200
     cookie = answer.headers["set-cookie"].lower()
-    assert cookie.startswith(f"gelada-4711={TOKEN}")
+    assert cookie.startswith(f"colobus-4711={TOKEN}")
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
     assert page.get("/look").status_code == 200

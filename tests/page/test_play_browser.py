@@ -1,4 +1,4 @@
-"""``gelada play`` in a real Chromium: the game moves, and a person takes over with the keyboard."""
+"""``colobus play`` in a real Chromium: the game moves, and a person takes over by the keyboard."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gelada.envs.api import GameSettings
+from colobus.envs.api import GameSettings
 from helpers.browsing import (
     click,
     complaints,

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from gelada.cli import main
-from gelada.core.errors import GeladaError
-from gelada.evaluation.scores import scores
-from gelada.report import plots
-from gelada.report.compose import compose
-from gelada.report.format import Block, Figure, Heading, Table, Text, as_html, as_markdown
-from gelada.report.plots import SOURCES, public_curves, source_of
-from gelada.report.provenance import protocol_line, results_csv
-from gelada.report.results import TRAINING_GAMES, Results, read_results, score_at
+from colobus.cli import main
+from colobus.core.errors import ColobusError
+from colobus.evaluation.scores import scores
+from colobus.report import plots
+from colobus.report.compose import compose
+from colobus.report.format import Block, Figure, Heading, Table, Text, as_html, as_markdown
+from colobus.report.plots import SOURCES, public_curves, source_of
+from colobus.report.provenance import protocol_line, results_csv
+from colobus.report.results import TRAINING_GAMES, Results, read_results, score_at
 from helpers.made_runs import append, evaluate, make_run, rising, row
 
 NAME = "<img src=x onerror=alert(1)>$x$"
@@ -105,7 +105,7 @@ def test_one_kind_of_number_is_never_compared_with_another(tmp_path: Path) -> No
     assert isinstance(about, Text)
     assert "pong-1" in about.text
     assert read_results([tmp_path], "training").without == ("pong-2", "pong-3")
-    with pytest.raises(GeladaError, match="none has a score by protocol human"):
+    with pytest.raises(ColobusError, match="none has a score by protocol human"):
         read_results([tmp_path], "human")
 
 
@@ -130,10 +130,10 @@ def test_a_folder_whose_name_is_no_text_is_in_the_report(tmp_path: Path) -> None
 
 
 def test_no_runs_and_no_scores_are_said(tmp_path: Path) -> None:
-    with pytest.raises(GeladaError, match="no run there"):
+    with pytest.raises(ColobusError, match="no run there"):
         read_results([tmp_path])
     make_run(tmp_path / "a")
-    with pytest.raises(GeladaError, match="none has a score yet"):
+    with pytest.raises(ColobusError, match="none has a score yet"):
         read_results([tmp_path])
 
 
@@ -244,7 +244,7 @@ def test_every_number_has_its_protocol_and_machine(two_seeds: Path) -> None:
         "sticky: 2 games, actions sampled, sticky actions 0.25, at most 0 no-ops, at most 108,000 "
         "frames, frame skip 4, seed 1"
     )
-    assert machine == "A processor, 2 cores, gelada-rl 0.2, commit abc"
+    assert machine == "A processor, 2 cores, colobus 0.2, commit abc"
 
 
 def test_the_table_for_computers_has_a_line_for_each_run(two_seeds: Path) -> None:

@@ -13,8 +13,8 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from gelada.report import statistics
-from gelada.report.statistics import (
+from colobus.report import statistics
+from colobus.report.statistics import (
     bootstrap,
     drawn_again,
     enough,
@@ -27,8 +27,8 @@ from gelada.report.statistics import (
     profile_band,
     standard_error,
 )
-from gelada.runs import curves
-from gelada.runs.curves import Curve, read_metrics
+from colobus.runs import curves
+from colobus.runs.curves import Curve, read_metrics
 from helpers.made_runs import append, rising, row, write_metrics
 
 SCORES = st.lists(st.floats(-3, 10).map(lambda x: round(x, 1)), min_size=1, max_size=7)
@@ -186,7 +186,7 @@ def test_only_new_lines_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         parsed.append(line)
         return loads(line)
 
-    monkeypatch.setattr("gelada.runs.curves.json.loads", counted)
+    monkeypatch.setattr("colobus.runs.curves.json.loads", counted)
     append(tmp_path, rows[29])
     assert curve.refresh()
     assert len(set(parsed)) == 1

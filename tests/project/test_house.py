@@ -8,19 +8,21 @@ from pathlib import Path
 
 import pytest
 
-import gelada
+import colobus
 from helpers.laws import Source, breaches, laws_of
 
-FOLDER = Path(gelada.__file__).parent
+FOLDER = Path(colobus.__file__).parent
 
 LONG_ENOUGH = "\n" * 60
 
 FILES = {
-    "roles/actor.py": f"import gelada.runs.folder\n\nclass Run:\n    of = lone\n{LONG_ENOUGH}",
+    "roles/actor.py": f"import colobus.runs.folder\n\nclass Run:\n    of = lone\n{LONG_ENOUGH}",
     "runs/folder.py": f'class Run:\n    file = "eval/config.json"\n{LONG_ENOUGH}',
-    "runs/actor.py": 'Run\nfrom gelada.roles.actor import Run\nIN_TABLE = "gelada.nets.net:Net"\n',
+    "runs/actor.py": (
+        'Run\nfrom colobus.roles.actor import Run\nIN_TABLE = "colobus.nets.net:Net"\n'
+    ),
     "nets/net.py": 'class Net:\n    """Of config.json."""\n',
-    "nets/file.py": "import gelada.nets.net\n\ndef lone(): 'config.json'\n\ndef used(): used\n",
+    "nets/file.py": "import colobus.nets.net\n\ndef lone(): 'config.json'\n\ndef used(): used\n",
 }
 
 
@@ -71,11 +73,11 @@ def note(frame, event, argument):
 
 threading.setprofile(note)
 sys.setprofile(note)
-from gelada.cli.main import run
+from colobus.cli.main import run
 code = run(sys.argv[1:])
 sys.setprofile(None)
-import gelada
-print(*(file for file in sorted(files) if Path(gelada.__file__).parent in Path(file).parents))
+import colobus
+print(*(file for file in sorted(files) if Path(colobus.__file__).parent in Path(file).parents))
 sys.exit(code)
 """
 

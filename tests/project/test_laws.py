@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-import gelada
+import colobus
 
-SOURCE = Path(gelada.__file__).parent
+SOURCE = Path(colobus.__file__).parent
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = [
     ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
@@ -27,14 +27,14 @@ MODULES = [
 ]
 
 BREACHES = {
-    "rooms": ("core/types.py", "import gelada.cli.main"),
-    "no-cycles": ("roles/replay/sampling.py", "import gelada.roles.replay.buffer"),
-    "algorithms": ("algorithms/a3c.py", "import gelada.algorithms.dqn"),
-    "algorithms-below": ("algorithms/api.py", "import gelada.envs.api"),
-    "concrete": ("roles/actor.py", "import gelada.algorithms.dqn"),
-    "roles": ("roles/tracker/tracker.py", "import gelada.roles.learner"),
-    "passive": ("roles/replay/queue.py", "import gelada.nets.network"),
-    "roles-runtime": ("roles/learner.py", "import gelada.runtime.threads"),
+    "rooms": ("core/types.py", "import colobus.cli.main"),
+    "no-cycles": ("roles/replay/sampling.py", "import colobus.roles.replay.buffer"),
+    "algorithms": ("algorithms/a3c.py", "import colobus.algorithms.dqn"),
+    "algorithms-below": ("algorithms/api.py", "import colobus.envs.api"),
+    "concrete": ("roles/actor.py", "import colobus.algorithms.dqn"),
+    "roles": ("roles/tracker/tracker.py", "import colobus.roles.learner"),
+    "passive": ("roles/replay/queue.py", "import colobus.nets.network"),
+    "roles-runtime": ("roles/learner.py", "import colobus.runtime.threads"),
     "ray": ("runtime/threads.py", "import ray"),
     "emulator": ("evaluation/films/player.py", "import cv2"),
     "video": ("cli/record.py", "import av"),
@@ -43,7 +43,7 @@ BREACHES = {
     "reading": ("experiment/check.py", "import pydantic"),
     "loggers": ("cli/train.py", "import tensorboardX"),
     "web": ("page/view.py", "import starlette.responses"),
-    "light-page": ("runs/read.py", "import gelada.runs.config"),
+    "light-page": ("runs/read.py", "import colobus.runs.config"),
 }
 """For each contract: a file, and an import in a function of it that breaks the contract."""
 
@@ -60,7 +60,7 @@ from pathlib import Path
 from importlinter.cli import lint_imports
 
 for contract, (file, breach) in json.loads(sys.argv[2]).items():
-    path = Path("gelada", file)
+    path = Path("colobus", file)
     whole = path.read_text(encoding="utf-8")
     path.write_text(f"{whole}\n\ndef breach():\n    {breach}\n", encoding="utf-8")
     print(f"contract {contract}", flush=True)
@@ -75,7 +75,7 @@ cache knows the files that are as before."""
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return what import-linter says of each contract and its breach."""
     folder = tmp_path_factory.mktemp("laws")
-    shutil.copytree(SOURCE, folder / "gelada", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(SOURCE, folder / "colobus", ignore=shutil.ignore_patterns("__pycache__"))
     words = [str(ROOT / "pyproject.toml"), json.dumps(BREACHES)]
     done = subprocess.run(
         [sys.executable, "-c", LINT, *words],
@@ -110,7 +110,7 @@ PRIVATE_IN_TESTS = {
 
 
 def private_reads(path: Path) -> set[str]:
-    """Return the private names of others that a file with imports of gelada uses.
+    """Return the private names of others that a file with imports of colobus uses.
 
     Private names of the file's own classes and the methods of named tuples are no others'.
     """
@@ -121,7 +121,7 @@ def private_reads(path: Path) -> set[str]:
     for node in ast.walk(tree):
         match node:
             case ast.ImportFrom(module=module, names=names):
-                imports |= str(module).startswith("gelada")
+                imports |= str(module).startswith("colobus")
                 used |= {alias.name for alias in names}
             case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
                 own.add(name)
@@ -142,7 +142,7 @@ def private_reads(path: Path) -> set[str]:
 def test_private_reads_are_found_in_all_forms(tmp_path: Path) -> None:
     file = tmp_path / "some.py"
     file.write_text(
-        "from gelada.a import _b, c\nc._d = c._e\ngetattr(c, '_f')\npatch.setattr(c, '_g', 1)\n"
+        "from colobus.a import _b, c\nc._d = c._e\ngetattr(c, '_f')\npatch.setattr(c, '_g', 1)\n"
         "class Own:\n    def _h(self): self._i = self._h()\nOwn()._i, c._replace(), c.__doc__\n"
     )
     assert private_reads(file) == {"_b", "_d", "_e", "_f", "_g"}
@@ -192,19 +192,19 @@ def fresh(script: str, folder: Path, **environment: str) -> str:
 
 
 @pytest.mark.processes
-def test_importing_gelada_loads_nothing_heavy(tmp_path: Path) -> None:
+def test_importing_colobus_loads_nothing_heavy(tmp_path: Path) -> None:
     script = (
-        "import sys, gelada\n"
+        "import sys, colobus\n"
         "heavy = {'torch', 'numpy', 'ale_py', 'cv2', 'matplotlib', 'gymnasium', 'rich', 'tyro'}\n"
         "heavy.add('typing')  # it would be most of the time of the import\n"
-        "print(sorted(heavy & set(sys.modules)), gelada.__version__)"
+        "print(sorted(heavy & set(sys.modules)), colobus.__version__)"
     )
-    assert fresh(script, tmp_path) == f"[] {gelada.__version__}"
+    assert fresh(script, tmp_path) == f"[] {colobus.__version__}"
 
 
 @pytest.mark.processes
 def test_nothing_happens_at_import_time(tmp_path: Path) -> None:
-    optional = "gelada.runtime.ray"  # needs Ray, which sets variables of the environment
+    optional = "colobus.runtime.ray"  # needs Ray, which sets variables of the environment
     names = [name for name in MODULES if not f"{name}.".startswith(f"{optional}.")]
     script = f"""
 import os, sys, threading
@@ -226,12 +226,12 @@ import os, threading, time
 from dataclasses import replace
 from pathlib import Path
 import torch
-from gelada.runtime.threads import Threads
-from gelada.experiment.settings import Experiment, Shape
-from gelada.nets.network import NetworkSettings
-from gelada.roles.tracker import TrackerSettings
-from gelada.training.topology import make_graph
-from gelada.training.start import begin
+from colobus.runtime.threads import Threads
+from colobus.experiment.settings import Experiment, Shape
+from colobus.nets.network import NetworkSettings
+from colobus.roles.tracker import TrackerSettings
+from colobus.training.topology import make_graph
+from colobus.training.start import begin
 
 def tasks():
     return len(os.listdir("/proc/self/task"))

@@ -20,12 +20,12 @@ from pathlib import Path
 
 import pytest
 
-import gelada
+import colobus
 
 pytestmark = pytest.mark.package
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "src" / "gelada"
+SOURCE = ROOT / "src" / "colobus"
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
@@ -38,7 +38,7 @@ def built(pattern: str) -> Path:
 
 def metadata() -> Message:
     with zipfile.ZipFile(built("*.whl")) as wheel:
-        name = f"gelada_rl-{gelada.__version__}.dist-info/METADATA"
+        name = f"colobus_rl-{colobus.__version__}.dist-info/METADATA"
         return BytesParser().parsebytes(wheel.read(name))
 
 
@@ -76,10 +76,10 @@ def test_the_wheel_has_the_package_and_nothing_else() -> None:
     wanted = {path.relative_to(SOURCE.parent).as_posix() for path in files}
     with zipfile.ZipFile(built("*.whl")) as wheel:
         names = set(wheel.namelist())
-    own = {name for name in names if name.startswith("gelada/")}
+    own = {name for name in names if name.startswith("colobus/")}
     assert own == wanted
     assert {name.split("/")[0] for name in names - own} == {
-        f"gelada_rl-{gelada.__version__}.dist-info"
+        f"colobus_rl-{colobus.__version__}.dist-info"
     }
     assert built("*.whl").stat().st_size < 2**20
 
@@ -117,8 +117,8 @@ def test_the_files_of_the_container_make_the_same_wheel(tmp_path: Path) -> None:
 
 def test_the_metadata_is_complete() -> None:
     about = metadata()
-    assert (about["Name"], about["Version"]) == ("gelada-rl", gelada.__version__)
-    assert about["Author"] == "The Gelada authors"
+    assert (about["Name"], about["Version"]) == ("colobus", colobus.__version__)
+    assert about["Author"] == "The Colobus authors"
     assert about["License-Expression"] == "Apache-2.0"
     assert about["Requires-Python"] == ">=3.11"
     assert about["Description-Content-Type"] == "text/markdown"
@@ -134,26 +134,26 @@ def test_the_metadata_is_complete() -> None:
 
 def test_the_checkout_is_out_of_reach(home: Path) -> None:
     script = (
-        "import importlib.util, json, sys, gelada;"
+        "import importlib.util, json, sys, colobus;"
         "found = [n for n in ('cells', 'conftest', 'helpers') if importlib.util.find_spec(n)];"
-        "print(json.dumps([gelada.__file__, found, sys.path]))"
+        "print(json.dumps([colobus.__file__, found, sys.path]))"
     )
     file, found, path = json.loads(run(home, "python", "-c", script))
     assert Path(file).is_relative_to(home)
     assert found == []
     assert not {str(ROOT), str(SOURCE.parent)} & set(path)
-    assert run(home, "gelada", "--version") == f"gelada {gelada.__version__}\n"
+    assert run(home, "colobus", "--version") == f"colobus {colobus.__version__}\n"
 
 
 def test_the_installed_program_trains_evaluates_and_reports(home: Path) -> None:
-    run(home, "gelada", "train", "catch", "--steps", 20_000, "--out", "runs/catch")
+    run(home, "colobus", "train", "catch", "--steps", 20_000, "--out", "runs/catch")
     assert (home / "runs" / "catch" / "curve.png").stat().st_size > 1000
-    played = json.loads(run(home, "gelada", "eval", "runs/catch", "--episodes", 7, "--json"))
+    played = json.loads(run(home, "colobus", "eval", "runs/catch", "--episodes", 7, "--json"))
     assert len(played["scores"]) == 7
-    run(home, "gelada", "report", "runs", "--out", "report.html")
+    run(home, "colobus", "report", "runs", "--out", "report.html")
     assert "<svg" in (home / "report.html").read_text(encoding="utf-8")
     watched = subprocess.Popen(
-        [home / "env" / "bin" / "gelada", "watch", "runs"],
+        [home / "env" / "bin" / "colobus", "watch", "runs"],
         cwd=home,
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,

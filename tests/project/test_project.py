@@ -18,7 +18,7 @@ import yaml
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-import gelada
+import colobus
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -77,12 +77,12 @@ def test_changes_are_in_order() -> None:
     assert all(newer > older for newer, older in pairwise(versions))
     parts = set(re.findall(r"^### (.*)$", text_of("CHANGELOG.md"), re.M))
     assert parts <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
-    assert Version(gelada.__version__) >= versions[0]
+    assert Version(colobus.__version__) >= versions[0]
 
 
 def test_the_reference_has_every_public_name_once() -> None:
-    names = re.findall(r"^\.\. auto\w+:: gelada\.(\w+)$", text_of("docs/site/reference.md"), re.M)
-    assert sorted([*names, "__version__"]) == sorted(gelada.__all__)
+    names = re.findall(r"^\.\. auto\w+:: colobus\.(\w+)$", text_of("docs/site/reference.md"), re.M)
+    assert sorted([*names, "__version__"]) == sorted(colobus.__all__)
 
 
 def test_every_extra_is_on_the_page_about_installing() -> None:
@@ -131,7 +131,7 @@ def test_without_a_gpu_its_tests_fail_if_they_are_asked_for() -> None:
     done = subprocess.run(
         words,
         cwd=ROOT,
-        env={**os.environ, "GELADA_TEST_GPU": "1"},
+        env={**os.environ, "COLOBUS_TEST_GPU": "1"},
         capture_output=True,
         text=True,
         check=False,
@@ -139,4 +139,4 @@ def test_without_a_gpu_its_tests_fail_if_they_are_asked_for() -> None:
     assert done.returncode == 1
     assert "no CUDA device" in done.stdout
     recipe = (ROOT / "Makefile").read_text().partition("test-gpu: setup\n\t")[2].splitlines()[0]
-    assert recipe == "GELADA_TEST_GPU=1 $(BIN)/python -m pytest -m gpu"
+    assert recipe == "COLOBUS_TEST_GPU=1 $(BIN)/python -m pytest -m gpu"

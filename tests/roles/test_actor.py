@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.algorithms.appo import APPO
+from colobus.algorithms.exploration import Player, Sampled
+from colobus.core.errors import Deadline
+from colobus.core.seeding import game_seeds
+from colobus.core.types import Bytes, Episode, Gradient, Ints, Trajectory, Version
+from colobus.envs.api import Step
+from colobus.envs.catch import CatchGames
+from colobus.nets.network import Network, NetworkSettings
+from colobus.ops.flat import FlatParameters
+from colobus.roles.actor import Actor, ActorSettings, Pace
+from colobus.roles.policy import make_policy
 from conftest import make_net, stand_in
-from gelada.algorithms.appo import APPO
-from gelada.algorithms.exploration import Player, Sampled
-from gelada.core.errors import Deadline
-from gelada.core.seeding import game_seeds
-from gelada.core.types import Bytes, Episode, Gradient, Ints, Trajectory, Version
-from gelada.envs.api import Step
-from gelada.envs.catch import CatchGames
-from gelada.nets.network import Network, NetworkSettings
-from gelada.ops.flat import FlatParameters
-from gelada.roles.actor import Actor, ActorSettings, Pace
-from gelada.roles.policy import make_policy
 from helpers.servers import FIRST, Sink, server_of
 from helpers.stacking import stack_at
 

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.algorithms.appo import APPO
+from colobus.core.errors import Deadline
+from colobus.core.types import Batch
+from colobus.experiment.presets import PRESETS
+from colobus.experiment.settings import Experiment
+from colobus.roles.backprop import CudaGraphBackprop
+from colobus.roles.replay.queue import as_batch
+from colobus.runtime.devices import CPU, WARM_UP, Placement
+from colobus.runtime.threads import Inline, Threads
+from colobus.training.start import begin, open_games
+from colobus.training.topology import make_graph
 from conftest import catch, make_net, random_trajectory, tuned
-from gelada.algorithms.appo import APPO
-from gelada.core.errors import Deadline
-from gelada.core.types import Batch
-from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import Experiment
-from gelada.roles.backprop import CudaGraphBackprop
-from gelada.roles.replay.queue import as_batch
-from gelada.runtime.devices import CPU, WARM_UP, Placement
-from gelada.runtime.threads import Inline, Threads
-from gelada.training.start import begin, open_games
-from gelada.training.topology import make_graph
 from helpers.outcomes import run_to_the_end
 from helpers.tapes import taped as taped
 from helpers.variants import variants

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.algorithms.api import TARGET
+from colobus.algorithms.dqn import DQN
+from colobus.core.types import Update, Version
+from colobus.experiment.presets import PRESETS
+from colobus.experiment.settings import Experiment
+from colobus.roles.learner import Learner
+from colobus.training.start import begin
+from colobus.training.topology import make_graph
 from conftest import tuned
-from gelada.algorithms.api import TARGET
-from gelada.algorithms.dqn import DQN
-from gelada.core.types import Update, Version
-from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import Experiment
-from gelada.roles.learner import Learner
-from gelada.training.start import begin
-from gelada.training.topology import make_graph
 
 CATCH = PRESETS["gorila-catch"]
 APART = replace(CATCH.shape, workers=0, learners=2, actors=3, replays=2, servers=3)
@@ -111,7 +111,7 @@ def test_a_replay_lost_with_its_learner_keeps_its_exponent(monkeypatch: pytest.M
         seen.append(exponent)
         return np.ones(len(counts), dtype=np.float32)
 
-    monkeypatch.setattr("gelada.roles.replay.buffer.importance_weights", weights)
+    monkeypatch.setattr("colobus.roles.replay.buffer.importance_weights", weights)
     replay = replace(FREE, prioritized=True, beta=0.4, beta_end=1.0, beta_steps=8_000)
     experiment = replace(CATCH, replay=replay)
     start = begin(experiment)

@@ -11,23 +11,23 @@ import pytest
 import torch
 from torch import nn
 
+from colobus.algorithms.appo import APPO
+from colobus.core.errors import Diverged
+from colobus.core.seeding import generator
+from colobus.core.types import Gradient, Trajectory, Update, Version
+from colobus.nets.network import Network
+from colobus.ops.flat import FlatParameters
+from colobus.ops.optimizers import OptimizerSettings
+from colobus.roles.backprop import Backprop
+from colobus.roles.learner import Learner
+from colobus.roles.parameters.client import LocalClient
+from colobus.roles.parameters.server import ParameterServer, Quorum
+from colobus.roles.replay.minibatch_buffer import MinibatchBuffer
+from colobus.roles.replay.queue import Fifo, ReplayMix, TrajectoryQueue, as_batch
+from colobus.roles.schedule import Schedule
+from colobus.roles.tracker import ResumePoint
+from colobus.roles.update_schedule import ONE_EACH, SampledUpdates
 from conftest import make_net, random_trajectory, stand_in
-from gelada.algorithms.appo import APPO
-from gelada.core.errors import Diverged
-from gelada.core.seeding import generator
-from gelada.core.types import Gradient, Trajectory, Update, Version
-from gelada.nets.network import Network
-from gelada.ops.flat import FlatParameters
-from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.backprop import Backprop
-from gelada.roles.learner import Learner
-from gelada.roles.parameters.client import LocalClient
-from gelada.roles.parameters.server import ParameterServer, Quorum
-from gelada.roles.replay.minibatch_buffer import MinibatchBuffer
-from gelada.roles.replay.queue import Fifo, ReplayMix, TrajectoryQueue, as_batch
-from gelada.roles.schedule import Schedule
-from gelada.roles.tracker import ResumePoint
-from gelada.roles.update_schedule import ONE_EACH, SampledUpdates
 from helpers.servers import server_of
 from helpers.stacking import stack_at
 

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import torch
 
+from colobus.algorithms.appo import APPO
+from colobus.core.errors import Deadline
+from colobus.envs.api import GameSettings
+from colobus.experiment.settings import Experiment, Shape
+from colobus.nets.config import NetworkSettings
+from colobus.runtime.devices import CPU, WARM_UP, Placement
+from colobus.runtime.threads import Inline
+from colobus.training.start import begin, open_games
+from colobus.training.topology import make_graph
 from conftest import catch, tuned
-from gelada.algorithms.appo import APPO
-from gelada.core.errors import Deadline
-from gelada.envs.api import GameSettings
-from gelada.experiment.settings import Experiment, Shape
-from gelada.nets.config import NetworkSettings
-from gelada.runtime.devices import CPU, WARM_UP, Placement
-from gelada.runtime.threads import Inline
-from gelada.training.start import begin, open_games
-from gelada.training.topology import make_graph
 from helpers.reading import META, Reads
 from helpers.tapes import on_device as on_device
 from helpers.variants import OLDER, recurrent, variants

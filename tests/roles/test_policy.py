@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.algorithms.api import Algorithm
+from colobus.algorithms.appo import APPO
+from colobus.algorithms.dqn import DQN
+from colobus.core.errors import ColobusError
+from colobus.core.types import Frames, Version
+from colobus.nets.config import NetworkSettings
+from colobus.nets.heads import Head
+from colobus.nets.network import Network
+from colobus.ops.flat import FlatParameters
+from colobus.roles.parameters.published import Pulled
+from colobus.roles.policy import MovingPolicy, OnnxPolicy, Policy, SlicedPolicy, make_policy
+from colobus.runtime.devices import CPU, Devices, place
+from colobus.training.entry import train
 from conftest import make_net
-from gelada.algorithms.api import Algorithm
-from gelada.algorithms.appo import APPO
-from gelada.algorithms.dqn import DQN
-from gelada.core.errors import GeladaError
-from gelada.core.types import Frames, Version
-from gelada.nets.config import NetworkSettings
-from gelada.nets.heads import Head
-from gelada.nets.network import Network
-from gelada.ops.flat import FlatParameters
-from gelada.roles.parameters.published import Pulled
-from gelada.roles.policy import MovingPolicy, OnnxPolicy, Policy, SlicedPolicy, make_policy
-from gelada.runtime.devices import CPU, Devices, place
-from gelada.training.entry import train
 
 B, T = 5, 6
 
@@ -164,20 +164,20 @@ def test_a_run_plays_and_learns_with_it(tmp_path: Path) -> None:
 def test_what_needs_torch_is_refused_before_there_is_a_folder(
     settings: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(GeladaError, match=f"^--act-with onnx with {said}"):
+    with pytest.raises(ColobusError, match=f"^--act-with onnx with {said}"):
         train("catch", tmp_path / "run", act_with="onnx", log=lambda _: None, **settings)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(GeladaError, match=r"^--act-with onnx: .*pip install 'gelada-rl\[onnx\]'$"):
+    with pytest.raises(ColobusError, match=r"^--act-with onnx: .*pip install 'colobus\[onnx\]'$"):
         train("catch", tmp_path / "run", act_with="onnx", log=lambda _: None)
 
 
 def test_a_gpu_for_acting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(GeladaError, match="computes on the CPU; add --act-device cpu"):
+    with pytest.raises(ColobusError, match="computes on the CPU; add --act-device cpu"):
         place(Devices("cuda", act_with="onnx"))
     assert place(Devices("cuda", "cpu", act_with="onnx")).act_with == "onnx"

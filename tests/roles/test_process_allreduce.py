@@ -10,9 +10,9 @@ import psutil
 import pytest
 import torch
 
-from gelada.core.errors import Closed, Lost
-from gelada.core.types import CPU
-from gelada.roles.allreduce import (
+from colobus.core.errors import Closed, Lost
+from colobus.core.types import CPU
+from colobus.roles.allreduce import (
     Allreduce,
     Meeting,
     Member,
@@ -138,7 +138,7 @@ def listening() -> set[Any]:
 def test_where_all_listen(
     on_network: bool, named: str, learners: int, meeting: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gelada.roles.allreduce.own_address", lambda: "127.0.0.2")
+    monkeypatch.setattr("colobus.roles.allreduce.own_address", lambda: "127.0.0.2")
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     if named:
         monkeypatch.setenv("GLOO_SOCKET_IFNAME", named)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gelada.core.files import read_lines
+from colobus.core.files import read_lines
 from helpers.launching import complete, start, wait_until
 
 SCRIPT = '''
@@ -20,7 +20,7 @@ import sys
 import time
 from pathlib import Path
 
-from gelada.cli.main import main
+from colobus.cli.main import main
 
 RUN, real, seen, back = Path(sys.argv[1]), time.time, [], []
 
@@ -38,7 +38,7 @@ def set_back():
 
 
 time.time = set_back
-sys.argv = ["gelada", *sys.argv[2:]]
+sys.argv = ["colobus", *sys.argv[2:]]
 main()
 '''
 

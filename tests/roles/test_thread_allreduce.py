@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from gelada.core.errors import Closed, Deadline, Diverged
-from gelada.ops import losses
-from gelada.roles.allreduce import Member, ThreadAllreduce
+from colobus.core.errors import Closed, Deadline, Diverged
+from colobus.ops import losses
+from colobus.roles.allreduce import Member, ThreadAllreduce
 
 
 def at_once(size: int, work: Callable[[Member], Any], patience: float = 20.0) -> list[Any]:

@@ -17,22 +17,22 @@ import pytest
 import torch
 from tensorboardX.proto import event_pb2
 
+from colobus.core.checkpoint import newest_checkpoint
+from colobus.core.types import Batch, Episode, Params, Traffic, Update, Version
+from colobus.nets.observations import SHOWN
+from colobus.ops.flat import Layout
+from colobus.roles.tracker import ResumePoint, RunFacts, StopRule, Tracker, TrackerSettings, picture
+from colobus.roles.tracker import tracker as tracker_module
+from colobus.roles.tracker.picture import GAP, MARGIN, Picture, draw
+from colobus.roles.tracker.tracker import StageShares
+from colobus.roles.tracker.writer import Thinned
+from colobus.runs.folder import RECONSTRUCTION
+from colobus.runtime.threads import Inline
+from colobus.training.role_factory import tracker_files
+from colobus.training.run import train
+from colobus.training.start import begin
+from colobus.training.topology import make_graph
 from conftest import catch, make_net, stand_in
-from gelada.core.checkpoint import newest_checkpoint
-from gelada.core.types import Batch, Episode, Params, Traffic, Update, Version
-from gelada.nets.observations import SHOWN
-from gelada.ops.flat import Layout
-from gelada.roles.tracker import ResumePoint, RunFacts, StopRule, Tracker, TrackerSettings, picture
-from gelada.roles.tracker import tracker as tracker_module
-from gelada.roles.tracker.picture import GAP, MARGIN, Picture, draw
-from gelada.roles.tracker.tracker import StageShares
-from gelada.roles.tracker.writer import Thinned
-from gelada.runs.folder import RECONSTRUCTION
-from gelada.runtime.threads import Inline
-from gelada.training.role_factory import tracker_files
-from gelada.training.run import train
-from gelada.training.start import begin
-from gelada.training.topology import make_graph
 from helpers.stacking import stack_at
 
 LAYOUT = Layout(make_net())
@@ -412,7 +412,7 @@ class Now:
 
 def test_it_is_drawn_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("gelada.roles.tracker.picture.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("colobus.roles.tracker.picture.time.monotonic", lambda: clock[0])
     writer = Now()
     drawn = Picture(tmp_path / RECONSTRUCTION, stand_in(writer))
     drawn.finish()

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 import torch
 
+from colobus.core import checkpoint as checkpoint_module
+from colobus.core.checkpoint import list_checkpoints, newest_checkpoint
+from colobus.core.types import Params, Update, Version
+from colobus.ops.flat import Layout
+from colobus.roles.tracker import RunFacts, StopRule, Tracker, TrackerSettings
+from colobus.roles.tracker.writer import END_SECONDS, Writer
+from colobus.training.role_factory import tracker_files
 from conftest import make_net
-from gelada.core import checkpoint as checkpoint_module
-from gelada.core.checkpoint import list_checkpoints, newest_checkpoint
-from gelada.core.types import Params, Update, Version
-from gelada.ops.flat import Layout
-from gelada.roles.tracker import RunFacts, StopRule, Tracker, TrackerSettings
-from gelada.roles.tracker.writer import END_SECONDS, Writer
-from gelada.training.role_factory import tracker_files
 
 LAYOUT = Layout(make_net())
 
@@ -72,7 +72,7 @@ class Disk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
-    monkeypatch.setattr("gelada.roles.tracker.writer.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("colobus.roles.tracker.writer.RETRY_SECONDS", 0.01)
     return Disk(monkeypatch)
 
 
@@ -275,7 +275,7 @@ def test_lines_survive_partial_writes(tmp_path: Path, monkeypatch: pytest.Monkey
             return real(descriptor, data[:7])
         raise FULL if calls[0] < 12 else OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("gelada.roles.tracker.writer.RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("colobus.roles.tracker.writer.RETRY_SECONDS", 0.001)
     tracker = make_tracker(tmp_path, every=1)
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", write)
@@ -313,8 +313,8 @@ def test_tensorboard_can_neither_stop_nor_hold_up_anything(
             pass
 
     monkeypatch.setattr(tensorboardX, "SummaryWriter", Writer)
-    monkeypatch.setattr("gelada.roles.tracker.tensorboard.END_SECONDS", 0.05)
-    monkeypatch.setattr("gelada.roles.tracker.tensorboard.MOST", 3 if what == "hangs" else 100)
+    monkeypatch.setattr("colobus.roles.tracker.tensorboard.END_SECONDS", 0.05)
+    monkeypatch.setattr("colobus.roles.tracker.tensorboard.MOST", 3 if what == "hangs" else 100)
     tracker = make_tracker(tmp_path, every=1, tensorboard=True)
     for number in range(1, 9):
         report(tracker, number)

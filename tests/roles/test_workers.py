@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.algorithms.a3c import A3C
+from colobus.core.errors import Deadline
+from colobus.core.types import Answer, Gradient, Origin, Params, State, Traffic, Update, Version
+from colobus.ops.flat import FlatParameters
+from colobus.roles.backprop import Backprop
+from colobus.roles.learner import Learner
+from colobus.roles.parameters.client import RemoteClient
+from colobus.roles.parameters.published import PublishedParameters
+from colobus.roles.parameters.server import Admission, Async, ParameterServer, Quorum
+from colobus.roles.replay.queue import Fifo, TrajectoryQueue
+from colobus.roles.schedule import SharedSchedule
+from colobus.roles.tracker import ResumePoint
+from colobus.roles.tracker.score import Exactly, Keeper, Moment, Resume
+from colobus.roles.update_schedule import SampledUpdates
 from conftest import distributed_catch, make_net, random_trajectory, stand_in
-from gelada.algorithms.a3c import A3C
-from gelada.core.errors import Deadline
-from gelada.core.types import Answer, Gradient, Origin, Params, State, Traffic, Update, Version
-from gelada.ops.flat import FlatParameters
-from gelada.roles.backprop import Backprop
-from gelada.roles.learner import Learner
-from gelada.roles.parameters.client import RemoteClient
-from gelada.roles.parameters.published import PublishedParameters
-from gelada.roles.parameters.server import Admission, Async, ParameterServer, Quorum
-from gelada.roles.replay.queue import Fifo, TrajectoryQueue
-from gelada.roles.schedule import SharedSchedule
-from gelada.roles.tracker import ResumePoint
-from gelada.roles.tracker.score import Exactly, Keeper, Moment, Resume
-from gelada.roles.update_schedule import SampledUpdates
 from helpers.outcomes import place_inline, place_threads
 from helpers.servers import server_of
 

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gelada.cli.main import run as command
-from gelada.core.errors import GeladaError
-from gelada.evaluation.start_states import StartStates, make_starts, write_starts
-from gelada.experiment.presets import PRESETS
+from colobus.cli.main import run as command
+from colobus.core.errors import ColobusError
+from colobus.evaluation.start_states import StartStates, make_starts, write_starts
+from colobus.experiment.presets import PRESETS
 from helpers.hostile import (
     LEDGER,
     NEWEST,
@@ -100,7 +100,7 @@ def refusal(kind: Kind, folder: Path) -> str:
     kind.spoil(folder)
     try:
         return read_run(folder)
-    except GeladaError as error:
+    except ColobusError as error:
         return str(error)
 
 
@@ -168,14 +168,14 @@ def test_commands_say_one_line_and_end_with_2(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("gelada.cli.follow.lower_priority", lambda by: None)  # stays with pytest
+    monkeypatch.setattr("colobus.cli.follow.lower_priority", lambda by: None)  # stays with pytest
     run = Path(shutil.copytree(base, tmp_path / "a[red]\x1b[31mrun"))
     for path in (run / "checkpoints").glob("*.json"):
         path.write_text('{"format": 2, "epoch": "\x1b[2J"}')
     before = sorted(path.name for path in run.rglob("*"))
     assert command([*words.split(), str(run)]) == 2
     said = capsys.readouterr()
-    assert said.err.startswith("gelada: no complete checkpoint in ")
+    assert said.err.startswith("colobus: no complete checkpoint in ")
     assert said.err.count("\n") == 1
     assert "\x1b" not in said.err + said.out
     assert sorted(path.name for path in run.rglob("*")) == before

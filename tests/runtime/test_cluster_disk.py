@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gelada.evaluation.agent import load
+from colobus.evaluation.agent import load
 from helpers.launching import complete, finish, start
 
 pytestmark = [
@@ -41,7 +41,7 @@ def test_a_full_disk_stops_the_run_with_a_line_and_keeps_a_checkpoint(
     assert code == 5
     assert err.count("\n") == 1
     assert re.match(
-        rf"gelada: cannot write to {run}: No space left on device; the newest complete "
+        rf"colobus: cannot write to {run}: No space left on device; the newest complete "
         rf"checkpoint is kept: make room and go on with .*--resume {run}\n",
         err,
     ), err

@@ -11,18 +11,17 @@ from typing import Any
 import pytest
 import torch
 
-import gelada
-from conftest import short_pong, tuned
-from gelada.algorithms.pqn import PQN
-from gelada.cli.main import run
-from gelada.core.errors import GeladaError
-from gelada.experiment.memory import check_limits
-from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import Experiment
-from gelada.nets.network import gpu_precision
-from gelada.runs.config import read_config
-from gelada.runtime import devices
-from gelada.runtime.devices import (
+import colobus
+from colobus.algorithms.pqn import PQN
+from colobus.cli.main import run
+from colobus.core.errors import ColobusError
+from colobus.experiment.memory import check_limits
+from colobus.experiment.presets import PRESETS
+from colobus.experiment.settings import Experiment
+from colobus.nets.network import gpu_precision
+from colobus.runs.config import read_config
+from colobus.runtime import devices
+from colobus.runtime.devices import (
     CAPTURING,
     CPU,
     ON_CPU,
@@ -36,6 +35,7 @@ from gelada.runtime.devices import (
     own_stream,
     place,
 )
+from conftest import short_pong, tuned
 from helpers.tapes import taped as taped
 
 GPU = torch.device("cuda", 0)
@@ -96,26 +96,28 @@ def test_a_weight_of_munchausens_term_that_moves_is_not_recorded() -> None:
 
 @pytest.mark.parametrize("name", ["gpu", "", "cuda:", "cuda:x", "cuda:1000", "meta", "CUDA"])
 def test_other_names_are_refused(name: str) -> None:
-    with pytest.raises(GeladaError, match=r"must be auto, cpu, cuda or cuda:N, such as cuda:0$"):
+    with pytest.raises(ColobusError, match=r"must be auto, cpu, cuda or cuda:N, such as cuda:0$"):
         find_device(name)
 
 
 def test_a_build_without_cuda_is_named(no_cuda: None) -> None:
     said = rf"^--act-device cuda: torch {torch.__version__.replace('+', '.')} is built without CUDA"
-    with pytest.raises(GeladaError, match=said):
+    with pytest.raises(ColobusError, match=said):
         place(Devices("cpu", "cuda"))
 
 
 def test_a_gpu_that_is_not_there_is_refused(
     two_gpus: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(GeladaError, match=r"^--device cuda:3: there are 2 GPUs, cuda:0 to cuda:1$"):
+    with pytest.raises(
+        ColobusError, match=r"^--device cuda:3: there are 2 GPUs, cuda:0 to cuda:1$"
+    ):
         find_device("cuda:3")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(GeladaError, match=r"^--device cuda:1: there is 1 GPU, cuda:0$"):
+    with pytest.raises(ColobusError, match=r"^--device cuda:1: there is 1 GPU, cuda:0$"):
         find_device("cuda:1")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(GeladaError, match=r"torch finds no GPU on this machine"):
+    with pytest.raises(ColobusError, match=r"torch finds no GPU on this machine"):
         find_device("cuda")
 
 
@@ -123,9 +125,9 @@ def test_in_a_cluster_learners_get_gpus_and_actors_compute_on_cpus(no_cuda: None
     assert place(Devices("cuda"), on_ray=True) == Placement(GPU, CPU, True)  # there are none here
     assert place(Devices("cuda", "cpu", True), on_ray=True) == Placement(GPU, CPU, True)
     assert place(Devices(), on_ray=True) == ON_CPU
-    with pytest.raises(GeladaError, match=r"^--act-device cuda with --on ray: actors compute on"):
+    with pytest.raises(ColobusError, match=r"^--act-device cuda with --on ray: actors compute on"):
         place(Devices("cuda", "cuda"), on_ray=True)
-    with pytest.raises(GeladaError, match=r"^--device cuda:1 with --on ray: .*use --device cuda$"):
+    with pytest.raises(ColobusError, match=r"^--device cuda:1 with --on ray: .*use --device cuda$"):
         place(Devices("cuda:1"), on_ray=True)
 
 
@@ -157,16 +159,16 @@ def test_a_group_has_no_more_learners_than_gpus(
     said = (
         r"^--learners 3 with --device cuda:0: each learner .* GPU of its own, 3 in all, .* are 2;"
     )
-    with pytest.raises(GeladaError, match=said):
+    with pytest.raises(ColobusError, match=said):
         check_limits(group(3), placement=Placement(GPU, GPU))
-    with pytest.raises(GeladaError, match=r"^--learners 2 with --device cuda:1: .* there are 1;"):
+    with pytest.raises(ColobusError, match=r"^--learners 2 with --device cuda:1: .* there are 1;"):
         check_limits(group(2), placement=Placement(torch.device("cuda", 1), CPU))
 
 
 def test_a_gpu_without_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3 * 2**20, 2**34))
     said = r"^--device cuda:0: the run needs about [\d,]+ MiB of its memory, most of it for .*3 MiB"
-    with pytest.raises(GeladaError, match=said):
+    with pytest.raises(ColobusError, match=said):
         check_limits(short_pong(1), placement=Placement(GPU, CPU))
     check_limits(short_pong(1), placement=Placement(CPU, GPU))
 
@@ -218,7 +220,7 @@ def test_the_command_line_refuses_in_one_line_and_leaves_no_folder(
     monkeypatch.chdir(tmp_path)
     assert run(words.split()) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"gelada: {words.split(' ', 2)[2]}: torch ")
+    assert said.startswith(f"colobus: {words.split(' ', 2)[2]}: torch ")
     assert said.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -227,19 +229,19 @@ def test_python_refuses_likewise(
     no_cuda: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(GeladaError, match=r"^--device cuda: torch "):
-        gelada.train(replace(PRESETS["catch"]), device="cuda")
+    with pytest.raises(ColobusError, match=r"^--device cuda: torch "):
+        colobus.train(replace(PRESETS["catch"]), device="cuda")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(GeladaError, match=r"^--device cuda: torch "):
-        gelada.load("nowhere", device="cuda")
+    with pytest.raises(ColobusError, match=r"^--device cuda: torch "):
+        colobus.load("nowhere", device="cuda")
 
 
 def test_a_run_says_where_it_was_trained(tmp_path: Path) -> None:
     quiet: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
-    gelada.train("catch", tmp_path / "run", steps=1_500, device="cpu", **quiet)
+    colobus.train("catch", tmp_path / "run", steps=1_500, device="cpu", **quiet)
     about = read_config(tmp_path / "run").about
     assert (about["device"], about["act_device"]) == ("cpu", "cpu")
-    agent = gelada.load(tmp_path / "run", device="cpu")
+    agent = colobus.load(tmp_path / "run", device="cpu")
     assert agent.device == CPU
 
 
@@ -328,6 +330,6 @@ def test_what_cannot_be_recorded_is_said_in_one_line(asked: list[dict[str, Any]]
         r"^a step of this run cannot be recorded as a CUDA graph: operation not .* capturing; "
         r"add --no-cuda-graphs$"
     )
-    with pytest.raises(GeladaError, match=said):
+    with pytest.raises(ColobusError, match=said):
         CudaGraph(work)
     assert not CAPTURING.locked()

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-import gelada
+import colobus
+from colobus.algorithms.appo import APPO
+from colobus.core.checkpoint import newest_checkpoint
+from colobus.ops.flat import FlatParameters
+from colobus.ops.optimizers import Optimizer, OptimizerSettings
+from colobus.roles.backprop import Backprop, CudaGraphBackprop
+from colobus.roles.replay.queue import as_batch
+from colobus.runtime.devices import WARM_UP, Devices, Placement, Recorded, own_stream, prepare
+from colobus.training.run import train
 from conftest import make_net, random_trajectory, short_pong
-from gelada.algorithms.appo import APPO
-from gelada.core.checkpoint import newest_checkpoint
-from gelada.ops.flat import FlatParameters
-from gelada.ops.optimizers import Optimizer, OptimizerSettings
-from gelada.roles.backprop import Backprop, CudaGraphBackprop
-from gelada.roles.replay.queue import as_batch
-from gelada.runtime.devices import WARM_UP, Devices, Placement, Recorded, own_stream, prepare
-from gelada.training.run import train
 
 pytestmark = pytest.mark.gpu
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.gpu
 def gpu() -> torch.device:
     """Return the first GPU; without one a test is skipped, unless `make test-gpu` asks for it."""
     if not torch.cuda.is_available():
-        if os.environ.get("GELADA_TEST_GPU"):
+        if os.environ.get("COLOBUS_TEST_GPU"):
             pytest.fail("no CUDA device")
         pytest.skip("no CUDA device")
     return torch.device("cuda", 0)
@@ -164,26 +164,26 @@ def test_a_run_goes_on_on_the_other_device(
     gpu: torch.device, tmp_path: Path, first: str, then: str
 ) -> None:
     run = tmp_path / "run"
-    began = gelada.train("catch", run, steps=5_000, device=first, **QUIET)
-    result = gelada.train(resume=run, steps=10_000, device=then, **QUIET)
+    began = colobus.train("catch", run, steps=5_000, device=first, **QUIET)
+    result = colobus.train(resume=run, steps=10_000, device=then, **QUIET)
     assert result.steps >= 10_000 > began.steps
     about = json.loads((run / "config.json").read_text())["about"]
     assert about["device"].startswith(first)
 
 
 def test_catch_is_learned_and_played(gpu: torch.device, tmp_path: Path) -> None:
-    result = gelada.train("catch", tmp_path / "run", device="cuda", **QUIET)
+    result = colobus.train("catch", tmp_path / "run", device="cuda", **QUIET)
     assert result.score is not None
     assert result.score >= 0.9
     scores = [
-        gelada.evaluate(gelada.load(result.folder, device=device), episodes=100).mean
+        colobus.evaluate(colobus.load(result.folder, device=device), episodes=100).mean
         for device in ("cpu", "cuda")
     ]
     assert min(scores) > 0.8
 
 
 def test_workers_learn_on_a_gpu(gpu: torch.device, tmp_path: Path) -> None:
-    experiment = gelada.preset("dba3c-catch", steps=20_000)
+    experiment = colobus.preset("dba3c-catch", steps=20_000)
     experiment = replace(experiment, tracker=replace(experiment.tracker, tensorboard=False))
     result = train(experiment, tmp_path / "run", log=lambda _: None, devices=Devices("cuda"))
     assert result.steps >= 20_000

@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from colobus.core.errors import ColobusError, Deadline, RoleFailed
+from colobus.core.timing import Clock
+from colobus.experiment.settings import Experiment, Shape
+from colobus.runtime.graph import Handle, RoleGraph
+from colobus.runtime.groups import Room, actors_of_queues, group_processes, spread_groups
+from colobus.runtime.threads import Inline
+from colobus.training.start import begin
+from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, short_pong
-from gelada.core.errors import Deadline, GeladaError, RoleFailed
-from gelada.core.timing import Clock
-from gelada.experiment.settings import Experiment, Shape
-from gelada.runtime.graph import Handle, RoleGraph
-from gelada.runtime.groups import Room, actors_of_queues, group_processes, spread_groups
-from gelada.runtime.threads import Inline
-from gelada.training.start import begin
-from gelada.training.topology import make_graph
 
 WORKERS = ("tracker", "server-0", "worker-0", "worker-2")
 
@@ -150,7 +150,7 @@ def test_a_role_that_cannot_be_made_is_named_with_the_line() -> None:
         graph.build()
 
 
-@pytest.mark.parametrize("error", [GeladaError("no"), OSError("disk"), MemoryError()])
+@pytest.mark.parametrize("error", [ColobusError("no"), OSError("disk"), MemoryError()])
 def test_errors_that_say_enough_stay_as_they_are(error: Exception) -> None:
     graph = RoleGraph()
     graph.add("one", "cache", "main", Unmakable, error)

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from colobus.core.errors import Closed, ColobusError, RoleFailed
+from colobus.core.fields import check
+from colobus.experiment.settings import Experiment, flag
+from colobus.runtime.graph import Handle, RoleGraph
+from colobus.runtime.groups import Cluster, group_processes
+from colobus.runtime.host import Call, Remote, RoleHost
+from colobus.runtime.threads import Inline, Threads
+from colobus.training.start import begin
+from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, stand_in
-from gelada.core.errors import Closed, GeladaError, RoleFailed
-from gelada.core.fields import check
-from gelada.experiment.settings import Experiment, flag
-from gelada.runtime.graph import Handle, RoleGraph
-from gelada.runtime.groups import Cluster, group_processes
-from gelada.runtime.host import Call, Remote, RoleHost
-from gelada.runtime.threads import Inline, Threads
-from gelada.training.start import begin
-from gelada.training.topology import make_graph
 from helpers.launching import LONG
 from helpers.outcomes import Outcome, assert_same, outcome, run_to_the_end
 
@@ -121,7 +121,7 @@ class Shop:
         raise ZeroDivisionError("nobody knows where it went")
 
     def refuse(self) -> None:
-        raise GeladaError("not today")
+        raise ColobusError("not today")
 
     def close(self) -> None:
         pass
@@ -178,7 +178,7 @@ def test_what_a_role_refuses_arrives_as_it_was_said_and_a_mistake_names_the_role
     host = RoleHost(dial)
     host.begin(0, shops(1), ["shop"], {}, 60.0)
     shop: Any = Remote(dial(host), 0, "shop")
-    with pytest.raises(GeladaError, match=r"^not today$"):
+    with pytest.raises(ColobusError, match=r"^not today$"):
         shop.refuse()
     with pytest.raises(RoleFailed) as caught:
         shop.lose()
@@ -211,7 +211,7 @@ class Worker:
     """Active: fails at its third step."""
 
     def __init__(self) -> None:
-        from gelada.core.timing import Clock
+        from colobus.core.timing import Clock
 
         self.name, self.clock, self.finished = "worker", Clock(), False
 
@@ -250,6 +250,6 @@ def test_a_heartbeat_tells_who_failed_and_has_the_traceback() -> None:
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(GeladaError) as caught:
+    with pytest.raises(ColobusError) as caught:
         check(Cluster(**changes), flag)
     assert str(caught.value) == said

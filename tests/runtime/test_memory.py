@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gelada.core.errors import GeladaError
-from gelada.runtime.system import available_memory, check_memory
+from colobus.core.errors import ColobusError
+from colobus.runtime.system import available_memory, check_memory
 
 MEMINFO = "MemTotal:       24684956 kB\nMemFree:         1000000 kB\nMemAvailable:   20000000 kB\n"
 FREE = 20_000_000 * 1024
@@ -83,7 +83,7 @@ def test_where_the_system_does_not_tell_nothing_is_refused(tmp_path: Path) -> No
 
 def test_too_much_is_refused_with_both_numbers() -> None:
     check_memory(2**30, 2**30)
-    with pytest.raises(GeladaError) as error:
+    with pytest.raises(ColobusError) as error:
         check_memory(15 * 2**29, 2**32)
     assert str(error.value) == (
         "the replay buffer needs 7.5 GiB of memory, and 4.0 GiB are available; lower --capacity"
@@ -99,7 +99,7 @@ def test_this_machine_tells() -> None:
 FAULTS = """
 import resource, sys, threading
 import numpy as np
-from gelada.runtime.system import keep_freed_memory
+from colobus.runtime.system import keep_freed_memory
 
 if sys.argv[1] == "kept":
     keep_freed_memory()

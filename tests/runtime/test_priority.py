@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from colobus.core.timing import Clock
+from colobus.roles.actor import Actor
+from colobus.roles.learner import Learner
+from colobus.runtime.system import ACTORS, be_nicer
+from colobus.runtime.threads import Threads
+from colobus.training.start import open_games
 from conftest import short_pong
-from gelada.core.timing import Clock
-from gelada.roles.actor import Actor
-from gelada.roles.learner import Learner
-from gelada.runtime.system import ACTORS, be_nicer
-from gelada.runtime.threads import Threads
-from gelada.training.start import open_games
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have no own priority")
 

@@ -11,12 +11,12 @@ from typing import Any
 import psutil
 import pytest
 
+from colobus.experiment.settings import Experiment, ReuseSettings
+from colobus.runtime.groups import Cluster
+from colobus.runtime.threads import Inline, Threads
+from colobus.training.start import begin
+from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch
-from gelada.experiment.settings import Experiment, ReuseSettings
-from gelada.runtime.groups import Cluster
-from gelada.runtime.threads import Inline, Threads
-from gelada.training.start import begin
-from gelada.training.topology import make_graph
 from helpers.all_parts import ALL, PAIR
 from helpers.launching import LONG
 from helpers.outcomes import Outcome, assert_same, outcome, run_to_the_end
@@ -31,10 +31,10 @@ SEVERAL = replace(CATCH.shape, actors=4, games=4, replays=2)
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A Ray of our own for all tests here; they end with no process more than before."""
-    from gelada.runtime.ray import prepare
+    from colobus.runtime.ray import prepare
 
     prepare("")
-    from gelada.runtime.ray.session import connected
+    from colobus.runtime.ray.session import connected
 
     before = children()
     cluster = Cluster(cpus=0.2, silence=60.0)  # nobody is blamed on a slow machine
@@ -51,8 +51,8 @@ def children() -> set[psutil.Process]:
 
 
 def run_on_ray(experiment: Experiment, cluster: Cluster) -> Outcome:
-    from gelada.runtime.ray.placement import Incarnation
-    from gelada.runtime.ray.runtime import Ray
+    from colobus.runtime.ray.placement import Incarnation
+    from colobus.runtime.ray.runtime import Ray
 
     def never(incarnation: int) -> Incarnation:
         raise AssertionError("nothing should be lost")

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from gelada.core.errors import GeladaError
-from gelada.runtime.groups import Cluster, ProcessSpec
-from gelada.runtime.host import About, versions
-from helpers.launching import gelada
+from colobus.core.errors import ColobusError
+from colobus.runtime.groups import Cluster, ProcessSpec
+from colobus.runtime.host import About, versions
+from helpers.launching import colobus
 from helpers.ray_runs import Head, Run, head, train
 
 pytestmark = pytest.mark.cluster
@@ -34,9 +34,9 @@ def refused(run: Run) -> str:
     assert (code, out) == (2, "")
     opening, line = log.splitlines()
     assert opening.startswith("learning catch into ")
-    assert line.startswith("gelada: ")
+    assert line.startswith("colobus: ")
     assert not run.path.exists()
-    return line.removeprefix("gelada: ")
+    return line.removeprefix("colobus: ")
 
 
 def test_two_runs_on_one_cluster_do_not_disturb_each_other(tmp_path: Path, there: Head) -> None:
@@ -94,10 +94,10 @@ def test_without_the_token_nobody_joins(tmp_path: Path, there: Head) -> None:
 
 MISTAKES = '''
 from functools import partial
-import gelada.cli.train
-from gelada.cli.main import main
-from gelada.training.topology import make_graph
-from gelada.core.timing import Clock
+import colobus.cli.train
+from colobus.cli.main import main
+from colobus.training.topology import make_graph
+from colobus.core.timing import Clock
 
 
 class Breaker:
@@ -127,7 +127,7 @@ def with_a_mistake(*args, **kwargs):
     return graph
 
 
-gelada.cli.train.train = partial(gelada.cli.train.train, make=with_a_mistake)
+colobus.cli.train.train = partial(colobus.cli.train.train, make=with_a_mistake)
 '''
 
 
@@ -147,7 +147,7 @@ def test_a_mistake_in_a_role_elsewhere_comes_with_its_name_and_its_own_traceback
     )  # fmt: skip
     code, out, log = run.end()
     assert (code, out) == (1, "")
-    assert len(re.findall(rf"^gelada: {said}", log, re.MULTILINE)) == 1
+    assert len(re.findall(rf"^colobus: {said}", log, re.MULTILINE)) == 1
     assert log.count("Traceback (most recent call last)") == 1
     assert log.count('{}["the key"]\n') == 1  # the line in the source
     assert len(re.findall(r"^KeyError: 'the key'$", log, re.MULTILINE)) == 1
@@ -168,7 +168,7 @@ def with_a_mistake(*args, **kwargs):
     return graph
 
 
-gelada.cli.train.train = partial(gelada.cli.train.train, make=with_a_mistake)
+colobus.cli.train.train = partial(colobus.cli.train.train, make=with_a_mistake)
 '''
 
 
@@ -180,7 +180,7 @@ def test_a_role_that_cannot_be_made_is_one_line_and_leaves_no_folder(
     run = train(tmp_path, "dba3c-catch", *words, env=there.env, code=code)
     exit_code, out, log = run.end()
     assert (exit_code, out) == (1, "")
-    said = r"gelada: broken could not be made at driver\.py:\d+: KeyError: 'the key'"
+    said = r"colobus: broken could not be made at driver\.py:\d+: KeyError: 'the key'"
     assert re.fullmatch(said, log.splitlines()[-1]), log
     assert len(log.splitlines()) == 2
     assert not run.path.exists()
@@ -188,10 +188,10 @@ def test_a_role_that_cannot_be_made_is_one_line_and_leaves_no_folder(
 
 
 IMPATIENT = """
-import gelada.cli.interrupts
-from gelada.cli.main import main
+import colobus.cli.interrupts
+from colobus.cli.main import main
 
-gelada.cli.interrupts.SAY_SECONDS = 0.3
+colobus.cli.interrupts.SAY_SECONDS = 0.3
 """
 
 
@@ -207,7 +207,7 @@ def test_ctrl_c_while_ray_starts_is_heard_and_leaves_no_folder(tmp_path: Path) -
 
 
 def test_a_ray_of_its_own_is_not_open_to_others(tmp_path: Path) -> None:
-    early = train(tmp_path / "1", "catch", code="import ray\nfrom gelada.cli.main import main\n")
+    early = train(tmp_path / "1", "catch", code="import ray\nfrom colobus.cli.main import main\n")
     assert refused(early).startswith("Ray was imported before the run, so a Ray of its own would")
     open_to_all = train(tmp_path / "2", "catch", env={"RAY_AUTH_MODE": "disabled"})
     assert refused(open_to_all).startswith("RAY_AUTH_MODE=disabled: without a token every user")
@@ -218,13 +218,13 @@ def test_without_ray_it_says_what_to_install(tmp_path: Path) -> None:
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     run = train(tmp_path / "x", "catch", env={"PYTHONPATH": path})
     assert refused(run) == (
-        "--on ray: No module named 'ray'; install it with: pip install 'gelada-rl[cluster]'"
+        "--on ray: No module named 'ray'; install it with: pip install 'colobus[cluster]'"
     )
 
 
-def test_a_host_without_gelada_is_told_at_once(tmp_path: Path) -> None:
-    """The host's Python finds an empty package in the place of Gelada."""
-    nothing = tmp_path / "lib" / "gelada"
+def test_a_host_without_colobus_is_told_at_once(tmp_path: Path) -> None:
+    """The host's Python finds an empty package in the place of Colobus."""
+    nothing = tmp_path / "lib" / "colobus"
     nothing.mkdir(parents=True)
     (nothing / "__init__.py").touch()
     path = os.pathsep.join([str(nothing.parent), os.environ.get("PYTHONPATH", "")])
@@ -234,28 +234,28 @@ def test_a_host_without_gelada_is_told_at_once(tmp_path: Path) -> None:
         code, out, log = run.end()
         assert (code, out) == (2, "")
         assert re.fullmatch(
-            r"gelada: [\w-]+ cannot start: ModuleNotFoundError: No module named 'gelada\.\w+'; "
-            r"install the same gelada-rl\[cluster\] on all hosts",
+            r"colobus: [\w-]+ cannot start: ModuleNotFoundError: No module named 'colobus\.\w+'; "
+            r"install the same colobus\[cluster\] on all hosts",
             log.splitlines()[-1],
         ), log
         assert len(log.splitlines()) == 2
         assert poor.actors() == []
 
 
-@pytest.mark.parametrize("package", ["python", "gelada-rl", "torch", "ale-py", "numpy"])
+@pytest.mark.parametrize("package", ["python", "colobus", "torch", "ale-py", "numpy"])
 def test_hosts_with_other_versions_are_refused(package: str) -> None:
-    from gelada.runtime.ray import prepare
+    from colobus.runtime.ray import prepare
 
     prepare("")
-    from gelada.runtime.ray.placement import check_versions
-    from gelada.runtime.ray.remote import RemoteProcess
+    from colobus.runtime.ray.placement import check_versions
+    from colobus.runtime.ray.remote import RemoteProcess
 
     process = RemoteProcess(ProcessSpec("server-1", "server", ("server-1",), learns=False))
     here = versions()
     process.about = About("host-1", 71, dict(here))
     check_versions(process)
     process.about = About("host-1", 71, here | {package: "0.0.1"})
-    with pytest.raises(GeladaError) as caught:
+    with pytest.raises(ColobusError) as caught:
         check_versions(process)
     assert str(caught.value) == (
         f"server-1 on host-1 (process 71) has {package} 0.0.1, here it is {here[package]}: install "
@@ -265,12 +265,12 @@ def test_hosts_with_other_versions_are_refused(package: str) -> None:
 
 
 def test_another_ray_is_told_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gelada.runtime.ray import prepare
+    from colobus.runtime.ray import prepare
 
     prepare("")
     import ray
 
-    from gelada.runtime.ray import session
+    from colobus.runtime.ray import session
 
     def refuse(**_: Any) -> None:
         raise RuntimeError(
@@ -280,7 +280,7 @@ def test_another_ray_is_told_with_both_versions(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(ray, "init", refuse)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(GeladaError) as caught, session.connected(Cluster()):
+    with pytest.raises(ColobusError) as caught, session.connected(Cluster()):
         pass
     assert str(caught.value) == (
         "Ray at this machine: Version mismatch: The cluster was started with: Ray: 2.40.0 Python: "
@@ -303,30 +303,30 @@ def test_another_ray_is_told_with_both_versions(monkeypatch: pytest.MonkeyPatch)
 def test_words_that_do_not_go_together(
     tmp_path: Path, words: tuple[object, ...], said: str
 ) -> None:
-    code, out, err = gelada("train", "dba3c-catch", "--out", tmp_path, "--json", *words)
+    code, out, err = colobus("train", "dba3c-catch", "--out", tmp_path, "--json", *words)
     assert (code, out) == (2, "")
-    assert re.match(f"gelada: {said}", err.splitlines()[-1])
+    assert re.match(f"colobus: {said}", err.splitlines()[-1])
     assert "Traceback" not in err
 
 
 def test_addresses_where_no_cluster_can_be() -> None:
-    from gelada.runtime.ray import prepare
+    from colobus.runtime.ray import prepare
 
     prepare("")
-    from gelada.runtime.ray.session import check_reachable
+    from colobus.runtime.ray.session import check_reachable
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # nobody listens there
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(GeladaError) as caught:
+        with pytest.raises(ColobusError) as caught:
             check_reachable(address)
     assert str(caught.value) == (
         f"--address {address}: nobody answers there (Connection refused); on the head host: "
         "ray start --head"
     )
     for wrong in ("there", "10.0.0.1", "10.0.0.1:", ":6379", "10.0.0.1:ssh"):
-        with pytest.raises(GeladaError) as caught:
+        with pytest.raises(ColobusError) as caught:
             check_reachable(wrong)
         assert str(caught.value) == f"--address {wrong}: want HOST:PORT, such as 10.0.0.1:6379"
-    with pytest.raises(GeladaError, match=r"nobody answers there \(.+\); on the head host"):
+    with pytest.raises(ColobusError, match=r"nobody answers there \(.+\); on the head host"):
         check_reachable("nowhere.invalid:6379")

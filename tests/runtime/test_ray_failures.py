@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from gelada.evaluation.agent import load
-from gelada.evaluation.evaluator import evaluate
-from gelada.experiment.presets import PRESETS
+from colobus.evaluation.agent import load
+from colobus.evaluation.evaluator import evaluate
+from colobus.experiment.presets import PRESETS
 from helpers.launching import complete
 from helpers.ray_runs import SILENCE, SMALL, Run, running, train
 
@@ -173,7 +173,7 @@ def test_a_lost_replay_rolls_all_back_and_an_actor_or_learner_restarts_alone(beg
 
 
 def test_what_only_answers_may_be_lost_often_while_others_work(begin: Begin) -> None:
-    from gelada.runtime.ray.runtime import TRIES
+    from colobus.runtime.ray.runtime import TRIES
 
     run = begin("catch", *ENDLESS)
     for _ in range(TRIES + 2):
@@ -211,7 +211,7 @@ def assert_closed(run: Run, folder: Path) -> None:
     other = train(folder, "catch", "--address", f"127.0.0.1:{port}", env=env)
     code, _, log = other.end()
     assert code == 2
-    assert f"gelada: Ray at 127.0.0.1:{port}: another token there: " in log
+    assert f"colobus: Ray at 127.0.0.1:{port}: another token there: " in log
 
 
 def test_a_dead_driver_leaves_nothing_and_a_resumed_run_can_be_stopped_and_resumed(

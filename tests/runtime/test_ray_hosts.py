@@ -21,7 +21,7 @@ def test_catch_is_learned_while_one_of_three_hosts_dies(tmp_path: Path) -> None:
     words = [
         sys.executable,
         "-m",
-        "gelada.cli.main",
+        "colobus.cli.main",
         "train",
         "dba3c-catch",
         "--out",

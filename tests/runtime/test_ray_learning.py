@@ -9,8 +9,8 @@ from typing import Any
 import cv2
 import pytest
 
-from gelada.evaluation.agent import load
-from gelada.evaluation.evaluator import evaluate
+from colobus.evaluation.agent import load
+from colobus.evaluation.evaluator import evaluate
 from helpers.ray_runs import Run, train
 
 pytestmark = pytest.mark.cluster

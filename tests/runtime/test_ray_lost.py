@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gelada.evaluation.agent import load
+from colobus.evaluation.agent import load
 from helpers.launching import LONG
 from helpers.ray_runs import Run, head, running, train
 
@@ -58,8 +58,8 @@ def assert_ended_by(run: Run, what: str, address: str) -> None:
     opening, line = log.splitlines()
     assert opening.startswith("learning catch into ")
     assert re.fullmatch(
-        rf"gelada: Ray is lost: {what} at {address}:\d+ has given no answer for 10 s; "
-        rf"go on with: gelada train --resume {re.escape(str(run.path))} --on ray( .*)?",
+        rf"colobus: Ray is lost: {what} at {address}:\d+ has given no answer for 10 s; "
+        rf"go on with: colobus train --resume {re.escape(str(run.path))} --on ray( .*)?",
         line,
     ), log
     assert load(run.path).checkpoint.version.number > 0
@@ -115,10 +115,10 @@ def test_after_the_end_nothing_of_ray_is_left(
 
 
 def test_what_gives_no_answer_for_long_is_lost_and_what_comes_back_is_not() -> None:
-    from gelada.runtime.ray import prepare
+    from colobus.runtime.ray import prepare
 
     prepare("")
-    from gelada.runtime.ray.session import LOOK_SECONDS, LOST_SECONDS, Alive
+    from colobus.runtime.ray.session import LOOK_SECONDS, LOST_SECONDS, Alive
 
     now = [100.0]
     with socket.create_server(("127.0.0.1", 0)) as server:

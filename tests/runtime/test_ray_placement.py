@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gelada.evaluation.agent import load
-from gelada.evaluation.evaluator import evaluate
+from colobus.evaluation.agent import load
+from colobus.evaluation.evaluator import evaluate
 from helpers.hosts import (
     LONG,
     Cluster,
@@ -37,9 +37,9 @@ LASTS = ("--until-score", 2, "--steps", 10_000_000, "--minutes", 20)
 
 PLACES = """
 import sys
-from gelada.runtime.ray import prepare
+from colobus.runtime.ray import prepare
 prepare(sys.argv[sys.argv.index("--address") + 1])
-from gelada.runtime.ray import runtime
+from colobus.runtime.ray import runtime
 
 begin = runtime.Ray._take_begun
 

@@ -12,9 +12,9 @@ from types import ModuleType
 import psutil
 import pytest
 
-from gelada.core.errors import GeladaError
-from gelada.runtime.ray import prepare
-from gelada.runtime.ray.own_cluster import END_SECONDS, end_writers, own_folder, writers
+from colobus.core.errors import ColobusError
+from colobus.runtime.ray import prepare
+from colobus.runtime.ray.own_cluster import END_SECONDS, end_writers, own_folder, writers
 
 READ = (
     "RAY_ADDRESS",
@@ -66,18 +66,20 @@ def test_the_address_of_the_environment_is_that_of_a_cluster(
 
 def test_a_ray_of_its_own_without_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    with pytest.raises(GeladaError, match=r"^RAY_AUTH_MODE=disabled: without a token every user"):
+    with pytest.raises(ColobusError, match=r"^RAY_AUTH_MODE=disabled: without a token every user"):
         prepare("")
     assert prepare("10.0.0.1:6379") == "10.0.0.1:6379"  # how that was started is another's choice
 
 
 def test_ray_must_not_have_been_imported_before(monkeypatch: pytest.MonkeyPatch) -> None:
     imported(monkeypatch, everywhere=True)
-    with pytest.raises(GeladaError, match=r"^Ray was imported before the run, so a Ray of its own"):
+    with pytest.raises(
+        ColobusError, match=r"^Ray was imported before the run, so a Ray of its own"
+    ):
         prepare("")
     assert prepare("10.0.0.1:6379") == "10.0.0.1:6379"
     imported(monkeypatch, everywhere=False, asks=False)
-    with pytest.raises(GeladaError, match=r"to all users of this machine; import ray later"):
+    with pytest.raises(ColobusError, match=r"to all users of this machine; import ray later"):
         prepare("")
     imported(monkeypatch, everywhere=False)  # by an earlier run of this process
     assert prepare("") == ""
@@ -120,7 +122,7 @@ def test_all_who_write_into_the_folder_are_ended_and_no_others(tmp_path: Path) -
 
 OWNER = """
 import subprocess, sys
-from gelada.runtime.ray.own_cluster import own_folder
+from colobus.runtime.ray.own_cluster import own_folder
 
 with own_folder() as folder:
     folder.mkdir()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gelada.evaluation.agent import load
+from colobus.evaluation.agent import load
 from helpers.launching import complete
 from helpers.ray_runs import DRIVER, Run, train
 from helpers.unbroken import assert_same_run, finished
@@ -121,21 +121,21 @@ def learned(run: Run) -> int:
 
 
 IMPATIENT = """
-import gelada.runtime.ray
+import colobus.runtime.ray
 
-prepare = gelada.runtime.ray.prepare
+prepare = colobus.runtime.ray.prepare
 
 
 def prepare_impatiently(address):
     found = prepare(address)
-    import gelada.runtime.ray.runtime
+    import colobus.runtime.ray.runtime
 
-    gelada.runtime.ray.runtime.START_SECONDS = 0.01
-    gelada.runtime.ray.runtime.LONGEST_START_SECONDS = LONGEST
+    colobus.runtime.ray.runtime.START_SECONDS = 0.01
+    colobus.runtime.ray.runtime.LONGEST_START_SECONDS = LONGEST
     return found
 
 
-gelada.runtime.ray.prepare = prepare_impatiently
+colobus.runtime.ray.prepare = prepare_impatiently
 """
 
 
@@ -149,7 +149,7 @@ def test_a_slow_start_is_told_of_and_waited_for(tmp_path: Path, longest: float, 
     finally:
         run.kill()
     assert code == ends, log
-    told = re.findall(r"^(gelada: )?\S.* did not start within (\d+) s: each asks for ", log, re.M)
+    told = re.findall(r"^(colobus: )?\S.* did not start within (\d+) s: each asks for ", log, re.M)
     assert told, log
     assert [bool(prefix) for prefix, _ in told].count(True) == (ends == 3)
     assert run.path.exists() == (ends == 0)

@@ -8,14 +8,14 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 
+from colobus.core.errors import ColobusError
+from colobus.runtime.devices import Placement
+from colobus.runtime.groups import Cluster, ProcessSpec, group_processes
+from colobus.runtime.host import RoleHost
+from colobus.runtime.ray import prepare
+from colobus.training.start import begin
+from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch
-from gelada.core.errors import GeladaError
-from gelada.runtime.devices import Placement
-from gelada.runtime.groups import Cluster, ProcessSpec, group_processes
-from gelada.runtime.host import RoleHost
-from gelada.runtime.ray import prepare
-from gelada.training.start import begin
-from gelada.training.topology import make_graph
 
 pytestmark = pytest.mark.cluster
 
@@ -25,10 +25,10 @@ def test_nobody_is_blamed_for_a_pause_of_the_watching_process(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answers have arrived in the meantime, but are not looked at yet."""
-    from gelada.runtime.ray import prepare
+    from colobus.runtime.ray import prepare
 
     prepare("")
-    from gelada.runtime.ray.remote import OwnPauses, RemoteProcess
+    from colobus.runtime.ray.remote import OwnPauses, RemoteProcess
 
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
@@ -57,10 +57,10 @@ def test_nobody_is_blamed_for_a_pause_of_the_watching_process(
 
 def test_one_that_is_frozen_when_it_begins_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new one answers nothing before it has begun, so nothing is asked of it."""
-    from gelada.runtime.ray import prepare
+    from colobus.runtime.ray import prepare
 
     prepare("")
-    from gelada.runtime.ray.remote import RemoteProcess
+    from colobus.runtime.ray.remote import RemoteProcess
 
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
@@ -83,12 +83,12 @@ def test_one_that_is_frozen_when_it_begins_again_is_found(monkeypatch: pytest.Mo
 def test_a_cluster_on_the_loopback_is_on_no_network(
     addresses: list[str], outside: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gelada.runtime.ray import prepare
+    from colobus.runtime.ray import prepare
 
     prepare("")
     import ray
 
-    from gelada.runtime.ray.session import is_on_network
+    from colobus.runtime.ray.session import is_on_network
 
     gone = {"NodeManagerAddress": "10.0.0.9", "Alive": False}
     nodes = [{"NodeManagerAddress": address, "Alive": True} for address in addresses]
@@ -97,10 +97,10 @@ def test_a_cluster_on_the_loopback_is_on_no_network(
 
 
 def test_making_processes_is_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gelada.runtime.ray import prepare
+    from colobus.runtime.ray import prepare
 
     prepare("")
-    from gelada.runtime.ray.remote import OwnPauses
+    from colobus.runtime.ray.remote import OwnPauses
 
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
@@ -127,7 +127,7 @@ ACTOR = ProcessSpec("actor-0", "worker", ("actor-0",), learns=False)
 def test_ray_is_asked_for_the_gpu_of_a_process(
     ray: Any, monkeypatch: pytest.MonkeyPatch, spec: ProcessSpec, gpus: int
 ) -> None:
-    from gelada.runtime.ray.remote import RemoteProcess
+    from colobus.runtime.ray.remote import RemoteProcess
 
     asked: list[dict[str, Any]] = []
 
@@ -145,13 +145,13 @@ def test_ray_is_asked_for_the_gpu_of_a_process(
 
 
 def test_more_learners_than_gpus_are_refused(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gelada.runtime.ray.placement import check_resources
+    from colobus.runtime.ray.placement import check_resources
 
     there = {"CPU": 16.0, "GPU": 2.0}
     monkeypatch.setattr(ray, "cluster_resources", lambda: there)
     monkeypatch.setattr(ray, "available_resources", lambda: there)
     check_resources([LEARNER] * 2, Cluster())
-    with pytest.raises(GeladaError) as caught:
+    with pytest.raises(ColobusError) as caught:
         check_resources([LEARNER] * 3, Cluster())
     assert str(caught.value) == (
         "--device cuda: the run asks for 3 GPUs, one for each process that learns, the cluster has "
@@ -159,7 +159,7 @@ def test_more_learners_than_gpus_are_refused(ray: Any, monkeypatch: pytest.Monke
         "gradients of a group"
     )
     monkeypatch.setattr(ray, "available_resources", lambda: {"CPU": 16.0})  # Ray leaves out a 0
-    with pytest.raises(GeladaError, match=r"asks for 1 GPUs, .* has 2, 0 of them free"):
+    with pytest.raises(ColobusError, match=r"asks for 1 GPUs, .* has 2, 0 of them free"):
         check_resources([LEARNER], Cluster())
 
 
@@ -167,7 +167,7 @@ def test_more_learners_than_gpus_are_refused(ray: Any, monkeypatch: pytest.Monke
 def test_a_process_makes_its_roles_on_the_gpu_that_ray_gave_it(
     ray: Any, monkeypatch: pytest.MonkeyPatch, ids: list[int]
 ) -> None:
-    from gelada.runtime.ray.process import Process
+    from colobus.runtime.ray.process import Process
 
     asked: list[dict[str, Any]] = []
 
@@ -181,8 +181,8 @@ def test_a_process_makes_its_roles_on_the_gpu_that_ray_gave_it(
 
 
 def test_after_a_loss_no_learner_waits_on_its_gpu(ray: Any) -> None:
-    from gelada.runtime.ray.remote import RemoteProcess
-    from gelada.runtime.ray.runtime import Ray
+    from colobus.runtime.ray.remote import RemoteProcess
+    from colobus.runtime.ray.runtime import Ray
 
     killed: list[str] = []
 
@@ -223,7 +223,7 @@ def test_processes_that_learn_ask_for_gpus() -> None:
 
 
 def test_a_process_without_a_gpu_makes_the_graph_of_a_cpu() -> None:
-    from gelada.training.on_ray import graph_in_process
+    from colobus.training.on_ray import graph_in_process
     from helpers.reading import META, Reads
 
     experiment = catch(100)
@@ -236,10 +236,10 @@ def test_a_process_without_a_gpu_makes_the_graph_of_a_cpu() -> None:
 
 
 def test_a_host_whose_torch_has_no_cuda_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gelada.training.on_ray import graph_in_process
+    from colobus.training.on_ray import graph_in_process
 
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
     experiment = catch(100)
     placement = Placement(torch.device("cuda", 0), torch.device("cpu"))
-    with pytest.raises(GeladaError, match=r"^--device cuda:0: torch .* is built without CUDA"):
+    with pytest.raises(ColobusError, match=r"^--device cuda:0: torch .* is built without CUDA"):
         graph_in_process(make_graph, placement, experiment, begin(experiment), None, None, gpu=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gelada.runtime.graph import RoleGraph
-from gelada.runtime.groups import Cluster, ProcessSpec
-from gelada.runtime.ray import prepare
+from colobus.runtime.graph import RoleGraph
+from colobus.runtime.groups import Cluster, ProcessSpec
+from colobus.runtime.ray import prepare
 
 pytestmark = pytest.mark.cluster
 
@@ -39,7 +39,7 @@ def test_a_call_waits_no_longer_than_a_heartbeat_that_is_on_its_way(
     prepare("")  # before ray is imported, as in a run
     import ray
 
-    from gelada.runtime.ray.remote import HEARTBEAT_SECONDS, RemoteProcess
+    from colobus.runtime.ray.remote import HEARTBEAT_SECONDS, RemoteProcess
 
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
@@ -81,9 +81,9 @@ def test_a_thread_that_hears_a_sidecar_leaves_heartbeats_to_the_one_that_watches
     prepare("")
     import ray
 
-    from gelada.runtime.ray import runtime
-    from gelada.runtime.ray.placement import Incarnation
-    from gelada.runtime.ray.remote import RemoteProcess
+    from colobus.runtime.ray import runtime
+    from colobus.runtime.ray.placement import Incarnation
+    from colobus.runtime.ray.remote import RemoteProcess
 
     handle = Answers()
     process = RemoteProcess(ProcessSpec("tracker", "tracker", ("tracker",), False), handle)

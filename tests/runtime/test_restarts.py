@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import torch
 
+from colobus.algorithms.a3c import A3C
+from colobus.algorithms.dqn import DQN
+from colobus.core.errors import RoleFailed
+from colobus.core.types import Gradient, Version
+from colobus.envs.catch import CatchGames
+from colobus.experiment.presets import PRESETS
+from colobus.experiment.settings import Experiment, ReplaySettings, ReuseSettings
+from colobus.ops.optimizers import OptimizerSettings
+from colobus.roles.parameters.server import ParameterServer, Quorum
+from colobus.roles.replay.buffer import ReplayBuffer
+from colobus.roles.tracker import Tracker
 from conftest import catch, distributed_catch
-from gelada.algorithms.a3c import A3C
-from gelada.algorithms.dqn import DQN
-from gelada.core.errors import RoleFailed
-from gelada.core.types import Gradient, Version
-from gelada.envs.catch import CatchGames
-from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import Experiment, ReplaySettings, ReuseSettings
-from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.server import ParameterServer, Quorum
-from gelada.roles.replay.buffer import ReplayBuffer
-from gelada.roles.tracker import Tracker
 from helpers.outcomes import (
     Outcome,
     assert_same,

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from conftest import catch
-from gelada.cli.show import imagined_start, memory
-from gelada.core.files import LOCK, locked
-from gelada.experiment.memory import check_limits
-from gelada.runtime.system import (
+from colobus.cli.show import imagined_start, memory
+from colobus.core.files import LOCK, locked
+from colobus.experiment.memory import check_limits
+from colobus.runtime.system import (
     available_memory,
     describe_machine,
     lower_priority,
@@ -23,9 +22,10 @@ from gelada.runtime.system import (
     process_limit,
     system_value,
 )
-from gelada.training.start import make_network
+from colobus.training.start import make_network
+from conftest import catch
 
-SOURCE = Path(__file__).resolve().parents[2] / "src" / "gelada"
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "colobus"
 
 MODULES = {"fcntl", "grp", "posix", "pwd", "resource", "syslog", "termios", "tty"}
 """Of the standard library, and not on Windows."""
@@ -154,8 +154,8 @@ for name in ("SIGALRM", "SIGCONT", "SIGHUP", "SIGKILL", "SIGQUIT", "SIGSTOP", "S
     delattr(signal, name)
 del time.CLOCK_BOOTTIME
 
-from gelada.cli.main import run
-from gelada.cli.interrupts import NAMES
+from colobus.cli.main import run
+from colobus.cli.interrupts import NAMES
 
 folder = sys.argv[1]
 codes = [

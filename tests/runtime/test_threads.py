@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 import torch
 
+from colobus.core.errors import Closed, Deadline, Diverged, RoleFailed, Stalled
+from colobus.core.timing import Clock
+from colobus.core.types import Ints
+from colobus.envs.api import Step
+from colobus.envs.catch import CatchGames
+from colobus.runtime.graph import RoleGraph
+from colobus.runtime.threads import PAUSES, RESTARTS, SOUND_SECONDS, Threads
+from colobus.training.start import begin
+from colobus.training.topology import make_graph
 from conftest import catch
-from gelada.core.errors import Closed, Deadline, Diverged, RoleFailed, Stalled
-from gelada.core.timing import Clock
-from gelada.core.types import Ints
-from gelada.envs.api import Step
-from gelada.envs.catch import CatchGames
-from gelada.runtime.graph import RoleGraph
-from gelada.runtime.threads import PAUSES, RESTARTS, SOUND_SECONDS, Threads
-from gelada.training.start import begin
-from gelada.training.topology import make_graph
 
 
 class Role:
@@ -123,7 +123,7 @@ def test_a_device_that_fails_ends_the_run(when: str, monkeypatch: pytest.MonkeyP
         finally:
             raise RuntimeError("CUDA error: unspecified launch failure")
 
-    monkeypatch.setattr("gelada.runtime.threads.own_stream", own_stream)
+    monkeypatch.setattr("colobus.runtime.threads.own_stream", own_stream)
     place, _ = place_of((Leaving, "learner-0", fail_until(when == "after an error")))
     place.start()
     assert place.wait(60)
@@ -263,7 +263,7 @@ def circle(
         made.append(Broken(seeds, at_100) if len(made) < broken else CatchGames(seeds))
         return made[-1]
 
-    monkeypatch.setattr("gelada.training.topology.make_games", make)
+    monkeypatch.setattr("colobus.training.topology.make_games", make)
     lines: list[str] = []
     return Threads(make_graph(experiment, start, None).build(), deadline, lines.append), lines
 
@@ -378,7 +378,7 @@ def test_restarts_in_a_row_have_longer_and_longer_pauses(monkeypatch: pytest.Mon
 def test_restarts_long_ago_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    monkeypatch.setattr("gelada.runtime.threads.PAUSES", (0.0,) * RESTARTS)
+    monkeypatch.setattr("colobus.runtime.threads.PAUSES", (0.0,) * RESTARTS)
 
     def work(role: Role) -> None:
         now[0] += SOUND_SECONDS + 1

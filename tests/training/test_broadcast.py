@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from colobus.experiment.settings import Experiment
+from colobus.runtime.threads import Inline
+from colobus.training.start import begin, open_games
+from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, dqn
-from gelada.experiment.settings import Experiment
-from gelada.runtime.threads import Inline
-from gelada.training.start import begin, open_games
-from gelada.training.topology import make_graph
 from helpers.outcomes import Outcome, assert_same, equal, inline, outcome, threads
 
 CATCH = catch(512 + 14 * 512, deterministic=True)  # 14 rounds

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from colobus.core.checkpoint import newest_checkpoint
+from colobus.core.files import read_lines
+from colobus.core.types import Episode
+from colobus.roles.tracker import Status
+from colobus.runs.curves import read_metrics
+from colobus.training.callbacks import Callbacks, StopTraining
+from colobus.training.run import Result, train
 from conftest import catch
-from gelada.core.checkpoint import newest_checkpoint
-from gelada.core.files import read_lines
-from gelada.core.types import Episode
-from gelada.roles.tracker import Status
-from gelada.runs.curves import read_metrics
-from gelada.training.callbacks import Callbacks, StopTraining
-from gelada.training.run import Result, train
 
 STEPS = 30_000
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from gelada.algorithms.a3c import A3C
-from gelada.algorithms.appo import APPO
-from gelada.cli.main import run
-from gelada.core.checkpoint import newest_checkpoint
-from gelada.core.errors import GeladaError
-from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import Experiment
-from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.tracker import StopRule
-from gelada.runs.config import FORMAT, Config, of_format_1, read_config, write_config
+from colobus.algorithms.a3c import A3C
+from colobus.algorithms.appo import APPO
+from colobus.cli.main import run
+from colobus.core.checkpoint import newest_checkpoint
+from colobus.core.errors import ColobusError
+from colobus.experiment.presets import PRESETS
+from colobus.experiment.settings import Experiment
+from colobus.ops.optimizers import OptimizerSettings
+from colobus.roles.tracker import StopRule
+from colobus.runs.config import FORMAT, Config, of_format_1, read_config, write_config
 
 
 def written(folder: Path) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def test_what_is_not_known_is_one_line(
     write_config(tmp_path, Config("pong", PRESETS["pong"], 6, {}))
     data = spoil(written(tmp_path), group, name, value)
     (tmp_path / "config.json").write_text(json.dumps(data), encoding="utf-8")
-    with pytest.raises(GeladaError) as raised:
+    with pytest.raises(ColobusError) as raised:
         read_config(tmp_path)
     line = str(raised.value)
     assert line.startswith(f"{tmp_path}/config.json cannot be read: ")
@@ -125,7 +125,7 @@ def test_what_is_not_known_is_one_line(
 
 
 def test_a_folder_without_one_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(GeladaError, match=r"is no run: it has no config\.json"):
+    with pytest.raises(ColobusError, match=r"is no run: it has no config\.json"):
         read_config(tmp_path)
 
 
@@ -183,7 +183,7 @@ def test_a_run_is_evaluated_filmed_and_resumed(
 def test_a_later_format_names_the_version_that_reads_it(old_run: Path) -> None:
     path = old_run / "config.json"
     data = json.loads(path.read_text())
-    data["format"], data["about"]["gelada-rl"] = FORMAT + 1, "9.9.9"
+    data["format"], data["about"]["colobus"] = FORMAT + 1, "9.9.9"
     path.write_text(json.dumps(data))
-    with pytest.raises(GeladaError, match=r"it is of format 3; read it with gelada-rl 9\.9\.9$"):
+    with pytest.raises(ColobusError, match=r"it is of format 3; read it with colobus 9\.9\.9$"):
         read_config(old_run)

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-import gelada
-from gelada.cli.experiment_flags import resolve
-from gelada.cli.main import run
-from gelada.cli.show import Show
-from gelada.cli.train import Train
-from gelada.core.errors import GeladaError
-from gelada.experiment.autoscale import cores_of, for_cores, idle, threads_of
-from gelada.experiment.check import check
-from gelada.experiment.memory import batch_of
-from gelada.experiment.presets import PRESETS, preset
-from gelada.nets.config import NetworkSettings
-from gelada.runtime.system import usable_cores
+import colobus
+from colobus.cli.experiment_flags import resolve
+from colobus.cli.main import run
+from colobus.cli.show import Show
+from colobus.cli.train import Train
+from colobus.core.errors import ColobusError
+from colobus.experiment.autoscale import cores_of, for_cores, idle, threads_of
+from colobus.experiment.check import check
+from colobus.experiment.memory import batch_of
+from colobus.experiment.presets import PRESETS, preset
+from colobus.nets.config import NetworkSettings
+from colobus.runtime.system import usable_cores
 
 TABLE = [  # cores, GPU, torso or what learns: actors, games, emulator threads, own batch
     (3, False, "small", (2, 8, 1, False)),
@@ -88,14 +88,14 @@ def test_environments_without_emulator_threads_get_none() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(name: str, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(GeladaError, match=said):
-        for_cores(gelada.preset(name, **changes), preset(name)[0], 8)
+    with pytest.raises(ColobusError, match=said):
+        for_cores(colobus.preset(name, **changes), preset(name)[0], 8)
 
 
 def test_a_deterministic_run_whose_batches_stay_is_taken() -> None:
-    base = gelada.preset("pong", deterministic=True)
+    base = colobus.preset("pong", deterministic=True)
     assert for_cores(base, base, 2) == base
-    base = gelada.preset("dqn-pong", deterministic=True)
+    base = colobus.preset("dqn-pong", deterministic=True)
     assert for_cores(base, base, 16) == base
     found = for_cores(base, base, 16, gpu=True)
     check(found)
@@ -104,14 +104,14 @@ def test_a_deterministic_run_whose_batches_stay_is_taken() -> None:
 
 @pytest.mark.parametrize("text", ["0", "-1", "2.5", "many", "", "٣", "9999999"])
 def test_cores_are_a_number_or_all(text: str) -> None:
-    with pytest.raises(GeladaError, match=r": must be a whole number from 1 on, or all$"):
+    with pytest.raises(ColobusError, match=r": must be a whole number from 1 on, or all$"):
         cores_of(text, 4)
 
 
 def test_no_more_than_there_are() -> None:
     assert cores_of("all", 4) == cores_of("4", 4) == 4
     said = r"^--cores 16: this process may use 4; use --cores 4 or all$"
-    with pytest.raises(GeladaError, match=said):
+    with pytest.raises(ColobusError, match=said):
         cores_of("16", 4)
 
 
@@ -121,7 +121,7 @@ GPU = ["pong", "--cores", "all", "--device", "cuda"]
 @pytest.mark.slow
 def test_the_command_line_and_python_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("cli.experiment_flags", "training.entry"):
-        monkeypatch.setattr(f"gelada.{module}.usable_cores", lambda: 8)
+        monkeypatch.setattr(f"colobus.{module}.usable_cores", lambda: 8)
     wanted = resolve(Show, "show", ["pong", "--cores", "all"])
     assert (wanted.experiment.shape.actors, wanted.experiment.shape.batch) == (4, 2048)
     assert wanted.base == PRESETS["pong"]
@@ -131,8 +131,8 @@ def test_the_command_line_and_python_take_it(monkeypatch: pytest.MonkeyPatch) ->
         assert wide == resolve(Train, "train", GPU[:3]).experiment
     assert run(["show", "pong", "--cores", "9"]) == 2
     assert run(["train", "pong", "--cores", "8", "--deterministic"]) == 2
-    with pytest.raises(GeladaError, match=r"^--cores 9: this process may use 8"):
-        gelada.train("pong", cores=9)
+    with pytest.raises(ColobusError, match=r"^--cores 9: this process may use 8"):
+        colobus.train("pong", cores=9)
 
 
 def test_a_machine_that_would_lie_idle_is_named() -> None:

@@ -1,4 +1,4 @@
-"""`gelada.train` and `gelada.preset`: names, settings, folders, and what is refused."""
+"""`colobus.train` and `colobus.preset`: names, settings, folders, and what is refused."""
 
 from __future__ import annotations
 
@@ -9,67 +9,67 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import TransformObservation, TransformReward
 
-import gelada
+import colobus
+from colobus.experiment.presets import PRESETS
+from colobus.experiment.presets import preset as named
+from colobus.experiment.settings import Experiment
+from colobus.runs.config import read_config
 from conftest import stand_in
-from gelada.experiment.presets import PRESETS
-from gelada.experiment.presets import preset as named
-from gelada.experiment.settings import Experiment
-from gelada.runs.config import read_config
 from helpers import gym_toys
 
 QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
 
 
 def test_a_preset_is_that_of_the_command_line() -> None:
-    assert gelada.preset("pong") == PRESETS["pong"]
-    assert gelada.preset("ALE/Breakout-v5") == named("ALE/Breakout-v5")[0]
+    assert colobus.preset("pong") == PRESETS["pong"]
+    assert colobus.preset("ALE/Breakout-v5") == named("ALE/Breakout-v5")[0]
 
 
 def test_settings_have_the_names_of_the_flags() -> None:
-    pong = gelada.preset(
+    pong = colobus.preset(
         "pong", lr=1e-3, actors=4, optimizer_epsilon=1e-6, size=84, seed=9, deterministic=True
     )
     algorithm: Any = pong.algorithm
     assert (algorithm.lr, pong.shape.actors, pong.optimizer.epsilon) == (1e-3, 4, 1e-6)
     assert (pong.games.size, pong.seed, pong.deterministic) == (84, 9, True)
     assert pong.stop == PRESETS["pong"].stop
-    whole = gelada.preset("pong", algorithm=gelada.APPO(lr=1e-3))
-    assert whole.algorithm == gelada.APPO(lr=1e-3)
-    other = gelada.preset("pong", algorithm=gelada.A3C(), n=3)
-    assert other.algorithm == gelada.A3C(n=3)
+    whole = colobus.preset("pong", algorithm=colobus.APPO(lr=1e-3))
+    assert whole.algorithm == colobus.APPO(lr=1e-3)
+    other = colobus.preset("pong", algorithm=colobus.A3C(), n=3)
+    assert other.algorithm == colobus.A3C(n=3)
 
 
 def test_a_given_stop_rule_drops_the_presets() -> None:
-    assert gelada.preset("pong", steps=500).stop == gelada.StopRule(steps=500)
-    two = gelada.preset("pong", minutes=2.0, until_score=3.0)
-    assert two.stop == gelada.StopRule(minutes=2.0, until_score=3.0)
-    auto = gelada.preset("dba3c-pong", until_evaluated="auto", evaluator=True)
+    assert colobus.preset("pong", steps=500).stop == colobus.StopRule(steps=500)
+    two = colobus.preset("pong", minutes=2.0, until_score=3.0)
+    assert two.stop == colobus.StopRule(minutes=2.0, until_score=3.0)
+    auto = colobus.preset("dba3c-pong", until_evaluated="auto", evaluator=True)
     assert auto.stop.until_evaluated == 10.0
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: gelada.preset("pogn"), r"^unknown game or preset 'pogn': nearest known: pong"),
-        (lambda: gelada.preset("pong", lrr=1), r"^lrr: unknown setting; nearest known: lr"),
+        (lambda: colobus.preset("pogn"), r"^unknown game or preset 'pogn': nearest known: pong"),
+        (lambda: colobus.preset("pong", lrr=1), r"^lrr: unknown setting; nearest known: lr"),
         (
-            lambda: gelada.preset("pong", epsilon_end=0.1),
+            lambda: colobus.preset("pong", epsilon_end=0.1),
             r"^epsilon_end: unknown setting; DQN and IQN and PQN have it, APPO has not; take",
         ),
-        (lambda: gelada.preset("pong", game="breakout"), r"^game: unknown setting"),
+        (lambda: colobus.preset("pong", game="breakout"), r"^game: unknown setting"),
         (
-            lambda: gelada.preset("catch", sticky=0.5),
+            lambda: colobus.preset("catch", sticky=0.5),
             r"^--sticky 0\.5: has an effect only in Atari",
         ),
-        (lambda: gelada.preset("pong", rho_bar=2.0), r"^--rho-bar 2: has an effect only with"),
-        (lambda: gelada.train(), r"^train\(None\): name a game or preset"),
-        (lambda: gelada.train(stand_in(3)), r"^train\(3\): name a game or preset"),
-        (lambda: gelada.train("catch", resume="runs/x"), "^resume: the run has its own settings"),
-        (lambda: gelada.train("catch", steps=-5), r"^--steps -5: must be at least 1"),
-        (lambda: gelada.train("catch", lr=-1.0), r"^--lr -1: must be above 0"),
-        (lambda: gelada.train(make_env=stand_in("CartPole-v1")), "^make_env: is str, must be a"),
+        (lambda: colobus.preset("pong", rho_bar=2.0), r"^--rho-bar 2: has an effect only with"),
+        (lambda: colobus.train(), r"^train\(None\): name a game or preset"),
+        (lambda: colobus.train(stand_in(3)), r"^train\(3\): name a game or preset"),
+        (lambda: colobus.train("catch", resume="runs/x"), "^resume: the run has its own settings"),
+        (lambda: colobus.train("catch", steps=-5), r"^--steps -5: must be at least 1"),
+        (lambda: colobus.train("catch", lr=-1.0), r"^--lr -1: must be above 0"),
+        (lambda: colobus.train(make_env=stand_in("CartPole-v1")), "^make_env: is str, must be a"),
         (
-            lambda: gelada.train(make_env=gym_toys.walk, env="CartPole-v1"),
+            lambda: colobus.train(make_env=gym_toys.walk, env="CartPole-v1"),
             "^env 'CartPole-v1' with make_env: both say",
         ),
     ],
@@ -78,7 +78,7 @@ def test_what_cannot_be_is_one_line_and_leaves_no_folder(
     call: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(gelada.GeladaError, match=said) as error:
+    with pytest.raises(colobus.ColobusError, match=said) as error:
         call()
     assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
@@ -91,24 +91,24 @@ def not_finite() -> Any:
 
 
 def test_observations_that_are_not_finite_are_told_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(gelada.GeladaError, match="not_finite: its observations have numbers"):
-        gelada.train(make_env=not_finite, out=tmp_path / "run", **QUIET)
+    with pytest.raises(colobus.ColobusError, match="not_finite: its observations have numbers"):
+        colobus.train(make_env=not_finite, out=tmp_path / "run", **QUIET)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    wanted = gelada.preset("catch", seed=3, steps=4000, lr=0.5, deterministic=True)
+    wanted = colobus.preset("catch", seed=3, steps=4000, lr=0.5, deterministic=True)
     numpy: dict[str, Any] = {"seed": np.int64(3), "steps": np.int32(4000), "lr": np.float64(0.5)}
-    found = gelada.preset("catch", **numpy, deterministic=stand_in(np.bool_(True)))
+    found = colobus.preset("catch", **numpy, deterministic=stand_in(np.bool_(True)))
     assert found == wanted
     assert (type(found.seed), type(found.deterministic)) == (int, bool)
 
 
 @pytest.mark.parametrize("family", ["ppo", "a3c", "dqn", "pqn", "impala", "appo"])
 def test_environments_of_gymnasium_are_learned_in_their_own_rewards(family: str) -> None:
-    algorithm: Any = gelada.preset(f"{family}-CartPole-v1").algorithm
+    algorithm: Any = colobus.preset(f"{family}-CartPole-v1").algorithm
     assert algorithm.reward_clip == "none"
-    atari: Any = gelada.preset(f"{family}-seaquest").algorithm
+    atari: Any = colobus.preset(f"{family}-seaquest").algorithm
     assert atari.reward_clip == "sign"
 
 
@@ -119,12 +119,12 @@ def test_an_agent_plays_in_the_environment_that_it_was_given(tmp_path: Path) -> 
         return lambda: TransformReward(gym_toys.walk(), lambda reward: points * float(reward))
 
     ten, hundred = worth(10.0), worth(100.0)
-    run = gelada.train(make_env=ten, steps=2_000, out=tmp_path / "run", **QUIET)
-    first = gelada.load(run.folder, make_env=ten)
-    most = max(gelada.evaluate(first, episodes=20).scores)
-    second = gelada.load(run.folder, make_env=hundred)
-    assert max(gelada.evaluate(second, episodes=20).scores) > 50.0 >= most > 0.0
-    assert max(gelada.evaluate(first, episodes=20).scores) == most
+    run = colobus.train(make_env=ten, steps=2_000, out=tmp_path / "run", **QUIET)
+    first = colobus.load(run.folder, make_env=ten)
+    most = max(colobus.evaluate(first, episodes=20).scores)
+    second = colobus.load(run.folder, make_env=hundred)
+    assert max(colobus.evaluate(second, episodes=20).scores) > 50.0 >= most > 0.0
+    assert max(colobus.evaluate(first, episodes=20).scores) == most
 
 
 class Counted(gym_toys.Walk):
@@ -141,16 +141,16 @@ class Counted(gym_toys.Walk):
 
 
 def test_environments_are_closed(tmp_path: Path) -> None:
-    run = gelada.train(make_env=Counted, steps=1_000, out=tmp_path / "run", **QUIET)
+    run = colobus.train(make_env=Counted, steps=1_000, out=tmp_path / "run", **QUIET)
     assert Counted.opened == 0
-    agent = gelada.load(run.folder, make_env=Counted)
-    gelada.evaluate(agent, episodes=3)
-    gelada.record(agent, tmp_path / "film.gif", seconds=1.0)
+    agent = colobus.load(run.folder, make_env=Counted)
+    colobus.evaluate(agent, episodes=3)
+    colobus.record(agent, tmp_path / "film.gif", seconds=1.0)
     assert Counted.opened == 0
-    with pytest.raises(gelada.GeladaError, match=r"^seed -1: must be at least 0"):
-        gelada.evaluate(agent, episodes=3, seed=-1)
-    with pytest.raises(gelada.GeladaError, match=r"^episodes 2\.5: must be a whole number"):
-        gelada.evaluate(agent, episodes=stand_in(2.5))
+    with pytest.raises(colobus.ColobusError, match=r"^seed -1: must be at least 0"):
+        colobus.evaluate(agent, episodes=3, seed=-1)
+    with pytest.raises(colobus.ColobusError, match=r"^episodes 2\.5: must be a whole number"):
+        colobus.evaluate(agent, episodes=stand_in(2.5))
 
 
 @pytest.mark.slow
@@ -158,35 +158,35 @@ def test_a_run_by_name_resumed_and_one_by_experiment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    first = gelada.train("catch", steps=4_000, seed=3, **QUIET)
+    first = colobus.train("catch", steps=4_000, seed=3, **QUIET)
     assert first.folder == Path("runs/catch-1")
     assert 4_000 <= first.steps < 6_000
     config = read_config(first.folder)
     assert (config.name, config.experiment.seed, config.experiment.stop.steps) == ("catch", 3, 4000)
-    on = gelada.train(resume=first.folder, steps=8_000, **QUIET)
+    on = colobus.train(resume=first.folder, steps=8_000, **QUIET)
     assert on.folder == first.folder
     assert 8_000 <= on.steps < 10_000
-    with pytest.raises(gelada.GeladaError, match=r"^--lr with resume: a run's settings"):
-        gelada.train(resume=first.folder, lr=1e-4, **QUIET)
-    experiment = gelada.preset("catch", steps=2_000)
+    with pytest.raises(colobus.ColobusError, match=r"^--lr with resume: a run's settings"):
+        colobus.train(resume=first.folder, lr=1e-4, **QUIET)
+    experiment = colobus.preset("catch", steps=2_000)
     assert isinstance(experiment, Experiment)
-    again = gelada.train(experiment, name="mine", **QUIET)
+    again = colobus.train(experiment, name="mine", **QUIET)
     assert again.folder == Path("runs/mine-1")
     assert again.score is not None
-    evaluation = gelada.evaluate(again.folder, episodes=20)
+    evaluation = colobus.evaluate(again.folder, episodes=20)
     assert len(evaluation.scores) == 20
-    film = gelada.record("runs/mine-1", "film.gif", seconds=2)
+    film = colobus.record("runs/mine-1", "film.gif", seconds=2)
     assert film.path.is_file()
 
 
 def test_what_the_name_of_a_game_implies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on the command line; nothing is trained here."""
-    monkeypatch.setattr("gelada.training.run.train", lambda *_, **__: None)
+    monkeypatch.setattr("colobus.training.run.train", lambda *_, **__: None)
     lines: list[str] = []
-    gelada.train("ALE/Pong-v5", log=lines.append)
-    gelada.train("pong", env="BreakoutNoFrameskip-v4", log=lines.append)
-    gelada.train(env="helpers.gym_toys:grid", log=lines.append)
-    gelada.train("pong", log=lines.append)
+    colobus.train("ALE/Pong-v5", log=lines.append)
+    colobus.train("pong", env="BreakoutNoFrameskip-v4", log=lines.append)
+    colobus.train(env="helpers.gym_toys:grid", log=lines.append)
+    colobus.train("pong", log=lines.append)
     assert [line.split(" (")[0] for line in lines] == [
         "ALE/Pong-v5 implies sticky actions 0.25",
         "BreakoutNoFrameskip-v4 implies sticky actions 0",

@@ -13,6 +13,24 @@ import numpy as np
 import pytest
 import torch
 
+from colobus.algorithms.a3c import A3C
+from colobus.algorithms.appo import APPO
+from colobus.core.checkpoint import Checkpoint, newest_checkpoint
+from colobus.core.types import Gradient, Ints, Version
+from colobus.envs.api import Step
+from colobus.envs.catch import CatchGames
+from colobus.envs.make import make_games
+from colobus.experiment.check import check
+from colobus.experiment.settings import Experiment, Shape
+from colobus.nets.network import Network
+from colobus.ops.flat import FlatParameters
+from colobus.ops.optimizers import OptimizerSettings
+from colobus.roles.parameters.server import ParameterServer, Quorum, ServerSettings
+from colobus.roles.replay.queue import as_batch
+from colobus.runtime.threads import Inline
+from colobus.training.run import train
+from colobus.training.start import begin, open_games
+from colobus.training.topology import make_graph
 from conftest import (
     catch,
     distributed_catch,
@@ -22,24 +40,6 @@ from conftest import (
     short_pong,
     tuned,
 )
-from gelada.algorithms.a3c import A3C
-from gelada.algorithms.appo import APPO
-from gelada.core.checkpoint import Checkpoint, newest_checkpoint
-from gelada.core.types import Gradient, Ints, Version
-from gelada.envs.api import Step
-from gelada.envs.catch import CatchGames
-from gelada.envs.make import make_games
-from gelada.experiment.check import check
-from gelada.experiment.settings import Experiment, Shape
-from gelada.nets.network import Network
-from gelada.ops.flat import FlatParameters
-from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.server import ParameterServer, Quorum, ServerSettings
-from gelada.roles.replay.queue import as_batch
-from gelada.runtime.threads import Inline
-from gelada.training.run import train
-from gelada.training.start import begin, open_games
-from gelada.training.topology import make_graph
 from helpers.all_parts import ALL, PAIR
 from helpers.outcomes import Outcome, assert_same, equal, inline, outcome, place_inline, threads
 
@@ -92,7 +92,7 @@ def test_inline_and_threads_give_the_same_run_bit_for_bit(monkeypatch: pytest.Mo
     assert oracle.status.lag == (1.0, 1.0, 1.0)  # parameters exactly one round old
     assert_same(oracle, threads(experiment))
     monkeypatch.setattr(
-        "gelada.training.topology.make_games", lambda settings, seeds, threads: Sleepy(seeds)
+        "colobus.training.topology.make_games", lambda settings, seeds, threads: Sleepy(seeds)
     )
     assert_same(oracle, threads(experiment))
 
@@ -266,7 +266,7 @@ def test_inline_and_threads_give_the_same_run_with_workers_bit_for_bit(
     assert oracle.status.lag == (1.0, 1.0, 1.0)
     assert_same(oracle, threads(experiment))
     monkeypatch.setattr(
-        "gelada.training.topology.make_games", lambda settings, seeds, threads: Sleepy(seeds)
+        "colobus.training.topology.make_games", lambda settings, seeds, threads: Sleepy(seeds)
     )
     assert_same(oracle, threads(experiment))
 
@@ -280,8 +280,8 @@ def test_without_games_of_their_own_actors_make_the_same_ones() -> None:
         return make_games(settings, given, threads)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gelada.training.start.make_games", noting)
-        patch.setattr("gelada.training.topology.make_games", noting)
+        patch.setattr("colobus.training.start.make_games", noting)
+        patch.setattr("colobus.training.topology.make_games", noting)
         start = begin(experiment, open_games(experiment))
         place = Inline(make_graph(experiment, start, None, patience=0.0))
         place.run()

@@ -14,20 +14,20 @@ from pathlib import Path
 
 import pytest
 
+from colobus.algorithms.pqn import PQN
+from colobus.core.checkpoint import Checkpoint, list_checkpoints, newest_checkpoint
+from colobus.core.errors import ColobusError
+from colobus.core.types import State, Version
+from colobus.envs.api import Games, GameSettings
+from colobus.envs.catch import CatchGames
+from colobus.envs.make import ENVIRONMENTS
+from colobus.envs.replayed import ReplayedGames
+from colobus.experiment.presets import PRESETS
+from colobus.experiment.settings import Experiment
+from colobus.roles.tracker import StopRule
+from colobus.training.run import train
+from colobus.training.saving import cut_lines, origin_of, states_of
 from conftest import catch, distributed_catch, distributed_pong, dqn, short_pong, tuned
-from gelada.algorithms.pqn import PQN
-from gelada.core.checkpoint import Checkpoint, list_checkpoints, newest_checkpoint
-from gelada.core.errors import GeladaError
-from gelada.core.types import State, Version
-from gelada.envs.api import Games, GameSettings
-from gelada.envs.catch import CatchGames
-from gelada.envs.make import ENVIRONMENTS
-from gelada.envs.replayed import ReplayedGames
-from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import Experiment
-from gelada.roles.tracker import StopRule
-from gelada.training.run import train
-from gelada.training.saving import cut_lines, origin_of, states_of
 from helpers.launching import complete, finish, start, wait_until
 from helpers.outcomes import threads
 from helpers.unbroken import assert_same_run, finished
@@ -98,9 +98,9 @@ LONG = ("a3c pong", "dqn pong", "pqn pong")  # the emulator plays what was playe
 def test_a_run_goes_on_exactly_from_any_checkpoint(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gelada.training.run.LOOK_SECONDS", 0.005)  # checkpoints of workers
+    monkeypatch.setattr("colobus.training.run.LOOK_SECONDS", 0.005)  # checkpoints of workers
     if name != "appo pong":  # the others do without helpers, which take long to start
-        monkeypatch.setattr("gelada.envs.replayed_process.ReplayProcess", ReplayedGames)
+        monkeypatch.setattr("colobus.envs.replayed_process.ReplayProcess", ReplayedGames)
     experiment, lines = often(EXPERIMENTS[name]), list[str]()
     train(experiment, tmp_path / "whole", log=lines.append)
     versions = [about["version"] for about in complete(tmp_path / "whole")]
@@ -121,7 +121,7 @@ def test_a_run_that_was_stopped_twice_goes_on_exactly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second resume begins in games that already went on once."""
-    monkeypatch.setattr("gelada.envs.replayed_process.ReplayProcess", ReplayedGames)
+    monkeypatch.setattr("colobus.envs.replayed_process.ReplayProcess", ReplayedGames)
     experiment = often(EXPERIMENTS["appo pong"])
     train(experiment, tmp_path / "whole", log=lambda _: None)
     for rounds in (4, 8, 12):
@@ -150,8 +150,8 @@ def test_a_stopped_process_is_resumed_exactly(
     run.mkdir()
     script = tmp_path / "train.py"
     script.write_text(
-        "import pickle, sys\nfrom pathlib import Path\nfrom gelada.training.run import train\n"
-        "from gelada.cli.interrupts import Interrupts\n"
+        "import pickle, sys\nfrom pathlib import Path\nfrom colobus.training.run import train\n"
+        "from colobus.cli.interrupts import Interrupts\n"
         f"experiment = pickle.loads({pickle.dumps(long)!r})\n"
         "with Interrupts():\n    train(experiment, Path(sys.argv[1]))\n"
     )
@@ -187,7 +187,7 @@ def test_a_checkpoint_without_the_actors_states_begins_new_games(tmp_path: Path)
 
 def test_games_of_a_free_run_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a resume does not favour short games in the training score."""
-    monkeypatch.setattr("gelada.roles.actor.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("colobus.roles.actor.SAVE_SECONDS", 0.0)
     experiment = replace(catch(512 + 5 * 512), tracker=often(catch(1)).tracker)
     train(experiment, tmp_path / "run", log=lambda _: None)
     saved = newest_checkpoint(tmp_path / "run" / "checkpoints")[1]
@@ -210,7 +210,7 @@ def test_games_of_a_free_run_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_spoilt_origin_is_named(origin: object, tmp_path: Path) -> None:
     experiment = often(EXPERIMENTS["appo catch"])
     checkpoint = Checkpoint(Version(0, 3), 700, {}, {"origin": origin})
-    with pytest.raises(GeladaError, match=r"version 3: counters\.origin is .*want three numbers"):
+    with pytest.raises(ColobusError, match=r"version 3: counters\.origin is .*want three numbers"):
         origin_of(checkpoint, experiment, tmp_path)
 
 
@@ -257,5 +257,5 @@ def test_a_file_that_means_no_good_is_named(
     file: str, make: Callable[[Path], None], why: str, tmp_path: Path
 ) -> None:
     make(tmp_path / file)
-    with pytest.raises(GeladaError, match=rf"{file} cannot be read: .*({why})"):
+    with pytest.raises(ColobusError, match=rf"{file} cannot be read: .*({why})"):
         cut_lines(tmp_path, 20, 2000)

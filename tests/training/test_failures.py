@@ -15,22 +15,22 @@ from pathlib import Path
 import pytest
 import torch
 
+from colobus.cli.interrupts import GIVE_UP_SECONDS, NAMES, Interrupts
+from colobus.cli.words import how_it_stopped
+from colobus.core.checkpoint import newest_checkpoint
+from colobus.core.errors import Stalled
+from colobus.core.files import read_lines
+from colobus.evaluation.agent import load
+from colobus.roles.actor import Actor
+from colobus.roles.learner import Learner
+from colobus.runtime.api import nothing
+from colobus.runtime.threads import Threads
+from colobus.training import run
+from colobus.training import runtimes as module
+from colobus.training.callbacks import StopTraining
+from colobus.training.run import train
 from conftest import catch
-from gelada.cli.interrupts import GIVE_UP_SECONDS, NAMES, Interrupts
-from gelada.cli.words import how_it_stopped
-from gelada.core.checkpoint import newest_checkpoint
-from gelada.core.errors import Stalled
-from gelada.core.files import read_lines
-from gelada.evaluation.agent import load
-from gelada.roles.actor import Actor
-from gelada.roles.learner import Learner
-from gelada.runtime.api import nothing
-from gelada.runtime.threads import Threads
-from gelada.training import run
-from gelada.training import runtimes as module
-from gelada.training.callbacks import StopTraining
-from gelada.training.run import train
-from helpers.launching import CATCH, LONG, complete, finish, gelada, start, wait_until
+from helpers.launching import CATCH, LONG, colobus, complete, finish, start, wait_until
 
 
 @pytest.mark.processes
@@ -135,7 +135,7 @@ def test_a_later_signal_ends_a_process_that_waits_for_its_disk(handlers: None) -
 def test_from_a_signal_on_lines_say_that_the_run_is_ending(
     handlers: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gelada.cli.interrupts.SAY_SECONDS", 0.01)
+    monkeypatch.setattr("colobus.cli.interrupts.SAY_SECONDS", 0.01)
     now, lines = [50.0], queue.Queue[str]()
     with Interrupts(now=lambda: now[0], say=lines.put) as interrupts:
         interrupts.gentle = True
@@ -174,21 +174,21 @@ def test_a_signal_during_the_start_ends_the_run_too(tmp_path: Path) -> None:
 def test_divergence_names_the_term_and_keeps_a_sound_checkpoint(tmp_path: Path) -> None:
     run = tmp_path / "run"
     wild = ("--lr", 1e30, "--lr-max", 1e30, "--gradient-clip", 1e30)
-    tame = gelada(*CATCH, "--out", run, "--steps", 5_000)
+    tame = colobus(*CATCH, "--out", run, "--steps", 5_000)
     assert tame[0] == 0
     good = complete(run)[-1]["steps"]
     text = (run / "config.json").read_text()
     text = re.sub(r'"kl_adjust": [\d.]+', '"kl_adjust": 1e30', text)
     text = re.sub(r'"kl_slack": [\d.]+', '"kl_slack": 1.0', text)
     (run / "config.json").write_text(re.sub(r'"lr_max": [\d.]+', '"lr_max": 1e30', text))
-    code, _, err = gelada("train", "--resume", run, "--no-finish", "--steps", 500_000)
+    code, _, err = colobus("train", "--resume", run, "--no-finish", "--steps", 500_000)
     assert code == 4
-    assert re.match(r"gelada: (\w+_loss|entropy|kl|gradient_norm) became (nan|-?inf) at", err), err
+    assert re.match(r"colobus: (\w+_loss|entropy|kl|gradient_norm) became (nan|-?inf) at", err), err
     assert err.count("\n") == 1
     checkpoint = load(run).checkpoint
     assert checkpoint.steps >= good
     assert all(bool(t.isfinite().all()) for t in checkpoint.tensors.values())
-    code, _, err = gelada(*CATCH, "--out", tmp_path / "wild", "--steps", 50_000, *wild)
+    code, _, err = colobus(*CATCH, "--out", tmp_path / "wild", "--steps", 50_000, *wild)
     assert code == 4
 
 
@@ -197,8 +197,8 @@ DRIVER = """
 import itertools
 import threading
 import numpy
-from gelada.cli.main import main
-from gelada.envs.catch import CatchGames
+from colobus.cli.main import main
+from colobus.envs.catch import CatchGames
 play = CatchGames.step
 count = itertools.count(1)
 def step(self, actions):
@@ -227,7 +227,7 @@ def test_an_actor_that_hangs_ends_the_run_with_exit_code_3(
     args = (*words, "--out", run, "--minutes", 5, "--deadline", 4)
     code, _, err = finish(start(*args, script=script))
     assert code == 3
-    named = r"gelada: actor-\d has hung in 'emulate' for \d+ s \(deadline 4 s\); go on with: .*\n"
+    named = r"colobus: actor-\d has hung in 'emulate' for \d+ s \(deadline 4 s\); go on with: .*\n"
     assert re.fullmatch(named, err), err
     assert complete(run)[-1]["steps"] > 10_000
     assert all(bool(t.isfinite().all()) for t in load(run).checkpoint.tensors.values())
@@ -242,7 +242,7 @@ def test_a_nan_in_the_middle_of_a_round_does_not_reach_a_checkpoint(tmp_path: Pa
     raw = ("--reward-clip", "none")  # the sign of nan is 0
     code, _, err = finish(start(*args, *raw, script=driver(tmp_path, trouble)))
     assert code == 4
-    assert re.match(r"gelada: \w+ became nan at version \d+: training has diverged; ", err), err
+    assert re.match(r"colobus: \w+ became nan at version \d+: training has diverged; ", err), err
     assert err.count("\n") == 1
     checkpoint = load(run).checkpoint
     assert checkpoint.steps > 512
@@ -269,24 +269,24 @@ def test_an_actor_that_always_raises_ends_the_run(tmp_path: Path) -> None:
     script = driver(tmp_path, "1 / 0 if calls > 2000 else None")
     code, _, err = finish(start(*CATCH, "--out", run, "--minutes", 5, script=script))
     assert code == 1
-    assert re.match(r"gelada: actor-\d failed 6 times at \S+: ZeroDivisionError: ", err), err
+    assert re.match(r"colobus: actor-\d failed 6 times at \S+: ZeroDivisionError: ", err), err
     assert err.count("\n") == 1
     assert torch.isfinite(load(run).net.heads["value"].get_parameter("weight")).all()
 
 
 @pytest.mark.slow
 def test_more_gradients_asked_for_than_workers_is_one_line_and_no_folder(tmp_path: Path) -> None:
-    code, out, err = gelada("train", "dba3c-pong", "--quorum", 3, "--out", tmp_path / "run")
+    code, out, err = colobus("train", "dba3c-pong", "--quorum", 3, "--out", tmp_path / "run")
     assert (code, out) == (2, "")
-    assert re.fullmatch(r"gelada: quorum 3 with 2 learner\(s\): [^\n]*at most 2\n", err), err
+    assert re.fullmatch(r"colobus: quorum 3 with 2 learner\(s\): [^\n]*at most 2\n", err), err
     assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    code, out, err = gelada(*CATCH, "--out", tmp_path, "--steps", 1000)
+    code, out, err = colobus(*CATCH, "--out", tmp_path, "--steps", 1000)
     assert (code, out) == (2, "")
-    assert err.startswith(f"gelada: --out {tmp_path}: the folder is not empty; ")
+    assert err.startswith(f"colobus: --out {tmp_path}: the folder is not empty; ")
     assert err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -301,14 +301,14 @@ def test_a_run_whose_folder_was_deleted_ends_with_5_and_leaves_nothing(tmp_path:
         shutil.rmtree(run, ignore_errors=True)
     code, out, err = finish(process)
     assert code == 5
-    assert err.startswith(f"gelada: cannot write to {run}: No such file or directory; ")
+    assert err.startswith(f"colobus: cannot write to {run}: No such file or directory; ")
     assert err.count("\n") == 1
     assert "all saved" not in out
     assert not run.exists()
 
 
 def test_what_was_not_saved_is_not_called_saved(tmp_path: Path) -> None:
-    again = "gelada train --resume there"
+    again = "colobus train --resume there"
     nothing = how_it_stopped(tmp_path, again, 700, "Ctrl-C")
     assert nothing.endswith("before anything was learned: there is nothing to go on with")
     (tmp_path / "checkpoints").mkdir()

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import torch
 
+from colobus.algorithms.appo import APPO
+from colobus.algorithms.batches import Prepared
+from colobus.core.seeding import generator
+from colobus.core.types import Batch
+from colobus.experiment.settings import Experiment
+from colobus.nets.network import Network
+from colobus.ops.flat import FlatParameters
+from colobus.ops.optimizers import Optimizer
+from colobus.runtime.threads import Threads
+from colobus.training.start import Start, begin, make_network, open_games
+from colobus.training.topology import make_graph
 from conftest import catch, tuned
-from gelada.algorithms.appo import APPO
-from gelada.algorithms.batches import Prepared
-from gelada.core.seeding import generator
-from gelada.core.types import Batch
-from gelada.experiment.settings import Experiment
-from gelada.nets.network import Network
-from gelada.ops.flat import FlatParameters
-from gelada.ops.optimizers import Optimizer
-from gelada.runtime.threads import Threads
-from gelada.training.start import Start, begin, make_network, open_games
-from gelada.training.topology import make_graph
 from helpers.outcomes import run_to_the_end
 
 ROUNDS = 4

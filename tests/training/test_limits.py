@@ -7,22 +7,22 @@ from dataclasses import replace
 
 import pytest
 
-from conftest import catch
-from gelada.cli.show import imagined_start
-from gelada.core.errors import GeladaError
-from gelada.experiment import memory as limits
-from gelada.experiment.memory import (
+from colobus.cli.show import imagined_start
+from colobus.core.errors import ColobusError
+from colobus.experiment import memory as limits
+from colobus.experiment.memory import (
     check_cluster_memory,
     check_limits,
     imagined_network,
     memory,
 )
-from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import Experiment
-from gelada.ops.flat import Layout
-from gelada.runtime.groups import Cluster, group_processes
-from gelada.training.start import make_network
-from gelada.training.topology import make_graph
+from colobus.experiment.presets import PRESETS
+from colobus.experiment.settings import Experiment
+from colobus.ops.flat import Layout
+from colobus.runtime.groups import Cluster, group_processes
+from colobus.training.start import make_network
+from colobus.training.topology import make_graph
+from conftest import catch
 
 
 @pytest.mark.parametrize("name", ["pong", "catch", "dba3c-catch", "apex-pong", "pqn-pong"])
@@ -52,11 +52,11 @@ def test_what_does_not_fit_names_the_largest_part_and_its_flags(
     monkeypatch.setattr(limits, "available_memory", lambda: 2**31)
     check_limits(base)
     wide = replace(base, shape=replace(base.shape, random_steps=10**7))
-    with pytest.raises(GeladaError, match=r"most of it for input statistics, .*--random-steps"):
+    with pytest.raises(ColobusError, match=r"most of it for input statistics, .*--random-steps"):
         check_limits(wide)
     check_limits(wide, Cluster("10.0.0.1:6379"))  # in the processes of a cluster
     slots = replace(base.reuse, replay_proportion=0.5, replay_slots=10**5)
-    with pytest.raises(GeladaError, match=r"most of it for experience, .*--replay-slots"):
+    with pytest.raises(ColobusError, match=r"most of it for experience, .*--replay-slots"):
         check_limits(replace(base, reuse=slots))
     monkeypatch.setattr(limits, "available_memory", lambda: None)  # unknown
     check_limits(wide)
@@ -71,19 +71,21 @@ def test_more_servers_than_parts_of_the_network_are_refused() -> None:
     )
     most = Layout(imagined_network(few)).size // 64
     for cluster in (None, Cluster(), Cluster("10.0.0.1:6379")):
-        with pytest.raises(GeladaError, match=rf"^--servers 32: .* enough for {most}; "):
+        with pytest.raises(ColobusError, match=rf"^--servers 32: .* enough for {most}; "):
             check_limits(few, cluster)
     check_limits(replace(few, shape=replace(few.shape, servers=most)))
 
 
 def test_threads_and_open_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "available_threads", lambda: 20)
-    with pytest.raises(GeladaError, match=r"^--actors 2: the run needs about \d+ threads, and 20"):
+    with pytest.raises(ColobusError, match=r"^--actors 2: the run needs about \d+ threads, and 20"):
         check_limits(catch(1000))
     monkeypatch.setattr(limits, "available_threads", lambda: None)
     monkeypatch.setattr(limits, "available_memory", lambda: None)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (32, 32))
-    with pytest.raises(GeladaError, match=r"may open 32 files, and this run needs 64; .*ulimit -n"):
+    with pytest.raises(
+        ColobusError, match=r"may open 32 files, and this run needs 64; .*ulimit -n"
+    ):
         check_limits(catch(1000))
 
 
@@ -120,10 +122,10 @@ def test_memory_is_checked_before_a_run_on_ray_too(monkeypatch: pytest.MonkeyPat
     check_limits(many)  # on threads
     check_limits(many, Cluster(per_process=20))
     fix = r"most of it for processes, .*; lower --workers or --actors, or raise --per-process$"
-    with pytest.raises(GeladaError, match=fix):
+    with pytest.raises(ColobusError, match=fix):
         check_limits(many, Cluster())
     check_limits(many, Cluster("10.0.0.1:6379"))  # other hosts have memory of their own
-    with pytest.raises(GeladaError, match="in the whole cluster; lower --workers"):
+    with pytest.raises(ColobusError, match="in the whole cluster; lower --workers"):
         check_cluster_memory(many, Cluster("10.0.0.1:6379"), 2**33)
     check_cluster_memory(many, Cluster("10.0.0.1:6379"), 2**34)
     check_cluster_memory(many, Cluster("10.0.0.1:6379"), 0)  # Ray does not say
@@ -137,10 +139,10 @@ def test_a_resume_needs_processes_that_play_the_games_on(monkeypatch: pytest.Mon
     monkeypatch.setattr(resource, "getrlimit", lambda _: (128, 128))
     check_limits(many)
     with pytest.raises(
-        GeladaError, match=r"most of it for continued games, .*; lower --actors in a new run$"
+        ColobusError, match=r"most of it for continued games, .*; lower --actors in a new run$"
     ):
         check_limits(many, resumed=True)
     monkeypatch.setattr(limits, "available_memory", lambda: 2**40)
-    with pytest.raises(GeladaError, match=r"may open 128 files, and this run needs 264; "):
+    with pytest.raises(ColobusError, match=r"may open 128 files, and this run needs 264; "):
         check_limits(many, resumed=True)
     check_limits(catch(1000), resumed=True)  # goes on without helpers

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-import gelada
+import colobus
+from colobus.core.checkpoint import newest_checkpoint
+from colobus.core.errors import ColobusError, RoleFailed
+from colobus.core.types import Version
+from colobus.experiment.check import check
+from colobus.experiment.settings import ReuseSettings
+from colobus.roles.prefetch import Loader
+from colobus.roles.tracker import Status
+from colobus.runtime.api import Active
+from colobus.training.run import train
 from conftest import catch
-from gelada.core.checkpoint import newest_checkpoint
-from gelada.core.errors import GeladaError, RoleFailed
-from gelada.core.types import Version
-from gelada.experiment.check import check
-from gelada.experiment.settings import ReuseSettings
-from gelada.roles.prefetch import Loader
-from gelada.roles.tracker import Status
-from gelada.runtime.api import Active
-from gelada.training.run import train
 from helpers.outcomes import assert_same, inline, threads
 from helpers.unbroken import assert_same_run
 
@@ -75,7 +75,7 @@ def test_an_interrupted_run_with_loaders_is_saved(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_catch_is_learned_with_a_loader(tmp_path: Path) -> None:
     quiet: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
-    result = gelada.train("catch", tmp_path / "run", loaders=1, until_score=0.9, **quiet)
+    result = colobus.train("catch", tmp_path / "run", loaders=1, until_score=0.9, **quiet)
     assert result.score is not None
     assert result.score >= 0.9
 
@@ -90,5 +90,5 @@ def test_catch_is_learned_with_a_loader(tmp_path: Path) -> None:
 def test_where_loaders_make_no_sense_they_are_refused(
     name: str, words: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(GeladaError, match=said):
-        check(gelada.preset(name, **words))
+    with pytest.raises(ColobusError, match=said):
+        check(colobus.preset(name, **words))

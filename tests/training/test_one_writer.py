@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from colobus.cli.flags import parse
+from colobus.cli.main import run as command
+from colobus.cli.suite import Flags, suite_of
+from colobus.core.errors import ColobusError
+from colobus.core.files import locked
+from colobus.runs.config import Config, write_config
+from colobus.runs.folder import held
+from colobus.training.run import train
 from conftest import catch
-from gelada.cli.flags import parse
-from gelada.cli.main import run as command
-from gelada.cli.suite import Flags, suite_of
-from gelada.core.errors import GeladaError
-from gelada.core.files import locked
-from gelada.runs.config import Config, write_config
-from gelada.runs.folder import held
-from gelada.training.run import train
-from helpers.launching import CATCH, complete, finish, gelada, start, wait_until
+from helpers.launching import CATCH, colobus, complete, finish, start, wait_until
 
 
 @pytest.mark.processes
@@ -32,16 +32,16 @@ def test_a_run_that_is_alive_is_not_resumed_nor_begun_again(tmp_path: Path) -> N
     process = start(*CATCH, "--out", run, "--minutes", 5, "--checkpoint-seconds", 0.3)
     wait_until(lambda: bool(complete(run)), process)
     for words in (("train", "--resume", run), (*CATCH, "--out", run)):
-        code, _, err = gelada(*words)
+        code, _, err = colobus(*words)
         assert code == 2
         assert err.count("\n") == 1
-    code, _, err = gelada("train", "--resume", run)
-    assert re.match(rf"gelada: the run {run} is in use by process {process.pid} on ", err), err
+    code, _, err = colobus("train", "--resume", run)
+    assert re.match(rf"colobus: the run {run} is in use by process {process.pid} on ", err), err
     process.send_signal(signal.SIGINT)
     assert finish(process)[0] == 130
     assert not (run / "lock").exists()
     steps = complete(run)[-1]["steps"] + 1000
-    assert gelada("train", "--resume", run, "--no-finish", "--steps", steps)[0] == 0
+    assert colobus("train", "--resume", run, "--no-finish", "--steps", steps)[0] == 0
 
 
 @pytest.mark.processes
@@ -51,7 +51,7 @@ def test_two_runs_that_begin_at_once_in_one_folder_are_one(tmp_path: Path) -> No
     ends = [finish(process) for process in both]
     assert sorted(code for code, _, _ in ends) == [0, 2]
     (err,) = (err for code, _, err in ends if code == 2)
-    assert re.match(r"gelada: (the run \S+ is in use by|--out \S+: the folder is not empty)", err)
+    assert re.match(r"colobus: (the run \S+ is in use by|--out \S+: the folder is not empty)", err)
     assert complete(run)[-1]["steps"] >= 3000
 
 
@@ -59,10 +59,10 @@ def test_a_start_that_fails_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
-        raise GeladaError("no games today")
+        raise ColobusError("no games today")
 
-    monkeypatch.setattr("gelada.training.start.open_games", broken)
-    with pytest.raises(GeladaError, match="no games today"):
+    monkeypatch.setattr("colobus.training.start.open_games", broken)
+    with pytest.raises(ColobusError, match="no games today"):
         train(catch(1000), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
@@ -106,7 +106,7 @@ def test_what_a_process_writes_while_the_folder_is_cleaned_is_deleted_too(
             (folder / late.pop(0)).touch()
             raise OSError(errno.ENOTEMPTY, "Directory not empty", str(path))
 
-    monkeypatch.setattr("gelada.runs.folder.shutil.rmtree", written_meanwhile)
+    monkeypatch.setattr("colobus.runs.folder.shutil.rmtree", written_meanwhile)
     with suppress(ZeroDivisionError), held(folder, resume=False, log=print):
         (folder / "tensorboard").mkdir()
         raise ZeroDivisionError

@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 import torch
 
-import gelada
+import colobus
+from colobus.core.checkpoint import newest_checkpoint
+from colobus.core.errors import Closed, ColobusError, RoleFailed
+from colobus.core.types import Version
+from colobus.experiment.check import check
+from colobus.experiment.settings import Experiment
+from colobus.ops.optimizers import OptimizerSettings
+from colobus.roles.learner import Learner
+from colobus.roles.replay.queue import TrajectoryQueue
+from colobus.runtime.threads import Threads
+from colobus.training.run import train
+from colobus.training.start import begin, open_games
+from colobus.training.topology import make_graph
 from conftest import catch, short_pong, tuned
-from gelada.core.checkpoint import newest_checkpoint
-from gelada.core.errors import Closed, GeladaError, RoleFailed
-from gelada.core.types import Version
-from gelada.experiment.check import check
-from gelada.experiment.settings import Experiment
-from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.learner import Learner
-from gelada.roles.replay.queue import TrajectoryQueue
-from gelada.runtime.threads import Threads
-from gelada.training.run import train
-from gelada.training.start import begin, open_games
-from gelada.training.topology import make_graph
 from helpers.outcomes import Outcome, assert_same, inline, place_threads, run_to_the_end, threads
 from helpers.unbroken import assert_same_run
 
@@ -136,14 +136,14 @@ def test_catch_is_learned_and_an_interrupted_run_is_saved(tmp_path: Path) -> Non
     free = replace(
         catch(1),
         shape=replace(catch(1).shape, actors=1, learners=2, reduce="group"),
-        stop=gelada.StopRule(steps=150_000, until_score=0.9),
+        stop=colobus.StopRule(steps=150_000, until_score=0.9),
     )
 
     def interrupt(status: Any, active: Any) -> None:
         if status.version > 4:
             raise KeyboardInterrupt
 
-    endless = replace(free, stop=gelada.StopRule())
+    endless = replace(free, stop=colobus.StopRule())
     result = train(endless, tmp_path / "run", watch=interrupt, **QUIET)
     assert result.interrupted
     assert result.saved
@@ -180,8 +180,8 @@ def test_catch_is_learned_and_an_interrupted_run_is_saved(tmp_path: Path) -> Non
     ],
 )
 def test_what_a_group_cannot_do_is_refused(name: str, words: dict[str, Any], said: str) -> None:
-    with pytest.raises(GeladaError, match=said):
-        check(gelada.preset(name, **words))
+    with pytest.raises(ColobusError, match=said):
+        check(colobus.preset(name, **words))
 
 
 ROUNDS = 8

@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 import torch
 
+from colobus.algorithms.a3c import A3C
+from colobus.cli.main import run as command
+from colobus.core.checkpoint import newest_checkpoint
+from colobus.core.errors import ColobusError
+from colobus.envs.api import GameSettings
+from colobus.evaluation.agent import load
+from colobus.experiment.settings import Experiment
+from colobus.ops.flat import Layout
+from colobus.runs.config import Config, check_of, identity, read_config, write_config
+from colobus.training.run import train
+from colobus.training.start import begin_again, make_network
+from colobus.training.topology import make_graph
 from conftest import catch, tuned
-from gelada.algorithms.a3c import A3C
-from gelada.cli.main import run as command
-from gelada.core.checkpoint import newest_checkpoint
-from gelada.core.errors import GeladaError
-from gelada.envs.api import GameSettings
-from gelada.evaluation.agent import load
-from gelada.experiment.settings import Experiment
-from gelada.ops.flat import Layout
-from gelada.runs.config import Config, check_of, identity, read_config, write_config
-from gelada.training.run import train
-from gelada.training.start import begin_again, make_network
-from gelada.training.topology import make_graph
-from helpers.launching import CATCH, complete, finish, gelada, start, wait_until
+from helpers.launching import CATCH, colobus, complete, finish, start, wait_until
 
 BATCH = 512  # steps of a round on Catch: 2 actors x 8 games x 32 steps
 
@@ -56,7 +56,7 @@ def stems(run: Path) -> list[str]:
 def test_steps_and_versions_go_on_and_the_epoch_is_raised(run: Path) -> None:
     before = complete(run)[-1]
     stop = before["steps"] + 20 * BATCH
-    code, out, err = gelada("train", "--resume", run, "--no-finish", "--steps", stop)
+    code, out, err = colobus("train", "--resume", run, "--no-finish", "--steps", stop)
     assert (code, err) == (0, "")
     assert f"going on from {before['version']:08d}.safetensors: {before['steps']:,} steps" in out
     after = complete(run)[-1]
@@ -71,7 +71,7 @@ def test_steps_and_versions_go_on_and_the_epoch_is_raised(run: Path) -> None:
 def test_resuming_twice_raises_the_epoch_twice(run: Path) -> None:
     for epoch in (1, 2):
         stop = complete(run)[-1]["steps"] + 5 * BATCH
-        assert gelada("train", "--resume", run, "--no-finish", "--steps", stop)[0] == 0
+        assert colobus("train", "--resume", run, "--no-finish", "--steps", stop)[0] == 0
         assert complete(run)[-1]["epoch"] == epoch
 
 
@@ -153,7 +153,7 @@ def test_a_run_without_any_complete_checkpoint_says_so(
         path.unlink()
     assert command(["train", "--resume", str(run)]) == 2
     err = capsys.readouterr().err
-    assert re.match(rf"gelada: no complete checkpoint in {run}/checkpoints: ", err)
+    assert re.match(rf"colobus: no complete checkpoint in {run}/checkpoints: ", err)
     assert err.count("\n") == 1
 
 
@@ -197,9 +197,9 @@ def test_only_what_ends_a_run_or_is_written_may_change(
 ) -> None:
     assert command(["train", "--resume", str(run), "--lr", "1e-4", "--width", "128"]) == 2
     err = capsys.readouterr().err
-    assert err.startswith("gelada: --width, --lr with --resume: ")
+    assert err.startswith("colobus: --width, --lr with --resume: ")
     assert command(["train", "pong", "--resume", str(run)]) == 2
-    assert capsys.readouterr().err.startswith("gelada: 'pong' with --resume: ")
+    assert capsys.readouterr().err.startswith("colobus: 'pong' with --resume: ")
 
 
 @pytest.mark.processes
@@ -208,7 +208,7 @@ def test_settings_come_from_the_run(run: Path) -> None:
     changed = tuned(config.experiment, entropy_end=0.1, anneal_steps=1)
     write_config(run, config._replace(experiment=replace(config.experiment, algorithm=changed)))
     stop = complete(run)[-1]["steps"] + BATCH
-    assert gelada("train", "--resume", run, "--no-finish", "--steps", stop)[0] == 0
+    assert colobus("train", "--resume", run, "--no-finish", "--steps", stop)[0] == 0
     assert float(newest_checkpoint(run / "checkpoints")[1].group("aux")["entropy"]) == 0.1
 
 
@@ -217,7 +217,7 @@ def distributed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of two workers around two servers, with settings of A3C's own."""
     folder = tmp_path_factory.mktemp("distributed") / "run"
     words = ("--n", 4, "--ratio-clip", 5, "--entropy-end", 0.002, "--anneal-steps", 20_000)
-    code, _, err = gelada(
+    code, _, err = colobus(
         "train", "dba3c-catch", "--no-finish", "--out", folder, "--steps", 8000, *words
     )
     assert (code, err) == (0, "")
@@ -229,7 +229,7 @@ def test_a_run_of_workers_goes_on_with_its_own_settings(distributed: Path, tmp_p
     run = Path(shutil.copytree(distributed, tmp_path / "run"))
     config, before = (run / "config.json").read_bytes(), complete(run)[-1]
     stop = before["steps"] + 4000
-    code, out, err = gelada("train", "--resume", run, "--no-finish", "--steps", stop)
+    code, out, err = colobus("train", "--resume", run, "--no-finish", "--steps", stop)
     assert (code, err) == (0, "")
     assert "2 workers of 1 x 8 games" in out
     assert (run / "config.json").read_bytes() == config
@@ -283,9 +283,9 @@ def test_the_flags_of_a_resumed_run_are_its_algorithms(
 ) -> None:
     words = ["train", "--resume", str(distributed)]
     assert command([*words, "--n", "9", "--quorum", "1"]) == 2
-    assert capsys.readouterr().err.startswith("gelada: --n, --quorum with --resume: ")
+    assert capsys.readouterr().err.startswith("colobus: --n, --quorum with --resume: ")
     assert command([*words, "--clip", "0.3"]) == 2
-    assert capsys.readouterr().err.startswith("gelada: unknown flag '--clip'")
+    assert capsys.readouterr().err.startswith("colobus: unknown flag '--clip'")
     assert command([*words, "--n", "4", "--steps", "8000"]) == 0  # said again, and over already
     assert "is past its stop rule: " in capsys.readouterr().out
 
@@ -295,7 +295,7 @@ def test_metrics_of_a_resumed_run_go_on(run: Path) -> None:
     lines = (run / "metrics.jsonl").read_text().splitlines()
     start_at = complete(run)[-1]["steps"]
     stop = start_at + 10 * BATCH
-    assert gelada("train", "--resume", run, "--no-finish", "--steps", stop)[0] == 0
+    assert colobus("train", "--resume", run, "--no-finish", "--steps", stop)[0] == 0
     after = (run / "metrics.jsonl").read_text().splitlines()
     assert after[: len(lines)] == lines
     new = [json.loads(line) for line in after[len(lines) :]]
@@ -323,7 +323,7 @@ def test_a_checkpoint_of_another_run_is_not_taken(tmp_path: Path) -> None:
     said = "checkpoint 00009999.safetensors is of another run: its run is "
     assert [line.startswith(said) for line in lines] == [True, False]
     assert load(tmp_path / "mine").checkpoint.version == own.version
-    with pytest.raises(GeladaError, match=r"00009999\.safetensors is of another run: its run is "):
+    with pytest.raises(ColobusError, match=r"00009999\.safetensors is of another run: its run is "):
         load(newer)
 
 
@@ -347,7 +347,7 @@ def test_settings_are_compared_within_a_version_only(tmp_path: Path) -> None:
     network = replace(config.experiment.network, autoencoder_weight=2.0)
     changed = config._replace(experiment=replace(config.experiment, network=network))
     with pytest.raises(
-        GeladaError, match=r"^is of another run: its settings of game and network is"
+        ColobusError, match=r"^is of another run: its settings of game and network is"
     ):
         check_of(changed)(checkpoint)
-    check_of(changed._replace(about=config.about | {"gelada-rl": "0.0.1"}))(checkpoint)
+    check_of(changed._replace(about=config.about | {"colobus": "0.0.1"}))(checkpoint)

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 
+from colobus.cli.main import run
+from colobus.core.types import Version
+from colobus.experiment.check import check
+from colobus.experiment.presets import PRESETS
+from colobus.experiment.settings import Experiment, ReuseSettings, Shape
+from colobus.roles.tracker import TrackerSettings
+from colobus.runtime.threads import Inline
+from colobus.training.run import train
+from colobus.training.start import begin
+from colobus.training.topology import make_graph
 from conftest import catch, short_pong, tuned
-from gelada.cli.main import run
-from gelada.core.types import Version
-from gelada.experiment.check import check
-from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import Experiment, ReuseSettings, Shape
-from gelada.roles.tracker import TrackerSettings
-from gelada.runtime.threads import Inline
-from gelada.training.run import train
-from gelada.training.start import begin
-from gelada.training.topology import make_graph
 from helpers.outcomes import assert_same, inline, threads
 
 CATCH = catch(512 + 10 * 512, deterministic=True)
@@ -198,7 +198,7 @@ def test_what_cannot_be_is_one_line(
     out = tmp_path / "run"
     assert run(["train", *words.split(), "--out", str(out)]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"gelada: {REFUSED[words]}")
+    assert said.startswith(f"colobus: {REFUSED[words]}")
     assert said.count("\n") == 1
     assert not out.exists()
 
@@ -244,7 +244,7 @@ def test_old_windows_of_separate_policies_stay_those_of_their_agent(batch: int) 
 
 
 def test_what_is_held_counts_as_memory() -> None:
-    from gelada.experiment.memory import buffer_bytes
+    from colobus.experiment.memory import buffer_bytes
 
     window = (32 + 1) * 10 * 5
     experiment: Experiment = replace(CATCH, reuse=ReuseSettings(0.5, 20, buffer_batches=3))

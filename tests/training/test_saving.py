@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 import torch
 
+from colobus.algorithms.a3c import A3C
+from colobus.algorithms.dqn import DQN
+from colobus.core.checkpoint import list_checkpoints
+from colobus.core.errors import CannotWrite, ColobusError, Lost
+from colobus.core.types import Gradient, Params, Version
+from colobus.experiment.presets import PRESETS
+from colobus.experiment.settings import Experiment, ReplaySettings
+from colobus.ops.optimizers import OptimizerSettings
+from colobus.roles.parameters.server import Async, ParameterServer, Quorum, ServerSettings
+from colobus.roles.replay.buffer import write_arrays
+from colobus.roles.tracker import Status
+from colobus.training.run import train
+from colobus.training.saving import LearnerSaver, SliceSaver, aux_at, save_last
 from conftest import catch, stand_in
-from gelada.algorithms.a3c import A3C
-from gelada.algorithms.dqn import DQN
-from gelada.core.checkpoint import list_checkpoints
-from gelada.core.errors import CannotWrite, GeladaError, Lost
-from gelada.core.types import Gradient, Params, Version
-from gelada.experiment.presets import PRESETS
-from gelada.experiment.settings import Experiment, ReplaySettings
-from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.server import Async, ParameterServer, Quorum, ServerSettings
-from gelada.roles.replay.buffer import write_arrays
-from gelada.roles.tracker import Status
-from gelada.training.run import train
-from gelada.training.saving import LearnerSaver, SliceSaver, aux_at, save_last
 from helpers.launching import complete
 from helpers.unbroken import assert_same_run
 
@@ -264,10 +264,10 @@ class Disk:
         self.calls = 0
         self.fails: range = range(0)  # calls
         self.slow = 0.0  # seconds that the third call takes
-        monkeypatch.setattr("gelada.roles.replay.buffer.write_arrays", self.write)
-        monkeypatch.setattr("gelada.training.saving.RETRY_SECONDS", 0.01)
-        monkeypatch.setattr("gelada.roles.tracker.writer.RETRY_SECONDS", 0.01)
-        monkeypatch.setattr("gelada.training.run.LOOK_SECONDS", 0.005)
+        monkeypatch.setattr("colobus.roles.replay.buffer.write_arrays", self.write)
+        monkeypatch.setattr("colobus.training.saving.RETRY_SECONDS", 0.01)
+        monkeypatch.setattr("colobus.roles.tracker.writer.RETRY_SECONDS", 0.01)
+        monkeypatch.setattr("colobus.training.run.LOOK_SECONDS", 0.005)
 
     def write(self, *args: Any) -> None:
         self.calls += 1
@@ -343,7 +343,7 @@ def test_a_damaged_buffer_is_named_with_what_to_do(tmp_path: Path) -> None:
     folder = tmp_path / "run" / "stores" / "replay" / newest.stem
     (folder / "store.safetensors").write_bytes(b"nothing")
     longer = experiment(rounds=12)
-    with pytest.raises(GeladaError, match=rf"cannot be read: .*; or delete {folder}, to begin"):
+    with pytest.raises(ColobusError, match=rf"cannot be read: .*; or delete {folder}, to begin"):
         train(longer, tmp_path / "run", resume=True, log=lambda _: None)
     shutil.rmtree(folder)
     lines: list[str] = []

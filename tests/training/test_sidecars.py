@@ -1,4 +1,4 @@
-"""The evaluator's and the recorder's processes beside a training, and ``gelada follow``."""
+"""The evaluator's and the recorder's processes beside a training, and ``colobus follow``."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from typing import Any
 import psutil
 import pytest
 
+from colobus.core.checkpoint import newest_checkpoint, write_checkpoint
+from colobus.core.errors import ColobusError
+from colobus.core.types import Version
+from colobus.experiment.check import check
+from colobus.experiment.presets import PRESETS, preset, with_target
+from colobus.experiment.settings import Experiment, Sidecars
+from colobus.roles.tracker import StopRule, TrackerSettings
+from colobus.training import sidecars as follow
+from colobus.training.run import train
+from colobus.training.sidecars import SidecarProcesses
 from conftest import catch
-from gelada.core.checkpoint import newest_checkpoint, write_checkpoint
-from gelada.core.errors import GeladaError
-from gelada.core.types import Version
-from gelada.experiment.check import check
-from gelada.experiment.presets import PRESETS, preset, with_target
-from gelada.experiment.settings import Experiment, Sidecars
-from gelada.roles.tracker import StopRule, TrackerSettings
-from gelada.training import sidecars as follow
-from gelada.training.run import train
-from gelada.training.sidecars import SidecarProcesses
-from helpers.launching import LONG, finish, gelada, start, wait_until
+from helpers.launching import LONG, colobus, finish, start, wait_until
 from helpers.players import make_checkpoint, write_run
 
 Results = list[dict[str, Any]]
@@ -100,7 +100,7 @@ def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(tmp_path: Pa
 def test_a_run_may_have_a_name_that_begins_with_a_dash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in: gelada train catch --out=-x --evaluator."""
+    """As in: colobus train catch --out=-x --evaluator."""
     monkeypatch.chdir(tmp_path)
     run, results = Path("-x"), list[Any]()
     run.mkdir()
@@ -139,7 +139,7 @@ def test_a_child_that_dies_is_named_once(tmp_path: Path) -> None:
         lines += [sidecars.dead() for _ in range(3)]
     assert lines == [
         f"the evaluator (process {evaluator.pid}) ended with exit code -9; it wrote no message",
-        f"the recorder (process {recorder.pid}) ended with exit code 2; its last message: gelada: "
+        f"the recorder (process {recorder.pid}) ended with exit code 2; its last message: colobus: "
         "--record-length 0: must be above 0",
         "",
     ]
@@ -165,8 +165,8 @@ def test_a_child_that_does_not_end_is_killed(
 TRAINING = """
 import sys, time
 from pathlib import Path
-from gelada.experiment.settings import Sidecars
-from gelada.training.sidecars import SidecarProcesses
+from colobus.experiment.settings import Sidecars
+from colobus.training.sidecars import SidecarProcesses
 def heard(result):
     print(result["kind"], *[child.process.pid for child in sidecars._children], flush=True)
 with SidecarProcesses(Path(sys.argv[1]), Sidecars(True, False, 1.0), heard) as sidecars:
@@ -190,17 +190,17 @@ def test_children_end_when_the_training_is_gone(tmp_path: Path) -> None:
 
 
 def test_once_does_the_newest_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gelada.cli.follow.lower_priority", lambda by: None)  # stays with pytest
+    monkeypatch.setattr("colobus.cli.follow.lower_priority", lambda by: None)  # stays with pytest
     experiment = write_run(tmp_path)
     add(tmp_path, experiment, 8)
-    code, out, err = gelada("follow", tmp_path, "--once", "--json", "--record-length", 1)
+    code, out, err = colobus("follow", tmp_path, "--once", "--json", "--record-length", 1)
     results = [json.loads(line) for line in out.splitlines()]
     assert (code, err) == (0, "")
     assert [(r["kind"], r["version"], r["skipped"]) for r in results] == [
         ("evaluation", 8, 1),
         ("film", 8, 1),
     ]
-    code, out, _ = gelada("follow", tmp_path, "--once")
+    code, out, _ = colobus("follow", tmp_path, "--once")
     assert (code, len(out.splitlines())) == (0, 1)
     assert out.startswith("00000008.safetensors is done already")
 
@@ -208,15 +208,15 @@ def test_once_does_the_newest_and_ends(tmp_path: Path, monkeypatch: pytest.Monke
 def test_once_fails_if_no_checkpoint_can_be_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gelada.cli.follow.lower_priority", lambda by: None)  # stays with pytest
+    monkeypatch.setattr("colobus.cli.follow.lower_priority", lambda by: None)  # stays with pytest
     write_run(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     config["games"]["game"] = "no_such_module:make"
     (tmp_path / "config.json").write_text(json.dumps(config))
-    code, out, err = gelada("follow", tmp_path, "--once")
+    code, out, err = colobus("follow", tmp_path, "--once")
     assert code == 2
     assert out.startswith("passed over: ")
-    assert err == f"gelada: no checkpoint of {tmp_path} can be used; see the lines above\n"
+    assert err == f"colobus: no checkpoint of {tmp_path} can be used; see the lines above\n"
 
 
 @pytest.mark.processes
@@ -243,7 +243,7 @@ def test_a_signal_ends_it_in_good_order(tmp_path: Path) -> None:
 def test_mistakes_are_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
-    from gelada.cli.main import run
+    from colobus.cli.main import run
 
     assert run(["follow", str(tmp_path), *words]) == 2
     captured = capsys.readouterr()
@@ -270,7 +270,7 @@ def test_those_that_had_nothing_to_do_say_so_at_the_end(tmp_path: Path) -> None:
     ]
     for line, rest in zip(lines, ("--no-record", "--no-evaluate"), strict=True):
         assert "there was no checkpoint before the end of the run" in line
-        assert line.endswith(f"gelada follow {tmp_path} --once {rest}")
+        assert line.endswith(f"colobus follow {tmp_path} --once {rest}")
     with SidecarProcesses(tmp_path, Sidecars(True, False, 1.0), print) as sidecars:
         pass
     (line,) = sidecars.idle()
@@ -302,7 +302,7 @@ def test_a_run_says_once_that_checkpoints_are_passed_over(
                 self.heard({"kind": "passed over", "why": f"checkpoint {number} is torn"})
             return super().__enter__()
 
-    monkeypatch.setattr("gelada.training.run.SidecarProcesses", Unlucky)
+    monkeypatch.setattr("colobus.training.run.SidecarProcesses", Unlucky)
     lines: list[str] = []
     train(catch(500), tmp_path / "run", log=lines.append)
     said = [line for line in lines if "torn" in line]
@@ -349,10 +349,10 @@ def test_the_published_targets() -> None:
 
     games = ("breakout", "pong", "riverraid", "seaquest", "space_invaders")
     assert [goal(game) for game in games] == [300, 10, 4000, 1830, 700]
-    with pytest.raises(GeladaError, match=r"boxing has no target score .*breakout, pong"):
+    with pytest.raises(ColobusError, match=r"boxing has no target score .*breakout, pong"):
         goal("boxing")
 
 
 def test_a_target_without_an_evaluator_is_refused() -> None:
-    with pytest.raises(GeladaError, match=r"--until-evaluated 1: .*--evaluator"):
+    with pytest.raises(ColobusError, match=r"--until-evaluated 1: .*--evaluator"):
         check(experiment(StopRule(until_evaluated=1.0)))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import gelada
-from gelada.core.files import read_lines
-from gelada.runs.curves import read_metrics
+import colobus
+from colobus.core.files import read_lines
+from colobus.runs.curves import read_metrics
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def test_tensorboard_has_the_names_of_others_and_ours() -> None:
     from tensorboardX.proto import event_pb2
 
     run = Path("run")
-    result = gelada.train("catch", run, steps=20_000, log=lambda _line: None)
+    result = colobus.train("catch", run, steps=20_000, log=lambda _line: None)
     (file,) = run.glob("tensorboard/events*")
     data, offset = file.read_bytes(), 0
     scalars: dict[str, list[tuple[int, float]]] = {}

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from gelada.core.errors import GeladaError
-from gelada.core.types import Gradient, Version
-from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.server import REPEATED, Admission, Async, ParameterServer, Quorum
+from colobus.core.errors import ColobusError
+from colobus.core.types import Gradient, Version
+from colobus.ops.optimizers import OptimizerSettings
+from colobus.roles.parameters.server import REPEATED, Admission, Async, ParameterServer, Quorum
 from helpers.servers import FIRST, server_of
 
 NOW = 5
@@ -46,7 +46,7 @@ def test_a_quorum_that_can_never_be_complete_is_an_error_with_both_numbers(
     count: int, learners: int
 ) -> None:
     message = rf"^quorum {count} with {learners} learner\(s\): .* ask for at most {learners}$"
-    with pytest.raises(GeladaError, match=message):
+    with pytest.raises(ColobusError, match=message):
         Quorum(count).check(learners)
     Quorum(learners).check(learners)
 

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gelada.core.errors import Closed, Deadline
-from gelada.core.types import Gradient, Params, Version
-from gelada.roles.parameters.published import (
+from colobus.core.errors import Closed, Deadline
+from colobus.core.types import Gradient, Params, Version
+from colobus.roles.parameters.published import (
     ANY,
     PublishedParameters,
     Pulled,
@@ -21,7 +21,7 @@ from gelada.roles.parameters.published import (
     pull_consistent,
     pull_newest,
 )
-from gelada.roles.parameters.server import Async, ParameterServer, Quorum
+from colobus.roles.parameters.server import Async, ParameterServer, Quorum
 from helpers.schedules import ROUNDS, SIZE, World
 from helpers.servers import server_of
 

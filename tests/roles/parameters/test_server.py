@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from gelada.core.errors import Deadline, GeladaError
-from gelada.core.types import Gradient, Version
-from gelada.ops.optimizers import OptimizerSettings
-from gelada.roles.parameters.server import REPEATED, TARGET, ParameterServer, Quorum
+from colobus.core.errors import ColobusError, Deadline
+from colobus.core.types import Gradient, Version
+from colobus.ops.optimizers import OptimizerSettings
+from colobus.roles.parameters.server import REPEATED, TARGET, ParameterServer, Quorum
 from helpers.servers import FIRST, server_of
 
 SIZE = 64
@@ -111,7 +111,7 @@ def test_a_version_is_one_round_of_all_its_parts() -> None:
 def test_quorum_table(quorum: int, learners: int) -> None:
     rule = Quorum(quorum)
     if quorum > learners:
-        with pytest.raises(GeladaError, match=rf"quorum {quorum} with {learners} learner"):
+        with pytest.raises(ColobusError, match=rf"quorum {quorum} with {learners} learner"):
             rule.check(learners)
         return
     rule.check(learners)

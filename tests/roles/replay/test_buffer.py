@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gelada.core.errors import Closed, Deadline, GeladaError
-from gelada.core.types import Batch
-from gelada.roles.replay.buffer import ReplayBuffer
-from gelada.roles.replay.frame_ring import BufferShape
-from gelada.roles.replay.sampling import (
+from colobus.core.errors import Closed, ColobusError, Deadline
+from colobus.core.types import Batch
+from colobus.roles.replay.buffer import ReplayBuffer
+from colobus.roles.replay.frame_ring import BufferShape
+from colobus.roles.replay.sampling import (
     SMALL,
     Prioritized,
     RateLimiter,
@@ -349,17 +349,19 @@ def test_what_does_not_fit_is_refused_in_a_line() -> None:
         (99, 1, 100, "--capacity 99 leaves 99 steps for each of 1 games, fewer than 100; raise it "
          "to at least 100"),
     ]:  # fmt: skip
-        with pytest.raises(GeladaError) as error:
+        with pytest.raises(ColobusError) as error:
             make_store(capacity, streams=streams, length=length)
         assert str(error.value) == line
-        with pytest.raises(GeladaError):
+        with pytest.raises(ColobusError):
             bytes_needed(BufferShape(capacity, streams, 8, length, STACK, SHAPE), prioritized=False)
-    with pytest.raises(GeladaError, match="--minimum 101: the replay buffer keeps 100 steps and"):
+    with pytest.raises(ColobusError, match="--minimum 101: the replay buffer keeps 100 steps and"):
         make_store(100, limiter=RateLimiter(101))
     store = make_store(100, streams=2)
-    with pytest.raises(GeladaError, match="of 51 steps does not fit a replay buffer that keeps 50"):
+    with pytest.raises(
+        ColobusError, match="of 51 steps does not fit a replay buffer that keeps 50"
+    ):
         store.add(Player().play(51))
-    with pytest.raises(GeladaError, match="game 2 of actor 0 is one more than the 2 games"):
+    with pytest.raises(ColobusError, match="game 2 of actor 0 is one more than the 2 games"):
         store.add(Player(games=3).play(5))
     with pytest.raises(ValueError, match=r"a replay buffer takes frames \[B, 8, 2, 3\]"):
         store.add(Player().play(5)._replace(frames=np.zeros((1, 8, 2, 2), dtype=np.uint8)))

@@ -14,20 +14,20 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from gelada.core.errors import CannotWrite, Deadline, GeladaError, Lost
-from gelada.core.types import Batch
-from gelada.roles.replay.buffer import ReplayBuffer
-from gelada.roles.replay.in_rounds import BufferInRounds
-from gelada.roles.replay.joined import JoinedQueues, ShardedReplay
-from gelada.roles.replay.queue import TrajectoryQueue
-from gelada.roles.replay.sampling import (
+from colobus.core.errors import CannotWrite, ColobusError, Deadline, Lost
+from colobus.core.types import Batch
+from colobus.roles.replay.buffer import ReplayBuffer
+from colobus.roles.replay.in_rounds import BufferInRounds
+from colobus.roles.replay.joined import JoinedQueues, ShardedReplay
+from colobus.roles.replay.queue import TrajectoryQueue
+from colobus.roles.replay.sampling import (
     Prioritized,
     RateLimiter,
     SamplesPerInsert,
     Sampling,
     Uniform,
 )
-from gelada.roles.update_schedule import SampledUpdates
+from colobus.roles.update_schedule import SampledUpdates
 from helpers.streams import BY_ERROR, STACK, Player, make_store
 
 
@@ -156,13 +156,13 @@ def test_a_damaged_file_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     spots = (3, 7, 20, header // 2, header + 7, header + 8, middle, len(good) - 1)
     for spot in spots:
         path.write_bytes(good[:spot] + bytes([good[spot] ^ 1]) + good[spot + 1 :])
-        with pytest.raises(GeladaError, match=r"cannot be read|damaged"):
+        with pytest.raises(ColobusError, match=r"cannot be read|damaged"):
             other.load(tmp_path)
     for length in (0, 7, header, len(good) - 1):
         path.write_bytes(good[:length])
-        with pytest.raises(GeladaError, match=r"cannot be read|damaged"):
+        with pytest.raises(ColobusError, match=r"cannot be read|damaged"):
             other.load(tmp_path)
-    with pytest.raises(GeladaError, match=f"no saved replay buffer in {tmp_path}/elsewhere"):
+    with pytest.raises(ColobusError, match=f"no saved replay buffer in {tmp_path}/elsewhere"):
         other.load(tmp_path / "elsewhere")
     assert other.offer() == offer
     path.write_bytes(good)
@@ -172,11 +172,11 @@ def test_a_damaged_file_is_refused_and_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_replay_of_other_settings_is_refused_by_both_numbers(tmp_path: Path) -> None:
     store_of(Uniform()).save(tmp_path)
-    with pytest.raises(GeladaError, match="has steps per game 30, this run has 50; resume with"):
+    with pytest.raises(ColobusError, match="has steps per game 30, this run has 50; resume with"):
         make_store(200, streams=4).load(tmp_path)
-    with pytest.raises(GeladaError, match="has window 4, this run has 5; resume with"):
+    with pytest.raises(ColobusError, match="has window 4, this run has 5; resume with"):
         make_store(120, streams=4, length=5).load(tmp_path)
-    with pytest.raises(GeladaError, match=r"has alpha None, this run has 0\.6"):
+    with pytest.raises(ColobusError, match=r"has alpha None, this run has 0\.6"):
         make_store(120, streams=4, sampling=Prioritized()).load(tmp_path)
 
 

@@ -13,12 +13,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colobus.core.errors import Closed, Deadline
+from colobus.core.types import Batch
+from colobus.roles.prefetch import Loader, PrefetchQueue
+from colobus.roles.replay.minibatch_buffer import MinibatchBuffer, Order
+from colobus.roles.replay.queue import as_batch
 from conftest import random_trajectory, stand_in
-from gelada.core.errors import Closed, Deadline
-from gelada.core.types import Batch
-from gelada.roles.prefetch import Loader, PrefetchQueue
-from gelada.roles.replay.minibatch_buffer import MinibatchBuffer, Order
-from gelada.roles.replay.queue import as_batch
 
 RNG = np.random.default_rng(0)
 TINY = as_batch([random_trajectory(RNG, games=1, length=2, stack=1, frame_shape=(1, 1))])

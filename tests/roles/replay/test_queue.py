@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from colobus.core.errors import Closed, Deadline
+from colobus.core.types import Batch, Trajectory, Version
+from colobus.roles.replay.queue import Fifo, FifoWindows, Rounds, TrajectoryQueue, as_batch
 from conftest import random_trajectory
-from gelada.core.errors import Closed, Deadline
-from gelada.core.types import Batch, Trajectory, Version
-from gelada.roles.replay.queue import Fifo, FifoWindows, Rounds, TrajectoryQueue, as_batch
 
 PLAYED = ("frames", "ages", "actions", "rewards", "terminated", "truncated", "mask", "log_probs")
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gelada.core.errors import GeladaError
-from gelada.roles.replay.sampling import SamplesPerInsert
+from colobus.core.errors import ColobusError
+from colobus.roles.replay.sampling import SamplesPerInsert
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_the_rule_as_a_table(added: int, sampled: int, may_add: bool, may_sample
     ],
 )  # fmt: skip
 def test_what_can_never_be_met_is_refused(ratio: float, tolerance: float, line: str) -> None:
-    with pytest.raises(GeladaError) as error:
+    with pytest.raises(ColobusError) as error:
         SamplesPerInsert(ratio, minimum=10, tolerance=tolerance, trajectory=64, batch=32)
     assert str(error.value).endswith(line)
     assert f"samples per insert {ratio:g}" in str(error.value)

@@ -11,11 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import random_trajectory, stand_in
-from gelada.core.errors import Closed, Deadline, Lost
-from gelada.core.types import PER_GAME, Batch, Trajectory
-from gelada.roles.replay.joined import JoinedQueues
-from gelada.roles.replay.queue import (
+from colobus.core.errors import Closed, Deadline, Lost
+from colobus.core.types import PER_GAME, Batch, Trajectory
+from colobus.roles.replay.joined import JoinedQueues
+from colobus.roles.replay.queue import (
     Fifo,
     FifoWindows,
     ReplayMix,
@@ -23,6 +22,7 @@ from gelada.roles.replay.queue import (
     TrajectoryQueue,
     with_own_memory,
 )
+from conftest import random_trajectory, stand_in
 
 SEEDS = (3, 0, 0)
 TINY = random_trajectory(np.random.default_rng(0), games=1, length=1, stack=1, frame_shape=(1, 1))

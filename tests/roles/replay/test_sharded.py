@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 import torch
 
-from gelada.core.errors import Closed, Deadline
-from gelada.core.types import Batch, Trajectory, Version
-from gelada.roles.replay.buffer import ReplayBuffer
-from gelada.roles.replay.in_rounds import BufferInRounds, SaveWithCheckpoints, folder_of
-from gelada.roles.replay.joined import SHARD_BITS, ShardedReplay
-from gelada.roles.replay.sampling import (
+from colobus.core.errors import Closed, Deadline
+from colobus.core.types import Batch, Trajectory, Version
+from colobus.roles.replay.buffer import ReplayBuffer
+from colobus.roles.replay.in_rounds import BufferInRounds, SaveWithCheckpoints, folder_of
+from colobus.roles.replay.joined import SHARD_BITS, ShardedReplay
+from colobus.roles.replay.sampling import (
     Prioritized,
     RateLimiter,
     SamplesPerInsert,
     Sampling,
     Uniform,
 )
-from gelada.roles.update_schedule import SampledUpdates
-from gelada.runtime.threads import Threads
+from colobus.roles.update_schedule import SampledUpdates
+from colobus.runtime.threads import Threads
 from helpers.streams import BY_ERROR, LENGTH, Player, make_store
 
 

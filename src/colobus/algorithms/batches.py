@@ -1,0 +1,289 @@
+"""Batches that are ready for learning: in minibatches of samples or sequences, or as a whole.
+
+With a recurrent network a window of ``T`` steps is cut into sequences of ``S`` steps. The state
+before each comes from the current network, which goes through the whole window when the batch is
+prepared, beginning with the state that the actor had. The gradient goes back through the steps of
+one sequence.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from colobus.algorithms.auxiliary import Ahead, Future
+from colobus.core.types import Batch
+from colobus.nets.network import Network, Observed
+from colobus.nets.observations import Observations
+from colobus.nets.recurrent import LSTM
+from colobus.ops import returns
+from colobus.ops.losses import weighted_sums
+
+Columns = TypeVar("Columns", bound="tuple[torch.Tensor, ...]")
+
+
+class Minibatch(NamedTuple, Generic[Columns]):
+    """``M`` samples, as a loss takes them."""
+
+    observations: torch.Tensor | Observed  # [M, K, H, W], preprocessed; what the network takes
+    steps: Columns  # a NamedTuple of tensors [M]
+    ahead: Ahead | None = None  # what followed the first of them, for a prediction
+    moments: torch.Tensor | None = None  # float32[2], to standardise by instead of its own
+
+
+class Prepared(ABC):
+    """A batch that is ready for epochs of minibatches.
+
+    Args:
+        size: rows in it.
+        device: where it is, and its rows are to be.
+    """
+
+    row = 1
+    """Samples in a row: 1, or the steps of a sequence."""
+    priorities: torch.Tensor | None = None
+    """float32[N] ≥ 0, the new priority of each window for a prioritized replay buffer, known after
+    the loss; None if experience is used once."""
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        self.size, self.device = size, device
+
+    @abstractmethod
+    def select(self, index: torch.Tensor, moments: torch.Tensor | None = None) -> Any:
+        """Return the minibatch of these rows, int64[M].
+
+        Args:
+            index: the rows.
+            moments: float32[2], mean and deviation to standardise by, instead of the minibatch's.
+        """
+
+    def sums(self, index: torch.Tensor) -> torch.Tensor | None:
+        """Return the sums float64[3] of what the loss of these samples standardises.
+
+        They are those of the weights, of the weighted samples, and of their weighted squares. None
+        if it standardises nothing. A group of learners adds them up and gives `select` the moments.
+        """
+        return None
+
+    @abstractmethod
+    def weight(self, index: torch.Tensor) -> torch.Tensor:
+        """Return what the mean loss of these samples is divided by, such as their weights' sum.
+
+        The gradients of several learners are averaged in proportion to it. It is a scalar float32.
+        """
+
+
+class Samples(Prepared, Generic[Columns]):
+    """All ``N * T`` steps of a batch, from which minibatches are selected.
+
+    Args:
+        observations: the ``N * (T + 1)`` observations of the batch.
+        length: steps of a window (T).
+        columns: a NamedTuple of tensors [N * T], the data of the steps that the loss needs.
+        weights: float32[N * T] of the steps in the loss.
+        future: what follows each step, for a prediction.
+        policies: separate ones of the network, for the agents whose windows are neighbours.
+        standardised: float32[N * T], what the loss standardises in each minibatch, if anything.
+    """
+
+    def __init__(
+        self,
+        observations: Observations,
+        length: int,
+        columns: Columns,
+        weights: torch.Tensor,
+        future: Future | None = None,
+        policies: int = 1,
+        standardised: torch.Tensor | None = None,
+    ) -> None:
+        super().__init__(len(weights), weights.device)
+        self._policies, self._standardised, self._future = policies, standardised, future
+        self._observations, self._length, self._columns = observations, length, columns
+        self._weights = weights
+
+    def select(
+        self, index: torch.Tensor, moments: torch.Tensor | None = None
+    ) -> Minibatch[Columns]:
+        """Return the samples with indices int64[M]; ``n * T + t`` is step t of window n."""
+        window = index // self._length
+        picked = type(self._columns)(*(column[index] for column in self._columns))
+        ahead = None if self._future is None else self._future.select(index)
+        stacks = self._observations.pick(index + window)  # a window has one more than steps
+        if self._policies == 1:
+            return Minibatch(stacks, picked, ahead, moments)
+        seen = Observed(stacks, agents=window % self._policies)
+        return Minibatch(seen, picked, ahead, moments)
+
+    def sums(self, index: torch.Tensor) -> torch.Tensor | None:
+        """Return the sums of what the loss of these samples standardises; None if nothing."""
+        if self._standardised is None:
+            return None
+        return weighted_sums(self._standardised[index], self._weights[index])
+
+    def weight(self, index: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the weights of these samples, a scalar float32."""
+        return self._weights[index].sum()
+
+
+class WholeBatch(Prepared):
+    """A whole batch of ``N`` windows, which gives one gradient.
+
+    Args:
+        observations: the observations that the loss evaluates. Without ``partial`` these are all
+            ``N * (T + 1)``; with it the ``N`` first observations of the windows, then the ``N``
+            from which their n-step returns bootstrap.
+        batch: the windows.
+        partial: sums of rewards and discounts for the n-step returns of the windows' first steps.
+    """
+
+    def __init__(
+        self, observations: Observations, batch: Batch, partial: returns.Partial | None = None
+    ) -> None:
+        size = batch.actions.numel() if partial is None else len(batch.actions)
+        super().__init__(size, batch.actions.device)
+        self.observations, self.batch, self.partial = observations, batch, partial
+
+    def select(self, index: torch.Tensor, moments: torch.Tensor | None = None) -> WholeBatch:
+        """Return the whole batch, as the order of its samples does not matter."""
+        assert len(index) == self.size
+        return self
+
+    def weight(self, index: torch.Tensor) -> torch.Tensor:
+        """Return the number of its steps in the loss mask, of n-step returns the first ones."""
+        assert len(index) == self.size
+        mask = self.batch.mask if self.partial is None else self.batch.mask[:, :1]
+        return mask.sum(dtype=torch.float32)
+
+
+class Evaluated(NamedTuple):
+    """What a network says of the ``N * (T + 1)`` observations of a batch."""
+
+    outputs: dict[str, torch.Tensor]  # by head, float32[N * (T + 1), n]
+    states: torch.Tensor | None  # float32[N * T / S, 2 * width]: before each sequence
+
+
+@torch.no_grad()
+def evaluate(
+    net: Network,
+    observations: Observations,
+    batch: Batch,
+    size: int,
+    sequence: int,
+    parameters: dict[str, torch.Tensor] | None = None,
+) -> Evaluated:
+    """Evaluate all observations of a batch.
+
+    Args:
+        net: the network, recurrent or not.
+        observations: of the batch.
+        batch: says where games begin, and the state at the start of each window.
+        size: observations that the torso takes at once.
+        sequence: steps of a sequence (S), of which T is a multiple.
+        parameters: by name, in place of the network's own, such as those of a target network.
+    """
+    whole, arguments = _Whole(net), (observations, batch, size, sequence)
+    named = {f"net.{name}": value for name, value in (parameters or {}).items()}
+    found: Evaluated = functional_call(whole, named, arguments) if named else whole(*arguments)
+    return found
+
+
+class _Whole(nn.Module):
+    """A network that evaluates whole batches, as a module that may be given other parameters."""
+
+    def __init__(self, net: Network) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(
+        self, observations: Observations, batch: Batch, size: int, sequence: int
+    ) -> Evaluated:
+        net, (windows, length) = self.net, observations.shape
+        chunks, agents = observations.chunks(size), None
+        if net.policies > 1:
+            window = torch.arange(windows, device=batch.ages.device).repeat_interleave(length)
+            agents = window % net.policies
+        if net.recurrent is None:
+            parts = [net(observed) for observed in _with_agents(chunks, agents)]
+            return Evaluated({k: torch.cat([p[k] for p in parts]) for k in parts[0]}, None)
+        inputs = torch.cat([net.features(stacks) for stacks in chunks]).view(windows, length, -1)
+        hidden, states = _go_through(net.recurrent, inputs, batch, sequence)
+        return Evaluated(net.outputs(hidden.flatten(0, 1), agents), states)
+
+
+def _go_through(
+    recurrent: LSTM, inputs: torch.Tensor, batch: Batch, sequence: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the outputs [N, T + 1, width] for ``inputs``, and the state before each sequence."""
+    begins, state = batch.ages == 0, batch.state
+    states, hidden = [], []
+    for first in range(0, inputs.shape[1], sequence):
+        part = slice(first, first + sequence)
+        states.append(state)
+        outputs, state = recurrent.unroll(inputs[:, part], state, begins[:, part])
+        hidden.append(outputs)
+    starts = torch.stack(states[:-1], dim=1)  # the last is of observation T alone
+    return torch.cat(hidden, dim=1), starts.flatten(0, 1)
+
+
+def _with_agents(
+    chunks: Sequence[torch.Tensor], agents: torch.Tensor | None
+) -> Sequence[torch.Tensor | Observed]:
+    """Return stacks with the agents that see them, if the network wants to know them."""
+    if agents is None:
+        return chunks
+    own = torch.split(agents, len(chunks[0]))
+    return [Observed(stacks, agents=them) for stacks, them in zip(chunks, own, strict=True)]
+
+
+class SequenceSamples(Prepared, Generic[Columns]):
+    """All ``N * T / S`` sequences of a batch, from which minibatches are selected.
+
+    Args:
+        samples: the steps of the batch.
+        states: float32[N * T / S, 2 * width], before each sequence.
+        ages: int64[N, T + 1], of the batch.
+        sequence: steps of a sequence (S).
+    """
+
+    def __init__(
+        self, samples: Samples[Columns], states: torch.Tensor, ages: torch.Tensor, sequence: int
+    ) -> None:
+        super().__init__(len(states), states.device)
+        self.row, self._samples, self._states = sequence, samples, states
+        self._begins = (ages[:, :-1] == 0).reshape(self.size, sequence)
+
+    def select(
+        self, index: torch.Tensor, moments: torch.Tensor | None = None
+    ) -> Minibatch[Columns]:
+        """Return the sequences with indices int64[M], one after the other."""
+        found = self._samples.select(self._steps(index), moments)
+        seen = found.observations
+        seen = Observed(seen) if isinstance(seen, torch.Tensor) else seen
+        seen = seen._replace(state=self._states[index], begins=self._begins[index])
+        return found._replace(observations=seen)
+
+    def sums(self, index: torch.Tensor) -> torch.Tensor | None:
+        """Return the sums of what the loss of these sequences standardises; None if nothing."""
+        return self._samples.sums(self._steps(index))
+
+    def weight(self, index: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the weights of the steps of these sequences, a scalar float32."""
+        return self._samples.weight(self._steps(index))
+
+    def _steps(self, index: torch.Tensor) -> torch.Tensor:
+        steps = index.unsqueeze(1) * self.row + torch.arange(self.row, device=index.device)
+        return steps.flatten()
+
+
+def in_sequences(
+    samples: Samples[Columns], evaluated: Evaluated, ages: torch.Tensor, sequence: int
+) -> Samples[Columns] | SequenceSamples[Columns]:
+    """Return the samples, in sequences if the network that was evaluated is recurrent."""
+    if evaluated.states is None:
+        return samples
+    return SequenceSamples(samples, evaluated.states, ages, sequence)

@@ -1,0 +1,171 @@
+"""``colobus bench``: the speed this machine allows, the speed training reaches, where time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.table import Table
+
+from colobus.cli.display import Printer
+from colobus.cli.experiment_flags import (
+    ExperimentFlags,
+    Wanted,
+    check_cluster_flags,
+    resolve,
+)
+from colobus.cli.flags import print_json
+from colobus.cli.perf.profiler import OTHER, kind_of, profile
+from colobus.cli.perf.throughput import bench
+from colobus.core.errors import ColobusError
+from colobus.core.fields import Range
+from colobus.experiment.check import differing
+from colobus.experiment.settings import flag
+from colobus.runtime.devices import Devices, place
+from colobus.runtime.groups import Cluster
+from colobus.training.runtimes import RuntimeName
+
+LEAST_SECONDS = 6.0
+
+
+@dataclass(frozen=True)
+class Bench(ExperimentFlags):
+    """Measure how fast this machine could learn a game, and how fast it does."""
+
+    seconds: Annotated[float, Range(LEAST_SECONDS)] = 40.0
+    """Seconds of measuring, half of them training (with --profile all of them)."""
+    profile: Path | None = None
+    """Only train, and write a trace of all stages to this .json file, for ui.perfetto.dev."""
+    on: RuntimeName = "threads"
+    """Run the roles on threads of this process, or in processes of a Ray cluster."""
+    devices: Devices = field(default_factory=Devices)
+    cluster: Cluster = field(default_factory=Cluster)
+    json: bool = False
+    """Print one JSON object on stdout; all else goes to stderr."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    wanted = resolve(Bench, "bench", args, default_game="pong")
+    flags, experiment = wanted.flags, wanted.experiment
+    if experiment.replay.capacity and not experiment.replay.samples_per_insert:
+        raise ColobusError(
+            "--samples-per-insert 0: colobus bench must know how often a step is learned from; "
+            "give a number above 0"
+        )
+    check_cluster_flags(flags.cluster, flags.on)
+    place(flags.devices, on_ray=flags.on == "ray")
+    check_flags(wanted)
+    trace = flags.profile
+    cluster = flags.cluster if flags.on == "ray" else None
+    printer = Printer(to_stderr=flags.json)
+    with printer.progress(f"measuring {experiment.games.game}", "%") as bar:
+
+        def tell(_stage: str, share: float) -> None:
+            bar(100 * share, 100.0)
+
+        if trace:
+            rates = profile(experiment, flags.seconds, trace, tell, flags.devices)
+        else:
+            rates = bench(experiment, flags.seconds, tell, cluster, flags.devices)
+    if flags.json:
+        print_json(rates)
+    elif trace:
+        show_profile(printer, rates)
+    else:
+        printer.table(table_of(rates))
+    return 0
+
+
+def check_flags(wanted: Wanted) -> None:
+    """Raise ColobusError, before anything is started, for flags that bench cannot follow.
+
+    It leaves no run and ends by the clock, and a trace is of threads of this process.
+    """
+    base, stop = wanted.base, vars(wanted.flags.stop)
+    flags = [flag(name) for name, value in stop.items() if value is not None]
+    kept = replace(wanted.experiment, tracker=base.tracker, sidecars=base.sidecars)
+    if flags := flags + differing(wanted.experiment, kept):
+        raise ColobusError(
+            f"{', '.join(flags)}: has no effect in colobus bench, which trains for --seconds and "
+            "keeps nothing"
+        )
+    trace, on = wanted.flags.profile, wanted.flags.on
+    if not trace:
+        return
+    if on != "threads":
+        raise ColobusError(
+            f"--on {on} with --profile: it looks into roles on threads of this process only; leave "
+            f"--on {on} out"
+        )
+    if trace.suffix != ".json":
+        raise ColobusError(f"--profile {trace}: must end in .json")
+    if not trace.parent.is_dir():
+        raise ColobusError(f"--profile {trace}: there is no folder {trace.parent}; make it first")
+
+
+def show_profile(printer: Printer, rates: dict[str, Any]) -> None:
+    """Print what a training with a trace came to."""
+    printer.line(f"training reaches {rates['achieved_steps_per_s']:,.0f} steps/s")
+    printer.table(shares_table(rates["threads"]))
+    printer.line(f"trace: {rates['trace']} (open it in https://ui.perfetto.dev)")
+
+
+def shares_table(threads: dict[str, dict[str, float]]) -> Table:
+    """Return a table of the shares of time: a row a stage, a column a thread."""
+    table = Table(title="share of each thread's time", title_justify="left")
+    table.add_column("stage")
+    for role in threads:
+        table.add_column(role, justify="right")
+    sums: dict[str, float] = {}
+    for stages in threads.values():
+        for stage, share in stages.items():
+            sums[stage] = sums.get(stage, 0.0) + share
+    for stage in sorted(sums.keys() - {OTHER}, key=lambda stage: -sums[stage]):
+        shares = [stages.get(stage) for stages in threads.values()]
+        table.add_row(stage, *("" if s is None else f"{100 * s:.1f} %" for s in shares))
+    table.add_section()
+    for kind in ("busy", "waiting"):
+        totals = (
+            sum(s for stage, s in stages.items() if stage != OTHER and kind_of(stage) == kind)
+            for stages in threads.values()
+        )
+        table.add_row(kind, *(f"{100 * total:.1f} %" for total in totals))
+    table.add_row(OTHER, *(f"{100 * stages[OTHER]:.1f} %" for stages in threads.values()))
+    return table
+
+
+def table_of(rates: dict[str, Any]) -> Table:
+    """Return the rates as a table."""
+    machine = rates["machine"]
+    title = f"{rates['game']} on {machine['cores']} cores ({machine['processor']})"
+    table = Table(title=title, title_justify="left")
+    table.add_column("stage")
+    table.add_column("steps/s", justify="right")
+    gpu = machine.get("gpu")
+    learns = "all cores" if machine.get("device", "cpu") == "cpu" else gpu
+    acts = "all cores" if machine.get("act_device", "cpu") == "cpu" else gpu
+    for what, key in (
+        ("emulate, all cores", "emulate_steps_per_s"),
+        (f"act, {acts}", "act_samples_per_s"),
+        ("join batches, all cores", "feed_samples_per_s"),
+        (f"learn, all epochs, {learns}", "learn_samples_per_s"),
+        (
+            "limit: of host or GPU, the lesser" if gpu else "limit: 1 / sum of 1 / rate",
+            "limit_steps_per_s",
+        ),
+        ("training reaches", "achieved_steps_per_s"),
+    ):
+        if key in rates:
+            table.add_row(what, f"{rates[key]:,.0f}")
+    table.add_row("share of the limit", f"{100 * rates['share_of_limit']:.0f} %")
+    for what, key in (
+        ("learner waits", "learner_waits"),
+        ("learner waits for a batch", "learner_waits_for_batch"),
+        ("loader waits", "loader_waits"),
+    ):
+        if key in rates:
+            table.add_row(what, f"{100 * rates[key]:.1f} %")
+    return table

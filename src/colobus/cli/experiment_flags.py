@@ -1,0 +1,254 @@
+"""Every setting of an experiment as a flag, on top of the preset or run that the words name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any, NamedTuple, TypeVar, cast
+
+import tyro
+
+from colobus.algorithms.appo import APPO
+from colobus.cli.flags import (
+    ANNOTATED,
+    HELP,
+    UNSAID,
+    is_empty,
+    parse,
+    quiet_fields,
+    subclass,
+    value_of,
+)
+from colobus.core.errors import ColobusError
+from colobus.core.fields import Range, given, hints_of
+from colobus.core.fields import check as check_fields
+from colobus.core.program import program
+from colobus.envs.api import GameSettings
+from colobus.experiment.autoscale import cores_of, for_cores
+from colobus.experiment.check import check, check_effect, check_resumed
+from colobus.experiment.presets import (
+    algorithms_with,
+    in_environment,
+    preset,
+    with_algorithm,
+    with_target,
+)
+from colobus.experiment.settings import (
+    Experiment,
+    ReplaySettings,
+    ReuseSettings,
+    Shape,
+    Sidecars,
+    flag,
+    groups_of,
+    shared_names,
+)
+from colobus.nets.config import NetworkSettings
+from colobus.ops.optimizers import OptimizerSettings
+from colobus.roles.tracker import StopRule, TrackerSettings
+from colobus.runtime.devices import Devices, is_gpu
+from colobus.runtime.groups import Cluster
+from colobus.runtime.system import usable_cores
+
+STOP_FLAGS = "--steps, --minutes, --until-score or --until-evaluated"
+
+
+@dataclass(frozen=True)
+class ExperimentFlags:
+    """The flags of an experiment, those that most people want first."""
+
+    name: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="GAME_OR_PRESET")]] = ""
+    """Such as pong, breakout, ALE/Breakout-v5, dba3c-pong, catch or CartPole-v1. It comes first."""
+    env: str = ""
+    """Environment to learn with the settings of the preset that is named first: a game, one of
+    Gymnasium (minigrid:MiniGrid-Empty-5x5-v0) or a function that makes one (module:function)
+    (default: the preset's own)."""
+    algorithm_class: Annotated[str, tyro.conf.arg(name="algorithm")] = ""
+    """Algorithm of your own, as module:Class, in place of the preset's; its settings are flags too
+    (default: the preset's)."""
+    seed: Annotated[int, Range(0, 2**31 - 1)] = 1
+    """Seed of all random numbers."""
+    deterministic: bool = False
+    """Give the same run for the same seed, bit for bit; a little slower."""
+    cores: str = ""
+    """Choose actors, games, emulator threads and batch for so many cores of this machine: a number,
+    or all (default: as the preset says, which suits 2)."""
+    stop: StopRule = field(default_factory=StopRule)
+    games: GameSettings = field(default_factory=GameSettings)
+    shape: Shape = field(default_factory=Shape)
+    replay: ReplaySettings = field(default_factory=ReplaySettings)
+    reuse: ReuseSettings = field(default_factory=ReuseSettings)
+    algorithm: APPO = field(default_factory=APPO)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    tracker: TrackerSettings = field(default_factory=TrackerSettings)
+    sidecars: Sidecars = field(default_factory=Sidecars)
+
+
+F = TypeVar("F", bound=ExperimentFlags)
+
+
+class Wanted(NamedTuple):
+    """What the words of a command come to."""
+
+    flags: Any  # the command's own dataclass, an ExperimentFlags
+    experiment: Experiment
+    base: Experiment  # of the preset or the run, without the flags
+    note: str  # what the game's name implies, or ""
+    name: str  # of the run: of the preset, the game, or both
+
+
+def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str = "") -> Wanted:
+    """Return a command's flags on top of the preset that its first word names.
+
+    Without a first word, ``--env`` names game and preset. If any stop rule is given, the preset's
+    own is dropped and only what was given counts.
+
+    Raises:
+        ColobusError: for an unknown name, flag or value, or a flag that would have no effect.
+        SystemExit: with code 0, when ``--help`` was printed.
+    """
+    asked = bool(HELP & set(args))
+    first = args[0] if args and not args[0].startswith("-") else ""
+    env = value_of("--env", args)
+    name = first or env or default_game or ("pong" if asked else "")
+    if not name:
+        raise ColobusError(
+            f"colobus {command}: which game or preset? name it first, such as: "
+            f"{program()} {command} pong"
+        )
+    base, note = preset(name)
+    if first and env:
+        base, note = in_environment(base, env)
+    if algorithm := value_of("--algorithm", args):
+        base = with_algorithm(base, algorithm)
+    stop = base.stop if asked else StopRule()
+    other = "breakout" if name != "breakout" else "pong"
+    about = (
+        f"The defaults are those of {name}; with another game or preset there are others: "
+        f"{program()} {command} {other} --help"
+    )
+    flags = parse_onto(kind, command, args, base, stop, about)
+    if flags.name != first:
+        raise ColobusError(
+            f"{flags.name!r}: name the game or preset first, such as: "
+            f"{program()} {command} {flags.name}"
+        )
+    experiment = with_target(experiment_of(flags, base))
+    if flags.cores:
+        devices: Devices = getattr(flags, "devices", Devices())
+        cores, acts_on = cores_of(flags.cores, usable_cores()), devices.act_device or devices.device
+        gpu = is_gpu(acts_on) and getattr(flags, "on", "") != "ray"  # there actors are on CPUs
+        experiment = for_cores(experiment, base, cores, gpu)
+    check_effect(experiment, base)
+    check(experiment)
+    return Wanted(flags, experiment, base, note, "-".join(filter(None, (first, env))) or name)
+
+
+def resolve_again(kind: type[F], command: str, args: Sequence[str], base: Experiment) -> Wanted:
+    """Return a command's flags on top of the settings of an earlier run.
+
+    Raises:
+        ColobusError: if a setting differs from the run's that may not change any more.
+    """
+    about = "The defaults are those of the run."
+    flags = parse_onto(kind, command, args, base, StopRule(), about)
+    if flags.name or flags.env:
+        raise ColobusError(
+            f"{flags.name or flags.env!r} with --resume: the run knows its game; leave the name out"
+        )
+    for given_flag, value in (("--algorithm", flags.algorithm_class), ("--cores", flags.cores)):
+        if value:
+            raise ColobusError(
+                f"{given_flag} {value} with --resume: a run's settings are fixed by its config.json"
+            )
+    experiment = with_target(experiment_of(flags, base))
+    check_resumed(experiment, base, "--resume", STOP_FLAGS)
+    check_effect(experiment, base)
+    check(experiment)
+    return Wanted(flags, experiment, base, "", "")
+
+
+def parse_onto(
+    kind: type[F],
+    command: str,
+    args: Sequence[str],
+    base: Experiment,
+    stop: StopRule,
+    about: str = "",
+) -> F:
+    """Return a command's flags, those that are not given as in ``base``.
+
+    The stop rule starts from ``stop``: an empty one tells what is given from what is not.
+    """
+    groups = {name: flag_group(name, cast("Any", type(g))) for name, g in groups_of(base).items()}
+    values: dict[str, Any] = {"seed": base.seed, "deterministic": base.deterministic}
+    for name, group in groups_of(base).items():
+        values[name] = groups[name](**vars(stop if name == "stop" else group))
+    made: type[F] = with_groups(cast("Any", kind), tuple(groups.items()))
+    return parse(
+        made,
+        command,
+        args,
+        made(**values),
+        flag_in_group,
+        about,
+        lambda name: algorithms_with(name, base),
+    )
+
+
+@cache
+def with_groups(kind: Any, groups: tuple[tuple[str, Any], ...]) -> Any:
+    """Return a command's dataclass with these groups of settings, such as another algorithm's.
+
+    It is made once, and so is what is known about it: how its values are checked, and its help.
+    """
+    fields: list[Any] = [(name, group, field(default=group())) for name, group in groups]
+    return subclass(kind, quiet_fields(kind, without=dict(groups)) + fields)
+
+
+@cache
+def flag_group(group: str, kind: Any) -> Any:
+    """Return a group of settings for the parser: names that others have begin with the group's.
+
+    The game is named by the command's first word and has no flag.
+    """
+    fields: list[Any] = []
+    for each in dataclasses.fields(kind):
+        more: list[Any] = [UNSAID] if is_empty(each.default) else []
+        if (group, each.name) == ("games", "game"):
+            more.append(tyro.conf.Suppress)
+        elif each.name in shared_names():
+            more.append(tyro.conf.arg(name=flag(each.name, group).removeprefix("--")))
+        if more:
+            hint = ANNOTATED[(hints_of(kind)[each.name], *more)]
+            fields.append((each.name, hint, each.default))
+    return subclass(kind, fields) if fields else kind
+
+
+def experiment_of(flags: ExperimentFlags, base: Experiment) -> Experiment:
+    """Return the experiment that flags on top of ``base`` ask for."""
+    values: dict[str, Any] = {"seed": flags.seed, "deterministic": flags.deterministic}
+    for name, group in groups_of(base).items():
+        values[name] = type(group)(**vars(getattr(flags, name)))
+    if values["stop"] == StopRule():
+        values["stop"] = base.stop
+    return Experiment(**values)
+
+
+def flag_in_group(name: str) -> str:
+    """Return the flag of ``name`` or ``group.name``."""
+    group, _, own = name.rpartition(".")
+    return "--algorithm" if own == "algorithm_class" else flag(own, group)
+
+
+def check_cluster_flags(cluster: Cluster, on: str) -> None:
+    """Raise ColobusError if a setting of the cluster is out of range, or for a run without one."""
+    if on == "ray":
+        check_fields(cluster, flag)
+        return
+    for name, value in vars(cluster).items():
+        if value != getattr(Cluster(), name):
+            raise ColobusError(f"{given(flag(name), value)}: has an effect only with --on ray")

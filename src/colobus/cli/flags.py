@@ -1,0 +1,236 @@
+"""From the words of a command to its frozen dataclass; every mistake is one line.
+
+Imports no torch, so that help and wrong words are answered at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import shutil
+import sys
+from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
+from pathlib import Path
+from textwrap import fill
+from typing import Annotated, Any, TypeVar
+
+import tyro
+from tyro import _errors as tyro_errors  # private; docs/dependencies.md says why
+
+from colobus.core.errors import ColobusError, nearest
+from colobus.core.fields import Name, check, hints_of
+from colobus.core.program import program
+from colobus.experiment.aliases import hint, renamed
+from colobus.runs.folder import is_run, runs_in
+
+T = TypeVar("T")
+
+CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone)
+"""Flags are ``--lr``, not ``--algorithm.lr``; an absent value is said by leaving the flag out."""
+
+HELP = {"-h", "--help"}
+"""Words that ask for help. What stands beside them is left out: help tells of what is not given."""
+
+WIDEST = 100
+"""Columns of what help says about a command."""
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of a field; of ``group.name`` that of the name alone."""
+    return "--" + name.rpartition(".")[2].replace("_", "-")
+
+
+def parse(
+    kind: type[T],
+    command: str,
+    args: Sequence[str],
+    default: T | None = None,
+    flag: Name = flag_of,
+    about: str = "",
+    who_has: Callable[[str], str] = lambda _: "",
+) -> T:
+    """Return ``args`` as a ``kind``, starting from ``default``.
+
+    Args:
+        kind: the command's dataclass.
+        command: its name, for messages.
+        args: the words after it.
+        default: values of flags that are not given.
+        flag: names the flag of a field ``name`` or ``group.name``.
+        about: what help says beside the docstring of ``kind``.
+        who_has: returns what has an unknown flag, from the name of its field; "" if nothing has.
+
+    Raises:
+        ColobusError: on an unknown flag, or a value that cannot be read or is out of range.
+        SystemExit: with code 0, when ``--help`` was printed.
+    """
+    extra: dict[str, Any] = {} if default is None else {"default": default}
+    shown = quiet(kind) if default is None else kind
+    paragraphs = [*(inspect.getdoc(kind) or "").split("\n\n"), about]
+    width = min(shutil.get_terminal_size().columns, WIDEST)
+    said = "\n\n".join(wrapped(text, width) for text in paragraphs if text)
+
+    def refuse(event: tyro_errors.ParseErrorEvent) -> None:
+        wrong = _in_words(event, args, flags_of(kind, flag), who_has)
+        raise ColobusError(f"{wrong}; see {program()} {command} --help")
+
+    with tyro_errors.on_parse_error(refuse):
+        flags: T = tyro.cli(
+            shown,
+            prog=f"colobus {command}",
+            description=said,
+            args=["--help"] if HELP & set(args) else [modern(word) for word in args],
+            config=CONFIG,
+            **extra,
+        )
+    check(flags, flag)
+    return flags
+
+
+def modern(word: str) -> str:
+    """Return a word of a command with today's name of its flag; say so if it had an old one."""
+    if (found := renamed(word)) != word:
+        sys.stderr.write(f"colobus: {word.partition('=')[0]} is {found.partition('=')[0]} now\n")
+    return found
+
+
+def wrapped(text: str, width: int) -> str:
+    """Return a paragraph in lines of at most so many characters, where words allow it.
+
+    The parser puts lines that begin with a letter together again, so further ones are indented.
+    """
+    whole = " ".join(text.split())
+    return fill(
+        whole, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+
+
+def quiet(kind: type[T]) -> type[T]:
+    """Return a command's dataclass whose help does not print defaults that are None or empty.
+
+    What holds then stands in the text of the setting.
+    """
+    fields = quiet_fields(kind)
+    return subclass(kind, fields) if fields else kind
+
+
+def quiet_fields(kind: Any, without: Collection[str] = ()) -> list[Any]:
+    """Return the fields that `quiet` replaces, as `dataclasses.make_dataclass` takes them."""
+    fields: list[Any] = []
+    for each in dataclasses.fields(kind):
+        own = hints_of(kind)[each.name]
+        if each.name in without:
+            continue
+        if isinstance(own, type) and dataclasses.is_dataclass(own):
+            inner: Any = quiet(own)
+            fields.append((each.name, inner, dataclasses.field(default_factory=inner)))
+        elif is_empty(each.default):
+            fields.append((each.name, ANNOTATED[own, UNSAID], each.default))
+        elif each.default is each.default_factory is dataclasses.MISSING:
+            fields.append((each.name, ANNOTATED[own, UNSAID]))
+    return fields
+
+
+def is_empty(default: Any) -> bool:
+    """Return whether a default says nothing by itself."""
+    return default is None or default == ""
+
+
+ANNOTATED: Any = Annotated
+UNSAID = tyro.conf.arg(
+    help_behavior_hint=lambda label: "" if label in ("None", "", "''") else f"(default: {label})"
+)
+
+
+def subclass(kind: type[T], fields: list[Any]) -> type[T]:
+    """Return a frozen dataclass with some fields of another one replaced."""
+    made = dataclasses.make_dataclass(
+        kind.__name__, fields, bases=(kind,), frozen=True, kw_only=True
+    )
+    made.__doc__, made.__module__ = kind.__doc__, kind.__module__
+    return made
+
+
+def value_of(flag_name: str, args: Sequence[str], which: int = 0) -> str:
+    """Return the value that follows a flag the first or (``which`` = -1) the last time, or ""."""
+    values = [
+        after if word == flag_name else word.partition("=")[2]
+        for word, after in pairwise([*args, ""])
+        if word.partition("=")[0] == flag_name
+    ]
+    return values[which] if values else ""
+
+
+def flags_of(kind: Any, flag: Name = flag_of, group: str = "") -> list[str]:
+    """Return the flags of a command's dataclass, those of its groups included."""
+    found: list[str] = []
+    for name, own in hints_of(kind).items():
+        inner = dataclasses.is_dataclass(own)
+        found += flags_of(own, flag, f"{name}.") if inner else [flag(group + name)]
+    return found
+
+
+def check_run(run: Path) -> None:
+    """Raise ColobusError if ``run`` is no run's folder; the message has the nearest known runs."""
+    if is_run(run):
+        return
+    below = runs_in(run)
+    if below:
+        raise ColobusError(
+            f"{str(run)!r} is a folder of runs: name one of them, such as {below[0]}"
+        )
+    runs = [str(path) for path in (*runs_in(run.parent), *runs_in(Path("runs")))]
+    near = f"; {nearest(str(run), runs)}" if runs else ""
+    raise ColobusError(
+        f"{str(run)!r} is no run: it has no config.json; name a folder that colobus train "
+        f"made{near}"
+    )
+
+
+def print_json(data: dict[str, Any]) -> None:
+    """Print one JSON object on stdout."""
+    sys.stdout.write(json.dumps(data, indent=2) + "\n")
+
+
+def _in_words(
+    event: tyro_errors.ParseErrorEvent,
+    args: Sequence[str],
+    flags: list[str],
+    who_has: Callable[[str], str],
+) -> str:
+    """Return what the parser complains about."""
+    match event:
+        case tyro_errors.UnrecognizedArgs(tokens=tokens):
+            word = next((token for token in tokens if token.startswith("-")), tokens[0])
+            word = word.partition("=")[0]
+            if not word.startswith("-"):
+                return f"unknown argument {word!r}"
+            said = who_has(word.strip("-").replace("-", "_"))
+            said = said or hint(word, flag_of, flags) or nearest(word, flags)
+            return f"unknown flag {word!r}: {said}"
+        case tyro_errors.MissingArgs(missing_arguments=[missing, *_]):
+            return f"{_name(missing.arg)} is missing: name it first"
+        case tyro_errors.BadValue(argument=argument):
+            return f"{_name(argument)}: a value is missing"
+        case tyro_errors.InvalidChoice(argument=argument, value=value, choices=choices):
+            return f"{_name(argument)} {value}: must be one of {', '.join(map(repr, choices))}"
+        case tyro_errors.InstantiationFailure(argument=argument) if argument is not None:
+            return _wrong(argument, args)
+    return f"the command line cannot be read ({type(event).__name__})"
+
+
+def _wrong(argument: Any, args: Sequence[str]) -> str:
+    """Return what is wrong with a value that has not the type of its flag."""
+    name = _name(argument)
+    value = value_of(name, args, -1)
+    if "FLOAT" in argument.lowered.metavar:
+        return f"{name} {value}: not a number"
+    return f"{name} {value}: not a whole number; write it in digits, such as 20000"
+
+
+def _name(argument: Any) -> str:
+    """Return a parser's argument by its flag, or by what help calls it."""
+    flags = [word for word in argument.lowered.name_or_flags if word.startswith("--")]
+    return str(flags[0] if flags else argument.lowered.metavar)

@@ -1,0 +1,134 @@
+"""``colobus follow``: evaluate and film a run's newest checkpoints while it learns."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from colobus.cli.flags import check_run, parse
+from colobus.cli.interrupts import Interrupts
+from colobus.core.errors import ColobusError
+from colobus.core.fields import POSITIVE
+from colobus.runtime.system import lower_priority
+
+LOWEST = 19
+"""What niceness is raised by: everything else on the machine goes first."""
+
+LENGTH = 120.0
+"""Seconds of a film."""
+
+
+@dataclass(frozen=True)
+class Follow:
+    """Evaluate and film a run's newest checkpoints as it learns."""
+
+    run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+    """Folder of the run."""
+    evaluate: bool = True
+    """Play 50 full games by protocol dba3c; saved in RUN/eval."""
+    record: bool = True
+    """Film the games of each checkpoint; saved in RUN/videos."""
+    record_length: Annotated[float, POSITIVE] = LENGTH
+    """Seconds of each film."""
+    once: bool = False
+    """Process the newest complete checkpoint and exit, instead of going on until Ctrl-C."""
+    json: bool = False
+    """Print one JSON object per line and result on stdout; all else goes to stderr."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    words, parent = split_parent(args)
+    flags = parse(Follow, "follow", words)
+    if not (flags.evaluate or flags.record):
+        raise ColobusError(
+            "--no-evaluate --no-record: nothing is left to do; leave one of them out"
+        )
+    if not flags.record and flags.record_length != LENGTH:
+        raise ColobusError(
+            f"--record-length {flags.record_length:g}: has an effect only with --record"
+        )
+    if parent is None:  # else the training may not have written config.json yet
+        check_run(flags.run)
+    lower_priority(LOWEST)  # before torch and the emulator start threads, which inherit it
+    import torch
+
+    torch.set_num_threads(1)
+    with Interrupts() as interrupts:
+        interrupts.gentle = True
+
+        def is_over() -> bool:
+            return bool(interrupts.signal) or (parent is not None and os.getppid() != parent)
+
+        _follow(flags, is_over)
+    return interrupts.exit_code if interrupts.signal else 0
+
+
+def split_parent(args: Sequence[str]) -> tuple[list[str], int | None]:
+    """Return the words of the user, and the number after ``--parent``.
+
+    The flag is for `colobus.training.sidecars` alone and in no help: the command ends when its
+    parent is no longer that process.
+    """
+    words = list(args)
+    if "--parent" not in words:
+        return words, None
+    place = words.index("--parent")
+    number = words[place + 1 : place + 2]
+    if not number or not number[0].isdecimal():
+        raise ColobusError(f"--parent {' '.join(number)}: must be a process's number; leave it out")
+    return words[:place] + words[place + 2 :], int(number[0])
+
+
+def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:
+    from colobus.cli.display import Printer
+    from colobus.core.checkpoint import newest_checkpoint
+    from colobus.evaluation.sidecar import RunEnded, Sidecar
+    from colobus.runs.folder import CHECKPOINTS, EVALUATIONS, VIDEOS
+
+    printer = Printer(to_stderr=flags.json)
+
+    def say(result: dict[str, Any]) -> None:
+        if flags.json:
+            sys.stdout.write(json.dumps(result) + "\n")
+            sys.stdout.flush()
+        else:
+            printer.line(in_words(result))
+
+    sidecar = Sidecar(flags.run, flags.evaluate, flags.record, say, is_over, flags.record_length)
+    if not flags.once:
+        sidecar.work()
+        return
+    newest, _, _ = newest_checkpoint(flags.run / CHECKPOINTS)
+    try:
+        if not sidecar.do_newest():
+            if not sidecar.has_usable():
+                raise ColobusError(f"no checkpoint of {flags.run} can be used; see the lines above")
+            printer.line(
+                f"{newest.name} is done already: see {flags.run}/{EVALUATIONS} and /{VIDEOS}"
+            )
+    except RunEnded:
+        return
+
+
+def in_words(result: dict[str, Any]) -> str:
+    """Return a result of `colobus.evaluation.sidecar.Sidecar` as a line."""
+    if result["kind"] == "passed over":
+        return f"passed over: {result['why']}"
+    rest = f"{result['skipped']} checkpoints skipped; {result['file']}"
+    if result["kind"] == "film":
+        return (
+            f"{result['steps']:,} steps, film of {result['seconds']:.0f} s: score "
+            f"{result['score']:g} in {result['games']} games; {rest}"
+        )
+    return (
+        f"{result['steps']:,} steps: mean {result['mean']:.2f} ± {result['standard_error']:.2f} "
+        f"(standard error), max {result['max']:g} of {result['games']} games; {rest}"
+    )

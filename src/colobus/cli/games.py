@@ -1,0 +1,63 @@
+"""``colobus games``: the names of games and presets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from colobus.cli.flags import parse, print_json
+
+
+@dataclass(frozen=True)
+class Games:
+    """List the names of the games and presets that can be learned."""
+
+    part: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="PART")]] = ""
+    """List only names that contain this."""
+    json: bool = False
+    """Print one JSON object on stdout."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    flags = parse(Games, "games", args)
+    from rich.columns import Columns
+
+    from colobus.cli.display import Printer
+    from colobus.core.program import program
+    from colobus.experiment.presets import FAMILIES
+
+    found = {
+        kind: [name for name in names if flags.part.lower() in name.lower()]
+        for kind, names in all_names().items()
+    }
+    if flags.json:
+        print_json({**found, "families": list(FAMILIES)})
+        return 0
+    printer = Printer(goes_on=False)
+    for kind, names in found.items():
+        if names:
+            printer.line(f"{kind} ({len(names)}):")
+            printer.table(Columns(names, column_first=True, padding=(0, 2)), soft_wrap=False)
+    if not any(found.values()):
+        printer.line(f"no game or preset contains {flags.part!r}")
+    families = ", ".join(f"{family}-" for family in FAMILIES)
+    printer.line(f"A game is learned by another algorithm with one of these before it: {families}")
+    printer.line(
+        "Environments of Gymnasium with discrete actions are learned by their own names: "
+        f"{program()} train CartPole-v1"
+    )
+    return 0
+
+
+def all_names() -> dict[str, list[str]]:
+    """Return the names of all games and presets, by what they are."""
+    from colobus.envs.make import ENVIRONMENTS, known_games
+    from colobus.experiment.presets import PRESETS
+
+    atari = [game for game in known_games() if game not in ENVIRONMENTS]
+    presets = [name for name in PRESETS if name not in known_games()]
+    return {"Atari games": atari, "small games": list(ENVIRONMENTS), "presets": sorted(presets)}

@@ -1,0 +1,155 @@
+"""The command line: ``colobus train | eval | suite | starts | record | play | export``,
+``colobus follow | watch | report | games | show | bench``.
+
+Nothing heavy is imported before it is needed: ``colobus --version`` and ``colobus --help`` answer
+at once. Exit codes: 0 done; 1 a role or a file failed; 2 a mistake in what was asked; 3 a role
+hung; 4 training diverged; 5 the run's folder cannot be written; 129, 130, 131 and 143 stopped by
+SIGHUP, Ctrl-C, SIGQUIT and SIGTERM. Whatever ends a command is one line on stderr, never a
+traceback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import sys
+import threading
+from collections.abc import Sequence
+
+from colobus import __version__
+from colobus.cli.interrupts import Interrupted
+from colobus.core.errors import ColobusError, nearest, printable
+
+TYPE_CHECKING = False  # `typing` takes a third of the time of ``colobus --help`` to import
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+HELP = """\
+usage: colobus COMMAND ...
+
+Distributed deep reinforcement learning that learns Atari games from the screen.
+
+  colobus train pong              learn a game and watch it being learned
+  colobus train CartPole-v1       learn an environment of Gymnasium
+  colobus train --resume RUN      continue a run that was stopped
+  colobus eval RUN                play full games without learning, with a printed protocol
+  colobus suite pong,breakout     the same settings on many games, one table (atari49, atari57)
+  colobus starts RUN --out FILE   save start states for: colobus eval --protocol human
+  colobus record RUN              film a game (--milestones: before, half way, after)
+  colobus play RUN                watch a trained agent live in the browser; --human takes over
+  colobus export RUN              take an agent along: --onnx, --hub FOLDER
+  colobus follow RUN              evaluate and film a run while it learns
+  colobus watch                   show runs in the browser while they learn
+  colobus report RUN ... --out report.html    one file with curves, intervals, published scores
+  colobus games                   list the names of games and presets
+  colobus show pong               print the settings and roles of a run without starting it
+  colobus bench pong              measure how fast this machine could learn, and how fast it does
+  colobus --version
+
+Each command has its own help, such as: colobus train pong --help
+"""
+
+COMMANDS = {
+    "train": "colobus.cli.train:main",
+    "eval": "colobus.cli.evaluate:main",
+    "suite": "colobus.cli.suite:main",
+    "starts": "colobus.cli.evaluate:make_starts_file",
+    "record": "colobus.cli.record:main",
+    "play": "colobus.cli.watch:play",
+    "export": "colobus.cli.export:main",
+    "games": "colobus.cli.games:main",
+    "show": "colobus.cli.show:main",
+    "bench": "colobus.cli.bench:main",
+    "follow": "colobus.cli.follow:main",
+    "watch": "colobus.cli.watch:main",
+    "report": "colobus.cli.report:main",
+}
+"""Functions from the words after a command to its exit code."""
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command; return its exit code."""
+    try:
+        code = _dispatch(args)
+        sys.stdout.flush()
+        return code
+    except ColobusError as error:
+        return _complain(str(error), error.exit_code)
+    except BrokenPipeError:  # as in: colobus show pong | head
+        _drop_output()
+        return 141
+    except OSError as error:
+        return _complain(f"{error.filename or 'a file'}: {error.strerror or error}", 1)
+    except MemoryError:
+        return _complain("not enough memory", 1)
+    except Interrupted as signal:
+        return _complain("stopped", signal.exit_code)
+    except KeyboardInterrupt:
+        return _complain("stopped", 130)
+
+
+def main() -> NoReturn:
+    """Run the command line of this process and leave it.
+
+    A role that hangs cannot be joined, and the interpreter would wait for it or crash in it, so
+    with such a thread alive the process leaves at once.
+    """
+    _open_output()
+    code = run(sys.argv[1:])
+    if any(t.daemon and t is not threading.current_thread() for t in threading.enumerate()):
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _dispatch(args: Sequence[str]) -> int:
+    first = args[0] if args else "--help"
+    if first in ("-h", "--help", "help"):
+        sys.stdout.write(HELP)
+        return 0
+    if first == "--version":
+        sys.stdout.write(f"colobus {__version__}\n")
+        return 0
+    if first not in COMMANDS:
+        raise ColobusError(f"unknown command {first!r}: {nearest(first, COMMANDS)}")
+    module, name = COMMANDS[first].split(":")
+    command = getattr(importlib.import_module(module), name)
+    try:
+        return int(command(args[1:]))
+    except SystemExit as end:  # tyro has printed help
+        return int(end.code or 0)
+
+
+def _complain(line: str, code: int) -> int:
+    try:
+        sys.stdout.flush()
+    except OSError:  # a full disk, or a terminal that is closed
+        _drop_output()
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"colobus: {printable(' '.join(line.split()))}\n")
+        sys.stderr.flush()
+    return code
+
+
+def _open_output() -> None:
+    """Make stdout and stderr take any character, and be there."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed, as by >&-
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - stays open
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _drop_output() -> None:
+    """Let what is still to be written to stdout go nowhere."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,394 @@
+"""How fast this machine could train at most, and how fast it does: ``colobus bench``.
+
+The limit is ``1 / (1 / R_emulate + 1 / R_act + 1 / R_learn)``, with the rate of each stage in steps
+(agent decisions) a second while a process on every core runs that stage. The stages use the
+emulator, the network, its observations and the optimizer, and nothing else of Colobus: no roles and
+no algorithm, so what those cost counts against Colobus. With a process for each core not even
+Python's lock is shared.
+
+With a GPU, host and GPU work at the same time, so the limit is the lesser of two: that of the
+stages on the cores, which are then emulating, joining trajectories to batches (feed) and perhaps
+acting, and that of the stages on the GPU, measured in this process.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from colobus.core.seeding import game_seeds
+from colobus.core.timing import WAIT
+from colobus.envs.make import make_games
+from colobus.experiment.memory import batch_of
+from colobus.experiment.settings import Experiment
+from colobus.nets.network import Network
+from colobus.nets.observations import Observations
+from colobus.ops.flat import FlatParameters
+from colobus.ops.optimizers import Optimizer
+from colobus.roles.tracker import Status, StopRule
+from colobus.runtime.api import Active
+from colobus.runtime.devices import (
+    CPU,
+    ON_CPU,
+    Devices,
+    Placement,
+    describe_devices,
+    place,
+    prepare,
+)
+from colobus.runtime.graph import RoleGraph
+from colobus.runtime.groups import Cluster
+from colobus.runtime.system import describe_machine, keep_freed_memory, usable_cores
+from colobus.training.run import train
+from colobus.training.start import Start, begin, make_network, open_games
+from colobus.training.topology import make_graph
+
+Work = Callable[[], int]
+"""Does a piece of a stage; returns the steps in it."""
+
+Progress = Callable[[str, float], None]
+"""Takes the stage and the share of the whole that is done."""
+
+AT_ONCE = 16
+"""Vector steps in a piece of emulating or acting."""
+
+PATIENCE = 120.0
+"""Seconds that the processes wait for the slowest of them to be ready."""
+
+SETTLED = 0.3
+"""Share of the training time that is not counted: loading, first kernels, filling queues."""
+
+
+def bench(
+    experiment: Experiment,
+    seconds: float = 40.0,
+    progress: Progress | None = None,
+    cluster: Cluster | None = None,
+    devices: Devices | None = None,
+) -> dict[str, Any]:
+    """Measure the limit, train, measure the limit again, and return rates and their ratio.
+
+    The limit is always that of this machine; with a ``cluster``, training lives in its processes.
+
+    Rates are steps (agent decisions) per second. ``act`` and ``learn`` samples are steps too: a
+    learned one with all its epochs, or as often as a replay buffer is sampled for it. Half the time
+    goes to training. The rates of the limit are means of before and after, because shared machines
+    drift.
+    """
+    tell = progress or (lambda _stage, _share: None)
+    keep_freed_memory()
+    torch.set_num_threads(1)
+    experiment = for_seconds(experiment, seconds / 2)
+    placement = place(devices or Devices())
+    start = begin(experiment, open_games(experiment), placement.learn)
+    prepare(placement, experiment.deterministic)
+
+    def rates_now(first: float) -> dict[str, float]:
+        def told(stage: str, part: float) -> None:
+            tell(stage, first + 0.25 * part)
+
+        return stage_rates(experiment, start, seconds / 12, told, placement)
+
+    before = rates_now(0.0)
+    counts, waits = trained(
+        experiment, cluster, devices, lambda part: tell("train", 0.25 + 0.5 * part)
+    )
+    after = rates_now(0.75)
+    rates = {name: (before[name] + after[name]) / 2 for name in before}
+    limit = limit_of(rates, placement)
+    achieved = steady_rate(counts)
+    return {
+        "game": experiment.games.game,
+        "precision": start.precision,
+        "emulate_steps_per_s": round(rates["emulate"], 1),
+        "act_samples_per_s": round(rates["act"], 1),
+        "learn_samples_per_s": round(rates["learn"], 1),
+        **({"feed_samples_per_s": round(rates["feed"], 1)} if "feed" in rates else {}),
+        "limit_steps_per_s": round(limit, 1),
+        "limit_before_after": [round(limit_of(part, placement), 1) for part in (before, after)],
+        "achieved_steps_per_s": round(achieved, 1),
+        "share_of_limit": round(achieved / limit, 3),
+        **waits,
+        "machine": describe_machine() | describe_devices(placement),
+    }
+
+
+def for_seconds(experiment: Experiment, seconds: float) -> Experiment:
+    """Return the experiment as it is measured: it ends by the clock, and writes next to nothing."""
+    return replace(
+        experiment,
+        stop=StopRule(minutes=seconds / 60),
+        tracker=replace(experiment.tracker, tensorboard=False, checkpoint_seconds=1e9),
+    )
+
+
+def trained(
+    experiment: Experiment,
+    cluster: Cluster | None,
+    devices: Devices | None,
+    tell: Callable[[float], None],
+    make: Callable[..., RoleGraph] = make_graph,
+) -> tuple[list[tuple[float, int]], dict[str, float]]:
+    """Train for the minutes of the stop rule, into a folder that is deleted; return what was seen.
+
+    Args:
+        experiment: all settings.
+        cluster: of processes (None: threads).
+        devices: of the networks (None: the CPU).
+        tell: takes the share of the time that is over.
+        make: makes the graph of the roles.
+
+    Returns:
+        (seconds, steps), about twice a second and at the end, and `waiting_shares`.
+    """
+    counts: list[tuple[float, int]] = []
+    roles: list[Active] = []
+    minutes = experiment.stop.minutes or 1.0
+
+    def watch(status: Status, active: Sequence[Active]) -> None:
+        roles[:] = active
+        counts.append((status.seconds, status.steps))
+        tell(min(status.seconds / (60 * minutes), 1.0))
+
+    with tempfile.TemporaryDirectory() as folder:
+        result = train(
+            experiment,
+            Path(folder) / "run",
+            "bench",
+            watch=watch,
+            log=lambda _: None,
+            cluster=cluster,
+            devices=devices,
+            make=make,
+        )
+    counts.append((result.status.seconds, result.status.steps))
+    return counts, waiting_shares(roles)
+
+
+def waiting_shares(roles: Sequence[Active]) -> dict[str, float]:
+    """Return for which share of its time the first learner waited, and the first loader if any.
+
+    Returns:
+        ``learner_waits`` and ``loader_waits``, for any other role, and ``learner_waits_for_batch``.
+        A learner without a loader joins its batch in that time too.
+    """
+    found = dict[str, float]()
+    for role in roles:
+        if role.name not in ("loader-0", "learner-0"):
+            continue
+        seconds, name = dict(role.clock.seconds), role.name.removesuffix("-0")
+        total = max(sum(seconds.values()), 1e-9)
+        waited = sum(spent for stage, spent in seconds.items() if stage.startswith(WAIT))
+        found[f"{name}_waits"] = round(waited / total, 3)
+        if name == "learner":
+            batch = seconds.get("wait for experience", 0.0)
+            found["learner_waits_for_batch"] = round(batch / total, 3)
+    return found
+
+
+def steady_rate(counts: Sequence[tuple[float, int]]) -> float:
+    """Return steps per second from (seconds, steps) pairs, without the first `SETTLED` part.
+
+    It is 0 if nothing was counted, as while a replay buffer fills.
+    """
+    end_seconds, end_steps = counts[-1] if counts else (0.0, 0)
+    since = [(s, n) for s, n in counts if n > 0 and s >= SETTLED * end_seconds]
+    if not since:
+        return 0.0
+    first_seconds, first_steps = since[0]
+    return (end_steps - first_steps) / max(end_seconds - first_seconds, 1e-9)
+
+
+def stages_of(placement: Placement) -> tuple[list[str], list[str]]:
+    """Return which stages run on the cores, and which on another device."""
+    acts, learns = (device.type != "cpu" for device in (placement.act, placement.learn))
+    host = ["emulate", *([] if acts else ["act"]), "feed" if learns else "learn"]
+    device = [*(["act"] if acts else []), *(["learn"] if learns else [])]
+    return host, device
+
+
+def stage_rates(
+    experiment: Experiment,
+    start: Start,
+    seconds: float,
+    tell: Progress,
+    placement: Placement = ON_CPU,
+) -> dict[str, float]:
+    """Return the rate of each stage in steps a second, on all cores together or on the device.
+
+    Args:
+        experiment: all settings.
+        start: input statistics, actions and precision of the network.
+        seconds: of measuring each stage.
+        tell: told before each stage.
+        placement: devices that learn and act.
+    """
+    host, device_stages = stages_of(placement)
+    count = len(host) + len(device_stages)
+    cores, context = usable_cores(), get_context("spawn")
+    ready = context.Barrier(cores)
+    rates = {}
+    with ProcessPoolExecutor(cores, context, initializer=_begin, initargs=(ready,)) as pool:
+        for done, stage in enumerate(host):
+            tell(stage, done / count)
+            tasks = [
+                pool.submit(_rate, stage, experiment, start, index, seconds, CPU)
+                for index in range(cores)
+            ]
+            rates[stage] = sum(task.result() for task in tasks)
+    for done, stage in enumerate(device_stages, len(host)):
+        tell(stage, done / count)
+        device = placement.act if stage == "act" else placement.learn
+        rates[stage] = _rate(stage, experiment, start, 0, seconds, device)
+    return rates
+
+
+def limit_of(rates: dict[str, float], placement: Placement = ON_CPU) -> float:
+    """Return the limit in steps a second from the rates of the stages."""
+    parts = [part for part in stages_of(placement) if part]
+    return min(1.0 / sum(1.0 / rates[stage] for stage in part) for part in parts)
+
+
+def emulate(experiment: Experiment, _start: Start, index: int, _device: torch.device = CPU) -> Work:
+    """Return a piece that plays random actions in as many games as an actor has."""
+    count = experiment.shape.games
+    games = make_games(experiment.games, game_seeds(experiment.seed, "bench", count, index))
+    games.reset()
+    random = np.random.default_rng(index)
+
+    def work() -> int:
+        for _ in range(AT_ONCE):
+            games.step(random.integers(games.actions, size=games.count))
+        return AT_ONCE * games.count
+
+    return work
+
+
+def feed(experiment: Experiment, start: Start, _index: int, _device: torch.device = CPU) -> Work:
+    """Return a piece that joins the frames of a batch, as a learner on another device gets them."""
+    windows, length = batch_of(experiment)
+    shape = (1, length + experiment.network.stack, *start.statistics.mean.shape)
+    parts = [np.zeros(shape, dtype=np.uint8) for _ in range(windows)]
+
+    def work() -> int:
+        np.concatenate(parts)
+        return windows * length
+
+    return work
+
+
+def act(experiment: Experiment, start: Start, _index: int, device: torch.device = CPU) -> Work:
+    """Return a piece that chooses actions for ready-made observations of an actor's games."""
+    net = make_network(experiment, start).for_acting(experiment.algorithm.acting_heads).to(device)
+    count = experiment.shape.games
+    size = (count, net.stack, *net.mean.shape)
+    frames = torch.randint(0, 255, size, dtype=torch.uint8).to(device)
+    policy = net.heads[next(iter(net.heads))]
+    seen, first = net.preprocess(frames), net.initial_state(count)
+
+    def work() -> int:
+        state = first
+        with torch.inference_mode():
+            for _ in range(AT_ONCE):
+                hidden, state = net.step(seen, state)
+                policy(hidden).argmax(dim=1)
+        return AT_ONCE * count
+
+    return work
+
+
+def learn(experiment: Experiment, start: Start, _index: int, device: torch.device = CPU) -> Work:
+    """Return a piece that assembles one batch and learns from it in all epochs.
+
+    A batch from a replay buffer counts as the steps that are played for it.
+    """
+    algorithm = experiment.algorithm
+    net: Network = make_network(experiment, start).to(device)
+    flat = FlatParameters(net)
+    optimizer = Optimizer(flat.values, experiment.optimizer)
+    windows, length = batch_of(experiment)
+    length = algorithm.learned(length)
+    steps = windows * length
+    windows = round(windows * (1.0 + experiment.reuse.replay_proportion))
+    size = (windows, length + net.stack, *net.mean.shape)
+    frames = torch.randint(0, 255, size, dtype=torch.uint8).to(device)
+    ages = torch.full((windows, length + 1), net.stack, device=device)
+    samples = windows * length
+    sequence = getattr(algorithm, "sequence", 1) if net.recurrent else 1
+    if algorithm.source == "buffer":
+        steps = round(windows / experiment.replay.samples_per_insert)
+
+    prepared = min(experiment.reuse.buffer_batches, algorithm.epochs)  # batches of a round
+    steps_of_one = torch.arange(sequence, device=device)
+
+    def work() -> int:
+        for _ in range(prepared):
+            observations = Observations(net, frames, ages)
+            if algorithm.evaluates_first:  # all observations, for the targets
+                with torch.no_grad():
+                    for stacks in observations.chunks(algorithm.minibatch):
+                        net(net.as_sequences(stacks, 1))
+        for _ in range(algorithm.epochs):
+            rows = torch.randperm(samples // sequence).to(device, non_blocking=True)
+            for row in torch.split(rows, max(algorithm.minibatch // sequence, 1)):
+                index = (row.unsqueeze(1) * sequence + steps_of_one).flatten()
+                outputs = net(net.as_sequences(observations.pick(index), sequence))
+                flat.zero_gradients()
+                torch.autograd.backward(sum(out.square().mean() for out in outputs.values()))
+                optimizer.step(flat.gradients, 1e-4)
+        return steps
+
+    return work
+
+
+STAGES: dict[str, Callable[[Experiment, Start, int, torch.device], Work]] = {
+    "emulate": emulate,
+    "feed": feed,
+    "act": act,
+    "learn": learn,
+}
+
+
+_ready: Any = None  # in each process: lets all of them measure at the same time
+
+
+def _begin(ready: Any) -> None:
+    global _ready
+    _ready = ready
+    keep_freed_memory()
+    torch.set_num_threads(1)
+
+
+def _rate(
+    stage: str,
+    experiment: Experiment,
+    start: Start,
+    index: int,
+    seconds: float,
+    device: torch.device,
+) -> float:
+    """Repeat a stage in this process for so long; return its steps a second."""
+
+    def finished() -> None:
+        if device.type == "cuda":  # until then it has only been queued
+            torch.cuda.synchronize(device)
+
+    work, steps = STAGES[stage](experiment, start, index, device), 0
+    work()  # the first one builds kernels
+    finished()
+    if _ready:
+        _ready.wait(PATIENCE)
+    began = time.monotonic()
+    while (spent := time.monotonic() - began) < seconds:
+        steps += work()
+        finished()
+    return steps / spent

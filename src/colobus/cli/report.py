@@ -1,0 +1,65 @@
+"""``colobus report``: one file with what runs reached, how sure that is and how it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from colobus.cli.flags import parse
+from colobus.core.errors import ColobusError
+from colobus.core.files import write_whole
+from colobus.core.program import program
+
+SUFFIXES = (".html", ".md")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write scores, intervals, curves and how they were measured into one file."""
+
+    runs: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")]]
+    """Runs, or folders with runs below them, such as a suite's."""
+    out: Path = Path("report.html")
+    """File to write: .html (one file with everything in it) or .md (without pictures)."""
+    csv: Path | None = None
+    """Write a line for each run into this file, too (default: no such file)."""
+    protocol: str = ""
+    """Protocol of the evaluations that count (default: the one that most runs have)."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    flags = parse(Report, "report", args)
+    if not flags.runs:
+        raise ColobusError(f"which runs? such as: {program()} report runs --out report.html")
+    if flags.out.suffix not in SUFFIXES:
+        raise ColobusError(f"--out {flags.out}: must end in {' or '.join(SUFFIXES)}")
+    for file in (flags.out, flags.csv):
+        if file and not file.parent.is_dir():
+            raise ColobusError(f"{file}: there is no folder {file.parent}; make it first")
+    from colobus.cli.display import Printer
+    from colobus.report.compose import compose
+    from colobus.report.format import as_html, as_markdown
+    from colobus.report.provenance import results_csv
+    from colobus.report.results import read_results
+    from colobus.report.statistics import count
+
+    if flags.protocol:
+        from colobus.evaluation.protocols import find_protocol
+
+        find_protocol(flags.protocol)
+    results = read_results(flags.runs, flags.protocol)
+    title, blocks = compose(results)
+    write = as_html if flags.out.suffix == ".html" else as_markdown
+    write_whole(flags.out, write(title, blocks).encode(errors="replace"))
+    printer = Printer()
+    runs, games = count(len(results.all), "run"), count(len(results.games), "game")
+    printer.line(f"{flags.out}: {runs} of {games}")
+    if flags.csv:
+        write_whole(flags.csv, results_csv(results).encode(errors="replace"))
+        printer.line(str(flags.csv))
+    return 0

@@ -1,0 +1,261 @@
+"""``colobus show``: the settings, the graph and the memory of a run; starts and plays nothing.
+
+The parts of APPO that can be switched on, and which of them a run has (docs/appo.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from colobus.algorithms.appo import APPO
+from colobus.cli.display import Printer
+from colobus.cli.evaluate import TENSORS, find_checkpoint, run_of
+from colobus.cli.experiment_flags import (
+    ExperimentFlags,
+    Wanted,
+    experiment_of,
+    parse_onto,
+    resolve,
+)
+from colobus.cli.flags import print_json
+from colobus.cli.words import stop_in_words
+from colobus.core.checkpoint import list_checkpoints, newest_checkpoint, read_about
+from colobus.core.errors import ColobusError, printable
+from colobus.core.fields import shown
+from colobus.envs.make import make_games
+from colobus.evaluation.exported import find_files
+from colobus.evaluation.zoo import place_of
+from colobus.experiment.check import differing
+from colobus.experiment.memory import memory as estimate
+from colobus.experiment.presets import NOTES, PRESETS
+from colobus.experiment.settings import Experiment
+from colobus.nets.network import InputStatistics, Network
+from colobus.ops.flat import Layout
+from colobus.runs.config import check_of, read_config
+from colobus.runs.folder import CHECKPOINTS, CONFIG, is_run, runs_in
+from colobus.runtime.graph import Node, RoleGraph
+from colobus.runtime.system import peak_memory
+from colobus.training.start import Start, check_game, make_network
+from colobus.training.topology import make_graph
+
+
+class Part(NamedTuple):
+    """A part of the algorithm, as a run has it."""
+
+    name: str
+    on: bool
+    flag: str  # the setting that switches it, with its value
+
+
+def parts_of(experiment: Experiment) -> list[Part]:
+    """Return the parts of APPO; [] for another algorithm."""
+    appo, shape, network = experiment.algorithm, experiment.shape, experiment.network
+    reuse = experiment.reuse
+    if not isinstance(appo, APPO):
+        return []
+    return [
+        Part("V-trace", appo.advantage == "vtrace", f"--advantage {appo.advantage}"),
+        Part("PPO's clipped loss", appo.policy_loss == "clip", f"--policy-loss {appo.policy_loss}"),
+        Part("several epochs", appo.epochs > 1, f"--epochs {appo.epochs}"),
+        Part("target policy", appo.target_every > 0, f"--target-every {appo.target_every}"),
+        Part("KL term", appo.kl_coeff > 0.0, f"--kl-coeff {shown(appo.kl_coeff)}"),
+        Part("adaptive rate", appo.kl_adjust > 1.0, f"--kl-adjust {shown(appo.kl_adjust)}"),
+        Part(
+            "replay mix",
+            reuse.replay_proportion > 0.0,
+            f"--replay-proportion {shown(reuse.replay_proportion)}",
+        ),
+        Part(
+            "buffer of batches",
+            reuse.buffer_batches > 1,
+            f"--buffer-batches {reuse.buffer_batches} --buffer-order {reuse.buffer_order}",
+        ),
+        Part("recurrent policy", network.recurrent != "none", f"--recurrent {network.recurrent}"),
+        Part("autoencoder", network.autoencoder != "off", f"--autoencoder {network.autoencoder}"),
+        Part(
+            "broadcast interval",
+            shape.broadcast_every > 1,
+            f"--broadcast-every {shape.broadcast_every}",
+        ),
+    ]
+
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Show(ExperimentFlags):
+    """Print the settings, roles, memory and stop rule of a run without starting it.
+
+    The first word may also be the folder of a run or of an exported agent, the file of a
+    checkpoint, or zoo:NAME.
+    """
+
+    json: bool = False
+    """Print one JSON object instead."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    path = path_in(args)
+    wanted = resolve(Show, "show", args) if path is None else settings_of(path, args)
+    experiment = wanted.experiment
+    start = imagined_start(experiment)
+    net = make_network(experiment, start)
+    graph = make_graph(experiment, start, None)
+    data = {
+        "name": wanted.name,
+        "settings": dataclasses.asdict(experiment),
+        "roles": dict(graph.counts()),
+        "parameters": sum(p.numel() for p in net.parameters()),
+        "memory_mib": memory(experiment, net),
+        "bytes_per_update": bytes_per_update(experiment, net),
+        "parts": [part._asdict() for part in parts_of(experiment)],
+        "stop": stop_in_words(experiment.stop),
+        "notes": list(NOTES.get(wanted.name, ())),
+    }
+    if path is not None:
+        data["checkpoint"] = checkpoint_of(path)
+    if wanted.flags.json:
+        print_json(data)
+    else:
+        _print(data, graph, wanted.note, Printer(goes_on=False))
+    return 0
+
+
+def path_in(args: Sequence[str]) -> Path | None:
+    """Return the run or checkpoint that the first word names; None if it names something else."""
+    first = args[0] if args else ""
+    path = place_of(Path(first))
+    if not first or first.startswith("-") or first in PRESETS:
+        return None
+    found = is_run(path) or runs_in(path)
+    return path if found or path.suffix == TENSORS else None
+
+
+def settings_of(path: Path, args: Sequence[str]) -> Wanted:
+    """Return the settings of the run at a path.
+
+    Raises:
+        ColobusError: if it is no run, or a flag asks for another setting.
+    """
+    find_checkpoint(path)
+    config = read_config(run_of(path))
+    check_game(config, run_of(path) / CONFIG)
+    base = config.experiment
+    flags = parse_onto(Show, "show", args, base, stop=base.stop)
+    alone = {"--env": flags.env, "--algorithm": flags.algorithm_class, "--cores": flags.cores}
+    changed = [name for name, word in alone.items() if word]
+    changed = changed or differing(experiment_of(flags, base), base)
+    if changed:
+        raise ColobusError(f"{', '.join(changed)}: a run's settings are fixed; leave it out")
+    return Wanted(flags, base, base, "", f"{config.name}, {path}")
+
+
+def checkpoint_of(path: Path) -> dict[str, Any] | None:
+    """Return what is known of a checkpoint, or of the newest one of a run; None if it has none."""
+    folder, file = find_files(path)
+    if file is None:
+        if not list_checkpoints(folder / CHECKPOINTS):
+            return None
+        file, _, _ = newest_checkpoint(folder / CHECKPOINTS, check_of(read_config(folder)))
+    about = read_about(file)
+    return {"file": str(file), "steps": about.steps, "version": about.version}
+
+
+def imagined_start(experiment: Experiment) -> Start:
+    """Return a start without the random games that measure the input; float32 stands for auto."""
+    games = make_games(experiment.games, np.array([1]))  # asked for its sizes, never played
+    flat = np.ones(games.frame_shape, dtype=np.float32)
+    wanted = experiment.network.precision
+    precision = "float32" if wanted == "auto" else wanted
+    statistics = InputStatistics(flat, flat)
+    return Start(statistics, games.actions, precision)
+
+
+def memory(experiment: Experiment, net: Network) -> dict[str, float]:
+    """Return an estimate in MiB by part, and the total; with workers, of all in one process.
+
+    "libraries" is what this process has held at most; it counts as nothing where that is unknown.
+    """
+    parts = estimate(experiment, net)
+    start = parts.pop("input statistics")
+    parts = {"libraries": peak_memory() or 0, **parts}
+    total = max(sum(parts.values()), parts["libraries"] + parts["emulators"] + start)
+    parts |= {"input statistics, at the start only": start, "most at once": total}
+    return {name: round(value / MIB, 1) for name, value in parts.items()}
+
+
+def bytes_per_update(experiment: Experiment, net: Network) -> int:
+    """Return what a learner moves for each update: a gradient up, a parameter vector down.
+
+    Where the servers step the learner's memory, nothing is moved.
+    """
+    return 2 * 4 * Layout(net).size if experiment.shape.topology.remote_servers else 0
+
+
+def _print(data: dict[str, Any], graph: RoleGraph, note: str, printer: Printer) -> None:
+    if note:
+        printer.line(note)
+    title = as_it_is(f"settings of {data['name']}")
+    settings = Table(title=title, title_justify="left", show_header=False)
+    for group, values in data["settings"].items():
+        if isinstance(values, dict):
+            shown = ", ".join(f"{k} {v}" for k, v in values.items() if v is not None)
+            settings.add_row(group, as_it_is(shown or "none"))
+        else:
+            settings.add_row(group, as_it_is(str(values)))
+    printer.table(settings)
+    roles = Table(title="roles", title_justify="left")
+    for column in ("role", "class", "process", "thread of its own"):
+        roles.add_column(column)
+    groups: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        groups.setdefault(node.role, []).append(node)
+    for alike in groups.values():
+        first, last = alike[0], alike[-1]
+        roles.add_row(
+            _from_to(first.name, last.name),
+            first.role,
+            _from_to(first.process, last.process),
+            "yes" if first.active else "",
+        )
+    printer.table(roles)
+    printer.line("roles: " + ", ".join(f"{n} {kind}" for kind, n in data["roles"].items()))
+    if parts := data["parts"]:
+        on = [f"{part['name']} ({part['flag']})" for part in parts if part["on"]]
+        off = [part["name"] for part in parts if not part["on"]]
+        printer.line(f"parts: {', '.join(on) or 'none'}; off: {', '.join(off) or 'none'}")
+    printer.line(f"parameters: {data['parameters']:,}")
+    distributed = data["bytes_per_update"] > 0
+    printer.line(
+        f"memory{', all in one process' if distributed else ''}, estimated: "
+        + ", ".join(f"{name} {mib:,.0f} MiB" for name, mib in data["memory_mib"].items())
+    )
+    if distributed:
+        printer.line(
+            f"a learner moves {data['bytes_per_update']:,} bytes an update: one gradient up, one "
+            "parameter vector down (how many a second, only a run can tell)"
+        )
+    printer.line(f"runs {data['stop']}")
+    if kept := data.get("checkpoint"):
+        printer.line(f"checkpoint {Path(kept['file']).stem}: {kept['steps']:,} steps")
+    for note in data["notes"]:
+        printer.line(note)
+
+
+def as_it_is(text: str) -> Text:
+    """Return a text that may come from a file of others: nothing in it is markup, or steers."""
+    return Text(printable(text))
+
+
+def _from_to(first: str, last: str) -> str:
+    return first if first == last else f"{first} … {last.rpartition('-')[2]}"

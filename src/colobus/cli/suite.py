@@ -1,0 +1,232 @@
+"""``colobus suite``: the same settings on many games, one table of results."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from colobus.cli.flags import parse, print_json
+from colobus.core.errors import ColobusError
+from colobus.core.fields import Range
+
+if TYPE_CHECKING:
+    from colobus.cli.display import Printer
+    from colobus.cli.interrupts import Interrupts
+    from colobus.evaluation.protocols import Evaluation
+    from colobus.report.ledger import LedgerLine, Suite
+
+WIDTH = 120
+"""Columns of the table where output is no terminal."""
+
+GENERAL = "alien"
+"""A game without a preset of its own: its settings are the general recipe's."""
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Learn many games with the same settings; called again, go on where it stopped."""
+
+    games: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="GAMES")]]
+    """Such as pong,breakout; atari49 for the games of DQN 2015 and Gorila, atari57 for all with
+    published scores."""
+    preset: str = ""
+    """Preset whose settings all games get (default: the general recipe)."""
+    seeds: Annotated[int, Range(1, 1000)] = 1
+    """Runs of each game, with seeds 1, 2 and so on."""
+    minutes: Annotated[float, Range(above=0, high=10_000_000)] | None = None
+    """Stop each run after this many minutes (default: after the steps of the preset)."""
+    steps: Annotated[int, Range(1, 10**15)] | None = None
+    """Stop each run after this many environment steps."""
+    out: Path | None = None
+    """Folder of the ledger and all runs (default: runs/suite-PRESET)."""
+    protocol: Literal["training", "noop", "sticky"] = "noop"
+    """How the last checkpoint of each run is evaluated; see colobus eval --help."""
+    episodes: Annotated[int, Range(1)] | None = None
+    """Games of each evaluation (default: as the protocol says)."""
+    json: bool = False
+    """Print one JSON object on stdout; all else goes to stderr."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    flags = parse(Flags, "suite", args)
+    from colobus.cli.display import Printer
+    from colobus.cli.interrupts import Interrupts
+    from colobus.core.files import locked
+    from colobus.report.ledger import read_ledger
+
+    suite = suite_of(flags)
+    suite.check()
+    read_ledger(suite)  # nothing is made if it is of other settings
+    printer = Printer(to_stderr=flags.json)
+    suite.folder.mkdir(parents=True, exist_ok=True)
+    held = locked(suite.folder, f"the suite {suite.folder}", printer.line)
+    with Interrupts() as interrupts, held:
+        done = {(entry.game, entry.seed) for entry in read_ledger(suite)}
+        whole = play(suite, [pair for pair in suite.pairs if pair not in done], printer, interrupts)
+        _show(suite, flags.json, printer)
+        if whole:
+            return 0
+        printer.line(f"stopped by {interrupts.name}, all is kept; go on with the same command")
+        return interrupts.exit_code
+
+
+def suite_of(flags: Flags) -> Suite:
+    """Return what the flags ask for.
+
+    Raises:
+        ColobusError: for an unknown game or preset, a number out of range, or without a stop rule
+            that suits any game: runs of a suite have no score to reach.
+    """
+    from colobus.evaluation.protocols import find_protocol
+    from colobus.experiment.presets import preset
+    from colobus.report.ledger import Suite, parse_games
+    from colobus.roles.tracker import StopRule
+
+    games = parse_games(flags.games)
+    episodes = find_protocol(flags.protocol).episodes if flags.episodes is None else flags.episodes
+    base, steps, minutes = preset(flags.preset or GENERAL)[0], flags.steps, flags.minutes
+    if steps is not None and minutes is not None:
+        raise ColobusError(f"--steps {steps} with --minutes {minutes:g}: give one of them")
+    if steps is None and minutes is None:
+        steps, minutes = base.stop.steps, base.stop.minutes
+    if steps is None and minutes is None:
+        raise ColobusError("the preset ends at a score, which games do not share: give --minutes")
+    base = replace(base, stop=StopRule(steps=steps, minutes=minutes))
+    folder = flags.out or Path("runs") / f"suite-{flags.preset or 'general'}"
+    return Suite(folder, games, flags.seeds, base, flags.preset, flags.protocol, episodes)
+
+
+def play(
+    suite: Suite, pairs: Sequence[tuple[str, int]], printer: Printer, interrupts: Interrupts
+) -> bool:
+    """Train and evaluate each (game, seed), and write its line; return False if interrupted."""
+    from colobus.report.ledger import append, entry_of
+
+    for number, (game, seed) in enumerate(pairs, len(suite.pairs) - len(pairs) + 1):
+        printer.line(f"{number} of {len(suite.pairs)}: {game}, seed {seed}")
+        try:
+            evaluation = _one(suite, game, seed, printer, interrupts)
+        except KeyboardInterrupt:
+            return False
+        except ColobusError as error:
+            raise type(error)(f"{game}, seed {seed}: {error}") from error
+        if evaluation is None:
+            return False
+        entry = entry_of(suite, seed, evaluation)
+        append(suite, entry)
+        printer.line(f"{game}, seed {seed}: {_in_words(entry)}")
+    return True
+
+
+def _one(
+    suite: Suite, game: str, seed: int, printer: Printer, interrupts: Interrupts
+) -> Evaluation | None:
+    """Train one run as far as it is not, and evaluate it; return None if interrupted."""
+    from colobus.evaluation.agent import load
+    from colobus.evaluation.evaluator import evaluate
+
+    folder = suite.run(game, seed)
+    interrupts.gentle = True
+    try:
+        _learn(suite, game, seed, printer, interrupts)
+    finally:
+        interrupts.gentle = False
+    interrupts.raise_if_any()
+    with printer.progress(f"playing {game}, protocol {suite.protocol}", "games") as bar:
+        evaluation = evaluate(load(folder), suite.protocol, suite.episodes, progress=bar)
+    if evaluation.interrupted:
+        return None
+    evaluation.save(folder)
+    return evaluation
+
+
+def _learn(suite: Suite, game: str, seed: int, printer: Printer, interrupts: Interrupts) -> None:
+    """Train one run from where it is to its end; Ctrl-C saves it and is a KeyboardInterrupt."""
+    from colobus.cli.display import Display, earlier_curve
+    from colobus.cli.train import already_over
+    from colobus.core.checkpoint import list_checkpoints
+    from colobus.core.files import locked
+    from colobus.runs.folder import CHECKPOINTS, is_run
+    from colobus.training.run import train
+
+    folder, experiment = suite.run(game, seed), suite.experiment(game, seed)
+    files = list_checkpoints(folder / CHECKPOINTS)
+    resume = any(path.with_suffix(".json").is_file() for path in files)  # written after the tensors
+    if resume and already_over(folder, experiment.stop):
+        return
+    if not resume and is_run(folder):
+        with locked(folder, f"the run {folder}", printer.line):
+            aside = set_aside(folder)
+        printer.line(f"{folder} has no checkpoint to go on from: it is kept as {aside}")
+    earlier = earlier_curve(folder) if resume else ()
+    title = f"{game}, seed {seed} · {folder}"
+    display = Display(title, experiment.stop, printer, earlier, interrupts.raise_if_any)
+    with display:
+        result = train(experiment, folder, game, resume, display.watch, printer.line)
+    if result.interrupted:
+        raise KeyboardInterrupt
+
+
+def set_aside(folder: Path) -> Path:
+    """Rename a folder so that it is no run of the suite any more; return the new path."""
+    number = 1
+    while (aside := folder.with_name(f".{folder.name}-{number}")).exists():
+        number += 1
+    return folder.rename(aside)
+
+
+def _in_words(entry: LedgerLine) -> str:
+    """Return a finished run in a phrase."""
+    from colobus.core.timing import clock
+
+    share = entry.human_normalised
+    human = "" if share is None else f", {share:.1f} % of a human"
+    time = "" if entry.seconds is None else f" in {clock(entry.seconds)}"
+    return f"score {entry.score:.2f} after {entry.frames:,} frames{time}{human}"
+
+
+def _show(suite: Suite, json: bool, printer: Printer) -> None:
+    """Print the table, write it as suite.csv, and print the JSON if asked; nothing without runs."""
+    from colobus.cli.display import on_terminal
+    from colobus.core.files import write_whole
+    from colobus.report.ledger import (
+        as_dict,
+        human_normalised,
+        read_ledger,
+        suite_csv,
+        suite_table,
+        summarize,
+    )
+
+    entries = read_ledger(suite)
+    found = summarize(suite, entries)
+    if not found:
+        return
+    if not printer.console.is_terminal:
+        printer.console.width = max(printer.console.width, WIDTH)
+    printer.table(on_terminal(suite_table(suite, found)), soft_wrap=False)
+    write_whole(suite.folder / "suite.csv", suite_csv(suite, found).encode())
+    if json:
+        both = human_normalised(found) or (None, None)
+        wanted = set(suite.pairs)
+        runs = [dataclasses.asdict(e) for e in entries if (e.game, e.seed) in wanted]
+        print_json(
+            {
+                "folder": str(suite.folder),
+                "preset": suite.preset,
+                "settings": suite.settings,
+                "protocol": suite.protocol,
+                "episodes": suite.episodes,
+                "complete": len(runs) == len(wanted),
+                "median_human_normalised": both[0],
+                "mean_human_normalised": both[1],
+                "games": [as_dict(one) for one in found],
+                "runs": runs,
+            }
+        )

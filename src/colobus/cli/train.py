@@ -1,0 +1,235 @@
+"""``colobus train``: learn a game, show how it goes, leave an agent, a curve and a film."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from colobus.cli.display import Display, Printer, earlier_curve
+from colobus.cli.experiment_flags import (
+    STOP_FLAGS,
+    ExperimentFlags,
+    Wanted,
+    check_cluster_flags,
+    resolve,
+    resolve_again,
+)
+from colobus.cli.flags import check_run, print_json, value_of
+from colobus.cli.interrupts import Interrupts
+from colobus.cli.words import (
+    has_checkpoint,
+    how_it_stopped,
+    how_it_went,
+    how_to_go_on,
+    opening,
+    where_everything_is,
+)
+from colobus.core.checkpoint import Check, newest_checkpoint
+from colobus.core.errors import ColobusError, RoleFailed, Stalled
+from colobus.core.fields import given
+from colobus.core.functions import NoPictures
+from colobus.experiment.settings import flag
+from colobus.roles.tracker import WINDOW, StopRule
+from colobus.runs.config import check_of, read_config
+from colobus.runs.folder import CHECKPOINTS, FILM, check_new, free_folder
+from colobus.runtime.devices import Devices, place
+from colobus.runtime.groups import Cluster
+from colobus.training.run import Result, train
+from colobus.training.runtimes import RuntimeName, launcher
+
+FINAL_GAMES = 50
+"""Full games of the evaluation at the end."""
+
+
+@dataclass(frozen=True)
+class Train(ExperimentFlags):
+    """Learn a game from the screen. Ctrl-C saves the run; --resume continues it."""
+
+    out: Path | None = None
+    """Folder of the run; must be new or empty (default: runs/NAME-1, or the next free number)."""
+    resume: Path | None = None
+    """Continue the run in this folder from its newest complete checkpoint."""
+    on: RuntimeName = "threads"
+    """Run the roles on threads of this process, or in processes of a Ray cluster."""
+    devices: Devices = field(default_factory=Devices)
+    cluster: Cluster = field(default_factory=Cluster)
+    finish: bool = True
+    """At the end, play 50 games for the score, draw the curve and film a game."""
+    json: bool = False
+    """Print one JSON object about the run on stdout; all else goes to stderr."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    given = value_of("--resume", args)
+    resumed = Path(given) if given else None
+    if resumed is None:
+        wanted = resolve(Train, "train", args)
+        folder, name = wanted.flags.out or free_folder(wanted.name), wanted.name
+    else:
+        check_run(resumed)
+        config = read_config(resumed)
+        wanted = resolve_again(Train, "train", args, config.experiment)
+        folder, name = resumed, config.name
+    check_cluster_flags(wanted.flags.cluster, wanted.flags.on)
+    place(wanted.flags.devices, on_ray=wanted.flags.on == "ray")
+    if resumed and wanted.flags.out:
+        raise ColobusError(
+            f"--out {wanted.flags.out}: has an effect only in a new run; --resume goes on in "
+            "the run's own folder"
+        )
+    printer = Printer(to_stderr=wanted.flags.json)
+    if wanted.note:
+        printer.line(wanted.note)
+    if resumed and (over := already_over(folder, wanted.experiment.stop, check_of(config))):
+        printer.line(f"{folder} is past its stop rule: {over}; to go on, give {STOP_FLAGS}")
+        told: dict[str, Any] = {"folder": str(folder), "stopped": "before"}
+        if wanted.flags.finish and not any(folder.glob("eval/*.json")):  # it was stopped there
+            finish(folder, printer, told, wanted.flags.devices.device)
+        if wanted.flags.json:
+            print_json(told)
+        return 0
+    again = how_to_go_on(args, resumed is not None, folder, launched(wanted.flags))
+    with Interrupts(say=printer.line) as interrupts:
+        return _train(wanted, folder, name, again, printer, interrupts)
+
+
+def launched(flags: Train) -> list[str]:
+    """Return the flags that say where the roles of a run are, as far as they were given."""
+    words = ["--on", flags.on] if flags.on != "threads" else []
+    for group, usual in ((flags.devices, Devices()), (flags.cluster, Cluster())):
+        for name, value in vars(group).items():
+            if value != getattr(usual, name):
+                words += given(flag(name), value).split(" ", 1)
+    return words
+
+
+def already_over(folder: Path, rule: StopRule, check: Check | None = None) -> str:
+    """Return which part of the stop rule the newest checkpoint fulfils, or ""."""
+    _, checkpoint, _ = newest_checkpoint(folder / CHECKPOINTS, check)
+    minutes = float(checkpoint.counters.get("seconds", 0.0)) / 60
+    recent = checkpoint.counters.get("recent_scores", [])
+    score = float(checkpoint.counters.get("score") or 0.0)
+    if rule.steps is not None and checkpoint.steps >= rule.steps:
+        return f"{checkpoint.steps:,} steps of {rule.steps:,}"
+    if rule.minutes is not None and minutes >= rule.minutes:
+        return f"{minutes:.1f} minutes of {rule.minutes:g}"
+    if rule.until_score is not None and len(recent) == WINDOW and score >= rule.until_score:
+        return f"score {score:.2f} of {rule.until_score:g}"
+    return ""
+
+
+def process_start() -> float:
+    """Return `time.monotonic` at this process's start (now, where the system does not say)."""
+    try:
+        with open("/proc/self/stat", encoding="ascii") as file:
+            ticks = int(file.read().rsplit(")", 1)[1].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+        return time.monotonic() - age
+    except (OSError, AttributeError):
+        return time.monotonic()
+
+
+def _train(
+    wanted: Wanted, folder: Path, name: str, again: str, printer: Printer, interrupts: Interrupts
+) -> int:
+    """Train, then finish; a signal ends either in good order."""
+    result = _learn(wanted, folder, name, again, printer, interrupts)
+    failure: Exception | None = None
+    status, stopped = result.status, bool(interrupts.signal)
+    if stopped and has_checkpoint(folder):  # half an update counts already, but cannot be kept
+        check = check_of(read_config(folder))
+        status.steps = newest_checkpoint(folder / CHECKPOINTS, check)[1].steps
+    summary: dict[str, Any] = {
+        "folder": str(folder),
+        "stopped": interrupts.name if stopped else "by its rule",
+        "steps": status.steps,
+        "seconds": round(status.seconds, 3),
+        "games": status.games,
+        "score": status.score,
+        "best": status.best,
+    }
+    if stopped:
+        printer.line(how_it_stopped(folder, again, status.steps, interrupts.name, result.saved))
+    else:
+        printer.line(how_it_went(status))
+        if wanted.flags.finish:
+            try:
+                here = "cpu" if wanted.flags.on == "ray" else wanted.flags.devices.device
+                finish(folder, printer, summary, here)
+            except KeyboardInterrupt:
+                stopped = True
+                printer.line("stopped; training was over and is saved")
+            except (ColobusError, OSError) as error:  # what there is comes first
+                failure = error
+        for line in where_everything_is(folder, status.steps, launched(wanted.flags)):
+            printer.line(line)
+    if wanted.flags.json:
+        print_json(summary)
+    if failure:
+        raise failure
+    return interrupts.exit_code if stopped else 0
+
+
+def _learn(
+    wanted: Wanted, folder: Path, name: str, again: str, printer: Printer, interrupts: Interrupts
+) -> Result:
+    """Train with the display on; signals wait for the edges where nothing is lost."""
+    resume, experiment = wanted.flags.resume is not None, wanted.experiment
+    earlier = earlier_curve(folder) if resume else ()
+    title, then = f"{name} · {folder}", interrupts.raise_if_any
+    display = Display(title, experiment.stop, printer, earlier, then)
+    if not resume:
+        launcher(wanted.flags.on, wanted.flags.cluster).check(experiment, wanted.flags.devices)
+        check_new(folder)
+    interrupts.gentle = True
+    with display:
+        first = opening(experiment, folder, resume, wanted.flags.on, wanted.flags.cluster)
+        printer.line(first)
+        try:
+            result = train(
+                experiment,
+                folder,
+                name,
+                resume,
+                display.watch,
+                printer.line,
+                began=process_start(),
+                cluster=wanted.flags.cluster,
+                on=wanted.flags.on,
+                devices=wanted.flags.devices,
+            )
+        except (Stalled, RoleFailed) as error:
+            said = f"; go on with: {again}" if has_checkpoint(folder) else ""
+            raise type(error)(f"{error}{said}") from error
+    interrupts.gentle = False
+    return result
+
+
+def finish(folder: Path, printer: Printer, summary: dict[str, Any], device: str = "cpu") -> None:
+    """Evaluate, draw and film; add each to the summary when it is there."""
+    from colobus.evaluation.agent import load
+    from colobus.evaluation.evaluator import evaluate
+    from colobus.evaluation.films.player import record
+    from colobus.report.plots import draw_curve
+
+    agent = load(folder, device=device)
+    with printer.progress(f"playing {FINAL_GAMES} games", "games") as progress:
+        evaluation = evaluate(agent, "training", FINAL_GAMES, progress=progress)
+    if evaluation.interrupted:  # Ctrl-C
+        raise KeyboardInterrupt
+    for line in evaluation.lines():
+        printer.line(line)
+    summary["evaluation"] = evaluation.as_dict()
+    evaluation.save(folder)
+    summary["curve"] = str(draw_curve(folder))
+    try:
+        with printer.progress("filming a game", "s") as progress:
+            film = record(agent, folder / FILM, progress=progress)
+        summary["film"] = str(film.path)
+    except NoPictures as error:
+        printer.line(str(error))

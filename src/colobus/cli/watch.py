@@ -1,0 +1,124 @@
+"""The live page, at a link that only this user has.
+
+``colobus watch`` shows runs side by side while they learn and afterwards; with ``colobus play`` an
+agent plays, and a person may take over.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+import tyro
+
+from colobus.cli.evaluate import AgentFlags, find_checkpoint
+from colobus.cli.flags import parse
+from colobus.core.errors import ColobusError
+from colobus.core.fields import Range
+from colobus.runtime.system import lower_priority
+
+
+def server_for(command: str) -> ModuleType:
+    """Return the module that serves pages.
+
+    Raises:
+        ColobusError: if its libraries are not installed.
+    """
+    try:
+        import colobus.page.server as server
+    except ImportError as error:
+        raise ColobusError(
+            f"colobus {command}: {error}; install what it needs with: pip install 'colobus[page]'"
+        ) from None
+    return server
+
+
+@contextmanager
+def linked(server: Any, flags: Watch | Play) -> Iterator[tuple[str, socket.socket, str]]:
+    """Listen, print the link to the page, which has its token, and open the page if asked.
+
+    Yields:
+        The page's token, its socket, and a token for one visit, for the browser that is opened.
+    """
+    token, once = server.new_token(), server.new_token() if flags.open else ""
+    with server.listen(flags.port) as listening:
+        link = f"http://{server.HOST}:{listening.getsockname()[1]}/?token="
+        sys.stdout.write(f"{link}{token}\nCtrl-C ends it\n")
+        sys.stdout.flush()
+        if once:
+            import webbrowser
+
+            webbrowser.open(link + once)
+        yield token, listening, once
+
+
+NICER = 5
+"""What niceness is raised by: the runs that are watched go first. With the lowest priority the
+first view of many runs would take seconds beside a training that has all cores busy."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Show runs in the browser, side by side, while they learn and afterwards."""
+
+    runs: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")]] = (
+        Path("runs"),
+    )
+    """Runs, or folders with runs below them; new runs appear by themselves."""
+    port: Annotated[int, Range(0, 65535)] = 0
+    """Port to listen at, on this machine only (0: any that is free)."""
+    open: bool = False
+    """Open the page in the browser."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command until Ctrl-C; return its exit code."""
+    flags = parse(Watch, "watch", args)
+    from colobus.page.view import PageView
+    from colobus.runs.listing import Runs, check_places
+
+    check_places(flags.runs)
+    server = server_for("watch")
+    lower_priority(NICER)
+    with linked(server, flags) as page:
+        view = PageView(Runs(flags.runs))
+        threading.Thread(target=view.look, args=(0, ())).start()  # read before the link is opened
+        server.serve(view, *page)
+    return 0
+
+
+@dataclass(frozen=True)
+class Play(AgentFlags):
+    """Show a trained agent in the browser as it plays, game after game."""
+
+    run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+    """Folder of the run or of an exported agent, or zoo:NAME."""
+    human: bool = False
+    """Let a person take over with the keyboard: arrows and space, or digits."""
+    port: Annotated[int, Range(0, 65535)] = 0
+    """Port to listen at, on this machine only (0: any that is free)."""
+    open: bool = False
+    """Open the page in the browser."""
+
+
+def play(args: Sequence[str]) -> int:
+    """Run the command until Ctrl-C; return its exit code."""
+    flags = parse(Play, "play", args)
+    from colobus.evaluation.zoo import place_of
+
+    source = find_checkpoint(place_of(flags.run), flags.checkpoint)
+    server = server_for("play")
+    from colobus.evaluation.agent import load
+    from colobus.page.live import LiveGame, serve_game
+
+    game = LiveGame(load(source), flags.seed, flags.policy, flags.human)
+    with linked(server, flags) as page:
+        serve_game(game, *page)
+    return 0

@@ -1,0 +1,88 @@
+"""Arrays of numpy by their numbers, and saved states: nested dictionaries, as files hold them.
+
+A process that only plays games (`colobus.envs.replayed_process`) begins sooner without torch, so
+nothing of it is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
+
+Bools = NDArray[np.bool_]
+Bytes = NDArray[np.uint8]
+Doubles = NDArray[np.float64]
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Frames = NDArray[Any]
+"""Frames of games: uint8 […, H, W], or uint8 or float32 […, 1, D] of vectors."""
+
+State = dict[str, Any]
+"""The saved state of an object: arrays or tensors and JSON values by name, which may be nested."""
+
+
+def split(state: State, prefix: str) -> tuple[dict[str, torch.Tensor], State]:
+    """Return the arrays of a state as tensors named ``prefix/…/name``, and everything else.
+
+    Raises:
+        ValueError: if a key has a slash.
+    """
+    import torch
+
+    arrays, values = split_arrays(state, prefix)
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}, values
+
+
+def split_arrays(state: State, prefix: str) -> tuple[dict[str, np.ndarray[Any, Any]], State]:
+    """Return what `split` does, as arrays of numpy, each contiguous.
+
+    Raises:
+        ValueError: if a key has a slash.
+    """
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    values: State = {}
+    for key, value in state.items():
+        if "/" in key:
+            raise ValueError(f"key {key!r} of a state: has a slash, which separates keys in a file")
+        name = f"{prefix}/{key}"
+        if isinstance(value, dict):
+            inner, values[key] = split_arrays(value, name)
+            arrays |= inner
+        elif isinstance(value, np.ndarray) or hasattr(value, "numpy"):  # or a tensor
+            arrays[name] = np.asarray(value, order="C")
+        else:
+            values[key] = value
+    return arrays, values
+
+
+def join(arrays: Mapping[str, Any], values: State, prefix: str) -> State:
+    """Return the state of which `split` or `split_arrays` returned these.
+
+    Args:
+        arrays: tensors, or arrays of numpy; in the state they are of numpy and share the memory.
+        values: everything else.
+        prefix: of the names that are the state's.
+    """
+    state: State = _copy(values)
+    for name, array in arrays.items():
+        if not name.startswith(prefix + "/"):
+            continue
+        *path, last = name.removeprefix(prefix + "/").split("/")
+        place = state
+        for key in path:
+            place = place.setdefault(key, {})
+        place[last] = array if isinstance(array, np.ndarray) else array.numpy()
+    return state
+
+
+def _copy(values: Any) -> Any:
+    """Return a copy of nested dictionaries; what they hold is shared."""
+    if isinstance(values, dict):
+        return {key: _copy(value) for key, value in values.items()}
+    return values

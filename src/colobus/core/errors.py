@@ -1,0 +1,83 @@
+"""Errors that a user can act on. Each is one line that names the value, the rule and the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class ColobusError(Exception):
+    """A request that cannot be fulfilled. The command line prints one line and exits with 2."""
+
+    exit_code = 2
+    details = ""  # the traceback of a role that raised, or ""
+
+
+class Diverged(ColobusError):
+    """A loss term or a gradient is no longer a finite number (exit code 4)."""
+
+    exit_code = 4
+
+
+class Stalled(ColobusError):
+    """A role stopped making progress; the message names it and what it was doing (exit code 3)."""
+
+    exit_code = 3
+
+
+class RoleFailed(ColobusError):
+    """A role raised and could not be restarted (exit code 1)."""
+
+    exit_code = 1
+
+
+class ClusterLost(RoleFailed):
+    """The cluster itself is lost, so nothing in it can be asked or saved any more (exit code 1)."""
+
+
+class CannotWrite(ColobusError):
+    """A run's folder cannot be written to, for example because the disk is full (exit code 5)."""
+
+    exit_code = 5
+
+
+class Closed(Exception):
+    """Raised in a waiting call when the run stops. It is not an error: the role ends."""
+
+
+class Lost(Exception):
+    """Raised in a call to a role whose process has ended or does not answer.
+
+    The calling role ends; the runtime decides how the run goes on.
+    """
+
+
+class Deadline(Exception):
+    """A call waited for another role for longer than its deadline."""
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
+    """Return a phrase with the known names closest to ``name``, or else the first eight."""
+    import difflib  # most runs never need it
+
+    names = sorted(set(known))
+    near = difflib.get_close_matches(name, names, n=count, cutoff=0.5)
+    if near:
+        return f"nearest known: {', '.join(near)}"
+    return f"known: {', '.join(names[:8])}{', …' if len(names) > 8 else ''}"
+
+
+def place_of(error: BaseException) -> str:
+    """Return file and line where an error was raised."""
+    where = error.__traceback__
+    assert where is not None
+    while where.tb_next:
+        where = where.tb_next
+    return f"{where.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{where.tb_lineno}"
+
+
+def printable(text: str) -> str:
+    """Return a text in which nothing can steer a terminal: such characters become question marks.
+
+    Names and messages may come from files that somebody else has made.
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)

@@ -1,0 +1,168 @@
+"""Functions of the user by name, so that settings and ``config.json`` can name them.
+
+``my_module:make`` is a function or class in a module. A function that no module has, such as a
+lambda or one of the script that runs, is known to this process only. Of environments a name such as
+``CartPole-v1`` or ``minigrid:MiniGrid-Empty-5x5-v0`` is one of Gymnasium's.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+from colobus.core.errors import ColobusError
+from colobus.core.files import read_object
+
+Function = Callable[..., Any]
+
+_KNOWN: dict[str, Function] = {}  # by name, those of this process
+
+_NAME = re.compile(r"^[\w.]+:[A-Za-z_<][\w.<>]*(#\d+)?$")
+
+
+def name_of(function: Function) -> str:
+    """Return the name of a function, and remember it in this process.
+
+    Functions that were made by the same lines, such as closures, have the same name in Python. Here
+    the second of them is called ``module:name#2``.
+    """
+    own = getattr(function, "__qualname__", type(function).__qualname__)
+    name = first = f"{function.__module__}:{own}"
+    number = 1
+    while name in _KNOWN and _KNOWN[name] != function:
+        number += 1
+        name = f"{first}#{number}"
+    _KNOWN[name] = function
+    return name
+
+
+def remember(name: str, function: Function) -> None:
+    """Let a name mean this function in this process."""
+    _KNOWN[name] = function
+
+
+def check_callable(**given: object) -> None:
+    """Raise ColobusError if one of these arguments is neither a function nor None."""
+    for name, value in given.items():
+        if value is not None and not callable(value):
+            raise ColobusError(
+                f"{name}: is {type(value).__name__}, must be a function that makes one, such as "
+                "lambda: ..."
+            )
+
+
+def is_function(name: str) -> bool:
+    """Return whether a name is written as that of a function."""
+    return name in _KNOWN or _NAME.match(name) is not None
+
+
+def find_function(name: str) -> Function:
+    """Return the function that a name means. Its module is imported.
+
+    Raises:
+        ColobusError: if it cannot be found, or is one of Python's own.
+    """
+    if name in _KNOWN:
+        return _KNOWN[name]
+    module, _, own = name.partition(":")
+    if module == "__main__" or "<" in own or "#" in own:
+        raise ColobusError(
+            f"{name!r} is a function of the script that trained, unknown here; give the function "
+            "itself, or put it into a module and name it as module:function"
+        )
+    if not is_function(name):
+        raise ColobusError(f"{name!r}: name a function as module:function")
+    found: Function | None = import_module(module, name)
+    for part in own.split("."):
+        found = getattr(found, part, None)
+    if found is None or not callable(found):
+        raise ColobusError(f"{name!r}: module {module} has no function {own}")
+    if isinstance(found, FunctionType | BuiltinFunctionType | type):
+        _refuse_own(found.__module__ or "", name)
+    return found
+
+
+def _refuse_own(module: str, name: str) -> None:
+    """Raise ColobusError for a module of Python's own, wherever it was imported."""
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        raise ColobusError(f"{name!r}: is a function of Python's own; name one of yours")
+
+
+def import_module(module: str, name: str) -> Any:
+    """Import a module for a name, from the working folder too.
+
+    Raises:
+        ColobusError: if there is no such module, it is one of Python's own, or it lies in the
+            folder of a run or agent: whoever made that folder would decide what runs here.
+    """
+    _refuse_own(module, name)
+    try:
+        return _import(module, name)
+    except (ModuleNotFoundError, ValueError):  # ValueError: an empty name, as in "..x:make"
+        pass
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return _import(module, name)
+    except (ModuleNotFoundError, ValueError) as error:
+        raise ColobusError(
+            f"{name!r}: {str(error).lower()}; install the package that has it"
+        ) from None
+
+
+def _import(module: str, name: str) -> Any:
+    """Import a module and the packages around it, each after a look at where it lies."""
+    parts = module.split(".")
+    for count in range(1, len(parts) + 1):
+        part = ".".join(parts[:count])
+        if part in sys.modules:
+            continue
+        spec = importlib.util.find_spec(part)
+        if spec is not None:
+            for place in [spec.origin, *(spec.submodule_search_locations or [])]:
+                if place and os.path.exists(place) and _is_in_agent(Path(place).absolute()):
+                    raise ColobusError(
+                        f"{name!r}: {place} lies in the folder of a run or agent, and code from "
+                        "there is not run; if you trust it, move it elsewhere"
+                    )
+        importlib.import_module(part)
+    return importlib.import_module(module)
+
+
+def _is_in_agent(place: Path) -> bool:
+    """Return whether a file or folder is in a folder with the ``config.json`` of a run or agent."""
+    for folder in (place, *place.parents):
+        with suppress(OSError, ColobusError):
+            if "actions" in read_object(folder / "config.json"):
+                return True
+    return False
+
+
+MakeEnv = Callable[..., Any]
+"""Returns a `gymnasium.Env`. If it takes the argument ``num_envs``, it returns a
+`gymnasium.vector.VectorEnv` of so many. If it takes ``render_mode``, films are possible."""
+
+
+class NoPictures(ColobusError):
+    """An environment cannot be shown in the way that was asked for."""
+
+
+def is_gymnasium(name: str) -> bool:
+    """Return whether a known environment is one of Gymnasium or a function of the user."""
+    return bool(set(name) & set(":-/"))
+
+
+def find_environment(name: str) -> MakeEnv | None:
+    """Return the function that a name means; None if it is a name of Gymnasium.
+
+    Raises:
+        ColobusError: if the function cannot be found.
+    """
+    return find_function(name) if is_function(name) else None

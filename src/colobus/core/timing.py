@@ -1,0 +1,177 @@
+"""Time: the stage that a role is in and since when, waiting, and gaps in which nothing ran."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from colobus.core.errors import Closed, Deadline
+
+WAIT = "wait"
+"""In a stage whose name starts with this, a role waits for another role."""
+
+
+def clock(seconds: float | None) -> str:
+    """Return seconds as 3:05 or 1:02:03."""
+    minutes, rest = divmod(int(seconds or 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class Clock:
+    """Seconds in each stage of one active role; the runtime and the profiler read it."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.stage = "starting"
+        self.since = time.monotonic()
+        self.steps = 0  # finished calls of step()
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Count the time in this context as time of ``stage``."""
+        before, start = self.stage, time.monotonic()
+        self.stage, self.since = stage, start
+        try:
+            yield
+        finally:
+            now = time.monotonic()
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + now - start
+            self.stage, self.since = before, now
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the role is waiting for another role now."""
+        return self.stage.startswith(WAIT)
+
+
+def bounding_stage(stages: Mapping[str, Mapping[str, float]]) -> str:
+    """Return what bounds the speed, from seconds (or shares of a role's time) by role and stage.
+
+    If the learners wait longer than they work, it is the stage that takes the other roles most
+    time; otherwise "learn".
+    """
+    waiting = working = 0.0
+    acting: dict[str, float] = {}
+    for role, seconds in stages.items():
+        for stage, spent in seconds.items():
+            waits = stage.startswith(WAIT)
+            if role.startswith("learner"):
+                waiting, working = waiting + waits * spent, working + (not waits) * spent
+            elif not waits:
+                acting[stage] = acting.get(stage, 0.0) + spent
+    if acting and waiting > working:
+        return max(acting, key=lambda stage: acting[stage])
+    return "learn" if working else "starting"
+
+
+PIECE_SECONDS = 5.0
+"""Longest wait at once, and longest gap between two looks that counts as time that passed."""
+
+
+def wait_for(changed: threading.Condition, holds: Callable[[], bool], patience: float) -> bool:
+    """Wait until ``holds`` returns true, at most ``patience`` seconds in which this process ran.
+
+    A process that was stopped (SIGSTOP, a virtual machine that is paused) does not find its
+    patience used up when it goes on.
+
+    Args:
+        changed: condition that the caller has, notified when ``holds`` may have changed.
+        holds: says whether the wait is over.
+        patience: seconds.
+
+    Returns:
+        What ``holds`` returned last.
+    """
+    while True:
+        piece = min(patience, PIECE_SECONDS)
+        if changed.wait_for(holds, piece):
+            return True
+        patience -= piece
+        if patience <= 0:
+            return False
+
+
+class Closable:
+    """What callers of several threads wait for, until it is closed.
+
+    Args:
+        patience: seconds that a call waits before it raises `Deadline` (0: it never waits).
+    """
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def close(self) -> None:
+        """Stop: wake everybody who waits. From now on calls raise `Closed`."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def wait_until(
+        self,
+        holds: Callable[[], bool],
+        what: str,
+        why: Callable[[], str] = str,
+        patience: float | None = None,
+    ) -> None:
+        """Wait until ``holds`` returns true; the caller has the condition.
+
+        Args:
+            holds: says whether the wait is over.
+            what: is waited for, in the message.
+            why: returns how the message goes on.
+            patience: seconds to wait at most, instead of its own.
+
+        Raises:
+            Deadline: if it took longer than the patience.
+            Closed: if it is closed.
+        """
+        patience = self._patience if patience is None else patience
+        there = wait_for(self._changed, lambda: self._closed or holds(), patience)
+        if self._closed:
+            raise Closed
+        if not there:
+            raise Deadline(f"no {what} for {patience:g} s{why()}")
+
+
+class Patience:
+    """Seconds of waiting that are left, for one who waits in pieces; see `wait_for`.
+
+    Args:
+        seconds: in which this process runs.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._left, self._last = seconds, time.monotonic()
+
+    def left(self) -> float:
+        """Return the seconds left, at least 0; to be called after each piece."""
+        now = time.monotonic()
+        self._left -= min(now - self._last, PIECE_SECONDS)
+        self._last = now
+        return max(self._left, 0.0)
+
+
+class Gaps:
+    """Times in which this process did not run, found by looking at the clock again and again."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self._gaps: deque[tuple[float, float]] = deque(maxlen=100)  # begin, end
+
+    def look(self) -> None:
+        """Compare with the look before; to be called more often than every `PIECE_SECONDS`."""
+        now = time.monotonic()
+        if now - self._last > PIECE_SECONDS:
+            self._gaps.append((self._last, now))
+        self._last = now
+
+    def since(self, moment: float) -> float:
+        """Return the seconds of all gaps after a moment, which may lie within the first of them."""
+        return sum(max(end - max(begin, moment), 0.0) for begin, end in self._gaps)

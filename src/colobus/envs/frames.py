@@ -1,0 +1,85 @@
+"""What stands between games and an agent that plays them: stacks of frames, and the stuck guard.
+
+Some games serve the ball only after FIRE, and a greedy agent may never press it. DBA3C has a guard
+in evaluation, not in training (`PreventStuckPlayer` of tensorpack; docs/dba3c.md lists the
+differences).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from colobus.core.types import Bools, Frames, Ints
+
+
+class FrameStack:
+    """The newest ``depth`` frames of each of ``count`` games, the newest last.
+
+    Frames from before the start of a game are black.
+
+    Args:
+        count: number of games.
+        depth: frames in a stack.
+        frame_shape: height and width of a frame.
+        dtype: of the frames.
+    """
+
+    def __init__(
+        self, count: int, depth: int, frame_shape: tuple[int, int], dtype: Any = np.uint8
+    ) -> None:
+        self.stacks: Frames = np.zeros((count, depth, *frame_shape), dtype=dtype)
+
+    def reset(self, frames: Frames) -> None:
+        """Start all games with their first frames [B, H, W]."""
+        self.stacks[:, :-1] = 0
+        self.stacks[:, -1] = frames
+
+    def push(self, frames: Frames, over: Bools | None = None) -> None:
+        """Add the newest frames.
+
+        Args:
+            frames: [B, H, W].
+            over: bool[B], the games whose new frame is the first one of the next game; none by
+                default.
+        """
+        self.stacks[:, :-1] = self.stacks[:, 1:]
+        self.stacks[:, -1] = frames
+        if over is not None:
+            self.stacks[over, :-1] = 0
+
+
+class StuckGuard:
+    """Replaces actions of ``count`` games that are played at the same time.
+
+    If an action follows ``limit`` equal ones, it is replaced by FIRE, and the guard counts from 0
+    again. In a game without FIRE it is replaced by action 1.
+
+    Args:
+        limit: number of equal actions in a row that the guard does not replace.
+        action_names: names of the game's actions in order.
+        count: number of games.
+    """
+
+    def __init__(self, limit: int, action_names: Sequence[str], count: int) -> None:
+        self.pressed: Ints = np.zeros(count, dtype=np.int64)  # in the current game of each
+        self._limit = limit
+        self._action = action_names.index("FIRE") if "FIRE" in action_names else 1
+        self._last: Ints = np.zeros(count, dtype=np.int64)
+        self._run: Ints = np.zeros(count, dtype=np.int64)
+
+    def let_through(self, actions: Ints) -> Ints:
+        """Return the actions to play int64[B], given the chosen ``actions`` int64[B]."""
+        self._run = np.where(actions == self._last, self._run + 1, 1)
+        self._last = actions
+        stuck = self._run > self._limit
+        self._run[stuck] = 0
+        self.pressed += stuck
+        return np.where(stuck, self._action, actions)
+
+    def begin(self, over: Bools) -> None:
+        """Reset the guard of the games that are ``over`` bool[B]."""
+        self._run[over] = 0
+        self.pressed[over] = 0

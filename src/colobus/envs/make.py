@@ -1,0 +1,249 @@
+"""The table of environments, their names, and vectors of games from settings and seeds.
+
+A game is an Atari game of ale-py (``pong``, ``PongNoFrameskip-v4``, ``ALE/Pong-v5``), a line of
+`ENVIRONMENTS`, or an environment of Gymnasium (``CartPole-v1``) or of the user
+(`colobus.core.functions`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from colobus.core.errors import ColobusError, nearest
+from colobus.core.functions import is_gymnasium
+from colobus.core.types import Ints, State
+from colobus.envs.api import Games, GameSettings
+from colobus.envs.catch import AGENTS, CatchGames, CatchPairGames
+
+if TYPE_CHECKING:
+    from colobus.envs.gym import Fit
+
+MakeGames = Callable[[GameSettings, Ints], Games]
+"""From settings and seeds to a vector of games, such as `make_games`."""
+
+
+class Environment(NamedTuple):
+    """An environment that is neither an Atari game nor one of Gymnasium. Its frames are grey."""
+
+    make: MakeGames
+    action_names: tuple[str, ...]
+    frame_shape: tuple[int, int]  # H, W
+    agents: int = 1  # that play each game together; their rows are neighbours
+    planes: int = 1
+    resume: Callable[[State], Games] | None = None  # from what `save` of the games returned
+
+
+ENVIRONMENTS = {
+    "catch": Environment(
+        lambda _settings, seeds: CatchGames(seeds),
+        CatchGames.action_names,
+        CatchGames.frame_shape,
+        resume=CatchGames.resumed,
+    ),
+    "catch-dark": Environment(
+        lambda _settings, seeds: CatchGames(seeds, dark=True),
+        CatchGames.action_names,
+        CatchGames.frame_shape,
+        resume=CatchGames.resumed,
+    ),
+    "catch-pair": Environment(
+        lambda _settings, seeds: CatchPairGames(seeds),
+        CatchPairGames.action_names,
+        CatchPairGames.frame_shape,
+        agents=AGENTS,
+    ),
+}
+"""Environments by the name of the game (docs/extending.md)."""
+
+
+def is_atari(game: str) -> bool:
+    """Return whether a known game runs on the Atari emulator."""
+    return game not in ENVIRONMENTS and not is_gymnasium(game)
+
+
+def is_gym(game: str) -> bool:
+    """Return whether a known game is an environment of Gymnasium or of the user's function."""
+    return game not in ENVIRONMENTS and is_gymnasium(game)
+
+
+def is_vector(settings: GameSettings) -> bool:
+    """Return whether the agent observes a vector of numbers instead of pictures."""
+    return frame_shape(settings)[0] == 1
+
+
+def make_games(settings: GameSettings, seeds: Ints, threads: int = 1) -> Games:
+    """Return a vector of games, one for each seed, with a row for each agent of each game.
+
+    Args:
+        settings: how the games are played.
+        seeds: int64[B], each in 1 … 2**31 - 2.
+        threads: threads of the Atari emulator; other environments use none.
+
+    Raises:
+        ColobusError: if an environment of Gymnasium cannot be made or does not fit.
+    """
+    if settings.game in ENVIRONMENTS:
+        return ENVIRONMENTS[settings.game].make(settings, seeds)
+    if is_gymnasium(settings.game):
+        from colobus.envs.gym import GymGames
+
+        return GymGames(settings.game, seeds)
+    from colobus.envs.atari import AtariGames  # other environments start without the emulator
+
+    return AtariGames(settings, seeds, threads)
+
+
+def can_resume(game: str) -> bool:
+    """Return whether games of this name can go on in another process (`resume_games`)."""
+    line = ENVIRONMENTS.get(game)
+    return is_atari(game) if line is None else line.resume is not None
+
+
+def resume_games(settings: GameSettings, state: State) -> Games:
+    """Return games that go on where others stood when they were saved.
+
+    Args:
+        settings: of those games.
+        state: what their ``save`` returned (`colobus.envs.api.Savable`).
+
+    Raises:
+        ColobusError: if the environment cannot do that, or a game does not come out as it was.
+    """
+    if is_atari(settings.game):
+        from colobus.envs.replayed_process import ReplayProcess
+
+        return ReplayProcess(settings, state)
+    if (resume := ENVIRONMENTS[settings.game].resume) is None:
+        raise ColobusError(
+            f"games of {settings.game} cannot go on: their environment has no resume"
+        )
+    return resume(state)
+
+
+def frame_shape(settings: GameSettings) -> tuple[int, int]:
+    """Return the height (of all planes together) and width of a game's frames."""
+    if known := _known(settings):
+        return known.frame_shape
+    return planes(settings) * settings.size, settings.size
+
+
+def agents(settings: GameSettings) -> int:
+    """Return how many agents play each game: a vector has so many rows for each of its games."""
+    own = ENVIRONMENTS.get(settings.game)
+    return own.agents if own else 1
+
+
+def planes(settings: GameSettings) -> int:
+    """Return the planes of a game's frames, such as 3 for an Atari game in colour."""
+    if known := _known(settings):
+        return known.planes
+    return 3 if settings.colour else 1
+
+
+def action_names(settings: GameSettings) -> tuple[str, ...]:
+    """Return the names of a game's actions, in the order of their indices."""
+    if known := _known(settings):
+        return known.action_names
+    return _atari_actions(settings.game, settings.full_actions)
+
+
+def _known(settings: GameSettings) -> Environment | Fit | None:
+    """Return what describes an environment; None for an Atari game."""
+    if is_gymnasium(settings.game) and settings.game not in ENVIRONMENTS:
+        from colobus.envs.gym import fit
+
+        return fit(settings.game)
+    return ENVIRONMENTS.get(settings.game)
+
+
+@cache
+def _atari_actions(game: str, full_actions: bool) -> tuple[str, ...]:
+    """Ask the emulator, once for each action set: loading a game takes a tenth of a second."""
+    settings = GameSettings(game=game, full_actions=full_actions)
+    return make_games(settings, np.array([1])).action_names
+
+
+_GYM = re.compile(r"^(?:ALE/)?([A-Za-z0-9]+?)(NoFrameskip|Deterministic)?-v([045])$")
+
+
+class UnknownGame(ColobusError):
+    """There is no game of this name."""
+
+
+class GameName(NamedTuple):
+    """A game and what the way it was named implies."""
+
+    game: str  # ale-py's identifier, such as "space_invaders", or Gymnasium's
+    sticky: float | None  # None: the name says nothing
+    note: str  # one sentence to print, or ""
+
+
+@cache
+def known_games() -> tuple[str, ...]:
+    """Return the names of all games: those of `ENVIRONMENTS`, then those that ale-py carries."""
+    from ale_py import roms
+
+    return (*ENVIRONMENTS, *sorted(roms.get_all_rom_ids()))
+
+
+def is_known(game: str) -> bool:
+    """Return whether a run can play a game of this name, as its settings have it.
+
+    Raises:
+        ColobusError: if it is an environment whose module or function cannot be found.
+    """
+    if game in known_games():
+        return True
+    if not is_gymnasium(game):
+        return False
+    from colobus.envs import gym  # imported for such names only
+
+    return gym.is_known(game)
+
+
+def parse_game(name: str) -> GameName:
+    """Return the game that ``name`` means, with what the name implies.
+
+    Raises:
+        UnknownGame: if there is no such game; the message has the nearest known names.
+        ColobusError: if it is an environment that cannot be made or does not fit.
+    """
+    match = _GYM.match(name)
+    bare = match[1] if match else name
+    wanted = bare.replace("_", "").lower()
+    game = next((g for g in known_games() if g.replace("_", "") == wanted), None)
+    if game is None and is_known(name):
+        from colobus.envs.gym import fit
+
+        return GameName(name, None, fit(name).note)
+    if game is None:
+        near = near_environments(name)
+        phrase = nearest(name, near) if near else nearest(bare.lower(), known_games())
+        raise UnknownGame(f"unknown game {name!r}: {phrase}")
+    if not match:
+        return GameName(game, None, "")
+    kind, version = match[2] or "", match[3]
+    sticky = 0.0 if version == "4" else 0.25
+    skip = {"NoFrameskip": "1", "Deterministic": "4"}.get(kind, "4" if version == "5" else "2 to 4")
+    note = f"{name} implies sticky actions {sticky:g} (taken over)"
+    if skip != "4":
+        note += f" and frame skip {skip} (Colobus always plays 4 with the maximum of the last two)"
+    return GameName(game, sticky, note)
+
+
+def near_environments(name: str) -> list[str]:
+    """Return the environments of Gymnasium whose names are close to an unknown one, closest first.
+
+    There are none for a name that is not written as one of Gymnasium.
+    """
+    if not is_gymnasium(name):
+        return []
+    from colobus.envs.gym import known_names
+
+    return difflib.get_close_matches(name.rpartition(":")[2], known_names(), cutoff=0.75)

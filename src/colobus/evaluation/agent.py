@@ -1,0 +1,378 @@
+"""A trained agent: the network of a run's checkpoint, ready to play."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colobus.algorithms.exploration import epsilon_noise, gumbel
+from colobus.core.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
+from colobus.core.errors import ColobusError
+from colobus.core.functions import Function, MakeEnv, check_callable, name_of
+from colobus.core.types import Floats, Frames, Ints
+from colobus.envs.api import GameSettings
+from colobus.envs.make import agents, planes
+from colobus.evaluation.exported import find_files, unpacked
+from colobus.evaluation.zoo import place_of
+from colobus.experiment.settings import Experiment
+from colobus.nets.network import Network
+from colobus.runs.config import check_of, read_config
+from colobus.runs.folder import CHECKPOINTS, CONFIG
+from colobus.runtime.devices import CPU, find_device
+from colobus.training.start import check_frames, check_game, statistics_of
+
+
+def load_parameters(net: Network, parameters: dict[str, torch.Tensor]) -> None:
+    """Copy parameters by name into a network.
+
+    Raises:
+        ColobusError: if they are those of another network.
+    """
+    own = dict(net.named_parameters())
+    for name in sorted(own.keys() | parameters.keys()):
+        wanted = list(own[name].shape) if name in own else None
+        found = list(parameters[name].shape) if name in parameters else None
+        if found is not None and parameters[name].dtype != torch.float32:
+            raise ColobusError(f"has {name} in {parameters[name].dtype}, want float32")
+        if wanted != found:
+            raise ColobusError(
+                f"does not fit the network of its config.json: {name} is "
+                f"{found or 'missing'}, want {wanted or 'none'}; play it with the version of "
+                "Colobus that trained it"
+            )
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(parameters[name])
+
+
+if TYPE_CHECKING:
+    from colobus.envs.playing import Env, Envs
+
+Policy = Literal["sampled", "greedy", "epsilon"]
+"""sampled draws from the policy's probabilities, greedy takes the best action, epsilon the best one
+or, with probability `Agent.epsilon`, any: what is natural where an algorithm knows values only."""
+
+EPSILON = 0.05
+"""Largest share of random actions under the policy epsilon (Mnih et al. 2015)."""
+
+SMALL = 64
+"""Up to so many observations are computed by one thread of torch: more threads only wait there."""
+
+
+class Agent:
+    """Plays with the parameters of one checkpoint.
+
+    `make_env` makes an environment of Gymnasium whose observations `act` takes. So does any Atari
+    environment of Gymnasium with the same preprocessing (docs/python.md). A recurrent agent also
+    takes and returns its state:
+
+        state = agent.initial_state(games)
+        actions, state = agent.act(observations, state=state)
+        state[over] = 0.0  # where a game is over and the next one begins
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        checkpoint: Checkpoint,
+        actions: int,
+        device: torch.device = CPU,
+    ) -> None:
+        self.games: GameSettings = experiment.games
+        self.stack = experiment.network.stack
+        self.actions = actions
+        self.checkpoint = checkpoint
+        statistics = statistics_of(checkpoint)
+        height, width = statistics.mean.shape
+        self.net = Network(
+            experiment.network,
+            (height, width),
+            partial(experiment.algorithm.heads, actions),
+            statistics,
+            "float32",
+            planes=planes(experiment.games),
+            agents=agents(experiment.games),
+        )
+        load_parameters(self.net, checkpoint.group("parameter"))
+        self.device = device
+        self.net.requires_grad_(False).eval().to(device)  # own torsos may differ in training
+        self.algorithm = experiment.algorithm
+        self._random = torch.Generator().manual_seed(experiment.seed)
+
+    @property
+    def policy(self) -> Policy:
+        """Default policy: sampled, or epsilon for an agent without probabilities."""
+        return self.algorithm.acting_policy
+
+    @property
+    def epsilon(self) -> float:
+        """Share of random actions under the policy epsilon.
+
+        That of the end of training, but at most `EPSILON`: an agent that learned to play with
+        fewer random actions than the published ones did plays worse with as many.
+        """
+        own = self.algorithm
+        return min(EPSILON, own.last_epsilon) if own.acting_policy == "epsilon" else EPSILON
+
+    def seed(self, seed: int) -> None:
+        """Make sampled actions repeatable."""
+        self._random.manual_seed(int(seed))
+
+    def initial_state(self, count: int = 1) -> Floats:
+        """Return the state of ``count`` games at their beginning: zeros float32[count, S].
+
+        S is 0 for an agent that is not recurrent.
+        """
+        state = self.net.initial_state(count)
+        if state is None:
+            return np.zeros((count, 0), dtype=np.float32)
+        found: Floats = state.cpu().numpy()
+        return found
+
+    @overload
+    def make_env(self, num_envs: None = None, render_mode: str | None = None) -> Env: ...
+
+    @overload
+    def make_env(self, num_envs: int, render_mode: str | None = None) -> Envs: ...
+
+    def make_env(self, num_envs: int | None = None, render_mode: str | None = None) -> Any:
+        """Return a `gymnasium.Env` that shows what the agent was trained on.
+
+        Rewards are raw, and a lost life does not end a game. With ``num_envs`` it is a
+        `gymnasium.vector.SyncVectorEnv` of so many, whose games begin again in the same step.
+
+        Args:
+            num_envs: None for a single environment.
+            render_mode: such as "human" or "rgb_array", if the environment has it.
+
+        Raises:
+            ColobusError: if the environment cannot be made or has no such render mode.
+        """
+        from colobus.envs.playing import make_env, make_vector
+
+        if num_envs is None:
+            return make_env(self.games, self.stack, render_mode)
+        return make_vector(self.games, self.stack, num_envs, render_mode)
+
+    @overload
+    def act(
+        self,
+        observations: NDArray[Any],
+        policy: Policy | None = None,
+        random: torch.Generator | None = None,
+        *,
+        state: None = None,
+    ) -> Ints: ...
+
+    @overload
+    def act(
+        self,
+        observations: NDArray[Any],
+        policy: Policy | None = None,
+        random: torch.Generator | None = None,
+        *,
+        state: Floats,
+    ) -> tuple[Ints, Floats]: ...
+
+    @overload
+    def act(
+        self,
+        observations: torch.Tensor,
+        policy: Policy | None = None,
+        random: torch.Generator | None = None,
+        *,
+        state: None = None,
+    ) -> torch.Tensor: ...
+
+    @overload
+    def act(
+        self,
+        observations: torch.Tensor,
+        policy: Policy | None = None,
+        random: torch.Generator | None = None,
+        *,
+        state: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]: ...
+
+    def act(
+        self,
+        observations: Any,
+        policy: Policy | None = None,
+        random: torch.Generator | None = None,
+        *,
+        state: Any = None,
+    ) -> Any:
+        """Return actions int64[N] for observations [N, …], or one action for one observation.
+
+        Arrays give arrays, tensors give tensors on the same device. With ``state`` it returns the
+        actions and the state after them, for any agent.
+
+        Args:
+            observations: pictures uint8[N, K, H, W], stacks with the newest frame last and black
+                frames before a game's start; or vectors float32[N, D].
+            policy: how the action is chosen; the agent's own by default.
+            random: to draw with; the agent's own by default. Threads that share an agent need
+                one each.
+            state: float32[N, S], of each game before the observation (N is 1 for one observation):
+                `initial_state`, or what `act` returned for the game's observation before. It is
+                not changed. A recurrent agent needs it.
+
+        Raises:
+            ColobusError: if there is no such policy, actions are to be sampled and the algorithm
+                has no probabilities, or a recurrent agent gets no state.
+            ValueError: if the observations or the state have another shape or type than in
+                training.
+        """
+        if isinstance(observations, torch.Tensor):
+            carried: Any = None if state is None else torch.as_tensor(state).detach().cpu().numpy()
+            found: Any = self.act(
+                observations.detach().cpu().numpy(), policy, random, state=carried
+            )
+            given = partial(torch.as_tensor, device=observations.device)
+            return given(found) if state is None else tuple(map(given, found))
+        if isinstance(state, torch.Tensor):
+            state = state.detach().cpu().numpy()
+        stacks, single = self._stacks(np.asarray(observations))
+        before = self._recurrent_state(state, len(stacks))
+        with torch.inference_mode(), _few_threads(len(stacks)):
+            observed = self.net.preprocess(torch.from_numpy(stacks).to(self.device))
+            noise = self._noise(len(stacks), policy or self.policy, random or self._random)
+            scores, after = self.algorithm.act(self.net, observed, before)
+            chosen: Ints = (scores.cpu() + noise).argmax(dim=1).numpy()
+        actions = chosen[0] if single else chosen
+        if state is None:
+            return actions
+        return actions, state if after is None else after.cpu().numpy()
+
+    def _stacks(self, observations: Frames) -> tuple[Frames, bool]:
+        """Return observations [N, K, H, W], and whether there was only one, without N.
+
+        Raises:
+            ValueError: if they have another shape or type than in training.
+        """
+        height, width = self.net.mean.shape
+        whole = (self.stack, height, width)
+        vector, shape = height == 1, observations.shape
+        wanted = (width,) if vector and self.stack == 1 else whole
+        kind = observations.dtype.kind in "fiu" if vector else observations.dtype == np.uint8
+        for each in (wanted, whole):
+            if kind and shape[-len(each) :] == each and len(shape) - len(each) in (0, 1):
+                stacks = np.ascontiguousarray(observations, np.float32 if vector else np.uint8)
+                return stacks.reshape(-1, *whole), len(shape) == len(each)
+        numbers = ", ".join(map(str, wanted))
+        raise ValueError(
+            f"observations are {observations.dtype}{list(shape)}, the agent was trained on "
+            f"{'float32' if vector else 'uint8'}[N, {numbers}]; agent.make_env() makes an "
+            "environment that has them"
+        )
+
+    def _recurrent_state(self, state: Floats | None, count: int) -> torch.Tensor | None:
+        """Return a state of ``count`` games as the network takes it."""
+        want = self.initial_state(count)
+        if state is None and want.size:
+            raise ColobusError(
+                "this agent is recurrent: begin with state = agent.initial_state(N), then "
+                "actions, state = agent.act(observations, state=state)"
+            )
+        if state is not None and (state.shape != want.shape or state.dtype != want.dtype):
+            raise ValueError(
+                f"the state is {state.dtype}{list(state.shape)}, for these observations it must be "
+                f"float32{list(want.shape)}"
+            )
+        return torch.from_numpy(state).to(self.device) if state is not None and want.size else None
+
+    def _noise(self, count: int, policy: Policy, random: torch.Generator) -> torch.Tensor:
+        """Return what is added to the scores [count, A]: the best one then is the action."""
+        if policy not in get_args(Policy):
+            raise ColobusError(f"policy {policy!r}: must be one of {', '.join(get_args(Policy))}")
+        shape = (count, self.actions)
+        if policy == "greedy":
+            return torch.zeros(shape)
+        if policy == "epsilon":
+            return epsilon_noise(shape, self.epsilon, random)
+        if self.algorithm.acting_policy != "sampled":
+            raise ColobusError(
+                "policy sampled: this agent knows values of actions and no probabilities; take "
+                "epsilon or greedy"
+            )
+        return gumbel(shape, random)
+
+
+@contextmanager
+def _few_threads(samples: int) -> Iterator[None]:
+    """Let torch compute a few samples on one thread."""
+    before = torch.get_num_threads()
+    if before == 1 or samples > SMALL:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _with_own(
+    experiment: Experiment, make_env: MakeEnv | None, **own: Function | None
+) -> Experiment:
+    """Return the settings of a run with functions that are given in place of those it names."""
+    check_callable(make_env=make_env, **own)
+    games = experiment.games
+    if make_env is not None:
+        games = replace(games, game=name_of(make_env))
+    names: dict[str, Any] = {key: name_of(made) for key, made in own.items() if made is not None}
+    return replace(experiment, games=games, network=replace(experiment.network, **names))
+
+
+def describe(policy: Policy, epsilon: float) -> str:
+    """Return a policy in words, as it is printed with scores."""
+    return f"epsilon-greedy {epsilon:.2g}" if policy == "epsilon" else f"{policy} policy"
+
+
+def as_agent(agent: Agent | str | Path) -> Agent:
+    """Return an agent; that of a run or checkpoint if a path is given (see `load`)."""
+    return agent if isinstance(agent, Agent) else load(agent)
+
+
+def load(
+    run: str | Path,
+    make_env: MakeEnv | None = None,
+    own_torso: Function | None = None,
+    own_heads: Function | None = None,
+    device: str = "cpu",
+) -> Agent:
+    """Return the agent of a run's newest complete checkpoint, of one of them, or an exported one.
+
+    Args:
+        run: folder of the run or of an exported agent, a checkpoint's ``.safetensors`` file, or
+            ``zoo:NAME`` in a clone of the repository.
+        make_env: the function that made the environments of the run, if it is in no module.
+        own_torso, own_heads: likewise, the functions that made its torso and heads.
+        device: of the network: "cpu", "cuda", "cuda:N" or "auto", whichever the run was trained on.
+
+    Raises:
+        ColobusError: if there is no such run, no complete checkpoint or no such device, or the
+            emulator does not know the run's game or has another number of actions for it.
+    """
+    place = find_device(device)
+    folder, file = find_files(place_of(Path(run)))
+    config = read_config(folder)
+    experiment = _with_own(config.experiment, make_env, own_torso=own_torso, own_heads=own_heads)
+    check_game(config._replace(experiment=experiment), folder / CONFIG)
+    if file:
+        checkpoint = read_checkpoint(file, check_of(config))
+    else:
+        file, checkpoint, _ = newest_checkpoint(folder / CHECKPOINTS, check_of(config))
+    try:
+        check_frames(checkpoint, experiment)
+        return Agent(experiment, unpacked(checkpoint), config.actions, place)
+    except (ColobusError, ValueError) as error:
+        raise ColobusError(f"checkpoint {file.name} {error}") from None

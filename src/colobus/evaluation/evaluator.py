@@ -1,0 +1,316 @@
+"""The evaluator: it plays full games by a named protocol, without learning."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from colobus.core.errors import ColobusError
+from colobus.core.program import program
+from colobus.core.seeding import game_seeds, generator
+from colobus.core.types import Bools, Bytes, Ints
+from colobus.envs.ale import AleGame
+from colobus.envs.api import Games, GameSettings, close
+from colobus.envs.frames import FrameStack, StuckGuard
+from colobus.envs.make import action_names, agents, make_games
+from colobus.evaluation.agent import Agent, Policy, as_agent
+from colobus.evaluation.protocols import Evaluation, PlayedGame, Protocol, find_protocol
+from colobus.evaluation.start_states import StartStates
+
+THREADS = 2
+"""Threads that share the games: one runs the network while the other emulates."""
+
+SIDE_BY_SIDE = 16
+"""Upper limit of the games played at the same time. More are faster at first, but the wait for the
+last game is longer."""
+
+Progress = Callable[[int, int], None]
+"""Called with the number of finished games and of all games."""
+
+
+def evaluate(
+    agent: Agent | str | Path,
+    protocol: str = "training",
+    episodes: int | None = None,
+    policy: Policy | None = None,
+    seed: int = 1,
+    progress: Progress | None = None,
+    starts: StartStates | None = None,
+) -> Evaluation:
+    """Play full games; the same arguments give the same games.
+
+    The number of games of each environment is fixed before the first one begins (equal, or one
+    fewer), so short games do not count more often than long ones. Ctrl-C ends the evaluation early
+    and keeps the finished games.
+
+    Args:
+        agent: the player, or the run or checkpoint to load it from.
+        protocol: name in `colobus.evaluation.protocols.PROTOCOLS`.
+        episodes: number of games, where each agent of a game counts as one (rounded up to whole
+            games); by default that of the protocol, with ``starts`` one game from
+            each start state (further games begin again at the first).
+        policy: by default that of the protocol, or that of the agent if the protocol has none.
+        seed: of the games and the sampled actions; they differ from all games of training.
+        progress: called about five times a second.
+        starts: start states of the games; protocol ``human`` needs them.
+
+    Raises:
+        ColobusError: if the protocol is unknown, does not suit the game, or needs start states
+            that are missing (or the reverse), if ``episodes`` or ``seed`` is out of range, or if
+            the policy does not suit the agent.
+    """
+    if seed < 0:
+        raise ColobusError(f"seed {seed}: must be at least 0")
+    agent, chosen = as_agent(agent), find_protocol(protocol)
+    wanted = _number_of_games(chosen, episodes, starts)
+    policy = policy or chosen.policy or agent.policy
+    settings = chosen.settings(agent.games)
+    several = agents(settings)
+    episodes = -(-wanted // several) * several
+    players = _make_players(agent, chosen, settings, policy, episodes, seed, starts)
+    _play(players, episodes, progress)
+    results = sorted(result for player in players for result in player.results)
+    return Evaluation(
+        protocol=chosen,
+        settings=settings,
+        action_names=action_names(settings),
+        policy=policy,
+        epsilon=agent.epsilon,
+        seed=seed,
+        steps=agent.checkpoint.steps,
+        seconds=agent.checkpoint.counters.get("seconds"),
+        version=agent.checkpoint.version,
+        width=agent.net.width,
+        episodes=episodes,
+        games=tuple(result for _, _, result in results),
+        starts=starts.summary() if starts else None,
+    )
+
+
+def _number_of_games(protocol: Protocol, episodes: int | None, starts: StartStates | None) -> int:
+    """Return how many games are asked for.
+
+    Raises:
+        ColobusError: if it is none, or the protocol needs start states that are missing (or the
+            reverse).
+    """
+    if protocol.starts != (starts is not None):
+        need = "needs start states" if protocol.starts else "begins games at their beginning"
+        raise ColobusError(f"protocol {protocol.name!r} {need}; only 'human' takes starts")
+    if episodes is None:
+        return starts.count if starts else protocol.episodes
+    if episodes < 1 or episodes != int(episodes):
+        raise ColobusError(
+            f"episodes {episodes}: must be a whole number, at least 1; leave it out for the default"
+        )
+    return episodes
+
+
+def _make_players(
+    agent: Agent,
+    protocol: Protocol,
+    settings: GameSettings,
+    policy: Policy,
+    episodes: int,
+    seed: int,
+    starts: StartStates | None,
+) -> list[_VectorPlayer | _StartStatePlayer]:
+    """Return a player for each thread."""
+    quotas = share_out(episodes // agents(settings), SIDE_BY_SIDE)
+    seeds = game_seeds(seed, "evaluation", len(quotas))
+    players: list[_VectorPlayer | _StartStatePlayer] = []
+    threads = min(THREADS, len(quotas))
+    for i in range(threads):
+        random = generator(seed, "evaluation actions", i)
+        if starts:
+            numbers = range(i, episodes, threads)
+            players.append(_StartStatePlayer(agent, settings, starts, numbers, policy, random))
+        else:
+            own = (seeds[i::THREADS], quotas[i::THREADS])
+            players.append(_VectorPlayer(agent, settings, *own, policy, random, protocol.stuck))
+    return players
+
+
+def share_out(episodes: int, at_most: int) -> Ints:
+    """Return the number of games of each environment, int64[environments], most first."""
+    rounds = -(-episodes // at_most)
+    count = -(-episodes // rounds)
+    quotas = np.full(count, episodes // count, dtype=np.int64)
+    quotas[: episodes % count] += 1
+    return quotas
+
+
+class _VectorPlayer:
+    """Plays the games of one thread on a vector of games."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        settings: GameSettings,
+        seeds: Ints,
+        quotas: Ints,
+        policy: Policy,
+        random: torch.Generator,
+        stuck: int | None,
+    ) -> None:
+        self._agent, self._policy, self._random, self._stuck = agent, policy, random, stuck
+        self._settings, self._seeds = settings, seeds
+        self._quotas = quotas.repeat(agents(settings))  # of each row
+        self._finished = np.zeros_like(self._quotas)
+        self._scores = np.zeros(len(self._quotas))
+        self._lengths = np.zeros_like(self._quotas)
+        self.results: list[tuple[int, int, PlayedGame]] = []  # number in its environment, seed
+
+    def play(self, stop: threading.Event) -> None:
+        """Play until every environment has played its games, or until ``stop`` is set."""
+        torch.set_num_threads(1)  # holds for this thread only
+        games = make_games(self._settings, self._seeds)
+        try:
+            self._play(games, stop)
+        finally:
+            close(games)
+
+    def _play(self, games: Games, stop: threading.Event) -> None:
+        first = games.reset()
+        observed = FrameStack(games.count, self._agent.stack, games.frame_shape, first.dtype)
+        observed.reset(first)
+        guard = StuckGuard(self._stuck, games.action_names, games.count) if self._stuck else None
+        state = self._agent.initial_state(games.count)
+        while np.any(self._finished < self._quotas) and not stop.is_set():
+            actions, state = self._agent.act(
+                observed.stacks, self._policy, self._random, state=state
+            )
+            step = games.step(guard.let_through(actions) if guard else actions)
+            observed.push(step.frames, step.over)
+            state[step.over] = 0.0
+            self._scores += step.rewards
+            self._lengths += 1 if step.idle is None else ~step.idle
+            if step.over.any():
+                self._finish(step.over, step.truncated, guard.pressed if guard else None)
+                if guard:
+                    guard.begin(step.over)
+
+    def _finish(self, over: Bools, truncated: Bools, pressed: Ints | None) -> None:
+        """Keep the results of the finished games that count."""
+        for b in np.flatnonzero(over & (self._finished < self._quotas)):
+            result = PlayedGame(
+                float(self._scores[b]),
+                int(self._lengths[b]),
+                bool(truncated[b]),
+                int(pressed[b]) if pressed is not None else 0,
+            )
+            seed = self._seeds[b // agents(self._settings)]
+            self.results.append((int(self._finished[b]), int(seed), result))
+        self._finished[over] += 1
+        self._scores[over] = 0.0
+        self._lengths[over] = 0
+
+
+class _StartStateGame:
+    """One game from a start state at a time."""
+
+    def __init__(self, game: AleGame, starts: StartStates, agent: Agent) -> None:
+        self._game, self._starts, self._agent = game, starts, agent
+        self._observed = FrameStack(1, agent.stack, game.frame_shape)
+
+    @property
+    def stack(self) -> Bytes:
+        """The observation, uint8[K, H, W]."""
+        stack: Bytes = self._observed.stacks[0]
+        return stack
+
+    def begin(self, number: int) -> None:
+        """Go to the start state of game ``number``; the stack holds the frames before it.
+
+        The agent's recurrent state is the initial one: it has not played yet.
+
+        Raises:
+            ColobusError: if the emulator cannot take the state.
+        """
+        self.state = self._agent.initial_state()
+        start = number % self._starts.count
+        try:
+            frames = self._game.replay(self._starts.states[start], self._starts.actions[start])
+        except (ValueError, RuntimeError, SystemError, MemoryError) as error:
+            raise ColobusError(
+                f"--starts {self._starts.file}: start state {start} cannot be played: {error}; "
+                f"make a file with: {program()} starts RUN --out FILE"
+            ) from None
+        for frame in frames:
+            self._observed.push(frame[None])
+        self.number, self.score, self.steps, self.truncated = number, 0.0, 0, False
+
+    def step(self, action: int) -> bool:
+        """Play one step; return whether the game is over."""
+        step = self._game.step(action)
+        self._observed.push(step.frame[None])
+        self.score, self.steps = self.score + step.reward, self.steps + 1
+        self.truncated = step.truncated
+        return step.over
+
+
+class _StartStatePlayer:
+    """Plays the games of one thread from start states, each number once and in order."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        settings: GameSettings,
+        starts: StartStates,
+        numbers: Sequence[int],
+        policy: Policy,
+        random: torch.Generator,
+    ) -> None:
+        self._agent, self._policy, self._random = agent, policy, random
+        self._settings, self._starts, self._numbers = settings, starts, numbers
+        self.results: list[tuple[int, int, PlayedGame]] = []  # number, start state
+
+    def play(self, stop: threading.Event) -> None:
+        """Play all games, or until ``stop`` is set."""
+        torch.set_num_threads(1)  # holds for this thread only
+        waiting = deque(self._numbers)
+        playing = []
+        for _ in range(min(-(-SIDE_BY_SIDE // THREADS), len(waiting))):
+            emulator = AleGame(self._settings, seed=1)  # draws nothing: no no-ops, not sticky
+            playing.append(_StartStateGame(emulator, self._starts, self._agent))
+            playing[-1].begin(waiting.popleft())
+        while playing and not stop.is_set():
+            stacks = np.stack([game.stack for game in playing])
+            state = np.concatenate([game.state for game in playing])
+            actions, state = self._agent.act(stacks, self._policy, self._random, state=state)
+            over = [game.step(int(a)) for game, a in zip(playing, actions, strict=True)]
+            for game, row in zip(playing, state, strict=True):
+                game.state = row[None]
+            for game in (game for game, ended in zip(playing, over, strict=True) if ended):
+                result = PlayedGame(game.score, game.steps, game.truncated)
+                self.results.append((game.number, game.number % self._starts.count, result))
+                if waiting:
+                    game.begin(waiting.popleft())
+                else:
+                    playing = [other for other in playing if other is not game]
+
+
+def _play(
+    players: Sequence[_VectorPlayer | _StartStatePlayer], episodes: int, progress: Progress | None
+) -> None:
+    """Run each player on a thread; Ctrl-C stops them."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(len(players)) as threads:
+        try:
+            pending = {threads.submit(player.play, stop) for player in players}
+            while pending:
+                done, pending = wait(pending, timeout=0.2, return_when=FIRST_EXCEPTION)
+                if progress:
+                    progress(sum(len(player.results) for player in players), episodes)
+                for future in done:
+                    future.result()
+        except KeyboardInterrupt:
+            pass  # finished games are kept, and `Evaluation.lines` says that games are missing
+        finally:
+            stop.set()

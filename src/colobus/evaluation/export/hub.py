@@ -1,0 +1,263 @@
+"""A folder with everything that another person needs to play a trained agent, ready for a hub.
+
+Its model card has the agent's score with the protocol, the settings, and how to load it. It is
+Markdown that begins with metadata between two lines of dashes, which hubs read. The metadata is
+YAML; its values are written as JSON, which YAML contains.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from colobus import __version__
+from colobus.core.checkpoint import write_pair
+from colobus.core.errors import ColobusError
+from colobus.core.functions import NoPictures
+from colobus.evaluation.agent import Agent, load
+from colobus.evaluation.evaluator import Progress, evaluate
+from colobus.evaluation.exported import MODEL, Weights, find_files, packed
+from colobus.evaluation.films.player import Film, record
+from colobus.evaluation.protocols import Evaluation
+from colobus.evaluation.scores import plain
+from colobus.experiment.settings import algorithm_name
+from colobus.runs.config import Config, read_config
+from colobus.runs.folder import CONFIG, EVALUATION
+
+GROUPS = ("games", "network", "algorithm", "optimizer", "shape", "replay", "stop")
+"""Groups of settings that the card shows: those that decide what is learned."""
+
+WEIGHTS = {
+    "float32": "as they were learned, float32",
+    "int8": "rounded to 8 bits, with a scale for each unit or filter; the score is that of the "
+    "rounded weights",
+}
+
+
+def model_card(
+    config: Config,
+    agent: Agent,
+    weights: Weights,
+    evaluation: Evaluation | None,
+    film: bool,
+) -> str:
+    """Return the text of the model card.
+
+    Args:
+        config: of the run.
+        agent: as it was exported.
+        weights: how its weights were saved.
+        evaluation: its scores; None if it was not evaluated.
+        film: whether there is a film beside the card.
+    """
+    game, algorithm = config.experiment.games.game, algorithm_name(config.experiment)
+    parts = [
+        _metadata(game, algorithm, evaluation),
+        f"# {game}, learned by {algorithm.upper()}",
+        f"This agent plays {game}. It was trained for {agent.checkpoint.steps:,} steps (decisions) "
+        f"with Colobus {plain(str(config.about.get('colobus', __version__)))}"
+        f"{_learned_in(agent)}.",
+    ]
+    if film:
+        parts.append("[A film of the agent](replay.mp4)")
+    parts += ["## Score", _score(evaluation), "## How to load it", _loading(config)]
+    parts += ["## Files", _files(weights, evaluation, film)]
+    parts += ["## Settings", _settings(config), "## Trained on", _machine(config)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _learned_in(agent: Agent) -> str:
+    seconds = agent.checkpoint.counters.get("seconds")
+    return f", in {seconds / 60:.1f} minutes" if isinstance(seconds, float) else ""
+
+
+def _metadata(game: str, algorithm: str, evaluation: Evaluation | None) -> str:
+    """Return what hubs read, with the score as they show it for reinforcement learning."""
+    task = "reinforcement-learning"
+    values: dict[str, Any] = {
+        "library_name": "colobus",
+        "pipeline_tag": task,
+        "tags": [task, "colobus", game, algorithm],
+    }
+    if evaluation is not None:
+        score = f"{evaluation.mean:.2f} +/- {evaluation.standard_error:.2f}"
+        metric = {"type": "mean_reward", "name": "mean_reward", "value": score, "verified": False}
+        result = {
+            "task": {"type": task, "name": task},
+            "dataset": {"type": game, "name": game},
+            "metrics": [metric],
+        }
+        values["model-index"] = [{"name": f"{algorithm}-{game}", "results": [result]}]
+    lines = [f"{name}: {json.dumps(value)}" for name, value in values.items()]
+    return "\n".join(["---", *lines, "---"])
+
+
+def _score(evaluation: Evaluation | None) -> str:
+    if evaluation is None:
+        return "The exported agent was not evaluated. `colobus eval FOLDER` does it."
+    lines = "\n".join(evaluation.lines())
+    return (
+        f"Mean **{evaluation.mean:.2f}** ± {evaluation.standard_error:.2f} (standard error) over "
+        f"{len(evaluation.games)} full games. How they were played, and every score:\n\n"
+        f"```\n{lines}\n```"
+    )
+
+
+def _loading(config: Config) -> str:
+    extra = ""
+    if ":" in config.experiment.games.game or config.experiment.network.own_torso:
+        extra = "\n\nIts environment or network is made by a function of the run's own code."
+    return (
+        "These commands need Colobus, the Python package `colobus`. FOLDER is this folder on your "
+        "machine:\n\n"
+        "```\ncolobus eval FOLDER\ncolobus record FOLDER --out film.mp4\n"
+        "colobus play FOLDER\n```\n\n"
+        "From Python:\n\n"
+        "```python\nimport colobus\n\n"
+        'agent = colobus.load("FOLDER")\n'
+        "env = agent.make_env()\n"
+        "observation, info = env.reset(seed=1)\n"
+        "action = agent.act(observation)\n```" + extra
+    )
+
+
+def _files(weights: Weights, evaluation: Evaluation | None, film: bool) -> str:
+    rows = [
+        ("model.safetensors", f"weights, {WEIGHTS[weights]}; mean and deviation of the input"),
+        ("model.json", "steps, counters and checksums"),
+        (CONFIG, "all settings of the run, and the machine it ran on"),
+    ]
+    rows += [(EVALUATION, "every game of the score above")] if evaluation else []
+    rows += [("replay.mp4", "the agent plays")] if film else []
+    return "\n".join(["| file | contents |", "|---|---|", *(f"| `{a}` | {b} |" for a, b in rows)])
+
+
+def _settings(config: Config) -> str:
+    """Return the settings that differ from the defaults of the classes, and those of the game."""
+    rows = []
+    for group in GROUPS:
+        part = getattr(config.experiment, group)
+        for field in dataclasses.fields(part):
+            value = getattr(part, field.name)
+            if group == "games" or value != field.default:
+                rows.append(f"| {group} | {field.name} | {json.dumps(value)} |")
+    rows.append(f"| | seed | {config.experiment.seed} |")
+    head = ["| group | setting | value |", "|---|---|---|"]
+    said = f"Settings that differ from the defaults of Colobus {__version__}, and all of the game:"
+    return "\n".join([f"{said}\n", *head, *rows])
+
+
+def _machine(config: Config) -> str:
+    about = {name: plain(str(value)) for name, value in config.about.items()}
+    cores, memory = about.get("cores", "?"), about.get("memory_gib", "?")
+    versions = [f"{k} {about[k]}" for k in ("colobus", "torch", "ale-py", "python") if k in about]
+    machine = f"{about.get('processor', 'an unknown processor')}, {cores} cores, {memory} GiB"
+    return ". ".join([machine, ", ".join(versions)]) + "."
+
+
+FILM = "replay.mp4"
+"""Film of the agent in an exported folder, under the name that hubs show."""
+
+"""Scores of the exported agent, with their protocol."""
+
+EVALUATING, FILMING = "playing games", "filming a game"
+"""What `export_folder` does after it has written the weights."""
+
+
+class Exported(NamedTuple):
+    """What was exported."""
+
+    folder: Path
+    size: int  # bytes of all files
+    evaluation: Evaluation | None
+    film: Film | None
+
+
+def export_folder(
+    agent: Agent,
+    source: Path,
+    folder: Path,
+    weights: Weights = "float32",
+    protocol: str | None = "training",
+    episodes: int | None = None,
+    film_seconds: float = 20.0,
+    progress: Callable[[str], Progress] | None = None,
+) -> Exported:
+    """Write the folder of an agent: whole, or not there at all.
+
+    It has the weights, ``config.json``, the scores of the agent as it was exported (so with rounded
+    weights, if they were rounded), a film and a model card.
+
+    Args:
+        agent: that is exported.
+        source: what it was loaded from.
+        folder: to make.
+        weights: how the weights are saved, see `colobus.evaluation.exported.packed`.
+        protocol: of the evaluation in the model card; None for no evaluation.
+        episodes: games to play; by default those of the protocol.
+        film_seconds: length of the film at most; 0 for none.
+        progress: called with `EVALUATING` or `FILMING`; returns what is called with the progress.
+
+    Raises:
+        ColobusError: if ``folder`` is there already or cannot be written, or the protocol does not
+            suit the game.
+        KeyboardInterrupt: if Ctrl-C ended the evaluation.
+    """
+    if folder.exists():
+        raise ColobusError(f"{folder}: is there already; name a new folder, or delete it first")
+    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.mkdir(parents=True)
+        shutil.copyfile(find_files(source)[0] / CONFIG, temporary / CONFIG)
+        write_pair(temporary / MODEL, packed(agent.checkpoint, weights))
+        player, say = load(temporary), progress or (lambda _what: lambda _done, _all: None)
+        evaluation: Evaluation | None = None
+        film: Film | None = None
+        if protocol:
+            evaluation = _evaluate(player, temporary, protocol, episodes, say(EVALUATING))
+        if film_seconds:
+            film = _film(player, temporary, film_seconds, say(FILMING))
+        card = model_card(read_config(temporary), player, weights, evaluation, bool(film))
+        (temporary / "README.md").write_text(card, encoding="utf-8")
+        temporary.replace(folder)
+    except OSError as error:
+        raise ColobusError(
+            f"cannot write {folder}: {error.strerror or error}; name another folder or make room"
+        ) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    return Exported(folder, size, evaluation, film)
+
+
+def _evaluate(
+    agent: Agent, folder: Path, protocol: str, episodes: int | None, progress: Progress
+) -> Evaluation:
+    """Play the games of a protocol and write their scores.
+
+    Raises:
+        KeyboardInterrupt: if Ctrl-C ended it.
+    """
+    found = evaluate(agent, protocol, episodes, progress=progress)
+    if found.interrupted:
+        raise KeyboardInterrupt
+    text = json.dumps(found.as_dict(), indent=1) + "\n"
+    (folder / EVALUATION).write_text(text, encoding="utf-8")
+    return found
+
+
+def _film(agent: Agent, folder: Path, seconds: float, progress: Progress) -> Film | None:
+    """Film the agent; None if its environment has no pictures."""
+
+    def tell(done: float, whole: float) -> None:
+        progress(round(done), round(whole))
+
+    try:
+        return record(agent, folder / FILM, seconds, progress=tell)
+    except NoPictures:
+        return None

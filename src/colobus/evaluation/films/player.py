@@ -1,0 +1,265 @@
+"""An agent that plays games on a screen, a step at a time, and films of that.
+
+A screen is a game that shows its pictures: the emulator's, frames drawn large, or Gymnasium's own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from colobus.core.seeding import game_seeds, generator
+from colobus.core.types import Bytes, Frames, Ints
+from colobus.envs.api import Games, GameSettings, close
+from colobus.envs.frames import FrameStack, StuckGuard
+from colobus.envs.make import is_atari, is_gym, make_games
+from colobus.evaluation.agent import Agent, Policy, as_agent
+from colobus.evaluation.films.file import Film as Film  # part of the public API
+from colobus.evaluation.films.file import Progress, filming, format_of
+
+if TYPE_CHECKING:
+    from colobus.envs.gym import GymGames
+
+Show = Callable[[Bytes], None]
+"""Takes a picture uint8[H, W, 3]."""
+
+FRAME_RATE = 6
+"""Pictures per second of a game without an emulator, such as Catch."""
+
+FRAME_ZOOM = 8
+"""Pixels of a picture for each pixel of such a frame, before the film is scaled up."""
+
+LEAST_SIDE = 240
+"""Smaller pictures of an environment of Gymnasium are enlarged to this height at least."""
+
+
+class Screen(ABC):
+    """One game that shows its pictures."""
+
+    rate: int  # pictures per second
+    agents = 1  # that play the game (B)
+    zoom: tuple[int, int] | None = None  # times higher and wider; None: as the format says
+    action_names: tuple[str, ...]
+    _games: Any = None  # that are closed at the end
+
+    @abstractmethod
+    def start(self, show: Show) -> Frames:
+        """Begin, show the first picture, return the first frames [B, H, W]."""
+
+    @abstractmethod
+    def step(self, actions: Ints, show: Show) -> tuple[Frames, float, bool]:
+        """Play a step with actions int64[B] and show its pictures.
+
+        Return the frames, the mean raw reward of the agents, and whether the game is over.
+        """
+
+    def close(self) -> None:
+        """Close what the game holds open; it is not played any more."""
+        close(self._games)
+
+
+def make_screen(settings: GameSettings, seed: int) -> Screen:
+    """Return a game that shows its pictures.
+
+    Raises:
+        ColobusError: if the environment has no pictures.
+    """
+    if is_gym(settings.game):
+        return GymScreen(settings, seed)
+    return (AtariScreen if is_atari(settings.game) else FrameScreen)(settings, seed)
+
+
+class AtariScreen(Screen):
+    """Shows every emulator frame."""
+
+    rate = 60
+
+    def __init__(self, settings: GameSettings, seed: int) -> None:
+        from colobus.envs.ale import AleGame  # other games need no emulator
+
+        self._game = AleGame(settings, seed)
+        self.action_names = self._game.action_names
+
+    def start(self, show: Show) -> Bytes:
+        """Begin a game."""
+        return self._game.reset(show)[None]
+
+    def step(self, actions: Ints, show: Show) -> tuple[Bytes, float, bool]:
+        """Play a step."""
+        step = self._game.step(int(actions[0]), show)
+        return step.frame[None], step.reward, step.over
+
+
+class FrameScreen(Screen):
+    """Shows the frames of the first agent; those after the last step belong to the next game."""
+
+    rate = FRAME_RATE
+    _games: Games
+
+    def __init__(self, settings: GameSettings, seed: int) -> None:
+        self._games = make_games(settings, np.array([seed]))
+        self.agents, self.action_names = self._games.count, self._games.action_names
+
+    def start(self, show: Show) -> Bytes:
+        """Begin a game."""
+        frames = self._games.reset()
+        show(_enlarge(frames[0]))
+        return frames
+
+    def step(self, actions: Ints, show: Show) -> tuple[Bytes, float, bool]:
+        """Play a step."""
+        step = self._games.step(actions)
+        over = bool(step.over[0])
+        if not over:
+            show(_enlarge(step.frames[0]))
+        return step.frames, float(step.rewards.mean()), over
+
+
+class GymScreen(Screen):
+    """Shows the pictures that an environment of Gymnasium draws of itself."""
+
+    _games: GymGames
+
+    def __init__(self, settings: GameSettings, seed: int) -> None:
+        from colobus.envs.gym import GymGames
+
+        self._games = GymGames(settings.game, np.array([seed]), pictures=True)
+        self.action_names, self.rate = self._games.action_names, self._games.rate
+
+    def start(self, show: Show) -> Frames:
+        """Begin a game."""
+        frames = self._games.reset()
+        picture = self._games.picture()
+        times = -(-LEAST_SIDE // len(picture))
+        self.zoom = (times, times)
+        show(picture)
+        return frames
+
+    def step(self, actions: Ints, show: Show) -> tuple[Frames, float, bool]:
+        """Play a step."""
+        step = self._games.step(actions)
+        over = bool(step.over[0])
+        if not over:
+            show(self._games.picture())
+        return step.frames, float(step.rewards[0]), over
+
+
+def _enlarge(frame: Bytes) -> Bytes:
+    """Return a picture uint8[8 * H, 8 * W, 3] of a frame uint8[H, W]."""
+    large = frame.repeat(FRAME_ZOOM, axis=0).repeat(FRAME_ZOOM, axis=1)
+    return np.repeat(large[:, :, None], 3, axis=2)
+
+
+class Player:
+    """Plays one game after another on a screen.
+
+    Args:
+        agent: that plays.
+        screen: the game.
+        random: for sampled actions.
+        policy: the agent's own by default.
+        stuck: limit of a `StuckGuard`; None for no guard.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        screen: Screen,
+        random: torch.Generator,
+        policy: Policy | None = None,
+        stuck: int | None = None,
+    ) -> None:
+        self._agent, self._screen, self._random, self._policy = agent, screen, random, policy
+        self._guard = StuckGuard(stuck, screen.action_names, screen.agents) if stuck else None
+        self.score = 0.0  # raw return of all games together
+        self.steps = 0  # agent decisions in all games together
+        self.games = 0  # that have begun
+        self.over = True  # whether the newest game is over
+
+    def begin(self, show: Show) -> None:
+        """Begin the next game and show its first picture."""
+        first = self._screen.start(show)
+        count, height, width = first.shape
+        self._observed = FrameStack(count, self._agent.stack, (height, width), first.dtype)
+        self._observed.reset(first)
+        self._state = self._agent.initial_state(count)
+        if self._guard:
+            self._guard.begin(np.ones(count, dtype=np.bool_))
+        self.games += 1
+        self.over = False
+
+    def step(self, show: Show, action: int | None = None) -> None:
+        """Play a step and show its pictures.
+
+        Args:
+            show: takes the pictures.
+            action: played instead of what the agent chooses, such as that of a person. The agent
+                still sees the step, so that it can go on from there.
+        """
+        actions, self._state = self._agent.act(
+            self._observed.stacks, self._policy, self._random, state=self._state
+        )
+        if action is not None:
+            actions = np.full_like(actions, action)
+        if self._guard:
+            actions = self._guard.let_through(actions)
+        frames, reward, self.over = self._screen.step(actions, show)
+        self._observed.push(frames)
+        self.score += reward
+        self.steps += 1
+
+
+def record(
+    agent: Agent | str | Path,
+    out: str | Path,
+    seconds: float = 60.0,
+    seed: int = 1,
+    policy: Policy | None = None,
+    progress: Progress | None = None,
+    several: bool = False,
+    stuck: int | None = None,
+) -> Film:
+    """Film one game from its start until it is over, at most ``seconds`` at the game's own speed.
+
+    The file appears whole or not at all. Every second emulator frame is kept for .mp4, every
+    fourth for .gif.
+
+    Args:
+        agent: that plays, with its training's settings; or the run or checkpoint to load it from.
+        out: file to write; its suffix says which kind. An older one is replaced.
+        seconds: of film, at most.
+        seed: of the game and the sampled actions.
+        policy: the agent's own by default.
+        progress: called after every step with the seconds filmed and ``seconds``.
+        several: begin another game whenever one is over, until ``seconds`` are filmed.
+        stuck: limit of a `StuckGuard`, as in the protocol that the agent is scored by; None for
+            no guard.
+
+    Raises:
+        ColobusError: if the suffix is another, ``seconds`` is not positive, ``out`` cannot be
+            written, or the environment has no pictures.
+    """
+    agent, out = as_agent(agent), Path(out)
+    form = format_of(out, seconds)
+    screen = make_screen(agent.games, int(game_seeds(seed, "film", 1)[0]))
+    player = Player(agent, screen, generator(seed, "film actions"), policy, stuck)
+    with closing(screen), filming(out, screen.rate) as film:
+
+        def show(picture: Bytes) -> None:
+            film.show(picture, screen.zoom or form.zoom, exact=screen.zoom is None)
+
+        limit = seconds * screen.rate
+        while film.seen < limit and (several or not player.games):
+            player.begin(show)
+            while not player.over and film.seen < limit:
+                player.step(show)
+                if progress:
+                    progress(min(film.seen / screen.rate, seconds), seconds)
+    filmed = film.seen / screen.rate
+    return Film(out, player.score, player.steps, filmed, player.over, player.games)

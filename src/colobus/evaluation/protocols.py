@@ -1,0 +1,322 @@
+"""Named evaluation protocols, and the result of an evaluation.
+
+A score without its protocol means nothing (Machado et al. 2018), so an `Evaluation` carries both
+and prints both.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean, median, quantiles, stdev
+from typing import Any, NamedTuple
+
+from colobus.core.errors import ColobusError, nearest
+from colobus.core.types import Version
+from colobus.envs.api import GameSettings
+from colobus.envs.make import is_atari
+from colobus.evaluation.agent import Policy, describe
+from colobus.evaluation.scores import baselines, normalised
+from colobus.evaluation.start_states import summary_line
+from colobus.runs.read import evaluation_file, write_new
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """An evaluation protocol. Where a setting is None, that of the run holds.
+
+    Args:
+        name: of the protocol.
+        episodes: default number of games.
+        about: one line that describes the protocol, with its source.
+        sticky: probability of sticky actions.
+        noop_max: as in `GameSettings`: one more than the most no-ops.
+        max_frames: frame limit of a game in emulator frames.
+        stuck: limit of a `StuckGuard`; None for no guard.
+        policy: policy of the protocol; None for that of the agent.
+        starts: games begin at start states (`colobus.evaluation.start_states`); ``max_frames``
+            then counts the frames before them too.
+    """
+
+    name: str
+    episodes: int
+    about: str
+    sticky: float | None = None
+    noop_max: int | None = None
+    max_frames: int | None = None
+    stuck: int | None = None
+    policy: Policy | None = None
+    starts: bool = False
+
+    def settings(self, games: GameSettings) -> GameSettings:
+        """Return how games are played under this protocol by an agent trained on ``games``.
+
+        Raises:
+            ColobusError: if the protocol sets sticky actions or no-ops and the game is no Atari
+                game.
+        """
+        own = {
+            name: value
+            for name in ("sticky", "noop_max", "max_frames")
+            if (value := getattr(self, name)) is not None
+        }
+        if not is_atari(games.game) and {"sticky", "noop_max"} & own.keys():
+            raise ColobusError(
+                f"protocol {self.name!r} is for Atari games and this run plays {games.game}; take "
+                "protocol 'training'"
+            )
+        return replace(games, **own, life_loss_ends=False)
+
+
+PROTOCOLS = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol("training", 100, "games as in training"),
+        Protocol("noop", 30, "no-op starts (Mnih et al. 2015)", 0.0, 31, 18_000),
+        Protocol("sticky", 100, "sticky actions (Machado et al. 2018)", 0.25, 0, 108_000),
+        Protocol(
+            "dba3c",
+            50,
+            "mean of 50 consecutive games (Adamski et al. 2018)",
+            max_frames=160_000,
+            stuck=30,
+            policy="greedy",
+        ),
+        Protocol(
+            "human", 100, "from moments of games (Nair et al. 2015)", 0, 0, 108_000, starts=True
+        ),
+    )
+}
+
+
+def find_protocol(name: str) -> Protocol:
+    """Return the protocol of that name.
+
+    Raises:
+        ColobusError: if there is none; the message has the known names.
+    """
+    if name not in PROTOCOLS:
+        raise ColobusError(f"unknown protocol {name!r}: {nearest(name, PROTOCOLS)}")
+    return PROTOCOLS[name]
+
+
+class PlayedGame(NamedTuple):
+    """One full game."""
+
+    score: float  # raw return
+    steps: int  # agent decisions
+    truncated: bool  # ended by the frame limit
+    pressed: int = 0  # times that the stuck guard pressed FIRE
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The result of an evaluation: the scores of all games, and the protocol that was played."""
+
+    protocol: Protocol
+    settings: GameSettings
+    action_names: tuple[str, ...]  # the action set, in the order of the indices
+    policy: Policy
+    epsilon: float  # share of random actions under the policy epsilon
+    seed: int
+    steps: int  # environment steps the agent had learned from
+    seconds: float | None  # of training until then; None: the checkpoint does not say
+    version: Version  # of the parameters
+    width: int  # units of the hidden layer that the network's heads look at
+    episodes: int  # asked for
+    games: tuple[PlayedGame, ...]
+    starts: dict[str, Any] | None = None  # `StartStates.summary` of its start states
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether fewer games were finished than asked for."""
+        return len(self.games) < self.episodes
+
+    @property
+    def fire_at_reset(self) -> bool:
+        """Whether FIRE is pressed at the start of each game."""
+        return self.settings.fire_at_reset and "FIRE" in self.action_names and not self.starts
+
+    @property
+    def most_noops(self) -> int:
+        """Most no-ops at the start of a game; FIRE at reset takes the place of one of them."""
+        return max(self.settings.noop_max - 1 - self.fire_at_reset, 0)
+
+    @property
+    def scores(self) -> list[float]:
+        """Raw returns of all games."""
+        return [game.score for game in self.games]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Steps of all games."""
+        return [game.steps for game in self.games]
+
+    @property
+    def mean(self) -> float:
+        """Mean score; nan without games."""
+        return fmean(self.scores) if self.games else math.nan
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the mean (sample deviation / sqrt(n)); nan below two games."""
+        count = len(self.games)
+        return stdev(self.scores) / math.sqrt(count) if count > 1 else math.nan
+
+    @property
+    def median(self) -> float:
+        """Median score; nan without games."""
+        return median(self.scores) if self.games else math.nan
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """Lower and upper quartile, ends included (method 7 of Hyndman and Fan 1996).
+
+        nan below two games.
+        """
+        if len(self.games) < 2:
+            return math.nan, math.nan
+        lower, _, upper = quantiles(self.scores, n=4, method="inclusive")
+        return lower, upper
+
+    @property
+    def human_normalised(self) -> float | None:
+        """Human-normalised mean in per cent; None without games or without reference scores."""
+        if not self.games:
+            return None
+        return normalised(self.mean, self.settings.game, self.protocol.starts)
+
+    @property
+    def min(self) -> float:
+        """Lowest score; nan without games."""
+        return min(self.scores, default=math.nan)
+
+    @property
+    def max(self) -> float:
+        """Highest score; nan without games."""
+        return max(self.scores, default=math.nan)
+
+    def lines(self) -> list[str]:
+        """Return the result, the protocol and every score as lines to print."""
+        settings, count = self.settings, len(self.games)
+        if not self.games:
+            return [f"{settings.game}: interrupted before the first game was over"]
+        cut = sum(game.truncated for game in self.games)
+        own = self.protocol.episodes
+        kind = "games, each from one start" if self.starts else "full games"
+        instead = f" instead of {own}" if self.episodes != own else ""
+        lines = [
+            f"{settings.game} after {self.steps:,} steps: mean {self.mean:.2f} ± "
+            f"{self.standard_error:.2f} (standard error), median {self.median:g}, quartiles "
+            f"{self.quartiles[0]:g} and {self.quartiles[1]:g}, min {self.min:g}, max {self.max:g}",
+            *self._beside_a_human(),
+            f"protocol {self.protocol.name}: {self.protocol.about}; {count} {kind}{instead}, raw "
+            f"rewards, {describe(self.policy, self.epsilon)}, {len(self.action_names)} "
+            f"actions, "
+            f"seed {self.seed}",
+        ]
+        if self.starts:
+            lines.append(summary_line(self.starts))
+        if is_atari(settings.game):
+            lines.append(self._emulator_line(cut))
+        if self.protocol.stuck is not None:
+            pressed = sum(game.pressed for game in self.games)
+            lines.append(
+                f"stuck guard: after {self.protocol.stuck} equal actions in a row FIRE (action 1 "
+                f"in a game without FIRE) was pressed once: {pressed} times in all games"
+            )
+        if self.interrupted:
+            lines.append(
+                f"interrupted after {count} of {self.episodes} games; long games are missing "
+                "more often than short ones, so the mean is not that of the protocol"
+            )
+        return [*lines, f"mean length {fmean(self.lengths):,.0f} steps; scores:", *self._table()]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON values; a statistic that does not exist is None."""
+        names = ("mean", "standard_error", "median", "min", "max")
+        numbers = {name: getattr(self, name) for name in names}
+        numbers["lower_quartile"], numbers["upper_quartile"] = self.quartiles
+        pair = baselines(self.settings.game, self.protocol.starts)
+        random, human = pair or (None, None)
+        return {
+            "protocol": self.protocol.name,
+            "about": self.protocol.about,
+            "steps": self.steps,
+            "seconds": self.seconds,
+            "epoch": self.version.incarnation,
+            "version": self.version.number,
+            "width": self.width,
+            "policy": self.policy,
+            "epsilon": self.epsilon if self.policy == "epsilon" else None,
+            "seed": self.seed,
+            "episodes": len(self.games),
+            "episodes_asked": self.episodes,
+            "episodes_of_protocol": self.protocol.episodes,
+            "interrupted": self.interrupted,
+            "full_games": self.starts is None,
+            "starts": self.starts,
+            "raw_rewards": True,
+            "action_set_size": len(self.action_names),
+            "action_set": self.action_names,
+            "fire_at_reset": self.fire_at_reset,
+            "most_noops": self.most_noops,
+            "settings": asdict(self.settings),
+            **{name: None if math.isnan(value) else value for name, value in numbers.items()},
+            "human_normalised": self.human_normalised,
+            "random_score": random,
+            "human_score": human,
+            "scores": self.scores,
+            "lengths": self.lengths,
+            "truncated": [game.truncated for game in self.games],
+            "stuck": self.protocol.stuck,
+            "pressed": [game.pressed for game in self.games],
+        }
+
+    def save(self, folder: Path) -> Path:
+        """Write a file in ``eval/`` of a run's folder; return its path.
+
+        Its name has the steps, the protocol, the number of games, the policy and the seed, and
+        ``-interrupted`` at the end if games are missing. Nothing is ever overwritten (`write_new`).
+        """
+        own = (self.protocol.name, self.episodes, self.policy, self.seed)
+        path = evaluation_file(folder, self.steps, *own)
+        if self.interrupted:
+            path = path.with_stem(f"{path.stem}-interrupted")
+        return write_new(path, (json.dumps(self.as_dict(), indent=1) + "\n").encode())
+
+    def _beside_a_human(self) -> list[str]:
+        """Say the human-normalised score, if the game has one."""
+        pair, share = baselines(self.settings.game, self.protocol.starts), self.human_normalised
+        if pair is None or share is None:
+            return []
+        return [
+            f"human-normalised score {share:.1f} % (random play, {pair[0]:g}, is 0 %; a human, "
+            f"{pair[1]:g}, is 100 %)"
+        ]
+
+    def _emulator_line(self, cut: int) -> str:
+        """Return how the emulator was set, and how many games the frame limit cut off."""
+        settings = self.settings
+        noops = f"up to {self.most_noops}" if self.most_noops else "no"
+        actions = "full" if settings.full_actions else "minimal"
+        on_loss = settings.fire_on_life_loss
+        if "FIRE" in self.action_names:
+            fire = f"FIRE at reset: {_yes(self.fire_at_reset)}, FIRE on life loss: {_yes(on_loss)}"
+        else:
+            fire = "the action set has no FIRE"
+        return (
+            f"sticky actions {settings.sticky:g}, {noops} no-ops at the start, cut off at "
+            f"{settings.max_frames:,} frames ({cut} games were), {actions} action set, frame skip "
+            f"{settings.frame_skip}, {fire}"
+        )
+
+    def _table(self) -> list[str]:
+        rows = [self.scores[i : i + 10] for i in range(0, len(self.games), 10)]
+        return ["  " + " ".join(f"{score:g}" for score in row) for row in rows]
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

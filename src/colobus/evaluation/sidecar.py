@@ -1,0 +1,235 @@
+"""A sidecar of a training: it evaluates or films checkpoints, in a process of low priority.
+
+It takes the newest complete checkpoint, plays full games with it by a named protocol or films it,
+counts the checkpoints that it skipped, and begins again. It only reads checkpoints, so training
+never waits for it. ``colobus follow`` is its command, `colobus.training.sidecars` starts it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from colobus.core.checkpoint import by_age, list_checkpoints, read_about
+from colobus.core.errors import ColobusError
+from colobus.evaluation.agent import Agent, load
+from colobus.evaluation.evaluator import evaluate as play_games
+from colobus.evaluation.films.player import record as film_games
+from colobus.evaluation.protocols import find_protocol
+from colobus.runs.folder import CHECKPOINTS, film_file
+from colobus.runs.read import has_evaluation
+
+POLL_SECONDS = 1.0
+"""Seconds between two listings of a run's checkpoints."""
+
+SEED = 1
+"""Of the games and of sampled actions."""
+
+
+class RunEnded(Exception):
+    """The run has ended: drop the work in progress."""
+
+
+class Sidecar:
+    """Evaluates and films the newest complete checkpoint of a run, until the run is over.
+
+    ``say`` takes a dict for each result:
+
+    - evaluation: kind, steps, version, mean, max, standard_error, games, skipped, file
+    - film: kind, steps, version, score, games, seconds, skipped, file
+    - passed over: kind, file, why; a checkpoint that is damaged, told once
+
+    ``skipped`` counts the checkpoints between the last two that were evaluated or filmed. A
+    checkpoint that has its evaluation or its film is never evaluated or filmed again.
+
+    Args:
+        run: folder of the run; it may have no checkpoints yet.
+        evaluate: play the protocol's games, and save the evaluation in the folder.
+        record: film, into the folder.
+        say: called with each result, on this thread.
+        until: called about five times a second; once it returns True, work in progress is dropped
+            without a trace.
+        record_seconds: length of each film; it shows one game after another.
+        protocol: name in `protocols.PROTOCOLS`; films use its policy and stuck guard.
+
+    Raises:
+        ColobusError: if there is no such protocol. While it works, if the protocol does not suit
+            the game, or a film cannot be written.
+        OSError: while it works, if an evaluation cannot be written.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        evaluate: bool,
+        record: bool,
+        say: Callable[[dict[str, Any]], None],
+        until: Callable[[], bool],
+        record_seconds: float = 120.0,
+        protocol: str = "dba3c",
+    ) -> None:
+        find_protocol(protocol)
+        self._folder = run / CHECKPOINTS
+        self._report, self._run_ended = say, until
+        self._jobs: list[_Job] = []
+        if evaluate:
+            self._jobs.append(_EvaluationJob(run, protocol))
+        if record:
+            self._jobs.append(_FilmJob(run, record_seconds, protocol))
+        self._seen: set[str] = set()
+        self._listed_at = 0.0
+        self._damaged: set[tuple[str, int]] = set()
+        done = [path.name for path in list_checkpoints(self._folder) if self._is_done(path)]
+        self._last = max(done, default="")
+
+    def work(self) -> None:
+        """Do each newest checkpoint until the run is over."""
+        try:
+            while not self._run_ended():
+                end = time.monotonic() if self.do_newest() else time.monotonic() + POLL_SECONDS
+                while not self._run_ended() and time.monotonic() < end:
+                    time.sleep(POLL_SECONDS / 5)
+        except RunEnded:
+            return
+
+    def do_newest(self) -> bool:
+        """Do the missing jobs of the newest complete checkpoint; return whether there were any.
+
+        Raises:
+            RunEnded: if the run ends meanwhile.
+        """
+        self._list_checkpoints()
+        for path in by_age(self._folder):
+            stamp = _completed_at(path)
+            if stamp is None or (path.name, stamp) in self._damaged:
+                continue
+            try:
+                todo = self._todo(path)
+                if not todo:
+                    return False
+                agent = load(path)
+            except ColobusError as error:
+                self._pass_over(path, stamp, str(error))
+                continue
+            self._do(todo, agent, path.name)
+            return True
+        return False
+
+    def has_usable(self) -> bool:
+        """Return whether there is a complete checkpoint that was not passed over."""
+        stamps = [(path.name, _completed_at(path)) for path in by_age(self._folder)]
+        return any(stamp and (name, stamp) not in self._damaged for name, stamp in stamps)
+
+    def _do(self, todo: Sequence[_Job], agent: Agent, name: str) -> None:
+        """Do the jobs of a checkpoint and report them."""
+        about = {"steps": agent.checkpoint.steps, "version": agent.checkpoint.version.number}
+        skipped = sum(self._last < seen < name for seen in self._seen)
+        for job in todo:
+            self._check_run()
+            found, file = job.do(agent, self._check_run)
+            self._report(
+                {"kind": job.kind, **about, **found, "skipped": skipped, "file": str(file)}
+            )
+        self._last = name
+        self._seen = {seen for seen in self._seen if seen > name}
+
+    def _todo(self, path: Path) -> list[_Job]:
+        """Return the jobs of a checkpoint that have no file yet.
+
+        Raises:
+            ColobusError: if the checkpoint's JSON is gone or cannot be read.
+        """
+        steps = read_about(path).steps
+        return [job for job in self._jobs if not job.is_done(steps)]
+
+    def _is_done(self, path: Path) -> bool:
+        try:
+            return not self._todo(path)
+        except ColobusError:
+            return False
+
+    def _list_checkpoints(self) -> list[Path]:
+        """Return the present checkpoints, oldest first, and remember them."""
+        self._listed_at = time.monotonic()
+        paths = list_checkpoints(self._folder)
+        self._seen |= {path.name for path in paths}
+        return paths
+
+    def _check_run(self) -> None:
+        """Raise if the run has ended; list the checkpoints, since training deletes old ones."""
+        if self._run_ended():
+            raise RunEnded
+        if time.monotonic() - self._listed_at > POLL_SECONDS:
+            self._list_checkpoints()
+
+    def _pass_over(self, path: Path, stamp: int, why: str) -> None:
+        """Report a damaged checkpoint once; one that is gone by now was only deleted."""
+        if _completed_at(path) == stamp and path.exists():
+            self._damaged.add((path.name, stamp))
+            self._report({"kind": "passed over", "file": str(path), "why": why})
+
+
+def _completed_at(path: Path) -> int | None:
+    """Return the time of a checkpoint's completion in ns; None if it is not complete."""
+    try:
+        return path.with_suffix(".json").stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+
+
+class _Job(Protocol):
+    """A job for each checkpoint."""
+
+    kind: str
+
+    def is_done(self, steps: int) -> bool:
+        """Return whether the run's folder has the result for the checkpoint after these steps."""
+
+    def do(self, agent: Agent, check_run: Callable[[], None]) -> tuple[dict[str, Any], Path]:
+        """Do the job, calling ``check_run`` often; return its results and the file."""
+
+
+class _EvaluationJob:
+    kind = "evaluation"
+
+    def __init__(self, run: Path, protocol: str) -> None:
+        self._run, self._protocol = run, find_protocol(protocol)
+
+    def is_done(self, steps: int) -> bool:
+        own = self._protocol
+        return has_evaluation(self._run, steps, own.name, own.episodes, SEED)
+
+    def do(self, agent: Agent, check_run: Callable[[], None]) -> tuple[dict[str, Any], Path]:
+        evaluation = play_games(
+            agent, self._protocol.name, seed=SEED, progress=lambda _done, _all: check_run()
+        )
+        if evaluation.interrupted:
+            raise RunEnded
+        names = ("mean", "max", "standard_error")
+        found = {name: getattr(evaluation, name) for name in names}
+        return found | {"games": len(evaluation.games)}, evaluation.save(self._run)
+
+
+class _FilmJob:
+    kind = "film"
+
+    def __init__(self, run: Path, seconds: float, protocol: str) -> None:
+        self._run, self._seconds, self._protocol = run, seconds, find_protocol(protocol)
+
+    def is_done(self, steps: int) -> bool:
+        return film_file(self._run, steps).exists()
+
+    def do(self, agent: Agent, check_run: Callable[[], None]) -> tuple[dict[str, Any], Path]:
+        film = film_games(
+            agent,
+            film_file(self._run, agent.checkpoint.steps),
+            self._seconds,
+            policy=self._protocol.policy,
+            progress=lambda _done, _all: check_run(),
+            several=True,
+            stuck=self._protocol.stuck,
+        )
+        found = {"score": film.score, "games": film.games, "seconds": film.seconds}
+        return found, film.path

@@ -1,0 +1,337 @@
+"""Start states: points of earlier games from which an evaluation starts (protocol ``human``).
+
+Nair et al. 2015 took points of human games and did not publish them. Here they are points of an
+agent's games. For each start state a file holds the emulator's state `HISTORY` steps earlier and
+the actions since then. Playing these actions again leads to the start state and shows every frame
+of the first observation, whatever the preprocessing of the agent. Nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from colobus.core.errors import ColobusError
+from colobus.core.fields import Range, read
+from colobus.core.files import open_regular, write_whole
+from colobus.core.program import program
+from colobus.core.seeding import game_seeds, generator, sequence
+from colobus.core.types import Ints
+from colobus.envs.ale import FIRE, LAST_CODE, AleGame, frames_behind, rom_of
+from colobus.envs.api import GameSettings
+from colobus.envs.frames import FrameStack
+from colobus.envs.make import is_atari
+from colobus.evaluation.agent import Agent
+
+HISTORY = 16
+"""Steps that lead to a start state: as many as the deepest frame stack has frames."""
+
+GAP = (30, 60)
+"""Shortest and longest gap between two start states in seconds of play, drawn uniformly."""
+
+LIMIT = 18_000
+"""Most frames of a game that gives start states: five minutes."""
+
+FRAMES_A_SECOND = 60
+
+
+@dataclass(frozen=True)
+class StartStates:
+    """The start states of a file; see `StartState`."""
+
+    states: tuple[bytes, ...]  # of `StartState`
+    actions: Ints  # int64[N, HISTORY]
+    frames: Ints  # int64[N]
+    about: dict[str, Any]  # game, frame skip, emulator, and the agent that played
+    file: str = ""  # name of the file, once there is one
+    sha256: str = ""  # of the whole file
+
+    @property
+    def count(self) -> int:
+        """Number of start states."""
+        return len(self.states)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what an evaluation reports about them, as JSON values."""
+        return {"file": self.file, "sha256": self.sha256, "count": self.count, **self.about}
+
+
+def summary_line(summary: dict[str, Any]) -> str:
+    """Return `StartStates.summary` as a line to print."""
+    maker = summary["made_by"]
+    return (
+        f"start states: {summary['file']} (sha256 {summary['sha256']}): {summary['count']} points "
+        f"of {summary['game']} as {maker['run']} played it after {maker['steps']:,} steps "
+        f"({maker['policy']} policy, seed {maker['seed']}, ale-py {summary['ale_py']}), not of a "
+        "human's games; frames before a start state count for the frame limit, rewards do not"
+    )
+
+
+class StartState(NamedTuple):
+    """One start state."""
+
+    state: bytes  # of the emulator, HISTORY steps before the start
+    actions: list[int]  # codes of `ale_py.Action`, played since
+    frames: int  # of the game before the start, no-ops included
+
+
+def make_starts(
+    agent: Agent,
+    run: str,
+    count: int = 100,
+    seed: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> StartStates:
+    """Play one game of an agent after another and keep start states of them.
+
+    The sampling is Colobus's own, since the original is unknown: games begin after up to 30 no-ops
+    (29 beside FIRE at reset), have no sticky actions and last five minutes at most; the agent
+    plays by its own policy. Between two start states lie 30 to 60 seconds of play, across the ends
+    of games. So all steps are about equally likely, except those of the first second of a game.
+
+    Args:
+        agent: the player.
+        run: name of its run in the file.
+        count: number of start states.
+        seed: of the games, the actions and the gaps.
+        progress: called after each start state with their number and ``count``.
+
+    Raises:
+        ColobusError: if the agent plays no Atari game.
+    """
+    if not is_atari(agent.games.game):
+        raise ColobusError(
+            f"start states are for Atari games and this run plays {agent.games.game}"
+        )
+    settings = replace(agent.games, sticky=0.0, noop_max=31, max_frames=LIMIT, life_loss_ends=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # single stacks: more threads only wait for each other
+    try:
+        player = _StartStateSampler(agent, settings, seed)
+        found = _sample(player, settings, count, seed, progress)
+    finally:
+        torch.set_num_threads(before)
+    maker = {"run": run, "steps": agent.checkpoint.steps, "policy": agent.policy, "seed": seed}
+    return StartStates(
+        tuple(start.state for start in found),
+        np.array([start.actions for start in found], dtype=np.int64),
+        np.array([start.frames for start in found], dtype=np.int64),
+        {"format": 1, **_emulator(settings), "made_by": maker},
+    )
+
+
+def _sample(
+    player: _StartStateSampler,
+    settings: GameSettings,
+    count: int,
+    seed: int,
+    progress: Callable[[int, int], None] | None,
+) -> list[StartState]:
+    """Return ``count`` start states, one after each gap of play."""
+    shortest, longest = (s * FRAMES_A_SECOND // settings.frame_skip for s in GAP)
+    gaps = np.random.default_rng(sequence(seed, "gaps between starts"))
+    found: list[StartState] = []
+    while len(found) < count:
+        for _ in range(int(gaps.integers(shortest, longest + 1))):
+            player.step()
+        found.append(player.sample())
+        if progress:
+            progress(len(found), count)
+    return found
+
+
+class _StartStateSampler:
+    """Plays an agent's games, one after another, and takes start states of them."""
+
+    def __init__(self, agent: Agent, settings: GameSettings, seed: int) -> None:
+        self._agent, self._skip = agent, settings.frame_skip
+        self._game = AleGame(settings, int(game_seeds(seed, "starts", 1)[0]))
+        self._random = generator(seed, "actions before starts")
+        self._observed = FrameStack(1, agent.stack, self._game.frame_shape)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin the next game."""
+        self._observed.reset(self._game.reset()[None])
+        self._state = self._agent.initial_state()
+
+    def step(self) -> int | None:
+        """Play one step; return the code of the played action, None if it ended the game."""
+        chosen, self._state = self._agent.act(
+            self._observed.stacks[0], None, self._random, state=self._state
+        )
+        action = int(chosen)
+        step = self._game.step(action)
+        if step.over:
+            self._begin()
+            return None
+        self._observed.push(step.frame[None])
+        return FIRE if step.forced else int(self._game.codes[action])
+
+    def sample(self) -> StartState:
+        """Play `HISTORY` steps of one game (the next one if it ends) and return where they lead."""
+        while True:
+            state = self._game.save()
+            actions: list[int] = []
+            while len(actions) < HISTORY and (played := self.step()) is not None:
+                actions.append(played)
+            if len(actions) == HISTORY:
+                before = frames_behind(state)
+                return StartState(state, actions, before + HISTORY * self._skip)
+
+
+def write_starts(path: Path, starts: StartStates) -> StartStates:
+    """Write start states to a new file; return them with the name and checksum of the file.
+
+    Raises:
+        ColobusError: if the file exists: evaluations may refer to it.
+        OSError: if it cannot be written.
+    """
+    if path.exists():
+        raise ColobusError(f"--out {path}: the file exists; name a new file")
+    tensors: dict[str, np.ndarray[Any, Any]] = {
+        "states": np.frombuffer(b"".join(starts.states), dtype=np.uint8),
+        "lengths": np.array([len(state) for state in starts.states], dtype=np.int64),
+        "actions": starts.actions,
+        "frames": starts.frames,
+    }
+    about = starts.about | {"checksum": _checksum(tensors, starts.about)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = save(tensors, metadata={"about": json.dumps(about)})
+    write_whole(path, data)
+    return replace(starts, file=path.name, sha256=hashlib.sha256(data).hexdigest())
+
+
+def read_starts(path: Path, settings: GameSettings) -> StartStates:
+    """Read the start states of a file, for games with these ``settings``.
+
+    Raises:
+        ColobusError: if the file is missing, damaged or no file of start states, or belongs to
+            another game, frame skip or emulator.
+    """
+    again = f"make one with: {program()} starts RUN --out FILE"
+    try:
+        with open_regular(path) as file:
+            data = file.read()
+        tensors = load(data)
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        about = json.loads(header["__metadata__"]["about"])
+        checksum = about.pop("checksum")
+        if checksum != _checksum(tensors, about):
+            raise ColobusError(f"--starts {path}: is damaged (checksum differs); {again}")
+        _check(path, about, settings)
+        starts = _taken_apart(tensors, about)
+    except OSError as error:
+        why = error.strerror or error
+        raise ColobusError(f"--starts {path}: cannot be read: {why}; {again}") from None
+    except WrongField as error:
+        raise ColobusError(f"--starts {path}: {error}; {again}") from None
+    except (SafetensorError, LookupError, ValueError, TypeError, AttributeError, MemoryError):
+        raise ColobusError(
+            f"--starts {path}: is no file of start states, or damaged; {again}"
+        ) from None
+    return replace(starts, file=path.name, sha256=hashlib.sha256(data).hexdigest())
+
+
+class WrongField(Exception):
+    """A value of a file of start states cannot be; names it."""
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Who played the games of start states."""
+
+    run: str
+    steps: Annotated[int, Range(0)]
+    policy: str
+    seed: Annotated[int, Range(0)]
+
+
+def _taken_apart(tensors: dict[str, np.ndarray[Any, Any]], about: dict[str, Any]) -> StartStates:
+    """Return the start states of a file whose checksum holds.
+
+    Raises:
+        WrongField: if a value is not what `write_starts` can have written.
+    """
+    states, lengths, actions, frames = (
+        _tensor(tensors, name, dtype, dimensions)
+        for name, dtype, dimensions in (
+            ("states", np.uint8, 1),
+            ("lengths", np.int64, 1),
+            ("actions", np.int64, 2),
+            ("frames", np.int64, 1),
+        )
+    )
+    count = len(lengths)
+    size = len(states)
+    if not count or lengths.min() < 1 or lengths.max() > size or lengths.sum() != size:
+        raise WrongField("lengths: must be those of the parts of states")
+    known = (actions >= 0) & (actions <= LAST_CODE)
+    if actions.shape != (count, HISTORY) or not known.all():
+        raise WrongField(f"actions: must be int64[{count}, {HISTORY}], codes of actions")
+    if frames.shape != (count,) or frames.min() < 0 or frames.max() > 10**9:
+        raise WrongField(f"frames: must be int64[{count}], numbers of frames")
+    try:
+        read(Maker, about.get("made_by"), lambda name: f"made_by.{name}", "made_by")
+    except ColobusError as error:
+        raise WrongField(str(error)) from None
+    parts = np.split(states, np.cumsum(lengths)[:-1])
+    return StartStates(tuple(part.tobytes() for part in parts), actions, frames, about)
+
+
+def _tensor(
+    tensors: dict[str, np.ndarray[Any, Any]], name: str, dtype: Any, dimensions: int
+) -> np.ndarray[Any, Any]:
+    found = tensors.get(name)
+    if found is None or found.dtype != dtype or found.ndim != dimensions:
+        what = "missing" if found is None else f"{found.dtype}{list(found.shape)}"
+        wanted = f"{np.dtype(dtype)} with {dimensions} dimension{'s' * (dimensions > 1)}"
+        raise WrongField(f"{name} is {what}, want {wanted}")
+    return found
+
+
+def _check(path: Path, about: dict[str, Any], settings: GameSettings) -> None:
+    """Raise ColobusError if start states belong to another game or emulator."""
+    theirs = {"format": 1, "frame_skip": "?"} | about
+    own = {"format": 1, **_emulator(settings)}
+    for name, what in (
+        ("format", "format"),
+        ("game", "game"),
+        ("frame_skip", "frame skip"),
+        ("ale_py", "ale-py"),
+        ("rom", "ROM, sha256"),
+    ):
+        if theirs.get(name) != own[name]:
+            raise ColobusError(
+                f"--starts {path}: {what} is {str(theirs.get(name))[:80]}, want {own[name]}; make "
+                f"a file for {settings.game} here with: {program()} starts RUN --out FILE"
+            )
+
+
+def _emulator(settings: GameSettings) -> dict[str, Any]:
+    """Return all that an emulator state depends on, and the frame skip."""
+    return {
+        "game": settings.game,
+        "frame_skip": settings.frame_skip,
+        "ale_py": metadata.version("ale-py"),
+        "rom": hashlib.sha256(rom_of(settings.game).read_bytes()).hexdigest(),
+    }
+
+
+def _checksum(tensors: dict[str, np.ndarray[Any, Any]], about: dict[str, Any]) -> str:
+    """Return the sha256 of everything in a file."""
+    whole = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name in sorted(tensors):
+        whole.update(f"{name} {tensors[name].dtype} {tensors[name].shape}".encode())
+        whole.update(tensors[name].tobytes())
+    return whole.hexdigest()

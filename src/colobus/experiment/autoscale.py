@@ -1,0 +1,126 @@
+"""Cores: how many actors, games and emulator threads suit a machine, and how large a batch is.
+
+The presets suit two cores. `for_cores` changes them for more by a table and a few rules, which
+docs/devices.md explains. Nothing is measured here, so the same words give the same run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from colobus.core.errors import ColobusError
+from colobus.core.fields import given
+from colobus.envs.make import is_atari
+from colobus.experiment.settings import Experiment, flag
+
+FED = {"small": 4, "tiny": 4, "mlp": 4, "dqn2013": 3}
+"""Actors that one learner's thread can follow on a CPU, by torso; with all others it is `HEAVY`."""
+
+HEAVY = 2
+"""Actors that one learner can follow if learning takes longer than playing, as it does with the
+samples of a replay buffer."""
+
+GAMES = 16
+"""Games of an actor whose network is on a GPU: with the rollouts of the presets a trajectory has as
+many steps as a batch, so experience is two versions old (with 64 games, eight)."""
+
+
+def fed(experiment: Experiment) -> int:
+    """Return how many actors the experiment's learner can follow on a CPU."""
+    network = experiment.network
+    if experiment.algorithm.source == "buffer" or network.own_torso:
+        return HEAVY
+    return FED.get(network.torso, HEAVY)
+
+
+def for_cores(
+    experiment: Experiment, base: Experiment, cores: int, gpu: bool = False
+) -> Experiment:
+    """Return the experiment with actors, games, emulator threads and batch for so many cores.
+
+    Without a GPU there is an actor for each core but the learner's, as many as the learner can
+    follow. With a GPU two actors take turns with it: while one emulates, the network of the other
+    is computed; so each may have all cores for its emulator threads.
+
+    A batch has as many steps as in the preset, however many actors fill it. What is sampled from a
+    replay buffer does not depend on the actors and stays as it is.
+
+    Args:
+        experiment: all settings.
+        base: the preset, to find settings that were given besides.
+        cores: that the run may use.
+        gpu: whether a GPU learns and acts.
+
+    Raises:
+        ColobusError: if a setting is given that this chooses, or the run is of another kind.
+    """
+    shape = experiment.shape
+    for name in ("actors", "games", "emulators", "batch"):
+        if getattr(shape, name) != getattr(base.shape, name):
+            what = given(flag(name, "shape"), getattr(shape, name))
+            raise ColobusError(
+                f"--cores {cores} with {what}: both choose it; leave one of them out"
+            )
+    if shape.topology.learners > 1 or shape.topology.remote_servers:
+        what = "workers" if shape.workers else "learners"
+        raise ColobusError(
+            f"--cores {cores} in a run with {what}: it suits runs with one learner; leave it out "
+            "and give --actors and the like"
+        )
+    if cores <= 2 and not gpu:  # which the presets suit
+        return experiment
+    batched, sampled = bool(shape.batch), experiment.algorithm.source == "buffer"
+    if gpu:
+        emulators = min(cores, GAMES) if is_atari(experiment.games.game) else shape.emulators
+        found = replace(shape, actors=2, games=max(shape.games, GAMES), emulators=emulators)
+        batched = True
+    else:
+        found = replace(shape, actors=max(min(cores - 1, fed(experiment)), shape.actors))
+        batched = batched or found.actors > shape.actors
+    changes = found != shape or batched != bool(shape.batch)
+    if changes and experiment.deterministic and not sampled:
+        raise ColobusError(
+            f"--cores {cores} with --deterministic: a batch would have the trajectories that come "
+            "first, which depends on who is faster; leave one of the two out"
+        )
+    batch = shape.datapoints if batched and not sampled else shape.batch
+    return replace(experiment, shape=replace(found, batch=batch))
+
+
+def cores_of(text: str, usable: int) -> int:
+    """Return the cores that ``--cores`` asks for.
+
+    Args:
+        text: a whole number, or ``all``.
+        usable: cores that this process may use.
+
+    Raises:
+        ColobusError: if it is something else, or more than there are.
+    """
+    if text == "all":
+        return usable
+    if not text.isdecimal() or not text.isascii() or len(text) > 6 or int(text) < 1:
+        raise ColobusError(f"--cores {text[:40]}: must be a whole number from 1 on, or all")
+    if int(text) > usable:
+        raise ColobusError(
+            f"--cores {text}: this process may use {usable}; use --cores {usable} or all"
+        )
+    return int(text)
+
+
+def threads_of(experiment: Experiment) -> int:
+    """Return how many cores a run can keep busy at most: its learners and emulator threads."""
+    shape = experiment.shape
+    return shape.topology.learners + shape.topology.players * shape.emulators
+
+
+def idle(experiment: Experiment, usable: int, gpu: bool = False) -> str:
+    """Return a line if a run leaves more than half of the usable cores idle, else ""."""
+    used = threads_of(experiment)
+    if 2 * used >= usable:
+        return ""
+    shape = experiment.shape
+    several = shape.topology.learners > 1 or shape.topology.remote_servers
+    suited = not several and (gpu or fed(experiment) > shape.actors)
+    more = "--cores all takes what suits it" if suited else "more actors or workers would use them"
+    return f"this process may use {usable} cores, and the run uses {used} of them at most; {more}"

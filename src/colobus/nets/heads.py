@@ -1,0 +1,111 @@
+"""Heads: modules that compute an algorithm's outputs from the hidden layer [M, width]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from colobus.nets.config import LinearInit, start_linear
+
+
+class Head(nn.Module):
+    """A head of the network.
+
+    An algorithm makes its heads and gives them names (`colobus.algorithms.api.Algorithm.heads`).
+    The heads that acting needs come first.
+    """
+
+    def start(self, init: LinearInit) -> None:
+        """Draw the initial weights."""
+        raise NotImplementedError
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the output float32[M, …] for the hidden layer float32[M, width]."""
+        raise NotImplementedError
+
+
+class Linear(Head, nn.Linear):
+    """One linear layer: outputs float32[M, outputs].
+
+    Args:
+        width: units of the hidden layer.
+        outputs: number of outputs of each sample.
+        gain: of orthogonal initial weights; 0.01 makes the initial policy nearly uniform.
+    """
+
+    def __init__(self, width: int, outputs: int, gain: float = 1.0) -> None:
+        nn.Linear.__init__(self, width, outputs)
+        self.gain = gain
+
+    def start(self, init: LinearInit) -> None:
+        """Draw the initial weights and set the biases to 0."""
+        start_linear(self, init, self.gain)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return float32[M, outputs]."""
+        return nn.Linear.forward(self, hidden)
+
+
+class ActionValues(Head):
+    """Values of the actions, or distributions of them as `colobus.ops.distributions` reads them.
+
+    With ``duelling`` they are outputs of the state and the centred ones of the actions, as in Wang
+    et al. 2016, equation 9: ``Q(x, a) = V(x) + A(x, a) - mean_b A(x, b)``.
+
+    Args:
+        width: units of the hidden layer.
+        actions: number of actions (A).
+        atoms: outputs for each action; 1: the value itself.
+        duelling: whether the state has a layer of its own.
+    """
+
+    def __init__(self, width: int, actions: int, atoms: int, duelling: bool) -> None:
+        super().__init__()
+        self._shape = (-1, atoms) if atoms > 1 else (-1,)
+        gain = 0.1 if atoms > 1 else 1.0  # the first distributions are nearly alike
+        self.advantage = Linear(width, actions * atoms, gain)
+        self.value = Linear(width, atoms, gain) if duelling else None
+
+    def start(self, init: LinearInit) -> None:
+        """Draw the initial weights of both layers."""
+        self.advantage.start(init)
+        if self.value is not None:
+            self.value.start(init)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return float32[M, A], or the outputs float32[M, A, atoms] of distributions."""
+        outputs: torch.Tensor = self.advantage.forward(hidden).unflatten(1, self._shape)
+        if self.value is None:
+            return outputs
+        state = self.value.forward(hidden).view(-1, 1, *outputs.shape[2:])
+        return state + outputs - outputs.mean(dim=1, keepdim=True)
+
+
+def action_values(width: int, actions: int, atoms: int, duelling: bool) -> Head:
+    """Return a new head of action values; see `ActionValues` for the arguments."""
+    if atoms > 1 or duelling:
+        return ActionValues(width, actions, atoms, duelling)
+    return Linear(width, actions)
+
+
+class Separate(nn.Module):
+    """A head of its own for each agent of a game.
+
+    Args:
+        heads: of the agents, alike.
+    """
+
+    def __init__(self, heads: Sequence[Head]) -> None:
+        super().__init__()
+        self.of_agent = nn.ModuleList(heads)
+
+    def forward(self, hidden: torch.Tensor, agents: torch.Tensor) -> torch.Tensor:
+        """Return each row's output [M, …], for hidden [M, width] and its agent int64[M]."""
+        outputs = torch.stack([head(hidden) for head in self.of_agent])
+        return outputs[agents, torch.arange(len(hidden), device=hidden.device)]
+
+
+MakeHeads = Callable[[int], dict[str, Head]]
+"""Makes the heads by name, given the width of the hidden layer. Heads for acting come first."""

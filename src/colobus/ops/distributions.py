@@ -1,0 +1,131 @@
+"""Values as distributions: outputs that describe one, its mean, and a loss for scalar returns.
+
+*Histograms* (HL-Gauss, Farebrother et al. 2024) are classified: the target of a return is a normal
+distribution around it, cut into bins, and the loss is the cross-entropy. The bins have equal width
+after ``h(x) = sign(x) (sqrt(|x| + 1) - 1)`` (Pohlen et al. 2018, without its linear term), so small
+returns are told apart finely and large ones still fit.
+
+*Quantiles* (Dabney et al. 2018, QR-DQN) are regressed: the i-th of N outputs is the quantile of
+``(i + 1/2) / N``. A return is one sample of the distribution.
+
+Outputs are ``[…, atoms]`` for values ``[…]``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Literal, NamedTuple
+
+import torch
+
+from colobus.core.fields import OnlyWith, Range
+from colobus.ops.losses import huber
+
+Values = Literal["numbers", "histograms", "quantiles"]
+"""What a network computes: values, or distributions of which they are the means."""
+
+Atoms = Annotated[
+    int,
+    Range(8, 1001),  # of fewer bins the values do not rise from bin to bin
+    OnlyWith("with --values histograms or quantiles", lambda own: own.values != "numbers"),
+]
+"""Outputs for a value: bins of a histogram, or number of quantiles."""
+
+LIMIT = 100.0
+"""Largest return that histograms hold: rewards of 1 at each step with a discount of 0.99."""
+
+SPREAD = 0.75
+"""Standard deviation of a target in widths of a bin (Farebrother et al. 2024, section 3.1)."""
+
+
+def squash(values: torch.Tensor) -> torch.Tensor:
+    """Return ``h(x)`` of the same shape."""
+    return values.sign() * ((values.abs() + 1.0).sqrt() - 1.0)
+
+
+@cache
+@torch.inference_mode(False)  # who asks first may only act, and others learn with the same tensors
+def edges(bins: int, device: torch.device | None = None) -> torch.Tensor:
+    """Return the edges float32[bins + 1] of the bins, as values of h; nobody changes them."""
+    limit = math.sqrt(LIMIT + 1.0) - 1.0
+    return torch.linspace(-limit, limit, bins + 1, device=device)
+
+
+@cache
+@torch.inference_mode(False)
+def centres(bins: int, device: torch.device | None = None) -> torch.Tensor:
+    """Return the value float32[bins] that each bin stands for; nobody changes them.
+
+    The inverse of h squares, so with the bins' middles the mean of a target would be larger than
+    the return by the target's variance: that of the normal distribution, and a twelfth of a bin's
+    squared width because it is cut into bins. Each value is smaller by that.
+    """
+    cuts = edges(bins, device)
+    middle, width = (cuts[1:] + cuts[:-1]) / 2.0, cuts[1] - cuts[0]
+    variance = (SPREAD**2 + 1.0 / 12.0) * width.square()
+    return middle.sign() * ((middle.abs() + 1.0).square() - 1.0 - variance)
+
+
+def histograms_of(returns: torch.Tensor, bins: int) -> torch.Tensor:
+    """Return the target's probabilities float32[…, bins] for returns float32[…]."""
+    cuts = edges(bins, returns.device)
+    deviation = SPREAD * (cuts[1] - cuts[0])
+    distances = cuts - squash(returns.clamp(-LIMIT, LIMIT)).unsqueeze(-1)
+    below = torch.erf(distances / (math.sqrt(2.0) * deviation))
+    return below.diff(dim=-1) / (below[..., -1:] - below[..., :1])
+
+
+def histogram_means(logits: torch.Tensor) -> torch.Tensor:
+    """Return the mean values float32[…] of histograms with logits float32[…, bins]."""
+    return torch.softmax(logits, dim=-1) @ centres(logits.shape[-1], logits.device)
+
+
+def histogram_losses(logits: torch.Tensor, returns: torch.Tensor) -> torch.Tensor:
+    """Return the cross-entropy float32[…] of logits float32[…, bins] and the targets of returns."""
+    wanted = histograms_of(returns, logits.shape[-1])
+    return -(wanted * torch.log_softmax(logits, dim=-1)).sum(dim=-1)
+
+
+def quantile_means(quantiles: torch.Tensor) -> torch.Tensor:
+    """Return the mean values float32[…] of quantiles float32[…, N]."""
+    return quantiles.mean(dim=-1)
+
+
+def quantile_losses(quantiles: torch.Tensor, returns: torch.Tensor) -> torch.Tensor:
+    """Return the quantile Huber loss float32[…] of quantiles float32[…, N] and returns float32[…].
+
+    Dabney et al. 2018, equation 10 with kappa 1; the mean over the quantiles, where the paper has
+    the sum.
+    """
+    count = quantiles.shape[-1]
+    shares = (torch.arange(count, device=quantiles.device) + 0.5) / count
+    errors = returns.unsqueeze(-1) - quantiles
+    return ((shares - (errors < 0).float()).abs() * huber(errors)).mean(dim=-1)
+
+
+class Form(NamedTuple):
+    """How a distribution is read and learned."""
+
+    means: Callable[[torch.Tensor], torch.Tensor]
+    """Values […] from outputs […, atoms]."""
+    losses: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    """Loss […] of outputs […, atoms] for returns […]."""
+
+
+FORMS: dict[str, Form] = {
+    "histograms": Form(histogram_means, histogram_losses),
+    "quantiles": Form(quantile_means, quantile_losses),
+}
+"""The distributions by their name in `Values`."""
+
+
+def means_of(values: Values, outputs: torch.Tensor) -> torch.Tensor:
+    """Return the values […] that outputs describe; numbers are values themselves.
+
+    Args:
+        values: what the outputs are.
+        outputs: float32[…, atoms] of distributions, float32[…] of numbers.
+    """
+    return outputs if values == "numbers" else FORMS[values].means(outputs)

@@ -1,0 +1,360 @@
+"""A game that an agent or a person plays live, and its server, ``colobus play``.
+
+It is played at its own speed while somebody looks at it. The page is guarded as that of runs is: it
+asks for one picture after the other, and gets each as soon as it is there. With ``--human`` it also
+tells which keys are held down; nothing else can be changed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import threading
+import time
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from PIL import Image
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from colobus.core.errors import ColobusError
+from colobus.core.seeding import game_seeds, generator
+from colobus.core.types import Bytes
+from colobus.evaluation.agent import Agent, Policy
+from colobus.evaluation.films.player import Player, make_screen
+from colobus.page.server import assets, guarded, page_routes, run_app
+
+NOTHING = ("NOOP", "STAY")
+"""Names of actions that do nothing. A game without one does its first action then."""
+
+
+def action_of(pressed: Collection[str], names: Sequence[str]) -> int:
+    """Return the action, an index into ``names``, that fits the keys best.
+
+    Atari's actions are put together of directions and FIRE, such as UPRIGHTFIRE. In a game without
+    up and down these keys are right and left, which move the paddle of Pong up and down. Where the
+    actions are numbers, a digit chooses one.
+
+    Args:
+        pressed: of "up", "down", "left", "right", "fire" and the digits.
+        names: of the game's actions.
+    """
+    for digit in sorted(pressed):
+        if digit in names:
+            return names.index(digit)
+    held = {key.upper() for key in pressed}
+    if not any(name.startswith(("UP", "DOWN")) for name in names):
+        held |= {turned for key, turned in (("UP", "RIGHT"), ("DOWN", "LEFT")) if key in held}
+    vertical = _one_of(held, "UP", "DOWN")
+    horizontal = _one_of(held, "LEFT", "RIGHT")
+    fire = "FIRE" if "FIRE" in held else ""
+    for name in (
+        vertical + horizontal + fire,
+        horizontal + fire,
+        vertical + fire,
+        vertical + horizontal,
+        horizontal,
+        vertical,
+        fire,
+        *NOTHING,
+    ):
+        if name in names:
+            return names.index(name)
+    return 0
+
+
+def _one_of(held: Collection[str], one: str, other: str) -> str:
+    """Return the one of two opposite directions that is held; "" for none or both."""
+    found = [key for key in (one, other) if key in held]
+    return found[0] if len(found) == 1 else ""
+
+
+ATARI_ZOOM = (3, 4)
+"""An Atari's pixels are wider than high."""
+
+ALONE = 2.0
+"""Seconds without a question after which the game waits: nobody looks."""
+
+PATIENCE = 1.0
+"""Seconds that a question waits for a new picture."""
+
+BEHIND = 0.25
+"""Seconds of delay that are made up for; after a longer one the game goes on from now."""
+
+PAUSE = 1.5
+"""Seconds for which the end of a game is shown."""
+
+NEWEST = 10
+"""Scores of earlier games that are told."""
+
+
+class LiveGame:
+    """Plays games one after the other, on a thread of its own, until it is closed.
+
+    The thread is the only one that plays; other threads ask for pictures and say which keys are
+    held. All that they share is under one lock.
+
+    Args:
+        agent: that plays.
+        seed: of the games and of sampled actions.
+        policy: the agent's own by default.
+        human: whether a person may take over.
+
+    Raises:
+        ColobusError: if the environment has no pictures.
+    """
+
+    def __init__(
+        self, agent: Agent, seed: int = 1, policy: Policy | None = None, human: bool = False
+    ) -> None:
+        self.human = human
+        self._screen = make_screen(agent.games, int(game_seeds(seed, "play", 1)[0]))
+        self._player = Player(agent, self._screen, generator(seed, "play actions"), policy)
+        self.about: dict[str, Any] = {
+            "game": agent.games.game,
+            "steps": agent.checkpoint.steps,
+            "policy": policy or agent.policy,
+            "actions": list(self._screen.action_names),
+            "human": human,
+        }
+        self._shared = threading.Condition()
+        self._closed = threading.Event()
+        self._number = 0  # of the newest picture
+        self._picture: Bytes | None = None
+        self._facts: dict[str, Any] = {}
+        self._asked = -ALONE  # time of the newest question
+        self._pressed: frozenset[str] = frozenset()
+        self._person = False  # whether a person plays
+        self._scores: list[float] = []  # of the games that are over
+        self._before = 0.0  # score of all games before this one
+        self._due = 0.0  # time at which the next picture is shown
+        self._coming: list[Bytes] = []
+        self._error = ""
+        self._thread = threading.Thread(target=self._play, name="game", daemon=True)
+
+    def start(self) -> None:
+        """Begin to play."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the game and its thread."""
+        self._closed.set()
+        with self._shared:
+            self._shared.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(PATIENCE + PAUSE)
+        if not self._thread.is_alive():
+            self._screen.close()
+
+    def press(self, pressed: Collection[str], person: bool) -> None:
+        """Say which keys are held down, and whether a person plays.
+
+        Raises:
+            ColobusError: if no person may take over.
+        """
+        if not self.human:
+            raise ColobusError("nobody may take over: colobus play was started without --human")
+        with self._shared:
+            self._pressed, self._person = frozenset(pressed), person
+
+    def picture(self, after: int) -> tuple[bytes, dict[str, Any]] | None:
+        """Return the newest picture as PNG, and facts about it; wait for one that is newer.
+
+        The facts are ``number`` (of the picture), ``score``, ``steps`` and ``games`` so far, the
+        ``action`` of the step, whether the game is ``over``, whether a ``person`` plays, and the
+        ``scores`` of the games before.
+
+        Args:
+            after: number of a picture that the asking one has.
+
+        Returns:
+            None if there is no newer picture within a second.
+
+        Raises:
+            ColobusError: if the game has ended by an error.
+        """
+        with self._shared:
+            self._asked = time.monotonic()
+            self._shared.wait_for(
+                lambda: self._number > after or self._error or self._closed.is_set(), PATIENCE
+            )
+            self._asked = time.monotonic()
+            if self._error:
+                raise ColobusError(self._error)
+            if self._picture is None or self._number <= after:
+                return None
+            picture, facts = self._picture, self._facts
+        return as_png(picture), facts
+
+    def size(self, picture: Bytes) -> tuple[int, int]:
+        """Return the height and width in which a picture is shown."""
+        high, wide = self._screen.zoom or ATARI_ZOOM
+        return picture.shape[0] * high, picture.shape[1] * wide
+
+    def _play(self) -> None:
+        """Play games until closed; what goes wrong is told to those who ask."""
+        try:
+            while not self._closed.is_set():
+                self._play_one()
+        except Exception as error:
+            with self._shared:
+                self._error = f"the game has ended: {type(error).__name__}: {error}"
+                self._shared.notify_all()
+
+    def _play_one(self) -> None:
+        player = self._player
+        self._before, first, said = player.score, player.steps, ""
+        player.begin(self._coming.append)
+        self._show(said, 0)
+        while not player.over and self._somebody_looks():
+            action = self._chosen()
+            player.step(self._coming.append, action)
+            said = "" if action is None else self._screen.action_names[action]
+            self._show(said, player.steps - first)
+        if player.over:
+            with self._shared:
+                self._scores = [*self._scores, player.score - self._before][-NEWEST:]
+                self._tell(said, player.steps - first)
+            self._closed.wait(PAUSE)
+
+    def _chosen(self) -> int | None:
+        """Return the action of the person who plays; None: the agent plays."""
+        with self._shared:
+            if not self._person:
+                return None
+            return action_of(self._pressed, self._screen.action_names)
+
+    def _show(self, action: str, steps: int) -> None:
+        """Show the pictures that have come, each at its time."""
+        for picture in self._coming:
+            with self._shared:
+                self._picture = picture
+                self._tell(action, steps)
+            self._due += 1.0 / self._screen.rate
+            early = self._due - time.monotonic()
+            if early > 0:
+                self._closed.wait(early)
+            elif early < -BEHIND:
+                self._due = time.monotonic()
+        self._coming.clear()
+
+    def _tell(self, action: str, steps: int) -> None:
+        """Count a picture, and wake those who wait for it. The lock is held."""
+        assert self._picture is not None
+        self._number += 1
+        self._facts = {
+            "number": self._number,
+            "score": self._player.score - self._before,
+            "steps": steps,
+            "games": self._player.games,
+            "action": action,
+            "over": self._player.over,
+            "person": self._person,
+            "scores": self._scores,
+            "size": self.size(self._picture),
+        }
+        self._shared.notify_all()
+
+    def _somebody_looks(self) -> bool:
+        """Wait until somebody looks; return False once the game is closed."""
+        while not self._closed.is_set():
+            with self._shared:
+                alone = time.monotonic() - self._asked > ALONE
+            if not alone:
+                return True
+            self._closed.wait(0.05)
+        return False
+
+
+def as_png(picture: Bytes) -> bytes:
+    """Return a picture uint8[H, W, 3] as a PNG file."""
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "PNG", compress_level=1)
+    return file.getvalue()
+
+
+PAGE = "play.html"
+
+FILES = (PAGE, "play.js", "play.css", "page.css", "util.js")
+"""Files that the page consists of."""
+
+KEYS = {"up", "down", "left", "right", "fire", *"0123456789"}
+"""Keys that a game can be played with."""
+
+MOST_BYTES = 1000
+"""Of what the page tells about keys."""
+
+
+def make_play_app(game: LiveGame, token: str, port: int, once: str = "") -> Starlette:
+    """Return the application.
+
+    Args:
+        game: that it shows.
+        token: that every request must bring.
+        port: at which it listens.
+        once: another token, good for one visit ("": there is none).
+    """
+    files = {name: data for name, data in assets().items() if name in FILES}
+
+    async def about(_request: Request) -> Response:
+        return JSONResponse(game.about)
+
+    def picture(request: Request) -> Response:  # no coroutine: waits, on a thread
+        after = request.query_params.get("after", "0")
+        if not (after.isascii() and after.isdecimal() and len(after) < 16):
+            return PlainTextResponse("after: must be a number", 400)
+        try:
+            found = game.picture(int(after))
+        except ColobusError as error:
+            return PlainTextResponse(str(error), 500)
+        if found is None:
+            return Response(status_code=204)
+        image, facts = found
+        return Response(image, media_type="image/png", headers={"x-facts": json.dumps(facts)})
+
+    async def keys(request: Request) -> Response:
+        said = await _said(request)
+        if said is None:
+            return PlainTextResponse("keys: must be names of keys, and whether a person plays", 400)
+        try:
+            game.press(*said)
+        except ColobusError as error:
+            return PlainTextResponse(str(error), 403)
+        return Response(status_code=204)
+
+    routes = [
+        *page_routes(PAGE, files, token, port),
+        Route("/about", about),
+        Route("/picture", picture),
+        Route("/keys", keys, methods=["POST"]),
+    ]
+    return guarded(routes, token, port, once)
+
+
+async def _said(request: Request) -> tuple[list[str], bool] | None:
+    """Return the keys that are held and whether a person plays; None if the request has others."""
+    length = request.headers.get("content-length", "")
+    if not (length.isascii() and length.isdecimal() and len(length) < 9):
+        return None
+    if int(length) > MOST_BYTES:
+        return None
+    try:
+        said: Any = json.loads(await request.body())
+        pressed, person = list(map(str, said["pressed"])), said["person"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    fits = isinstance(person, bool) and KEYS.issuperset(pressed)
+    return (pressed, person) if fits else None
+
+
+def serve_game(game: LiveGame, token: str, listening: socket.socket, once: str = "") -> None:
+    """Show the game until SIGINT or SIGTERM; see `make_play_app`."""
+    game.start()
+    try:
+        run_app(make_play_app(game, token, listening.getsockname()[1], once), listening)
+    finally:
+        game.close()

@@ -1,0 +1,254 @@
+"""The server of the live page: read-only, for this machine alone, with a token in its address.
+
+Who may read:
+
+* It listens on 127.0.0.1, and answers only requests whose ``Host`` is that or localhost. So another
+  web site cannot reach it by a name that it lets point to 127.0.0.1 (DNS rebinding).
+* Every address needs the token, once in the address and from then on in a cookie. Other users of
+  the machine do not have it. A browser sends cookies to all servers of one machine, whatever their
+  port, so it should not be used for pages of servers that other users run on this machine.
+* A browser that is opened gets a link that is good for one visit, as the list of processes shows
+  it.
+* A page of another server cannot make the browser ask for anything here (``Origin``).
+* Only the page's own scripts run, and the page asks nobody else for anything
+  (``Content-Security-Policy``).
+* Files are never named by their paths: films and the page's own files are looked up in lists.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from colobus.core.errors import ColobusError
+from colobus.page.view import PageView
+
+HOST = "127.0.0.1"
+"""Where it listens: other machines cannot reach it. Elsewhere it is read through ssh -L."""
+
+NAMES = (HOST, "localhost")
+"""What a browser may call this machine."""
+
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+
+FILM_TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
+
+MOST_COLUMNS = 64
+"""Columns that one request may ask for."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "media-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+"""Of every answer."""
+
+
+class AsciiJSON(JSONResponse):
+    """JSON that any text goes into: the names of folders need not be UTF-8."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the answer's body."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def make_app(view: PageView, token: str, port: int, once: str = "") -> Starlette:
+    """Return the application.
+
+    Args:
+        view: what it shows.
+        token: that every request must bring.
+        port: at which it listens; cookies are the same for all ports, so it is in the cookie's
+            name.
+        once: another token, good for one visit ("": there is none).
+    """
+
+    def look(request: Request) -> Response:  # no coroutine: reads files, on a thread
+        after = request.query_params.get("after", "0")
+        columns = request.query_params.get("columns", "").split(",")
+        if not (after.isascii() and after.isdecimal() and len(after) < 16):
+            return PlainTextResponse("after: must be a number", 400)
+        if len(columns) > MOST_COLUMNS:
+            return PlainTextResponse(f"columns: must be at most {MOST_COLUMNS}", 400)
+        return AsciiJSON(view.look(int(after), [name for name in columns if name]))
+
+    def film(request: Request) -> Response:
+        path = view.film(request.path_params["run"], request.path_params["name"])
+        if path is None or not path.is_file() or path.is_symlink():
+            return PlainTextResponse("there is no such film", 404)
+        return FileResponse(path, media_type=FILM_TYPES[path.suffix])
+
+    routes = [Route("/look", look), Route("/films/{run}/{name}", film)]
+    return guarded([*page_routes("index.html", assets(), token, port), *routes], token, port, once)
+
+
+def page_routes(home: str, files: Mapping[str, bytes], token: str, port: int) -> list[Route]:
+    """Return the routes of a page's own files.
+
+    Args:
+        home: name of the file at the address of the link; whoever opens the link gets a cookie.
+        files: by name, as far as they belong to the page.
+        token: that every request must bring.
+        port: at which the page listens.
+    """
+
+    async def first(request: Request) -> Response:
+        answer = Response(files[home], media_type=TYPES[".html"])
+        if "token" in request.query_params:
+            answer.set_cookie(cookie_name(port), token, httponly=True, samesite="strict", path="/")
+        return answer
+
+    async def asset(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in files:
+            return PlainTextResponse("there is no such file", 404)
+        return Response(files[name], media_type=TYPES[f".{name.rpartition('.')[2]}"])
+
+    return [Route("/", first), Route("/assets/{name}", asset)]
+
+
+def guarded(routes: Sequence[Route], token: str, port: int, once: str = "") -> Starlette:
+    """Return an application that answers only those who may read; see `make_app`."""
+    return Starlette(
+        routes=routes,
+        middleware=[
+            Middleware(WithHeaders),
+            Middleware(TrustedHostMiddleware, allowed_hosts=[*NAMES], www_redirect=False),
+            Middleware(WithToken, token=token, cookie=cookie_name(port), once=once),
+        ],
+    )
+
+
+class WithToken:
+    """Refuses every request without the token, before anything is looked up."""
+
+    def __init__(self, app: ASGIApp, token: str, cookie: str, once: str) -> None:
+        self._app, self._token, self._cookie, self._once = app, token, cookie, once
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 403, or pass the request on."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        if not self._may(request):
+            said = "403: open the link that the command printed; it has the token of this page\n"
+            await PlainTextResponse(said, 403)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _may(self, request: Request) -> bool:
+        own = f"http://{request.headers.get('host', '')}"
+        if request.headers.get("origin", own) != own:
+            return False
+        asked, kept = request.query_params.get("token", ""), request.cookies.get(self._cookie, "")
+        if _same(asked, self._token) or _same(kept, self._token):
+            return True
+        if not self._once or not _same(asked, self._once):
+            return False
+        self._once = ""
+        return True
+
+
+def _same(given: str, token: str) -> bool:
+    return secrets.compare_digest(given.encode(errors="replace"), token.encode())
+
+
+class WithHeaders:
+    """Adds `HEADERS` to every answer, refusals included."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and the headers with the answer."""
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message["headers"], *extra]}
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
+
+
+def cookie_name(port: int) -> str:
+    """Return the name of the cookie of the server at a port."""
+    return f"colobus-{port}"
+
+
+def new_token() -> str:
+    """Return a token that cannot be guessed."""
+    return secrets.token_urlsafe(24)
+
+
+def assets() -> dict[str, bytes]:
+    """Return the page's own files by name, and those of the chart library."""
+    own = resources.files("colobus.page") / "assets"
+    return {
+        file.name: file.read_bytes()
+        for file in own.iterdir()
+        if f".{file.name.rpartition('.')[2]}" in TYPES
+    }
+
+
+def listen(port: int) -> socket.socket:
+    """Return a socket that listens at ``port`` (0: any that is free).
+
+    Raises:
+        ColobusError: if another program listens there, or the port may not be used.
+    """
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((HOST, port))
+        found.listen(64)
+    except OSError as error:
+        found.close()
+        raise ColobusError(
+            f"--port {port}: cannot listen there: {error.strerror}; leave it out for a free one"
+        ) from None
+    return found
+
+
+def serve(view: PageView, token: str, listening: socket.socket, once: str = "") -> None:
+    """Show runs until SIGINT or SIGTERM; see `make_app`."""
+    run_app(make_app(view, token, listening.getsockname()[1], once), listening)
+
+
+def run_app(app: Starlette, listening: socket.socket) -> None:
+    """Answer requests until SIGINT or SIGTERM."""
+    settings = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=1,
+    )
+    uvicorn.Server(settings).run(sockets=[listening])

@@ -1,0 +1,243 @@
+"""Puts a report together: what was measured, how sure it is, what others published, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+
+from colobus.evaluation.scores import DECIDES, HARDLY_ABOVE
+from colobus.report import plots
+from colobus.report.baselines import beside_public, beside_published
+from colobus.report.format import Block, Figure, Heading, Table, Text
+from colobus.report.provenance import differences_in_play, how_measured
+from colobus.report.results import FEW_GAMES, TRAINING_GAMES, Results
+from colobus.report.statistics import (
+    LEAST_GAMES,
+    LEAST_RUNS,
+    bootstrap,
+    count,
+    enough,
+    improvement_interval,
+    interquartile_mean,
+    mean_of_games,
+    median_of_games,
+    performance_profile,
+    plus_minus,
+    probability_of_improvement,
+    profile_band,
+    standard_error,
+    with_interval,
+)
+from colobus.runs.curves import SPEED
+
+LEAST = 0.005
+"""Shares below this are left out."""
+
+
+def where_the_time_went(results: Results) -> list[Block]:
+    """Return a row for each run that wrote its shares; nothing if none did."""
+    found = [(one.run, stages) for one in results.all if (stages := one.run.stages())]
+    if not found:
+        return []
+    roles = sorted({role for _, stages in found for role in stages})
+    rows = tuple(
+        (run.name, run.bound(), *(shares_in_words(stages.get(role, {})) for role in roles))
+        for run, stages in found
+    )
+    columns = ("run", "speed limited by", *(f"time of {role}s" for role in roles))
+    said = "Shares of the time of each kind of role, at the newest line of the run's metrics."
+    return [Heading("Where the time went"), Table(columns, rows), Text(said)]
+
+
+def shares_in_words(shares: Mapping[str, float]) -> str:
+    """Return such as "emulate 52 %, act 34 %", the largest share first."""
+    order = sorted(shares.items(), key=lambda one: -one[1])
+    return ", ".join(f"{stage} {100 * share:.0f} %" for stage, share in order if share >= LEAST)
+
+
+LEVELS = tuple(np.linspace(0, 8, 81).tolist())
+"""Human-normalised scores at which a performance profile is drawn."""
+
+METRICS = (SPEED, "lag_mean", "policy_loss", "value_loss", "td_error", "entropy", "kl", "q")
+"""Metrics that are drawn beside the score, where a run has them."""
+
+SEED = 1
+"""Of the bootstrap: the same runs give the same report."""
+
+
+def compose(results: Results, now: datetime | None = None) -> tuple[str, list[Block]]:
+    """Return a report's title and blocks."""
+    games = results.games
+    title = games[0] if len(games) == 1 else f"{len(games)} games"
+    when = (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M UTC")
+    blocks: list[Block] = [
+        Text(
+            f"{count(len(results.all), 'run')} in {count(len(games), 'game')}, "
+            f"{count(len(results.groups), 'group')} of settings; written {when}."
+        ),
+        Text(_which_scores(results)),
+        *_summary(results),
+        *_over_games(results),
+        *_curves(results),
+        *where_the_time_went(results),
+        *beside_public(results),
+        *beside_published(results),
+        *how_measured(results),
+    ]
+    return f"Report: {title}", blocks
+
+
+def _which_scores(results: Results) -> str:
+    if results.protocol == TRAINING_GAMES:
+        said = (
+            "No run was evaluated, so scores are means of the last games while learning, 50 if "
+            "there were as many. colobus eval plays full games without learning."
+        )
+    else:
+        said = (
+            f"Scores are means of full games without learning, by protocol {results.protocol}, of "
+            "each run's evaluation after the most steps."
+        )
+        if differ := differences_in_play(results.all):
+            said += (
+                f" These games were not played alike: {', '.join(differ)}. The last tables have "
+                "how each was played."
+            )
+    if results.without:
+        said += f" Without such a score, and so not counted: {', '.join(results.without)}."
+    return said
+
+
+def _summary(results: Results) -> list[Block]:
+    rows = []
+    for game in results.games:
+        for one in results.of(game):
+            first, share, seconds = one.results[0], one.human_normalised, one.seconds
+            rows.append(
+                {
+                    "game": game,
+                    "group": one.group,
+                    "runs>": str(len(one.results)),
+                    "score>": plus_minus(one.score, one.error),
+                    "each run>": ", ".join(f"{score:.4g}" for score in one.scores),
+                    "human-normalised>": "" if share is None else f"{share:.1f} %",
+                    "frames>": f"{one.frames / 1e6:.3g} M",
+                    "minutes>": "" if seconds is None else f"{seconds / 60:.1f}",
+                    "games a run>": "" if first.games is None else str(first.games),
+                }
+            )
+    said = (
+        "Score: mean over runs ± standard error; of a single run, the standard error over its "
+        "games. Human-normalised: random play is 0 %, a human 100 %."
+    )
+    return [Heading("Scores"), Table.of(rows), Text(said)]
+
+
+def _over_games(results: Results) -> list[Block]:
+    """Return what is said over all games: intervals, profiles, who is better."""
+    groups = {name: scores for name in results.groups if (scores := results.normalised(name))}
+    if not groups or max(map(len, groups.values())) < 2:
+        return []
+    sure = all(enough(scores) for scores in groups.values())
+    blocks: list[Block] = [Heading("Over all games")]
+    if sure:
+        blocks += _intervals(groups)
+    else:
+        blocks += _plain_means(groups)
+    profiles = {name: performance_profile(scores, LEVELS) for name, scores in groups.items()}
+    random = np.random.default_rng(SEED)
+    bands = {n: profile_band(s, LEVELS, random) for n, s in groups.items()} if sure else {}
+    caption = (
+        "Performance profile: the share of runs whose human-normalised score is above a level, "
+        f"mean over games{'; bands are 95 % stratified bootstrap intervals' if sure else ''}."
+    )
+    blocks.append(Figure(plots.profile_picture(LEVELS, profiles, bands), caption))
+    if any(HARDLY_ABOVE in scores for scores in groups.values()):
+        blocks.append(Text(f"{HARDLY_ABOVE}: {DECIDES}"))
+    return [*blocks, *_improvements(groups, sure)]
+
+
+def _intervals(groups: dict[str, dict[str, list[float]]]) -> list[Block]:
+    rows = []
+    for name, scores in groups.items():
+        random = np.random.default_rng(SEED)
+        games = np.repeat(np.arange(len(scores)), [len(v) for v in scores.values()])
+        iqm = bootstrap(interquartile_mean, scores, random)
+        mean = bootstrap(partial(mean_of_games, games=games), scores, random)
+        middle = bootstrap(partial(median_of_games, games=games), scores, random)
+        rows.append((name, str(len(scores)), *map(with_interval, (iqm, middle, mean))))
+    said = (
+        "Human-normalised, 1 being a human's, with 95 % intervals of the stratified bootstrap: "
+        "runs drawn again within each game, 2,000 times (Agarwal et al. 2021). IQM is the mean of "
+        "the middle half of all runs; the mean is that of the games' means."
+    )
+    if len({len(v) for scores in groups.values() for v in scores.values()}) > 1:
+        said += " Not all games have as many runs, and in the IQM those with more count for more."
+    columns = ("group", "games>", "IQM>", "median of games>", "mean>")
+    return [Table(columns, tuple(rows)), Text(said)]
+
+
+def _plain_means(groups: dict[str, dict[str, list[float]]]) -> list[Block]:
+    rows = []
+    for name, scores in groups.items():
+        means = [float(np.mean(values)) for values in scores.values()]
+        error = standard_error(means)
+        rows.append((name, str(len(scores)), plus_minus(float(np.mean(means)), error)))
+    least = min(len(v) for scores in groups.values() for v in scores.values())
+    fewest = min(map(len, groups.values()))
+    said = (
+        "Mean over games of the human-normalised score (1 is a human's) ± its standard error over "
+        "games. There is no interquartile mean and no bootstrap interval here: with "
+        f"{count(fewest, 'game')} and {count(least, 'run')} a game they would look surer than they "
+        f"are. From {LEAST_GAMES} games with {LEAST_RUNS} runs each on, they are given."
+    )
+    return [Table(("group", "games>", "mean>"), tuple(rows)), Text(said)]
+
+
+def _improvements(groups: dict[str, dict[str, list[float]]], sure: bool) -> list[Block]:
+    rows = []
+    for (ours, x), (others, y) in combinations(groups.items(), 2):
+        both = [game for game in x if game in y]
+        if not both:
+            continue
+        if sure:
+            said = with_interval(improvement_interval(x, y, np.random.default_rng(SEED)))
+        else:
+            said = f"{probability_of_improvement(x, y):.2f}"
+        rows.append((ours, others, str(len(both)), said))
+    if not rows:
+        return []
+    said = (
+        "Probability of improvement: how likely a run of the first group scores higher than one of "
+        "the second in a game that both played; ties count half."
+    )
+    return [Table(("group", "against", "games>", "probability>"), tuple(rows)), Text(said)]
+
+
+def _curves(results: Results) -> list[Block]:
+    playing = {game: results.playing(game) for game in results.games}
+    playing = {game: groups for game, groups in playing.items() if _have_curves(groups)}
+    if not playing:
+        return []
+    many = any(len(runs) > 1 for groups in playing.values() for runs in groups.values())
+    said = "Mean score of the last 50 training games."
+    said += " Thin lines are seeds, thick ones the mean of a group." if many else ""
+    blocks: list[Block] = [Heading("Learning curves")]
+    if len(playing) > FEW_GAMES:
+        return [*blocks, Figure(plots.many_games_picture(playing, list(results.groups)), said)]
+    for game, groups in playing.items():
+        blocks.append(Figure(plots.score_picture(groups, game), f"{game}. {said}"))
+        there = {name for runs in groups.values() for run in runs for name in run.curve.names()}
+        names = [name for name in METRICS if name in there or name == SPEED]
+        picture = plots.metrics_picture(groups, names)
+        blocks.append(Figure(picture, f"{game}: speed and losses over steps."))
+    return blocks
+
+
+def _have_curves(groups: plots.Groups) -> bool:
+    """Return whether any run wrote metrics; an exported agent has none."""
+    return any(run.curve.rows for runs in groups.values() for run in runs)

@@ -1,0 +1,108 @@
+"""A document as blocks, written as HTML in one file or as Markdown; and rows as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from colobus.evaluation.scores import plain
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading of level 2 or 3."""
+
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; columns whose name ends in > are aligned to the right."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    title: str = ""  # on a terminal
+    caption: str = ""  # likewise
+
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, str]]) -> Table:
+        """Return a table of rows that have its columns as names; there is at least one."""
+        found = list(rows)
+        return cls(tuple(found[0]), tuple(tuple(row.values()) for row in found))
+
+    @property
+    def heads(self) -> list[tuple[str, bool]]:
+        """Name of each column, and whether it is aligned to the right."""
+        return [(name.removesuffix(">"), name.endswith(">")) for name in self.columns]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture as SVG text, which was drawn here, with its caption."""
+
+    svg: str
+    caption: str
+
+
+Block = Heading | Text | Table | Figure
+
+
+def as_html(title: str, blocks: Sequence[Block]) -> str:
+    """Return one HTML file without scripts and without anything that is loaded from elsewhere.
+
+    All text is escaped; only the pictures, which this program drew, are put in as they are.
+    """
+    import jinja2
+
+    source = resources.files("colobus.report").joinpath("report.html.jinja").read_text("utf-8")
+    template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    named = [(type(block).__name__.lower(), block) for block in blocks]
+    return template.from_string(source).render(title=title, blocks=named)
+
+
+def as_markdown(title: str, blocks: Sequence[Block]) -> str:
+    """Return the same without the pictures."""
+    parts = [f"# {plain(title)}"]
+    for block in blocks:
+        match block:
+            case Heading(text, level):
+                parts.append(f"{'#' * level} {plain(text)}")
+            case Text(text):
+                parts.append(plain(text))
+            case Table():
+                parts.append(_table(block))
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(table: Table) -> str:
+    heads = [name for name, _ in table.heads]
+    lines = [heads, ["---:" if right else "---" for _, right in table.heads], *table.rows]
+    first, rule, *rows = lines
+    said = [[plain(cell) for cell in first], list(rule), *([plain(c) for c in r] for r in rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in said)
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows by column as CSV, in which no text is a formula of a spreadsheet."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _no_formula(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def _no_formula(value: Any) -> Any:
+    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@"))
+    return f"'{value}" if formula else value

@@ -1,0 +1,326 @@
+"""A suite: the same settings on many games, one ledger that resumes, one table of results.
+
+The ledger, ``suite.jsonl``, has a line for each finished (game, seed), written when its last
+checkpoint has been evaluated. The runs themselves lie in ``runs/GAME-SEED`` beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, median
+from typing import Annotated, Any
+
+from colobus.core.errors import ColobusError, nearest
+from colobus.core.fields import NUMBER, Range, hints_of, read
+from colobus.core.files import read_lines
+from colobus.core.timing import clock
+from colobus.envs.make import is_atari, known_games, parse_game
+from colobus.evaluation.protocols import Evaluation, find_protocol
+from colobus.evaluation.scores import COLUMNS, DECIDES, HARDLY_ABOVE, published, scores
+from colobus.experiment.check import check
+from colobus.experiment.settings import Experiment
+from colobus.report.format import Table, as_csv
+from colobus.report.results import GameSummary
+from colobus.roles.tracker import WINDOW
+from colobus.runs.config import read_config
+from colobus.runs.curves import read_metrics
+from colobus.runs.folder import is_run
+
+REFERENCES = ("random", "human", "dqn_2015", "gorila", "ppo", "rainbow")
+"""Columns of `scores.COLUMNS` that the table shows beside the results."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The runs of a suite: every game with every seed, all other settings equal."""
+
+    folder: Path
+    games: tuple[str, ...]
+    seeds: int  # 1 … seeds
+    base: Experiment  # whose game and seed are replaced
+    preset: str
+    protocol: str
+    episodes: int
+
+    @property
+    def pairs(self) -> list[tuple[str, int]]:
+        """All (game, seed) in the order they are played: a first seed of all games comes first."""
+        return [(game, seed) for seed in range(1, self.seeds + 1) for game in self.games]
+
+    @property
+    def settings(self) -> str:
+        """Hash of everything that must be equal in one ledger: all but games and seeds."""
+        same = dataclasses.asdict(self.experiment("", 0))
+        data = [type(self.base.algorithm).__name__, same, self.protocol, self.episodes]
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def ledger(self) -> Path:
+        """The file with the results."""
+        return self.folder / "suite.jsonl"
+
+    def experiment(self, game: str, seed: int) -> Experiment:
+        """Return all settings of one run."""
+        return replace(self.base, games=replace(self.base.games, game=game), seed=seed)
+
+    def run(self, game: str, seed: int) -> Path:
+        """Return the folder of one run."""
+        return self.folder / "runs" / f"{game}-{seed}"
+
+    def check(self) -> None:
+        """Check what can be checked before anything is started.
+
+        Raises:
+            ColobusError: if a setting or the protocol does not suit a game, or a run that was begun
+                here has other settings.
+        """
+        protocol = find_protocol(self.protocol)
+        for game, seed in self.pairs:
+            experiment, folder = self.experiment(game, seed), self.run(game, seed)
+            check(experiment)
+            protocol.settings(experiment.games)
+            if is_run(folder) and read_config(folder).experiment != experiment:
+                raise ColobusError(
+                    f"{folder} was begun with other settings; give those, or another --out"
+                )
+
+
+@dataclass(frozen=True)
+class LedgerLine:
+    """One line of the ledger: a finished (game, seed)."""
+
+    game: str
+    seed: Annotated[int, Range(0)]
+    settings: str  # `Suite.settings`
+    preset: str
+    protocol: str
+    episodes: Annotated[int, Range(0)]
+    score: Annotated[float, NUMBER]  # mean of the evaluation
+    standard_error: Annotated[float, NUMBER] | None  # None: of one game
+    human_normalised: Annotated[float, NUMBER] | None  # per cent; None: no published human
+    steps: Annotated[int, Range(0)]  # learned from
+    frames: Annotated[int, Range(0)]  # the same in emulator frames
+    seconds: Annotated[float, NUMBER] | None  # of training
+    passed: dict[str, Annotated[float, NUMBER]]  # seconds until a published score was passed
+    run: str
+
+
+def parse_games(words: str) -> tuple[str, ...]:
+    """Return the games of ``GAME,GAME…``, atari49 or atari57, each once.
+
+    Raises:
+        ColobusError: if a game is unknown (all of them are named), or its name implies settings.
+    """
+    games: list[str] = []
+    unknown: list[str] = []
+    for word in (word for word in words.split(",") if word):
+        if word in ("atari49", "atari57"):
+            games += published_games(word)
+            continue
+        try:
+            name = parse_game(word)
+        except ColobusError:
+            unknown.append(f"{word!r} ({nearest(word.lower(), known_games())})")
+            continue
+        if name.note:
+            raise ColobusError(
+                f"{name.note}; a suite has the same settings for all games: write {name.game}"
+            )
+        games.append(name.game)
+    if unknown:
+        raise ColobusError(f"unknown game{'s' * (len(unknown) > 1)} {', '.join(unknown)}")
+    if not games:
+        raise ColobusError("which games? such as: pong,breakout or atari49")
+    return tuple(dict.fromkeys(games))
+
+
+def published_games(name: str) -> list[str]:
+    """Return the games of atari49 (Mnih et al. 2015) or atari57 (all with published scores)."""
+    return [game for game, row in scores().items() if name == "atari57" or "dqn_2015" in row]
+
+
+def read_ledger(suite: Suite) -> list[LedgerLine]:
+    """Return the results so far.
+
+    A line that is no JSON or lacks a value was cut off when the machine stopped: its pair is
+    evaluated again.
+
+    Raises:
+        ColobusError: if the ledger has results with other settings, cannot be read, or has a value
+            that cannot be; names the line and the value.
+    """
+    entries = []
+    try:
+        rows = read_lines(suite.ledger)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ColobusError(f"{suite.ledger}: cannot be read: {error.strerror}") from None
+    for number, row in enumerate(rows, 1):
+        if not hints_of(LedgerLine).keys() <= row.keys():
+            continue
+        try:
+            entry: LedgerLine = read(LedgerLine, row, str)
+        except ColobusError as error:
+            raise ColobusError(f"{suite.ledger}, result {number}: {error}; delete it") from None
+        if entry.settings != suite.settings:
+            raise ColobusError(
+                f"{suite.ledger} has results with other settings (preset {entry.preset[:40]}, "
+                f"protocol {entry.protocol[:40]}, {entry.episodes} games, settings "
+                f"{entry.settings[:40]}, now {suite.settings}); give those, or another --out"
+            )
+        entries.append(entry)
+    return entries
+
+
+def append(suite: Suite, entry: LedgerLine) -> None:
+    """Add a line to the ledger and flush it to the disk."""
+    suite.folder.mkdir(parents=True, exist_ok=True)
+    path = suite.ledger
+    whole = not path.exists() or path.read_bytes()[-1:] in (b"", b"\n")
+    with path.open("a", encoding="utf-8") as file:
+        if not whole:  # a line was cut off when the machine stopped
+            file.write("\n")
+        file.write(json.dumps(dataclasses.asdict(entry)) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def entry_of(suite: Suite, seed: int, evaluation: Evaluation) -> LedgerLine:
+    """Return the ledger's line for an evaluated run."""
+    game = evaluation.settings.game
+    error = evaluation.standard_error
+    folder = suite.run(game, seed)
+    return LedgerLine(
+        game=game,
+        seed=seed,
+        settings=suite.settings,
+        preset=suite.preset,
+        protocol=suite.protocol,
+        episodes=suite.episodes,
+        score=evaluation.mean,
+        standard_error=None if math.isnan(error) else error,
+        human_normalised=evaluation.human_normalised,
+        steps=evaluation.steps,
+        frames=evaluation.steps * (evaluation.settings.frame_skip if is_atari(game) else 1),
+        seconds=evaluation.seconds,
+        passed=passing_times(folder, game),
+        run=str(folder.relative_to(suite.folder)),
+    )
+
+
+def passing_times(folder: Path, game: str) -> dict[str, float]:
+    """Return the seconds of training until the running score first passed published ones.
+
+    The running score is the mean raw return of the last 50 full games; before there were 50 it
+    passes nothing. What a resumed run lost when it went back to a checkpoint does not count.
+    """
+    rows = []
+    with contextlib.suppress(OSError):
+        rows = read_metrics(folder)
+    rows = [row for row in rows if "score" in row and row.get("games", 0) >= WINDOW]
+    times = {}
+    for column in REFERENCES:
+        goal = published(game, column)
+        past = [row["seconds"] for row in rows if goal is not None and row["score"] > goal]
+        if past:
+            times[column] = float(past[0])
+    return times
+
+
+def summarize(suite: Suite, entries: Sequence[LedgerLine]) -> list[GameSummary[LedgerLine]]:
+    """Return a summary of each game with results, in the order of the suite."""
+    wanted = set(suite.pairs)
+    found = []
+    for game in suite.games:
+        own = {e.seed: e for e in entries if e.game == game and (game, e.seed) in wanted}
+        if own:
+            found.append(GameSummary(game, suite.preset, tuple(own.values())))
+    return found
+
+
+def as_dict(one: GameSummary[LedgerLine]) -> dict[str, Any]:
+    """Return a game's results as JSON values.
+
+    ``passed`` has the medians over seeds of the seconds until a published score was passed, for
+    those that half of the seeds passed; ``published`` has the scores.
+    """
+    times = {c: median(e.passed.get(c, math.inf) for e in one.results) for c in REFERENCES}
+    scores = {column: published(one.game, column) for column in REFERENCES}
+    return {
+        "game": one.game,
+        "seeds": len(one.results),
+        "score": one.score,
+        "error": one.error,
+        "frames": one.frames,
+        "seconds": one.seconds,
+        "human_normalised": one.human_normalised,
+        "passed": {column: time for column, time in times.items() if time < math.inf},
+        "published": {column: score for column, score in scores.items() if score is not None},
+    }
+
+
+def human_normalised(found: Sequence[GameSummary[LedgerLine]]) -> tuple[float, float] | None:
+    """Return median and mean over games of the human-normalised score; None if no game has one."""
+    shares = [one.human_normalised for one in found if one.human_normalised is not None]
+    return (median(shares), fmean(shares)) if shares else None
+
+
+def suite_csv(suite: Suite, found: Sequence[GameSummary[LedgerLine]]) -> str:
+    """Return the results as CSV, a row for each game.
+
+    The error is the standard error over seeds; of one seed it is that over its games.
+    """
+    rows = []
+    for row in map(as_dict, found):
+        scores, times = row.pop("published"), row.pop("passed")
+        row |= {name: scores.get(name) for name in REFERENCES}
+        row |= {f"seconds_to_{name}": times.get(name) for name in REFERENCES}
+        rows.append(row | {"protocol": suite.protocol, "episodes": suite.episodes})
+    return as_csv(rows)
+
+
+def suite_table(suite: Suite, found: Sequence[GameSummary[LedgerLine]]) -> Table:
+    """Return the results beside the published scores, each with the time it took to pass it."""
+    labels = {column.name: column.label for column in COLUMNS}
+    rows = []
+    for row in map(as_dict, found):
+        error, share = row["error"], row["human_normalised"]
+        cells = [
+            row["game"],
+            _score(row["score"]) + ("" if error is None else f" ± {_score(error)}"),
+        ]
+        cells.append(f"{row['frames'] / 1e6:,.2f} M")
+        cells.append("" if row["seconds"] is None else clock(row["seconds"]))
+        cells.append("" if share is None else f"{share:,.1f}")
+        for rival in REFERENCES:
+            score, passed = row["published"].get(rival), row["passed"].get(rival)
+            time = "" if passed is None else f"\nin {clock(passed)}"
+            cells.append("" if score is None else f"{_score(score)}{time}")
+        rows.append(tuple(cells))
+    both = human_normalised(found)
+    said = f"human-normalised: median {both[0]:.1f} %, mean {both[1]:.1f} %; " if both else ""
+    if HARDLY_ABOVE in {one.game for one in found}:
+        said += f"{HARDLY_ABOVE}: {DECIDES}; "
+    seeds = min(len(one.results) for one in found)
+    names = ("score", "frames", "time", "human %", *(labels[name] for name in REFERENCES))
+    return Table(
+        ("", *(f"{name}>" for name in names)),
+        tuple(rows),
+        f"{suite.preset or 'general recipe'}, protocol {suite.protocol}, {suite.episodes} games",
+        f"games: {len(found)} of {len(suite.games)}, seeds: {seeds} of {suite.seeds}; {said}score: "
+        "mean ± standard error; below a published score: the time of training until the running "
+        "score had passed it",
+    )
+
+
+def _score(score: float) -> str:
+    return f"{score:,.1f}" if abs(score) < 1000 else f"{score:,.0f}"

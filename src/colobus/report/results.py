@@ -1,0 +1,285 @@
+"""What the runs of a report reached: by run, by game and group, and over all games."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Generic, Protocol, TypeVar
+
+from colobus.core.errors import ColobusError
+from colobus.core.program import program
+from colobus.envs.api import GameSettings
+from colobus.envs.make import is_atari
+from colobus.evaluation.scores import normalised
+from colobus.report.statistics import standard_error
+from colobus.runs.curves import Row
+from colobus.runs.listing import SAME_AGENT, Runs, check_places, grouped, told_apart
+from colobus.runs.read import EvaluationFile, RunFolder
+
+KEPT = 2000
+"""Rows of a run's metrics that a report reads at least."""
+
+SAME_METHOD = (*SAME_AGENT, "games.game")
+"""Beginnings of the settings in which the runs of one method may differ."""
+
+FEW_GAMES = 3
+"""Up to so many games have large pictures of their own."""
+
+TRAINING_GAMES = "games of training"
+"""The score of a run without an evaluation: the mean of its last 50 games while it learned."""
+
+
+@dataclass(frozen=True)
+class RunScore:
+    """The score of one run, and how it was measured."""
+
+    run: RunFolder
+    group: str
+    score: float
+    standard_error: float | None  # over its games; None if it is not known
+    games: int | None
+    protocol: str  # of the evaluation, or `TRAINING_GAMES`
+    steps: int  # learned from
+    seconds: float | None  # of training
+    evaluation: EvaluationFile | None
+
+    @property
+    def game(self) -> str:
+        """The game's name."""
+        return self.run.game
+
+    @property
+    def frames(self) -> int:
+        """Emulator frames of training; steps where there is no emulator."""
+        return self.steps * (self.run.frame_skip if is_atari(self.game) else 1)
+
+    @property
+    def human_normalised(self) -> float | None:
+        """Human-normalised score in per cent; None for a game without reference scores."""
+        return normalised(self.score, self.game, self.protocol == "human")
+
+
+class _Scored(Protocol):
+    """A run with a score: of a report, or of a suite's ledger; see `RunScore`."""
+
+    @property
+    def score(self) -> float: ...
+    @property
+    def standard_error(self) -> float | None: ...
+    @property
+    def human_normalised(self) -> float | None: ...
+    @property
+    def frames(self) -> int: ...
+    @property
+    def seconds(self) -> float | None: ...
+
+
+R = TypeVar("R", bound=_Scored)
+
+
+@dataclass(frozen=True)
+class GameSummary(Generic[R]):
+    """All runs of one group in one game; numbers are means over them."""
+
+    game: str
+    group: str
+    results: tuple[R, ...]
+
+    @property
+    def scores(self) -> list[float]:
+        """The score of each run."""
+        return [result.score for result in self.results]
+
+    @property
+    def score(self) -> float:
+        """Mean score of the runs."""
+        return fmean(self.scores)
+
+    @property
+    def error(self) -> float | None:
+        """Standard error of the mean: over runs, with one run over its games."""
+        many = len(self.results) > 1
+        return standard_error(self.scores) if many else self.results[0].standard_error
+
+    @property
+    def frames(self) -> float:
+        """Emulator frames of training."""
+        return fmean(result.frames for result in self.results)
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of training of the runs that say it."""
+        return mean_of_known(result.seconds for result in self.results)
+
+    @property
+    def human_normalised(self) -> float | None:
+        """Human-normalised score in per cent."""
+        return mean_of_known(result.human_normalised for result in self.results)
+
+
+def mean_of_known(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are known; None without one."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything that a report is made of."""
+
+    runs: tuple[RunFolder, ...]
+    groups: dict[str, tuple[RunFolder, ...]]
+    protocol: str
+    all: tuple[RunScore, ...]
+    without: tuple[str, ...]  # names of runs that have no score yet
+
+    @property
+    def games(self) -> list[str]:
+        """Names of all games with a result, in order."""
+        return sorted({result.game for result in self.all})
+
+    def of(self, game: str) -> list[GameSummary[RunScore]]:
+        """Return the results in a game, one for each group that played it."""
+        found = []
+        for group in self.groups:
+            own = tuple(r for r in self.all if r.game == game and r.group == group)
+            if own:
+                found.append(GameSummary(game, group, own))
+        return found
+
+    def normalised(self, group: str) -> dict[str, list[float]]:
+        """Return a group's human-normalised scores by game, 1 being a human's.
+
+        Games without such scores are left out.
+        """
+        found: dict[str, list[float]] = {}
+        for result in self.all:
+            if result.group == group and (share := result.human_normalised) is not None:
+                found.setdefault(result.game, []).append(share / 100)
+        return dict(sorted(found.items()))
+
+    def playing(self, game: str) -> dict[str, list[RunFolder]]:
+        """Return the runs of a game by group, without groups that did not play it."""
+        return {one.group: [result.run for result in one.results] for one in self.of(game)}
+
+
+def read_results(places: Sequence[Path], protocol: str = "") -> Results:
+    """Return the results of the runs in and below some folders.
+
+    Args:
+        places: runs, or folders of runs.
+        protocol: of the evaluations that count; by default the one that most runs have been
+            evaluated by, so that one number is not compared with another kind of number.
+
+    Raises:
+        ColobusError: if there is no run, or no run with a score.
+    """
+    check_places(places)
+    found = Runs(places, KEPT)
+    found.look()
+    runs = found.all
+    if not runs:
+        where = ", ".join(map(str, places))
+        raise ColobusError(f"{where}: no run there; name a folder that colobus train made")
+    for run in runs:
+        run.refresh()
+    chosen = protocol or usual_protocol(runs)
+    groups = methods(runs)
+    of = {run.path: name for name, members in groups.items() for run in members}
+    policies = {name: usual_policy(members, chosen) for name, members in groups.items()}
+    named = [(run, of[run.path]) for run in runs]
+    results = [r for run, name in named if (r := _result(run, name, chosen, policies[name]))]
+    if not results:
+        asked = f" by protocol {protocol}" if protocol else ""
+        raise ColobusError(
+            f"{len(runs)} runs, and none has a score{asked} yet; evaluate them with: "
+            f"{program()} eval RUN"
+        )
+    have = {result.run.path for result in results}
+    without = tuple(run.name for run in runs if run.path not in have)
+    return Results(tuple(runs), groups, chosen, tuple(results), without)
+
+
+def usual_protocol(runs: Sequence[RunFolder]) -> str:
+    """Return the protocol by which most runs were evaluated; `TRAINING_GAMES` if none was."""
+    counts = Counter(name for run in runs for name in {e.protocol for e in run.evaluations})
+    return min(counts, key=lambda name: (-counts[name], name)) if counts else TRAINING_GAMES
+
+
+def methods(runs: Sequence[RunFolder]) -> dict[str, tuple[RunFolder, ...]]:
+    """Return the runs by what learned: all settings but the game and the seed are the same.
+
+    A group's name is its algorithm, and where that is not enough what differs.
+    """
+    groups = grouped(runs, SAME_METHOD)
+    firsts = [members[0] for members in groups]
+    names = told_apart([run.algorithm or "unknown" for run in firsts], firsts, SAME_METHOD, ", ")
+    return {
+        name if names.count(name) == 1 else f"{name} ({i + 1})": tuple(members)
+        for i, (name, members) in enumerate(zip(names, groups, strict=True))
+    }
+
+
+def usual_policy(runs: Sequence[RunFolder], protocol: str) -> str:
+    """Return how actions were chosen in the evaluations of most runs; "" if there are none.
+
+    Runs of one method are compared by the same policy. Where as many have each, it is not greedy.
+    """
+    each = [{e.policy for e in run.evaluations if e.protocol == protocol} for run in runs]
+    counts = Counter(policy for policies in each for policy in policies)
+    return min(counts, key=lambda p: (-counts[p], p == "greedy", p)) if counts else ""
+
+
+def _result(run: RunFolder, group: str, protocol: str, policy: str) -> RunScore | None:
+    """Return a run's score by a protocol and policy; None if it has none.
+
+    It is that of the evaluation after the most steps, and of those the one of most games.
+    """
+    if protocol == TRAINING_GAMES:
+        rows = [row.values for row in run.curve.rows if "score" in row.values]
+        if not rows:
+            return None
+        last, seconds = rows[-1], rows[-1]["seconds"]
+        score, steps, games = last["score"], int(last["steps"]), min(int(last.get("games", 50)), 50)
+        return RunScore(run, group, score, None, games, protocol, steps, seconds, None)
+    own = [one for one in run.evaluations if one.protocol == protocol and one.policy == policy]
+    if not own:
+        return None
+    one = own[-1]
+    seconds_of = one.seconds if one.seconds is not None else seconds_at(run.curve.rows, one.steps)
+    return RunScore(
+        run, group, one.mean, one.error, one.games, protocol, one.steps, seconds_of, one
+    )
+
+
+def seconds_at(rows: Sequence[Row], steps: int) -> float | None:
+    """Return the seconds of training behind so many steps; None before the first row."""
+    before = [row.values["seconds"] for row in rows if row.values["steps"] <= steps]
+    return before[-1] if before else None
+
+
+def score_at(run: RunFolder, frames: int) -> float | None:
+    """Return a run's running score after so many frames; None if it did not come so far."""
+    steps = frames / run.frame_skip
+    rows = [row.values for row in run.curve.rows if "score" in row.values]
+    if not rows or rows[-1]["steps"] < steps:
+        return None
+    before = [row["score"] for row in rows if row["steps"] <= steps]
+    return before[-1] if before else None
+
+
+def played(result: RunScore) -> GameSettings:
+    """Return how the games of a result were played: of its evaluation, or of its training."""
+    about: dict[str, Any] = {}
+    if result.evaluation and isinstance(result.evaluation.about.get("settings"), dict):
+        about = result.evaluation.about["settings"]
+    else:
+        group = {k: v for k, v in result.run.settings.items() if k.startswith("games.")}
+        about = {name.removeprefix("games."): value for name, value in group.items()}
+    known = {field.name: field.default for field in dataclasses.fields(GameSettings)}
+    values = {k: about[k] for k, own in known.items() if type(about.get(k)) is type(own)}
+    return GameSettings(**values)

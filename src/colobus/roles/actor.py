@@ -1,0 +1,372 @@
+"""Actor: plays a vector of games and sends trajectories.
+
+actor = Actor(...)
+while True:
+    actor.step()    # pull parameters, play a rollout of T steps, send the trajectory
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colobus.algorithms.api import Algorithm
+from colobus.algorithms.exploration import Explored, Lasting, Player
+from colobus.core.seeding import game_seeds, generator
+from colobus.core.timing import Clock
+from colobus.core.types import Bools, Episode, Floats, Frames, Ints, State, Trajectory, Version
+from colobus.envs.api import Games, Savable, Step, close
+from colobus.roles.parameters.published import ANY, Pulled, Source, pull_consistent
+from colobus.roles.policy import Policy
+from colobus.roles.replay.api import ReplayWriter
+from colobus.roles.snapshot import ResumeGames, as_array, restoring, resumed_games
+from colobus.roles.tracker import ResumePoint, Tracker
+from colobus.roles.update_schedule import ONE_EACH, UpdateSchedule
+from colobus.runtime.system import ACTORS
+
+
+class Rollout:
+    """``T`` steps of ``B`` games, filled one step after the other.
+
+    Args:
+        frames: [B, K, H, W], the observation before the first step.
+        ages: int64[B], steps since each game's first observation.
+        length: T.
+    """
+
+    def __init__(self, frames: Frames, ages: Ints, length: int) -> None:
+        count, self._depth = frames.shape[:2]
+        self.frames: Frames = np.empty(
+            (count, length + self._depth, *frames.shape[2:]), frames.dtype
+        )
+        self.frames[:, : self._depth] = frames
+        self.ages: Ints = np.empty((count, length + 1), dtype=np.int64)
+        self.ages[:, 0] = ages
+        self.actions: Ints = np.empty((count, length), dtype=np.int64)
+        self.rewards: Floats = np.empty((count, length), dtype=np.float32)
+        self._terminated: Bools = np.empty((count, length), dtype=np.bool_)
+        self._truncated, self._forced = (np.empty_like(self._terminated) for _ in range(2))
+
+    def add(self, t: int, actions: Ints, step: Step) -> None:
+        """Write down step ``t``: the actions that were chosen int64[B], and what came of them."""
+        self.frames[:, t + self._depth] = step.frames
+        self.actions[:, t], self.rewards[:, t] = actions, step.rewards
+        self._terminated[:, t], self._truncated[:, t] = step.terminated, step.truncated
+        self._forced[:, t] = step.forced
+        self.ages[:, t + 1] = np.where(step.over, 0, self.ages[:, t] + 1)
+
+    def trajectory(
+        self, actor: int, round: int, version: Version, explored: Explored, state: Floats
+    ) -> Trajectory:
+        """Return the trajectory; the arrays are not copied.
+
+        Args:
+            actor: index of the actor.
+            round: trajectories that it had sent before.
+            version: of the parameters that chose the actions.
+            explored: what the exploration says about the actions.
+            state: float32[B, S], recurrent state before the first step.
+        """
+        return Trajectory(
+            actor=actor,
+            round=round,
+            version=version,
+            frames=self.frames,
+            ages=self.ages,
+            actions=self.actions,
+            rewards=self.rewards,
+            terminated=self._terminated,
+            truncated=self._truncated,
+            mask=~(self._forced | self._truncated),
+            log_probs=explored.log_probs.numpy(),
+            independent=explored.independent,
+            state=state,
+        )
+
+
+SAVE_SECONDS = 5.0
+"""Seconds between two states that an actor hands over (in a deterministic run: every round)."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Which version of the parameters an actor plays with. A version is a round of the learner.
+
+    Before trajectory ``r`` an actor waits for version ``r - ahead``, so it is at most ``ahead``
+    rollouts ahead of the learner. With ``exactly`` it plays with that version even if there is a
+    newer one, so the result does not depend on the speed of the roles (``--deterministic``). With
+    ``ahead`` None the actor takes the newest version and waits only for room in its replay. This
+    is for runs in which an actor's rounds and the versions are not in step. With an
+    ``update_schedule`` that makes another number of versions of each round, that many are waited
+    for. If only versions divisible by ``every`` are published, the version is rounded down to one
+    of them.
+    """
+
+    ahead: int | None = 1
+    exactly: bool = False
+    update_schedule: UpdateSchedule = ONE_EACH
+    every: int = 1
+
+
+@dataclass(frozen=True)
+class ActorSettings:
+    """Settings of one actor."""
+
+    index: int  # among all actors of the run
+    actors: int  # number of actors of the run
+    games: int  # played at the same time; each has a row for each of its agents
+    length: int  # steps of a rollout (T)
+    seed: int  # of the run
+    pace: Pace = Pace()
+    first: Version | None = None  # of round 0 of a deterministic run (None: the first one pulled)
+    streams: int | None = None  # incarnation in the seeds (None: that of the parameters)
+
+
+class Actor:
+    """Plays games with a policy. A runtime calls `step` in a loop.
+
+    The algorithm decides how the actor explores (`colobus.algorithms.exploration`).
+
+    Args:
+        settings: settings of this actor.
+        make_games: makes games from seeds.
+        policy: scores the actions, with the parameters that the actor pulls. Exploration is on the
+            CPU, with the same numbers for a policy on any device.
+        algorithm: how to explore.
+        sources: sources of parameters, in the order of their slices.
+        replay: takes the trajectories.
+        tracker: takes finished episodes.
+        games: loaded games to begin with, instead of games of ``make_games``.
+        resume: makes games that go on from a saved state (None: games always begin anew).
+    """
+
+    niceness = ACTORS
+
+    def __init__(
+        self,
+        settings: ActorSettings,
+        make_games: Callable[[Ints], Games],
+        policy: Policy,
+        algorithm: Algorithm,
+        sources: Sequence[Source],
+        replay: ReplayWriter,
+        tracker: Tracker,
+        games: Games | None = None,
+        resume: ResumeGames | None = None,
+    ) -> None:
+        self.name = f"actor-{settings.index}"
+        self.clock = Clock()
+        self.finished = False
+        self._settings, self._make_games = settings, make_games
+        self._policy, self._algorithm = policy, algorithm
+        self.device = policy.device
+        self._sources = policy.needed(sources)
+        self._replay, self._tracker = replay, tracker
+        self._round = self._first_round = 0
+        self._begun: ResumePoint | None = None
+        self._saved: State | None = None  # what this actor goes on from
+        self._anew = False  # after an error it does not
+        self._first = settings.first
+        self._games: Games | None = None
+        self._given, self._resume = games, resume
+        self._last_save = time.monotonic()
+
+    def step(self) -> None:
+        """Pull parameters, play ``length`` steps and send the trajectory."""
+        if self._begun is None:
+            self._begin()
+        with self.clock("wait for room"):
+            self._replay.wait_for_room(self._settings.index)
+        with self.clock("wait for parameters"):
+            pulled = self._pull()
+        with self.clock("load parameters"):
+            self._policy.load(pulled)
+        version = pulled.version
+        if self._games is None:
+            with self.clock("start games"):
+                self._start_games(version)
+        with torch.inference_mode():
+            trajectory, episodes = self._play(version)
+        for episode in episodes:
+            self._tracker.episode(episode)
+        self._round += 1
+        self._hand_over()
+        self._replay.add(trajectory)
+        self.clock.steps += 1
+
+    def restart(self) -> None:
+        """Begin with new games after an error. The current trajectory is lost."""
+        close(self._games)
+        self._games = None
+        self._begun = None
+        self._anew = True
+
+    def leave(self) -> None:
+        """Close the games; a runtime calls this when the actor plays no more."""
+        for games in (self._games, self._given):
+            close(games)
+
+    def _begin(self) -> None:
+        """Ask the tracker where the run is, and for a state to go on from.
+
+        In a deterministic run the rounds go on too, as if this actor had never stopped.
+        """
+        begun, self._first_round = self._tracker.begin(self.name), self._round
+        saved = self._saved = None if self._anew or self._resume is None else begun.saved
+        if saved is not None and self._settings.first is not None:
+            begun = ResumePoint(saved["life"], saved["steps"])
+            self._round, self._first_round = saved["round"], saved["first_round"]
+        self._begun = begun
+
+    def _pull(self) -> Pulled:
+        """Wait for the parameters of the next rollout and return them."""
+        first, pace, wanted = self._first, self._settings.pace, ANY
+        if first is not None and pace.ahead is not None:
+            versions = pace.update_schedule.versions(max(self._round - pace.ahead, 0))
+            number = first.number + versions
+            wanted = first._replace(number=max(number - number % pace.every, first.number))
+        pulled = pull_consistent(self._sources, wanted, pace.exactly and first is not None)
+        if self._first is None:
+            self._first = pulled.version
+        return pulled
+
+    def _start_games(self, version: Version) -> None:
+        """Start the games, and the state that lasts from one rollout to the next."""
+        index, length = self._settings.index, self._settings.length
+        depth, saved = self._policy.net.stack, None
+        exactly = self._settings.first is not None
+        games = resumed_games(self._saved, self._resume, self.name, exactly)
+        if games is not None:
+            saved = self._saved
+        else:
+            assert self._begun is not None
+            numbers = (index, self._incarnation(version), self._begun.life)
+            seeds = game_seeds(self._settings.seed, "games", self._settings.games, *numbers)
+            games, self._given = self._given or self._make_games(seeds), None
+            first = games.reset()
+            self._frames: Frames = np.zeros((len(first), depth, *first.shape[1:]), first.dtype)
+            self._frames[:, -1] = first
+        self._saved, self._games, count = None, games, games.count
+        player = Player(index, self._settings.actors, count, games.actions)
+        self._exploration = self._algorithm.exploration(player)
+        self._state = self._policy.net.initial_state(count)
+        self._ages: Ints = np.zeros(count, dtype=np.int64)
+        self._scores = np.zeros(count)
+        self._lengths: Ints = np.zeros(count, dtype=np.int64)
+        if saved is not None:
+            self._restore(saved)
+        self._policy.begin(self._frames, self._ages, length)
+
+    def _moved(self, array: NDArray[Any]) -> torch.Tensor:
+        """Return an array as a tensor on the device of the network; on the CPU without a copy."""
+        return torch.from_numpy(array).to(self.device)
+
+    def _incarnation(self, version: Version) -> int:
+        """Return the incarnation in the seeds of random numbers."""
+        streams = self._settings.streams
+        return version.incarnation if streams is None else streams
+
+    def _restore(self, saved: State) -> None:
+        """Take over everything that lasts from one rollout to the next."""
+        assert self._games is not None
+        with restoring(saved, self.name, self._games, self._policy.net.stack):
+            self._frames = saved["frames"].copy()
+            self._ages, self._lengths = saved["ages"].copy(), saved["lengths"].copy()
+            self._scores = saved["scores"].copy()
+            if "state" in saved:
+                self._state = self._moved(saved["state"].copy())
+            if isinstance(self._exploration, Lasting):
+                self._exploration.restore(saved["exploration"])
+
+    def _hand_over(self) -> None:
+        """Hand the tracker what another actor needs to go on with the next rollout."""
+        now, begun = time.monotonic(), self._begun
+        due = self._settings.first is not None or now - self._last_save >= SAVE_SECONDS
+        if not due or self._resume is None or not isinstance(self._games, Savable):
+            return
+        assert begun is not None
+        self._last_save = now
+        saved: State = {
+            "round": self._round,
+            "first_round": self._first_round,
+            "life": begun.life,
+            "steps": begun.steps,
+            "games": self._games.save(),
+            "frames": self._frames.copy(),
+            "ages": self._ages.copy(),
+            "lengths": self._lengths.copy(),
+            "scores": self._scores.copy(),
+        }
+        if self._state is not None:
+            saved["state"] = as_array(self._state, len(self._ages))
+        if isinstance(self._exploration, Lasting):
+            saved["exploration"] = self._exploration.save()
+        self._tracker.keep(self.name, saved)
+
+    def _play(self, version: Version) -> tuple[Trajectory, list[Episode]]:
+        """Play ``length`` steps. Return the trajectory and the episodes that ended in it."""
+        assert self._games is not None
+        length, clock = self._settings.length, self.clock
+        games, policy = self._games, self._policy
+        rollout = Rollout(self._frames, self._ages, length)
+        all_scores: list[torch.Tensor] = []
+        finished: list[Episode] = []
+        state, before = self._state, as_array(self._state, games.count)
+        self._begin_rollout(version)
+        for t in range(length):
+            with clock("act"):
+                scores, state = policy.evaluate(t, state)
+                scores = scores.cpu()  # waits for a GPU, once a step: the emulator needs actions
+                all_scores.append(scores)
+                acted = self._exploration.choose(t, scores).numpy()
+            with clock("emulate"):
+                step = games.step(acted)
+            with clock("act"):
+                rollout.add(t, acted, step)
+                policy.add(t, step.frames, step.over)
+                if state is not None and step.over.any():
+                    state = state.masked_fill(self._moved(step.over).unsqueeze(1), 0.0)
+                finished += self._finish(step)
+        self._frames, self._ages = rollout.frames[:, length:], rollout.ages[:, length]
+        self._state = state
+        with clock("act"):
+            actions, rewards = torch.from_numpy(rollout.actions), rollout.rewards
+            explored = self._exploration.end(torch.stack(all_scores, dim=1), actions, rewards)
+        index = self._settings.index
+        return rollout.trajectory(index, self._round, version, explored, before), finished
+
+    def _begin_rollout(self, version: Version) -> None:
+        """Tell the exploration that a rollout begins.
+
+        It estimates the steps of the run as if all actors had played as many as this one.
+        """
+        settings, begun, games = self._settings, self._begun, self._games
+        assert begun is not None
+        assert games is not None
+        numbers = (settings.index, self._incarnation(version), begun.life, self._round)
+        random = generator(settings.seed, "actor", *numbers)
+        rounds = self._round - self._first_round
+        played = rounds * settings.length * games.count * settings.actors
+        self._exploration.begin(self._policy.net, settings.length, begun.steps + played, random)
+
+    def _finish(self, step: Step) -> list[Episode]:
+        """Add up raw rewards and return the episodes that ended with this step."""
+        over = step.over
+        self._scores += step.rewards
+        self._lengths += 1 if step.idle is None else ~step.idle
+        if not over.any():
+            return []
+        index = self._settings.index
+        ended = [
+            Episode(index, self._round, float(self._scores[b]), int(self._lengths[b]))
+            for b in np.flatnonzero(over)
+        ]
+        self._scores[over] = 0.0
+        self._lengths[over] = 0
+        return ended

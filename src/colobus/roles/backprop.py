@@ -1,0 +1,370 @@
+"""Backprop: turns the batches of a round into gradients, minibatch by minibatch.
+
+On a GPU the host queues the operations of a whole round and reads their results once, at its end:
+each number that is read in between would let the GPU wait for the host.
+
+Backprop by CUDA graphs: one for the targets of a batch, one for each size of minibatch.
+
+The first graph ends with a prepared batch, which is in the same memory each time, so the others
+find it there. Rows of a minibatch, moments and the algorithm's own numbers are copied to memory on
+the device before a replay. The optimizer's step is not in a graph: the parameter server that takes
+it owns the parameters, and Adam's is one operation anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import torch
+
+from colobus.algorithms.api import Algorithm, Prepared
+from colobus.core.errors import Diverged
+from colobus.core.seeding import generator
+from colobus.core.types import AlgorithmState, Batch, Version
+from colobus.nets.network import Network, Scratch
+from colobus.ops.flat import FlatParameters
+from colobus.roles.allreduce import Member
+from colobus.roles.parameters.client import ParameterClient
+from colobus.roles.replay.minibatch_buffer import Use
+from colobus.runtime.devices import Recorded
+
+NORM = "gradient_norm"
+"""Name of the norm of a minibatch's gradient before it is clipped."""
+
+
+class Found(NamedTuple):
+    """What was found in a minibatch, on the device."""
+
+    names: Sequence[str]
+    values: torch.Tensor  # float32[n], losses and statistics in the order of their names
+    weight: torch.Tensor  # sum of the samples' weights
+
+
+class Learned(NamedTuple):
+    """What was found in the fresh batch of a round."""
+
+    values: dict[str, float]  # losses and statistics by name
+    priorities: torch.Tensor | None  # float32[N], on the host: each window's new priority
+
+
+Send = Callable[[int, int, "float | torch.Tensor"], None]
+"""Takes over the gradient in the flat vector: its number in the round, the gradients of the round,
+and the samples behind it."""
+
+
+class Compute(Protocol):
+    """What a learner does in a round."""
+
+    def run(
+        self,
+        uses: Sequence[Use],
+        client: ParameterClient,
+        algorithm_state: AlgorithmState,
+        send: Send,
+    ) -> Learned:
+        """Compute the gradients of all batches, one after the other.
+
+        Args:
+            uses: of batches on the device of the client's parameters; the last is the fresh one.
+            client: has the network and the version of its parameters.
+            algorithm_state: the algorithm's own state.
+            send: is called with each gradient before the next one is computed.
+
+        Raises:
+            Diverged: if a loss is not a finite number.
+        """
+
+
+class Backprop:
+    """Computes gradients of an algorithm's loss.
+
+    Args:
+        algorithm: what to minimise.
+        index: of the learner.
+        seed: of the run; with the index and the version it decides the order of the samples.
+        streams: incarnation in the seeds (None: that of the version).
+    """
+
+    def __init__(
+        self, algorithm: Algorithm, index: int, seed: int, streams: int | None = None
+    ) -> None:
+        self._algorithm, self._index, self._seed = algorithm, index, seed
+        self._streams = streams
+
+    def run(
+        self,
+        uses: Sequence[Use],
+        client: ParameterClient,
+        algorithm_state: AlgorithmState,
+        send: Send,
+    ) -> Learned:
+        """Run all epochs over the batches; the values are the means of the last epoch.
+
+        Each batch is prepared when its turn comes: its targets are those of the network of then.
+        """
+        flat, version = client.flat, client.version
+        assert isinstance(flat.module, Network)
+        net = flat.module
+        incarnation = version.incarnation if self._streams is None else self._streams
+        random = generator(self._seed, "learner", self._index, incarnation, version.number)
+        part = 0
+        history: list[Found] = []  # by minibatch
+        last = 0  # minibatches of the last epoch
+        for later, (batch, count) in zip(reversed(range(len(uses))), uses, strict=True):
+            prepared = self.prepare(net, batch, algorithm_state, random)
+            epochs = self._minibatches(prepared, count, random)
+            # exact for the last batch; before it, later batches count as one minibatch each
+            parts = part + sum(map(len, epochs)) + later
+            for minibatches in epochs:
+                moments = _moments(client.member, prepared, minibatches)
+                for index, moment in zip(minibatches, moments, strict=True):
+                    found = self.minibatch(
+                        flat, prepared, index, algorithm_state, moment, client.member, random
+                    )
+                    history.append(found)
+                    send(part, parts, found.weight)
+                    part += 1
+                last = len(minibatches)
+        values, norm, priorities = _read(history, last, flat.values, prepared.priorities, version)
+        values["parameter_norm"] = norm
+        return Learned(values, priorities)
+
+    def prepare(
+        self,
+        net: Network,
+        batch: Batch,
+        algorithm_state: AlgorithmState,
+        random: torch.Generator | None = None,
+    ) -> Prepared:
+        """Compute the targets of a batch."""
+        return self._algorithm.prepare(net, batch, algorithm_state, random)
+
+    def minibatch(
+        self,
+        flat: FlatParameters,
+        prepared: Prepared,
+        index: torch.Tensor,
+        algorithm_state: AlgorithmState,
+        moments: torch.Tensor | None,
+        member: Member | None,
+        random: torch.Generator | None = None,
+    ) -> Found:
+        """Write the gradient of a minibatch, clipped; return what was found in it.
+
+        Its norm is that before. In a group it is the mean gradient of all its learners, weighted by
+        the samples' weights.
+
+        Args:
+            flat: the network and its gradients.
+            prepared: the batch.
+            index: int64[M], rows of the minibatch.
+            algorithm_state: the algorithm's own state.
+            moments: float32[2], by what a group standardises (None: alone).
+            member: in a group of learners, whose mean gradient it is.
+            random: generator of the loss's random numbers.
+        """
+        assert isinstance(flat.module, Network)
+        minibatch = prepared.select(index, moments)
+        total, terms = self._algorithm.loss(flat.module, minibatch, algorithm_state, random)
+        weight = prepared.weight(index)
+        terms[NORM] = self.backward(flat, total, weight, member)
+        return Found(list(terms), as_vector(terms), weight)
+
+    def backward(
+        self,
+        flat: FlatParameters,
+        total: torch.Tensor,
+        weight: torch.Tensor,
+        member: Member | None,
+    ) -> torch.Tensor:
+        """Write the clipped gradient of a loss; return its norm before (a range of profiles)."""
+        flat.zero_gradients()
+        torch.autograd.backward(total)
+        if member is not None:
+            member.average(flat.gradients, weight)
+        return flat.clip(self._algorithm.gradient_clip)
+
+    def _minibatches(
+        self, prepared: Prepared, epochs: int, random: torch.Generator
+    ) -> list[tuple[torch.Tensor, ...]]:
+        """Return the rows of each minibatch on the device of the batch, by epoch."""
+        rows = max(self._algorithm.minibatch // prepared.row, 1)
+        orders = [torch.randperm(prepared.size, generator=random) for _ in range(epochs)]
+        return [torch.split(order.to(prepared.device, non_blocking=True), rows) for order in orders]
+
+
+def _moments(
+    member: Member | None, prepared: Prepared, minibatches: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor | None]:
+    """Return by what the loss of each minibatch standardises in a group; None: by its own."""
+    alone: list[torch.Tensor | None] = [None] * len(minibatches)
+    if member is None:
+        return alone
+    sums = [prepared.sums(index) for index in minibatches]
+    found = [one for one in sums if one is not None]
+    return member.moments(torch.stack(found)).unbind() if found else alone
+
+
+def as_vector(terms: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return named scalars as float32[n]."""
+    return torch.stack([value.float() for value in terms.values()]).detach()
+
+
+def _read(
+    history: list[Found],
+    last: int,
+    parameters: torch.Tensor,
+    priorities: torch.Tensor | None,
+    version: Version,
+) -> tuple[dict[str, float], float, torch.Tensor | None]:
+    """Read everything that the host wants to know of a round, in one copy.
+
+    Args:
+        history: what was found in each minibatch.
+        last: minibatches of the last epoch.
+        parameters: of the network.
+        priorities: of the windows of the last batch.
+        version: of the parameters that the round began with.
+
+    Returns:
+        The mean of each scalar over the last epoch (of ``…_max`` the largest), the norm of the
+        parameters, and the priorities.
+
+    Raises:
+        Diverged: if a scalar of any epoch is not a finite number.
+    """
+    names, every = history[-1].names, torch.stack([found.values for found in history])
+    table = every[-last:]
+    facts = torch.stack([every.isfinite().all().float(), torch.linalg.vector_norm(parameters)])
+    left = table.new_empty(0) if priorities is None else priorities.detach()
+    read = torch.cat([table.mean(dim=0), table.amax(dim=0), facts, left]).cpu()
+    count = len(names)
+    means, most = read[:count].tolist(), read[count : 2 * count].tolist()
+    finite, norm = read[2 * count : 2 * count + 2].tolist()
+    if not finite:
+        _refuse(history, version)
+    values = {
+        name: largest if name.endswith("_max") else mean
+        for name, mean, largest in zip(names, means, most, strict=True)
+    }
+    return values, norm, None if priorities is None else read[2 * count + 2 :]
+
+
+def _refuse(history: list[Found], version: Version) -> None:
+    """Raise Diverged for the first term that is not a finite number: it soon spoils the others."""
+    for found in history:
+        for name, value in zip(found.names, found.values.tolist(), strict=True):
+            if not math.isfinite(value):
+                raise Diverged(
+                    f"{name} became {value} at version {version.number}: training has "
+                    "diverged; the last good checkpoint is kept; lower --lr or --gradient-clip"
+                )
+
+
+class CudaGraphBackprop(Backprop):
+    """Computes the same gradients, by replays from the fourth batch of a shape on.
+
+    It is for algorithms whose loss draws no random numbers (`Algorithm.fits_cuda_graph`).
+
+    Args:
+        algorithm: what to minimise.
+        index: of the learner.
+        seed: of the run.
+        streams: incarnation in the seeds (None: that of the version).
+    """
+
+    def __init__(
+        self, algorithm: Algorithm, index: int, seed: int, streams: int | None = None
+    ) -> None:
+        super().__init__(algorithm, index, seed, streams)
+        self._prepare: Recorded[Prepared] | None = None
+        self._steps: dict[int, Recorded[torch.Tensor]] = {}  # by rows of the minibatch
+        self._names: list[str] = []  # of the scalars in the result of a step
+        self._aux: AlgorithmState = {}  # on the device
+        self._given: AlgorithmState = {}  # of which it is a copy
+        self._scratch = Scratch()  # memory of the graph, which must not go to others
+
+    def prepare(
+        self,
+        net: Network,
+        batch: Batch,
+        algorithm_state: AlgorithmState,
+        random: torch.Generator | None = None,
+    ) -> Prepared:
+        """Compute the targets of a batch; those of the batch before are gone."""
+        self._take(algorithm_state, batch.frames.device)
+        if self._prepare is None:
+            self._prepare = Recorded(partial(self._prepared, net))
+        recorded = self._prepare.recorded
+        prepared = self._prepare(*batch)
+        if self._prepare.recorded and not recorded:  # the graph writes to what was there
+            self._scratch, net.scratch = net.scratch, Scratch()
+        return prepared
+
+    def minibatch(
+        self,
+        flat: FlatParameters,
+        prepared: Prepared,
+        index: torch.Tensor,
+        algorithm_state: AlgorithmState,
+        moments: torch.Tensor | None,
+        member: Member | None,
+        random: torch.Generator | None = None,
+    ) -> Found:
+        """Write the gradient of a minibatch; see `Backprop`."""
+        assert self._prepare is not None
+        if not self._prepare.owns(prepared):
+            return super().minibatch(flat, prepared, index, self._aux, moments, member, random)
+        if len(index) not in self._steps:  # batches before were the warm-up
+            step = partial(self._gradient, flat, prepared, member is None)
+            self._steps[len(index)] = Recorded(step, warm_up=0)
+        found = self._steps[len(index)](index, moments).clone()
+        values, weight = found[:-1], found[-1]
+        if member is None:
+            return Found(self._names, values, weight)
+        member.average(flat.gradients, weight)
+        norm = flat.clip(self._algorithm.gradient_clip)
+        return Found([*self._names, NORM], torch.cat([values, norm.unsqueeze(0)]), weight)
+
+    def _prepared(self, net: Network, *batch: torch.Tensor) -> Prepared:
+        return self._algorithm.prepare(net, Batch(*batch), self._aux)
+
+    def _gradient(
+        self,
+        flat: FlatParameters,
+        prepared: Prepared,
+        alone: bool,
+        index: torch.Tensor,
+        moments: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Write the gradient of a minibatch, clipped unless a group averages it.
+
+        Returns:
+            float32[n + 1], the scalars that `_names` names, and the sum of the weights.
+        """
+        assert isinstance(flat.module, Network)
+        minibatch = prepared.select(index, moments)
+        total, terms = self._algorithm.loss(flat.module, minibatch, self._aux)
+        weight = prepared.weight(index)
+        flat.zero_gradients()
+        torch.autograd.backward(total)
+        if alone:
+            terms[NORM] = flat.clip(self._algorithm.gradient_clip)
+        self._names = list(terms)
+        return as_vector(terms | {"weight": weight})
+
+    def _take(self, algorithm_state: AlgorithmState, device: torch.device) -> None:
+        """Copy the algorithm's own state to memory of the device that stays the same."""
+        for name, given in algorithm_state.items():
+            own = self._aux.get(name)
+            if own is None:
+                own = torch.empty_like(given, dtype=torch.float32, device=device)
+                self._aux[name] = own
+            if given.dtype == torch.float64:
+                own.fill_(float(given))  # without a copy that would wait
+            elif given is not self._given.get(name):  # such as a target parameter
+                own.copy_(given)
+        self._given = dict(algorithm_state)

@@ -1,0 +1,320 @@
+"""ParameterClient: a learner's side of the parameter servers.
+
+    client.pull()                # parameters to compute with
+    client.offer(...)            # a gradient, which stays pending
+    client.push()                # the pending gradient goes to all servers
+    client.end_round()
+
+There are two forms. `LocalClient`: the servers step the learner's own memory, so nothing is pulled
+and a push is an optimizer step. `RemoteClient`: the servers have memory of their own, in this
+process or in others. The learner does not know which one it has.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from colobus.core.types import CPU, Answer, Gradient, Params, Traffic, Version
+from colobus.ops.flat import FlatParameters
+from colobus.roles.allreduce import Member
+from colobus.roles.parameters.published import (
+    PublishedParameters,
+    Pulled,
+    Source,
+    pull_common,
+    pull_consistent,
+    pull_newest,
+)
+from colobus.roles.parameters.server import REPEATED, OptimizerState
+
+
+class Server(Source, Protocol):
+    """What a client asks of a parameter server."""
+
+    def push(self, gradient: Gradient) -> Answer:
+        """Take a gradient; step when enough are there."""
+
+    def pull_target(self) -> Params:
+        """Return the target slice."""
+
+    def state(self) -> tuple[Params, OptimizerState]:
+        """Return the newest snapshot and copies of the optimizer's state."""
+
+
+class OwnServer(Server, Protocol):
+    """A server that steps the memory of its only learner."""
+
+    def go_back(self, version: Version) -> bool:
+        """Undo the steps of the round since a version; return False if that is not possible."""
+
+
+class ParameterClient(ABC):
+    """What a learner needs of the parameter servers.
+
+    A round is everything that a learner does with one batch.
+
+    Args:
+        learner: index of the learner.
+        flat: the network to compute with, and its gradients.
+        servers: in the order of their slices.
+        version: of ``flat``.
+        target_every: versions between changes of the target parameters (0: none).
+        copied: send numbers and copies of vectors that the servers can read without a GPU.
+    """
+
+    member: Member | None = None
+    """This learner in a group that steps alike; None if it is in none."""
+    traffic: Traffic | None = None
+    """What crossed to the servers so far; None if nothing crosses."""
+
+    def __init__(
+        self,
+        learner: int,
+        flat: FlatParameters,
+        servers: Sequence[Server],
+        version: Version,
+        target_every: int,
+        copied: bool,
+    ) -> None:
+        self.flat, self.version = flat, version
+        self.outliers = 0  # gradients that were discarded so far
+        self._learner, self._servers, self._copied = learner, servers, copied
+        self._cuts = flat.layout.cut(len(servers))
+        self._pending: list[tuple[Server, Gradient]] = []
+        self._counted: list[bool] = []  # one for each slice that was sent in this round
+        self._target_every = target_every
+        self._targets: tuple[Version, ...] = ()  # of each target slice that was pulled last
+        self._versions = (version,) * len(servers)
+
+    @property
+    def pending(self) -> bool:
+        """Whether a gradient was offered that not all servers have been sent yet."""
+        return bool(self._pending)
+
+    @abstractmethod
+    def go_back(self) -> bool:
+        """Go back to the beginning of a round that an error has interrupted.
+
+        Returns:
+            Whether the round, or what is left of it, can be done again. If not, the parameters may
+            be half updated.
+        """
+
+    @abstractmethod
+    def pull(self) -> None:
+        """Load the parameters for the next round into ``flat``; wait for them if need be.
+
+        Raises:
+            Deadline: if they did not come in time.
+            Closed: if the run stops.
+        """
+
+    def pull_targets(self) -> dict[str, torch.Tensor]:
+        """Return the target parameters by name, if they changed since the last call; else {}."""
+        every = self._target_every
+        if not every:
+            return {}
+        due = tuple(v._replace(number=v.number - v.number % every) for v in self._versions)
+        if due == self._targets:
+            return {}
+        vector = torch.cat([server.pull_target().values for server in self._servers])
+        self._targets = due
+        return dict(self.flat.layout.views(vector.to(self.flat.values.device)))
+
+    def offer(
+        self, part: int, parts: int, samples: float | torch.Tensor, learning_rate: float
+    ) -> None:
+        """Make the gradient in ``flat.gradients`` pending.
+
+        Args:
+            part: number of the minibatch within the round, from 0.
+            parts: minibatches of the round.
+            samples: transitions behind the gradient, the sum of their weights; a tensor is read
+                only where the gradients of several learners are averaged.
+            learning_rate: of the step.
+        """
+        vector = self.flat.gradients
+        if self._copied:
+            vector, samples = _on_host(vector, samples)
+        numbers = (part, parts, samples, learning_rate)
+        self._pending = [
+            (server, Gradient(self._learner, version, *numbers, vector[cut]))
+            for server, version, cut in zip(self._servers, self._versions, self._cuts, strict=True)
+        ]
+
+    def push(self) -> None:
+        """Send the pending gradient to the servers; after an error, only to the rest of them."""
+        while self._pending:
+            server, gradient = self._pending[0]
+            answer = server.push(gradient)
+            # the first delivery of a repeated gradient did count
+            self._counted.append(answer.counted or answer.reason == REPEATED)
+            del self._pending[0]
+
+    def discard(self) -> None:
+        """Drop the pending gradient as an outlier."""
+        self._pending.clear()
+        self.outliers += 1
+
+    @abstractmethod
+    def end_round(self) -> None:
+        """Count the round: what became of its gradients, and which version comes next."""
+
+    def states(self) -> list[tuple[Params, OptimizerState]]:
+        """Return the slices with their optimizer states, in the order of the servers."""
+        return [server.state() for server in self._servers]
+
+    def _take_counted(self) -> list[bool]:
+        """Return for each slice that was sent since the last call whether it counted."""
+        counted, self._counted = self._counted, []
+        return counted
+
+
+class LocalClient(ParameterClient):
+    """For a learner whose own memory its servers step: the only one, or one of a group.
+
+    A round may have many minibatches, each an optimizer step, and the learner's rounds are the
+    versions. A round in which nothing was pushed makes none.
+
+    Args:
+        flat: the network's parameters; the servers own slices of the same memory.
+        servers: in the order of their slices.
+        version: of the parameters now.
+        target_every: versions between changes of the target parameters (0: none).
+        member: this learner in a group, whose servers all step alike.
+    """
+
+    def __init__(
+        self,
+        flat: FlatParameters,
+        servers: Sequence[OwnServer],
+        version: Version,
+        target_every: int = 0,
+        member: Member | None = None,
+    ) -> None:
+        super().__init__(0, flat, servers, version, target_every, copied=False)
+        self.member, self._own = member, servers
+
+    def go_back(self) -> bool:
+        """See `ParameterClient`. Not possible if some servers have closed the round."""
+        try:
+            self.flat.check()
+        except AssertionError:
+            return False
+        self._pending.clear()
+        self._counted.clear()
+        return all(server.go_back(self.version) for server in self._own)
+
+    def pull(self) -> None:
+        """Do nothing: the servers have stepped ``flat`` itself."""
+
+    def end_round(self) -> None:
+        """Count a version, and check that the network's parameters are still views of ``flat``."""
+        if self._take_counted():
+            self.version = self.version._replace(number=self.version.number + 1)
+            self._versions = (self.version,) * len(self._servers)
+        self.flat.check()  # takes a few microseconds a parameter; nothing else would show it
+
+
+class RemoteClient(ParameterClient):
+    """For one of several learners around servers with memory of their own.
+
+    A round is one pull and one gradient. What was pulled is passed on to the worker's actors, so
+    they cost the servers nothing.
+
+    Args:
+        learner: index of the learner.
+        flat: parameters to start from; a copy is made.
+        servers: in the order of their slices.
+        version: of ``flat``.
+        cache: where the worker's actors pull from.
+        asynchronous: every gradient makes a step, so the slices may be of different versions.
+        target_every: versions between changes of the target parameters (0: none).
+        broadcast_every: the cache gets the parameters when a version divisible by this is reached.
+        device: on which this learner computes. The servers are in the memory of the host.
+    """
+
+    def __init__(
+        self,
+        learner: int,
+        flat: FlatParameters,
+        servers: Sequence[Server],
+        version: Version,
+        cache: PublishedParameters,
+        asynchronous: bool = False,
+        target_every: int = 0,
+        broadcast_every: int = 1,
+        device: torch.device = CPU,
+    ) -> None:
+        own = FlatParameters(copy.deepcopy(flat.module).to(device))
+        super().__init__(learner, own, servers, version, target_every, copied=True)
+        self.traffic = Traffic()
+        self._cache, self._asynchronous = cache, asynchronous
+        self._broadcast_every = broadcast_every
+        self._wanted: Version | None = None  # version to wait for; None before the first round
+
+    def go_back(self) -> bool:
+        """See `ParameterClient`. A round changes nothing here before its gradient is pushed."""
+        return True
+
+    def pull(self) -> None:
+        """Load parameters of a version not learned with yet, and publish them to the actors."""
+        pulled = self._pull()
+        self._count(moved=pulled.moved)
+        self.version, self._versions = pulled.version, pulled.versions
+        self.flat.values.copy_(pulled.vector)
+        if self._is_due(pulled.version):
+            self._cache.publish(Params(pulled.version, pulled.vector))
+
+    def pull_targets(self) -> dict[str, torch.Tensor]:
+        """See `ParameterClient`."""
+        targets = super().pull_targets()
+        if targets:
+            self._count(moved=self.flat.values.nbytes)
+        return targets
+
+    def end_round(self) -> None:
+        """Count what became of the gradient, and wait for the next version from now on."""
+        sent = self._take_counted()
+        counted = sent.count(True)
+        self._count(
+            counted=int(counted == len(self._servers)),
+            dropped=int(counted == 0 < len(sent)),
+            partial=int(0 < counted < len(self._servers)),
+            moved=self.flat.gradients.nbytes if sent else 0,
+        )
+        self._wanted = self.version._replace(number=self.version.number + 1)
+
+    def _pull(self) -> Pulled:
+        if self._asynchronous:
+            return pull_newest(self._servers)
+        if self._wanted is None:
+            return pull_common(self._servers)
+        return pull_consistent(self._servers, self._wanted)
+
+    def _count(self, **more: int) -> None:
+        assert self.traffic is not None
+        sums = {name: getattr(self.traffic, name) + count for name, count in more.items()}
+        self.traffic = self.traffic._replace(**sums)
+
+    def _is_due(self, version: Version) -> bool:
+        """Return whether the actors get this version."""
+        last, every = self._cache.newest.version, self._broadcast_every
+        return (version.incarnation, version.number // every) > (
+            last.incarnation,
+            last.number // every,
+        )
+
+
+def _on_host(gradients: torch.Tensor, samples: float | torch.Tensor) -> tuple[torch.Tensor, float]:
+    """Return a vector in the memory of the host and a number; from a GPU both are one read."""
+    if gradients.device.type == "cpu":
+        return gradients, float(samples)
+    weight = torch.as_tensor(samples, dtype=torch.float32, device=gradients.device)
+    both = torch.cat([gradients, weight.reshape(1)]).cpu()
+    return both[:-1], float(both[-1])

@@ -1,0 +1,374 @@
+"""ParameterServer: owns one slice of the parameters and its optimizer state.
+
+It accepts or drops gradients, steps the optimizer, and publishes snapshots of the parameters. In a
+run with a single learner it steps the learner's parameters in place, as an ordinary optimizer does.
+In other runs it has memory of its own, as the servers of Gorila and DBA3C. The code is the same.
+
+Admission: the rule by which a parameter server accepts or drops gradients.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+
+from colobus.core.errors import ColobusError, Deadline
+from colobus.core.types import Answer, Gradient, Params, Version
+from colobus.ops.optimizers import Optimizer, OptimizerSettings
+from colobus.roles.parameters.published import ANY, PublishedParameters
+
+
+class Admission(Protocol):
+    """Which gradients a server accepts, and how many of them make a step."""
+
+    @property
+    def needed(self) -> int:
+        """Gradients that make a step."""
+
+    def refusal(self, computed: Version, now: Version) -> str:
+        """Return why to drop a gradient computed from ``computed`` at version ``now``, or ""."""
+
+
+@dataclass(frozen=True)
+class Quorum:
+    """Synchronous: each step uses the first ``count`` gradients of the newest version.
+
+    Later gradients are dropped. If there are more than ``count`` learners, the others are backup
+    workers (Chen et al. 2016; DBA3C).
+    """
+
+    count: int
+
+    @property
+    def needed(self) -> int:
+        """Gradients that make a step."""
+        return self.count
+
+    def refusal(self, computed: Version, now: Version) -> str:
+        """Refuse a gradient that was not computed from the newest version."""
+        return "" if computed == now else f"computed from {computed}, now {now}"
+
+    def check(self, learners: int) -> None:
+        """Raise ColobusError if ``count`` is above the number of learners."""
+        if self.count > learners:
+            raise ColobusError(
+                f"quorum {self.count} with {learners} learner(s): a step would never be complete; "
+                f"ask for at most {learners}"
+            )
+
+
+@dataclass(frozen=True)
+class Async:
+    """Asynchronous: every gradient makes a step, unless it is too stale (Gorila)."""
+
+    max_staleness: int  # steps of the server since the gradient's version
+
+    @property
+    def needed(self) -> int:
+        """Gradients that make a step."""
+        return 1
+
+    def refusal(self, computed: Version, now: Version) -> str:
+        """Refuse a gradient that is more than ``max_staleness`` steps old."""
+        behind = now.number - computed.number
+        if 0 <= behind <= self.max_staleness:
+            return ""
+        return f"{behind} steps old, at most {self.max_staleness} count"
+
+
+REPEATED = "already there"
+"""Reason for dropping a gradient that was sent twice. Its first copy was accepted."""
+
+PREVIOUS = "previous"
+"""Name of the slice of the version before, in the optimizer's state."""
+
+TARGET = "target"
+"""Name of the target slice in the optimizer's state, with which it is saved and restored."""
+
+OptimizerState = dict[str, torch.Tensor]
+
+
+class Counts(NamedTuple):
+    """Numbers of gradients that a server accepted and dropped, without repeated ones."""
+
+    counted: int
+    dropped: int
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Settings of a parameter server."""
+
+    name: str = "server"
+    """Name in messages."""
+    patience: float = 600.0
+    """Seconds after which `ParameterServer.pull` raises `Deadline` (0: it does not wait)."""
+    keep_every: int = 0
+    """Keep a copy of parameters and optimizer state at versions divisible by this, so that all
+    slices of a checkpoint have the same version (0: never)."""
+    target_every: int = 0
+    """Copy the slice to the target slice at versions divisible by this (Nair et al. 2015: every N
+    global updates; 0: no target slice)."""
+    target_tau: float = 1.0
+    """Share of the slice in the target slice after such a copy; the rest is what was there
+    before."""
+    previous: bool = False
+    """Save and restore the slice of the version before too: a run that goes on exactly plays its
+    first rollouts with it."""
+    broadcast_every: int = 1
+    """Publish the parameters at versions divisible by this; other versions cannot be pulled."""
+
+
+class ParameterServer:
+    """One slice ``values`` float32[P] with its optimizer. Other roles call its methods.
+
+    Args:
+        values: the slice, stepped in place. If it is a view of a learner's parameters, that learner
+            has the result of each step without a pull.
+        optimizer: settings of the optimizer.
+        admission: rule by which gradients are accepted.
+        version: version of ``values``.
+        settings: see `ServerSettings`.
+        state: initial state of the optimizer, by name; a missing name gets a new state. ``target``
+            is the target slice; if it is missing, ``values`` are the first target slice.
+            ``previous`` is the slice of the version before, which can then be pulled too.
+        scales: float32[P], factors of the learning rate (None: 1 for all parameters).
+    """
+
+    def __init__(
+        self,
+        values: torch.Tensor,
+        optimizer: OptimizerSettings,
+        admission: Admission,
+        version: Version,
+        settings: ServerSettings | None = None,
+        state: OptimizerState | None = None,
+        scales: torch.Tensor | None = None,
+    ) -> None:
+        settings, state = settings or ServerSettings(), state or {}
+        self.name = settings.name
+        self.values = values
+        self.optimizer = Optimizer(values, optimizer, scales)
+        self._load(state)
+        self._admission, self._needed = admission, admission.needed
+        self._version = version
+        self._part = 0
+        self._before: tuple[torch.Tensor, OptimizerState] | None = None  # a round of several steps
+        self._stepping = False  # in a step of the optimizer
+        self._waiting: dict[int, Gradient] = {}  # by learner, of the current version and part
+        self._taken: dict[int, tuple[Version, int]] = {}  # newest that was accepted, by learner
+        params = Params(version, on_host(values))
+        self._saves_previous = settings.previous
+        self._previous: Params | None = None
+        if settings.previous and PREVIOUS in state:
+            before = version._replace(number=version.number - 1)
+            self._previous = Params(before, on_host(state[PREVIOUS]))
+        self._snapshots = PublishedParameters(
+            params, patience=settings.patience, before=self._previous
+        )
+        self._settings = settings
+        self._target = self._first_target(state)
+        self._kept: tuple[Params, OptimizerState] | None = None
+        self._lock = threading.Lock()
+        self._counted = self._dropped = 0
+
+    def push(self, gradient: Gradient) -> Answer:
+        """Accept or drop a gradient, and step when there are enough. Never waits.
+
+        A gradient that was sent twice is accepted once. A gradient of another incarnation, of
+        another part, or refused by the admission rule is dropped. The answer has the current
+        version.
+        """
+        with self._lock:
+            mark = (gradient.version, gradient.part)
+            if mark <= self._taken.get(gradient.learner, (Version(-1, 0), 0)):
+                return Answer(self._version, False, REPEATED)
+            if reason := self.refusal(gradient):
+                self._dropped += 1
+                return Answer(self._version, False, reason)
+            self._taken[gradient.learner] = mark
+            self._counted += 1
+            self._waiting[gradient.learner] = gradient
+            if len(self._waiting) < self._needed:  # a copy, as the learner may overwrite its own
+                kept = gradient._replace(values=gradient.values.clone())
+                self._waiting[gradient.learner] = kept
+            else:
+                self._step(list(self._waiting.values()))
+            return Answer(self._version, True, "")
+
+    def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
+        """Wait until the newest snapshot has at least the version ``at_least``, and return it.
+
+        With ``exactly``, return the snapshot of that very version if it is still kept, else
+        the newest.
+
+        Raises:
+            Deadline: if it took longer than ``patience``; the message names the learners whose
+                gradients have arrived.
+            Closed: if the run stops.
+        """
+        try:
+            return self._snapshots.pull(at_least, exactly)
+        except Deadline as error:
+            with self._lock:
+                there = ", ".join(f"learner-{i}" for i in sorted(self._waiting)) or "none"
+            raise Deadline(
+                f"{self.name}: {error}; a step takes {self._needed} gradients, there are: {there}"
+            ) from None
+
+    def pull_target(self) -> Params:
+        """Return the current target slice. Never waits.
+
+        Raises:
+            ValueError: if the server has none.
+        """
+        if self._target is None:
+            raise ValueError(f"{self.name} has no target slice: target_every must be above 0")
+        return self._target
+
+    def state(self) -> tuple[Params, OptimizerState]:
+        """Return the parameters as `Params` and copies of the optimizer's state.
+
+        Between two rounds both are of the newest version, also if that was not published.
+        """
+        with self._lock:
+            params = self._snapshots.newest
+            if params.version != self._version:
+                params = Params(self._version, on_host(self.values))
+            return params, self._copy()
+
+    def kept(self) -> tuple[Params, OptimizerState] | None:
+        """Return the newest kept copy (`ServerSettings.keep_every`); None if there is none."""
+        return self._kept
+
+    def counts(self) -> Counts:
+        """Return how many gradients were accepted and how many were dropped."""
+        return Counts(self._counted, self._dropped)
+
+    def need(self, count: int) -> None:
+        """Set the number of gradients of a step, which is lower while learners are lost."""
+        with self._lock:
+            self._needed = count
+            if len(self._waiting) >= count:
+                self._step(list(self._waiting.values()))
+
+    def go_back(self, version: Version) -> bool:
+        """Undo all steps of the round since a version, as if no gradient of it had come.
+
+        Returns:
+            False if that is not possible: the version is not the newest, or an error interrupted
+            the only step of a round. Then nothing changes.
+        """
+        with self._lock:
+            if self._version != version or (self._stepping and self._before is None):
+                return False
+            if self._before is not None:
+                values, optimizer = self._before
+                self.values.copy_(values)
+                self._load(optimizer)
+            self._before, self._stepping, self._part = None, False, 0
+            self._waiting.clear()
+            self._taken.clear()
+            return True
+
+    def close(self) -> None:
+        """End all waiting. Pulls raise `Closed` from now on."""
+        self._snapshots.close()
+
+    def refusal(self, gradient: Gradient) -> str:
+        """Return why to drop a gradient, or "" to accept it."""
+        if gradient.version.incarnation != self._version.incarnation:
+            return f"of incarnation {gradient.version.incarnation}, now {self._version.incarnation}"
+        if reason := self._admission.refusal(gradient.version, self._version):
+            return reason
+        if gradient.part != self._part:
+            return f"part {gradient.part}, now at {self._part}"
+        return ""
+
+    def _load(self, optimizer: OptimizerState) -> None:
+        for name, tensor in self.optimizer.state().items():
+            if name in optimizer:
+                tensor.copy_(optimizer[name])
+
+    def _at_version(self) -> tuple[torch.Tensor, OptimizerState]:
+        """Return the parameters and the optimizer's state before the first step of a round."""
+        newest = self._snapshots.newest
+        values = newest.values if newest.version == self._version else self.values.clone()
+        return values, {name: tensor.clone() for name, tensor in self.optimizer.state().items()}
+
+    def _copy(self) -> OptimizerState:
+        copy = {name: tensor.clone() for name, tensor in self.optimizer.state().items()}
+        copy |= {TARGET: self._target.values} if self._target else {}
+        return copy | ({PREVIOUS: self._previous.values} if self._previous else {})
+
+    def _first_target(self, saved: OptimizerState) -> Params | None:
+        """Return the first target slice: the saved one, or a copy of the parameters."""
+        every, number = self._settings.target_every, self._version.number
+        if not every:
+            return None
+        values = saved.get(TARGET, self.values)
+        return Params(self._version._replace(number=number - number % every), on_host(values))
+
+    def _next_target(self, params: Params) -> Params:
+        """Return the target slice after a copy of the parameters, or after a mix with them."""
+        tau = self._settings.target_tau
+        if tau == 1.0 or self._target is None:
+            return params
+        mixed: torch.Tensor = torch.lerp(self._target.values, params.values, tau)
+        return params._replace(values=mixed)
+
+    def _step(self, gradients: list[Gradient]) -> None:
+        """Step with the mean of the gradients over all samples, summed in the order of learners."""
+        gradients.sort(key=lambda g: g.learner)
+        rate = sum(g.learning_rate for g in gradients) / len(gradients)
+        if self._part == 0 and gradients[0].parts > 1:
+            self._before = self._at_version()
+        self._stepping = True
+        self.optimizer.step(_mean(gradients), rate)
+        self._stepping = False
+        self._waiting.clear()
+        self._part += 1
+        if self._part == gradients[0].parts:
+            self._part, self._before = 0, None
+            self._version = self._version._replace(number=self._version.number + 1)
+            self.publish()
+
+    def publish(self) -> None:
+        """Publish the parameters of a new version, or copy them, where the settings ask for it."""
+        number, settings = self._version.number, self._settings
+        intervals = (settings.target_every, settings.keep_every, settings.broadcast_every)
+        copied, kept, told = (every > 0 and number % every == 0 for every in intervals)
+        if not (copied or kept or told):
+            return
+        params = Params(self._version, on_host(self.values))
+        if self._saves_previous:
+            self._previous = self._snapshots.newest
+        if copied:
+            self._target = self._next_target(params)
+        if kept:
+            self._kept = (params, self._copy())
+        if told:
+            self._snapshots.publish(params)
+
+
+def on_host(values: torch.Tensor) -> torch.Tensor:
+    """Return a copy in the memory of the host; the copy of what is on a GPU waits for it."""
+    return values.clone() if values.device.type == "cpu" else values.cpu()
+
+
+def _mean(gradients: list[Gradient]) -> torch.Tensor:
+    """Return the mean gradient of all samples, as if one learner had computed it.
+
+    All operations are element-wise, so the result does not depend on the number of slices.
+    """
+    if len(gradients) == 1:
+        return gradients[0].values
+    total = sum(float(g.samples) for g in gradients)
+    first, *rest = ((g.values, float(g.samples) / total if total else 0.0) for g in gradients)
+    mean = first[0] * first[1]
+    for values, weight in rest:
+        mean.add_(values, alpha=weight)
+    return mean

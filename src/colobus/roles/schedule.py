@@ -1,0 +1,93 @@
+"""When an algorithm's own state moves, and after how many environment steps.
+
+The state holds learning rate, entropy weight and the like. It belongs to a learner, and its
+schedules are functions of the environment steps behind the parameters. Who counts those steps
+depends on who else learns.
+"""
+
+from __future__ import annotations
+
+from colobus.algorithms.api import Algorithm
+from colobus.core.types import AlgorithmState, Batch, Version
+from colobus.roles.replay.buffer import ReplayBuffer
+from colobus.roles.tracker import ResumePoint
+
+
+class Schedule:
+    """An algorithm's state, moved along with the steps that the only learner has learned from.
+
+    Args:
+        algorithm: whose state is moved.
+        algorithm_state: the state, new or restored.
+        steps: environment steps behind the newest parameters.
+    """
+
+    def __init__(self, algorithm: Algorithm, algorithm_state: AlgorithmState, steps: int) -> None:
+        self.algorithm_state, self.steps = algorithm_state, steps
+        self._algorithm = algorithm
+
+    def begin(self, begun: ResumePoint) -> None:
+        """Go on where the run is; called once, before the first batch.
+
+        The only learner does nothing: when it is lost, the whole run starts from a checkpoint.
+        """
+
+    def before(self, batch: Batch, version: Version) -> None:
+        """Move the state before a batch that is learned from with parameters of ``version``.
+
+        That of the only learner follows from the batches before.
+        """
+
+    def after(self, batch: Batch, values: dict[str, float]) -> None:
+        """Count the batch's steps and move the state, given its losses and statistics."""
+        self.steps += int(batch.fresh)
+        self._algorithm.after(self.algorithm_state, values, self.steps)
+
+
+class SharedSchedule(Schedule):
+    """For one of several learners: it infers the steps of all from what it sees itself.
+
+    Where each step is learned from once, versions since the start count batches of all learners.
+    With a replay buffer the steps that were new in this learner's batches are multiplied.
+
+    Args:
+        algorithm: whose state is moved.
+        steps: environment steps behind the parameters at the start of the run.
+        first: version of the parameters at the start of the run.
+        share: learners whose batches make one version (with replay buffers: all learners).
+        buffer: that is lost with this learner, one of as many as there are learners.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        steps: int,
+        first: Version,
+        share: int,
+        buffer: ReplayBuffer | None = None,
+    ) -> None:
+        super().__init__(algorithm, algorithm.start(), steps)
+        self._first, self._share, self._buffer = first, share, buffer
+        self._first_steps = steps
+        self._fresh = 0  # environment steps that came with this learner's batches
+
+    def begin(self, begun: ResumePoint) -> None:
+        """Count the new steps on from those that the run has when this learner begins."""
+        if self._buffer is not None:
+            self._buffer.begin((begun.steps - self._first_steps) / self._share)
+        if self._algorithm.source == "buffer":
+            self._first_steps = begun.steps
+
+    def before(self, batch: Batch, version: Version) -> None:
+        """Move the state to the steps behind the batch."""
+        if self._algorithm.source == "buffer":
+            own = self._fresh + int(batch.fresh)
+        else:
+            own = (version.number - self._first.number) * batch.actions.numel()
+        self.steps = self._first_steps + self._share * own
+        self._algorithm.after(self.algorithm_state, {}, self.steps)
+
+    def after(self, batch: Batch, values: dict[str, float]) -> None:
+        """Take in the batch's values."""
+        self._fresh += int(batch.fresh)
+        self._algorithm.after(self.algorithm_state, values, self.steps)

@@ -1,0 +1,29 @@
+"""Tracker: score, metrics, checkpoints and stop rule of a run."""
+
+from colobus.roles.tracker.reports import (
+    ACTIVE_SECONDS,
+    ResumePoint,
+    RunFacts,
+    Status,
+    StopRule,
+    TrackerFiles,
+    TrackerSettings,
+    WorkersStatus,
+)
+from colobus.roles.tracker.score import WINDOW, Exactly, Resume
+from colobus.roles.tracker.tracker import Tracker
+
+__all__ = [
+    "ACTIVE_SECONDS",
+    "WINDOW",
+    "Exactly",
+    "Resume",
+    "ResumePoint",
+    "RunFacts",
+    "Status",
+    "StopRule",
+    "Tracker",
+    "TrackerFiles",
+    "TrackerSettings",
+    "WorkersStatus",
+]

@@ -1,0 +1,127 @@
+"""Checkpoints: put together from the slices of all servers, and written by a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from colobus.core.checkpoint import Checkpoint, forget_old, is_there, path_of, write_checkpoint
+from colobus.core.types import AlgorithmState, Params, State, Version
+from colobus.ops.flat import Layout
+from colobus.roles.tracker.reports import TrackerSettings
+
+SOON_SECONDS = 10.0
+"""Until a checkpoint is asked for again that could not be made, at most."""
+
+
+class Checkpoints:
+    """Collects and writes the checkpoints of a run. Only the newest waits to be written.
+
+    Args:
+        folder: of the checkpoints.
+        settings: how often, and how many are kept.
+        layout: names the parameters.
+        fixed: tensors that every checkpoint holds as they are (the input statistics).
+        run: what every checkpoint says about the run (`Checkpoint.run`).
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: TrackerSettings,
+        layout: Layout,
+        fixed: dict[str, torch.Tensor],
+        run: State | None = None,
+    ) -> None:
+        self._folder, self._settings = folder, settings
+        self._layout, self._fixed, self._run = layout, fixed, run
+        self._last = time.monotonic()  # when one was asked for
+        self._lock = threading.Lock()
+        self._waiting: Checkpoint | None = None
+        self._sound: set[str] = set()  # names of those that are known to be complete
+        self._order: Version | None = None  # of the one that was written last
+        self.newest = ""  # name of its file
+        self.number, self.written = -1, time.monotonic()  # its version, and when it was written
+
+    def is_due(self) -> bool:
+        """Return whether the last one is old enough."""
+        return time.monotonic() - self._last >= self._settings.checkpoint_seconds
+
+    def put_off(self) -> None:
+        """Ask for one again soon, as this one could not be made."""
+        every = self._settings.checkpoint_seconds
+        self._last = time.monotonic() - every + min(every, SOON_SECONDS)
+
+    def put(
+        self,
+        slices: Sequence[Params],
+        optimizers: Sequence[dict[str, torch.Tensor]],
+        algorithm_state: AlgorithmState,
+        steps: int,
+        counters: dict[str, Any],
+        mixed: bool,
+        more: dict[str, torch.Tensor] | None = None,
+    ) -> None:
+        """Let `write` write one, with ``more`` tensors as they are; see `Tracker.checkpoint`.
+
+        Raises:
+            ValueError: if a slice is missing or of another version.
+        """
+        versions = [params.version for params in slices]
+        if len(set(versions)) != 1 and not mixed:
+            raise ValueError(f"a checkpoint needs slices of one version, got {sorted(versions)}")
+        size = sum(params.values.numel() for params in slices)
+        if size != self._layout.size:
+            raise ValueError(f"a checkpoint needs all {self._layout.size} parameters, got {size}")
+        self._last = time.monotonic()
+        counters = counters | {"parameters": self._layout.count}
+        if mixed:
+            counters["server_versions"] = [version.number for version in versions]
+        tensors = {f"aux/{name}": tensor for name, tensor in algorithm_state.items()} | self._fixed
+        tensors |= more or {}
+        tensors |= self._name("parameter", torch.cat([params.values for params in slices]))
+        for name, first in optimizers[0].items():
+            if first.dim() == 0:
+                tensors[f"optimizer/{name}"] = first
+            else:
+                vector = torch.cat([state[name] for state in optimizers])
+                tensors |= self._name(f"optimizer/{name}", vector)
+        with self._lock:
+            self._waiting = Checkpoint(max(versions), steps, tensors, counters, self._run)
+
+    def write(self) -> None:
+        """Write the newest that waits, and delete old ones.
+
+        One of the same version as the last is not written again: the last would be incomplete
+        meanwhile, and it may be the only one.
+
+        Raises:
+            OSError: if the disk is full or the run's folder is gone; it goes on waiting.
+        """
+        checkpoint = self._waiting
+        if checkpoint is None:
+            return
+        path = path_of(self._folder, checkpoint)
+        again = checkpoint.version == self._order and is_there(path)
+        if not again:
+            write_checkpoint(self._folder, checkpoint)
+        with self._lock:
+            if self._waiting is checkpoint:
+                self._waiting = None
+        if again:
+            return
+        self._order = checkpoint.version
+        self.newest, self.number = path.name, checkpoint.version.number
+        self.written = time.monotonic()
+        self._sound.add(path.name)
+        with contextlib.suppress(OSError):  # the next time
+            forget_old(self._folder, self._settings.keep_checkpoints, path, self._sound, self._run)
+
+    def _name(self, prefix: str, vector: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {f"{prefix}/{k}": v for k, v in self._layout.named(vector.cpu()).items()}

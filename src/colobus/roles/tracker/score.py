@@ -1,0 +1,215 @@
+"""The score of a run, and what it needs to resume as if it had never stopped.
+
+That is the states of the actors, and what was counted. Actors hand over their states between two
+rollouts, and are up to a version ahead of the learner. So the states of some rounds are kept, and
+what the tracker had counted at some versions. A checkpoint takes those that belong to its version.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from colobus.core.arrays import split
+from colobus.core.types import START, Episode, Origin, State
+from colobus.roles.update_schedule import ONE_EACH, UpdateSchedule
+
+NEWEST = 4
+"""How many of the newest versions are kept, and of the newest rounds with which a version begins.
+Actors are at most two versions ahead of the newest checkpoint that the learner may write."""
+
+MARKED = 2
+"""Newest versions that servers keep copies of, of which everything is kept too."""
+
+
+@dataclass(frozen=True)
+class Exactly:
+    """How a deterministic run counts."""
+
+    origin: Origin = START
+    update_schedule: UpdateSchedule = ONE_EACH
+
+
+@dataclass(frozen=True)
+class Resume:
+    """What a run begins with, and who hands over states."""
+
+    actors: int = 0
+    """Actors of the run."""
+    saved: dict[str, State] = field(default_factory=dict)
+    """States of actors in the checkpoint that a resumed run starts from, by name."""
+    exactly: Exactly | None = None
+    """In deterministic runs."""
+
+
+class Moment(NamedTuple):
+    """What was counted when a version had been learned."""
+
+    steps: int
+    counters: dict[str, Any]
+
+
+class Keeper:
+    """Keeps states of actors, and moments of a deterministic run.
+
+    Args:
+        begin: what the run begins with.
+        marked: servers keep copies at versions divisible by this (0: never).
+    """
+
+    def __init__(self, begin: Resume, marked: int) -> None:
+        self._begin, self._marked = begin, marked
+        self._states: dict[str, dict[int, State]] = {}  # by actor and round
+        self._moments: dict[int, Moment] = {}  # by version
+
+    def keep(self, name: str, state: State) -> None:
+        """Keep the state of an actor; forget those that no checkpoint can need any more.
+
+        A run that is not deterministic goes on from the newest. With a replay buffer a version may
+        take many rounds; a checkpoint needs the state of its first one only.
+        """
+        states = self._states.setdefault(name, {})
+        for round in [round for round in states if not self._begins_a_version(round)]:
+            del states[round]  # it was the newest
+        states[state["round"]] = state
+        _forget(states, lambda round: self._is_marked(self._version(round)))
+
+    def newest(self, name: str) -> State | None:
+        """Return an actor's newest state; None if it never handed one over."""
+        if states := self._states.get(name):
+            return next(reversed(states.values()))
+        return self._begin.saved.get(name)
+
+    def add(self, version: int, moment: Moment) -> None:
+        """Keep what was counted when a version had been learned."""
+        self._moments[version] = moment
+        _forget(self._moments, self._is_marked)
+
+    def at(self, version: int) -> Moment | None:
+        """Return what was counted at a version; None if it is not kept."""
+        return self._moments.get(version)
+
+    def saved(self, version: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """Return the tensors and counters with which a run goes on from a version.
+
+        Without the states of all actors a resumed run begins new games.
+        """
+        exactly, counters = self._begin.exactly, {}
+        states = {name: self.newest(name) for name in {*self._begin.saved, *self._states}}
+        if exactly:
+            round = exactly.update_schedule.rounds(version - exactly.origin.version)
+            states = {name: self._at(name, round) for name in states}
+            if moment := self.at(version):
+                counters = {**moment.counters, "origin": list(exactly.origin)}
+        found = {name: state for name, state in sorted(states.items()) if state is not None}
+        if len(found) < self._begin.actors:
+            return {}, counters
+        tensors, counters["play"] = split(found, "play")
+        return tensors, counters
+
+    def _at(self, name: str, round: int) -> State | None:
+        """Return the state with which an actor's round begins."""
+        state = self._begin.saved.get(name)
+        before = {} if state is None else {state["round"]: state}
+        return (before | self._states.get(name, {})).get(round)
+
+    def _begins_a_version(self, round: int) -> bool:
+        """Return whether a round is the first that is played with some version."""
+        if self._begin.exactly is None:
+            return False
+        update_schedule = self._begin.exactly.update_schedule
+        return update_schedule.rounds(update_schedule.versions(round)) == round
+
+    def _version(self, round: int) -> int:
+        """Return the version that is made of the rounds before this one."""
+        exactly = self._begin.exactly or Exactly()
+        return exactly.origin.version + exactly.update_schedule.versions(round)
+
+    def _is_marked(self, version: int) -> bool:
+        return bool(self._marked) and version % self._marked == 0
+
+
+def _forget(kept: dict[int, Any], is_marked: Any) -> None:
+    """Delete all but the `NEWEST` numbers and the `MARKED` newest marked ones."""
+    older = sorted(kept)[:-NEWEST]
+    marked = [number for number in older if is_marked(number)]
+    for number in set(older).difference(marked[-MARKED:]):
+        del kept[number]
+
+
+WINDOW = 50
+"""Full episodes in the running mean score."""
+
+
+class Score:
+    """Counts episodes and averages the newest `WINDOW` raw returns.
+
+    Args:
+        counters: of the checkpoint that a resumed run starts from; {} for a new run.
+        first_version: number of the version that this process began with.
+        by_round: take an episode in only when the round it ended in was learned from, and order
+            episodes by actor. The score at a version does not depend on who is faster then.
+        exactly: how a deterministic run counts (None: a version of each round, from the first).
+    """
+
+    def __init__(
+        self,
+        counters: Mapping[str, Any],
+        first_version: int,
+        by_round: bool,
+        exactly: Exactly | None = None,
+    ) -> None:
+        self.episodes = int(counters.get("games", 0))
+        self.best: float | None = counters.get("best")
+        self.best_episode: float | None = counters.get("best_game")
+        self._recent: deque[float] = deque(counters.get("recent_scores", []), maxlen=WINDOW)
+        self._pending: list[Episode] = []
+        self._by_round, self._exactly = by_round, exactly or Exactly(Origin(0, first_version))
+
+    @property
+    def mean(self) -> float | None:
+        """Mean return of the newest episodes, at most `WINDOW`; None before the first."""
+        return sum(self._recent) / len(self._recent) if self._recent else None
+
+    @property
+    def full_mean(self) -> float | None:
+        """Mean return of the newest `WINDOW` episodes; None as long as there are fewer."""
+        return self.mean if len(self._recent) == WINDOW else None
+
+    def add(self, episode: Episode) -> None:
+        """Keep an episode until `take`."""
+        self._pending.append(episode)
+
+    def take(self, version: int) -> list[Episode]:
+        """Take in the episodes that belong to the versions up to this one; return them."""
+        taken, self._pending = self._pending, []
+        if self._by_round:
+            exactly = self._exactly
+            rounds = exactly.update_schedule.rounds(version - exactly.origin.version)
+            self._pending = [episode for episode in taken if episode.round >= rounds]
+            taken = sorted(episode for episode in taken if episode.round < rounds)
+        for episode in taken:
+            self._recent.append(episode.score)
+            self.episodes += 1
+            self.best_episode = _larger(self.best_episode, episode.score)
+            if len(self._recent) == WINDOW:
+                self.best = _larger(self.best, sum(self._recent) / WINDOW)
+        return taken
+
+    def counters(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of it."""
+        return {
+            "games": self.episodes,
+            "score": self.mean,
+            "best": self.best,
+            "best_game": self.best_episode,
+            "recent_scores": list(self._recent),
+        }
+
+
+def _larger(best: float | None, value: float) -> float:
+    return value if best is None else max(best, value)

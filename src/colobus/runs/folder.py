@@ -1,0 +1,172 @@
+"""The folder of a run: the names of its files, and who may write them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from colobus.core.errors import CannotWrite, ColobusError
+from colobus.core.files import LOCK, locked, remove_temporary
+
+CONFIG = "config.json"
+"""The settings. A folder with this file is a run, or an exported agent."""
+
+METRICS, EPISODES, EVENTS = "metrics.jsonl", "episodes.jsonl", "events.jsonl"
+"""Files of JSON lines: measurements, finished games, and losses and restarts."""
+
+CHECKPOINTS, BUFFERS = "checkpoints", "stores"
+"""Folders with what a run resumes from. The names are those of version 0.1."""
+
+EVALUATIONS, VIDEOS, TENSORBOARD = "eval", "videos", "tensorboard"
+"""Folders with what was found out about the agent."""
+
+CURVE, FILM, RECONSTRUCTION = "curve.png", "film.mp4", "reconstruction.png"
+"""Pictures that people look at."""
+
+EVALUATION = "evaluation.json"
+"""The evaluation of an exported agent."""
+
+OLD_PACKAGE = "gelada-rl"
+"""What this package was called before November 2026. Runs and agents of that time name it."""
+
+UNTOUCHED_SECONDS = 600.0
+"""Age of a temporary file of an evaluation or a video that nobody is writing any more. Those may be
+made by another process than the run's, such as ``colobus record``."""
+
+LOOKS, SECONDS_BETWEEN_LOOKS = 10, 0.2
+"""How often the folder of a run that could not start is looked at, until nothing is left in it."""
+
+
+def is_run(folder: Path) -> bool:
+    """Return whether a folder is a run or an exported agent; False where one may not look."""
+    return os.path.isfile(folder / CONFIG)
+
+
+def with_todays_name(about: dict[str, Any]) -> dict[str, Any]:
+    """Return what a run was made with, by name, with today's name of this package."""
+    return {"colobus" if name == OLD_PACKAGE else name: value for name, value in about.items()}
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """Return the runs that lie in a folder, by name."""
+    return sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
+
+
+def film_file(folder: Path, name: object, suffix: str = ".mp4") -> Path:
+    """Return where a run keeps a film: of the agent after so many steps, or of another name."""
+    return folder / VIDEOS / f"{name}{suffix}"
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of a run.
+
+    Raises:
+        ColobusError: if it is a file or not empty, so that no earlier run is overwritten.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        check_empty(folder)
+    except (NotADirectoryError, FileExistsError):
+        raise ColobusError(f"--out {folder}: is a file; name a folder") from None
+    except OSError as error:
+        raise ColobusError(
+            f"--out {folder}: cannot be made: {error.strerror}; name another folder"
+        ) from None
+
+
+def check_new(folder: Path) -> None:
+    """Raise ColobusError if a new run cannot have this folder, without making it."""
+    if folder.is_dir():
+        check_empty(folder)
+    elif folder.exists():
+        raise ColobusError(f"--out {folder}: is a file; name a folder")
+
+
+def free_folder(name: str) -> Path:
+    """Return runs/NAME-N with the first N that is not there."""
+    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.").lower()
+    number = 1
+    while (folder := Path("runs") / f"{slug}-{number}").exists():
+        number += 1
+    return folder
+
+
+def check_empty(folder: Path) -> None:
+    """Raise ColobusError if there is anything in the folder of a new run but its lock."""
+    if any(path.name != LOCK for path in folder.iterdir()):
+        again = ""
+        if (folder / CONFIG).exists():
+            again = f", or go on with --resume {shlex.quote(str(folder))}"
+        raise ColobusError(f"--out {folder}: the folder is not empty; name a new one{again}")
+
+
+@contextlib.contextmanager
+def held(folder: Path, resume: bool, log: Callable[[str], None]) -> Iterator[None]:
+    """Be the only process that writes into the folder of a run.
+
+    A folder in which a new run leaves nothing, because it could not be started, is removed.
+
+    Raises:
+        ColobusError: if another process has it, or it is not empty for a new run.
+        CannotWrite: if it cannot be written to.
+    """
+    try:
+        with locked(folder, f"the run {folder}", log):
+            if resume:
+                remove_leftovers(folder)
+                yield
+            else:
+                check_empty(folder)
+                try:
+                    yield
+                finally:
+                    remove_unbegun(folder)
+    except OSError as error:
+        if Path(str(error.filename)) != folder / LOCK:
+            raise
+        raise CannotWrite(f"cannot write to {folder}: {error.strerror}") from None
+    finally:
+        if not resume:
+            with contextlib.suppress(OSError):  # there is something in it
+                folder.rmdir()
+
+
+def remove_unbegun(folder: Path) -> None:
+    """Delete what a new run has written, if it has not begun and has no checkpoint.
+
+    While the processes of a run start, the first of them may write already, and one that is being
+    ended may write once more: what was found is looked for again.
+    """
+    if (folder / CONFIG).exists() or any(folder.glob(f"{CHECKPOINTS}/*")):
+        return
+    for _ in range(LOOKS):
+        with contextlib.suppress(OSError):  # somebody else has deleted it, or writes into it
+            found = [path for path in folder.iterdir() if path.name != LOCK]
+            if not found:
+                return
+            for path in found:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete the temporary files of a killed process in the folder of a run."""
+    for own in (folder, folder / CHECKPOINTS, folder / BUFFERS):
+        remove_temporary(own)
+    for shared in (folder / EVALUATIONS, folder / VIDEOS):
+        remove_temporary(shared, UNTOUCHED_SECONDS)
+
+
+def cannot_write(folder: Path, error: OSError) -> CannotWrite:
+    """Return what a run raises when its folder cannot be written any more."""
+    return CannotWrite(
+        f"cannot write to {folder}: {error.strerror or error}; the newest complete checkpoint is "
+        f"kept: make room and go on with --resume {shlex.quote(str(folder))}"
+    )

@@ -1,0 +1,173 @@
+"""The runs below some folders: which there are, their names, and what differs between them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from colobus.core.errors import ColobusError, nearest
+from colobus.runs.curves import KEPT
+from colobus.runs.folder import is_run
+from colobus.runs.read import RunFolder
+
+DEPTH = 3
+"""Folders below the one that was named in which runs are looked for: a suite's are in runs/."""
+
+ROWS, FEWEST = 12_000, 120
+"""Rows that are kept of all runs together at least, and of each."""
+
+SAME_AGENT = ("seed", "stop.", "tracker.", "sidecars.")
+"""Settings in which the seeds of one group may differ: they do not change what is learned."""
+
+
+class Runs:
+    """The runs in and below some folders, in the order of the folders and of their names.
+
+    Args:
+        places: folders of runs, or folders that have runs below them.
+        kept: rows of metrics of each run, see `colobus.runs.curves.KEPT`; by default fewer of each,
+            the more runs there are.
+    """
+
+    def __init__(self, places: Sequence[Path], kept: int | None = None) -> None:
+        self._places, self._kept = places, kept
+        self._found: dict[Path, RunFolder] = {}
+
+    @property
+    def all(self) -> list[RunFolder]:
+        """All runs that `look` has found."""
+        return list(self._found.values())
+
+    def look(self) -> bool:
+        """Look for runs again; return whether there are others than before."""
+        paths = list(dict.fromkeys(path for place in self._places for path in find_runs(place)))
+        if paths == list(self._found):
+            return False
+        names = short_names(paths)
+        kept = self._kept or min(max(ROWS // max(len(paths), 1), FEWEST), KEPT)
+        self._found = {
+            path: self._found.get(path) or RunFolder(path, name, kept)
+            for path, name in zip(paths, names, strict=True)
+        }
+        for path, name in zip(paths, names, strict=True):
+            self._found[path].name = name
+        return True
+
+
+def find_runs(place: Path, depth: int = DEPTH) -> list[Path]:
+    """Return the folders of runs at ``place`` or below it, by name.
+
+    A run is a folder with ``config.json``; nothing is looked for inside of a run, nor behind links.
+    """
+    if is_run(place):
+        return [place]
+    if not depth:
+        return []
+    try:
+        with os.scandir(place) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    inner = sorted((name for name in names if not name.startswith(".")), key=_in_order)
+    return [path for name in inner for path in find_runs(place / name, depth - 1)]
+
+
+def check_places(places: Sequence[Path]) -> None:
+    """Raise ColobusError for a place that is no folder."""
+    for place in places:
+        if not place.is_dir():
+            beside = place.parent
+            names = [path.name for path in beside.iterdir()] if beside.is_dir() else []
+            near = f"; {nearest(place.name, names)}" if names else ""
+            raise ColobusError(f"{str(place)!r} is no folder: name a run or a folder of runs{near}")
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """Return the ends of the paths, as long as they must be to differ."""
+    parts = [path.resolve().parts for path in paths]
+    count = 1
+    while count < max(map(len, parts), default=1):
+        if len({part[-count:] for part in parts}) == len(parts):
+            break
+        count += 1
+    return ["/".join(part[-count:]) for part in parts]
+
+
+def grouped(
+    runs: Sequence[RunFolder], ignored: tuple[str, ...] = SAME_AGENT
+) -> list[list[RunFolder]]:
+    """Return the runs by their settings: those of one group differ in what is ignored only.
+
+    Runs whose settings cannot be read have groups of their own.
+    """
+    groups: dict[str, list[RunFolder]] = {}
+    for run in runs:
+        same = {k: v for k, v in run.settings.items() if not k.startswith(ignored)}
+        key = json.dumps(same, sort_keys=True, default=str) if same else str(run.path)
+        groups.setdefault(key, []).append(run)
+    return list(groups.values())
+
+
+def group_names(groups: Sequence[Sequence[RunFolder]]) -> list[str]:
+    """Return a name for each group: game and algorithm, and where these are equal what differs."""
+    firsts = [runs[0] for runs in groups]
+    names = [f"{run.game or run.name} · {run.algorithm}".strip(" ·") for run in firsts]
+    names = told_apart(names, firsts, SAME_AGENT, " · ")
+    return [
+        name if names.count(name) == 1 else f"{name} · {run.name}"
+        for name, run in zip(names, firsts, strict=True)
+    ]
+
+
+def told_apart(
+    names: Sequence[str], runs: Sequence[RunFolder], ignored: tuple[str, ...], between: str
+) -> list[str]:
+    """Return the names of runs; equal ones are followed by the settings that differ, if any do.
+
+    Args:
+        names: of the runs, in their order.
+        runs: that are named.
+        ignored: beginnings of the names of settings that are not shown.
+        between: what separates a name from its settings.
+    """
+    found = list(names)
+    for name in {name for name in names if names.count(name) > 1}:
+        places = [i for i, other in enumerate(names) if other == name]
+        rows = differences([runs[i] for i in places])
+        rows = {k: v for k, v in rows.items() if not k.startswith(ignored)}
+        for column, i in enumerate(places):
+            said = [f"{k.rpartition('.')[2]} {in_words(v[column])}" for k, v in rows.items()]
+            found[i] = between.join([name, ", ".join(said[:3])]) if said else name
+    return found
+
+
+def differences(runs: Sequence[RunFolder]) -> dict[str, list[Any]]:
+    """Return the settings that differ between runs, with the value of each run (None: it has none).
+
+    Settings that all runs have come first: those that one lacks are often of another version.
+    """
+    every = [run.settings for run in runs]
+    names = dict.fromkeys(name for settings in every for name in settings)
+    rows = {name: [settings.get(name) for settings in every] for name in names}
+    rows = {k: row for k, row in rows.items() if any(value != row[0] for value in row[1:])}
+    return dict(sorted(rows.items(), key=lambda one: one[1].count(None)))
+
+
+def in_words(value: Any) -> str:
+    """Return a setting's value as text."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _in_order(name: str) -> list[tuple[bool, int, str]]:
+    """Return what names are ordered by, numbers by their value: pong-2 before pong-10."""
+    parts = re.split(r"([0-9]+)", name)
+    numbers = [int(part[:18]) if i % 2 else 0 for i, part in enumerate(parts)]
+    return [(not i % 2, numbers[i], part) for i, part in enumerate(parts)]

@@ -1,0 +1,146 @@
+"""The graph of a run: which roles there are, with which arguments, in which processes.
+
+``graph.add(...)`` returns a handle that has the type of the role itself. Handles in the arguments
+of other roles make the edges, and the type checker checks them. Nothing is built or started here:
+``colobus show`` prints a graph, and a runtime builds its roles.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any, Literal, ParamSpec, TypeVar, cast
+
+from colobus.core.errors import ColobusError, RoleFailed, place_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+Kind = Literal[
+    "actor", "learner", "server", "replay", "queue", "cache", "group", "loader", "tracker"
+]
+"""What a role is. A view of several replays is a replay, and a cache passes on parameters that a
+learner has pulled. A queue is a replay that is one of several, and the run can go on without it. A
+group is where learners add up their gradients, and a loader prepares batches for a learner."""
+
+
+@dataclass(frozen=True)
+class Handle:
+    """Stands for a role that is not built yet."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """Stands for an object that belongs to one role, and is built together with it."""
+
+    make: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def part(make: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Return what stands for ``make(...)`` in a role's arguments; its own may have handles."""
+    return cast("R", Part(make, args, kwargs))
+
+
+@dataclass(frozen=True)
+class Node:
+    """One role of a graph: its name, kind, process, class and arguments."""
+
+    name: str
+    kind: Kind
+    process: str
+    make: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @property
+    def role(self) -> str:
+        """The name of the class."""
+        return self.make.__name__
+
+    @property
+    def active(self) -> bool:
+        """Whether the role has work of its own, and so a thread."""
+        return hasattr(self.make, "step")
+
+
+@dataclass
+class RoleGraph:
+    """The roles of a run, in an order in which they can be built."""
+
+    nodes: list[Node] = field(default_factory=list)
+
+    def add(
+        self,
+        name: str,
+        kind: Kind,
+        process: str,
+        make: Callable[P, R],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Add a role; return a handle, which stands for it in the arguments of other roles.
+
+        Raises:
+            ValueError: if the name is taken.
+        """
+        if any(node.name == name for node in self.nodes):
+            raise ValueError(f"the graph has two roles named {name!r}")
+        self.nodes.append(Node(name, kind, process, make, args, kwargs))
+        return cast("R", Handle(name))
+
+    def counts(self) -> Counter[str]:
+        """Return how many roles there are of each class."""
+        return Counter(node.role for node in self.nodes)
+
+    def names(self, kind: Kind) -> list[str]:
+        """Return the names of all roles of a kind, in the order in which they were added."""
+        return [node.name for node in self.nodes if node.kind == kind]
+
+    def build(
+        self, own: Collection[str] | None = None, elsewhere: Callable[[str], Any] | None = None
+    ) -> dict[str, Any]:
+        """Build roles in this process; a handle becomes the object itself.
+
+        Args:
+            own: names of the roles to build (None: all).
+            elsewhere: returns what stands for a role that is not built here, from its name.
+
+        Raises:
+            RoleFailed: if a role raises an unexpected error; names the role and the line.
+            ColobusError: if a role raises one.
+        """
+        built: dict[str, Any] = {}
+
+        def resolve(value: Any) -> Any:
+            if isinstance(value, Handle):
+                if value.name not in built and elsewhere is not None:
+                    return elsewhere(value.name)
+                return built[value.name]
+            if isinstance(value, Part):
+                return value.make(
+                    *map(resolve, value.args), **{k: resolve(v) for k, v in value.kwargs.items()}
+                )
+            if isinstance(value, list | tuple) and type(value) in (list, tuple):
+                return type(value)(resolve(item) for item in value)
+            return value
+
+        for node in self.nodes:
+            if own is not None and node.name not in own:
+                continue
+            try:
+                args = [resolve(value) for value in node.args]
+                kwargs = {name: resolve(value) for name, value in node.kwargs.items()}
+                built[node.name] = node.make(*args, **kwargs)
+            except (ColobusError, OSError, MemoryError):
+                raise
+            except Exception as error:
+                what = f"{place_of(error)}: {type(error).__name__}: {error}"
+                raise RoleFailed(f"{node.name} could not be made at {what}") from error
+        return built

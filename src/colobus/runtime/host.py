@@ -1,0 +1,195 @@
+"""RoleHost: holds the roles of one process, in a run that is spread over several.
+
+Every process makes the same graph, builds the roles that are its own, runs them on threads and
+answers calls from other processes. Nothing here knows how a call travels.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from colobus.core.errors import Closed, ColobusError, Deadline, RoleFailed
+from colobus.runtime.graph import RoleGraph
+from colobus.runtime.system import describe_machine, keep_freed_memory
+from colobus.runtime.threads import RoleState, Threads
+
+
+class Request(NamedTuple):
+    """A call of a role in another process."""
+
+    incarnation: int
+    role: str
+    method: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+Call = Callable[[Request], Any]
+"""Sends a request to the process that has the role; returns the answer."""
+
+VERSIONS = ("python", "colobus", "torch", "ale-py", "numpy")
+"""What all hosts must have in the same version."""
+
+END_SECONDS = 1.0
+"""How long the threads of an earlier incarnation have to end. One that waits for a lost process
+never does."""
+
+
+BEGIN_SECONDS = 60.0
+"""Seconds that a call waits for the roles of its incarnation to be built."""
+
+
+class Remote:
+    """Stands for a passive role in another process: every call waits for the answer.
+
+    Calls raise what the role raises, `Closed` if that process has begun another incarnation, and
+    `colobus.core.errors.Lost` if it is gone.
+    """
+
+    def __init__(self, call: Call, incarnation: int, role: str) -> None:
+        self._call, self._incarnation, self._role = call, incarnation, role
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        def cross(*args: Any, **kwargs: Any) -> Any:
+            return self._call(Request(self._incarnation, self._role, method, args, kwargs))
+
+        return cross
+
+
+class About(NamedTuple):
+    """Where a process lives, and what is installed there."""
+
+    host: str
+    process: int
+    versions: dict[str, str]  # of Python and packages
+    node: str = ""  # how the cluster names the host
+
+
+class Heartbeat(NamedTuple):
+    """How the roles of a process are."""
+
+    incarnation: int
+    roles: tuple[RoleState, ...]
+    failure: ColobusError | None  # what ends the run
+    details: str  # its traceback, or ""
+    lines: tuple[str, ...]  # for the user, since the heartbeat before
+
+
+class RoleHost:
+    """Holds and runs roles in one process. Methods may be called from several threads at once.
+
+    Args:
+        dial: from what stands for another process (see `begin`) to a function that calls it.
+    """
+
+    def __init__(self, dial: Callable[[Any], Call]) -> None:
+        keep_freed_memory()
+        torch.set_num_threads(1)
+        self._dial = dial
+        self._changed = threading.Condition()
+        self._asked = self._incarnation = -1
+        self._threads: Threads | None = None
+        self._elsewhere: dict[str, Call] = {}  # calls to each role of another process
+        self._lines: list[str] = []
+
+    def about(self) -> About:
+        """Return where this process is."""
+        return About(socket.gethostname(), os.getpid(), versions())
+
+    def begin(
+        self,
+        incarnation: int,
+        make_graph: Callable[[], RoleGraph],
+        own: Sequence[str],
+        elsewhere: Mapping[str, Any],
+        deadline: float,
+    ) -> About:
+        """End earlier roles, build those of this process and start their threads.
+
+        Args:
+            incarnation: of the run; calls from an earlier one are refused from now on.
+            make_graph: makes the graph of the whole run.
+            own: names of the roles that live here.
+            elsewhere: for each role of another process by name, what `dial` takes.
+            deadline: see `colobus.runtime.threads.Threads`.
+        """
+        with self._changed:
+            if incarnation <= self._asked:  # a newer incarnation has begun meanwhile
+                return self.about()
+            before, self._asked, self._threads = self._threads, incarnation, None
+            self._elsewhere = {name: self._dial(there) for name, there in elsewhere.items()}
+        if before:
+            before.stop(END_SECONDS)
+
+        def call_there(request: Request) -> Any:
+            return self._elsewhere[request.role](request)  # in the process that has it now
+
+        roles = make_graph().build(set(own), lambda name: Remote(call_there, incarnation, name))
+        with self._changed:
+            if incarnation == self._asked:
+                self._incarnation = incarnation
+                self._threads = Threads(roles, deadline, self._lines.append)
+                self._threads.start()
+            self._changed.notify_all()
+        return self.about()
+
+    def redial(self, incarnation: int, elsewhere: Mapping[str, Any]) -> None:
+        """Call some roles in other processes from now on, because theirs was replaced.
+
+        Args:
+            incarnation: of the run; of another incarnation nothing is taken.
+            elsewhere: as for `begin`.
+        """
+        with self._changed:
+            if incarnation == self._asked:
+                self._elsewhere |= {name: self._dial(there) for name, there in elsewhere.items()}
+
+    def call(self, request: Request) -> Any:
+        """Call a method of a role for another process.
+
+        Raises:
+            Closed: if the caller is of another incarnation.
+            RoleFailed: if the role raised an unexpected error; names it and has its traceback.
+        """
+        incarnation, role, method, args, kwargs = request
+        with self._changed:
+            # the first calls of a new incarnation may come before its roles are there
+            self._changed.wait_for(lambda: self._incarnation >= incarnation, BEGIN_SECONDS)
+            threads = self._threads
+            if incarnation != self._incarnation or threads is None:
+                raise Closed
+        try:
+            return getattr(threads.roles[role], method)(*args, **kwargs)
+        except (Closed, Deadline, ColobusError, OSError):
+            raise
+        except Exception as error:
+            failure = RoleFailed(f"{role} failed in {method}: {type(error).__name__}: {error}")
+            failure.details = traceback.format_exc()
+            raise failure from None
+
+    def heartbeat(self) -> Heartbeat:
+        """Return how the roles are. Never waits."""
+        threads, lines = self._threads, tuple(self._lines)
+        del self._lines[: len(lines)]
+        if threads is None:
+            return Heartbeat(self._incarnation, (), None, "", lines)
+        failure = threads.failure
+        details = "" if failure is None else failure.details
+        return Heartbeat(self._incarnation, threads.states(), failure, details, lines)
+
+    def stop(self, patience: float) -> list[str]:
+        """End the threads, not the roles; return the names of those that did not end in time."""
+        return self._threads.stop(patience) if self._threads else []
+
+
+def versions() -> dict[str, str]:
+    """Return the installed versions of `VERSIONS`."""
+    machine = describe_machine()
+    return {name: str(machine[name]) for name in VERSIONS}

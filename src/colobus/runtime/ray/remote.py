@@ -1,0 +1,256 @@
+"""One process of a run, as the process that watches over the run sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Collection, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+
+from colobus.core.timing import Clock
+from colobus.runtime.groups import Cluster, ProcessSpec
+from colobus.runtime.host import About, Heartbeat
+from colobus.runtime.ray.process import Process
+from colobus.runtime.threads import RoleState, hung
+
+SOME_CPU = 0.001
+"""What a process asks for that takes hardly any CPU, to be started on a certain host: Ray puts
+processes that ask for nothing anywhere."""
+
+AVOID_SECONDS = 90.0
+"""Seconds for which no process is started on a host of which one gave no answer."""
+
+HEARTBEAT_SECONDS = 0.5
+"""Seconds between an answered heartbeat and the next request."""
+
+
+NODE = "ray.io/node-id"
+"""Ray's own label of a host."""
+
+BEGIN_SECONDS = 30.0
+"""Seconds without an answer after which a process that builds its roles anew counts as frozen: it
+may be busy for longer than usual."""
+
+ACTIVE = ("worker", "learner")
+"""Kinds of processes with active roles; the others only answer."""
+
+
+@dataclass
+class RemoteProcess:
+    """A process of the run, whichever Ray actor holds its roles now."""
+
+    spec: ProcessSpec
+    handle: Any = None
+    about: About | None = None
+    beginning: Any = None  # reference of what `begin` will answer; None once it has
+    heartbeat: Any = None  # reference of the heartbeat that was asked for
+    asked: float = 0.0  # when it was last asked for a heartbeat
+    told: float = 0.0  # when it was asked to begin, or the user was told that it has not begun
+    heard: float = 0.0  # when it last answered
+    states: tuple[RoleState, ...] = ()
+    ended: float = 0.0  # when a role ended before it had finished (0: none has)
+    losses: int = 0  # how often it was lost
+    tries: int = 0  # Ray actors lost in a row before they did anything
+    lost: float = 0.0  # when it was last heard before it was lost, until it is back
+    new: bool = False  # it has another Ray actor since then
+
+    def __str__(self) -> str:
+        where = f" on {self.about.host} (process {self.about.process})" if self.about else ""
+        return f"{self.spec.name}{where}"
+
+    @property
+    def running(self) -> bool:
+        """Whether its roles have begun."""
+        return self.handle is not None and self.beginning is None
+
+    def fill(
+        self, cluster: Cluster, callers: int, avoid: Collection[str] = (), host: str = ""
+    ) -> None:
+        """Start a Ray actor, if there is none.
+
+        Args:
+            cluster: what the process asks for.
+            callers: roles that may call it at the same time.
+            avoid: hosts on which not to start it; see `SilentHosts`.
+            host: to start it on, if that is there ("": any).
+        """
+        if self.handle is not None:
+            return
+        self.about, self.new = None, True
+        actor = ray.remote(concurrency_groups={"watch": 2})(Process)
+        self.handle = actor.options(
+            num_cpus=cpus_of(self.spec, cluster) or (SOME_CPU if host else 0.0),
+            num_gpus=self.spec.gpus,
+            max_restarts=0,
+            max_concurrency=4 * callers + 16,  # those of lost processes wait on for a while
+            scheduling_strategy=_where(self.spec, host),
+            label_selector=None if host or not avoid else {NODE: f"!in({','.join(sorted(avoid))})"},
+        ).remote()
+
+    def begin(
+        self, incarnation: int, make_graph: Any, elsewhere: dict[str, Any], deadline: float
+    ) -> None:
+        """Ask it to build its roles and run them (see `colobus.runtime.host.RoleHost.begin`)."""
+        self.beginning = self.handle.begin.remote(
+            incarnation, make_graph, self.spec.roles, elsewhere, deadline
+        )
+        self.heartbeat, self.states, self.ended = None, (), 0.0
+        self.told = time.monotonic()
+
+    def redial(self, incarnation: int, other: RemoteProcess) -> None:
+        """Tell its roles where those of a process are that was replaced."""
+        if self.running and other is not self:
+            self.handle.redial.remote(incarnation, dict.fromkeys(other.spec.roles, other.handle))
+
+    def ask_heartbeat(self, at_once: bool = False) -> None:
+        """Ask for a heartbeat, if one is due or it is wanted at once, unless one is on its way.
+
+        A new process gives none before it has begun. One that begins again may be frozen.
+        """
+        now = time.monotonic()
+        due = at_once or now - self.heard >= HEARTBEAT_SECONDS
+        there = self.handle is not None and not self.new
+        if there and self.heartbeat is None and due:
+            self.heartbeat = self.handle.heartbeat.options(concurrency_group="watch").remote()
+            self.asked = now
+
+    def take_heartbeat(self, heartbeat: Heartbeat) -> None:
+        """Note how its roles are."""
+        self.states = heartbeat.roles
+        if any(state.steps for state in heartbeat.roles):
+            self.tries = 0
+        if not any(state.ended and not state.finished for state in heartbeat.roles):
+            self.ended = 0.0
+        elif (
+            not self.ended
+        ):  # because a role that it called was lost; its process will be missed soon
+            self.ended = time.monotonic()
+
+    def seconds_left(self, patience: float) -> float:
+        """Return how long a call may wait that is made now: until its heartbeat is late, too.
+
+        Else a call to a frozen process would delay that it is found to be frozen.
+        """
+        if self.heartbeat is None or ray.wait([self.heartbeat], timeout=0.0)[0]:
+            return patience
+        return max(patience - (time.monotonic() - self.asked), HEARTBEAT_SECONDS)
+
+    def complaint(self, silence: float, deadline: float) -> str:
+        """Return why it counts as lost, or ""."""
+        now = time.monotonic()
+        if self.beginning is not None:
+            silence = max(silence, BEGIN_SECONDS)
+        elif not any(state.steps for state in self.states) and self.spec.kind in ACTIVE:
+            silence *= 2  # first kernels, loading
+        if self.heartbeat is not None and now - self.asked > silence:
+            return f"has given no answer for {now - self.asked:.1f} s"
+        if self.ended and now - self.ended > silence + 2 * HEARTBEAT_SECONDS:
+            names = [state.name for state in self.states if state.ended and not state.finished]
+            return f"lost touch: {', '.join(names)} ended"
+        return next((line for state in self.states if (line := hung(state, deadline))), "")
+
+    def ask_to_die(self) -> None:
+        """Have it end itself, as `kill` cannot without Ray."""
+        if self.handle is not None:
+            with contextlib.suppress(Exception):
+                self.handle.die.options(concurrency_group="watch").remote()
+
+    def kill(self) -> None:
+        """End its Ray actor, even if that is frozen."""
+        handle, self.handle = self.handle, None
+        self.beginning = self.heartbeat = None
+        self.states, self.ended = (), 0.0
+        if handle is not None:
+            with contextlib.suppress(Exception):  # it may be gone with its host
+                ray.kill(handle)
+
+
+class OwnPauses:
+    """Times in which the process that watches got no time itself: no other is to blame for them.
+
+    Args:
+        silence: seconds after which a process counts as frozen.
+    """
+
+    def __init__(self, silence: float) -> None:
+        self._silence, self._looked = silence, time.monotonic()
+
+    def look(self) -> None:
+        """Note that it runs now."""
+        self._looked = time.monotonic()
+
+    def around(self, began: float, seconds: float) -> float:
+        """Return how long it paused in or before a wait that has just ended; 0 if hardly at all.
+
+        Args:
+            began: when the wait began.
+            seconds: that it should have taken at most.
+        """
+        now = time.monotonic()
+        slept, away = now - began - seconds, began - self._looked
+        if away > 1.5 * self._silence:  # longer than any call takes
+            slept += away
+        self._looked = now
+        return slept if slept > self._silence / 2 else 0.0
+
+
+class SilentHosts:
+    """Hosts, by Ray's names, of which a process gave no answer lately.
+
+    Ray takes up to a minute to see that a host is gone, and starts actors there until then.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def add(self, host: str) -> None:
+        """Note that a process on a host gives no answer now."""
+        self._since[host] = time.monotonic()
+
+    def to_avoid(self, hosts: Set[str]) -> set[str]:
+        """Return the silent hosts; none if there are no others among ``hosts``."""
+        now = time.monotonic()
+        silent = {host for host, since in self._since.items() if now - since < AVOID_SECONDS}
+        return silent if hosts - silent else set()
+
+
+@dataclass
+class Seen:
+    """An active role in another process, for display."""
+
+    name: str
+    clock: Clock = field(default_factory=Clock)
+    finished: bool = False
+
+    def step(self) -> None:
+        """Raise NotImplementedError: the step runs where the role lives."""
+        raise NotImplementedError
+
+
+def seen(name: str, states: Sequence[RoleState]) -> Seen:
+    """Return a role as it was at the last heartbeat."""
+    role = Seen(name)
+    for state in states:
+        if state.name == name:
+            role.clock.stage, role.clock.steps = state.stage, state.steps
+            role.clock.seconds, role.finished = state.seconds, state.finished
+    return role
+
+
+def cpus_of(spec: ProcessSpec, cluster: Cluster) -> float:
+    """Return the CPUs that a process asks for."""
+    return cluster.cpus if spec.kind in ACTIVE else 0.0
+
+
+def _where(spec: ProcessSpec, host: str) -> Any:
+    """Return Ray's strategy for a process: servers on different hosts, the tracker on this one."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    if spec.kind == "tracker":  # it writes the run's folder
+        return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    if host:
+        return NodeAffinitySchedulingStrategy(host, soft=True)
+    return "SPREAD" if spec.kind == "server" else "DEFAULT"

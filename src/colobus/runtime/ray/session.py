@@ -1,0 +1,257 @@
+"""Joining a Ray cluster, or starting one, and whether Ray itself still lives.
+
+If its head process (GCS) or its process on this host (raylet) is gone, calls of Ray may wait for a
+minute and then end this process without a word. So the two are asked in another way: by a
+connection to their ports, which the system refuses at once when a process has died.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ipaddress
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import ray
+
+from colobus.core.errors import ColobusError
+from colobus.runtime.groups import Cluster
+from colobus.runtime.ray.own_cluster import own_folder
+from colobus.runtime.ray.process import first_line, register_tensors
+from colobus.runtime.system import usable_cores
+
+LOOK_SECONDS = 1.0
+"""Between two connections to a port."""
+
+LOST_SECONDS = 10.0
+"""After so long without an answer Ray is lost. A head process with a database may come back."""
+
+ANSWER_SECONDS = 1.0
+"""How long a port has to answer."""
+
+Address = tuple[str, int]
+
+
+class Alive:
+    """Tells whether all processes that a run cannot do without can be reached.
+
+    Args:
+        ports: host and port of each process, by what messages call it.
+        now: returns the time in seconds.
+    """
+
+    def __init__(
+        self, ports: Mapping[str, Address], now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ports, self._now = ports, now
+        self._missing: dict[str, float] = {}  # since when they have given no answer
+        self._looked = float("-inf")
+        self.lost = ""  # what is lost for good, in words
+
+    def look(self, at_once: bool = False) -> bool:
+        """Return whether all answer; they are asked at most once a second unless ``at_once``."""
+        now = self._now()
+        if not at_once and now - self._looked < LOOK_SECONDS:
+            return not self._missing
+        self._looked = now
+        for name, (host, port) in self._ports.items():
+            if _answers((host, port)):
+                self._missing.pop(name, None)
+            elif now - self._missing.setdefault(name, now) >= LOST_SECONDS and not self.lost:
+                self.lost = f"{name} at {host}:{port} has given no answer for {LOST_SECONDS:g} s"
+        return not self._missing
+
+
+def ports_of_ray() -> dict[str, Address]:
+    """Return where Ray's head process and its process on this host listen."""
+    context = ray.get_runtime_context()
+    host, _, port = context.gcs_address.rpartition(":")
+    ports = {"the head process (GCS)": (host.strip("[]"), int(port))}
+    for node in ray.nodes():
+        if node["NodeID"] == context.get_node_id():
+            ports["the process of this host (raylet)"] = (
+                node["NodeManagerAddress"],
+                int(node["NodeManagerPort"]),
+            )
+    return ports
+
+
+def _answers(address: Address) -> bool:
+    try:
+        socket.create_connection(address, ANSWER_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+STORE_BYTES = 500_000_000
+"""Object store of a Ray cluster of our own: snapshots and trajectories under way."""
+
+LEAVE_SECONDS = 10.0
+"""How long Ray has to let go of this process when it is lost itself."""
+
+
+@contextlib.contextmanager
+def connected(cluster: Cluster) -> Iterator[Alive]:
+    """Join a Ray cluster, or start one on this machine, and leave nothing of it running.
+
+    Gives what tells whether Ray lives.
+
+    Args:
+        cluster: its address; without one, RAY_ADDRESS; without that, an own one.
+
+    Raises:
+        ColobusError: if there is no such cluster or it cannot be joined, in one line.
+    """
+    address = cluster.joined
+    if address:
+        check_reachable(address)
+    with contextlib.ExitStack() as stack:
+        own: dict[str, Any] = {}
+        if not address:
+            folder = stack.enter_context(own_folder())
+            own = {"include_dashboard": False, "object_store_memory": STORE_BYTES}
+            own["_temp_dir"] = str(folder)
+            own["num_cpus"] = usable_cores()  # Ray would count those that others have too
+        _init(address, own)
+        ports: dict[str, Address] = {}
+        alive = Alive(ports)
+        stack.callback(_leave, alive)
+        ports.update(ports_of_ray())
+        register_tensors()
+        _silence()
+        yield alive
+
+
+def _init(address: str, own: dict[str, Any]) -> None:
+    """Join the cluster at an address, or start one.
+
+    Raises:
+        ColobusError: if that fails.
+    """
+    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with _quiet(), _of_the_terminal_blocked():
+            ray.init(
+                address=address or "local",
+                log_to_driver=False,
+                logging_level="ERROR",
+                configure_logging=False,
+                **own,
+            )
+    except Exception as error:  # Ray's own are of many kinds
+        raise ColobusError(f"Ray at {address or 'this machine'}: {_why(error)}") from error
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)  # Ray sets its own
+
+
+@contextlib.contextmanager
+def _of_the_terminal_blocked() -> Iterator[None]:
+    """Block SIGHUP and SIGQUIT for what is started meanwhile, as Ray itself does with SIGINT.
+
+    A terminal that is closed sends SIGHUP to all processes of a command. Those of Ray have to live
+    until the run is saved. For this process such a signal comes at the end of the context.
+    """
+    names = [name for name in ("SIGHUP", "SIGQUIT") if hasattr(signal, name)]
+    if not names:  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [getattr(signal, name) for name in names])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _leave(alive: Alive) -> None:
+    """Let go of Ray. If it is lost, that may hang, so it is given up after a while."""
+    if alive.look(at_once=True):
+        ray.shutdown()
+        return
+    thread = threading.Thread(target=ray.shutdown, name="leaves Ray", daemon=True)
+    thread.start()
+    thread.join(LEAVE_SECONDS)
+    if thread.is_alive():
+        atexit.unregister(ray.shutdown)  # which would wait for the thread
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what Ray says from below Python while it connects, the same line each second."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _why(error: Exception) -> str:
+    """Return why Ray could not be joined; a wrong token stands only in its error's cause."""
+    said = f"{error} {error.__cause__}"
+    if "token" in said.lower():
+        what = "another token there" if "InvalidAuthToken" in said else "no token here"
+        return (
+            f"{what}: copy the head host's ~/.ray/auth_token, or set RAY_AUTH_TOKEN_PATH; if that "
+            "cluster was started without a token, set RAY_AUTH_MODE=disabled"
+        )
+    if "mismatch" in said:  # of Ray or Python; the versions stand in the lines that follow
+        return " ".join(str(error).split())
+    return first_line(error)
+
+
+def _silence() -> None:
+    """Keep Ray from printing on stdout that a worker died: the run's own log says it, once.
+
+    Ray has no public switch for that, so a private name is used, and only if it is there.
+    """
+    from ray._private import worker
+
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda *_args, **_kwargs: None
+
+
+def is_on_network() -> bool:
+    """Return whether a host of the joined cluster has another address than the loopback one."""
+    there = [node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]
+    return not all(is_loopback(address) for address in there)
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether an address is only for this machine."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:  # a name
+        return address == "localhost"
+
+
+def check_reachable(address: str) -> None:
+    """Raise ColobusError if nobody listens at HOST:PORT; Ray itself would wait for a minute."""
+    host, _, port = address.rpartition(":")
+    if address == "auto":
+        return
+    if "://" in address:
+        raise ColobusError(
+            f"--address {address}: want HOST:PORT of the head process, such as 10.0.0.1:6379, and "
+            "neither Ray Client nor the dashboard"
+        )
+    if not host or not port.isdigit():
+        raise ColobusError(f"--address {address}: want HOST:PORT, such as 10.0.0.1:6379")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
+    except OSError as error:
+        raise ColobusError(
+            f"--address {address}: nobody answers there ({error.strerror or error}); on the head "
+            "host: ray start --head"
+        ) from None

@@ -1,0 +1,262 @@
+"""What the operating system offers: free memory, priorities of threads, facts of the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import socket
+import subprocess
+import sys
+import threading
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from colobus.core.errors import ColobusError
+
+GROUPS = (
+    ("0::", "", "memory.max", "memory.current", "inactive_file"),
+    (":memory:", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+"""Control groups of version 2 and 1: mark of the line in /proc/self/cgroup, folder below
+/sys/fs/cgroup, files with limit and use, and name of the share that can be freed at once."""
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
+"""Numbers of glibc's options, from its malloc.h."""
+
+KEPT = ((M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 64 << 20), (M_MMAP_THRESHOLD, 32 << 20))
+"""glibc returns neither the free end of a heap nor whole heaps (64 MiB for each thread), and maps
+only pieces above 32 MiB, the largest value that can be set, one by one."""
+
+
+def keep_freed_memory() -> None:
+    """Keep the memory that this process frees for its next use.
+
+    A learner allocates and frees the same megabytes for every minibatch. If they went back to the
+    system in between, each page would cost a fault (docs/speed.md). C libraries other than glibc
+    have no such options, and nothing happens.
+    """
+    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
+        for option, value in KEPT:
+            mallopt(option, value)
+
+
+def available_memory(root: Path = Path("/")) -> int | None:
+    """Return the bytes of memory that are free now, or None where that is unknown (not Linux).
+
+    It is the least of what the machine has and what the control groups and limits (ulimit) of this
+    process leave.
+    """
+    try:
+        lines = (root / "proc/meminfo").read_text().splitlines()
+        free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    except (OSError, ValueError, IndexError):
+        return None
+    return min(free + _left_by_groups(root) + _left_by_limits(root)) if free else None
+
+
+def available_threads(root: Path = Path("/")) -> int | None:
+    """Return how many more threads the control groups allow, or None where nothing limits them."""
+    left = []
+    for group in _groups(root, "0::", "") + _groups(root, ":pids:", "pids"):
+        try:
+            most, now = (int((group / f"pids.{name}").read_text()) for name in ("max", "current"))
+        except (OSError, ValueError):  # not there, or "max"
+            continue
+        left.append(max(most - now, 0))
+    return min(left, default=None)
+
+
+def usable_cores(root: Path = Path("/")) -> int:
+    """Return the processors that this process may use, at least 1.
+
+    It is the least of those that it may run on (its affinity) and the whole processors that the
+    quotas of its control groups come to.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return max(min([cores, *_quotas(root)]), 1)
+
+
+def _quotas(root: Path) -> list[int]:
+    """Return the processors of each control group with a quota, rounded down."""
+    found = []
+    for group in _groups(root, "0::", ""):  # version 2
+        with contextlib.suppress(OSError, ValueError, ArithmeticError):  # not there, or "max"
+            quota, period = map(int, (group / "cpu.max").read_text().split())
+            found.append(quota // period)
+    for controllers in ("cpu", "cpu,cpuacct"):  # version 1
+        for group in _groups(root, f":{controllers}:", controllers):
+            with contextlib.suppress(OSError, ValueError, ArithmeticError):
+                names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+                quota, period = (int((group / name).read_text()) for name in names)
+                found += [quota // period] if quota > 0 else []
+    return found
+
+
+def own_address() -> str:
+    """Return the address of this host in its network; that of the host itself if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("10.255.255.255", 1))  # sends nothing, but chooses an interface
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def check_memory(needed: int, available: int | None) -> None:
+    """Raise ColobusError if more bytes are ``needed`` than ``available`` (None: unknown)."""
+    if available is not None and needed > available:
+        raise ColobusError(
+            f"the replay buffer needs {needed / 2**30:,.1f} GiB of memory, and "
+            f"{available / 2**30:,.1f} GiB are available; lower --capacity"
+        )
+
+
+def process_limit(name: str) -> int | None:
+    """Return a limit of this process, such as "NOFILE", or None where nothing limits it."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    most, _ = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
+    return None if most == resource.RLIM_INFINITY else most
+
+
+def peak_memory() -> int | None:
+    """Return the most bytes of memory that this process has held, or None where that is unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def system_value(name: str) -> int | None:
+    """Return a value of ``os.sysconf``, such as "SC_PAGE_SIZE", or None where it has none."""
+    try:
+        return os.sysconf(name)
+    except (AttributeError, ValueError, OSError):  # Windows; a name that this system lacks
+        return None
+
+
+def _left_by_limits(root: Path) -> list[int]:
+    """Return the bytes that the limits of this process leave."""
+    try:
+        size, _, _, _, _, data, _ = (root / "proc/self/statm").read_text().split()
+    except (OSError, ValueError):
+        return []
+    page = system_value("SC_PAGE_SIZE")
+    if page is None:
+        return []
+    limits = ((process_limit("AS"), size), (process_limit("DATA"), data))
+    return [max(most - int(used) * page, 0) for most, used in limits if most is not None]
+
+
+def _left_by_groups(root: Path) -> list[int]:
+    """Return the bytes that each limited control group leaves, from this process's to the root."""
+    left = []
+    for mark, below, limit, use, cache in GROUPS:
+        for folder in _groups(root, mark, below):
+            left += _left(folder / limit, folder / use, folder / "memory.stat", cache)
+    return left
+
+
+def _groups(root: Path, mark: str, below: str) -> list[Path]:
+    """Return the folders of the control groups of this process, its own first.
+
+    Args:
+        root: of the file system.
+        mark: of their line in /proc/self/cgroup.
+        below: their folder below /sys/fs/cgroup.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    top, found = root / "sys/fs/cgroup" / below, []
+    for line in lines:
+        if mark in line:
+            group = top / line.partition(mark)[2].strip("/")
+            found += [folder for folder in (group, *group.parents) if folder.is_relative_to(top)]
+    return found
+
+
+def _left(limit: Path, use: Path, stat: Path, cache: str) -> list[int]:
+    """Return [limit - use] of a control group, or [] if it has no limit."""
+    try:
+        used, most = int(use.read_text()), int(limit.read_text())
+        fields = dict(line.split() for line in stat.read_text().splitlines())
+        return [max(most - used + int(fields.get(cache, 0)), 0)]
+    except (OSError, ValueError):  # not there, or "max"
+        return []
+
+
+ACTORS = 10
+"""Niceness of actors and their emulators. All roles wait for the next version in the end, so a
+learner that has work must not wait for a core (docs/speed.md)."""
+
+
+def be_nicer(by: int) -> None:
+    """Lower the priority of this thread, and of those that it starts from now on.
+
+    Only Linux has a priority for each thread; elsewhere nothing happens.
+    """
+    if by and sys.platform == "linux" and hasattr(os, "setpriority"):
+        me = threading.get_native_id()
+        now = os.getpriority(os.PRIO_PROCESS, me)
+        os.setpriority(os.PRIO_PROCESS, me, min(now + by, 19))
+
+
+def lower_priority(by: int) -> None:
+    """Lower the priority of this process (its niceness rises); Windows has no such call."""
+    if hasattr(os, "nice"):
+        os.nice(by)
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return processor, usable cores, memory (None where it is unknown), versions and commit."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        model = lines[0].split(":", 1)[1].strip() if lines else model
+    page, pages = system_value("SC_PAGE_SIZE"), system_value("SC_PHYS_PAGES")
+    packages = ("colobus", "torch", "ale-py", "numpy")
+    return {
+        "processor": model,
+        "cores": usable_cores(),
+        "memory_gib": round(page * pages / 2**30, 1) if page and pages else None,
+        "python": platform.python_version(),
+        **{name: version_of(name) for name in packages},
+        "commit": _commit(),
+    }
+
+
+def version_of(package: str) -> str:
+    """Return the installed version of a package, "unknown" if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _commit() -> str:
+    """Return the commit of the source tree, with + if it has changes, or ''."""
+    here = Path(__file__).resolve().parent
+    git = ["git", "-C", str(here)]
+    try:
+        commit, changed = (
+            subprocess.run([*git, *args], capture_output=True, text=True, timeout=5, check=False)
+            for args in (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "--", "."])
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    if commit.returncode != 0:
+        return ""
+    return commit.stdout.strip() + ("+" if changed.stdout.strip() else "")

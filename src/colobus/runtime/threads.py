@@ -1,0 +1,264 @@
+"""Runtimes in one process: threads, and one role after the other.
+
+With `Threads` each active role has a thread; emulator and torch release the GIL. `Inline` runs all
+in the calling thread, for tests: a deterministic run on threads or on Ray must give the same
+parameters as there.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from colobus.core.errors import Closed, ColobusError, Deadline, Lost, RoleFailed, Stalled, place_of
+from colobus.core.timing import Gaps
+from colobus.runtime.api import Active, Passive, nothing
+from colobus.runtime.devices import CPU, own_stream
+from colobus.runtime.graph import RoleGraph
+from colobus.runtime.system import be_nicer
+
+RESTARTS = 5
+"""How often one role may be restarted in a row before the run gives up."""
+
+PAUSES = (0.0, 0.1, 0.3, 1.0, 3.0)
+"""Seconds before each restart in a row: what is wrong may pass."""
+
+SOUND_SECONDS = 600.0
+"""After so long without an error a restart is the first in a row again."""
+
+SLOW_START = 5
+"""Multiple of the deadline for the first step of a role: loading and first kernels are slow."""
+
+
+class RoleState(NamedTuple):
+    """What an active role does now."""
+
+    name: str
+    stage: str
+    waiting: bool  # for another role
+    stuck: float  # seconds in this stage, without those in which the process was stopped
+    steps: int  # finished calls of step()
+    seconds: dict[str, float]  # by stage, since it began
+    finished: bool
+    ended: bool  # has no thread any more
+
+
+class InProcess:
+    """What is alike where all roles live in this process, from the beginning to the end."""
+
+    away = 0
+    """Learners whose process is lost."""
+
+    def __init__(self, roles: Mapping[str, Any]) -> None:
+        self.roles = roles
+        self.active: list[Active] = [role for role in roles.values() if hasattr(role, "step")]
+
+    def start(self, pause: Callable[[], None] = nothing) -> None:
+        """Do nothing: roles run while ``wait`` is called."""
+
+    def has_begun(self, role: str) -> bool:
+        """Return whether there is such a role."""
+        return role in self.roles
+
+    def check(self) -> None:
+        """Do nothing: ``wait`` raises what a role raised."""
+
+    def stop(self, patience: float = 30.0) -> list[str]:
+        """Close the passive roles; return no names, as nothing runs."""
+        for role in self.roles.values():
+            if isinstance(role, Passive):
+                role.close()
+        return []
+
+    def close(self) -> None:
+        """Do nothing: there are no processes."""
+
+
+class Threads(InProcess):
+    """Runs roles on threads of this process (a `colobus.runtime.api.Runtime`).
+
+    Each active role has a thread of its own, with one torch thread. A role that raises is
+    restarted up to `RESTARTS` times in a row, if it can be. Else it ends the run.
+
+    Args:
+        roles: by name, built.
+        deadline: seconds after which a role that is stuck in one piece of work counts as hung;
+            `SLOW_START` times that before its first finished step.
+        log: takes lines for the user.
+        events: takes what a page or a program may want to know: a role that was restarted.
+    """
+
+    def __init__(
+        self,
+        roles: Mapping[str, Any],
+        deadline: float = 120.0,
+        log: Callable[[str], None] = print,
+        events: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        super().__init__(roles)
+        self._deadline = deadline
+        self._log, self._events = log, events
+        self._stopping = threading.Event()
+        self._gaps = Gaps()
+        self._woken = threading.Condition()
+        self.failure: ColobusError | None = None  # what ended the run
+        self._ended: set[str] = set()
+        self._threads = [
+            threading.Thread(target=self._run, args=(role,), name=role.name, daemon=True)
+            for role in self.active
+        ]
+
+    def start(self, pause: Callable[[], None] = nothing) -> None:
+        """Start all threads; they are there at once."""
+        for thread in self._threads:
+            thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until a role has finished or failed, at most so long; return whether one has."""
+        with self._woken:
+            return self._woken.wait_for(self._is_over, seconds)
+
+    def check(self) -> None:
+        """Raise what ended the run, or Stalled if a role hangs."""
+        if self.failure:
+            raise self.failure
+        for state in self.states():
+            if not self._stopping.is_set() and (line := hung(state, self._deadline)):
+                raise Stalled(line)
+
+    def states(self) -> tuple[RoleState, ...]:
+        """Return what every active role does now."""
+        self._gaps.look()
+        now, states = time.monotonic(), []
+        for role in self.active:
+            clock, name = role.clock, role.name
+            since = clock.since
+            states.append(
+                RoleState(
+                    name,
+                    clock.stage,
+                    clock.waiting,
+                    now - since - self._gaps.since(since),
+                    clock.steps,
+                    dict(clock.seconds),
+                    role.finished,
+                    name in self._ended,
+                )
+            )
+        return tuple(states)
+
+    def stop(self, patience: float = 30.0) -> list[str]:
+        """Close the passive roles and end all threads; return the names of those still running."""
+        self._stopping.set()
+        super().stop()
+        until = time.monotonic() + patience
+        for thread in self._threads:
+            thread.join(max(until - time.monotonic(), 0.0))
+        return [thread.name for thread in self._threads if thread.is_alive()]
+
+    def _run(self, role: Active) -> None:
+        torch.set_num_threads(1)  # holds for the calling thread only
+        be_nicer(getattr(role, "niceness", 0))
+        restarts, raised = 0, 0.0
+        try:
+            with own_stream(getattr(role, "device", CPU)):
+                while not (role.finished or self._stopping.is_set()):
+                    try:
+                        role.step()
+                    except (Closed, Lost, Deadline, ColobusError):
+                        raise
+                    except Exception as error:
+                        now = time.monotonic()
+                        restarts = 1 if now - raised > SOUND_SECONDS else restarts + 1
+                        raised = now
+                        self._restart(role, error, restarts)
+        except (Closed, Lost):
+            pass
+        except (Deadline, ColobusError) as error:
+            self._fail(
+                error if isinstance(error, ColobusError) else Stalled(f"{role.name}: {error}")
+            )
+        except Exception as error:  # of the device: its stream cannot be made, or waited for
+            self._fail(failed(role, error))
+        if leave := getattr(role, "leave", None):
+            leave()
+        with self._woken:
+            self._ended.add(role.name)
+            self._woken.notify_all()
+
+    def _restart(self, role: Active, error: Exception, restarts: int) -> None:
+        """Restart a role that raised; raise RoleFailed if it cannot be."""
+        what = f"{type(error).__name__}: {error}"
+        place = place_of(error)
+        said = str(error)  # PyTorch's, of the CPU and of a GPU
+        if isinstance(error, MemoryError) or "allocate memory" in said or "out of memory" in said:
+            raise RoleFailed(
+                f"{role.name} needs more memory than there is, at {place}: {what}; use fewer "
+                "--actors or --games, or a lower --capacity"
+            ) from error
+        restart: Any = getattr(role, "restart", None)
+        if restart is None or restarts > RESTARTS or restart() is False:
+            raise failed(role, error, restarts) from error
+        with role.clock("wait after an error"):
+            self._stopping.wait(PAUSES[restarts - 1])
+        self._log(f"{role.name} raised at {place}: {what}; restarted ({restarts} of {RESTARTS})")
+        if self._events:
+            self._events({"event": "restarted", "role": role.name, "place": place, "why": what})
+
+    def _fail(self, error: ColobusError) -> None:
+        with self._woken:
+            self.failure = self.failure or error
+            self._woken.notify_all()
+
+    def _is_over(self) -> bool:
+        return bool(self._ended) or self.failure is not None
+
+
+def failed(role: Active, error: Exception, times: int = 1) -> RoleFailed:
+    """Return what ends a run whose role has raised an error so many times in a row."""
+    count = f" {times} times" if times > 1 else ""
+    what = f"{type(error).__name__}: {error}"
+    failure = RoleFailed(f"{role.name} failed{count} at {place_of(error)}: {what}")
+    failure.details = "".join(traceback.format_exception(error))
+    return failure
+
+
+def hung(state: RoleState, deadline: float) -> str:
+    """Return a line about a role that is stuck in its work beyond the deadline, else ""."""
+    deadline *= 1 if state.steps else SLOW_START
+    if state.waiting or state.stuck <= deadline:
+        return ""
+    what = f"{state.name} has hung in {state.stage!r}"
+    return f"{what} for {state.stuck:.0f} s (deadline {deadline:g} s)"
+
+
+class Inline(InProcess):
+    """Calls ``step`` of active roles in the order of the graph (a `colobus.runtime.api.Runtime`).
+
+    Passive roles must have a patience of 0, so that a wait that would never end raises
+    `colobus.core.errors.Deadline`. Nothing is restarted: what a role raises, `wait` raises.
+    """
+
+    def __init__(self, graph: RoleGraph) -> None:
+        super().__init__(graph.build())
+
+    def run(self) -> None:
+        """Call ``step`` of all active roles in turn until one of them has finished."""
+        while not self.wait(0.0):
+            pass
+
+    def wait(self, seconds: float) -> bool:
+        """Call ``step`` of each active role once; return whether one has finished."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            for role in self.active:
+                role.step()
+        finally:
+            torch.set_num_threads(before)
+        return any(role.finished for role in self.active)

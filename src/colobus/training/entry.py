@@ -1,0 +1,224 @@
+"""Train from Python: presets with other settings, and runs with callbacks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from colobus.core.errors import ColobusError, nearest
+from colobus.core.functions import MakeEnv, check_callable, name_of, remember
+from colobus.core.types import Episode
+from colobus.experiment import presets
+from colobus.experiment.aliases import RENAMED, hint
+from colobus.experiment.autoscale import cores_of, for_cores
+from colobus.experiment.check import check_effect, check_resumed
+from colobus.experiment.settings import Experiment, argument, groups_of, settings_of
+from colobus.roles.tracker import Status
+from colobus.runs.config import read_config
+from colobus.runs.folder import free_folder
+from colobus.runtime.devices import ActWith, Devices, is_gpu
+from colobus.runtime.groups import Cluster
+from colobus.runtime.system import usable_cores
+from colobus.training import run
+from colobus.training.callbacks import Callbacks
+
+
+def preset(name: str, **settings: Any) -> Experiment:
+    """Return the settings of a game or preset, some of them replaced.
+
+    ``colobus.preset("pong", lr=1e-3, actors=4)`` has the names of the command line's flags, with
+    underscores. If any of ``steps``, ``minutes``, ``until_score`` and ``until_evaluated`` is given,
+    only the given ones end the run.
+
+    Args:
+        name: such as "pong", "breakout", "dba3c-pong" or "catch".
+        settings: by their names; a group such as ``algorithm`` may be replaced as a whole, and
+            ``algorithm`` by a class of your own, or its name as "my_module:MyAlgorithm". For a
+            setting that names a function, such as ``own_torso``, the function may be given.
+
+    Raises:
+        ColobusError: if a name is unknown, or a setting has no effect.
+    """
+    experiment, _ = presets.preset(name)
+    return presets.with_target(with_settings(experiment, **settings))
+
+
+def train(
+    what: str | Experiment | None = None,
+    out: str | Path | None = None,
+    name: str = "",
+    *,
+    env: str | None = None,
+    make_env: MakeEnv | None = None,
+    steps: int | None = None,
+    minutes: float | None = None,
+    until_score: float | None = None,
+    seed: int | None = None,
+    resume: str | Path | None = None,
+    on_update: Callable[[Status], object] | None = None,
+    on_episode: Callable[[Episode], object] | None = None,
+    on_checkpoint: Callable[[Path], object] | None = None,
+    cluster: Cluster | None = None,
+    cores: int | Literal["all"] | None = None,
+    device: str = "cpu",
+    act_device: str = "",
+    cuda_graphs: bool = True,
+    act_with: ActWith = "torch",
+    log: Callable[[str], None] = print,
+    **settings: Any,
+) -> run.Result:
+    """Train an agent; return how the run ended. ``colobus.load(result.folder)`` is the agent.
+
+    The run ends at the first of the stop rules ``steps``, ``minutes`` and ``until_score``, or
+    after Ctrl-C. Without any of them it ends by the rules of the experiment.
+
+    Args:
+        what: a game or preset by name, such as "pong", or an experiment.
+        out: folder of the run; must be new or empty (default: runs/NAME-1, or the next free
+            number).
+        name: of the run in its ``config.json``; by default that of the game or preset.
+        env: environment to learn instead of that of ``what``, or alone: a game, one of Gymnasium
+            such as "CartPole-v1", or a function in a module such as "my_module:make".
+        make_env: a function that returns a `gymnasium.Env`, instead of ``env``; or, if it takes
+            ``num_envs``, a `gymnasium.vector.VectorEnv` of so many. If it takes ``render_mode``,
+            the agent can be filmed. If it is in no module that can be imported, it has to be given
+            to `colobus.load` again.
+        steps: end after so many environment steps (decisions of the agent).
+        minutes: end after so many minutes.
+        until_score: end when the mean raw return of the last 50 full games reaches this.
+        seed: of all random numbers.
+        resume: folder of a run that goes on from its newest complete checkpoint, instead of
+            ``what`` and ``out``. Only the stop rule, checkpoints and sidecars may be changed.
+        on_update: called about twice a second with the status of the run.
+        on_episode: called with every episode that has ended.
+        on_checkpoint: called with the path of every new checkpoint.
+        cluster: run in processes of this Ray cluster; on threads of this process by default.
+        cores: choose actors, games, emulator threads and batch for so many cores of this machine.
+        device: that learns: "cpu", "cuda", "cuda:N" or "auto". A run may go on on another one.
+        act_device: that chooses actions (default: the one that learns).
+        cuda_graphs: record the steps of learning and acting on a GPU as CUDA graphs.
+        act_with: "torch", or "onnx" for ONNX Runtime, which computes actors' networks on the CPU.
+        log: takes lines for the user.
+        settings: further settings by their names (see `preset`).
+
+    A callback that raises `StopTraining` ends the run. Another error in a callback is reported
+    once, and the run goes on.
+
+    Raises:
+        ColobusError: if something asked for cannot be; the message is one line. Its subclasses say
+            what else may happen: `Diverged`, `Stalled`, `RoleFailed`, `CannotWrite`.
+    """
+    if "graphs" in settings:
+        log(f"graphs: is called {RENAMED['graphs']} now")
+        cuda_graphs = settings.pop("graphs")
+    stops = {"steps": steps, "minutes": minutes, "until_score": until_score, "seed": seed}
+    wanted = settings | {key: value for key, value in stops.items() if value is not None}
+    callbacks = Callbacks(on_update, on_episode, on_checkpoint)
+    check_callable(make_env=make_env)
+    if make_env is not None and env is not None:
+        raise ColobusError(f"env {env!r} with make_env: both say which environment; leave out one")
+    if resume is not None:
+        if what is not None or out is not None or env is not None:
+            raise ColobusError(
+                "resume: the run has its own settings and folder; leave out the rest"
+            )
+        folder, config = Path(resume), read_config(Path(resume))
+        if make_env is not None:
+            remember(config.experiment.games.game, make_env)
+        name, base = config.name, config.experiment
+    else:
+        base, own, note = _experiment(what, env if make_env is None else name_of(make_env))
+        if note:
+            log(note)
+        name = name or own
+        folder = free_folder(name) if out is None else Path(out)
+    experiment = presets.with_target(with_settings(base, **wanted))
+    if cores is not None:
+        wide = cores_of(str(cores), usable_cores())
+        gpu = cluster is None and is_gpu(act_device or device)  # on Ray actors are on CPUs
+        experiment = for_cores(experiment, base, wide, gpu)
+    if resume is not None:
+        check_resumed(experiment, base, "resume", "the stop rule")
+    return run.train(
+        experiment,
+        folder,
+        name,
+        resume is not None,
+        log=log,
+        cluster=cluster,
+        callbacks=callbacks,
+        devices=Devices(device, act_device, cuda_graphs, act_with),
+    )
+
+
+def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
+    """Return an experiment with some settings replaced; see `preset`.
+
+    Raises:
+        ColobusError: if a name is unknown, or a setting has no effect in this experiment.
+    """
+    settings = {k: v.item() if isinstance(v, np.generic) else v for k, v in settings.items()}
+    algorithm = settings.get("algorithm")
+    if isinstance(algorithm, str | type):
+        del settings["algorithm"]
+        experiment = presets.with_algorithm(experiment, algorithm)
+    alone = {"seed", "deterministic"} | {*groups_of(experiment)}
+    changes: dict[str, Any] = {key: settings[key] for key in settings if key in alone}
+    base = dataclasses.replace(experiment, **changes)
+    places = {
+        argument(field.name, group): (group, field.name)
+        for group, values in groups_of(base).items()
+        for field in dataclasses.fields(values)
+        if field.name != "game"
+    }
+    inner: dict[str, dict[str, Any]] = {}
+    for key in settings.keys() - changes.keys():
+        if key not in places:
+            known = [*places, *alone]
+            said = (
+                presets.algorithms_with(key, base) or hint(key, str, known) or nearest(key, known)
+            )
+            raise ColobusError(f"{key}: unknown setting; {said}")
+        group, own = places[key]
+        value = settings[key]
+        inner.setdefault(group, {})[own] = name_of(value) if callable(value) else value
+    if "stop" in inner:
+        inner["stop"] = dict.fromkeys(vars(base.stop)) | inner["stop"]
+    groups = {
+        group: dataclasses.replace(getattr(base, group), **values)
+        for group, values in inner.items()
+    }
+    made = dataclasses.replace(base, **groups)
+    check_effect(made, base)
+    return made
+
+
+def _experiment(what: str | Experiment | None, env: str | None) -> tuple[Experiment, str, str]:
+    """Return the settings of a preset, environment or both, a name for the run, and a note.
+
+    The note is a sentence about what the name of a game implies, or "".
+    """
+    note = ""
+    if what is None and env is not None:
+        what, env = env, None
+    if isinstance(what, Experiment):
+        experiment, name = what, what.games.game
+    elif isinstance(what, str):
+        (experiment, note), name = presets.preset(what), what
+    else:
+        raise ColobusError(
+            f"train({what!r}): name a game or preset, such as 'pong', or give an Experiment"
+        )
+    if env is not None:
+        experiment, note = presets.in_environment(experiment, env)
+        name = f"{name}-{env}"
+    return experiment, name, note
+
+
+def settings(experiment: Experiment) -> dict[str, Any]:
+    """Return all settings of an experiment by the names that `preset` takes, for a tracker."""
+    return settings_of(experiment)

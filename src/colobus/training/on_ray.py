@@ -1,0 +1,199 @@
+"""A run on a Ray cluster: joining it, and the incarnations of the run.
+
+An incarnation is the beginning of the run, or a return to a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from colobus.core.checkpoint import is_there, list_checkpoints
+from colobus.core.errors import Closed, ColobusError, Lost
+from colobus.core.fields import check as check_fields
+from colobus.core.files import Events
+from colobus.experiment.memory import check_cluster_memory, check_limits
+from colobus.experiment.settings import Experiment, flag
+from colobus.roles.tracker import Status, Tracker
+from colobus.runs.folder import CHECKPOINTS, EVENTS
+from colobus.runtime.api import Runtime
+from colobus.runtime.devices import ON_CPU, Devices, Placement, find_device, place, prepare
+from colobus.runtime.graph import RoleGraph
+from colobus.runtime.groups import Cluster
+from colobus.training.runtimes import Launcher, Log, Plan
+from colobus.training.saving import cut_lines
+from colobus.training.start import Start, begin_again
+
+if TYPE_CHECKING:
+    from colobus.runtime.ray.placement import Incarnation
+
+
+class OnRay(Launcher):
+    """The roles of a run in processes of a Ray cluster, which set themselves up."""
+
+    remote = True
+
+    def __init__(self, cluster: Cluster | None = None) -> None:
+        self._cluster = cluster or Cluster()
+        self.shrinks = self._cluster.shrink
+        self._alive: Any = None  # tells whether Ray itself lives
+
+    def check(self, experiment: Experiment, devices: Devices, resumed: bool = False) -> Placement:
+        """Return the devices of a run for which a Ray of this machine's own has room."""
+        check_fields(self._cluster, flag)
+        placement = place(devices, on_ray=True)
+        check_limits(experiment, self._cluster, placement, resumed)
+        return placement
+
+    def prepare(self, experiment: Experiment, placement: Placement, log: Log) -> None:
+        """Do nothing here."""
+
+    def join(self, experiment: Experiment, stack: ExitStack, log: Log) -> None:
+        """Join the cluster until the stack is left.
+
+        Raises:
+            ColobusError: if Ray is not installed, or the cluster cannot be joined or is too small.
+        """
+        from colobus.runtime.ray import has_token
+        from colobus.runtime.ray import prepare as prepare_ray
+
+        address = prepare_ray(self._cluster.address)
+        try:
+            from colobus.runtime.ray.session import connected
+        except ImportError as error:
+            raise ColobusError(
+                f"--on ray: {error}; install it with: pip install 'colobus[cluster]'"
+            ) from None
+        self._alive = stack.enter_context(connected(self._cluster))
+        if address:
+            from colobus.runtime.ray.placement import memory_of_cluster
+
+            check_cluster_memory(experiment, self._cluster, memory_of_cluster())
+            if not has_token():
+                log(
+                    "Ray's token authentication is off (RAY_AUTH_MODE): whoever reaches a port of "
+                    "the cluster can run code on it"
+                )
+
+    def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[RoleGraph, Runtime]:
+        """Place the processes in the cluster.
+
+        Raises:
+            ColobusError: if replay buffers are to be kept, which live on other hosts than the
+                folder.
+        """
+        from colobus.runtime.ray.placement import Incarnation
+        from colobus.runtime.ray.runtime import Ray
+        from colobus.runtime.ray.session import is_on_network
+
+        experiment, on_network = plan.experiment, bool(self._cluster.joined) and is_on_network()
+        if experiment.deterministic and experiment.replay.capacity:
+            raise ColobusError(
+                "--deterministic with a replay buffer and --on ray: the buffer is saved with each "
+                "checkpoint, and lives on another host than the run's folder; leave one of them out"
+            )
+        if experiment.replay.keep:
+            raise ColobusError(
+                "--keep with --on ray: replay buffers live on other hosts than the run's folder; "
+                "leave it out, and a resumed run fills them anew"
+            )
+        events = Events(plan.folder / EVENTS, plan.began)
+
+        def incarnation(start: Start) -> Incarnation:
+            where = (start, plan.folder.resolve(), plan.began, on_network)
+            make = partial(graph_in_process, plan.make, plan.placement, experiment, *where)
+            return Incarnation(start.version.incarnation, make, bool(plan.placement.gpus))
+
+        def restore(number: int) -> Incarnation:
+            tracker: Tracker = runtime.roles["tracker"]
+            with suppress(Lost, Closed, OSError):  # it finishes the checkpoint that it writes
+                tracker.finish()
+            start = _restored(plan, number)
+            _tell_loss(plan, start, status(), events)
+            return incarnation(start)
+
+        first = incarnation(plan.start)
+        runtime = Ray(
+            first,
+            restore,
+            self._cluster,
+            experiment.shape.deadline,
+            plan.log,
+            events,
+            whole=experiment.deterministic,
+            alive=self._alive,
+            disk_patience=experiment.tracker.disk_patience,
+        )
+        return first.make_graph(), runtime
+
+
+def _restored(plan: Plan, number: int) -> Start:
+    """Return where a run goes on after a loss: at its newest checkpoint, or anew without one.
+
+    Its incarnation is above ``number``, in which a process was lost.
+    """
+    first = plan.start
+    if any(map(is_there, list_checkpoints(plan.folder / CHECKPOINTS))):
+        start = begin_again(plan.folder, plan.config, plan.log)
+    else:
+        plan.log("there is no checkpoint yet: beginning anew")
+        start = first
+        if plan.experiment.deterministic:
+            cut_lines(plan.folder, start.version.number, start.steps)
+    seconds = first.counters.get("seconds", 0.0)  # the time since then is in `began`
+    version = start.version._replace(incarnation=max(start.version.incarnation, number + 1))
+    return replace(start, version=version, counters=start.counters | {"seconds": seconds})
+
+
+def _tell_loss(plan: Plan, start: Start, status: Status, events: Events) -> None:
+    """Tell what is lost by going on from a start, by the status that was heard last."""
+    lost, kept, workers = max(status.steps - start.steps, 0), 0, status.workers
+    if plan.experiment.replay.capacity and workers is not None:
+        # a learner that stands alone reports the steps of all buffers
+        kept = round(workers.queue) * max(plan.experiment.shape.workers, 1)
+    events(
+        {"event": "restored", "epoch": start.version.incarnation, "steps": start.steps}
+        | {"version": start.version.number, "lost_steps": lost}
+        | {"lost_versions": max(status.version - start.version.number, 0)}
+        | {"lost_experience": kept}
+    )
+    plan.log(f"{lost:,} steps since then are lost and played anew")
+    if plan.experiment.replay.capacity:
+        plan.log(f"all replay buffers begin empty: they kept {kept:,} steps")
+
+
+def graph_in_process(
+    make: Callable[..., RoleGraph],
+    placement: Placement,
+    experiment: Experiment,
+    start: Start,
+    folder: Path | None,
+    began: float | None,
+    on_network: bool = False,
+    gpu: bool = False,
+) -> RoleGraph:
+    """Return the graph of a run as a process makes it, on CPUs unless it was given a GPU.
+
+    ``make`` makes graphs, as the driver has it; ``placement`` is that of a process with a GPU. The
+    other arguments are those of `colobus.training.topology.make_graph`.
+
+    Raises:
+        ColobusError: if torch cannot use the GPU.
+    """
+    own = placement if gpu else ON_CPU._replace(act_with=placement.act_with)
+    for device in own.gpus:
+        find_device(str(device))  # torch may be unable to use it
+    prepare(own, experiment.deterministic)
+    return make(
+        experiment,
+        start,
+        folder,
+        began,
+        spread=True,
+        placement=own,
+        on_network=on_network,
+    )

@@ -1,0 +1,379 @@
+"""Saving: checkpoints joined from slices of parameter servers, replay buffers, and exact resume.
+
+In a deterministic run a checkpoint holds the states of all actors at its version, and what was
+counted until then. Without a replay buffer it also holds the parameters of the version before; with
+one, a copy of the buffer lies beside the checkpoint. Then every number that the resumed run
+computes is that of the unbroken run.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from colobus.algorithms.api import Algorithm
+from colobus.core.arrays import join
+from colobus.core.checkpoint import Checkpoint
+from colobus.core.errors import CannotWrite, ColobusError, Lost
+from colobus.core.files import read_lines, write_whole
+from colobus.core.types import AlgorithmState, Origin, Params, State, Version
+from colobus.envs.make import agents
+from colobus.experiment.memory import batch_of
+from colobus.experiment.settings import Experiment, ReuseSettings
+from colobus.roles.learner import Learner
+from colobus.roles.parameters.server import OptimizerState, ParameterServer
+from colobus.roles.replay.buffer import ReplayBuffer
+from colobus.roles.replay.in_rounds import BufferInRounds, folder_of
+from colobus.roles.snapshot import WRONG
+from colobus.roles.tracker import Status, Tracker
+from colobus.roles.update_schedule import OneEach, SampledUpdates, UpdateSchedule
+from colobus.runs.folder import BUFFERS, EPISODES, METRICS
+from colobus.runtime.api import Runtime
+from colobus.runtime.graph import RoleGraph
+
+RETRY_SECONDS = 1.0
+"""Between two tries to save at the end of a run whose disk fails."""
+
+Slice = tuple[Params, OptimizerState]
+
+
+class LearnerSaver:
+    """Saver of a run whose servers step the learner's parameters in place.
+
+    The learner itself writes the checkpoints, between its rounds.
+    """
+
+    def __init__(self, learner: Learner, name: str) -> None:
+        self._learner, self._name = learner, name
+
+    def look(self) -> None:
+        """Do nothing: the learner saves after a round when a checkpoint is due."""
+
+    def needs(self, hung: Sequence[str]) -> bool:
+        """Say whether the last save has to wait for roles that have not ended yet."""
+        return self._name in hung
+
+    def last(self, hung: Sequence[str]) -> bool:
+        """Save the newest version; return False if the learner is in the middle of a round."""
+        return self._name not in hung and self._learner.save_last()
+
+
+class SliceSaver:
+    """Saver of a run whose servers have memory of their own.
+
+    Every server keeps a copy at the same versions (`ServerSettings.keep_every`). The servers reach
+    such a version at different times, so the run calls `look` regularly.
+
+    Args:
+        servers: parameter servers in the order of their slices.
+        learners: names of the learners; the last save waits for them.
+        tracker: writes the checkpoints.
+        algorithm: algorithm, whose state is computed from the steps.
+        first: version at the start of the run, which is not saved.
+        mixed: whether the servers' versions may differ (asynchronous runs).
+        log: called with a line if the newest version cannot be saved.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[ParameterServer],
+        learners: Sequence[str],
+        tracker: Tracker,
+        algorithm: Algorithm,
+        first: Version,
+        mixed: bool,
+        log: Callable[[str], None],
+    ) -> None:
+        self._servers, self._tracker, self._algorithm = servers, tracker, algorithm
+        self._learners = set(learners)
+        self._mixed, self._log = mixed, log
+        self._saved = first
+
+    def look(self) -> None:
+        """Save the copies that the servers keep, if a checkpoint is due and they match."""
+        if self._tracker.wants_checkpoint():
+            self._save_kept()
+
+    def needs(self, hung: Sequence[str]) -> bool:
+        """Say whether the last save has to wait for roles that have not ended yet."""
+        return bool(self._learners.intersection(hung))
+
+    def last(self, hung: Sequence[str]) -> bool:
+        """Save the newest version after the learners have ended; return whether that worked."""
+        slices = [server.state() for server in self._servers]
+        versions = [params.version for params, _ in slices]
+        if not all(bool(params.values.isfinite().all()) for params, _ in slices):
+            return False
+        if len(set(versions)) == 1 or self._mixed:
+            if max(versions) > self._saved:
+                self._save(slices)
+            return True
+        numbers = ", ".join(f"server-{i} at {v.number}" for i, v in enumerate(versions))
+        self._log(f"the newest parameters have different versions ({numbers}): not saved")
+        self._save_kept()
+        return False
+
+    def _save_kept(self) -> None:
+        slices = [server.kept() for server in self._servers]
+        whole = [part for part in slices if part is not None]
+        versions = {params.version for params, _ in whole}
+        if len(whole) == len(slices) and len(versions) == 1 and max(versions) > self._saved:
+            self._save(whole)
+
+    def _save(self, slices: Sequence[Slice]) -> None:
+        version = max(params.version for params, _ in slices)
+        steps = self._tracker.steps_at(version.number)
+        steps = self._tracker.status().steps if steps is None else steps
+        self._tracker.checkpoint(
+            [params for params, _ in slices],
+            [optimizer for _, optimizer in slices],
+            aux_at(self._algorithm, steps),
+            steps,
+            mixed=self._mixed,
+        )
+        self._saved = version
+
+
+Saver = LearnerSaver | SliceSaver
+
+
+def saver_of(
+    experiment: Experiment,
+    graph: RoleGraph,
+    runtime: Runtime,
+    first: Version,
+    log: Callable[[str], None],
+) -> Saver:
+    """Return what saves a run's checkpoints: the learner itself, or slices of all servers."""
+    learners, roles = graph.names("learner"), runtime.roles
+    if not experiment.shape.topology.remote_servers:
+        return LearnerSaver(roles[learners[0]], learners[0])
+    return SliceSaver(
+        [roles[name] for name in graph.names("server")],
+        learners,
+        roles["tracker"],
+        experiment.algorithm,
+        first,
+        experiment.shape.asynchronous,
+        log,
+    )
+
+
+def save_last(
+    saver: Saver,
+    runtime: Runtime,
+    hung: Sequence[str],
+    experiment: Experiment,
+    folder: Path,
+    log: Callable[[str], None],
+) -> tuple[OSError | None, bool, Status | None]:
+    """Save the newest version at the end of a run, and the replay buffers if asked.
+
+    Returns:
+        A failure to write, whether all that was learned is saved, and the tracker's last status
+        (None if the tracker is lost).
+    """
+    failure: OSError | None = None
+    saved, status = False, None
+    tracker: Tracker = runtime.roles["tracker"]
+    patience, told = experiment.tracker.disk_patience, False
+
+    def wait_for(trouble: str) -> None:
+        nonlocal told  # checkpoints and logs fail one after the other on the same disk
+        if not told:
+            log(
+                f"waiting at most {patience:g} s to save into {folder}: {trouble}; Ctrl-C again "
+                "ends the run without it"
+            )
+        told = True
+
+    try:
+        saved, failure = _saved_in_time(saver, hung, tracker, patience, wait_for)
+        if failure is None and (trouble := tracker.status().trouble):
+            wait_for(trouble)
+        try:
+            tracker.finish()
+        except OSError as error:
+            failure = error
+        status = tracker.status()
+        if experiment.replay.keep and not hung:
+            save_buffers(runtime.roles, folder, log)
+    except Lost as error:
+        saved = False
+        log(f"the newest version could not be saved: {error}")
+    return failure, saved and failure is None, status
+
+
+def _saved_in_time(
+    saver: Saver,
+    hung: Sequence[str],
+    tracker: Tracker,
+    patience: float,
+    wait_for: Callable[[str], None],
+) -> tuple[bool, OSError | None]:
+    """Save the newest version; if only the disk is in the way, try again for the patience.
+
+    Returns whether it is saved, and the failure to write.
+    """
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return saver.last(hung), None
+        except CannotWrite as error:
+            if time.monotonic() >= until or tracker.failure():
+                return False, OSError(errno.EIO, str(error))
+            wait_for(str(error))
+            time.sleep(RETRY_SECONDS)
+
+
+def aux_at(algorithm: Algorithm, steps: int) -> AlgorithmState:
+    """Return an algorithm's state if it depends on the environment steps only."""
+    algorithm_state = algorithm.start()
+    algorithm.after(algorithm_state, {}, steps)
+    return algorithm_state
+
+
+def save_buffers(roles: Mapping[str, Any], folder: Path, log: Callable[[str], None]) -> None:
+    """Save the replay buffers of a run that has ended.
+
+    Raises:
+        CannotWrite: if the disk is full; what was saved before is kept.
+    """
+    for name, buffer in _buffers(roles).items():
+        log(f"saving {buffer.depth:,} steps of experience")
+        buffer.save(folder / BUFFERS / name)
+
+
+def load_buffers(roles: Mapping[str, Any], folder: Path, log: Callable[[str], None]) -> None:
+    """Fill the replay buffers with the experience that the run saved before.
+
+    Raises:
+        ColobusError: if a file is damaged, or of a buffer with other settings.
+    """
+    for name, buffer in _buffers(roles).items():
+        if (folder / BUFFERS / name).exists():
+            _load(buffer, folder / BUFFERS / name)
+            log(f"{name}: {buffer.depth:,} steps of experience loaded")
+        else:
+            log(f"{name}: no experience was saved; it begins empty")
+
+
+def load_exactly(roles: Mapping[str, Any], folder: Path, version: Version) -> None:
+    """Fill the replay buffer of a deterministic run with what it held at a checkpoint's version.
+
+    Raises:
+        ColobusError: if the file is missing or damaged.
+    """
+    if isinstance(buffer := roles.get("replay"), BufferInRounds):
+        _load(buffer, buffer_at(folder, version))
+
+
+def _load(buffer: ReplayBuffer | BufferInRounds, folder: Path) -> None:
+    """Load what a buffer has saved; say what to do if that cannot be."""
+    try:
+        buffer.load(folder)
+    except ColobusError as error:
+        raise ColobusError(f"{error}; or delete {folder}, to begin with an empty one") from None
+    except (OSError, *WRONG) as error:
+        raise ColobusError(
+            f"{folder} has a value that cannot be: {error}; delete it, to begin with an empty one"
+        ) from None
+
+
+def _buffers(roles: Mapping[str, Any]) -> dict[str, ReplayBuffer]:
+    return {name: role for name, role in roles.items() if isinstance(role, ReplayBuffer)}
+
+
+DETERMINISTIC_EVERY = 10
+"""Versions between lines of metrics in the deterministic mode."""
+
+
+def update_schedule_of(experiment: Experiment) -> UpdateSchedule:
+    """Return how many versions a deterministic run makes of how many rounds."""
+    shape, replay = experiment.shape, experiment.replay
+    if not replay.capacity:
+        return OneEach()
+    rows = shape.actors * shape.games * agents(experiment.games)
+    windows, length = batch_of(experiment)
+    minimum = max(replay.minimum, rows * (length + 1))  # no window is whole before that
+    return SampledUpdates(rows * shape.length, minimum, replay.samples_per_insert, windows)
+
+
+def states_of(checkpoint: Checkpoint, experiment: Experiment) -> dict[str, State]:
+    """Return the states of all actors in a checkpoint, by name; {} if it does not have them."""
+    values = checkpoint.counters.get("play", {})
+    if not isinstance(values, dict) or not all(isinstance(v, dict) for v in values.values()):
+        return {}
+    states = join(checkpoint.tensors, values, "play")
+    wanted = {f"actor-{index}" for index in range(experiment.shape.topology.players)}
+    return states if states.keys() == wanted else {}
+
+
+def origin_of(checkpoint: Checkpoint, experiment: Experiment, folder: Path) -> Origin | None:
+    """Return the origin of a run that goes on exactly from a checkpoint; None if it cannot."""
+    if not experiment.deterministic or "origin" not in checkpoint.counters:
+        return None
+    shape = experiment.shape
+    if max(shape.ahead, shape.broadcast_every) > 1 or experiment.reuse != ReuseSettings():
+        return None  # older parameters, or trajectories and batches that are used again
+    try:
+        incarnation, version, steps = map(int, checkpoint.counters["origin"])
+    except (TypeError, ValueError):
+        raise ColobusError(
+            f"the checkpoint of version {checkpoint.version.number}: counters.origin is "
+            f"{checkpoint.counters['origin']!r}, want three numbers"
+        ) from None
+    origin = Origin(incarnation, version, steps)
+    states, update_schedule = states_of(checkpoint, experiment), update_schedule_of(experiment)
+    round = update_schedule.rounds(checkpoint.version.number - origin.version)
+    if not states or any(state.get("round") != round for state in states.values()):
+        return None
+    if experiment.replay.capacity and not buffer_at(folder, checkpoint.version).exists():
+        return None
+    return origin
+
+
+def buffer_at(folder: Path, version: Version) -> Path:
+    """Return the folder of the central replay buffer that was saved at a version."""
+    return folder_of(folder / BUFFERS / "replay", version)
+
+
+def cut_lines(folder: Path, version: int, steps: int) -> None:
+    """Delete the lines of a run's metrics and episodes after a version and its steps.
+
+    The run writes them again. Lines of metrics that only the end of the earlier run made go too.
+
+    Raises:
+        ColobusError: if a file cannot be read; names it.
+    """
+
+    def is_before(line: State) -> bool:
+        number = _number(line, "version")
+        return number <= version and number % DETERMINISTIC_EVERY == 0
+
+    _cut(folder / METRICS, is_before)
+    _cut(folder / EPISODES, lambda line: _number(line, "steps") <= steps)
+
+
+def _number(line: State, name: str) -> float:
+    """Return a number of a line; one that is larger than all others if there is none."""
+    value = line.get(name)
+    return value if isinstance(value, int) else math.inf
+
+
+def _cut(path: Path, stays: Callable[[State], bool]) -> None:
+    """Keep some lines of a file; leave it as it is if those are all."""
+    try:
+        lines = read_lines(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ColobusError(f"{path} cannot be read: {error.strerror or error}") from None
+    kept = [line for line in lines if stays(line)]
+    if kept != lines:
+        write_whole(path, "".join(json.dumps(line) + "\n" for line in kept).encode())

@@ -1,0 +1,348 @@
+"""Start of a run: a new one measures its input in random games, a resumed one has a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from colobus.core.checkpoint import Check, Checkpoint, newest_checkpoint
+from colobus.core.errors import ColobusError, nearest
+from colobus.core.seeding import game_seeds, sequence
+from colobus.core.types import START, AlgorithmState, Frames, Ints, Origin, State, Version
+from colobus.envs.api import Games
+from colobus.envs.make import (
+    MakeGames,
+    action_names,
+    agents,
+    frame_shape,
+    is_gym,
+    is_known,
+    known_games,
+    make_games,
+    planes,
+)
+from colobus.experiment.settings import Experiment
+from colobus.nets.network import (
+    FLOOR,
+    InputStatistics,
+    Network,
+    Precision,
+    faster_precision,
+    floor_of,
+    gpu_precision,
+    measure_input,
+    native_precision,
+)
+from colobus.ops.optimizers import Optimizer
+from colobus.roles.snapshot import WRONG
+from colobus.runs.config import Config, check_of, identity, new_run
+from colobus.runs.folder import CHECKPOINTS, CONFIG
+from colobus.runtime.devices import CPU, Placement, describe_devices
+from colobus.runtime.system import ACTORS, be_nicer, describe_machine
+from colobus.training.saving import cut_lines, origin_of, states_of
+
+
+@dataclass(frozen=True)
+class Start:
+    """State at the start of a run, new or resumed."""
+
+    statistics: InputStatistics
+    actions: int
+    precision: Precision
+    version: Version = field(default=Version(0, 0))
+    steps: int = 0  # environment steps so far
+    parameters: dict[str, torch.Tensor] | None = None  # None: a new network
+    optimizer: dict[str, torch.Tensor] = field(default_factory=dict)
+    algorithm_state: AlgorithmState | None = None
+    counters: State = field(default_factory=dict)
+    origin: Origin = START  # where its counting began
+    saved: dict[str, State] | None = None  # states that actors go on from, by name
+    run: State | None = None  # what checkpoints say about the run
+
+    @property
+    def exact(self) -> bool:
+        """Whether a resumed deterministic run goes on as if it had never stopped."""
+        return bool(self.saved) and self.origin.incarnation < self.version.incarnation
+
+
+def open_games(
+    experiment: Experiment, actors: int | None = None, make: MakeGames | None = None
+) -> list[Games]:
+    """Return the games of each actor. The emulator takes a tenth of a second to load a game.
+
+    The emulator's threads inherit the priority of the thread that starts them, so this function
+    starts them from a thread with the priority of actors.
+
+    Args:
+        experiment: all settings.
+        actors: number of actors (default: all).
+        make: makes the games of an actor (default: `make_games`, with ``--emulators``).
+    """
+    count, seed = experiment.shape.games, experiment.seed
+    actors = experiment.shape.topology.players if actors is None else actors
+    make = make or partial(make_games, threads=experiment.shape.emulators)
+    with ThreadPoolExecutor(1, initializer=be_nicer, initargs=(ACTORS,)) as thread:
+        seeds = [game_seeds(seed, "games", count, index, 0, 0) for index in range(actors)]
+        return list(thread.map(partial(make, experiment.games), seeds))
+
+
+def begin(
+    experiment: Experiment, games: Sequence[Games] | None = None, device: torch.device = CPU
+) -> Start:
+    """Start a new run: play random games to measure the input, and choose the precision.
+
+    Args:
+        experiment: all settings.
+        games: games of each actor to play in. The actors can use them afterwards.
+        device: that learns.
+    """
+    games = open_games(experiment) if games is None else games
+    first = games[0]
+    rounds = experiment.shape.random_steps // sum(g.count for g in games)
+    with ThreadPoolExecutor(len(games)) as threads:
+        played = [
+            threads.submit(_play_randomly, g, rounds, experiment.seed, i)
+            for i, g in enumerate(games)
+        ]
+        precision = _precision(experiment, first, device)  # measured meanwhile
+        frames = np.concatenate([future.result() for future in played])
+    if frames.dtype != np.uint8 and not np.isfinite(frames).all():
+        raise ColobusError(
+            f"{experiment.games.game}: its observations have numbers that are not finite; replace "
+            "them in the environment"
+        )
+    steps = rounds * sum(g.count for g in games)
+    floor = floor_of(frames) if is_gym(experiment.games.game) else FLOOR
+    statistics, origin = measure_input(frames, floor), Origin(steps=steps)
+    return Start(statistics, first.actions, precision, steps=steps, origin=origin)
+
+
+def begin_new(
+    experiment: Experiment,
+    name: str,
+    placement: Placement,
+    remote: bool,
+    log: Callable[[str], None],
+) -> tuple[Config, Start, list[Games] | None]:
+    """Play random games to measure the input of a new run.
+
+    Args:
+        experiment: all settings.
+        name: game or preset as the user gave it.
+        placement: the devices of the run.
+        remote: whether the roles live in other processes, where actors open their own games.
+        log: takes lines for the user.
+
+    Returns:
+        What stands in ``config.json``, the start, and games that are open.
+    """
+    steps, least = experiment.stop.steps, least_steps(experiment)
+    if steps is not None and steps < least:
+        first = f"a replay buffer of --minimum {experiment.replay.minimum}"
+        log(
+            f"--steps {steps}: the run will have at least {least:,} steps: random ones that "
+            f"measure the input (--random-steps {experiment.shape.random_steps}) and "
+            f"{first if experiment.replay.capacity else 'a first batch'}"
+        )
+    games = open_games(experiment, 1 if remote else None)
+    # in other processes actors compute on CPUs, and this host may have no GPU
+    start = begin(experiment, games, placement.act if remote else placement.learn)
+    about = {"run": new_run(), **describe_machine(), "precision": start.precision}
+    about |= describe_devices(placement, on_ray=remote)
+    config = Config(name, experiment, start.actions, about)
+    return config, replace(start, run=identity(config)), games
+
+
+def least_steps(experiment: Experiment) -> int:
+    """Return how many environment steps a run has at least when it has learned once."""
+    shape, memory = experiment.shape, experiment.replay
+    games = shape.topology.players * shape.games
+    random = shape.random_steps // games * games
+    return random + (memory.minimum if memory.capacity else shape.datapoints)
+
+
+def _precision(experiment: Experiment, games: Games, device: torch.device) -> Precision:
+    """Return the precision that is asked for, or else the faster one of the device."""
+    wanted = experiment.network.precision
+    if wanted != "auto":
+        return wanted
+    if device.type == "cuda":
+        return gpu_precision(device)
+    if experiment.deterministic:
+        return native_precision()  # a measurement may differ from run to run
+    heads = partial(experiment.algorithm.heads, games.actions)
+    return faster_precision(
+        experiment.network, games.frame_shape, heads, planes=planes(experiment.games)
+    )
+
+
+def _play_randomly(games: Games, rounds: int, seed: int, index: int) -> Frames:
+    """Play ``rounds`` steps of random actions and return all frames [N, H, W]."""
+    random = np.random.default_rng(sequence(seed, "random actions", index))
+    frames = [games.reset()]
+    for _ in range(rounds):
+        actions: Ints = random.integers(games.actions, size=games.count)
+        frames.append(games.step(actions).frames)
+    return np.concatenate(frames)
+
+
+def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Start:
+    """Resume a run from its newest complete checkpoint, with a new incarnation.
+
+    Games go on where they stood, if the checkpoint has them. A deterministic run then goes on
+    exactly, and lines of metrics after the checkpoint are deleted, as it writes them again.
+
+    Raises:
+        ColobusError: if there is none that fits the run, or the game is not the one it was.
+    """
+    check_game(config, folder / CONFIG)
+    if "precision" not in config.about:
+        raise ColobusError(f"{folder / CONFIG} cannot be read: about.precision is missing")
+    path, checkpoint, passed_over = newest_checkpoint(folder / CHECKPOINTS, fits(config))
+    for line in passed_over:
+        log(line)
+    log(f"going on from {path.name}: {checkpoint.steps:,} steps")
+    algorithm_state = config.experiment.algorithm.start()
+    if new := sorted(algorithm_state.keys() - checkpoint.group("aux")):
+        log(f"{path.name} has no {', '.join(new)}, which begin anew: an older version wrote it")
+    version = Version(checkpoint.version.incarnation + 1, checkpoint.version.number)
+    try:
+        origin = origin_of(checkpoint, config.experiment, folder)
+        saved = states_of(checkpoint, config.experiment)
+    except WRONG as error:
+        raise ColobusError(f"checkpoint {path.name} has games that cannot be: {error}") from None
+    if origin is not None:
+        cut_lines(folder, version.number, checkpoint.steps)
+    elif config.experiment.deterministic:
+        log("the checkpoint does not hold all of the run's state: the run goes on with new games")
+        saved = {}
+    return Start(
+        statistics_of(checkpoint),
+        config.actions,
+        config.about["precision"],
+        version,
+        checkpoint.steps,
+        checkpoint.group("parameter"),
+        checkpoint.group("optimizer"),
+        algorithm_state | checkpoint.group("aux"),
+        checkpoint.counters,
+        origin or Origin(version.incarnation, version.number, checkpoint.steps),
+        saved,
+        identity(config),
+    )
+
+
+def statistics_of(checkpoint: Checkpoint) -> InputStatistics:
+    """Return the input statistics of a checkpoint.
+
+    Raises:
+        ColobusError: if they are missing or have another shape; without the checkpoint's name.
+    """
+    found = checkpoint.group("input")
+    for name in ("mean", "deviation"):
+        if name not in found or found[name].dim() != 2 or found[name].dtype != torch.float32:
+            raise ColobusError(f"has no input/{name}, float32[H, W]")
+    mean, deviation = found["mean"], found["deviation"]
+    if mean.shape != deviation.shape or not bool((deviation > 0).all()):
+        raise ColobusError("has an input/deviation that does not fit its input/mean")
+    return InputStatistics(mean.numpy(), deviation.numpy())
+
+
+def check_frames(checkpoint: Checkpoint, experiment: Experiment) -> InputStatistics:
+    """Return the input statistics of a checkpoint; they must have the size of the frames.
+
+    Raises:
+        ColobusError: if they have another size, or there are none; without the checkpoint's name.
+    """
+    statistics = statistics_of(checkpoint)
+    found, wanted = statistics.mean.shape, frame_shape(experiment.games)
+    if found != wanted:
+        raise ColobusError(
+            f"is of frames of {found[0]}x{found[1]}, those of config.json are "
+            f"{wanted[0]}x{wanted[1]}"
+        )
+    return statistics
+
+
+def fits(config: Config) -> Check:
+    """Return what refuses checkpoints that a run cannot go on from.
+
+    Those are the checkpoints of other runs, and those in which a tensor is missing or has another
+    shape than the run's network, optimizer and algorithm have.
+    """
+    experiment, is_ours = config.experiment, check_of(config)
+
+    def check(checkpoint: Checkpoint) -> None:
+        is_ours(checkpoint)
+        statistics = check_frames(checkpoint, experiment)
+        net = make_network(experiment, Start(statistics, config.actions, "float32"))
+        wanted = {k: tuple(p.shape) for k, p in net.named_parameters()}
+        _compare("parameter", wanted, checkpoint)
+        state = Optimizer(torch.zeros(1), experiment.optimizer).state()
+        scalars: dict[str, tuple[int, ...]] = {k: () for k, t in state.items() if not t.dim()}
+        # servers add vectors of their own, such as the target parameters
+        own = {name.partition("/")[0] for name in checkpoint.group("optimizer") if "/" in name}
+        kinds = (state.keys() - scalars) | own
+        vectors = {f"{k}/{name}": shape for k in kinds for name, shape in wanted.items()}
+        _compare("optimizer", scalars | vectors, checkpoint)
+        algorithm_state, saved = experiment.algorithm.start(), checkpoint.group("aux")
+        known = {k: tuple(tensor.shape) for k, tensor in algorithm_state.items() if k in saved}
+        _compare("aux", known, checkpoint)
+
+    return check
+
+
+def _compare(group: str, wanted: dict[str, tuple[int, ...]], checkpoint: Checkpoint) -> None:
+    """Raise ColobusError if the tensors of a group have not these names and shapes."""
+    tensors = checkpoint.group(group)
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    for name in sorted(wanted.keys() | found.keys()):
+        if wanted.get(name) != found.get(name):
+            want, have = wanted.get(name, "none"), found.get(name, "missing")
+            raise ColobusError(f"does not fit config.json: {group}/{name} is {have}, want {want}")
+        if found[name] and tensors[name].dtype != torch.float32:
+            raise ColobusError(f"has {group}/{name} in {tensors[name].dtype}, want float32")
+
+
+def check_game(config: Config, file: Path) -> None:
+    """Check that the game is known and has the run's actions.
+
+    An action is an index into the game's action set, so with another set the agent would play
+    other actions than it learned, or the emulator would wait for ever.
+
+    Raises:
+        ColobusError: if not; names the file.
+    """
+    games = config.experiment.games
+    if not is_known(games.game):
+        raise ColobusError(
+            f"{file}: unknown game {games.game[:40]!r}: {nearest(games.game, known_games())}"
+        )
+    actions = len(action_names(games))
+    if actions != config.actions:
+        kind = "full" if games.full_actions else "minimal"
+        raise ColobusError(
+            f"{file}: the run has {config.actions} actions, the {kind} action set of {games.game} "
+            f"has {actions}; play it with the version of ale-py that trained it"
+        )
+
+
+def make_network(experiment: Experiment, start: Start) -> Network:
+    """Return the network with initial weights drawn from the seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(sequence(experiment.seed, "network").generate_state(1)[0]))
+        return Network(
+            experiment.network,
+            start.statistics.mean.shape,
+            partial(experiment.algorithm.heads, start.actions),
+            start.statistics,
+            start.precision,
+            planes=planes(experiment.games),
+            agents=agents(experiment.games),
+        )
