@@ -49,6 +49,7 @@ def test_what_is_compared_with_graphs_has_none() -> None:
     assert {cell.name for cell in gpu.cells() if "--no-cuda-graphs" in cell.words} == want
 
 
+@pytest.mark.processes
 def test_a_cell_ends_with_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "CALL_SECONDS", 0.0)
     assert gpu.main(["--only", "breakout-400", "--out", str(tmp_path)]) == 1

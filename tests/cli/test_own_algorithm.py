@@ -55,7 +55,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_every_command_finds_it_by_name(module: Path) -> None:
     folder = module / "run"
     words = ("--steps", 2_000, "--no-tensorboard", "--no-finish", "--shyness", 0.25)

@@ -54,7 +54,7 @@ def test_a_given_stop_rule_drops_the_presets() -> None:
         (lambda: colobus.preset("pong", lrr=1), r"^lrr: unknown setting; nearest known: lr"),
         (
             lambda: colobus.preset("pong", epsilon_end=0.1),
-            r"^epsilon_end: unknown setting; DQN and IQN and PQN have it, APPO has not; take",
+            r"^epsilon_end: unknown setting; DQN, IQN and PQN have it, APPO has not; take",
         ),
         (lambda: colobus.preset("pong", game="breakout"), r"^game: unknown setting"),
         (
