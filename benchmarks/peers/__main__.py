@@ -40,6 +40,9 @@ from colobus.runtime.system import describe_machine
 GAME = "pong"
 """Its training games are whole games with raw rewards, with the other systems too."""
 
+SELF = "colobus"
+"""Ours in the place of a peer; `OURS` in the data."""
+
 SEEDS = (1, 2, 3, 4, 5)
 """Of ours in the mode `SCORE`: those that no setting was chosen with."""
 
@@ -51,7 +54,7 @@ def main(args: Sequence[str] | None = None) -> int:
     flags = parse(args)
     chosen = [peer for peer in PEERS if peer.name in (flags.peer or [p.name for p in PEERS])]
     done = [measure(peer, flags) for peer in chosen]  # all of them, whatever fails
-    if flags.score is not None and OURS in (flags.peer or [OURS]):
+    if flags.score is not None and SELF in (flags.peer or [SELF]):
         record = partial(keep, OURS, SCORE)
         for seed in SEEDS:
             run = partial(learn_ours, COLOBUS, GAME, seed, flags.seconds, flags.score)
@@ -64,15 +67,15 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--peer", action="append", choices=[*(peer.name for peer in PEERS), OURS])
+    parser.add_argument("--peer", action="append", choices=[*(peer.name for peer in PEERS), SELF])
     parser.add_argument("--pairs", type=int, default=3, help="of runs (default: 3)")
     parser.add_argument("--seconds", type=float, help="of each run (60; with --score 3600)")
     parser.add_argument("--score", type=float, help="train each, until it has this score")
     flags = parser.parse_args(args)
     if flags.seconds is None:
         flags.seconds = 60.0 if flags.score is None else 3600.0
-    if flags.score is None and OURS in (flags.peer or []):
-        parser.error(f"--peer {OURS}: ours is beside each of the others; only with --score")
+    if flags.score is None and SELF in (flags.peer or []):
+        parser.error(f"--peer {SELF}: ours is beside each of the others; only with --score")
     if flags.pairs < 1 or not 10 <= flags.seconds <= 3600:
         parser.error("--pairs must be at least 1 and --seconds from 10 to 3600")
     return flags

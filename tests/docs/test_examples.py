@@ -190,8 +190,12 @@ def logged(data: bytes) -> list[bytes]:
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.filterwarnings("ignore")
-def test_weights_and_biases_holds_settings_and_metrics(run: Run) -> None:
+def test_weights_and_biases_holds_settings_and_metrics(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wandb = pytest.importorskip("wandb")
+    for name in ("exit", "excepthook"):  # wandb replaces them in this process
+        monkeypatch.setattr(sys, name, getattr(sys, name))
     run("track_wandb")
     wandb.teardown()  # its own process writes the end of the file
     (file,) = Path("runs/wandb").glob("offline-run-*/*.wandb")

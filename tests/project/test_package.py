@@ -38,7 +38,7 @@ def built(pattern: str) -> Path:
 
 def metadata() -> Message:
     with zipfile.ZipFile(built("*.whl")) as wheel:
-        name = f"colobus_rl-{colobus.__version__}.dist-info/METADATA"
+        name = f"colobus-{colobus.__version__}.dist-info/METADATA"
         return BytesParser().parsebytes(wheel.read(name))
 
 
@@ -79,7 +79,7 @@ def test_the_wheel_has_the_package_and_nothing_else() -> None:
     own = {name for name in names if name.startswith("colobus/")}
     assert own == wanted
     assert {name.split("/")[0] for name in names - own} == {
-        f"colobus_rl-{colobus.__version__}.dist-info"
+        f"colobus-{colobus.__version__}.dist-info"
     }
     assert built("*.whl").stat().st_size < 2**20
 
