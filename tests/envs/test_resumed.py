@@ -102,7 +102,7 @@ def test_a_helper_plays_the_games_that_go_on() -> None:
 @pytest.mark.processes
 def test_a_helper_begins_without_torch() -> None:
     """Of which the import takes longer than all else that it does before a resumed run goes on."""
-    code = "import sys, colobus.envs.replayed_process, colobus.envs.replayed; print(*sys.modules)"
+    code = "import sys, colobus.envs.replayed_process, colobus.envs.ale; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert {"ale_py", "safetensors"} <= loaded

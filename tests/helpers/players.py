@@ -17,8 +17,8 @@ from colobus.algorithms.dqn import DQN
 from colobus.core.checkpoint import Checkpoint, write_checkpoint
 from colobus.core.seeding import game_seeds
 from colobus.core.types import Bytes, Floats, Ints, Version
-from colobus.envs.ale import AleGame, rom_of
-from colobus.envs.api import GameSettings
+from colobus.envs.ale import AleGame
+from colobus.envs.api import GameSettings, rom_of
 from colobus.envs.make import action_names, frame_shape
 from colobus.evaluation.agent import Agent, Policy
 from colobus.experiment.settings import Experiment

@@ -15,15 +15,14 @@ position (C++'s ``operator<<``), so they can be moved on without playing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import cv2
 import numpy as np
-from ale_py import Action, ALEInterface, ALEState, LoggerMode, roms
+from ale_py import Action, ALEInterface, ALEState, LoggerMode
 
 from colobus.core.arrays import Bytes, Ints
-from colobus.envs.api import GameSettings, in_planes
+from colobus.envs.api import GameSettings, in_planes, rom_of
 
 DRAWS_PER_FRAME = 2
 """Numbers that a frame draws: for the first and for the second player."""
@@ -139,13 +138,6 @@ FIRE = int(Action.FIRE.value)
 
 LAST_CODE = 17
 """Largest code of an action; the smallest is 0."""
-
-
-def rom_of(game: str) -> Path:
-    """Return the path of a game's ROM."""
-    rom = roms.get_rom_path(game)
-    assert rom is not None, game  # names are checked by `envs.names`
-    return Path(rom)
 
 
 def frames_behind(state: bytes) -> int:

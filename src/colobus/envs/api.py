@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -102,6 +103,15 @@ def close(games: Games | None) -> None:
     if isinstance(games, Closable):
         with suppress(Exception):
             games.close()
+
+
+def rom_of(game: str) -> Path:
+    """Return the path of an Atari game's ROM."""
+    from ale_py import roms  # other games need no emulator
+
+    rom = roms.get_rom_path(game)
+    assert rom is not None, game  # names are checked by `envs.make`
+    return Path(rom)
 
 
 def in_planes(pictures: Bytes) -> Bytes:

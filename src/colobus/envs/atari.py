@@ -12,8 +12,7 @@ import numpy as np
 from ale_py import Action, ALEVectorInterface
 
 from colobus.core.types import Bytes, Ints, State
-from colobus.envs.ale import rom_of
-from colobus.envs.api import GameSettings, Step, in_planes
+from colobus.envs.api import GameSettings, Step, in_planes, rom_of
 from colobus.envs.replayed import ActionHistory
 
 UNSEEDED = -1

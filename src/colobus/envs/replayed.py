@@ -14,7 +14,6 @@ import numpy as np
 
 from colobus.core.arrays import Bools, Bytes, Ints, State
 from colobus.core.errors import ColobusError
-from colobus.envs.ale import AleGame
 from colobus.envs.api import GameSettings, Step
 
 LEAST = 1024
@@ -145,6 +144,8 @@ class ReplayedGames:
         check_history(settings, state)
         self._history = history = ActionHistory(state["seeds"], state)
         self.count = len(history.seeds)
+        from colobus.envs.ale import AleGame  # OpenCV: 40 MB that games without a past do not need
+
         self._games = [AleGame(settings, int(seed)) for seed in history.seeds]
         first = self._games[0]
         self.actions, self.action_names = first.actions, first.action_names

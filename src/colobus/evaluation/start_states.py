@@ -27,8 +27,8 @@ from colobus.core.files import open_regular, write_whole
 from colobus.core.program import program
 from colobus.core.seeding import game_seeds, generator, sequence
 from colobus.core.types import Ints
-from colobus.envs.ale import FIRE, LAST_CODE, AleGame, frames_behind, rom_of
-from colobus.envs.api import GameSettings
+from colobus.envs.ale import FIRE, LAST_CODE, AleGame, frames_behind
+from colobus.envs.api import GameSettings, rom_of
 from colobus.envs.frames import FrameStack
 from colobus.envs.make import is_atari
 from colobus.evaluation.agent import Agent
