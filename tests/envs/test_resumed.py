@@ -110,6 +110,16 @@ def test_a_helper_begins_without_torch() -> None:
 
 
 @pytest.mark.processes
+def test_games_of_an_actor_do_without_opencv() -> None:
+    """It takes 40 MB, and only single games for films and replays need it."""
+    code = "import sys, colobus.envs.atari; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "ale_py" in loaded
+    assert "cv2" not in loaded
+
+
+@pytest.mark.processes
 def test_a_game_that_comes_out_otherwise_is_refused() -> None:
     games = make_games(PONG, game_seeds(3, "go on", 2))
     games.reset()
