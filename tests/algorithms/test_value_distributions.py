@@ -155,6 +155,17 @@ def test_discount_and_lambda_change_with_the_steps(name: str) -> None:
         assert found == pytest.approx(learned(there, net, batch, there.start()), rel=1e-6)
 
 
+def test_discount_and_munchausen_may_change_over_steps_of_their_own() -> None:
+    algorithm = DQN(
+        returns="q_lambda", gamma=0.9, gamma_end=0.8, munchausen_end=0.9, lr=1e-3, lr_end=1e-4,
+        anneal_steps=1000, gamma_steps=500, munchausen_steps=2000,
+    )  # fmt: skip
+    state = algorithm.start()
+    algorithm.after(state, {}, 250)
+    found = [float(state[name]) for name in ("learning_rate", "gamma", "munchausen")]
+    assert found == pytest.approx([7.75e-4, 0.85, 0.1125])
+
+
 def test_the_discount_of_n_step_returns_changes_too() -> None:
     still = DQN(gamma=0.9, n=LENGTH, target_every=0)
     moving = replace(still, gamma_end=0.5, anneal_steps=100)

@@ -47,6 +47,20 @@ def test_equals_the_vector_environment(game: str, colour: bool) -> None:
     assert counts["rewards"] > 0
 
 
+@pytest.mark.parametrize("colour", [False, True])
+def test_a_frame_shrunk_by_maximum_keeps_the_brightest_of_four_pixels(colour: bool) -> None:
+    large = GameSettings(game="beam_rider", size=84, colour=colour)
+    small = replace(large, size=42, downscale="maximum")
+    games = AtariGames(large, np.array([7])), AtariGames(small, np.array([7]))
+    frames = [each.reset()[0] for each in games]
+    for action in range(4):
+        frames = [each.step(np.array([action])).frames[0] for each in games]
+    rows, columns = frames[1].shape
+    cut = frames[0].reshape(rows, 2, columns, 2)
+    np.testing.assert_array_equal(frames[1], cut.max(axis=(1, 3)))
+    compare(small, 7, 20)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("life_loss_ends", "colour"), [(False, False), (True, False), (True, True)]

@@ -162,7 +162,7 @@ def test_bfloat16_is_roughly_float32() -> None:
 
 
 @pytest.mark.parametrize(
-    ("torso", "side"), [("tiny", 1), ("small", 14), ("nature", 36), ("pooled", 34)]
+    ("torso", "side"), [("tiny", 1), ("small", 14), ("nature", 36), ("pooled", 34), ("padded", 10)]
 )
 def test_the_smallest_frame_by_hand(torso: str, side: int) -> None:
     assert smallest_side(torso) == side

@@ -11,14 +11,14 @@ import torch
 from colobus.ops import distributions
 
 
-def slow_target(value: float, bins: int) -> list[float]:
+def slow_target(value: float, bins: int, most: float) -> list[float]:
     """Farebrother et al. 2024, section 3.1: a normal distribution cut into bins of equal width.
 
     Values are squashed first (Pohlen et al. 2018, without their linear term).
     """
-    limit = math.sqrt(distributions.LIMIT + 1) - 1
+    limit = math.sqrt(most + 1) - 1
     width = 2 * limit / bins
-    value = min(max(value, -distributions.LIMIT), distributions.LIMIT)
+    value = min(max(value, -most), most)
     middle = math.copysign(math.sqrt(abs(value) + 1) - 1, value)
     deviation = 0.75 * width
 
@@ -32,18 +32,19 @@ def slow_target(value: float, bins: int) -> list[float]:
 VALUES = [-130.0, -100.0, -7.3, -0.4, 0.0, 0.02, 1.0, 3.5, 40.0, 99.0, 250.0]
 
 
-@pytest.mark.parametrize("bins", [21, 51, 101])
-def test_targets_are_normal_distributions_cut_into_bins(bins: int) -> None:
-    found = distributions.histograms_of(torch.tensor(VALUES), bins)
-    want = np.array([slow_target(value, bins) for value in VALUES])
+@pytest.mark.parametrize(("bins", "limit"), [(21, 100.0), (51, 100.0), (101, 100.0), (51, 20.0)])
+def test_targets_are_normal_distributions_cut_into_bins(bins: int, limit: float) -> None:
+    found = distributions.histograms_of(torch.tensor(VALUES), bins, limit)
+    want = np.array([slow_target(value, bins, limit) for value in VALUES])
     np.testing.assert_allclose(found.numpy(), want, atol=2e-6)
 
 
-@pytest.mark.parametrize("bins", [51, 101])
-def test_the_mean_of_a_target_is_the_return(bins: int) -> None:
+@pytest.mark.parametrize(("bins", "limit"), [(51, 100.0), (101, 100.0), (51, 20.0)])
+def test_the_mean_of_a_target_is_the_return(bins: int, limit: float) -> None:
     """A mean that is too high would grow with every bootstrap."""
-    returns = torch.linspace(-60, 60, 2401)
-    found = distributions.histogram_means(distributions.histograms_of(returns, bins).log())
+    returns = torch.linspace(-0.6 * limit, 0.6 * limit, 2401)
+    target = distributions.histograms_of(returns, bins, limit)
+    found = distributions.histogram_means(target.log(), limit)
     assert (found - returns).abs().max() < 0.025
     larger = (found - returns)[returns > 0].mean().item()
     assert abs(larger) < 0.003  # not on one side
@@ -72,7 +73,7 @@ def test_the_cross_entropy_is_least_where_the_histogram_is_the_target() -> None:
     found = distributions.histogram_losses(logits, returns)
     assert (found > least).all()
     slow = [
-        -sum(p * math.log(q) for p, q in zip(slow_target(value, 51), row, strict=True))
+        -sum(p * math.log(q) for p, q in zip(slow_target(value, 51, 100.0), row, strict=True))
         for value, row in zip(returns.tolist(), torch.softmax(logits, 1).tolist(), strict=True)
     ]
     torch.testing.assert_close(found, torch.tensor(slow), rtol=1e-4, atol=1e-4)

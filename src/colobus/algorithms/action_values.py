@@ -19,14 +19,17 @@ from colobus.algorithms.exploration import (
     epsilon_noise,
     unrewarded,
 )
-from colobus.core.fields import POSITIVE, SHARE, Range
+from colobus.core.fields import POSITIVE, SHARE, OnlyWith, Range
 from colobus.core.types import Batch, Floats, Ints, State
 from colobus.nets.heads import Head, action_values
 from colobus.nets.network import Network
 from colobus.nets.observations import Observations
 from colobus.ops import returns
-from colobus.ops.distributions import Atoms, Values, means_of
+from colobus.ops.distributions import LIMIT, Atoms, Values, losses_of, means_of
 from colobus.ops.returns import RewardClip
+
+HISTOGRAMS = OnlyWith("with --values histograms", lambda own: own.values == "histograms")
+GAMMA_END = OnlyWith("with --gamma-end", lambda own: own.gamma_end is not None)
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,9 @@ class ActionValues(Algorithm):
     gamma: Annotated[float, SHARE] = 0.99
     """Discount per step."""
     gamma_end: Annotated[float, SHARE] | None = None
-    """Discount after anneal_steps, to which it changes linearly (none: it is constant)."""
+    """Discount at the end, to which it changes linearly (none: it is constant)."""
+    gamma_steps: Annotated[int, Range(0), GAMMA_END] = 0
+    """Environment steps over which the discount changes (0: anneal_steps)."""
     reward_clip: RewardClip = "sign"
     """Rewards in the loss: their sign, or raw (none). Scores are always raw."""
     epsilon_start: Annotated[float, SHARE] = 1.0
@@ -113,7 +118,9 @@ class DistributionalValues(ActionValues):
     Farebrother et al. 2024) or by quantiles (QR-DQN, Dabney et al. 2018), whose mean is the
     value."""
     atoms: Atoms = 51
-    """Bins of a histogram of returns from -100 to 100, or number of quantiles."""
+    """Bins of a histogram of returns from -limit to limit, or number of quantiles."""
+    limit: Annotated[float, POSITIVE, HISTOGRAMS] = LIMIT
+    """Largest return that a histogram holds; larger ones are learned as this one."""
 
     def heads(self, actions: int, width: int) -> dict[str, Head]:
         """Return the head of action values."""
@@ -122,7 +129,11 @@ class DistributionalValues(ActionValues):
 
     def means(self, outputs: torch.Tensor) -> torch.Tensor:
         """Return the values […] of outputs, which may be distributions."""
-        return means_of(self.values, outputs)
+        return means_of(self.values, outputs, self.limit)
+
+    def distribution_losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the losses […] of outputs that are distributions, given their targets […]."""
+        return losses_of(self.values, outputs, targets, self.limit)
 
 
 class EpsilonGreedy:

@@ -134,13 +134,20 @@ class Algorithm(ABC):
 
     @property
     def ends(self) -> Ends:
-        """The learning rate and other numbers that change linearly over ``anneal_steps``."""
+        """The learning rate and other numbers that change linearly (`horizon`)."""
         return {}
 
     @property
     def anneal_steps(self) -> int:
         """Environment steps over which the numbers of `ends` change."""
         return 0
+
+    def horizon(self, name: str) -> int:
+        """Return the environment steps over which a number of `ends` changes.
+
+        They are those of a setting ``<name>_steps`` where there is one above 0, else all the same.
+        """
+        return int(getattr(self, f"{name}_steps", 0)) or self.anneal_steps
 
     def check(self, batch: int) -> None:
         """Raise ColobusError if the settings do not fit each other.
@@ -252,7 +259,7 @@ class Algorithm(ABC):
         """
         for name, (start, end) in self.ends.items():
             if end is not None:
-                algorithm_state[name].fill_(linear(start, end, steps, self.anneal_steps))
+                algorithm_state[name].fill_(linear(start, end, steps, self.horizon(name)))
 
 
 COEFFICIENT_LIMITS = (1e-4, 1e4)

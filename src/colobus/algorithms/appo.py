@@ -42,7 +42,7 @@ from colobus.nets.heads import Head, Linear
 from colobus.nets.network import CODE, Network
 from colobus.nets.observations import Observations
 from colobus.ops import losses, returns
-from colobus.ops.distributions import FORMS, Atoms, Values
+from colobus.ops.distributions import Atoms, Values, losses_of, means_of
 from colobus.ops.returns import RewardClip
 
 VTRACE = OnlyWith("with --advantage vtrace", lambda appo: appo.advantage == "vtrace")
@@ -271,7 +271,7 @@ class APPO(Algorithm):
         if self.values == "numbers":
             value = losses.value_loss(values, targets, weights)
         else:
-            value = losses.mean_of(FORMS[self.values].losses(outputs["value"], targets), weights)
+            value = losses.mean_of(losses_of(self.values, outputs["value"], targets), weights)
         entropy = losses.entropy(log_policy, weights)
         total = policy_loss + self.value_coefficient * value
         total = total - number(algorithm_state["entropy"]) * entropy
@@ -313,7 +313,7 @@ class APPO(Algorithm):
 
     def _means(self, output: torch.Tensor) -> torch.Tensor:
         """Return values [M] from the value head's output [M, 1], or [M, atoms] of distributions."""
-        return output.squeeze(1) if self.values == "numbers" else FORMS[self.values].means(output)
+        return output.squeeze(1) if self.values == "numbers" else means_of(self.values, output)
 
     def _annealed(self, start: float, end: float, steps: int) -> float:
         return staircase(start, end, steps, self.anneal_steps, self.anneal_stages)

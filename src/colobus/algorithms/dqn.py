@@ -32,7 +32,6 @@ from colobus.nets.config import Autoencoder
 from colobus.nets.network import CODE, Network
 from colobus.nets.observations import Observations
 from colobus.ops import losses, returns
-from colobus.ops.distributions import FORMS
 
 LOSS_RATE = 0.001
 """Weight of the newest loss in the running mean and variance, which thus cover about the last 1,000
@@ -53,6 +52,10 @@ TARGETED = OnlyWith("with --target-every above 0", lambda dqn: dqn.target_every 
 NUMBERS = OnlyWith("with --values numbers", lambda dqn: dqn.values == "numbers")
 MUNCHAUSEN = OnlyWith(
     "with --munchausen or --munchausen-end above 0", lambda dqn: dqn.is_munchausen
+)
+MUNCHAUSEN_END = OnlyWith(
+    "with --munchausen-end",
+    lambda dqn: dqn.returns == "q_lambda" and dqn.munchausen_end is not None,
 )
 DOUBLE = OnlyWith(
     "with --target-every above 0 and without --munchausen",
@@ -86,8 +89,10 @@ class DQN(DistributionalValues):
     """q_lambda: weight of the scaled log-policy in each step's target (Vieillard et al. 2020: 0.9;
     0: none)."""
     munchausen_end: Annotated[float, SHARE, Q_LAMBDA] | None = None
-    """q_lambda: weight of Munchausen's term after anneal_steps, to which it changes linearly (none:
-    it is constant)."""
+    """q_lambda: weight of Munchausen's term at the end, to which it changes linearly (none: it is
+    constant)."""
+    munchausen_steps: Annotated[int, Range(0), MUNCHAUSEN_END] = 0
+    """q_lambda: environment steps over which that weight changes (0: anneal_steps)."""
     temperature: Annotated[float, POSITIVE, MUNCHAUSEN] = 0.03
     """Munchausen: temperature of the policy, a softmax of the action values."""
     target_every: Annotated[int, Range(0)] = 2_500
@@ -218,7 +223,7 @@ class DQN(DistributionalValues):
         errors = (targets - values).masked_fill(mask == 0.0, 0.0)
         weights = mask * batch.weights.unsqueeze(1)
         if self.values != "numbers":
-            each = FORMS[self.values].losses(taken, targets.masked_fill(mask == 0.0, 0.0))
+            each = self.distribution_losses(taken, targets.masked_fill(mask == 0.0, 0.0))
         else:
             each = losses.huber(errors) if self.error == "huber" else 0.5 * errors.square()
         number = mask.sum().clamp(min=1.0)
@@ -289,8 +294,10 @@ class DQN(DistributionalValues):
         output = outputs["q"]
         before_last = output.unflatten(0, shape)[:, :-1].flatten(0, 1)
         taken = losses.chosen(before_last, batch.actions.flatten())
+        has_target = bool(target_parameters(algorithm_state))
         with torch.no_grad():
-            scores = self.means(output.detach())
+            # with a target network that also chooses, nobody needs them
+            scores = self.means(output.detach()) if self.double or not has_target else None
             rewards = returns.clipped(batch.rewards, self.reward_clip)
             extra = torch.zeros_like(rewards)
             if self.is_munchausen:

@@ -29,7 +29,6 @@ from colobus.core.types import AlgorithmState, Batch
 from colobus.nets.network import Network
 from colobus.nets.observations import Observations
 from colobus.ops import losses, returns
-from colobus.ops.distributions import FORMS
 
 
 class Steps(NamedTuple):
@@ -123,7 +122,7 @@ class PQN(DistributionalValues):
         if self.values == "numbers":
             total = losses.value_loss(values, targets, steps.weights)
         else:
-            total = losses.mean_of(FORMS[self.values].losses(taken, targets), steps.weights)
+            total = losses.mean_of(self.distribution_losses(taken, targets), steps.weights)
         with torch.no_grad():
             errors = (targets - values.detach()).abs()
             terms = {

@@ -22,7 +22,7 @@ import numpy as np
 from ale_py import Action, ALEInterface, ALEState, LoggerMode
 
 from colobus.core.arrays import Bytes, Ints
-from colobus.envs.api import GameSettings, in_planes, rom_of
+from colobus.envs.api import GameSettings, halved, in_planes, rom_of
 
 DRAWS_PER_FRAME = 2
 """Numbers that a frame draws: for the first and for the second player."""
@@ -343,7 +343,9 @@ class AleGame:
     def _frame(self) -> Bytes:
         """Return the frame: the maximum of the last two screens, resized."""
         np.maximum(self._screens[0], self._screens[1], out=self._screens[0])
-        side = self._settings.size
+        halves = self._settings.downscale == "maximum"
+        side = self._settings.size * (2 if halves else 1)
         small = cv2.resize(self._screens[0], (side, side), interpolation=cv2.INTER_AREA)
         frame: Bytes = np.asarray(small, dtype=np.uint8)
-        return in_planes(frame) if self._settings.colour else frame
+        frame = in_planes(frame) if self._settings.colour else frame
+        return halved(frame) if halves else frame

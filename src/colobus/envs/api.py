@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -27,6 +27,9 @@ class GameSettings:
     makes one."""
     size: Annotated[int, Range(1, 210)] = 42
     """Side of the square frames, in pixels."""
+    downscale: Literal["area", "maximum"] = "area"
+    """How the screen becomes that small: by the mean of the area behind each pixel, or to twice the
+    size and then by the maximum of 2x2 pixels, in which small bright things stay visible."""
     colour: bool = False
     """Colour instead of grey frames."""
     frame_skip: Annotated[int, Range(1, 60)] = 4
@@ -112,6 +115,12 @@ def rom_of(game: str) -> Path:
     rom = roms.get_rom_path(game)
     assert rom is not None, game  # names are checked by `envs.make`
     return Path(rom)
+
+
+def halved(frames: Bytes) -> Bytes:
+    """Return the maximum of each 2x2 pixels: uint8[…, H, W] of frames uint8[…, 2 * H, 2 * W]."""
+    rows: Bytes = np.maximum(frames[..., ::2, :], frames[..., 1::2, :])
+    return np.maximum(rows[..., ::2], rows[..., 1::2])
 
 
 def in_planes(pictures: Bytes) -> Bytes:

@@ -12,7 +12,7 @@ import numpy as np
 from ale_py import Action, ALEVectorInterface
 
 from colobus.core.types import Bytes, Ints, State
-from colobus.envs.api import GameSettings, Step, in_planes, rom_of
+from colobus.envs.api import GameSettings, Step, halved, in_planes, rom_of
 from colobus.envs.replayed import ActionHistory
 
 UNSEEDED = -1
@@ -24,6 +24,8 @@ class AtariGames:
 
     def __init__(self, settings: GameSettings, seeds: Ints, threads: int = 1) -> None:
         self.count = len(seeds)
+        self._halves = settings.downscale == "maximum"
+        side = settings.size * (2 if self._halves else 1)
         self.frame_shape = ((3 if settings.colour else 1) * settings.size, settings.size)
         self._seeds = seeds
         self._history = ActionHistory(seeds)
@@ -32,8 +34,8 @@ class AtariGames:
             num_envs=self.count,
             frame_skip=settings.frame_skip,
             stack_num=1,
-            img_height=settings.size,
-            img_width=settings.size,
+            img_height=side,
+            img_width=side,
             grayscale=not settings.colour,
             maxpool=True,
             noop_max=settings.noop_max,
@@ -70,7 +72,7 @@ class AtariGames:
         self._lives = info["lives"]
         self._must_fire[:] = False
         self._history.begin(np.ones(self.count, dtype=np.bool_), info)
-        self._newest = _newest(frames)
+        self._newest = self._frames(frames)
         return self._newest
 
     def step(self, actions: Ints) -> Step:
@@ -89,7 +91,7 @@ class AtariGames:
         self._lives = lives
         self._must_fire = lost if self._fires else np.zeros_like(lost)
         ends = terminated | lost if self._life_loss_ends else terminated
-        self._newest = _newest(frames)
+        self._newest = self._frames(frames)
         return Step(
             self._newest,
             rewards.astype(np.float32),
@@ -103,8 +105,8 @@ class AtariGames:
         """Return what `colobus.envs.replayed.ReplayedGames` goes on from."""
         return self._history.save(self._newest)
 
-
-def _newest(frames: Bytes) -> Bytes:
-    """Return uint8[B, H, W] from grey uint8[B, 1, H, W] or colour uint8[B, 1, H / 3, W, 3]."""
-    newest = frames[:, 0]
-    return in_planes(newest) if newest.ndim == 4 else newest
+    def _frames(self, frames: Bytes) -> Bytes:
+        """Return uint8[B, H, W] from grey uint8[B, 1, H, W] or colour uint8[B, 1, H / 3, W, 3]."""
+        newest = frames[:, 0]
+        newest = in_planes(newest) if newest.ndim == 4 else newest
+        return halved(newest) if self._halves else newest

@@ -59,7 +59,9 @@ def _clear(bias: torch.Tensor | None) -> None:
         nn.init.zeros_(bias)
 
 
-TorsoName = Literal["small", "dqn2013", "nature", "resnet", "ba3c", "pooled", "tiny", "mlp"]
+TorsoName = Literal[
+    "small", "dqn2013", "nature", "resnet", "ba3c", "pooled", "padded", "tiny", "mlp"
+]
 """The torsos that `NetworkSettings.torso` can name."""
 
 Autoencoder = Literal["off", "latent", "auxiliary", "predict"]
@@ -86,7 +88,8 @@ class NetworkSettings:
     torso: Annotated[TorsoName, NO_OWN] = "small"
     """Layers before the hidden layer: small (two convolutions for 42x42), dqn2013 and nature
     (Mnih et al. 2013, 2015), resnet (IMPALA), ba3c (DBA3C), pooled (small kernels and max
-    pooling), tiny (none, for Catch), mlp (one dense layer, for vectors)."""
+    pooling), padded (pooled with borders of zeros, which keep more places), tiny (none, for Catch),
+    mlp (one dense layer, for vectors)."""
     width: Annotated[int, Range(1, 8192)] = 256
     """Units of the hidden layer."""
     hidden: Annotated[Literal["dense", "linear"], NO_OWN] = "dense"

@@ -68,9 +68,10 @@ class Residual(nn.Module):
 
 
 class Convolution(NamedTuple):
-    """Filters, kernel size and stride of one convolution without padding.
+    """Filters, kernel size and stride of one convolution.
 
-    ``pool`` is the kernel size and stride of the max pooling after it; 1: no pooling.
+    ``pool`` is the kernel size and stride of the max pooling after it; 1: no pooling. ``pad`` is
+    the width of the border of zeros around its input.
     """
 
     filters: int
@@ -78,6 +79,7 @@ class Convolution(NamedTuple):
     stride: int
     pool: int = 1
     bias: bool = True
+    pad: int = 0
 
 
 NATURE = (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1))
@@ -102,7 +104,12 @@ POOLED = (
     Convolution(32, 3, 1, pool=2),
     Convolution(64, 3, 1),
 )
-"""Small kernels with max pooling. A side of 84 becomes 41, 20, 18, 9, 7."""
+"""Small kernels with max pooling. A side of 84 becomes 41, 20, 18, 9, 7; one of 42 ends with 2."""
+
+PADDED = tuple(
+    layer._replace(pad=layer.kernel // 2 if layer.stride == 1 else 0) for layer in POOLED
+)
+"""The same with a border of zeros. A side of 42 becomes 20, 10, 10, 5, 5."""
 
 TORSOS: dict[str, tuple[Convolution, ...]] = {
     "nature": NATURE,
@@ -112,6 +119,7 @@ TORSOS: dict[str, tuple[Convolution, ...]] = {
     "mlp": (),
     "ba3c": BA3C,
     "pooled": POOLED,
+    "padded": PADDED,
     "resnet": (),
 }
 """Convolutions of each torso. Those of resnet are in `colobus.nets.torsos`. The torso mlp has a
@@ -122,7 +130,7 @@ def smallest_side(torso: str) -> int:
     """Return the side in pixels of the smallest frame that leaves one pixel after ``torso``."""
     side = 1
     for layer in reversed(TORSOS[torso]):
-        side = (side * layer.pool - 1) * layer.stride + layer.kernel
+        side = max((side * layer.pool - 1) * layer.stride + layer.kernel - 2 * layer.pad, 1)
     return side
 
 
@@ -161,10 +169,10 @@ class Torso(nn.Module):
         # memory for one observation in float32 values: outputs of all layers, and the gathered copy
         self.outputs = channels * height * side if self._gathers else 0
         self.convolutions = nn.ModuleList()
-        for filters, kernel, stride, pool, bias in layers:
-            self.convolutions.append(nn.Conv2d(channels, filters, kernel, stride, bias=bias))
+        for filters, kernel, stride, pool, bias, pad in layers:
+            self.convolutions.append(nn.Conv2d(channels, filters, kernel, stride, pad, bias=bias))
             channels = filters
-            height, side = (height - kernel) // stride + 1, (side - kernel) // stride + 1
+            height, side = ((size + 2 * pad - kernel) // stride + 1 for size in (height, side))
             self.outputs += channels * height * side
             height, side = height // pool, side // pool
             if pool > 1:  # each value and, for the backward pass, its index in int64
@@ -201,7 +209,7 @@ class Torso(nn.Module):
             weight = layer.weight
             if x.shape[1] != weight.shape[1]:  # in blocks
                 weight, stride = in_blocks(weight, stride).flatten(1, 3), 1
-            x = functional.conv2d(x, weight, layer.bias, stride)
+            x = functional.conv2d(x, weight, layer.bias, stride, layer.padding)
             if pool > 1:
                 x = torch.max_pool2d(x, pool)
             x = x.relu_()

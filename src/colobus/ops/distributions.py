@@ -14,9 +14,8 @@ Outputs are ``[…, atoms]`` for values ``[…]``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cache
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import torch
 
@@ -34,7 +33,8 @@ Atoms = Annotated[
 """Outputs for a value: bins of a histogram, or number of quantiles."""
 
 LIMIT = 100.0
-"""Largest return that histograms hold: rewards of 1 at each step with a discount of 0.99."""
+"""Largest return that histograms hold, unless a setting says otherwise: rewards of 1 at each step
+with a discount of 0.99."""
 
 SPREAD = 0.75
 """Standard deviation of a target in widths of a bin (Farebrother et al. 2024, section 3.1)."""
@@ -47,44 +47,46 @@ def squash(values: torch.Tensor) -> torch.Tensor:
 
 @cache
 @torch.inference_mode(False)  # who asks first may only act, and others learn with the same tensors
-def edges(bins: int, device: torch.device | None = None) -> torch.Tensor:
+def edges(bins: int, device: torch.device | None = None, limit: float = LIMIT) -> torch.Tensor:
     """Return the edges float32[bins + 1] of the bins, as values of h; nobody changes them."""
-    limit = math.sqrt(LIMIT + 1.0) - 1.0
-    return torch.linspace(-limit, limit, bins + 1, device=device)
+    last = math.sqrt(limit + 1.0) - 1.0
+    return torch.linspace(-last, last, bins + 1, device=device)
 
 
 @cache
 @torch.inference_mode(False)
-def centres(bins: int, device: torch.device | None = None) -> torch.Tensor:
+def centres(bins: int, device: torch.device | None = None, limit: float = LIMIT) -> torch.Tensor:
     """Return the value float32[bins] that each bin stands for; nobody changes them.
 
     The inverse of h squares, so with the bins' middles the mean of a target would be larger than
     the return by the target's variance: that of the normal distribution, and a twelfth of a bin's
     squared width because it is cut into bins. Each value is smaller by that.
     """
-    cuts = edges(bins, device)
+    cuts = edges(bins, device, limit)
     middle, width = (cuts[1:] + cuts[:-1]) / 2.0, cuts[1] - cuts[0]
     variance = (SPREAD**2 + 1.0 / 12.0) * width.square()
     return middle.sign() * ((middle.abs() + 1.0).square() - 1.0 - variance)
 
 
-def histograms_of(returns: torch.Tensor, bins: int) -> torch.Tensor:
+def histograms_of(returns: torch.Tensor, bins: int, limit: float = LIMIT) -> torch.Tensor:
     """Return the target's probabilities float32[…, bins] for returns float32[…]."""
-    cuts = edges(bins, returns.device)
+    cuts = edges(bins, returns.device, limit)
     deviation = SPREAD * (cuts[1] - cuts[0])
-    distances = cuts - squash(returns.clamp(-LIMIT, LIMIT)).unsqueeze(-1)
+    distances = cuts - squash(returns.clamp(-limit, limit)).unsqueeze(-1)
     below = torch.erf(distances / (math.sqrt(2.0) * deviation))
     return below.diff(dim=-1) / (below[..., -1:] - below[..., :1])
 
 
-def histogram_means(logits: torch.Tensor) -> torch.Tensor:
+def histogram_means(logits: torch.Tensor, limit: float = LIMIT) -> torch.Tensor:
     """Return the mean values float32[…] of histograms with logits float32[…, bins]."""
-    return torch.softmax(logits, dim=-1) @ centres(logits.shape[-1], logits.device)
+    return torch.softmax(logits, dim=-1) @ centres(logits.shape[-1], logits.device, limit)
 
 
-def histogram_losses(logits: torch.Tensor, returns: torch.Tensor) -> torch.Tensor:
+def histogram_losses(
+    logits: torch.Tensor, returns: torch.Tensor, limit: float = LIMIT
+) -> torch.Tensor:
     """Return the cross-entropy float32[…] of logits float32[…, bins] and the targets of returns."""
-    wanted = histograms_of(returns, logits.shape[-1])
+    wanted = histograms_of(returns, logits.shape[-1], limit)
     return -(wanted * torch.log_softmax(logits, dim=-1)).sum(dim=-1)
 
 
@@ -105,27 +107,23 @@ def quantile_losses(quantiles: torch.Tensor, returns: torch.Tensor) -> torch.Ten
     return ((shares - (errors < 0).float()).abs() * huber(errors)).mean(dim=-1)
 
 
-class Form(NamedTuple):
-    """How a distribution is read and learned."""
-
-    means: Callable[[torch.Tensor], torch.Tensor]
-    """Values […] from outputs […, atoms]."""
-    losses: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    """Loss […] of outputs […, atoms] for returns […]."""
-
-
-FORMS: dict[str, Form] = {
-    "histograms": Form(histogram_means, histogram_losses),
-    "quantiles": Form(quantile_means, quantile_losses),
-}
-"""The distributions by their name in `Values`."""
-
-
-def means_of(values: Values, outputs: torch.Tensor) -> torch.Tensor:
+def means_of(values: Values, outputs: torch.Tensor, limit: float = LIMIT) -> torch.Tensor:
     """Return the values […] that outputs describe; numbers are values themselves.
 
     Args:
         values: what the outputs are.
         outputs: float32[…, atoms] of distributions, float32[…] of numbers.
+        limit: largest return that histograms hold.
     """
-    return outputs if values == "numbers" else FORMS[values].means(outputs)
+    if values == "histograms":
+        return histogram_means(outputs, limit)
+    return quantile_means(outputs) if values == "quantiles" else outputs
+
+
+def losses_of(
+    values: Values, outputs: torch.Tensor, returns: torch.Tensor, limit: float = LIMIT
+) -> torch.Tensor:
+    """Return the losses […] of distributions […, atoms] for returns […]; see `means_of`."""
+    if values == "histograms":
+        return histogram_losses(outputs, returns, limit)
+    return quantile_losses(outputs, returns)
