@@ -164,6 +164,8 @@ MISTAKES = {
     "train dba3c-pong --quorum 1 --deterministic": "--quorum 1 with --deterministic: which "
     "gradients count depends on who is faster; use a quorum of all 2 workers",
     "train dba3c-pong --asynchronous --deterministic": "--asynchronous with --deterministic: ",
+    "train pong --anneal-share 0.5 --minutes 9 --deterministic": "--anneal-share 0.5 with "
+    "--deterministic and --minutes: schedules would follow the clock; use --steps",
     "train dba3c-pong --batch 40 --deterministic": "--batch 40 with --deterministic: a batch is "
     "one trajectory of each actor there; use --batch 0",
     "train dba3c-pong --batch 19": "--batch 19: must be at least one window of --length 20 steps",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,8 @@ from colobus.roles.parameters.client import RemoteClient
 from colobus.roles.parameters.published import PublishedParameters
 from colobus.roles.parameters.server import Admission, Async, ParameterServer, Quorum
 from colobus.roles.replay.queue import Fifo, TrajectoryQueue
-from colobus.roles.schedule import SharedSchedule
-from colobus.roles.tracker import ResumePoint
+from colobus.roles.schedule import Schedule, SharedSchedule
+from colobus.roles.tracker import ResumePoint, StopRule
 from colobus.roles.tracker.score import Exactly, Keeper, Moment, Resume
 from colobus.roles.update_schedule import SampledUpdates
 from conftest import distributed_catch, make_net, random_trajectory, stand_in
@@ -217,6 +218,30 @@ def test_schedules_count_the_steps_of_all_workers() -> None:
     assert rates == pytest.approx([1e-2 - 8e-3 * share for share in done])
     pushed = [event.learning_rate for event in scene.log.events if isinstance(event, Gradient)]
     assert pushed == [rate for rate in rates for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("share", "stop", "seconds", "want"),
+    [
+        (0.0, StopRule(steps=1000), 0.0, 0.5),  # 200 of 400 steps
+        (0.8, StopRule(steps=1000), 0.0, 0.25),  # 200 of 800
+        (0.5, StopRule(minutes=2), 15.0, 0.25),  # a quarter of a minute
+        (0.5, StopRule(steps=1000, minutes=2), 30.0, 0.5),  # what is over sooner
+        (0.5, StopRule(minutes=2), 119.0, 1.0),
+    ],
+)
+def test_schedules_may_end_with_the_budget(
+    share: float, stop: StopRule, seconds: float, want: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("colobus.roles.schedule.time.monotonic", lambda: now[0])
+    algorithm = replace(ALGORITHM, anneal_share=share)
+    moved = Schedule(algorithm, algorithm.start(), 190, stop)
+    moved.begin(ResumePoint(0, 190, seconds=seconds - 5.0))  # of a resumed run
+    now[0] += 5.0
+    moved.after(stand_in(SimpleNamespace(fresh=torch.tensor(10))), {})
+    rate = float(moved.algorithm_state["learning_rate"])
+    assert rate == pytest.approx(1e-2 - 8e-3 * want)
 
 
 @pytest.mark.parametrize("fails", ["before", "after"])

@@ -61,6 +61,9 @@ class ActionValues(Algorithm):
     anneal_steps: Annotated[int, Range(0)] = 1_000_000
     """Environment steps over which the learning rate changes linearly, and so do other numbers that
     have an end."""
+    anneal_share: Annotated[float, SHARE] = 0.0
+    """Share of the run's --steps or --minutes after which anneal_steps are over, however many steps
+    that takes; what changes faster or slower does so alike (0: they are steps of play)."""
 
     acting_heads: ClassVar[tuple[str, ...]] = ("q",)
     acting_policy: ClassVar[ActingPolicy] = "epsilon"

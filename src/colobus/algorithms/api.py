@@ -142,6 +142,11 @@ class Algorithm(ABC):
         """Environment steps over which the numbers of `ends` change."""
         return 0
 
+    @property
+    def anneal_share(self) -> float:
+        """Share of the run's budget after which ``anneal_steps`` are over; 0: they are steps."""
+        return 0.0
+
     def horizon(self, name: str) -> int:
         """Return the environment steps over which a number of `ends` changes.
 

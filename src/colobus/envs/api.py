@@ -27,11 +27,11 @@ class GameSettings:
     makes one."""
     size: Annotated[int, Range(1, 210)] = 42
     """Side of the square frames, in pixels."""
+    colour: bool = False
+    """Colour instead of grey frames."""
     downscale: Literal["area", "maximum"] = "area"
     """How the screen becomes that small: by the mean of the area behind each pixel, or to twice the
     size and then by the maximum of 2x2 pixels, in which small bright things stay visible."""
-    colour: bool = False
-    """Colour instead of grey frames."""
     frame_skip: Annotated[int, Range(1, 60)] = 4
     """Frames per step; the last two are combined by their maximum."""
     sticky: Annotated[float, SHARE] = 0.0

@@ -93,6 +93,10 @@ ACROSS: dict[str, OnlyWith] = {
         "in a game of several agents, such as catch-pair",
         lambda experiment: agents(experiment.games) > 1,
     ),
+    "algorithm.anneal_share": OnlyWith(
+        "with --steps or --minutes",
+        lambda experiment: bool(experiment.stop.steps or experiment.stop.minutes),
+    ),
     "algorithm.sequence": OnlyWith(
         "with --recurrent lstm", lambda experiment: experiment.network.recurrent != "none"
     ),
@@ -109,6 +113,12 @@ def check(experiment: Experiment) -> None:
     if experiment.stop.until_evaluated is not None and not experiment.sidecars.evaluator:
         goal = shown(experiment.stop.until_evaluated)
         raise ColobusError(f"--until-evaluated {goal}: the run has no evaluator; add --evaluator")
+    share = experiment.algorithm.anneal_share
+    if experiment.deterministic and share and experiment.stop.minutes:
+        raise ColobusError(
+            f"--anneal-share {share:g} with --deterministic and --minutes: "
+            "schedules would follow the clock; use --steps"
+        )
     shape, topology = experiment.shape, experiment.shape.topology
     beside = Beside(experiment.algorithm, experiment.games, experiment.deterministic)
     experiment.replay.check(beside, topology)

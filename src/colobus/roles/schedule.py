@@ -7,10 +7,29 @@ depends on who else learns.
 
 from __future__ import annotations
 
+import time
+
 from colobus.algorithms.api import Algorithm
 from colobus.core.types import AlgorithmState, Batch, Version
 from colobus.roles.replay.buffer import ReplayBuffer
-from colobus.roles.tracker import ResumePoint
+from colobus.roles.tracker import ResumePoint, StopRule
+
+ENDLESS = StopRule()
+"""Of a run that only a person ends."""
+
+
+def annealed(algorithm: Algorithm, used: float, steps: int) -> int:
+    """Return the environment steps that an algorithm's schedules have come.
+
+    They are the steps of the run, or with ``anneal_share`` as many as its budget has come.
+
+    Args:
+        algorithm: whose schedules.
+        used: share of the run's steps or minutes that is over (`StopRule.used`).
+        steps: environment steps of the run.
+    """
+    share = algorithm.anneal_share
+    return int(algorithm.anneal_steps * used / share) if share else steps
 
 
 class Schedule:
@@ -20,17 +39,26 @@ class Schedule:
         algorithm: whose state is moved.
         algorithm_state: the state, new or restored.
         steps: environment steps behind the newest parameters.
+        stop: of the run: its steps or minutes are the budget of ``anneal_share``.
     """
 
-    def __init__(self, algorithm: Algorithm, algorithm_state: AlgorithmState, steps: int) -> None:
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        algorithm_state: AlgorithmState,
+        steps: int,
+        stop: StopRule = ENDLESS,
+    ) -> None:
         self.algorithm_state, self.steps = algorithm_state, steps
-        self._algorithm = algorithm
+        self._algorithm, self._stop, self._begun = algorithm, stop, time.monotonic()
 
     def begin(self, begun: ResumePoint) -> None:
         """Go on where the run is; called once, before the first batch.
 
-        The only learner does nothing: when it is lost, the whole run starts from a checkpoint.
+        The only learner goes on with its own steps: when it is lost, the whole run starts from a
+        checkpoint.
         """
+        self._begun = time.monotonic() - begun.seconds
 
     def before(self, batch: Batch, version: Version) -> None:
         """Move the state before a batch that is learned from with parameters of ``version``.
@@ -41,7 +69,12 @@ class Schedule:
     def after(self, batch: Batch, values: dict[str, float]) -> None:
         """Count the batch's steps and move the state, given its losses and statistics."""
         self.steps += int(batch.fresh)
-        self._algorithm.after(self.algorithm_state, values, self.steps)
+        self._move(values)
+
+    def _move(self, values: dict[str, float]) -> None:
+        seconds = time.monotonic() - self._begun
+        steps = annealed(self._algorithm, self._stop.used(self.steps, seconds), self.steps)
+        self._algorithm.after(self.algorithm_state, values, steps)
 
 
 class SharedSchedule(Schedule):
@@ -56,6 +89,7 @@ class SharedSchedule(Schedule):
         first: version of the parameters at the start of the run.
         share: learners whose batches make one version (with replay buffers: all learners).
         buffer: that is lost with this learner, one of as many as there are learners.
+        stop: as in `Schedule`.
     """
 
     def __init__(
@@ -65,14 +99,16 @@ class SharedSchedule(Schedule):
         first: Version,
         share: int,
         buffer: ReplayBuffer | None = None,
+        stop: StopRule = ENDLESS,
     ) -> None:
-        super().__init__(algorithm, algorithm.start(), steps)
+        super().__init__(algorithm, algorithm.start(), steps, stop)
         self._first, self._share, self._buffer = first, share, buffer
         self._first_steps = steps
         self._fresh = 0  # environment steps that came with this learner's batches
 
     def begin(self, begun: ResumePoint) -> None:
         """Count the new steps on from those that the run has when this learner begins."""
+        super().begin(begun)
         if self._buffer is not None:
             self._buffer.begin((begun.steps - self._first_steps) / self._share)
         if self._algorithm.source == "buffer":
@@ -85,9 +121,9 @@ class SharedSchedule(Schedule):
         else:
             own = (version.number - self._first.number) * batch.actions.numel()
         self.steps = self._first_steps + self._share * own
-        self._algorithm.after(self.algorithm_state, {}, self.steps)
+        self._move({})
 
     def after(self, batch: Batch, values: dict[str, float]) -> None:
         """Take in the batch's values."""
         self._fresh += int(batch.fresh)
-        self._algorithm.after(self.algorithm_state, values, self.steps)
+        self._move(values)

@@ -324,7 +324,7 @@ class RoleFactory:
             algorithm,
             client=part(LocalClient, self.flat, servers, start.version, every, member),
             compute=self._backprop(rank),
-            schedule=part(Schedule, algorithm, algorithm_state, start.steps),
+            schedule=part(Schedule, algorithm, algorithm_state, start.steps, self.experiment.stop),
             replay=replay,
             tracker=self.tracker,
             saves=rank == 0,
@@ -353,7 +353,7 @@ class RoleFactory:
         ``buffer`` is the replay if that is a buffer in the same process; see `SharedSchedule`.
         """
         shape, algorithm, start = self.experiment.shape, self.experiment.algorithm, self.start
-        topology = shape.topology
+        topology, stop = shape.topology, self.experiment.stop
         share = 1 if shape.asynchronous else topology.gradients
         if algorithm.source == "buffer":
             share = topology.learners
@@ -377,7 +377,9 @@ class RoleFactory:
                 self.placement.learn,
             ),
             compute=self._backprop(index),
-            schedule=part(SharedSchedule, algorithm, start.steps, start.version, share, buffer),
+            schedule=part(
+                SharedSchedule, algorithm, start.steps, start.version, share, buffer, stop
+            ),
             replay=replay,
             tracker=self.tracker,
         )

@@ -29,8 +29,9 @@ from colobus.roles.learner import Learner
 from colobus.roles.parameters.server import OptimizerState, ParameterServer
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.replay.in_rounds import BufferInRounds, folder_of
+from colobus.roles.schedule import ENDLESS, annealed
 from colobus.roles.snapshot import WRONG
-from colobus.roles.tracker import Status, Tracker
+from colobus.roles.tracker import Status, StopRule, Tracker
 from colobus.roles.update_schedule import OneEach, SampledUpdates, UpdateSchedule
 from colobus.runs.folder import BUFFERS, EPISODES, METRICS
 from colobus.runtime.api import Runtime
@@ -77,6 +78,7 @@ class SliceSaver:
         first: version at the start of the run, which is not saved.
         mixed: whether the servers' versions may differ (asynchronous runs).
         log: called with a line if the newest version cannot be saved.
+        stop: of the run, as in `Schedule`.
     """
 
     def __init__(
@@ -88,8 +90,10 @@ class SliceSaver:
         first: Version,
         mixed: bool,
         log: Callable[[str], None],
+        stop: StopRule = ENDLESS,
     ) -> None:
         self._servers, self._tracker, self._algorithm = servers, tracker, algorithm
+        self._stop = stop
         self._learners = set(learners)
         self._mixed, self._log = mixed, log
         self._saved = first
@@ -129,10 +133,11 @@ class SliceSaver:
         version = max(params.version for params, _ in slices)
         steps = self._tracker.steps_at(version.number)
         steps = self._tracker.status().steps if steps is None else steps
+        used = self._stop.used(steps, self._tracker.status().seconds)
         self._tracker.checkpoint(
             [params for params, _ in slices],
             [optimizer for _, optimizer in slices],
-            aux_at(self._algorithm, steps),
+            aux_at(self._algorithm, annealed(self._algorithm, used, steps)),
             steps,
             mixed=self._mixed,
         )
@@ -161,6 +166,7 @@ def saver_of(
         first,
         experiment.shape.asynchronous,
         log,
+        experiment.stop,
     )
 
 

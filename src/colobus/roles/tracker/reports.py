@@ -175,6 +175,7 @@ class ResumePoint(NamedTuple):
     life: int  # how many times this role had begun before; 0 the first time
     steps: int  # environment steps of the run behind it
     saved: State | None = None  # an actor goes on from this, if it can
+    seconds: float = 0.0  # of training so far
 
 
 @dataclass
@@ -213,6 +214,11 @@ class StopRule:
     """Stop when the evaluator's mean of 50 full games reaches this; auto is DBA3C's target for the
     game."""
 
+    def used(self, steps: int, seconds: float) -> float:
+        """Return the share of the steps or minutes that is over; 0 if neither is limited."""
+        of_steps = steps / self.steps if self.steps else 0.0
+        return max(of_steps, seconds / (60 * self.minutes) if self.minutes else 0.0)
+
     def holds(self, steps: int, seconds: float, score: float | None) -> bool:
         """Return whether the run is over.
 
@@ -221,9 +227,7 @@ class StopRule:
             seconds: of training so far.
             score: mean return of the last 50 episodes; None as long as there are fewer.
         """
-        if self.steps is not None and steps >= self.steps:
-            return True
-        if self.minutes is not None and seconds >= 60 * self.minutes:
+        if self.used(steps, seconds) >= 1.0:
             return True
         return self.until_score is not None and score is not None and score >= self.until_score
 

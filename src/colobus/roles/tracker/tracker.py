@@ -152,7 +152,7 @@ class Tracker:
             life = self._lives.get(name, 0)
             self._lives[name] = life + 1
             steps = self._status.steps if life else self._run.steps
-            return ResumePoint(life, steps, self._keeper.newest(name))
+            return ResumePoint(life, steps, self._keeper.newest(name), self.seconds())
 
     def keep(self, name: str, state: State) -> None:
         """Keep the state of an actor between two rollouts, for checkpoints and for its successor.
