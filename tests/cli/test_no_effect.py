@@ -125,3 +125,16 @@ def test_no_preset_is_refused(name: str) -> None:
 )
 def test_a_flag_with_what_it_needs_is_taken(words: str) -> None:
     assert run(["show", *words.split(), "--json"]) == 0
+
+
+@pytest.mark.parametrize("preset", ["pong", "dqn-pong", "pqn-pong"])
+@pytest.mark.parametrize("bins", [8, 19, 20])
+def test_histograms_have_at_least_20_bins(
+    preset: str, bins: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["show", preset, "--atoms", str(bins), "--values"]
+    assert run([*words, "quantiles"]) == 0
+    capsys.readouterr()
+    assert run([*words, "histograms"]) == (0 if bins == 20 else 2)
+    error = f"--atoms {bins} with --values histograms: must be at least 20"
+    assert (error in capsys.readouterr().err) == (bins < 20)

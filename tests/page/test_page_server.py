@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +19,19 @@ from starlette.testclient import TestClient
 
 from colobus.envs.api import GameSettings
 from colobus.envs.make import action_names
+from colobus.page import server
 from colobus.page.live import action_of
-from colobus.page.server import HEADERS, assets, cookie_name, make_app, new_token
+from colobus.page.server import (
+    HEADERS,
+    HOST,
+    MOST_CONNECTIONS,
+    PageServer,
+    assets,
+    cookie_name,
+    listen,
+    make_app,
+    new_token,
+)
 from colobus.page.view import PageView
 from colobus.runs.listing import Runs
 from helpers.browsing import TRAVERSALS
@@ -276,6 +292,71 @@ def test_behind_links_nothing_is_shown(folder: Path, tmp_path: Path) -> None:
         (run / name).symlink_to(secret / name)
     found = {one["name"]: one for one in look(client(folder))["runs"]}["linked"]
     assert (found["evaluations"], found["films"], found["newest"]) == ([], [], {})
+
+
+@contextmanager
+def listening(folder: Path) -> Iterator[int]:
+    """Serve the page on a thread; give its port."""
+    with listen(0) as at:
+        port = at.getsockname()[1]
+        page = PageServer(make_app(PageView(Runs([folder])), TOKEN, port))
+        thread = threading.Thread(target=page.run, args=([at],))
+        thread.start()
+        try:
+            yield port
+        finally:
+            page.should_exit = True
+            thread.join()
+
+
+def status_of(port: int, path: str) -> int:
+    page = HTTPConnection(HOST, port, timeout=60)
+    page.request("GET", path)
+    answer = page.getresponse()
+    answer.read()
+    page.close()
+    return answer.status
+
+
+ASK = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+OTHERS = {
+    "says nothing": b"",
+    "half a request": ASK,
+    "half a body": b"POST /look HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\n{",
+    "no HTTP": bytes(range(1, 256)) * 20,
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(300),
+    "endless headers": ASK + b"X: " + b"x" * 200_000,
+    "many headers": ASK + b"X: x\r\n" * 20_000,
+    "stays after an answer": ASK + b"\r\n",
+    "reads no answer": (ASK + b"\r\n") * 2_000,
+}
+
+
+@pytest.mark.parametrize("said", OTHERS.values(), ids=OTHERS)
+def test_many_open_connections_shut_nobody_out(
+    folder: Path, said: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with listening(folder) as port, ExitStack() as held:
+        for _ in range(3 * MOST_CONNECTIONS):
+            one = held.enter_context(socket.create_connection((HOST, port), timeout=60))
+            one.setblocking(False)
+            with suppress(OSError):  # it may be closed already
+                one.send(said)
+        for path in ("/", "/look", "/assets/page.js"):
+            assert status_of(port, f"{path}?token={TOKEN}") == 200
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("said", [*OTHERS.values()][:3], ids=[*OTHERS][:3])
+def test_who_asks_for_nothing_is_closed(
+    folder: Path, said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "PATIENCE", 0.2)
+    with listening(folder) as port, socket.create_connection((HOST, port), timeout=60) as one:
+        one.sendall(said)
+        with suppress(ConnectionResetError):
+            while one.recv(4096):  # an answer that needs no body
+                pass
 
 
 PONG = action_names(GameSettings(game="pong"))

@@ -13,10 +13,12 @@ Who may read:
 * Only the page's own scripts run, and the page asks nobody else for anything
   (``Content-Security-Policy``).
 * Files are never named by their paths: films and the page's own files are looked up in lists.
+* Whoever only holds connections open shuts nobody out, and fills no log: see `Connection`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import socket
@@ -32,6 +34,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from colobus.core.errors import ColobusError
 from colobus.page.view import PageView
@@ -239,16 +242,100 @@ def serve(view: PageView, token: str, listening: socket.socket, once: str = "") 
     run_app(make_app(view, token, listening.getsockname()[1], once), listening)
 
 
+MOST_CONNECTIONS = 128
+"""Connections at a time. A browser has six, and most systems let a process open 256 files."""
+
+AT_ONCE = 64
+"""Connections that are accepted at a time, before any of them is looked at."""
+
+WAITING = 4096
+"""Connections that the system may let wait until they are accepted; it may allow fewer."""
+
+PATIENCE = 10.0
+"""Seconds from a connection's beginning, or from its last answer, until all of a request is there.
+Twice as long as a connection without any byte of a next request is kept."""
+
+
+class Connection(H11Protocol):
+    """A connection that is closed when it asks for nothing.
+
+    It has `PATIENCE` seconds for each request. When there are more than `MOST_CONNECTIONS`, the one
+    that has asked for nothing for the longest time is closed (where all are being answered, the
+    oldest), so that the owner is answered however many others only hold connections open.
+    """
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        self._timer = self.loop.call_later(PATIENCE, self._look)
+        if len(self.connections) > MOST_CONNECTIONS:
+            others = [one for one in self.connections if isinstance(one, Connection)]
+            others.remove(self)
+            min(others, key=lambda one: (one.is_answered, one._since)).drop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._timer.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        self._since = self.loop.time()
+        super().on_response_complete()
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether all of a request has come, and the answer is under way."""
+        cycle = self.cycle
+        return cycle is not None and not cycle.response_complete and not cycle.more_body
+
+    def drop(self) -> None:
+        """Close the connection without a word."""
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def _look(self) -> None:
+        left = self._since + PATIENCE - self.loop.time()
+        if left <= 0 and not self.is_answered:
+            self.drop()
+        else:
+            self._timer = self.loop.call_later(max(left, 1.0), self._look)
+
+
+class PageServer(uvicorn.Server):
+    """Answers the requests for an application; others' mistakes are not told on stderr."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="asyncio",
+                http=Connection,
+                ws="none",
+                lifespan="off",
+                log_level="error",
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                backlog=AT_ONCE,
+                timeout_graceful_shutdown=1,
+            )
+        )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        asyncio.get_running_loop().set_exception_handler(_say_unless_of_a_socket)
+        await super().startup(sockets)
+        for listening in sockets or []:
+            listening.listen(WAITING)
+
+
+def _say_unless_of_a_socket(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    if not isinstance(context.get("exception"), OSError):
+        loop.default_exception_handler(context)
+
+
 def run_app(app: Starlette, listening: socket.socket) -> None:
     """Answer requests until SIGINT or SIGTERM."""
-    settings = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        lifespan="off",
-        ws="none",
-        timeout_graceful_shutdown=1,
-    )
-    uvicorn.Server(settings).run(sockets=[listening])
+    PageServer(app).run(sockets=[listening])
