@@ -188,8 +188,9 @@ def _check_bins(experiment: Experiment) -> None:
     bins = getattr(experiment.algorithm, "atoms", FEWEST_BINS)
     if getattr(experiment.algorithm, "values", "") == "histograms" and bins < FEWEST_BINS:
         raise ColobusError(
-            f"--atoms {bins} with --values histograms: must be at least {FEWEST_BINS}: the means of "
-            "fewer miss large returns by more than a tenth; use --atoms 51 or --values quantiles"
+            f"--atoms {bins} with --values histograms: must be at least {FEWEST_BINS}: means of "
+            "fewer bins miss large returns by more than a tenth; use --atoms 51 or "
+            "--values quantiles"
         )
 
 
