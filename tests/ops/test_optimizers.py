@@ -25,6 +25,7 @@ SETTINGS = {
     "adadelta": OptimizerSettings(optimizer="adadelta", decay=0.9, epsilon=1e-3),
     "sgd": OptimizerSettings(optimizer="sgd"),
     "sgd momentum": OptimizerSettings(optimizer="sgd", momentum=0.9),
+    "adam with a mean": OptimizerSettings(average=0.9),
 }
 RATES = {"adadelta": 1.0}
 """The first learning rate where it is not 0.01."""
@@ -171,7 +172,8 @@ def test_slots_are_the_vectors_that_each_optimizer_keeps() -> None:
     for settings in SETTINGS.values():
         state = Optimizer(torch.ones(SIZE), settings).state()
         vectors = [t for t in state.values() if t.shape == (SIZE,) and t.dtype == torch.float32]
-        assert len(vectors) == len(state) - 1 == len(RULES[settings.optimizer].starts)
+        kept = len(RULES[settings.optimizer].starts) + bool(settings.average)
+        assert len(vectors) == len(state) - 1 == kept
         assert state["count"].shape == ()
 
 
@@ -189,6 +191,18 @@ def test_the_first_step_by_hand(settings: OptimizerSettings, want: float) -> Non
     values = torch.zeros(64)
     Optimizer(values, settings).step(torch.full((64,), 0.3), 0.5)
     torch.testing.assert_close(values, torch.full((64,), -0.5 * want), rtol=1e-6, atol=0.0)
+
+
+def test_the_mean_of_the_parameters_by_hand() -> None:
+    """-1; then half of -1 and -2; then half of that and -3."""
+    values = torch.zeros(4)
+    optimizer = Optimizer(values, OptimizerSettings(optimizer="sgd", average=0.5))
+    found = []
+    for _ in range(3):
+        optimizer.step(torch.ones(4), 1.0)
+        found.append(float(optimizer.state()["average"][0]))
+    assert values.tolist() == [-3.0] * 4
+    assert found == [-1.0, -1.5, -2.25]
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -20,6 +20,7 @@ from colobus.envs.api import GameSettings
 from colobus.evaluation.agent import load
 from colobus.experiment.settings import Experiment
 from colobus.ops.flat import Layout
+from colobus.ops.optimizers import OptimizerSettings
 from colobus.runs.config import Config, check_of, identity, read_config, write_config
 from colobus.training.run import train
 from colobus.training.start import begin_again, make_network
@@ -325,6 +326,23 @@ def test_a_checkpoint_of_another_run_is_not_taken(tmp_path: Path) -> None:
     assert load(tmp_path / "mine").checkpoint.version == own.version
     with pytest.raises(ColobusError, match=r"00009999\.safetensors is of another run: its run is "):
         load(newer)
+
+
+def test_an_agent_plays_with_the_mean_of_the_parameters_where_a_run_keeps_one(
+    tmp_path: Path,
+) -> None:
+    run = tmp_path / "run"
+    experiment = replace(catch(512 + 4 * 512), optimizer=OptimizerSettings(average=0.5))
+    train(experiment, run, log=lambda _: None)
+    agent = load(run)
+    means, newest = (agent.checkpoint.group(g) for g in ("optimizer/average", "parameter"))
+    assert means.keys() == newest.keys()
+    for name, value in agent.net.named_parameters():
+        assert torch.equal(value, means[name])
+    assert any(not torch.equal(means[name], newest[name]) for name in means)
+    start = begin_again(run, read_config(run), lambda _: None)
+    assert start.parameters is not None  # training goes on with the newest
+    assert all(torch.equal(start.parameters[name], newest[name]) for name in newest)
 
 
 def test_whole_numbers_are_the_same_settings_once_they_were_written(tmp_path: Path) -> None:

@@ -63,6 +63,10 @@ class Checkpoint(NamedTuple):
         start = prefix + "/"
         return {k[len(start) :]: v for k, v in self.tensors.items() if k.startswith(start)}
 
+    def playing(self) -> dict[str, torch.Tensor]:
+        """Return the parameters that agents play with: their mean if the run keeps one."""
+        return self.group("optimizer/average") or self.group("parameter")
+
 
 Check = Callable[[Checkpoint], None]
 """Raises ColobusError if a checkpoint is not one that is wanted; the message says why."""

@@ -101,7 +101,7 @@ class Agent:
             planes=planes(experiment.games),
             agents=agents(experiment.games),
         )
-        load_parameters(self.net, checkpoint.group("parameter"))
+        load_parameters(self.net, checkpoint.playing())
         self.device = device
         self.net.requires_grad_(False).eval().to(device)  # own torsos may differ in training
         self.algorithm = experiment.algorithm

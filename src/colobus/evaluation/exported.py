@@ -54,7 +54,7 @@ def packed(checkpoint: Checkpoint, weights: Weights = "float32") -> Checkpoint:
     instead of ``parameter/NAME``.
     """
     tensors = {f"input/{name}": value for name, value in checkpoint.group("input").items()}
-    for name, value in checkpoint.group("parameter").items():
+    for name, value in checkpoint.playing().items():
         if weights == "float32" or value.dim() < 2:
             tensors[f"parameter/{name}"] = value
             continue

@@ -49,6 +49,9 @@ class OptimizerSettings:
     epsilon: Annotated[float, POSITIVE, DIVIDING] = 1e-5
     """Keeps the division finite (Adam, RAdam, AdaGrad: outside the root; RMSProp, AdaDelta: in
     it)."""
+    average: Annotated[float, DECAY] = 0.0
+    """Decay, per version, of a mean of the parameters with which agents are evaluated, filmed and
+    exported instead of the newest ones; training itself never uses it (0: no mean)."""
 
 
 Step = Callable[..., None]
@@ -176,6 +179,8 @@ class Optimizer:
         self._numbers = rule.numbers(settings)
         self._vectors = {name: torch.full_like(values, x) for name, x in rule.starts.items()}
         self._count = torch.zeros((), dtype=torch.float64)
+        self._decay = settings.average
+        self._means = {"average": values.clone()} if self._decay else {}
 
     def step(self, gradient: torch.Tensor, learning_rate: float) -> None:
         """Take one step against ``gradient`` (float32[P])."""
@@ -190,7 +195,9 @@ class Optimizer:
         self._count += 1
         if before is not None and self._scales is not None:
             torch.lerp(before, self._values, self._scales, out=self._values)
+        for mean in self._means.values():  # a plain mean at first, as there is nothing before it
+            mean.lerp_(self._values, max(1.0 - self._decay, 1.0 / float(self._count)))
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the state itself, not a copy: float32[P] tensors and the scalar ``count``."""
-        return {**self._vectors, "count": self._count}
+        return {**self._vectors, **self._means, "count": self._count}
