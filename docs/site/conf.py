@@ -99,10 +99,10 @@ def show_example(link: re.Match[str]) -> str:
 
 
 def help_of(*words: str) -> str:
-    """Return what a command prints with --help, in lines of 100."""
+    """Return what a command prints with --help-all, in lines of 100."""
     with mock.patch.dict(os.environ, COLUMNS="100"), io.StringIO() as printed:
         with contextlib.redirect_stdout(printed):
-            assert cli.run([*words, "--help"]) == 0
+            assert cli.run([*words, "--help-all"]) == 0
         return printed.getvalue()
 
 

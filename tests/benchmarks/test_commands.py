@@ -26,7 +26,7 @@ def flags_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
     """Return the flags in a command's help, for each family of presets."""
     found: set[str] = set()
     for subject in ("pong", "dba3c-pong", "gorila-pong"):
-        assert cli.run([command, subject, "--help"]) == 0
+        assert cli.run([command, subject, "--help-all"]) == 0
         found |= set(re.findall(r"--[a-z][\w-]*", capsys.readouterr().out))
     return found
 

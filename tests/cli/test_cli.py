@@ -247,7 +247,7 @@ def test_help_fits_the_terminal(
 
 def test_every_setting_is_a_flag_with_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parse_onto(Train, "train", ["--help"], PRESETS["pong"], StopRule())
+        parse_onto(Train, "train", ["--help-all"], PRESETS["pong"], StopRule())
     shown = capsys.readouterr().out
     experiment = PRESETS["pong"]
     names = [
@@ -355,9 +355,9 @@ def test_an_algorithms_own_flags_are_known_for_its_presets(
         algorithm=dataclasses.replace(base.algorithm, n=5, ratio_clip=10.0),
         shape=dataclasses.replace(base.shape, quorum=1, servers=4),
     )
-    assert run(["train", "dba3c-pong", "--help"]) == 0
+    assert run(["train", "dba3c-pong", "--help-all"]) == 0
     help_of_a3c = capsys.readouterr().out
-    assert run(["train", "pong", "--help"]) == 0
+    assert run(["train", "pong", "--help-all"]) == 0
     help_of_appo = capsys.readouterr().out
     own = {flag(f.name) for f in dataclasses.fields(A3C)}
     others = {flag(f.name) for f in dataclasses.fields(APPO)}

@@ -15,9 +15,10 @@ from colobus.experiment.presets import FAMILIES, NOTES, PRESETS, preset
 from helpers.players import write_run
 
 
+@pytest.mark.parametrize("ask", ["--help", "--help-all"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_default_is_none(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([command, "--help"]) == 0
+def test_no_default_is_none(command: str, ask: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([command, ask]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert text.startswith(f"usage: colobus {command} ")
     for empty in ("(default: None)", "(default: )", "(default: '')"):
@@ -34,6 +35,20 @@ def test_help_names_the_preset_of_its_defaults(
         assert f"The defaults are those of {name}; with another game or preset there are" in text
         assert f"colobus {command} {other or 'breakout'} --help" in text
     assert "(default: None)" not in text
+
+
+@pytest.mark.parametrize("words", [["train", "pong"], ["show", "dqn-pong"], ["bench"]])
+def test_help_is_short_and_help_all_has_everything(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = []
+    for ask in ("--help", "--help-all"):
+        assert run([*words, ask]) == 0
+        shown.append(re.findall(r"^\W{2}(?:-h, )?(--[a-z][\w-]*)", capsys.readouterr().out, re.M))
+    short, everything = shown
+    assert 12 <= len(short) <= 25
+    assert {"--help", "--steps", "--lr", "--seed", "--actors"} < {*short} < {*everything}
+    assert len(everything) > 90
 
 
 @pytest.mark.slow

@@ -12,10 +12,11 @@ import pytest
 import colobus
 from colobus.cli.experiment_flags import flag_in_group, resolve
 from colobus.cli.flags import flag_of, flags_of
-from colobus.cli.main import run
+from colobus.cli.main import COMMANDS, run
 from colobus.cli.main import run as command
 from colobus.cli.train import Train
-from colobus.experiment.aliases import ALIASES
+from colobus.experiment.aliases import others
+from colobus.experiment.presets import FAMILIES, preset
 from colobus.experiment.settings import ALGORITHMS, Experiment, argument, groups_of
 from helpers.hostile import make_run
 
@@ -30,15 +31,18 @@ def arguments() -> set[str]:
 
 
 def test_all_of_our_names_exist_and_none_of_theirs_does() -> None:
-    more = {"out", "episodes"}  # of colobus train and colobus eval
-    known = arguments() | more
-    for name, ours in ALIASES.items():
-        mentioned = {*ours[0].split(), *re.findall(r"\{(\w+)\}", "".join(ours[1:]))}
+    more = {"out", "episodes", "resume", "cores", "seeds", "track"}  # of commands
+    known, settings = arguments() | more, others("setting")
+    for name, (ours, note) in settings.items():
+        mentioned = {*ours.split(), *re.findall(r"\{(\w+)\}", note)}
         assert mentioned <= known, name
         assert name == name.lower()
-    assert not ALIASES.keys() & (arguments() - {"game"})  # which has no flag
+    assert not settings.keys() & (arguments() - {"game"})  # which has no flag
     flags = {*flags_of(Train, flag_in_group)} - {"--game"}
-    assert not {flag_of(name) for name in ALIASES} & flags
+    assert not {flag_of(name) for name in settings} & flags
+    assert {family for family, _ in others("algorithm").values()} - {""} <= FAMILIES.keys()
+    assert {ours.split()[0].strip(",") for ours, _ in others("command").values()} <= {*COMMANDS}
+    assert not others("command").keys() & {*COMMANDS}
 
 
 @pytest.mark.parametrize(
@@ -56,8 +60,14 @@ def test_all_of_our_names_exist_and_none_of_theirs_does() -> None:
         ("pong --buffer-size 9", "here it is --capacity (with DQN);"),
         (
             "pong --n-steps 9",
-            "(of a rollout; n-step returns have --n, with A3C and DQN)",
+            "(of a rollout; n-step returns have --n, with A3C, DQN and IQN)",
         ),
+        ("pong --anneal-lr", "here it is --lr-end (the rate goes from --lr to it over --anneal-st"),
+        ("pong --eval-freq 9", "here it is --evaluator (evaluates each new checkpoint, see --ch"),
+        ("pong --verbose 1", "a run tells what it does without being asked"),
+        ("pong -v", "a run tells what it does without being asked"),
+        ("pong --quiet", "> /dev/null hides what is told"),
+        ("pong --version", "colobus --version prints it"),
     ],
 )
 def test_a_flag_of_another_library_is_answered_with_ours(
@@ -67,9 +77,107 @@ def test_a_flag_of_another_library_is_answered_with_ours(
     rest = words.split()[len(first) :]
     assert run(["train", *(first or ["pong"]), *rest]) == 2
     err = capsys.readouterr().err
-    assert re.match(r"colobus: unknown flag '--[\w-]+': ", err)
+    assert re.match(r"colobus: unknown flag '--?[\w-]+': ", err)
     assert said in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("sac", "sac is not here; PPO is, as in ppo-pong"),
+        ("train sac", "sac is not here; PPO is, as in ppo-pong"),
+        ("train ddpg", "PPO is, as in ppo-pong"),
+        ("train TD3-CartPole-v1", "td3 is not here; PPO is"),
+        ("train rainbow-seaquest", "rainbow is not here; DQN is, as in dqn-seaquest"),
+        ("train qr-dqn-space_invaders", "qr-dqn is not here; DQN is, as in dqn-space_invaders"),
+        ("show recurrent-ppo", "PPO is, as in ppo-pong"),
+        ("train impala", "name a game in the same word, such as impala-pong"),
+        ("train muzero-pong", "muzero is not here; colobus games lists what is"),
+        ("pong", "to learn it: colobus train pong"),
+        ("dqn-seaquest", "to learn it: colobus train dqn-seaquest"),
+        ("learn", "the command here is train"),
+        ("enjoy", "the command here is play"),
+        ("gelada", "the command here is train (Gelada is Colobus now)"),
+        ("--steps", "the command comes first, such as: colobus train pong --steps"),
+        ("trian", "nearest known: train"),
+    ],
+)
+def test_a_word_of_another_program_is_answered_with_ours(
+    words: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colobus.cli.main.program", lambda: "colobus")
+    assert run(words.split()) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+    if "as in " in said and said.endswith("pong"):
+        preset(said.rpartition(" ")[2])
+
+
+def test_help_and_version_are_words_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = {}
+    for words in ("--version", "-V", "version", "--help", "help", "help games", "games --help"):
+        assert run(words.split()) == 0
+        said[words] = capsys.readouterr().out
+    assert said["--version"] == said["-V"] == said["version"] == f"colobus {colobus.__version__}\n"
+    assert said["--help"] == said["help"] != said["help games"] == said["games --help"]
+    monkeypatch.chdir(tmp_path)
+    make_run(Path("run-1"))
+    assert run(["run-1"]) == 2
+    assert "to evaluate this run: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "steps"),
+    [
+        *(("20000", 20_000), ("1e6", 10**6), ("1.5e3", 1500), ("1E3", 1000), ("2M", 2 * 10**6)),
+        *(("500k", 500_000), ("0.5K", 500), ("1_000_000", 10**6), ("1,000,000", 10**6)),
+        *(("1.5m", 1_500_000), ("3b", 3 * 10**9), ("2G", 2 * 10**9), ("1000.0", 1000)),
+    ],
+)
+def test_whole_numbers_as_people_write_them(given: str, steps: int) -> None:
+    assert resolve(Train, "train", ["catch", "--steps", given]).experiment.stop.steps == steps
+    wanted = resolve(Train, "train", ["catch", f"--anneal-steps={given}", "--games", "0.02k"])
+    assert getattr(wanted.experiment.algorithm, "anneal_steps", 0) == steps
+    assert wanted.experiment.shape.games == 20
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "1.5",
+        "1e-3",
+        "0.0001k",
+        "1,5",
+        "1,0000",
+        "nan",
+        "inf",
+        "1e999999999999",
+        "2MM",
+        "k",
+        "",
+        "x",
+    ],
+)
+def test_no_whole_number_is_one_line(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ("train catch --steps", "eval x --episodes", "show catch --games"):
+        assert run([*words.split(), given]) == 2
+        err = capsys.readouterr().err
+        assert f"{words.split()[2]} {given}: not a whole number, such as 20000, 1e6, 500k" in err
+        assert err.count("\n") == 1
+
+
+def test_whole_floats_from_python() -> None:
+    experiment = colobus.preset("catch", steps=1e6, actors=4.0, minutes=3.0)
+    assert (experiment.stop.steps, experiment.shape.actors) == (10**6, 4)
+    assert isinstance(experiment.stop.steps, int)
+    assert isinstance(experiment.stop.minutes, float)
+    for value in (1.5, float("nan")):
+        with pytest.raises(colobus.ColobusError, match=f"--steps {value}: must be a whole number"):
+            colobus.train("catch", steps=value)
 
 
 def test_commands_that_train_nothing_do_not_name_what_they_lack(

@@ -53,6 +53,15 @@ def test_another_is_called_by_its_path(where: str, tmp_path: Path) -> None:
         assert not command.strip("'").startswith("/")
 
 
+@pytest.mark.processes
+def test_as_a_module_it_is_called_like_that() -> None:
+    words = [sys.executable, "-m", "colobus", "games", "pang", "--oops"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    again = done.stderr.partition("; see ")[2].split()
+    assert again == [Path(sys.executable).name, "-m", "colobus", "games", "--help"]
+
+
 def test_from_python_it_is_the_one_beside_the_interpreter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -212,7 +212,7 @@ def flags_of(command: str) -> frozenset[str]:
     flags: set[str] = set()
     for subject in ("runs/pong-1",) if runs else ONE_OF_EACH:
         with redirect_stdout(io.StringIO()) as printed:
-            assert cli.run([command, subject, "--help"]) == 0
+            assert cli.run([command, subject, "--help-all"]) == 0
         flags |= set(re.findall(r"--[a-z][\w-]*", printed.getvalue()))
     return frozenset(flags)
 
@@ -226,7 +226,7 @@ def test_every_command_line_can_be_given() -> None:
         words = shlex.split(line, comments=True)[1:]
         if words in (["--version"], ["--help"]):
             continue
-        flags = {word.split("=")[0] for word in words if word.startswith("--")} - {"--help"}
+        flags = {word.split("=")[0] for word in words if word.startswith("--")} - {"--help", "--help-all"}
         unknown = flags - known[words[0]] if words[0] in known else {words[0]}
         wrong += [f"{page}: {line}: {word}" for word in sorted(unknown)]
     assert wrong == []
@@ -236,7 +236,7 @@ def test_every_command_line_can_be_given() -> None:
 @pytest.mark.slow
 def test_the_flags_that_pages_mention_exist() -> None:
     known = set().union(*(flags_of(command) for command in cli.COMMANDS))
-    known |= {"--version", "--help"}
+    known |= {"--version", "--help", "--help-all"}
     known |= {"--only", "--list", "--seeds", "--most"}  # of benchmarks/run.py
     known |= {"--peer", "--pairs", "--score"}  # of benchmarks/peers.py
     known |= {"--head", "--node-ip-address", "--port"}  # of ray start

@@ -13,6 +13,7 @@ import tyro
 from colobus.algorithms.appo import APPO
 from colobus.cli.flags import (
     ANNOTATED,
+    EVERYTHING,
     HELP,
     UNSAID,
     is_empty,
@@ -51,6 +52,13 @@ from colobus.roles.tracker import StopRule, TrackerSettings
 from colobus.runtime.devices import Devices, is_gpu
 from colobus.runtime.groups import Cluster
 from colobus.runtime.system import usable_cores
+
+SHORT = (
+    *("name", "env", "seed", "seeds", "deterministic", "steps", "minutes", "until_score", "cores"),
+    *("actors", "games", "lr", "device", "out", "resume", "resume_or_start", "from_"),
+    *("checkpoint_seconds", "evaluator", "recorder", "track", "finish", "json"),
+)
+"""What ``--help`` tells of; ``--help-all`` has everything."""
 
 STOP_FLAGS = "--steps, --minutes, --until-score or --until-evaluated"
 
@@ -128,7 +136,8 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
     other = "breakout" if name != "breakout" else "pong"
     about = (
         f"The defaults are those of {name}; with another game or preset there are others: "
-        f"{program()} {command} {other} --help"
+        f"{program()} {command} {other} --help. All flags: {program()} {command} {name} "
+        f"{EVERYTHING}"
     )
     flags = parse_onto(kind, command, args, base, stop, about)
     if flags.name != first:
@@ -153,7 +162,7 @@ def resolve_again(kind: type[F], command: str, args: Sequence[str], base: Experi
     Raises:
         ColobusError: if a setting differs from the run's that may not change any more.
     """
-    about = "The defaults are those of the run."
+    about = f"The defaults are those of the run. {EVERYTHING} shows all flags."
     flags = parse_onto(kind, command, args, base, StopRule(), about)
     if flags.name or flags.env:
         raise ColobusError(
@@ -183,11 +192,13 @@ def parse_onto(
 
     The stop rule starts from ``stop``: an empty one tells what is given from what is not.
     """
-    groups = {name: flag_group(name, cast("Any", type(g))) for name, g in groups_of(base).items()}
+    short = not HELP.isdisjoint(args) and EVERYTHING not in args
+    kinds = {name: cast("Any", type(group)) for name, group in groups_of(base).items()}
+    groups = {name: flag_group(name, kind_, short) for name, kind_ in kinds.items()}
     values: dict[str, Any] = {"seed": base.seed, "deterministic": base.deterministic}
     for name, group in groups_of(base).items():
         values[name] = groups[name](**vars(stop if name == "stop" else group))
-    made: type[F] = with_groups(cast("Any", kind), tuple(groups.items()))
+    made: type[F] = with_groups(cast("Any", kind), tuple(groups.items()), short)
     return parse(
         made,
         command,
@@ -200,17 +211,18 @@ def parse_onto(
 
 
 @cache
-def with_groups(kind: Any, groups: tuple[tuple[str, Any], ...]) -> Any:
+def with_groups(kind: Any, groups: tuple[tuple[str, Any], ...], short: bool) -> Any:
     """Return a command's dataclass with these groups of settings, such as another algorithm's.
 
     It is made once, and so is what is known about it: how its values are checked, and its help.
     """
     fields: list[Any] = [(name, group, field(default=group())) for name, group in groups]
-    return subclass(kind, quiet_fields(kind, without=dict(groups)) + fields)
+    own = quiet_fields(kind, dict(groups), lambda name: short and name not in SHORT)
+    return subclass(kind, own + fields)
 
 
 @cache
-def flag_group(group: str, kind: Any) -> Any:
+def flag_group(group: str, kind: Any, short: bool) -> Any:
     """Return a group of settings for the parser: names that others have begin with the group's.
 
     The game is named by the command's first word and has no flag.
@@ -218,7 +230,7 @@ def flag_group(group: str, kind: Any) -> Any:
     fields: list[Any] = []
     for each in dataclasses.fields(kind):
         more: list[Any] = [UNSAID] if is_empty(each.default) else []
-        if (group, each.name) == ("games", "game"):
+        if (group, each.name) == ("games", "game") or (short and each.name not in SHORT):
             more.append(tyro.conf.Suppress)
         elif each.name in shared_names():
             more.append(tyro.conf.arg(name=flag(each.name, group).removeprefix("--")))

@@ -8,9 +8,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Sequence
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from textwrap import fill
@@ -30,7 +32,10 @@ T = TypeVar("T")
 CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone)
 """Flags are ``--lr``, not ``--algorithm.lr``; an absent value is said by leaving the flag out."""
 
-HELP = {"-h", "--help"}
+EVERYTHING = "--help-all"
+"""Asks for the help of all flags, where --help has those that most people want."""
+
+HELP = {"-h", "--help", EVERYTHING}
 """Words that ask for help. What stands beside them is left out: help tells of what is not given."""
 
 WIDEST = 100
@@ -83,10 +88,51 @@ def parse(
             description=said,
             args=["--help"] if HELP & set(args) else [modern(word) for word in args],
             config=CONFIG,
+            registry=WHOLE_NUMBERS,
             **extra,
         )
     check(flags, flag)
     return flags
+
+
+def whole(text: str) -> int:
+    """Return a whole number as people write it: 20000, 1_000_000, 1,000,000, 1e6, 500k, 1.5M, 2B.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    grouped = re.fullmatch(r"\d{1,3}(,\d{3})+", text)
+    number, unit = (text[:-1], text[-1].lower()) if text[-1:].lower() in UNITS else (text, "")
+    try:
+        value = Decimal(text.replace(",", "") if grouped else number) * UNITS.get(unit, 1)
+    except ArithmeticError:
+        raise ValueError(text) from None
+    if not value.is_finite() or value.adjusted() > DIGITS or value != int(value):
+        raise ValueError(text)
+    return int(value)
+
+
+UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
+DIGITS = 1000
+"""A whole number has no more: 1e999999999 would take all memory."""
+
+WHOLE_NUMBERS = tyro.constructors.ConstructorRegistry()
+"""Lets the parser read whole numbers with `whole`."""
+
+
+@WHOLE_NUMBERS.primitive_rule
+def _whole_number(
+    kind: tyro.constructors.PrimitiveTypeInfo,
+) -> tyro.constructors.PrimitiveConstructorSpec[int] | None:
+    if kind.type is not int:
+        return None
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda words: whole(words[0]),
+        is_instance=lambda value: isinstance(value, int) and not isinstance(value, bool),
+        str_from_instance=lambda value: [str(value)],
+    )
 
 
 def modern(word: str) -> str:
@@ -107,25 +153,39 @@ def wrapped(text: str, width: int) -> str:
     )
 
 
-def quiet(kind: type[T]) -> type[T]:
+Hidden = Callable[[str], bool]
+"""Tells whether help leaves out the field of a name."""
+
+
+def quiet(kind: type[T], hidden: Hidden = lambda _: False) -> type[T]:
     """Return a command's dataclass whose help does not print defaults that are None or empty.
 
     What holds then stands in the text of the setting.
     """
-    fields = quiet_fields(kind)
+    fields = quiet_fields(kind, hidden=hidden)
     return subclass(kind, fields) if fields else kind
 
 
-def quiet_fields(kind: Any, without: Collection[str] = ()) -> list[Any]:
-    """Return the fields that `quiet` replaces, as `dataclasses.make_dataclass` takes them."""
+def quiet_fields(
+    kind: Any, without: Collection[str] = (), hidden: Hidden = lambda _: False
+) -> list[Any]:
+    """Return the fields that `quiet` replaces, as `dataclasses.make_dataclass` takes them.
+
+    Args:
+        kind: a command's dataclass.
+        without: fields that stay as they are.
+        hidden: tells which ones help leaves out.
+    """
     fields: list[Any] = []
     for each in dataclasses.fields(kind):
         own = hints_of(kind)[each.name]
         if each.name in without:
             continue
         if isinstance(own, type) and dataclasses.is_dataclass(own):
-            inner: Any = quiet(own)
+            inner: Any = quiet(own, hidden)
             fields.append((each.name, inner, dataclasses.field(default_factory=inner)))
+        elif hidden(each.name):
+            fields.append((each.name, ANNOTATED[own, tyro.conf.Suppress], each.default))
         elif is_empty(each.default):
             fields.append((each.name, ANNOTATED[own, UNSAID], each.default))
         elif each.default is each.default_factory is dataclasses.MISSING:
@@ -227,7 +287,7 @@ def _wrong(argument: Any, args: Sequence[str]) -> str:
     value = value_of(name, args, -1)
     if "FLOAT" in argument.lowered.metavar:
         return f"{name} {value}: not a number"
-    return f"{name} {value}: not a whole number; write it in digits, such as 20000"
+    return f"{name} {value}: not a whole number, such as 20000, 1e6, 500k or 2M"
 
 
 def _name(argument: Any) -> str:

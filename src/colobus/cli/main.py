@@ -17,10 +17,13 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 from colobus import __version__
 from colobus.cli.interrupts import Interrupted
 from colobus.core.errors import ColobusError, nearest, printable
+from colobus.core.program import program
+from colobus.experiment.aliases import algorithm_hint, command_hint
 
 TYPE_CHECKING = False  # `typing` takes a third of the time of ``colobus --help`` to import
 if TYPE_CHECKING:
@@ -48,7 +51,7 @@ Distributed deep reinforcement learning that learns Atari games from the screen.
   colobus bench pong              measure how fast this machine could learn, and how fast it does
   colobus --version
 
-Each command has its own help, such as: colobus train pong --help
+Each command has its own help, such as: colobus train pong --help (--help-all: all flags)
 """
 
 COMMANDS = {
@@ -108,20 +111,42 @@ def main() -> NoReturn:
 
 def _dispatch(args: Sequence[str]) -> int:
     first = args[0] if args else "--help"
-    if first in ("-h", "--help", "help"):
+    if first == "help" and args[1:2] and args[1] in COMMANDS:
+        first, args = args[1], [args[1], "--help"]
+    if first in ("-h", "--help", "--help-all", "help"):
         sys.stdout.write(HELP)
         return 0
-    if first == "--version":
+    if first in ("--version", "-V", "version"):
         sys.stdout.write(f"colobus {__version__}\n")
         return 0
     if first not in COMMANDS:
-        raise ColobusError(f"unknown command {first!r}: {nearest(first, COMMANDS)}")
+        raise ColobusError(f"unknown command {first!r}: {_meant(first)}")
     module, name = COMMANDS[first].split(":")
     command = getattr(importlib.import_module(module), name)
     try:
         return int(command(args[1:]))
     except SystemExit as end:  # tyro has printed help
         return int(end.code or 0)
+
+
+def _meant(word: str) -> str:
+    """Return what somebody may have wanted who gave a word that is no command."""
+    if word.startswith("-"):
+        return f"the command comes first, such as: {program()} train pong {word}"
+    near = nearest(word, COMMANDS)
+    said = command_hint(word) or algorithm_hint(word)
+    if said or near.startswith("nearest"):
+        return said or near
+    from colobus.experiment.presets import preset
+    from colobus.runs.folder import is_run
+
+    if is_run(Path(word)):
+        return f"to evaluate this run: {program()} eval {word}"
+    try:
+        preset(word)
+    except ColobusError:
+        return near
+    return f"to learn it: {program()} train {word}"
 
 
 def _complain(line: str, code: int) -> int:

@@ -90,6 +90,13 @@ def only_with(hint: Any) -> OnlyWith | None:
     return next((rule for rule in _annotations(hint) if isinstance(rule, OnlyWith)), None)
 
 
+def whole_if(value: Any, hint: Any) -> Any:
+    """Return a float such as 1e6 as a whole number where a field of this type takes no others."""
+    if isinstance(value, float) and value.is_integer() and "float" not in str(hint):
+        return int(value)
+    return value
+
+
 def read(kind: Any, data: Any, name: Name, own: str = "") -> Any:
     """Return plain data as a value of a type; a dataclass from a dictionary.
 

@@ -16,8 +16,11 @@ def program() -> str:
 
     It is ``colobus`` if a shell finds this program by that name. Else it is the path by which the
     program was started, or that of the program beside this Python, such as ``.venv/bin/colobus``.
+    After ``python -m colobus`` it begins like that.
     """
     started = Path(sys.argv[0] if sys.argv else "")
+    if started.parts[-2:] == (NAME, "__main__.py"):
+        return f"{Path(sys.executable).name} -m {NAME}"
     own = started if started.name == NAME else Path(sys.executable).parent / NAME
     if not own.is_file():  # the package is used without being installed
         return NAME

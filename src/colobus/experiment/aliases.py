@@ -2,83 +2,32 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable, Collection
+from functools import cache
 
-OTHERS: tuple[tuple[str, ...], ...] = (
-    ("learning_rate lr_rate", "lr"),
-    (
-        "num_envs n_envs num_envs_per_worker num_envs_per_env_runner",
-        "games actors",
-        "each of so many actors plays so many games",
-    ),
-    (
-        "total_timesteps total_steps timesteps n_timesteps num_timesteps max_steps max_timesteps",
-        "steps",
-    ),
-    ("train_for_env_steps frames", "steps", "in decisions, of four frames each"),
-    ("num_steps rollout rollout_length rollout_fragment_length", "length"),
-    ("n_steps", "length", "of a rollout; n-step returns have {n}, with A3C and DQN"),
-    (
-        "num_minibatches minibatch_size sgd_minibatch_size batch_size",
-        "minibatch",
-        "in samples; a batch is one trajectory of each actor, or {batch}",
-    ),
-    ("train_batch_size", "batch"),
-    ("update_epochs n_epochs num_epochs num_sgd_iter", "epochs"),
-    ("clip_coef clip_range clip_param ppo_clip_ratio", "clip"),
-    ("ent_coef entropy_coef entropy_coeff exploration_loss_coeff", "entropy entropy_end"),
-    ("vf_coef value_loss_coeff vf_loss_coeff", "value_coefficient"),
-    ("max_grad_norm grad_clip", "gradient_clip"),
-    ("target_kl", "kl"),
-    ("gae_lambda lambda", "lam"),
-    (
-        "num_workers n_workers num_env_runners",
-        "actors workers",
-        "actors around one learner, or workers that learn each",
-    ),
-    ("env_id env_name game rom", "", "the game is named first, such as pong"),
-    ("preset", "", "the preset is named first, such as: vector --env Acrobot-v1"),
-    ("algo", "", "the algorithm is part of the name that comes first, such as dqn-pong"),
-    ("buffer_size", "capacity", "with DQN"),
-    (
-        "learning_starts num_steps_sampled_before_learning_starts",
-        "minimum",
-        "steps in the replay buffer before learning begins, with DQN",
-    ),
-    ("target_network_frequency target_update_interval", "target_every", "in updates"),
-    (
-        "epsilon start_e end_e exploration_fraction exploration_final_eps",
-        "epsilon_start epsilon_end epsilon_steps",
-        "exploration, with DQN; the optimizer's is {optimizer_epsilon}",
-    ),
-    ("frame_stack", "stack"),
-    ("frameskip", "frame_skip"),
-    ("torch_deterministic", "deterministic"),
-    ("capture_video", "recorder"),
-    ("save_freq", "checkpoint_seconds", "in seconds"),
-    ("track", "", "docs/tracking.md has Weights & Biases, MLflow and TensorBoard"),
-    ("with_wandb wandb use_wandb", "", "docs/tracking.md has Weights & Biases"),
-    (
-        "exp_name train_dir output output_dir save_dir save_path logdir log_dir",
-        "out",
-        "the folder of the run",
-    ),
-    (
-        "gpu gpus num_gpus cuda use_cuda",
-        "",
-        "--device cuda takes a GPU (device='cuda' from Python)",
-    ),
-    ("time max_time time_limit", "minutes"),
-    ("faults chaos", "", "faults are of the repository: python -m benchmarks.lib.faults train"),
-    ("dummy", "", "stubs are of the repository: python -m benchmarks.lib.stubs"),
-    ("n_eval_episodes", "episodes", "of colobus eval"),
-)
-"""Names in CleanRL, Stable-Baselines3, RLlib and Sample Factory, in lower case with underscores,
-and of flags that are gone; ours for the same, and what differs."""
+Other = tuple[str, str]
+"""Our name or names for what others have, and what differs."""
 
-ALIASES = {name: ours for names, *ours in OTHERS for name in names.split()}
-"""Our names for the same, and what differs, by each of the others."""
+
+@cache
+def others(kind: str) -> dict[str, Other]:
+    """Return ours for each name in Stable-Baselines3, RLlib, CleanRL and others.
+
+    ``data/other_names.csv`` has a row for names that mean the same: those of settings with
+    underscores, all in lower case, and flags and programs that are gone.
+
+    Args:
+        kind: "setting" (ours are several, or none and a note only), "command" or "algorithm" (ours
+            is a family of presets).
+    """
+    from importlib import resources  # only after a mistake
+
+    text = resources.files("colobus").joinpath("data", "other_names.csv").read_text("utf-8")
+    rows = (row for row in csv.DictReader(text.splitlines()) if row["kind"] == kind)
+    return {name: (row["ours"], row["note"]) for row in rows for name in row["theirs"].split()}
+
 
 RENAMED = {"graphs": "cuda_graphs"}
 """Names of flags and arguments in version 0.1 and 0.2, and those of today."""
@@ -111,16 +60,37 @@ def hint(name: str, shown: Callable[[str], str], known: Collection[str]) -> str:
         shown: returns how one of our settings is written, such as its flag.
         known: what can be given where the name was given, written like that.
     """
-    found = ALIASES.get(name.strip("-").replace("-", "_").lower())
+    found = others("setting").get(name.strip("-").replace("-", "_").lower())
     if found is None:
         return ""
     names = [shown(own) for own in found[0].split()]
     fits = not names or bool(set(names) & set(known))
     if not fits and shown("lr") not in known:
         return ""  # of a command that trains nothing
-    note = re.sub(r"\{(\w+)\}", lambda own: shown(own[1]), "".join(found[1:]))
+    note = re.sub(r"\{(\w+)\}", lambda own: shown(own[1]), found[1])
     if not names:
         return note
     note = note or ("" if fits else "with another algorithm")
     listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
     return f"here it is {listed}{f' ({note})' if note else ''}"
+
+
+def command_hint(word: str) -> str:
+    """Return our command for a word of another program; "" if it is none."""
+    ours, _ = others("command").get(word.lower(), ("", ""))
+    return f"the command here is {ours}" if ours else ""
+
+
+def algorithm_hint(name: str) -> str:
+    """Return what comes near an algorithm that is not here; "" if the name is of none.
+
+    Args:
+        name: of an algorithm, such as ``sac``, or of one with a game, such as ``qr-dqn-pong``.
+    """
+    words = re.split(r"[-_ ]+", name.lower())
+    for count in range(len(words), 0, -1):
+        family, title = others("algorithm").get("".join(words[:count]), ("", ""))
+        if title:
+            near = f"; {title} is, as in {family}-{'_'.join(words[count:]) or 'pong'}"
+            return f"{'-'.join(words[:count])} is not here{near if family else title}"
+    return ""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from colobus.core.errors import ColobusError, nearest
+from colobus.core.fields import hints_of, whole_if
 from colobus.core.functions import MakeEnv, check_callable, name_of, remember
 from colobus.core.types import Episode
 from colobus.experiment import presets
@@ -54,7 +55,7 @@ def train(
     *,
     env: str | None = None,
     make_env: MakeEnv | None = None,
-    steps: int | None = None,
+    steps: float | None = None,
     minutes: float | None = None,
     until_score: float | None = None,
     seed: int | None = None,
@@ -87,7 +88,7 @@ def train(
             ``num_envs``, a `gymnasium.vector.VectorEnv` of so many. If it takes ``render_mode``,
             the agent can be filmed. If it is in no module that can be imported, it has to be given
             to `colobus.load` again.
-        steps: end after so many environment steps (decisions of the agent).
+        steps: end after so many environment steps (decisions of the agent), such as 1e6.
         minutes: end after so many minutes.
         until_score: end when the mean raw return of the last 50 full games reaches this.
         seed: of all random numbers.
@@ -184,7 +185,7 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
             )
             raise ColobusError(f"{key}: unknown setting; {said}")
         group, own = places[key]
-        value = settings[key]
+        value = whole_if(settings[key], hints_of(type(getattr(base, group)))[own])
         inner.setdefault(group, {})[own] = name_of(value) if callable(value) else value
     if "stop" in inner:
         inner["stop"] = dict.fromkeys(vars(base.stop)) | inner["stop"]

@@ -24,6 +24,7 @@ from colobus.envs.make import (
     parse_game,
     planes,
 )
+from colobus.experiment.aliases import algorithm_hint
 from colobus.experiment.presets import appo, dba3c, dqn, environments
 from colobus.experiment.settings import Experiment, find_algorithm
 
@@ -77,6 +78,8 @@ def preset(name: str) -> tuple[Experiment, str]:
             raise ColobusError(
                 f"{name!r} is an algorithm: name a game in the same word, such as {name}-pong"
             ) from None
+        if said := algorithm_hint(name):
+            raise ColobusError(f"unknown game or preset {name!r}: {said}") from None
         known = [*PRESETS, *(f"{family}-{game}" for game in known_games() if own), *known_games()]
         near = near_environments(name)
         plain = re.sub(r"^ale/|(noframeskip)?-v\d+$", "", name.lower())  # as Gymnasium has it
