@@ -226,7 +226,7 @@ def test_every_command_line_can_be_given() -> None:
         words = shlex.split(line, comments=True)[1:]
         if words in (["--version"], ["--help"]):
             continue
-        flags = {word.split("=")[0] for word in words if word.startswith("--")} - {"--help", "--help-all"}
+        flags = {word.split("=")[0] for word in words if word.startswith("--")} - {"--help"}
         unknown = flags - known[words[0]] if words[0] in known else {words[0]}
         wrong += [f"{page}: {line}: {word}" for word in sorted(unknown)]
     assert wrong == []
