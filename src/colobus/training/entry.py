@@ -185,7 +185,8 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
             )
             raise ColobusError(f"{key}: unknown setting; {said}")
         group, own = places[key]
-        value = whole_if(settings[key], hints_of(type(getattr(base, group)))[own])
+        kind: Any = type(getattr(base, group))
+        value = whole_if(settings[key], hints_of(kind)[own])
         inner.setdefault(group, {})[own] = name_of(value) if callable(value) else value
     if "stop" in inner:
         inner["stop"] = dict.fromkeys(vars(base.stop)) | inner["stop"]
