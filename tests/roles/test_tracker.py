@@ -282,9 +282,9 @@ def test_each_evaluation_is_a_point_at_the_steps_of_its_checkpoint(tmp_path: Pat
     stop = StopRule(until_evaluated=18.0)
     facts = RunFacts(settings={"lr": 0.5})
     tracker = Tracker(tracker_files(tmp_path), TrackerSettings(), stop, LAYOUT, {}, facts)
-    assert not tracker.evaluated(3.5, 1000)
-    assert tracker.evaluated(18.0, 2500)
-    assert not make_tracker().evaluated(1e9, 100)
+    assert not tracker.evaluated(3.5, 1000, 10)
+    assert tracker.evaluated(18.0, 2500, 25)
+    assert not make_tracker().evaluated(1e9, 100, 1)
     assert tracker.status().evaluated == 18.0
     tracker.finish()
     (file,) = (tmp_path / "tensorboard").iterdir()

@@ -15,7 +15,7 @@ from colobus.core.errors import ColobusError
 from colobus.core.fields import Range
 from colobus.core.program import program
 from colobus.evaluation.zoo import place_of
-from colobus.runs.folder import CHECKPOINTS, is_run
+from colobus.runs.folder import is_run
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -36,7 +36,8 @@ class AgentFlags:
     """Sample actions from the policy, take the best one, or (epsilon) the best one and sometimes a
     random one (default: as the protocol says, or what the algorithm trains with)."""
     checkpoint: str = ""
-    """File in the run's checkpoints (default: the newest complete one)."""
+    """Checkpoint of the run: best, last, or the number of a version (default: the newest complete
+    one, or the best if the newest is worse by more than the interval)."""
     seed: Annotated[int, Range(0)] = 1
     """Seed of the games and of sampled actions."""
 
@@ -70,7 +71,7 @@ def main(args: Sequence[str]) -> int:
         flags = parse(Eval, "eval", args)
         check_starts(flags.protocol, flags.starts)
         run = place_of(flags.run)
-        source = find_checkpoint(run, flags.checkpoint)
+        source = check_source(run)
         from colobus.cli.display import Printer
         from colobus.evaluation.agent import load
         from colobus.evaluation.evaluator import evaluate
@@ -78,7 +79,7 @@ def main(args: Sequence[str]) -> int:
         from colobus.evaluation.start_states import read_starts
 
         printer = Printer(to_stderr=flags.json)
-        agent = load(source, device=flags.device)
+        agent = load(source, device=flags.device, checkpoint=flags.checkpoint, log=printer.line)
         starts = read_starts(flags.starts, agent.games) if flags.starts else None
         with printer.progress(
             f"playing {agent.games.game}, protocol {flags.protocol}", "games"
@@ -153,32 +154,16 @@ def run_of(path: Path) -> Path:
     return path.parent if is_run(path.parent) else path.parent.parent
 
 
-def find_checkpoint(run: Path, name: str = "") -> Path:
-    """Return what `colobus.evaluation.agent.load` takes: the run, or one of its checkpoint's files.
-
-    Args:
-        run: folder of the run, or the file of a checkpoint.
-        name: of a checkpoint of the run, or "".
+def check_source(run: Path) -> Path:
+    """Return what `colobus.evaluation.agent.load` takes: a run, an exported folder, or a file.
 
     Raises:
-        ColobusError: if ``run`` is no run or has no such checkpoint.
+        ColobusError: if it is none of these.
     """
-    if run.suffix == TENSORS:
-        if name:
-            raise ColobusError(f"--checkpoint {name}: {run} is a checkpoint already; leave one out")
-        if not run.is_file():
-            raise ColobusError(f"{str(run)!r}: there is no such checkpoint")
+    if run.suffix == TENSORS and not run.is_file():
+        raise ColobusError(f"{str(run)!r}: there is no such checkpoint")
     check_run(run_of(run))
-    if not name:
-        return run
-    folder = run / CHECKPOINTS
-    for path in (Path(name), folder / name, folder / f"{name}.safetensors"):
-        if path.suffix == TENSORS and path.is_file():
-            if path.resolve().parent != folder.resolve():
-                raise ColobusError(f"--checkpoint {name}: is not in {folder}; name its own run")
-            return path
-    known = [path.name for path in sorted(folder.glob("*.safetensors"))]
-    raise ColobusError(f"--checkpoint {name}: not in {folder}; there are: {', '.join(known)}")
+    return run
 
 
 @dataclass(frozen=True)
@@ -186,7 +171,7 @@ class Starts:
     """Save start states from an agent's games, for evaluations that begin there."""
 
     run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
-    """Folder of the run, whose newest complete checkpoint plays, or the file of a checkpoint."""
+    """Folder of the run, or the file of a checkpoint."""
     out: Path
     """File to write; it must not exist yet."""
     count: Annotated[int, Range(1)] = 100
@@ -198,7 +183,7 @@ class Starts:
 def make_starts_file(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     flags = parse(Starts, "starts", args)
-    source = find_checkpoint(flags.run)
+    source = check_source(flags.run)
     if flags.out.exists():
         raise ColobusError(f"--out {flags.out}: the file exists; name a new file")
     if not flags.out.parent.is_dir():
@@ -210,7 +195,7 @@ def make_starts_file(args: Sequence[str]) -> int:
     from colobus.evaluation.start_states import make_starts, write_starts
 
     printer = Printer()
-    agent = load(source)
+    agent = load(source, log=printer.line)
     with printer.progress(f"playing {agent.games.game}", "starts") as bar:
         starts = make_starts(agent, str(flags.run), flags.count, flags.seed, progress=bar)
     written = write_starts(flags.out, starts)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from colobus.cli.evaluate import find_checkpoint
+from colobus.cli.evaluate import check_source
 from colobus.cli.flags import parse, print_json
 from colobus.core.errors import ColobusError
 from colobus.core.fields import Range
@@ -49,7 +49,8 @@ class Export:
     film_seconds: Annotated[float, Range(0)] = 20.0
     """With --hub: length of the film at most; 0 makes none."""
     checkpoint: str = ""
-    """File in the run's checkpoints (default: the newest complete one)."""
+    """Checkpoint of the run: best, last, or the number of a version (default: the newest complete
+    one, or the best if the newest is worse by more than the interval)."""
     json: bool = False
     """Print one JSON object on stdout; all else goes to stderr."""
 
@@ -59,12 +60,12 @@ def main(args: Sequence[str]) -> int:
     flags = parse(Export, "export", args)
     _check(flags)
     run = place_of(flags.run)
-    source = find_checkpoint(run, flags.checkpoint)
+    source = check_source(run)
     from colobus.cli.display import Printer
     from colobus.evaluation.agent import load
 
     printer = Printer(to_stderr=flags.json)
-    agent = load(source)
+    agent = load(source, checkpoint=flags.checkpoint, log=printer.line)
     said: dict[str, Any] = {}
     if flags.onnx:
         out = flags.out or run / "export" / f"{agent.checkpoint.steps}.onnx"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from colobus.cli.evaluate import AgentFlags, find_checkpoint, run_of
+from colobus.cli.evaluate import AgentFlags, check_source, run_of
 from colobus.cli.flags import parse, print_json
 from colobus.core.errors import ColobusError
 from colobus.core.fields import POSITIVE, Range
@@ -37,8 +37,7 @@ class Record(AgentFlags):
     gif: bool = False
     """Write a .gif to RUN/videos instead of a .mp4."""
     milestones: bool = False
-    """Film the agent before, half way through and after learning, side by side. Half way needs a
-    checkpoint from there: train with --keep-checkpoints 0."""
+    """Film the agent before, half way through and after learning, side by side."""
     grid: Annotated[int, Range(0, 36)] = 0
     """Film so many games of each run in one picture."""
     seconds: Annotated[float, POSITIVE] = 60.0
@@ -59,7 +58,7 @@ def main(args: Sequence[str]) -> int:
     flags = parse(Record, "record", args)
     _check(flags)
     places = [place_of(run) for run in flags.runs]
-    sources = [find_checkpoint(place, flags.checkpoint) for place in places]
+    sources = [check_source(place) for place in places]
     runs = [run_of(place) for place in places]
     from colobus.cli.display import Printer
 
@@ -67,7 +66,7 @@ def main(args: Sequence[str]) -> int:
     if flags.milestones:
         films, titles = _film_together(flags, _of_milestones(runs[0], flags, printer), printer)
     elif flags.grid or len(runs) > 1:
-        films, titles = _film_together(flags, _of_grid(runs, sources, flags), printer)
+        films, titles = _film_together(flags, _of_grid(runs, sources, flags, printer), printer)
     else:
         films, titles = [_film_one(flags, runs[0], sources[0], printer)], [""]
     if flags.json:
@@ -108,7 +107,7 @@ def _film_one(flags: Record, run: Path, source: Path, printer: Printer) -> Film:
     from colobus.evaluation.agent import load
     from colobus.evaluation.films.player import record
 
-    agent = load(source, device=flags.device)
+    agent = load(source, device=flags.device, checkpoint=flags.checkpoint, log=printer.line)
     out = flags.file(run, str(agent.checkpoint.steps))
     with printer.progress(f"filming {agent.games.game}", "s") as bar:
         film = record(agent, out, flags.seconds, flags.seed, flags.policy, progress=bar)
@@ -122,17 +121,15 @@ def _of_milestones(run: Path, flags: Record, printer: Printer) -> tuple[list[Cel
     from colobus.evaluation.films.grid import Cell
     from colobus.evaluation.films.milestones import milestones
 
-    found = milestones(run, flags.device)
+    found = milestones(run, flags.device, printer.line)
     if len(found) < 3:
-        printer.line(
-            "no complete checkpoint is near half way: runs with --keep-checkpoints 0 keep all"
-        )
+        printer.line("no complete checkpoint is near half way")
     cells = [Cell(one.agent, one.title, flags.seed) for one in found]
     return cells, flags.file(run, "milestones")
 
 
 def _of_grid(
-    runs: Sequence[Path], sources: Sequence[Path], flags: Record
+    runs: Sequence[Path], sources: Sequence[Path], flags: Record, printer: Printer
 ) -> tuple[list[Cell], Path]:
     """Return games of each run, and the film's file."""
     from colobus.evaluation.agent import load
@@ -141,7 +138,8 @@ def _of_grid(
     count = max(flags.grid, 1)
     if len(runs) * count > MOST:
         raise ColobusError(f"{len(runs)} runs with --grid {count}: at most {MOST} games in all")
-    agents = [load(source, device=flags.device) for source in sources]
+    more: dict[str, Any] = {"device": flags.device, "checkpoint": flags.checkpoint}
+    agents = [load(source, log=printer.line, **more) for source in sources]
     cells = []
     for run, agent in zip(runs, agents, strict=True):
         name = run.resolve().name

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from colobus.algorithms.appo import APPO
 from colobus.cli.display import Printer
-from colobus.cli.evaluate import TENSORS, find_checkpoint, run_of
+from colobus.cli.evaluate import TENSORS, check_source, run_of
 from colobus.cli.experiment_flags import (
     ExperimentFlags,
     Wanted,
@@ -147,7 +147,7 @@ def settings_of(path: Path, args: Sequence[str]) -> Wanted:
     Raises:
         ColobusError: if it is no run, or a flag asks for another setting.
     """
-    find_checkpoint(path)
+    check_source(path)
     config = read_config(run_of(path))
     check_game(config, run_of(path) / CONFIG)
     base = config.experiment

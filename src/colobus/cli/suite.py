@@ -139,7 +139,8 @@ def _one(
         interrupts.gentle = False
     interrupts.raise_if_any()
     with printer.progress(f"playing {game}, protocol {suite.protocol}", "games") as bar:
-        evaluation = evaluate(load(folder), suite.protocol, suite.episodes, progress=bar)
+        agent = load(folder, checkpoint="last")  # chosen by no score, as in published tables
+        evaluation = evaluate(agent, suite.protocol, suite.episodes, progress=bar)
     if evaluation.interrupted:
         return None
     evaluation.save(folder)

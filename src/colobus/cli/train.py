@@ -217,7 +217,7 @@ def finish(folder: Path, printer: Printer, summary: dict[str, Any], device: str 
     from colobus.evaluation.films.player import record
     from colobus.report.plots import draw_curve
 
-    agent = load(folder, device=device)
+    agent = load(folder, device=device, log=printer.line)
     with printer.progress(f"playing {FINAL_GAMES} games", "games") as progress:
         evaluation = evaluate(agent, "training", FINAL_GAMES, progress=progress)
     if evaluation.interrupted:  # Ctrl-C

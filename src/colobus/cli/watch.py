@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from colobus.cli.evaluate import AgentFlags, find_checkpoint
+from colobus.cli.evaluate import AgentFlags, check_source
 from colobus.cli.flags import parse
 from colobus.core.errors import ColobusError
 from colobus.core.fields import Range
@@ -113,12 +113,13 @@ def play(args: Sequence[str]) -> int:
     flags = parse(Play, "play", args)
     from colobus.evaluation.zoo import place_of
 
-    source = find_checkpoint(place_of(flags.run), flags.checkpoint)
+    source = check_source(place_of(flags.run))
     server = server_for("play")
     from colobus.evaluation.agent import load
     from colobus.page.live import LiveGame, serve_game
 
-    game = LiveGame(load(source), flags.seed, flags.policy, flags.human)
+    agent = load(source, checkpoint=flags.checkpoint)
+    game = LiveGame(agent, flags.seed, flags.policy, flags.human)
     with linked(server, flags) as page:
         serve_game(game, *page)
     return 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -39,6 +39,8 @@ COUNTERS: dict[str, Any] = {
     "best": float | None,
     "best_game": float | None,
     "recent_scores": list[float],
+    "peak": list[float] | None,
+    "evaluated": list[float] | None,
     "parameters": Annotated[int, Range(0, MOST)],
     "server_versions": list[Annotated[int, Range(0, MOST)]],
 }
@@ -106,7 +108,12 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
 def path_of(folder: Path, checkpoint: Checkpoint) -> Path:
     """Return where the tensors of a checkpoint are in a folder of checkpoints."""
-    return folder / f"{checkpoint.version.number:08d}.safetensors"
+    return file_of(folder, checkpoint.version.number)
+
+
+def file_of(folder: Path, version: int) -> Path:
+    """Return where a folder of checkpoints keeps the tensors of a version."""
+    return folder / f"{version:08d}.safetensors"
 
 
 def is_there(path: Path) -> bool:
@@ -305,26 +312,33 @@ def newest_checkpoint(
     raise ColobusError(f"no complete checkpoint in {folder}: {why}")
 
 
-def forget_old(folder: Path, keep: int, just: Path, sound: set[str], run: State | None) -> None:
-    """Delete all but the newest ``keep`` complete checkpoints of a run (0 keeps all).
+def forget_old(
+    folder: Path,
+    keep: int,
+    just: Path,
+    sound: set[str],
+    run: State | None,
+    also: Collection[int] = (),
+) -> None:
+    """Delete the complete checkpoints of a run that nobody needs (``keep`` 0: none of them).
 
-    Incomplete and damaged ones are deleted too. The one that was ``just`` written always stays, and
-    so does what is of another run or a later format, or cannot be read because of the disk.
+    The newest ``keep`` stay, those that `spread` chooses, and those that are asked for. Incomplete
+    and damaged ones are deleted too. The one that was ``just`` written always stays, and so does
+    what is of another run or a later format, or cannot be read because of the disk.
 
     Args:
         folder: of the checkpoints.
-        keep: how many stay.
+        keep: how many of the newest stay.
         just: the one that was written last.
         sound: names of those that are complete for certain; the others are read, and those that are
             complete are added.
         run: what the run's checkpoints say about it (`Checkpoint.run`).
+        also: versions that stay, such as that of the best one.
     """
     if not keep:
         return
-    left = keep - 1
+    steps: dict[Path, int] = {}  # of those that are complete, newest first
     for path in by_age(folder):
-        if path == just:
-            continue
         try:
             about = read_about(path)
             if run and about.run and about.run.get("id") != run.get("id"):
@@ -332,13 +346,34 @@ def forget_old(folder: Path, keep: int, just: Path, sound: set[str], run: State 
             if path.name not in sound:
                 _read_tensors(path, about)
                 sound.add(path.name)
-            left -= 1
-            if left >= 0:
-                continue
+            steps[path] = about.steps
         except (OSError, CannotRead, OtherFormat):
             continue
         except ColobusError:
-            pass
-        sound.discard(path.name)
-        path.with_suffix(".json").unlink(missing_ok=True)
-        path.unlink(missing_ok=True)
+            _delete(path, sound)
+    newest = [path for path in steps if path != just][: keep - 1]
+    asked = [file_of(folder, version) for version in also]
+    for path in steps.keys() - {just, *newest, *spread(steps), *asked}:
+        _delete(path, sound)
+
+
+def _delete(path: Path, sound: set[str]) -> None:
+    sound.discard(path.name)
+    path.with_suffix(".json").unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+
+
+def spread(steps: Mapping[Path, int]) -> list[Path]:
+    """Return the first checkpoint, and one near each quarter of the steps so far.
+
+    The steps are cut into four to eight parts, whose length doubles as a run goes on; the first
+    checkpoint of each part is returned. So one that is not kept now is never missed later.
+
+    Args:
+        steps: of each checkpoint, by its path.
+    """
+    part = 1 << (max(steps.values(), default=0) // 8).bit_length()
+    first: dict[int, Path] = {}
+    for path in sorted(steps, key=lambda path: steps[path]):
+        first.setdefault(steps[path] // part, path)
+    return list(first.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from colobus.algorithms.exploration import epsilon_noise, gumbel
-from colobus.core.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
+from colobus.core.checkpoint import Checkpoint, read_checkpoint
 from colobus.core.errors import ColobusError
 from colobus.core.functions import Function, MakeEnv, check_callable, name_of
 from colobus.core.types import Floats, Frames, Ints
@@ -24,8 +24,9 @@ from colobus.evaluation.exported import find_files, unpacked
 from colobus.evaluation.zoo import place_of
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import Network
+from colobus.runs.best import pick_checkpoint
 from colobus.runs.config import check_of, read_config
-from colobus.runs.folder import CHECKPOINTS, CONFIG
+from colobus.runs.folder import CONFIG
 from colobus.runtime.devices import CPU, find_device
 from colobus.training.start import check_frames, check_game, statistics_of
 
@@ -348,8 +349,13 @@ def load(
     own_torso: Function | None = None,
     own_heads: Function | None = None,
     device: str = "cpu",
+    checkpoint: str | int = "",
+    log: Callable[[str], None] = print,
 ) -> Agent:
-    """Return the agent of a run's newest complete checkpoint, of one of them, or an exported one.
+    """Return the agent of a run, of one of its checkpoints, or an exported one.
+
+    Of a run it is the newest complete checkpoint; or the best one, if the newest is worse by more
+    than the interval (docs/running.md), which ``log`` is told.
 
     Args:
         run: folder of the run or of an exported agent, a checkpoint's ``.safetensors`` file, or
@@ -357,9 +363,11 @@ def load(
         make_env: the function that made the environments of the run, if it is in no module.
         own_torso, own_heads: likewise, the functions that made its torso and heads.
         device: of the network: "cpu", "cuda", "cuda:N" or "auto", whichever the run was trained on.
+        checkpoint: of the run, instead: "best", "last", or the number of a version.
+        log: takes a line for the user.
 
     Raises:
-        ColobusError: if there is no such run, no complete checkpoint or no such device, or the
+        ColobusError: if there is no such run, no such checkpoint or no such device, or the
             emulator does not know the run's game or has another number of actions for it.
     """
     place = find_device(device)
@@ -367,12 +375,14 @@ def load(
     config = read_config(folder)
     experiment = _with_own(config.experiment, make_env, own_torso=own_torso, own_heads=own_heads)
     check_game(config._replace(experiment=experiment), folder / CONFIG)
+    if file and checkpoint != "":
+        raise ColobusError(f"checkpoint {checkpoint}: {run} is one already; leave one out")
     if file:
-        checkpoint = read_checkpoint(file, check_of(config))
+        found = read_checkpoint(file, check_of(config))
     else:
-        file, checkpoint, _ = newest_checkpoint(folder / CHECKPOINTS, check_of(config))
+        file, found = pick_checkpoint(folder, str(checkpoint), check_of(config), log)
     try:
-        check_frames(checkpoint, experiment)
-        return Agent(experiment, unpacked(checkpoint), config.actions, place)
+        check_frames(found, experiment)
+        return Agent(experiment, unpacked(found), config.actions, place)
     except (ColobusError, ValueError) as error:
         raise ColobusError(f"checkpoint {file.name} {error}") from None

@@ -12,7 +12,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from colobus.core.checkpoint import by_age, list_checkpoints, read_about
+from colobus.core.checkpoint import (
+    by_age,
+    is_there,
+    list_checkpoints,
+    path_of,
+    read_about,
+    write_checkpoint,
+)
 from colobus.core.errors import ColobusError
 from colobus.evaluation.agent import Agent, load
 from colobus.evaluation.evaluator import evaluate as play_games
@@ -207,6 +214,9 @@ class _EvaluationJob:
         )
         if evaluation.interrupted:
             raise RunEnded
+        folder = self._run / CHECKPOINTS
+        if not is_there(path_of(folder, agent.checkpoint)):  # deleted, and may be the best
+            write_checkpoint(folder, agent.checkpoint)
         names = ("mean", "max", "standard_error")
         found = {name: getattr(evaluation, name) for name in names}
         return found | {"games": len(evaluation.games)}, evaluation.save(self._run)

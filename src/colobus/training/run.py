@@ -243,8 +243,10 @@ class Run:
             self._told = True  # as all of them may be, for the same reason
             self.log(f"a checkpoint was neither evaluated nor filmed: {news['why']}")
         with suppress(Lost):
-            if news["kind"] == "evaluation" and tracker.evaluated(news["mean"], news["steps"]):
-                self._good_enough.set()
+            if news["kind"] == "evaluation":
+                mean, steps, version = news["mean"], news["steps"], news["version"]
+                if tracker.evaluated(mean, steps, version):
+                    self._good_enough.set()
 
     def _look(self, tracker: Tracker, saver: Saver, runtime: Runtime) -> None:
         """Ask the tracker how the run is, save a checkpoint if one is due, and call callbacks."""

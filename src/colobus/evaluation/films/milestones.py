@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ this."""
 class Milestone(NamedTuple):
     """An agent at one time of its training."""
 
-    name: str  # "before", "half way" or "after"
+    name: str  # "before", "half way", and "after" or "best"
     agent: Agent
 
     @property
@@ -36,12 +37,17 @@ class Milestone(NamedTuple):
         return f"{self.name}: {self.agent.checkpoint.steps:,} steps"
 
 
-def milestones(run: Path, device: str = "cpu") -> list[Milestone]:
+def milestones(
+    run: Path, device: str = "cpu", log: Callable[[str], None] = print
+) -> list[Milestone]:
     """Return a run's agents before, half way through (if it kept such a checkpoint) and after.
+
+    After learning it is the agent that `colobus.evaluation.agent.load` returns.
 
     Args:
         run: folder of the run.
         device: of their networks; see `colobus.evaluation.agent.load`.
+        log: takes a line for the user.
 
     Raises:
         ColobusError: if the run has no complete checkpoint, or its game cannot be played.
@@ -49,11 +55,12 @@ def milestones(run: Path, device: str = "cpu") -> list[Milestone]:
     config = read_config(run)
     folder, check = run / CHECKPOINTS, check_of(config)
     newest, last, _ = newest_checkpoint(folder, check)
-    after = load(newest, device=device)
+    after = load(run, device=device, log=log)
     found = [Milestone("before", _before(folder, config, last, device))]
     if (half := _half_way(folder, newest, last.steps, device)) is not None:
         found.append(Milestone("half way", half))
-    return [*found, Milestone("after", after)]
+    is_last = after.checkpoint.version == last.version
+    return [*found, Milestone("after" if is_last else "best", after)]
 
 
 def untrained(config: Config, checkpoint: Checkpoint, device: str = "cpu") -> Agent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,10 @@ from colobus.roles.tracker.reports import TrackerSettings
 SOON_SECONDS = 10.0
 """Until a checkpoint is asked for again that could not be made, at most."""
 
+FIRST_SECONDS, PARTS = 5.0, 8
+"""Between the first checkpoints of a run, and into how many parts the time so far is cut after
+that, until it is time for the interval of the settings: short runs have some from half way too."""
+
 
 class Checkpoints:
     """Collects and writes the checkpoints of a run. Only the newest waits to be written.
@@ -29,6 +33,7 @@ class Checkpoints:
         layout: names the parameters.
         fixed: tensors that every checkpoint holds as they are (the input statistics).
         run: what every checkpoint says about the run (`Checkpoint.run`).
+        first: ask for one at once, as the run has none yet.
     """
 
     def __init__(
@@ -38,12 +43,14 @@ class Checkpoints:
         layout: Layout,
         fixed: dict[str, torch.Tensor],
         run: State | None = None,
+        first: bool = False,
     ) -> None:
         self._folder, self._settings = folder, settings
         self._layout, self._fixed, self._run = layout, fixed, run
-        self._last = time.monotonic()  # when one was asked for
+        self._due = time.monotonic() + (0.0 if first else settings.checkpoint_seconds)
         self._lock = threading.Lock()
         self._waiting: Checkpoint | None = None
+        self._kept: Collection[int] = ()  # versions that are not forgotten
         self._sound: set[str] = set()  # names of those that are known to be complete
         self._order: Version | None = None  # of the one that was written last
         self.newest = ""  # name of its file
@@ -51,12 +58,11 @@ class Checkpoints:
 
     def is_due(self) -> bool:
         """Return whether the last one is old enough."""
-        return time.monotonic() - self._last >= self._settings.checkpoint_seconds
+        return time.monotonic() >= self._due
 
     def put_off(self) -> None:
         """Ask for one again soon, as this one could not be made."""
-        every = self._settings.checkpoint_seconds
-        self._last = time.monotonic() - every + min(every, SOON_SECONDS)
+        self._due = time.monotonic() + min(self._settings.checkpoint_seconds, SOON_SECONDS)
 
     def put(
         self,
@@ -67,8 +73,11 @@ class Checkpoints:
         counters: dict[str, Any],
         mixed: bool,
         more: dict[str, torch.Tensor] | None = None,
+        kept: Collection[int] = (),
     ) -> None:
         """Let `write` write one, with ``more`` tensors as they are; see `Tracker.checkpoint`.
+
+        The versions ``kept`` are not forgotten then.
 
         Raises:
             ValueError: if a slice is missing or of another version.
@@ -79,7 +88,8 @@ class Checkpoints:
         size = sum(params.values.numel() for params in slices)
         if size != self._layout.size:
             raise ValueError(f"a checkpoint needs all {self._layout.size} parameters, got {size}")
-        self._last = time.monotonic()
+        wait = max(FIRST_SECONDS, counters.get("seconds", 0.0) / PARTS)
+        self._due = time.monotonic() + min(self._settings.checkpoint_seconds, wait)
         counters = counters | {"parameters": self._layout.count}
         if mixed:
             counters["server_versions"] = [version.number for version in versions]
@@ -94,6 +104,7 @@ class Checkpoints:
                 tensors |= self._name(f"optimizer/{name}", vector)
         with self._lock:
             self._waiting = Checkpoint(max(versions), steps, tensors, counters, self._run)
+            self._kept = kept
 
     def write(self) -> None:
         """Write the newest that waits, and delete old ones.
@@ -120,8 +131,9 @@ class Checkpoints:
         self.newest, self.number = path.name, checkpoint.version.number
         self.written = time.monotonic()
         self._sound.add(path.name)
+        keep = self._settings.keep_checkpoints
         with contextlib.suppress(OSError):  # the next time
-            forget_old(self._folder, self._settings.keep_checkpoints, path, self._sound, self._run)
+            forget_old(self._folder, keep, path, self._sound, self._run, self._kept)
 
     def _name(self, prefix: str, vector: torch.Tensor) -> dict[str, torch.Tensor]:
         return {f"{prefix}/{k}": v for k, v in self._layout.named(vector.cpu()).items()}

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 import torch
 
 from colobus.core.arrays import split
-from colobus.core.types import START, Episode, Origin, State
+from colobus.core.types import START, Episode, Origin, State, Version
 from colobus.roles.update_schedule import ONE_EACH, UpdateSchedule
 
 NEWEST = 4
@@ -144,9 +145,15 @@ def _forget(kept: dict[int, Any], is_marked: Any) -> None:
 WINDOW = 50
 """Full episodes in the running mean score."""
 
+APART = WINDOW // 10
+"""Episodes between two checkpoints whose score is measured, so that few of them wait for it."""
+
 
 class Score:
     """Counts episodes and averages the newest `WINDOW` raw returns.
+
+    Episodes are played by many versions, and end late. So the score of a checkpoint is the mean of
+    as many episodes that ended after it as before it, `WINDOW` in all.
 
     Args:
         counters: of the checkpoint that a resumed run starts from; {} for a new run.
@@ -167,6 +174,8 @@ class Score:
         self.best: float | None = counters.get("best")
         self.best_episode: float | None = counters.get("best_game")
         self._recent: deque[float] = deque(counters.get("recent_scores", []), maxlen=WINDOW)
+        self.peak: list[float] | None = counters.get("peak")
+        self._marks: deque[tuple[int, Version]] = deque()  # episodes before it, and its version
         self._pending: list[Episode] = []
         self._by_round, self._exactly = by_round, exactly or Exactly(Origin(0, first_version))
 
@@ -198,7 +207,25 @@ class Score:
             self.best_episode = _larger(self.best_episode, episode.score)
             if len(self._recent) == WINDOW:
                 self.best = _larger(self.best, sum(self._recent) / WINDOW)
+            while self._marks and self._marks[0][0] + WINDOW // 2 <= self.episodes:
+                self._measure(self._marks.popleft()[1])
         return taken
+
+    def mark(self, version: Version) -> None:
+        """Measure the score of a checkpoint of a version as soon as enough episodes have ended."""
+        if not self._marks or self.episodes - self._marks[-1][0] >= APART:
+            self._marks.append((self.episodes, version))
+
+    def marked(self) -> set[int]:
+        """Return the versions of the checkpoint with the best score, and of those that wait."""
+        waiting = {version.number for _, version in self._marks}
+        return waiting | ({int(self.peak[1])} if self.peak else set())
+
+    def _measure(self, version: Version) -> None:
+        """Keep the score of a version's checkpoint if it is the best: ties are of the earlier."""
+        mean = fmean(self._recent)
+        if len(self._recent) == WINDOW and (self.peak is None or mean > self.peak[2]):
+            self.peak = [*version, mean, stdev(self._recent) / WINDOW**0.5]
 
     def counters(self) -> dict[str, Any]:
         """Return what a checkpoint keeps of it."""

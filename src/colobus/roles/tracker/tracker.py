@@ -117,6 +117,7 @@ class Tracker:
         self._last_line = 0.0
         self._over = False  # the stop rule holds
         self._learned: float | None = None  # when the first batch was reported
+        self._evaluated: list[float] | None = run.counters.get("evaluated")
         self._status = Status(steps=run.steps, seconds=self.seconds())
         self._show_score()
         self._curve = Thinned()
@@ -129,7 +130,8 @@ class Tracker:
                 self._tensorboard = TensorBoard(files.tensorboard, run.settings)
             self._metrics = Metrics(files.metrics)
             self._episode_log = Metrics(files.episodes)
-            self._checkpoints = Checkpoints(files.checkpoints, settings, layout, fixed, run.about)
+            facts = (run.about, run.version == 0)
+            self._checkpoints = Checkpoints(files.checkpoints, settings, layout, fixed, *facts)
             work: list[Work] = [self._metrics, self._episode_log, self._checkpoints]
             self._writer = Writer(work, settings.disk_patience)
             self._picture = Picture(files.reconstruction, self._writer)
@@ -203,15 +205,18 @@ class Tracker:
             self._over = self._take(number, [told[i] for i in sorted(self._round.pop(number))])
             return self._over
 
-    def evaluated(self, mean: float, steps: int) -> bool:
+    def evaluated(self, mean: float, steps: int, version: int) -> bool:
         """Take the mean score of an evaluation beside the run; return whether it ends the run.
 
         Args:
             mean: raw return of its games.
             steps: environment steps behind the checkpoint that played.
+            version: of that checkpoint, which is not deleted if it is the best until now.
         """
         with self._lock:
             self._status.evaluated = mean
+            if self._evaluated is None or mean > self._evaluated[1]:
+                self._evaluated = [version, mean]
             if self._tensorboard:
                 self._tensorboard.put({"steps": steps, EVALUATED: mean})
             return self._stop.is_met_by(mean)
@@ -257,8 +262,12 @@ class Tracker:
             counters = {"seconds": round(self.seconds(), 3), **self._score.counters()}
             newest = max(params.version for params in slices)
             tensors, more = self._keeper.saved(newest.number)
+            self._score.mark(newest)
+            best = {"peak": self._score.peak, "evaluated": self._evaluated}
+            kept = self._score.marked() | {int(number) for number in (self._evaluated or [])[:1]}
+        counters |= more | best
         self._checkpoints.put(
-            slices, optimizers, algorithm_state, steps, counters | more, mixed, more=tensors
+            slices, optimizers, algorithm_state, steps, counters, mixed, tensors, kept
         )
         self._writer.wake()
 
