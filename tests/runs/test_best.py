@@ -18,7 +18,7 @@ from colobus.roles.tracker.score import WINDOW, Score
 from helpers import gym_toys
 from helpers.players import CATCH, make_checkpoint, make_experiment, write_run
 
-FLAT = {"tensorboard": False, "log": lambda _line: None}
+FLAT: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
 
 
 def add(run: Path, number: int, scores: list[float], **counters: Any) -> Path:
@@ -184,7 +184,7 @@ class Turning(gym_toys.Walk):
 
 def test_a_run_that_collapses_keeps_and_serves_the_best_agent(tmp_path: Path) -> None:
     Turning.games = 0
-    often = {"checkpoint_seconds": 0.1, "keep_checkpoints": 1}
+    often: dict[str, Any] = {"checkpoint_seconds": 0.1, "keep_checkpoints": 1}
     out = tmp_path / "run"
     colobus.train(make_env=Turning, steps=60_000, out=out, **often, **FLAT)
     kept = [read_about(path).steps for path in list_checkpoints(out / "checkpoints")]

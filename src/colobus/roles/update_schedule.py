@@ -60,3 +60,12 @@ class SampledUpdates:
         while rounds and self.versions(rounds - 1) >= versions:
             rounds -= 1
         return rounds
+
+
+def is_kept(version: int, every: int) -> bool:
+    """Return whether servers keep a copy of a version for checkpoints.
+
+    They keep those divisible by ``every`` (0: none), and the first: a run that is killed soon after
+    its beginning can then be resumed.
+    """
+    return every > 0 and (version == 1 or version % every == 0)

@@ -19,6 +19,7 @@ from colobus.core.errors import ColobusError, Deadline
 from colobus.core.types import Answer, Gradient, Params, Version
 from colobus.ops.optimizers import Optimizer, OptimizerSettings
 from colobus.roles.parameters.published import ANY, PublishedParameters
+from colobus.roles.update_schedule import is_kept
 
 
 class Admission(Protocol):
@@ -107,8 +108,8 @@ class ServerSettings:
     patience: float = 600.0
     """Seconds after which `ParameterServer.pull` raises `Deadline` (0: it does not wait)."""
     keep_every: int = 0
-    """Keep a copy of parameters and optimizer state at versions divisible by this, so that all
-    slices of a checkpoint have the same version (0: never)."""
+    """Keep a copy of parameters and optimizer state at versions divisible by this and at the first,
+    so that all slices of a checkpoint have the same version (0: never)."""
     target_every: int = 0
     """Copy the slice to the target slice at versions divisible by this (Nair et al. 2015: every N
     global updates; 0: no target slice)."""
@@ -339,8 +340,9 @@ class ParameterServer:
     def publish(self) -> None:
         """Publish the parameters of a new version, or copy them, where the settings ask for it."""
         number, settings = self._version.number, self._settings
-        intervals = (settings.target_every, settings.keep_every, settings.broadcast_every)
-        copied, kept, told = (every > 0 and number % every == 0 for every in intervals)
+        intervals = (settings.target_every, settings.broadcast_every)
+        copied, told = (every > 0 and number % every == 0 for every in intervals)
+        kept = is_kept(number, settings.keep_every)
         if not (copied or kept or told):
             return
         params = Params(self._version, on_host(self.values))

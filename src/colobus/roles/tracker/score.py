@@ -17,7 +17,7 @@ import torch
 
 from colobus.core.arrays import split
 from colobus.core.types import START, Episode, Origin, State, Version
-from colobus.roles.update_schedule import ONE_EACH, UpdateSchedule
+from colobus.roles.update_schedule import ONE_EACH, UpdateSchedule, is_kept
 
 NEWEST = 4
 """How many of the newest versions are kept, and of the newest rounds with which a version begins.
@@ -131,7 +131,7 @@ class Keeper:
         return exactly.origin.version + exactly.update_schedule.versions(round)
 
     def _is_marked(self, version: int) -> bool:
-        return bool(self._marked) and version % self._marked == 0
+        return is_kept(version, self._marked)
 
 
 def _forget(kept: dict[int, Any], is_marked: Any) -> None:

@@ -32,6 +32,7 @@ from colobus.roles.tracker.reports import (
 from colobus.roles.tracker.score import Keeper, Moment, Score
 from colobus.roles.tracker.tensorboard import EVALUATED, TensorBoard, tagged
 from colobus.roles.tracker.writer import Metrics, Thinned, Work, Writer
+from colobus.roles.update_schedule import is_kept
 
 Stages = Mapping[str, Mapping[str, float]]
 """Seconds since a role began, by role and stage."""
@@ -335,7 +336,7 @@ class Tracker:
             self._reports.add(update)
             status.steps += update.steps
         status.version = max(number, status.version)
-        if self._run.marked and number % self._run.marked == 0:
+        if is_kept(number, self._run.marked):
             self._steps_at[number] = status.steps
         status.seconds = self.seconds()
         self._episodes += ended
