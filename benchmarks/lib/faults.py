@@ -26,7 +26,7 @@ from colobus.cli.main import run
 from colobus.core.errors import ColobusError, nearest
 from colobus.core.types import AlgorithmState, Answer, Batch, Gradient, Params, Version
 from colobus.experiment.settings import Experiment
-from colobus.roles.backprop import Compute, Learned, Send
+from colobus.roles.backprop import Backprop, Learned, Send
 from colobus.roles.parameters.client import ParameterClient
 from colobus.roles.parameters.published import ANY, PublishedParameters
 from colobus.roles.parameters.server import OptimizerState, ParameterServer
@@ -284,7 +284,7 @@ class Sleeper:
         compute: computes the gradients.
     """
 
-    def __init__(self, seconds: float, compute: Compute | None = None) -> None:
+    def __init__(self, seconds: float, compute: Backprop | None = None) -> None:
         self._seconds, self._compute = seconds, compute
 
     def run(

@@ -30,7 +30,7 @@ from colobus.core.errors import ColobusError
 from colobus.core.types import Gradient, Traffic, Update, Version
 from colobus.experiment.presets import PRESETS
 from colobus.ops.optimizers import OptimizerSettings
-from colobus.roles.parameters.server import ParameterServer, Quorum, ServerSettings
+from colobus.roles.parameters.server import Admission, ParameterServer, ServerSettings
 from colobus.runtime.groups import group_processes
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
@@ -329,7 +329,7 @@ def test_a_link_carries_one_after_the_other_and_answers_as_its_server(
     server = ParameterServer(
         torch.ones(64),
         OptimizerSettings(),
-        Quorum(1),
+        Admission(1),
         Version(0, 0),
         ServerSettings(patience=0.0, keep_every=1),
     )

@@ -9,12 +9,12 @@ import torch
 from colobus.core.errors import Deadline
 from colobus.core.types import Episode, Trajectory, Version
 from colobus.ops.optimizers import OptimizerSettings
-from colobus.roles.parameters.server import Admission, ParameterServer, Quorum, ServerSettings
+from colobus.roles.parameters.server import Admission, ParameterServer, ServerSettings
 from colobus.roles.tracker import ResumePoint
 
 ADAM = OptimizerSettings()
 FIRST = Version(0, 0)
-ALONE = Quorum(1)
+ALONE = Admission(1)
 
 
 def server_of(

@@ -21,12 +21,12 @@ from colobus.ops.optimizers import OptimizerSettings
 from colobus.roles.backprop import Backprop
 from colobus.roles.learner import Learner
 from colobus.roles.parameters.client import LocalClient
-from colobus.roles.parameters.server import ParameterServer, Quorum
+from colobus.roles.parameters.server import Admission, ParameterServer
 from colobus.roles.replay.minibatch_buffer import MinibatchBuffer
 from colobus.roles.replay.queue import Fifo, ReplayMix, TrajectoryQueue, as_batch
 from colobus.roles.schedule import Schedule
 from colobus.roles.tracker import ResumePoint
-from colobus.roles.update_schedule import ONE_EACH, SampledUpdates
+from colobus.roles.update_schedule import ONE_EACH, UpdateSchedule
 from conftest import make_net, random_trajectory, stand_in
 from helpers.servers import server_of
 from helpers.stacking import stack_at
@@ -411,7 +411,7 @@ def test_learners_with_unequal_weights_are_one_learner_with_the_joined_batch(wei
     for parts in ([batch], halves):
         flat = FlatParameters(make_net())
         optimizer = OptimizerSettings(epsilon=1e-3)
-        server = server_of(flat.values, Quorum(len(parts)), START, optimizer)
+        server = server_of(flat.values, Admission(len(parts)), START, optimizer)
         first = flat.values.clone()
         for learner, own in enumerate(parts):
             algorithm_state, index = algorithm.start(), torch.arange(own.actions.numel())
@@ -477,12 +477,12 @@ def test_an_error_after_the_last_report_finishes_the_run(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "update_schedule",
     [
-        SampledUpdates(512, 3_000, 0.125, 8),
-        SampledUpdates(64, 200, 0.25, 8),
-        SampledUpdates(7, 1, 3.3, 5),
+        UpdateSchedule(512, 3_000, 0.125, 8),
+        UpdateSchedule(64, 200, 0.25, 8),
+        UpdateSchedule(7, 1, 3.3, 5),
     ],
 )
-def test_rounds_are_the_least_for_so_many_batches(update_schedule: SampledUpdates) -> None:
+def test_rounds_are_the_least_for_so_many_batches(update_schedule: UpdateSchedule) -> None:
     assert update_schedule.rounds(0) == 0
     for versions in range(1, 300):
         rounds = update_schedule.rounds(versions)
@@ -490,7 +490,7 @@ def test_rounds_are_the_least_for_so_many_batches(update_schedule: SampledUpdate
 
 
 def test_a_step_is_sampled_so_often_once_the_minimum_is_there() -> None:
-    update_schedule = SampledUpdates(steps=100, minimum=250, ratio=0.5, windows=10)
+    update_schedule = UpdateSchedule(steps=100, minimum=250, ratio=0.5, windows=10)
     assert [update_schedule.versions(rounds) for rounds in range(8)] == [0, 0, 0, 2, 7, 12, 17, 22]
 
 

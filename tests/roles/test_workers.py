@@ -18,12 +18,12 @@ from colobus.roles.backprop import Backprop
 from colobus.roles.learner import Learner
 from colobus.roles.parameters.client import RemoteClient
 from colobus.roles.parameters.published import PublishedParameters
-from colobus.roles.parameters.server import Admission, Async, ParameterServer, Quorum
+from colobus.roles.parameters.server import Admission, ParameterServer
 from colobus.roles.replay.queue import Fifo, TrajectoryQueue
 from colobus.roles.schedule import Schedule, SharedSchedule
 from colobus.roles.tracker import ResumePoint, StopRule
 from colobus.roles.tracker.score import Exactly, Keeper, Moment, Resume
-from colobus.roles.update_schedule import SampledUpdates
+from colobus.roles.update_schedule import UpdateSchedule
 from conftest import distributed_catch, make_net, random_trajectory, stand_in
 from helpers.outcomes import place_inline, place_threads
 from helpers.servers import server_of
@@ -115,7 +115,7 @@ class Scene:
 
 
 def test_a_batch_is_one_gradient_reported_before_it_is_pushed() -> None:
-    scene = Scene(Quorum(2))
+    scene = Scene(Admission(2))
     scene.step(0, 1)
     told, one, two = scene.log.events
     counted = int(random_trajectory(np.random.default_rng(0)).mask.sum())
@@ -132,7 +132,7 @@ def test_a_batch_is_one_gradient_reported_before_it_is_pushed() -> None:
 
 
 def test_the_cache_gets_every_version_that_is_pulled() -> None:
-    scene = Scene(Quorum(2))
+    scene = Scene(Admission(2))
     for number in (3, 4, 5):
         scene.step()
         assert scene.cache.newest.version == Version(0, number)
@@ -144,7 +144,7 @@ def test_the_cache_gets_every_version_that_is_pulled() -> None:
 
 
 def test_it_waits_for_the_next_version_and_says_whose_gradients_are_there() -> None:
-    scene = Scene(Quorum(2))
+    scene = Scene(Admission(2))
     scene.step()
     scene.feed()
     message = (
@@ -154,12 +154,12 @@ def test_it_waits_for_the_next_version_and_says_whose_gradients_are_there() -> N
     with pytest.raises(Deadline, match=message):
         scene.learner.step()
     with pytest.raises(Deadline, match=r"a step takes 2 gradients, there are: none$"):
-        Scene(Quorum(2)).servers[0].pull(Version(0, 4))
+        Scene(Admission(2)).servers[0].pull(Version(0, 4))
     assert scene.replay.depth == 1  # no batch was taken
 
 
 def test_what_became_of_its_gradients_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scene(Quorum(1))
+    scene = Scene(Admission(1))
     late = scene.replay.sample
 
     def others_are_faster(*who: int) -> Any:
@@ -186,7 +186,7 @@ def test_what_became_of_its_gradients_is_counted(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_late_learner_goes_on_with_the_newest_version() -> None:
-    scene = Scene(Quorum(1))
+    scene = Scene(Admission(1))
     scene.step()
     for index in (0, 1, 0, 1, 0, 1):
         scene.push_for_another(index)
@@ -196,7 +196,7 @@ def test_a_late_learner_goes_on_with_the_newest_version() -> None:
 
 
 def test_an_asynchronous_learner_pushes_each_slice_with_its_own_version() -> None:
-    scene = Scene(Async(5), asynchronous=True)
+    scene = Scene(Admission(1, 5), asynchronous=True)
     scene.push_for_another(1)
     scene.push_for_another(1)
     scene.step()
@@ -210,7 +210,7 @@ def test_an_asynchronous_learner_pushes_each_slice_with_its_own_version() -> Non
 
 
 def test_schedules_count_the_steps_of_all_workers() -> None:
-    scene = Scene(Quorum(2))
+    scene = Scene(Admission(2))
     for _ in range(3):
         scene.step(0, 1)
     rates = [update.values["learning_rate"] for update in scene.log.updates]
@@ -247,7 +247,7 @@ def test_schedules_may_end_with_the_budget(
 @pytest.mark.parametrize("fails", ["before", "after"])
 @pytest.mark.parametrize("broken", [0, 1])
 def test_an_error_between_two_servers_is_made_good(broken: int, fails: str) -> None:
-    scene, clean = Scene(Quorum(2)), Scene(Quorum(2))
+    scene, clean = Scene(Admission(2)), Scene(Admission(2))
     for each in (scene, clean):
         each.step(0, 1)
     clean.step(0, 1)
@@ -269,7 +269,7 @@ def test_an_error_between_two_servers_is_made_good(broken: int, fails: str) -> N
 
 
 def test_after_an_error_the_same_batch_is_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene, clean = Scene(Quorum(2)), Scene(Quorum(2))
+    scene, clean = Scene(Admission(2)), Scene(Admission(2))
     clean.step(0, 1)
     with monkeypatch.context() as patch:
         patch.setattr(A3C, "loss", lambda *_: 1 / 0)
@@ -355,7 +355,7 @@ def test_states_of_marked_versions_are_kept_longer() -> None:
 
 
 def test_a_buffer_makes_several_versions_of_a_round() -> None:
-    update_schedule = SampledUpdates(steps=100, minimum=250, ratio=0.5, windows=10)
+    update_schedule = UpdateSchedule(steps=100, minimum=250, ratio=0.5, windows=10)
     keeper = Keeper(Resume(1, exactly=Exactly(update_schedule=update_schedule)), 0)
     hand_over(keeper, range(1, 6), 1)
     found = {v: rounds_of(keeper.saved(v)[1]) for v in range(1, 10) if keeper.saved(v)[0]}
@@ -364,7 +364,7 @@ def test_a_buffer_makes_several_versions_of_a_round() -> None:
 
 def test_a_version_of_many_rounds_needs_the_state_of_its_first() -> None:
     """Actors play on while the learner waits for experience, or saves the buffer."""
-    update_schedule = SampledUpdates(steps=100, minimum=250, ratio=0.1, windows=100)
+    update_schedule = UpdateSchedule(steps=100, minimum=250, ratio=0.1, windows=100)
     assert [update_schedule.rounds(version) for version in (1, 2, 3)] == [13, 23, 33]
     keeper = Keeper(Resume(1, exactly=Exactly(update_schedule=update_schedule)), 0)
     hand_over(keeper, range(33), 1)

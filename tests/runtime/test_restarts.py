@@ -18,7 +18,7 @@ from colobus.envs.catch import CatchGames
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment, ReplaySettings, ReuseSettings
 from colobus.ops.optimizers import OptimizerSettings
-from colobus.roles.parameters.server import ParameterServer, Quorum
+from colobus.roles.parameters.server import Admission, ParameterServer
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.tracker import Tracker
 from conftest import catch, distributed_catch
@@ -161,7 +161,7 @@ def pushed(server: ParameterServer, part: int) -> bool:
 
 
 def test_a_server_goes_back_bit_for_bit_and_takes_all_parts_again() -> None:
-    make = OptimizerSettings(), Quorum(1), Version(0, 3)
+    make = OptimizerSettings(), Admission(1), Version(0, 3)
     values, clean = (torch.arange(64, dtype=torch.float32) for _ in range(2))
     server, other = ParameterServer(values, *make), ParameterServer(clean, *make)
     before = values.clone()
@@ -181,7 +181,7 @@ def test_a_server_goes_back_bit_for_bit_and_takes_all_parts_again() -> None:
 def test_a_server_whose_only_step_was_interrupted_cannot_go_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    server = ParameterServer(torch.zeros(64), OptimizerSettings(), Quorum(1), Version(0, 3))
+    server = ParameterServer(torch.zeros(64), OptimizerSettings(), Admission(1), Version(0, 3))
     monkeypatch.setattr(server.optimizer, "step", fail_once(None, 1, "by accident"))
     gradient = Gradient(0, Version(0, 3), 0, 1, 1, 0.1, torch.ones(64))
     with pytest.raises(RuntimeError, match="by accident"):

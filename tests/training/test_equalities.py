@@ -25,7 +25,7 @@ from colobus.experiment.settings import Experiment, Shape
 from colobus.nets.network import Network
 from colobus.ops.flat import FlatParameters
 from colobus.ops.optimizers import OptimizerSettings
-from colobus.roles.parameters.server import ParameterServer, Quorum, ServerSettings
+from colobus.roles.parameters.server import Admission, ParameterServer, ServerSettings
 from colobus.roles.replay.queue import as_batch
 from colobus.runtime.threads import Inline
 from colobus.training.run import train
@@ -186,10 +186,14 @@ def test_n_learners_with_quorum_n_are_one_learner_with_an_n_fold_batch(
     algorithm = APPO(normalise=False)  # a mean over its own minibatch would differ
     flat = FlatParameters(make_net())
     many = ParameterServer(
-        flat.values.clone(), settings, Quorum(learners), Version(0, 0), ServerSettings(patience=0.0)
+        flat.values.clone(),
+        settings,
+        Admission(learners),
+        Version(0, 0),
+        ServerSettings(patience=0.0),
     )
     one = ParameterServer(
-        flat.values.clone(), settings, Quorum(1), Version(0, 0), ServerSettings(patience=0.0)
+        flat.values.clone(), settings, Admission(1), Version(0, 0), ServerSettings(patience=0.0)
     )
     first = flat.values.clone()
     for number in range(8):

@@ -21,7 +21,7 @@ from colobus.core.types import Gradient, Params, Version
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment, ReplaySettings
 from colobus.ops.optimizers import OptimizerSettings
-from colobus.roles.parameters.server import Async, ParameterServer, Quorum, ServerSettings
+from colobus.roles.parameters.server import Admission, ParameterServer, ServerSettings
 from colobus.roles.replay.buffer import write_arrays
 from colobus.roles.tracker import Status
 from colobus.training.run import train
@@ -69,7 +69,7 @@ class Scene:
     """Three servers that put every third version aside, and who saves them."""
 
     def __init__(self, mixed: bool = False) -> None:
-        rule = Async(9) if mixed else Quorum(1)
+        rule = Admission(1, 9) if mixed else Admission(1)
         self.servers = [
             ParameterServer(
                 torch.full((SIZE,), float(i)),

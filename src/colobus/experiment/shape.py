@@ -16,7 +16,7 @@ from colobus.core.fields import SHARE, OnlyWith, Range, given
 from colobus.envs.api import GameSettings
 from colobus.envs.make import agents, is_vector
 from colobus.roles.parameters.published import KEPT
-from colobus.roles.parameters.server import Admission, Async, Quorum
+from colobus.roles.parameters.server import Admission
 from colobus.roles.replay.minibatch_buffer import Order
 
 REMOTE = OnlyWith("with --workers or --learners", lambda shape: shape.topology.remote_servers)
@@ -280,14 +280,19 @@ class Remote(Topology):
     @property
     def admission(self) -> Admission:
         """Which gradients count."""
-        shape = self.shape
-        return Async(shape.max_staleness) if shape.asynchronous else Quorum(self.gradients)
+        if self.shape.asynchronous:
+            return Admission(1, self.shape.max_staleness)
+        return Admission(self.gradients)
 
     def check(self, beside: Beside) -> None:
         """Also refuse steps that would need too many gradients, or depend on who is faster."""
         super().check(beside)
         shape = self.shape
-        Quorum(self.gradients).check(self.learners)
+        if self.gradients > self.learners:
+            raise ColobusError(
+                f"quorum {self.gradients} with {self.learners} learner(s): a step would never be "
+                f"complete; ask for at most {self.learners}"
+            )
         if shape.asynchronous and shape.quorum:
             raise ColobusError(
                 f"--quorum {shape.quorum} with --asynchronous: every gradient makes a step; leave "

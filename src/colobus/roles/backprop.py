@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 
@@ -55,29 +55,6 @@ Send = Callable[[int, int, "float | torch.Tensor"], None]
 and the samples behind it."""
 
 
-class Compute(Protocol):
-    """What a learner does in a round."""
-
-    def run(
-        self,
-        uses: Sequence[Use],
-        client: ParameterClient,
-        algorithm_state: AlgorithmState,
-        send: Send,
-    ) -> Learned:
-        """Compute the gradients of all batches, one after the other.
-
-        Args:
-            uses: of batches on the device of the client's parameters; the last is the fresh one.
-            client: has the network and the version of its parameters.
-            algorithm_state: the algorithm's own state.
-            send: is called with each gradient before the next one is computed.
-
-        Raises:
-            Diverged: if a loss is not a finite number.
-        """
-
-
 class Backprop:
     """Computes gradients of an algorithm's loss.
 
@@ -101,9 +78,21 @@ class Backprop:
         algorithm_state: AlgorithmState,
         send: Send,
     ) -> Learned:
-        """Run all epochs over the batches; the values are the means of the last epoch.
+        """Compute the gradients of all batches, one after the other, in all their epochs.
 
         Each batch is prepared when its turn comes: its targets are those of the network of then.
+
+        Args:
+            uses: of batches on the device of the client's parameters; the last is the fresh one.
+            client: has the network and the version of its parameters.
+            algorithm_state: the algorithm's own state.
+            send: is called with each gradient before the next one is computed.
+
+        Returns:
+            What was found in the fresh batch; the values are the means of the last epoch.
+
+        Raises:
+            Diverged: if a loss is not a finite number.
         """
         flat, version = client.flat, client.version
         assert isinstance(flat.module, Network)

@@ -20,7 +20,7 @@ from colobus.core.types import Batch, Update, Version
 from colobus.nets.autoencoder import Decoder
 from colobus.nets.network import Network
 from colobus.nets.observations import reconstruct, some_stacks
-from colobus.roles.backprop import Compute
+from colobus.roles.backprop import Backprop
 from colobus.roles.parameters.client import ParameterClient
 from colobus.roles.replay.api import ReplayReader
 from colobus.roles.replay.minibatch_buffer import MinibatchBuffer, Use
@@ -49,7 +49,7 @@ class Learner:
         index: int,
         algorithm: Algorithm,
         client: ParameterClient,
-        compute: Compute,
+        compute: Backprop,
         schedule: Schedule,
         replay: ReplayReader,
         tracker: Tracker,

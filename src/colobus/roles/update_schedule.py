@@ -9,49 +9,27 @@ has to tell anybody.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
-
-
-class UpdateSchedule(Protocol):
-    """Versions and rounds, both counted from where the run's counting began."""
-
-    def versions(self, rounds: int) -> int:
-        """Return how many versions are made of the first ``rounds`` rounds."""
-
-    def rounds(self, versions: int) -> int:
-        """Return how many rounds the first ``versions`` versions are made of."""
-
-
-class OneEach:
-    """One version of each round."""
-
-    def versions(self, rounds: int) -> int:
-        """Return the number of rounds."""
-        return rounds
-
-    def rounds(self, versions: int) -> int:
-        """Return the number of versions."""
-        return versions
-
-
-ONE_EACH = OneEach()
 
 
 @dataclass(frozen=True)
-class SampledUpdates:
-    """Versions of batches that are sampled from a replay buffer."""
+class UpdateSchedule:
+    """Versions and rounds, both counted from where the run's counting began.
 
-    steps: int  # of a round
-    minimum: int  # steps before the first batch; nothing is sampled for them
-    ratio: float  # windows sampled for each step
-    windows: int  # of a batch
+    By default there is one version of each round. With a replay buffer there is one of each batch
+    that is sampled.
+    """
+
+    steps: int = 1  # of a round
+    minimum: int = 0  # steps before the first batch; nothing is sampled for them
+    ratio: float = 1.0  # windows sampled for each step
+    windows: int = 1  # of a batch
 
     def versions(self, rounds: int) -> int:
-        """Return the batches that may be sampled once so many rounds were played."""
+        """Return how many versions are made of the first ``rounds`` rounds."""
         return max(int((rounds * self.steps - self.minimum) * self.ratio // self.windows), 0)
 
     def rounds(self, versions: int) -> int:
-        """Return the least rounds of which so many batches may be sampled."""
+        """Return the least rounds of which so many versions are made."""
         if not versions:
             return 0
         rounds = int((versions * self.windows / self.ratio + self.minimum) // self.steps)
@@ -60,6 +38,9 @@ class SampledUpdates:
         while rounds and self.versions(rounds - 1) >= versions:
             rounds -= 1
         return rounds
+
+
+ONE_EACH = UpdateSchedule()
 
 
 def is_kept(version: int, every: int) -> bool:

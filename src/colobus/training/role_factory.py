@@ -18,7 +18,7 @@ from colobus.nets.network import Network
 from colobus.ops.flat import FlatParameters
 from colobus.roles.actor import Actor, ActorSettings, Pace
 from colobus.roles.allreduce import Member
-from colobus.roles.backprop import Backprop, Compute, CudaGraphBackprop
+from colobus.roles.backprop import Backprop, CudaGraphBackprop
 from colobus.roles.learner import Learner
 from colobus.roles.parameters.client import LocalClient, RemoteClient
 from colobus.roles.parameters.published import PublishedParameters
@@ -238,7 +238,7 @@ class RoleFactory:
             partial(resume_games, experiment.games) if can_resume(experiment.games.game) else None,
         )
 
-    def _backprop(self, index: int) -> Compute:
+    def _backprop(self, index: int) -> Backprop:
         """Return what a learner computes gradients with."""
         algorithm = self.experiment.algorithm
         by_graph = self.placement.cuda_graphs and algorithm.fits_cuda_graph

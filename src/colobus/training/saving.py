@@ -32,7 +32,7 @@ from colobus.roles.replay.in_rounds import BufferInRounds, folder_of
 from colobus.roles.schedule import ENDLESS, annealed
 from colobus.roles.snapshot import WRONG
 from colobus.roles.tracker import Status, StopRule, Tracker
-from colobus.roles.update_schedule import OneEach, SampledUpdates, UpdateSchedule
+from colobus.roles.update_schedule import ONE_EACH, UpdateSchedule
 from colobus.runs.folder import BUFFERS, EPISODES, METRICS
 from colobus.runtime.api import Runtime
 from colobus.runtime.graph import RoleGraph
@@ -303,11 +303,11 @@ def update_schedule_of(experiment: Experiment) -> UpdateSchedule:
     """Return how many versions a deterministic run makes of how many rounds."""
     shape, replay = experiment.shape, experiment.replay
     if not replay.capacity:
-        return OneEach()
+        return ONE_EACH
     rows = shape.actors * shape.games * agents(experiment.games)
     windows, length = batch_of(experiment)
     minimum = max(replay.minimum, rows * (length + 1))  # no window is whole before that
-    return SampledUpdates(rows * shape.length, minimum, replay.samples_per_insert, windows)
+    return UpdateSchedule(rows * shape.length, minimum, replay.samples_per_insert, windows)
 
 
 def states_of(checkpoint: Checkpoint, experiment: Experiment) -> dict[str, State]:

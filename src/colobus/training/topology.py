@@ -30,7 +30,7 @@ from colobus.ops.flat import FlatParameters
 from colobus.roles.actor import Pace
 from colobus.roles.allreduce import Allreduce, Meeting, Member, ProcessAllreduce, ThreadAllreduce
 from colobus.roles.parameters.published import KEPT
-from colobus.roles.parameters.server import ParameterServer, Quorum
+from colobus.roles.parameters.server import Admission, ParameterServer
 from colobus.roles.prefetch import Loader, PrefetchQueue
 from colobus.roles.replay.api import Replay, ReplayReader
 from colobus.roles.replay.buffer import ReplayBuffer
@@ -38,7 +38,6 @@ from colobus.roles.replay.in_rounds import BufferInRounds, SaveWithCheckpoints
 from colobus.roles.replay.joined import JoinedQueues, ShardedReplay
 from colobus.roles.replay.queue import Fifo, FifoWindows, Rounds, Selector, TrajectoryQueue
 from colobus.roles.replay.sampling import RateLimiter
-from colobus.roles.update_schedule import SampledUpdates
 from colobus.runs.folder import BUFFERS, CHECKPOINTS
 from colobus.runtime.devices import CPU, ON_CPU, Placement
 from colobus.runtime.graph import RoleGraph, part
@@ -50,8 +49,7 @@ from colobus.training.start import Start, make_network
 def add_buffer_in_rounds(roles: RoleFactory) -> BufferInRounds:
     """Add the only replay buffer of a deterministic run, to which all actors add."""
     experiment, (height, width) = roles.experiment, roles.net.mean.shape
-    actors, update_schedule = experiment.shape.actors, update_schedule_of(experiment)
-    assert isinstance(update_schedule, SampledUpdates)
+    actors = experiment.shape.actors
     buffer = part(
         ReplayBuffer,
         shape_of(experiment, actors, (height, width)),
@@ -67,7 +65,7 @@ def add_buffer_in_rounds(roles: RoleFactory) -> BufferInRounds:
         BufferInRounds,
         buffer,
         range(actors),
-        update_schedule,
+        update_schedule_of(experiment),
         roles.patience,
     )
 
@@ -150,7 +148,7 @@ def add_central(roles: RoleFactory, spread: bool, folder: Path | None = None) ->
         several = range(shape.topology.queues)
         places = [f"replay-{index}" if len(several) > 1 else "main" for index in several]
         replays = [_central_queue(roles, index, counting, places[index]) for index in several]
-    servers = roles.servers(Quorum(1), own_memory=False)
+    servers = roles.servers(Admission(1), own_memory=False)
     for index in range(shape.actors):
         own = replays[index * len(replays) // shape.actors]
         roles.actor(f"actor-{index}", index, servers, own, pace)
@@ -198,7 +196,7 @@ def add_replicas(roles: RoleFactory, spread: bool, on_network: bool) -> None:
             flat = FlatParameters(copy.deepcopy(roles.net).to(placement.learn))
             own = replace(roles, flat=flat, placement=placement)
         queue = _central_queue(own, rank, counting, f"main-{rank}" if rank else "main")
-        servers = own.servers(Quorum(1), own_memory=False, rank=rank)
+        servers = own.servers(Admission(1), own_memory=False, rank=rank)
         for index in range(rank * shape.actors, (rank + 1) * shape.actors):
             own.actor(f"actor-{index}", index, servers, queue, pace)
         own.central_learner(servers, queue, rank=rank, member=part(Member, sums[rank], rank, size))

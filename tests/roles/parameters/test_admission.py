@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from colobus.core.errors import ColobusError
 from colobus.core.types import Gradient, Version
 from colobus.ops.optimizers import OptimizerSettings
-from colobus.roles.parameters.server import REPEATED, Admission, Async, ParameterServer, Quorum
+from colobus.roles.parameters.server import REPEATED, Admission, ParameterServer
 from helpers.servers import FIRST, server_of
 
 NOW = 5
@@ -21,12 +20,12 @@ SGD = OptimizerSettings(optimizer="sgd")
 @pytest.mark.parametrize(
     ("rule", "counting"),
     [
-        (Quorum(1), [5]),
-        (Quorum(3), [5]),
-        (Async(0), [5]),
-        (Async(1), [4, 5]),
-        (Async(3), [2, 3, 4, 5]),
-        (Async(100), [0, 1, 2, 3, 4, 5]),
+        (Admission(1), [5]),
+        (Admission(3), [5]),
+        (Admission(1, 0), [5]),
+        (Admission(1, 1), [4, 5]),
+        (Admission(1, 3), [2, 3, 4, 5]),
+        (Admission(1, 100), [0, 1, 2, 3, 4, 5]),
     ],
 )
 def test_which_ages_count(rule: Admission, counting: list[int]) -> None:
@@ -36,19 +35,9 @@ def test_which_ages_count(rule: Admission, counting: list[int]) -> None:
 
 
 def test_a_refusal_says_why() -> None:
-    late = "computed from Version(incarnation=0, number=3), now Version(incarnation=0, number=5)"
-    assert Quorum(2).refusal(Version(0, 3), Version(0, 5)) == late
-    assert Async(4).refusal(Version(0, 0), Version(0, 5)) == "5 steps old, at most 4 count"
-
-
-@pytest.mark.parametrize(("count", "learners"), [(2, 1), (3, 2), (64, 60)])
-def test_a_quorum_that_can_never_be_complete_is_an_error_with_both_numbers(
-    count: int, learners: int
-) -> None:
-    message = rf"^quorum {count} with {learners} learner\(s\): .* ask for at most {learners}$"
-    with pytest.raises(ColobusError, match=message):
-        Quorum(count).check(learners)
-    Quorum(learners).check(learners)
+    assert Admission(2).refusal(Version(0, 3), Version(0, 5)) == "2 steps old, at most 0 count"
+    late = Admission(1, 4).refusal(Version(0, 0), Version(0, 5))
+    assert late == "5 steps old, at most 4 count"
 
 
 def make_server(admission: Admission, version: Version = FIRST) -> ParameterServer:
@@ -95,7 +84,9 @@ ASYNCHRONOUS = [  # at most 2 steps old
 
 
 @pytest.mark.parametrize(
-    ("rule", "table"), [(Quorum(2), SYNCHRONOUS), (Async(2), ASYNCHRONOUS)], ids=["quorum", "async"]
+    ("rule", "table"),
+    [(Admission(2), SYNCHRONOUS), (Admission(1, 2), ASYNCHRONOUS)],
+    ids=["quorum", "async"],
 )
 def test_what_does_not_count_changes_nothing_bit_for_bit(rule: Admission, table: list[Any]) -> None:
     server, clean = make_server(rule), make_server(rule)
@@ -119,7 +110,7 @@ def test_what_does_not_count_changes_nothing_bit_for_bit(rule: Admission, table:
 
 def test_a_late_gradient_sent_again_is_dropped_again() -> None:
     """It never counted, so it is not "already there"."""
-    server = make_server(Quorum(1))
+    server = make_server(Admission(1))
     server.push(gradient(0, Version(0, 0)))
     late = gradient(1, Version(0, 0))
     reasons = [server.push(late).reason for _ in range(2)]
@@ -130,7 +121,7 @@ def test_a_late_gradient_sent_again_is_dropped_again() -> None:
 @pytest.mark.slow
 def test_a_step_is_against_the_mean_of_all_samples() -> None:
     """As if one learner had had them all: 30 samples weigh three times as much as 10."""
-    server = server_of(torch.zeros(SIZE), Quorum(2), optimizer=SGD)
+    server = server_of(torch.zeros(SIZE), Admission(2), optimizer=SGD)
     one, two = gradient(0, Version(0, 0), 10, rate=0.1), gradient(1, Version(0, 0), 30, rate=0.3)
     server.push(two)
     server.push(one)
@@ -139,7 +130,7 @@ def test_a_step_is_against_the_mean_of_all_samples() -> None:
 
 
 def test_learners_without_any_sample_that_counts_move_nothing() -> None:
-    server = server_of(torch.ones(SIZE), Quorum(2), optimizer=SGD)
+    server = server_of(torch.ones(SIZE), Admission(2), optimizer=SGD)
     for learner in range(2):
         server.push(gradient(learner, Version(0, 0), samples=0))
     assert server.pull().version == Version(0, 1)
@@ -148,7 +139,7 @@ def test_learners_without_any_sample_that_counts_move_nothing() -> None:
 
 def test_a_gradient_that_waits_is_a_copy() -> None:
     """Its sender goes on to compute the next one in the same memory."""
-    server, clean = make_server(Quorum(2)), make_server(Quorum(2))
+    server, clean = make_server(Admission(2)), make_server(Admission(2))
     first = gradient(0, Version(0, 0))
     clean.push(first._replace(values=first.values.clone()))
     server.push(first)

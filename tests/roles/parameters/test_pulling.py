@@ -21,7 +21,7 @@ from colobus.roles.parameters.published import (
     pull_consistent,
     pull_newest,
 )
-from colobus.roles.parameters.server import Async, ParameterServer, Quorum
+from colobus.roles.parameters.server import Admission, ParameterServer
 from helpers.schedules import ROUNDS, SIZE, World
 from helpers.servers import server_of
 
@@ -49,7 +49,7 @@ seeds = st.integers(0, 2**32 - 1)
 def test_a_pull_is_never_mixed_and_servers_never_differ_by_more_than_one(
     seed: int, servers: int, workers: int, again: bool, restores: bool, data: st.DataObject
 ) -> None:
-    quorum = Quorum(workers - data.draw(st.integers(0, workers - 1)))
+    quorum = Admission(workers - data.draw(st.integers(0, workers - 1)))
     world = World(seed, servers, workers, quorum, pull_consistent, again, restores)
     assert max(pulled.version for pulled in world.pulled) >= Version(int(restores), ROUNDS)
     assert world.mixed() == 0
@@ -63,12 +63,12 @@ def test_a_pull_is_never_mixed_and_servers_never_differ_by_more_than_one(
         steps = [at for at, _ in taken]
         last = server.pull().version
         made = [at.number for at in set(steps) if at.incarnation == last.incarnation]
-        full = [n for n in made if steps.count(last._replace(number=n)) == quorum.count]
+        full = [n for n in made if steps.count(last._replace(number=n)) == quorum.needed]
         assert sorted(full) == list(range(2 if restores else 0, last.number))
 
 
 def test_gradients_of_the_old_epoch_are_refused_in_these_schedules() -> None:
-    worlds = [World(seed, 3, 3, Quorum(2), pull_consistent, restores=True) for seed in range(5)]
+    worlds = [World(seed, 3, 3, Admission(2), pull_consistent, restores=True) for seed in range(5)]
     assert sum(world.refused_incarnations for world in worlds) >= 5
     for world in worlds:
         assert all(g.version.incarnation == at.incarnation for _, at, g in world.counted)
@@ -82,7 +82,7 @@ def test_gradients_of_the_old_epoch_are_refused_in_these_schedules() -> None:
 def test_asynchronous_gradients_make_a_step_each_unless_they_are_too_old(
     seed: int, servers: int, workers: int, again: bool, staleness: int, restores: bool
 ) -> None:
-    world = World(seed, servers, workers, Async(staleness), newest, again, restores)
+    world = World(seed, servers, workers, Admission(1, staleness), newest, again, restores)
     assert world.unpublished() == 0
     assert not any(answer.counted for answer in world.answers)
     for index, server in enumerate(world.servers):
@@ -98,7 +98,7 @@ def test_asynchronous_gradients_make_a_step_each_unless_they_are_too_old(
 def test_asynchronous_schedules_make_gradients_old_and_drop_some() -> None:
     lags, sent = set[int](), 0
     for seed in range(5):
-        world = World(seed, 2, 4, Async(2), newest)
+        world = World(seed, 2, 4, Admission(1, 2), newest)
         lags |= {at.number - g.version.number for _, at, g in world.counted}
         sent += 2 * len(world.pulled)
         assert sent > len(world.counted)
@@ -106,7 +106,7 @@ def test_asynchronous_schedules_make_gradients_old_and_drop_some() -> None:
 
 
 def test_these_schedules_would_mix_versions_in_a_naive_pull() -> None:
-    worlds = [World(seed, 3, 3, Quorum(2), naive) for seed in range(10)]
+    worlds = [World(seed, 3, 3, Admission(2), naive) for seed in range(10)]
     assert sum(world.mixed() for world in worlds) > 10
 
 
@@ -118,7 +118,7 @@ def test_these_schedules_would_mix_versions_in_a_naive_pull() -> None:
 def test_workers_that_die_between_any_two_calls_and_begin_again_stop_nobody(
     seed: int, servers: int, workers: int, again: bool, deaths: int, data: st.DataObject
 ) -> None:
-    quorum = Quorum(workers - data.draw(st.integers(0, workers - 1)))
+    quorum = Admission(workers - data.draw(st.integers(0, workers - 1)))
     world = World(seed, servers, workers, quorum, pull_consistent, again, deaths=deaths)
     assert world.mixed() == 0
     assert world.widest <= 1
@@ -129,12 +129,12 @@ def test_workers_that_die_between_any_two_calls_and_begin_again_stop_nobody(
         assert all(g.version == at for at, g in taken)
         assert len({(g.learner, at) for at, g in taken}) == len(taken)  # counted once, sent twice
         steps = [at.number for at, _ in taken]
-        full = [n for n in set(steps) if steps.count(n) == quorum.count]
+        full = [n for n in set(steps) if steps.count(n) == quorum.needed]
         assert sorted(full) == list(range(server.pull().version.number))
 
 
 def test_workers_die_everywhere_and_one_that_began_with_the_newest_would_wait_for_ever() -> None:
-    worlds = [World(seed, 3, 2, Quorum(2), pull_consistent, deaths=6) for seed in range(10)]
+    worlds = [World(seed, 3, 2, Admission(2), pull_consistent, deaths=6) for seed in range(10)]
     assert sum(len(world.died) for world in worlds) > 50
     assert {call for world in worlds for call in world.died} == {"pull", "push"}
     behind = sum(version < newest for world in worlds for version, newest in world.begun)
@@ -142,7 +142,7 @@ def test_workers_die_everywhere_and_one_that_began_with_the_newest_would_wait_fo
     stuck = 0
     for seed in range(10):
         try:
-            World(seed, 3, 2, Quorum(2), pull_consistent, deaths=6, anew=pull_consistent)
+            World(seed, 3, 2, Admission(2), pull_consistent, deaths=6, anew=pull_consistent)
         except AssertionError as error:
             stuck += "nobody can go on" in str(error)
     assert stuck >= 3

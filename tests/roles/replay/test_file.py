@@ -27,7 +27,7 @@ from colobus.roles.replay.sampling import (
     Sampling,
     Uniform,
 )
-from colobus.roles.update_schedule import SampledUpdates
+from colobus.roles.update_schedule import UpdateSchedule
 from helpers.streams import BY_ERROR, STACK, Player, make_store
 
 
@@ -193,7 +193,7 @@ class Away:
 def in_rounds() -> Callable[[], Batch]:
     limiter = RateLimiter(60)
     store = make_store(200, streams=4, sampling=Uniform(), limiter=limiter, seed=5)
-    return BufferInRounds(store, range(2), SampledUpdates(32, 60, 0.75, 8), PATIENCE).sample
+    return BufferInRounds(store, range(2), UpdateSchedule(32, 60, 0.75, 8), PATIENCE).sample
 
 
 def joined() -> Callable[[], Batch]:

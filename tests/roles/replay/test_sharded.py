@@ -24,7 +24,7 @@ from colobus.roles.replay.sampling import (
     Sampling,
     Uniform,
 )
-from colobus.roles.update_schedule import SampledUpdates
+from colobus.roles.update_schedule import UpdateSchedule
 from colobus.runtime.threads import Threads
 from helpers.streams import BY_ERROR, LENGTH, Player, make_store
 
@@ -174,7 +174,7 @@ def test_two_actors_and_two_learners_at_two_replays_keep_the_ratio(sampling: Sam
     assert sum(fresh) >= 2 * rounds * trajectory - 2 * 2 * trajectory
 
 
-RHYTHM = SampledUpdates(steps=32, minimum=60, ratio=0.75, windows=8)  # 2 actors x 2 games x 8 steps
+RHYTHM = UpdateSchedule(steps=32, minimum=60, ratio=0.75, windows=8)  # 2 actors x 2 games x 8 steps
 
 
 def make(patience: float = 0.0) -> BufferInRounds:

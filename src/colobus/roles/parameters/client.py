@@ -15,42 +15,20 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 
-from colobus.core.types import CPU, Answer, Gradient, Params, Traffic, Version
+from colobus.core.types import CPU, Gradient, Params, Traffic, Version
 from colobus.ops.flat import FlatParameters
 from colobus.roles.allreduce import Member
 from colobus.roles.parameters.published import (
     PublishedParameters,
     Pulled,
-    Source,
     pull_common,
     pull_consistent,
     pull_newest,
 )
-from colobus.roles.parameters.server import REPEATED, OptimizerState
-
-
-class Server(Source, Protocol):
-    """What a client asks of a parameter server."""
-
-    def push(self, gradient: Gradient) -> Answer:
-        """Take a gradient; step when enough are there."""
-
-    def pull_target(self) -> Params:
-        """Return the target slice."""
-
-    def state(self) -> tuple[Params, OptimizerState]:
-        """Return the newest snapshot and copies of the optimizer's state."""
-
-
-class OwnServer(Server, Protocol):
-    """A server that steps the memory of its only learner."""
-
-    def go_back(self, version: Version) -> bool:
-        """Undo the steps of the round since a version; return False if that is not possible."""
+from colobus.roles.parameters.server import REPEATED, OptimizerState, ParameterServer
 
 
 class ParameterClient(ABC):
@@ -76,7 +54,7 @@ class ParameterClient(ABC):
         self,
         learner: int,
         flat: FlatParameters,
-        servers: Sequence[Server],
+        servers: Sequence[ParameterServer],
         version: Version,
         target_every: int,
         copied: bool,
@@ -85,7 +63,7 @@ class ParameterClient(ABC):
         self.outliers = 0  # gradients that were discarded so far
         self._learner, self._servers, self._copied = learner, servers, copied
         self._cuts = flat.layout.cut(len(servers))
-        self._pending: list[tuple[Server, Gradient]] = []
+        self._pending: list[tuple[ParameterServer, Gradient]] = []
         self._counted: list[bool] = []  # one for each slice that was sent in this round
         self._target_every = target_every
         self._targets: tuple[Version, ...] = ()  # of each target slice that was pulled last
@@ -192,13 +170,13 @@ class LocalClient(ParameterClient):
     def __init__(
         self,
         flat: FlatParameters,
-        servers: Sequence[OwnServer],
+        servers: Sequence[ParameterServer],
         version: Version,
         target_every: int = 0,
         member: Member | None = None,
     ) -> None:
         super().__init__(0, flat, servers, version, target_every, copied=False)
-        self.member, self._own = member, servers
+        self.member = member
 
     def go_back(self) -> bool:
         """See `ParameterClient`. Not possible if some servers have closed the round."""
@@ -208,7 +186,7 @@ class LocalClient(ParameterClient):
             return False
         self._pending.clear()
         self._counted.clear()
-        return all(server.go_back(self.version) for server in self._own)
+        return all(server.go_back(self.version) for server in self._servers)
 
     def pull(self) -> None:
         """Do nothing: the servers have stepped ``flat`` itself."""
@@ -243,7 +221,7 @@ class RemoteClient(ParameterClient):
         self,
         learner: int,
         flat: FlatParameters,
-        servers: Sequence[Server],
+        servers: Sequence[ParameterServer],
         version: Version,
         cache: PublishedParameters,
         asynchronous: bool = False,

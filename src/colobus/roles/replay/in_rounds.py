@@ -12,7 +12,7 @@ from colobus.core.errors import Closed
 from colobus.core.timing import Closable
 from colobus.core.types import Batch, Trajectory, Version
 from colobus.roles.replay.buffer import ReplayBuffer
-from colobus.roles.update_schedule import SampledUpdates
+from colobus.roles.update_schedule import UpdateSchedule
 
 KEPT = 2
 """Newest complete checkpoints whose saved buffers are kept."""
@@ -36,7 +36,7 @@ class BufferInRounds(Closable):
         self,
         buffer: ReplayBuffer,
         actors: Sequence[int],
-        update_schedule: SampledUpdates,
+        update_schedule: UpdateSchedule,
         patience: float = 600.0,
     ) -> None:
         super().__init__(patience)
