@@ -155,26 +155,40 @@ class Backprop:
             member: in a group of learners, whose mean gradient it is.
             random: generator of the loss's random numbers.
         """
+        alone = member is None
+        found = self.gradient(flat, prepared, alone, algorithm_state, random, index, moments)
+        if member is None:
+            return found
+        member.average(flat.gradients, found.weight)
+        norm = flat.clip(self._algorithm.gradient_clip)
+        values = torch.cat([found.values, norm.unsqueeze(0)])
+        return Found([*found.names, NORM], values, found.weight)
+
+    def gradient(
+        self,
+        flat: FlatParameters,
+        prepared: Prepared,
+        alone: bool,
+        algorithm_state: AlgorithmState,
+        random: torch.Generator | None,
+        index: torch.Tensor,
+        moments: torch.Tensor | None,
+    ) -> Found:
+        """Write the gradient of a minibatch, clipped unless a group averages it first."""
         assert isinstance(flat.module, Network)
         minibatch = prepared.select(index, moments)
         total, terms = self._algorithm.loss(flat.module, minibatch, algorithm_state, random)
         weight = prepared.weight(index)
-        terms[NORM] = self.backward(flat, total, weight, member)
-        return Found(list(terms), as_vector(terms), weight)
+        self.backward(flat, total)
+        if alone:
+            terms[NORM] = flat.clip(self._algorithm.gradient_clip)
+        values = torch.stack([value.float() for value in terms.values()]).detach()
+        return Found(list(terms), values, weight)
 
-    def backward(
-        self,
-        flat: FlatParameters,
-        total: torch.Tensor,
-        weight: torch.Tensor,
-        member: Member | None,
-    ) -> torch.Tensor:
-        """Write the clipped gradient of a loss; return its norm before (a range of profiles)."""
+    def backward(self, flat: FlatParameters, total: torch.Tensor) -> None:
+        """Write the gradient of a loss (a range of profiles)."""
         flat.zero_gradients()
         torch.autograd.backward(total)
-        if member is not None:
-            member.average(flat.gradients, weight)
-        return flat.clip(self._algorithm.gradient_clip)
 
     def _minibatches(
         self, prepared: Prepared, epochs: int, random: torch.Generator
@@ -195,11 +209,6 @@ def _moments(
     sums = [prepared.sums(index) for index in minibatches]
     found = [one for one in sums if one is not None]
     return member.moments(torch.stack(found)).unbind() if found else alone
-
-
-def as_vector(terms: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return named scalars as float32[n]."""
-    return torch.stack([value.float() for value in terms.values()]).detach()
 
 
 def _read(
@@ -270,8 +279,7 @@ class CudaGraphBackprop(Backprop):
     ) -> None:
         super().__init__(algorithm, index, seed, streams)
         self._prepare: Recorded[Prepared] | None = None
-        self._steps: dict[int, Recorded[torch.Tensor]] = {}  # by rows of the minibatch
-        self._names: list[str] = []  # of the scalars in the result of a step
+        self._steps: dict[int, Recorded[Found]] = {}  # by rows of the minibatch
         self._aux: AlgorithmState = {}  # on the device
         self._given: AlgorithmState = {}  # of which it is a copy
         self._scratch = Scratch()  # memory of the graph, which must not go to others
@@ -293,57 +301,28 @@ class CudaGraphBackprop(Backprop):
             self._scratch, net.scratch = net.scratch, Scratch()
         return prepared
 
-    def minibatch(
-        self,
-        flat: FlatParameters,
-        prepared: Prepared,
-        index: torch.Tensor,
-        algorithm_state: AlgorithmState,
-        moments: torch.Tensor | None,
-        member: Member | None,
-        random: torch.Generator | None = None,
-    ) -> Found:
-        """Write the gradient of a minibatch; see `Backprop`."""
-        assert self._prepare is not None
-        if not self._prepare.owns(prepared):
-            return super().minibatch(flat, prepared, index, self._aux, moments, member, random)
-        if len(index) not in self._steps:  # batches before were the warm-up
-            step = partial(self._gradient, flat, prepared, member is None)
-            self._steps[len(index)] = Recorded(step, warm_up=0)
-        found = self._steps[len(index)](index, moments).clone()
-        values, weight = found[:-1], found[-1]
-        if member is None:
-            return Found(self._names, values, weight)
-        member.average(flat.gradients, weight)
-        norm = flat.clip(self._algorithm.gradient_clip)
-        return Found([*self._names, NORM], torch.cat([values, norm.unsqueeze(0)]), weight)
-
-    def _prepared(self, net: Network, *batch: torch.Tensor) -> Prepared:
-        return self._algorithm.prepare(net, Batch(*batch), self._aux)
-
-    def _gradient(
+    def gradient(
         self,
         flat: FlatParameters,
         prepared: Prepared,
         alone: bool,
+        algorithm_state: AlgorithmState,
+        random: torch.Generator | None,
         index: torch.Tensor,
         moments: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Write the gradient of a minibatch, clipped unless a group averages it.
+    ) -> Found:
+        """Write the gradient of a minibatch, by a graph if the batch was prepared by one."""
+        assert self._prepare is not None
+        write = partial(super().gradient, flat, prepared, alone, self._aux, None)
+        if not self._prepare.owns(prepared):
+            return write(index, moments)
+        if len(index) not in self._steps:  # batches before were the warm-up
+            self._steps[len(index)] = Recorded(write, warm_up=0)
+        found = self._steps[len(index)](index, moments)  # in memory of the next replay, too
+        return found._replace(values=found.values.clone(), weight=found.weight.clone())
 
-        Returns:
-            float32[n + 1], the scalars that `_names` names, and the sum of the weights.
-        """
-        assert isinstance(flat.module, Network)
-        minibatch = prepared.select(index, moments)
-        total, terms = self._algorithm.loss(flat.module, minibatch, self._aux)
-        weight = prepared.weight(index)
-        flat.zero_gradients()
-        torch.autograd.backward(total)
-        if alone:
-            terms[NORM] = flat.clip(self._algorithm.gradient_clip)
-        self._names = list(terms)
-        return as_vector(terms | {"weight": weight})
+    def _prepared(self, net: Network, *batch: torch.Tensor) -> Prepared:
+        return self._algorithm.prepare(net, Batch(*batch), self._aux)
 
     def _take(self, algorithm_state: AlgorithmState, device: torch.device) -> None:
         """Copy the algorithm's own state to memory of the device that stays the same."""

@@ -73,8 +73,8 @@ def test_a_part_sent_again_after_it_stepped_is_refused() -> None:
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        (gradient(Version(1, 1), 1, part=1, parts=3), "computed from"),  # stale
-        (gradient(Version(1, 3), 1, part=1, parts=3), "computed from"),  # from nowhere
+        (gradient(Version(1, 1), 1, part=1, parts=3), "1 steps old, at most 0 count"),  # stale
+        (gradient(Version(1, 3), 1, part=1, parts=3), "1 steps old, at most 0 count"),  # from nowhere
         # from before a loss, and the same with a higher number
         (gradient(Version(0, 2), 1, part=1, parts=3), "of incarnation 0, now 1"),
         (gradient(Version(0, 9), 1, part=1, parts=3), "of incarnation 0, now 1"),
