@@ -417,11 +417,6 @@ def test_a_batch_in_which_nothing_counts_moves_nothing(way: str) -> None:
 
 def test_windows_are_of_n_steps_or_as_long_as_trajectories() -> None:
     assert (WAYS["three steps"].window(20), LAMBDA.window(20)) == (3, 20)
-    case = Case(0, WAYS["three steps"])
-    wrong = replace(case.algorithm, n=2)
-    net: Any = Table(case.current)
-    with pytest.raises(AssertionError, match="n steps"):
-        wrong.prepare(net, case.batch(), wrong.start())
 
 
 def after_losses(algorithm: DQN, losses: Array) -> AlgorithmState:

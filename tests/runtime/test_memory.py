@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from colobus.core.errors import ColobusError
-from colobus.runtime.system import available_memory, check_memory
+from colobus.runtime.system import available_memory
 
 MEMINFO = "MemTotal:       24684956 kB\nMemFree:         1000000 kB\nMemAvailable:   20000000 kB\n"
 FREE = 20_000_000 * 1024
@@ -78,16 +77,6 @@ def test_what_is_available_is_the_least_of_machine_and_groups(
 def test_where_the_system_does_not_tell_nothing_is_refused(tmp_path: Path) -> None:
     assert available_memory(tmp_path) is None
     assert available_memory(write(tmp_path, {"proc/meminfo": "MemTotal: 5 kB\n"})) is None
-    check_memory(2**60, None)
-
-
-def test_too_much_is_refused_with_both_numbers() -> None:
-    check_memory(2**30, 2**30)
-    with pytest.raises(ColobusError) as error:
-        check_memory(15 * 2**29, 2**32)
-    assert str(error.value) == (
-        "the replay buffer needs 7.5 GiB of memory, and 4.0 GiB are available; lower --capacity"
-    )
 
 
 def test_this_machine_tells() -> None:

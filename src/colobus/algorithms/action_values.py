@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 import torch
 
-from colobus.algorithms.api import ActingPolicy, Algorithm, Ends, linear
+from colobus.algorithms.api import ActingPolicy, Algorithm, Ends, Terms, linear
 from colobus.algorithms.batches import WholeBatch
 from colobus.algorithms.exploration import (
     Exploration,
@@ -27,6 +27,10 @@ from colobus.nets.observations import Observations
 from colobus.ops import returns
 from colobus.ops.distributions import LIMIT, Atoms, Values, losses_of, means_of
 from colobus.ops.returns import RewardClip
+
+PRIORITY_MIX = 0.9
+"""Weight of the largest error in the priority of a window. The mean error has the rest (Kapturowski
+et al. 2019, section 2.3)."""
 
 HISTOGRAMS = OnlyWith("with --values histograms", lambda own: own.values == "histograms")
 GAMMA_END = OnlyWith("with --gamma-end", lambda own: own.gamma_end is not None)
@@ -99,7 +103,10 @@ class ActionValues(Algorithm):
         return outputs
 
     def first_steps(self, net: Network, batch: Batch, gamma: float) -> WholeBatch:
-        """Return the two observations of each window that an n-step return needs, stacked."""
+        """Return the two observations of each window that its return needs, stacked.
+
+        Windows have as many steps as a return has rewards.
+        """
         rewards = returns.clipped(batch.rewards, self.reward_clip)
         partial = returns.partial_n_step(rewards, batch.terminated, batch.truncated, gamma)
         rows = partial.after.unsqueeze(1)
@@ -108,6 +115,43 @@ class ActionValues(Algorithm):
         frames = torch.cat([batch.frames[:, : net.stack], following])
         ages = torch.cat([batch.ages[:, :1], batch.ages.gather(1, rows)])
         return WholeBatch(Observations(net, frames, ages), batch, partial)
+
+    def mean_loss(
+        self,
+        minibatch: WholeBatch,
+        each: torch.Tensor,
+        values: torch.Tensor,
+        errors: torch.Tensor,
+    ) -> tuple[torch.Tensor, Terms]:
+        """Return the weighted mean loss of the steps in the loss mask, and scalars to log.
+
+        The sum of weighted losses is divided by the number of these steps, so weights below 1
+        shrink the gradient (Schaul et al. 2016, section 3.4). The scalars are the loss
+        (``value_loss``) and the unweighted means of the absolute error (``td_error``) and of the
+        chosen action's value (``q``). The method sets ``minibatch.priorities`` to the windows' new
+        priorities float32[N]: a mix of the largest and the mean absolute error of a window; 0 for
+        one without a step in the loss mask.
+
+        Args:
+            minibatch: ``N`` windows.
+            each: float32[N, S], the losses of the first ``S`` steps of each.
+            values: float32[N, S], of the actions that were taken there.
+            errors: float32[N, S], of the values; 0 where the loss mask is.
+        """
+        mask = minibatch.batch.mask[:, : errors.shape[1]].float()
+        number = mask.sum().clamp(min=1.0)
+        total = (each * (mask * minibatch.batch.weights.unsqueeze(1))).sum() / number
+        with torch.no_grad():
+            sizes = errors.detach().abs()
+            mean = sizes.sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
+            priorities = PRIORITY_MIX * sizes.amax(dim=1) + (1.0 - PRIORITY_MIX) * mean
+            minibatch.priorities = priorities
+            terms = {
+                "value_loss": total.detach(),
+                "td_error": sizes.sum() / number,
+                "q": (values.detach() * mask).sum() / number,
+            }
+        return total, terms
 
 
 @dataclass(frozen=True)

@@ -40,10 +40,6 @@ losses. Our choice; the paper has no number."""
 LOSSES_SEEN = 100
 """Number of losses before the outlier rule applies. Our choice; the paper has no number."""
 
-PRIORITY_MIX = 0.9
-"""Weight of the largest error in the priority of a window. The mean error has the rest (Kapturowski
-et al. 2019, section 2.3)."""
-
 N_STEP = OnlyWith("with --returns n_step", lambda dqn: dqn.returns == "n_step")
 Q_LAMBDA = OnlyWith("with --returns q_lambda", lambda dqn: dqn.returns == "q_lambda")
 SCHEDULE = OnlyWith("with --explore schedule", lambda dqn: dqn.explore == "schedule")
@@ -194,7 +190,6 @@ class DQN(DistributionalValues):
         """Preprocess and stack the observations: all, or two of each window with n-step returns."""
         if self.returns == "q_lambda":
             return WholeBatch(Observations(net, batch.frames, batch.ages), batch, None)
-        assert batch.actions.shape[1] == self.n, "windows for n-step returns have n steps"
         return self.first_steps(net, batch, self.now(algorithm_state, "gamma"))
 
     def loss(
@@ -204,15 +199,9 @@ class DQN(DistributionalValues):
         algorithm_state: AlgorithmState,
         random: torch.Generator | None = None,
     ) -> tuple[torch.Tensor, Terms]:
-        """Return the weighted mean loss of the steps in the loss mask, and scalars to log.
+        """Return the loss of `mean_loss`, and scalars to log.
 
-        The sum of weighted losses is divided by the number of these steps, so weights below 1
-        shrink the gradient (Schaul et al. 2016, section 3.4). If the network predicts, the loss of
-        that is added. The scalars are the loss without it (``value_loss``) and the unweighted means
-        of the absolute error (``td_error``) and of the chosen action's value (``q``). The method
-        sets ``minibatch.priorities`` to the windows' new priorities float32[N]: the absolute error
-        of the first step, or with Q(lambda) a mix of the largest and the mean error of the window;
-        0 for a window without a step in the loss mask.
+        If the network predicts, the loss of that is added; ``value_loss`` is the loss without it.
         """
         evaluate = self._of_first_steps if self.returns == "n_step" else self._of_all_steps
         taken, targets, codes = evaluate(net, minibatch, algorithm_state)
@@ -221,21 +210,11 @@ class DQN(DistributionalValues):
         mask = batch.mask[:, :steps].float()
         # masked errors may be infinite, and 0 times infinity is not 0
         errors = (targets - values).masked_fill(mask == 0.0, 0.0)
-        weights = mask * batch.weights.unsqueeze(1)
         if self.values != "numbers":
             each = self.distribution_losses(taken, targets.masked_fill(mask == 0.0, 0.0))
         else:
             each = losses.huber(errors) if self.error == "huber" else 0.5 * errors.square()
-        number = mask.sum().clamp(min=1.0)
-        total = (each * weights).sum() / number
-        with torch.no_grad():
-            sizes = errors.detach().abs()
-            minibatch.priorities = _priorities(sizes, mask)
-            terms = {
-                "value_loss": total.detach(),
-                "td_error": sizes.sum() / number,
-                "q": (values.detach() * mask).sum() / number,
-            }
+        total, terms = self.mean_loss(minibatch, each, values, errors)
         if codes is not None:
             extra, found = auxiliary.window_loss(net, codes, batch)
             total, terms = total + extra, terms | found
@@ -344,9 +323,3 @@ class DQN(DistributionalValues):
             return self.means(functional_call(net, target, (stacks,))["q"])
         assert scores is not None
         return scores
-
-
-def _priorities(sizes: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the priorities [N] of windows from masked absolute errors [N, S]."""
-    mean = sizes.sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
-    return PRIORITY_MIX * sizes.amax(dim=1) + (1.0 - PRIORITY_MIX) * mean

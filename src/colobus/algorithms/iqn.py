@@ -154,7 +154,6 @@ class IQN(ActionValues):
         random: torch.Generator | None = None,
     ) -> WholeBatch:
         """Preprocess and stack the first and the last observation of each return."""
-        assert batch.actions.shape[1] == self.n, "windows for n-step returns have n steps"
         return self.first_steps(net, batch, self.now(algorithm_state, "gamma"))
 
     def loss(
@@ -164,10 +163,7 @@ class IQN(ActionValues):
         algorithm_state: AlgorithmState,
         random: torch.Generator | None = None,
     ) -> tuple[torch.Tensor, Terms]:
-        """Return the weighted mean loss of the windows' first steps, and scalars to log.
-
-        It sets ``minibatch.priorities`` to the absolute errors of the values float32[N].
-        """
+        """Return the weighted mean loss of the windows' first steps, and scalars to log."""
         assert minibatch.partial is not None
         rewards, discounts, _ = minibatch.partial
         batch, count = minibatch.batch, minibatch.size
@@ -186,19 +182,10 @@ class IQN(ActionValues):
             best = self.means(outputs["q"]).argmax(dim=1)
             returns = losses.chosen(returns, best)
             targets = rewards.unsqueeze(1) + discounts.unsqueeze(1) * returns
-        mask = batch.mask[:, 0]
         # what is masked may be infinite, and 0 times infinity is not 0
-        targets = targets.masked_fill(~mask.unsqueeze(1), 0.0)
+        targets = targets.masked_fill(~batch.mask[:, :1], 0.0)
         each = quantile_loss(quantiles, shares, targets)
-        number = mask.sum().clamp(min=1)
-        total = (each * mask * batch.weights).sum() / number
-        with torch.no_grad():
-            values = quantiles.detach().mean(dim=1)
-            errors = (targets.mean(dim=1) - values).abs() * mask
-            minibatch.priorities = errors
-            terms = {
-                "value_loss": total.detach(),
-                "td_error": errors.sum() / number,
-                "q": (values * mask).sum() / number,
-            }
-        return total, terms
+        values = quantiles.detach().mean(dim=1)
+        errors = (targets.mean(dim=1) - values) * batch.mask[:, 0]
+        columns = (each.unsqueeze(1), values.unsqueeze(1), errors.unsqueeze(1))
+        return self.mean_loss(minibatch, *columns)

@@ -29,7 +29,6 @@ from colobus.runtime.groups import Cluster
 from colobus.runtime.system import (
     available_memory,
     available_threads,
-    check_memory,
     process_limit,
 )
 
@@ -168,8 +167,6 @@ def check_limits(
             _check_gpu(share, placement.of(rank).learn)
     available = available_memory()
     if available is not None:
-        if experiment.replay.capacity:
-            check_memory(buffer_bytes(experiment, frame_shape(experiment.games)), available)
         check_parts(parts, available, "are available")
     if cluster is not None:
         return  # each process has its own threads and files

@@ -117,33 +117,25 @@ class FlatParameters:
 
     Args:
         module: already on its device and in its memory format, in float32.
-        values: the vector, float32[size]; a new one with the module's parameters by default. If
-            it is given, the module takes its content.
 
     Raises:
-        ValueError: if the vector's shape or dtype is wrong, or a parameter is not float32.
+        ValueError: if a parameter is not float32.
     """
 
-    def __init__(self, module: nn.Module, values: torch.Tensor | None = None) -> None:
+    def __init__(self, module: nn.Module) -> None:
         self.module = module
         self.layout = Layout(module)
         first = next(module.parameters())
-        fresh = values is None
-        if values is None:
-            values = torch.zeros(self.layout.size, dtype=torch.float32, device=first.device)
-        if values.shape != (self.layout.size,) or values.dtype != torch.float32:
-            raise ValueError(f"the vector must be float32[{self.layout.size}]")
-        self.values = values
-        self.gradients = torch.zeros_like(values)
+        self.values = torch.zeros(self.layout.size, dtype=torch.float32, device=first.device)
+        self.gradients = torch.zeros_like(self.values)
         parameters = dict(module.named_parameters())
         for (name, view), (_, gradient) in zip(
-            self.layout.views(values), self.layout.views(self.gradients), strict=True
+            self.layout.views(self.values), self.layout.views(self.gradients), strict=True
         ):
             parameter = parameters[name]
             if parameter.dtype != torch.float32:
                 raise ValueError(f"parameter {name!r} is {parameter.dtype}: convert after reading")
-            if fresh:
-                view.copy_(parameter.data)
+            view.copy_(parameter.data)
             parameter.data = view
             parameter.grad = gradient
 

@@ -138,14 +138,10 @@ def kl_statistics(log_ratios: torch.Tensor, weights: torch.Tensor) -> dict[str, 
 
 
 def median_of(values: torch.Tensor, ignored: torch.Tensor) -> torch.Tensor:
-    """Return the lower median of values [M] that are not ignored; 0 if all are."""
-    if values.device.type == "cpu":
-        return values.masked_fill(ignored, math.nan).nanmedian().nan_to_num(0.0)
-    return median_in_order(values, ignored)
+    """Return the lower median of values [M] that are not ignored; 0 if all are.
 
-
-def median_in_order(values: torch.Tensor, ignored: torch.Tensor) -> torch.Tensor:
-    """Return `median_of` by sorting: `torch.nanmedian` would read the count from a GPU."""
+    It is found by sorting: `torch.nanmedian` would read the count from a GPU.
+    """
     ordered = values.masked_fill(ignored, math.inf).sort().values
     count = (~ignored).sum()
     middle = ordered.gather(0, ((count - 1).clamp(min=0) // 2).unsqueeze(0)).squeeze(0)

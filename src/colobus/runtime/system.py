@@ -14,8 +14,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from colobus.core.errors import ColobusError
-
 GROUPS = (
     ("0::", "", "memory.max", "memory.current", "inactive_file"),
     (":memory:", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -59,14 +57,9 @@ def available_memory(root: Path = Path("/")) -> int | None:
 
 def available_threads(root: Path = Path("/")) -> int | None:
     """Return how many more threads the control groups allow, or None where nothing limits them."""
-    left = []
-    for group in _groups(root, "0::", "") + _groups(root, ":pids:", "pids"):
-        try:
-            most, now = (int((group / f"pids.{name}").read_text()) for name in ("max", "current"))
-        except (OSError, ValueError):  # not there, or "max"
-            continue
-        left.append(max(most - now, 0))
-    return min(left, default=None)
+    names = ("pids.max", "pids.current")
+    pairs = _pairs(root, "0::", "", *names) + _pairs(root, ":pids:", "pids", *names)
+    return min((max(most - now, 0) for _, most, now in pairs), default=None)
 
 
 def usable_cores(root: Path = Path("/")) -> int:
@@ -79,23 +72,12 @@ def usable_cores(root: Path = Path("/")) -> int:
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    return max(min([cores, *_quotas(root)]), 1)
-
-
-def _quotas(root: Path) -> list[int]:
-    """Return the processors of each control group with a quota, rounded down."""
-    found = []
-    for group in _groups(root, "0::", ""):  # version 2
-        with contextlib.suppress(OSError, ValueError, ArithmeticError):  # not there, or "max"
-            quota, period = map(int, (group / "cpu.max").read_text().split())
-            found.append(quota // period)
+    quotas = _pairs(root, "0::", "", "cpu.max")  # version 2
     for controllers in ("cpu", "cpu,cpuacct"):  # version 1
-        for group in _groups(root, f":{controllers}:", controllers):
-            with contextlib.suppress(OSError, ValueError, ArithmeticError):
-                names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-                quota, period = (int((group / name).read_text()) for name in names)
-                found += [quota // period] if quota > 0 else []
-    return found
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        quotas += _pairs(root, f":{controllers}:", controllers, *names)
+    whole = [quota // period for _, quota, period in quotas if quota > 0 and period > 0]
+    return max(min([cores, *whole]), 1)
 
 
 def own_address() -> str:
@@ -106,15 +88,6 @@ def own_address() -> str:
         except OSError:
             return "127.0.0.1"
         return str(probe.getsockname()[0])
-
-
-def check_memory(needed: int, available: int | None) -> None:
-    """Raise ColobusError if more bytes are ``needed`` than ``available`` (None: unknown)."""
-    if available is not None and needed > available:
-        raise ColobusError(
-            f"the replay buffer needs {needed / 2**30:,.1f} GiB of memory, and "
-            f"{available / 2**30:,.1f} GiB are available; lower --capacity"
-        )
 
 
 def process_limit(name: str) -> int | None:
@@ -162,9 +135,26 @@ def _left_by_groups(root: Path) -> list[int]:
     """Return the bytes that each limited control group leaves, from this process's to the root."""
     left = []
     for mark, below, limit, use, cache in GROUPS:
-        for folder in _groups(root, mark, below):
-            left += _left(folder / limit, folder / use, folder / "memory.stat", cache)
+        for folder, most, used in _pairs(root, mark, below, limit, use):
+            with contextlib.suppress(OSError, ValueError):  # not there, or no numbers
+                lines = (folder / "memory.stat").read_text().splitlines()
+                fields = dict(line.split() for line in lines)
+                left.append(max(most - used + int(fields.get(cache, 0)), 0))
     return left
+
+
+def _pairs(root: Path, mark: str, below: str, *names: str) -> list[tuple[Path, int, int]]:
+    """Return each control group whose files with these names hold two numbers, with those.
+
+    ``root``, ``mark`` and ``below`` are as in `_groups`.
+    """
+    found = []
+    for group in _groups(root, mark, below):
+        with contextlib.suppress(OSError, ValueError):  # not there, or "max"
+            words = [word for name in names for word in (group / name).read_text().split()]
+            first, second = map(int, words)
+            found.append((group, first, second))
+    return found
 
 
 def _groups(root: Path, mark: str, below: str) -> list[Path]:
@@ -185,16 +175,6 @@ def _groups(root: Path, mark: str, below: str) -> list[Path]:
             group = top / line.partition(mark)[2].strip("/")
             found += [folder for folder in (group, *group.parents) if folder.is_relative_to(top)]
     return found
-
-
-def _left(limit: Path, use: Path, stat: Path, cache: str) -> list[int]:
-    """Return [limit - use] of a control group, or [] if it has no limit."""
-    try:
-        used, most = int(use.read_text()), int(limit.read_text())
-        fields = dict(line.split() for line in stat.read_text().splitlines())
-        return [max(most - used + int(fields.get(cache, 0)), 0)]
-    except (OSError, ValueError):  # not there, or "max"
-        return []
 
 
 ACTORS = 10

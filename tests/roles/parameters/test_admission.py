@@ -102,10 +102,6 @@ def test_what_does_not_count_changes_nothing_bit_for_bit(rule: Admission, table:
             assert bits(server) == before
             assert answer.reason
     assert bits(server) == bits(clean)  # as if the others had never come
-    counted = sum(counts for _, _, counts, _ in table)
-    assert clean.counts() == (counted, 0)
-    repeated = 2  # that had counted before: they are not dropped
-    assert server.counts() == (counted, len(table) - counted - repeated)
 
 
 def test_a_late_gradient_sent_again_is_dropped_again() -> None:
@@ -115,7 +111,6 @@ def test_a_late_gradient_sent_again_is_dropped_again() -> None:
     late = gradient(1, Version(0, 0))
     reasons = [server.push(late).reason for _ in range(2)]
     assert reasons[0] == reasons[1] != REPEATED
-    assert server.counts() == (1, 2)
 
 
 @pytest.mark.slow

@@ -354,8 +354,6 @@ def test_what_does_not_fit_is_refused_in_a_line() -> None:
         assert str(error.value) == line
         with pytest.raises(ColobusError):
             bytes_needed(BufferShape(capacity, streams, 8, length, STACK, SHAPE), prioritized=False)
-    with pytest.raises(ColobusError, match="--minimum 101: the replay buffer keeps 100 steps and"):
-        make_store(100, limiter=RateLimiter(101))
     store = make_store(100, streams=2)
     with pytest.raises(
         ColobusError, match="of 51 steps does not fit a replay buffer that keeps 50"

@@ -100,11 +100,6 @@ def test_windows_of_the_agents_of_a_game_stay_together() -> None:
     assert drawn / (4 * 398) == pytest.approx(1.5, rel=0.05)  # the first two batches have none
 
 
-def test_it_keeps_more_than_a_batch() -> None:
-    with pytest.raises(ValueError, match="4 windows kept: must be more than the 4 of a batch"):
-        ReplayMix(4, 1.0, 4, SEEDS)
-
-
 def draws(*seeds: int) -> list[int]:
     mix = ReplayMix(20, 0.5, 4, seeds)
     return [n for batch in range(9) for n in numbers(mix.take([numbered(4 * batch, 4)]))]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 
@@ -55,13 +54,6 @@ TARGET = "target"
 """Name of the target slice in the optimizer's state, with which it is saved and restored."""
 
 OptimizerState = dict[str, torch.Tensor]
-
-
-class Counts(NamedTuple):
-    """Numbers of gradients that a server accepted and dropped, without repeated ones."""
-
-    counted: int
-    dropped: int
 
 
 @dataclass(frozen=True)
@@ -139,7 +131,6 @@ class ParameterServer:
         self._target = self._first_target(state)
         self._kept: tuple[Params, OptimizerState] | None = None
         self._lock = threading.Lock()
-        self._counted = self._dropped = 0
 
     def push(self, gradient: Gradient) -> Answer:
         """Accept or drop a gradient, and step when there are enough. Never waits.
@@ -153,10 +144,8 @@ class ParameterServer:
             if mark <= self._taken.get(gradient.learner, (Version(-1, 0), 0)):
                 return Answer(self._version, False, REPEATED)
             if reason := self.refusal(gradient):
-                self._dropped += 1
                 return Answer(self._version, False, reason)
             self._taken[gradient.learner] = mark
-            self._counted += 1
             self._waiting[gradient.learner] = gradient
             if len(self._waiting) < self._needed:  # a copy, as the learner may overwrite its own
                 kept = gradient._replace(values=gradient.values.clone())
@@ -209,10 +198,6 @@ class ParameterServer:
     def kept(self) -> tuple[Params, OptimizerState] | None:
         """Return the newest kept copy (`ServerSettings.keep_every`); None if there is none."""
         return self._kept
-
-    def counts(self) -> Counts:
-        """Return how many gradients were accepted and how many were dropped."""
-        return Counts(self._counted, self._dropped)
 
     def need(self, count: int) -> None:
         """Set the number of gradients of a step, which is lower while learners are lost."""

@@ -210,7 +210,7 @@ class ReplayBuffer(Closable):
         index: number of this buffer among all of the run.
 
     Raises:
-        ColobusError: if the capacity is too small for the games, a window or the limiter.
+        ColobusError: if the capacity is too small for the games or a window.
     """
 
     def __init__(
@@ -222,11 +222,6 @@ class ReplayBuffer(Closable):
         seed: int = 1,
         index: int = 0,
     ) -> None:
-        if limiter.minimum > shape.capacity:
-            raise ColobusError(
-                f"--minimum {limiter.minimum:,}: the replay buffer keeps {shape.capacity:,} steps "
-                "and would never be full enough; lower it or raise --capacity"
-            )
         super().__init__(patience)
         self._shape, self._limiter = shape, limiter
         self._rings = FrameRings(shape)

@@ -33,21 +33,16 @@ class ReplayMix:
     together, and counts as one window here.
 
     Args:
-        kept: windows kept.
+        kept: windows kept, more than ``batch``.
         proportion: old windows for each fresh one.
         batch: fresh windows of a batch.
         seeds: seed of the run, and numbers that tell this mix from others.
         agents: whose windows stay together, which are neighbours in a trajectory.
-
-    Raises:
-        ValueError: if no more than a batch is kept, so that nothing would ever be drawn.
     """
 
     def __init__(
         self, kept: int, proportion: float, batch: int, seeds: Sequence[int], agents: int = 1
     ) -> None:
-        if kept <= batch:
-            raise ValueError(f"{kept} windows kept: must be more than the {batch} of a batch")
         self._proportion, self._batch, self._agents = proportion, batch, agents
         self._seed, *self._numbers = seeds
         self._kept: deque[tuple[Trajectory, int]] = deque(maxlen=kept)  # with the first row

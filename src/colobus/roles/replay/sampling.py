@@ -17,7 +17,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from colobus.core.errors import ColobusError
 from colobus.core.types import Bools, Doubles, Floats, Ints
 from colobus.roles.replay.frame_ring import STEP_BYTES, Appended, BufferShape
 
@@ -59,26 +58,11 @@ class SamplesPerInsert(RateLimiter):
         tolerance: windows by which the surplus may differ from 0.
         trajectory: steps that an actor adds at once (games * length).
         batch: windows that a learner samples at once.
-
-    Raises:
-        ColobusError: if the limit could never be met.
     """
 
     def __init__(
         self, ratio: float, minimum: int, tolerance: float, trajectory: int, batch: int
     ) -> None:
-        if not 0.0 < ratio < float("inf"):
-            raise ColobusError(
-                f"samples per insert {ratio:g}: learners would never get a batch; give a number "
-                "above 0"
-            )
-        least = max(ratio * trajectory, batch)
-        if not tolerance >= least:
-            raise ColobusError(
-                f"samples per insert {ratio:g} with a tolerance of {tolerance:g} can never be met: "
-                f"a trajectory of {trajectory:,} steps asks for {ratio * trajectory:,g} samples "
-                f"and a batch takes {batch:,}; raise the tolerance to {least:,g} or more"
-            )
         super().__init__(minimum)
         self.ratio, self.tolerance = ratio, tolerance
         self._trajectory, self._batch = trajectory, batch
