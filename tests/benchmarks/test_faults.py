@@ -180,7 +180,7 @@ def test_sleepers_take_no_batches_and_push_gradients_of_0(
 
 def while_learner_0_sleeps(
     monkeypatch: pytest.MonkeyPatch, quorum: int, updates: int
-) -> tuple[Any, list[Update]]:
+) -> list[Update]:
     """Run 2 workers on threads; learner 0 sleeps until the other has told so many updates.
 
     With 0 until the other waits. The run ends when the sleeper has told its second update.
@@ -218,11 +218,11 @@ def while_learner_0_sleeps(
     assert place.stop() == []
     place.check()
     assert lines == []
-    return place, told
+    return told
 
 
 def test_with_a_backup_nobody_waits_for_the_straggler(monkeypatch: pytest.MonkeyPatch) -> None:
-    place, told = while_learner_0_sleeps(monkeypatch, quorum=1, updates=20)
+    told = while_learner_0_sleeps(monkeypatch, quorum=1, updates=20)
     first, second = [update for update in told if update.learner == 0][:2]
     others = [update.version.number for update in told if update.learner == 1]
     assert others[:20] == list(range(1, 21))  # a step each
@@ -235,7 +235,7 @@ def test_with_a_backup_nobody_waits_for_the_straggler(monkeypatch: pytest.Monkey
 def test_without_a_backup_everybody_waits_for_the_straggler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    _, told = while_learner_0_sleeps(monkeypatch, quorum=2, updates=0)
+    told = while_learner_0_sleeps(monkeypatch, quorum=2, updates=0)
     first, second = [update for update in told if update.learner == 0][:2]
     at = told.index(first)
     assert [update.version.number for update in told[:at] if update.learner == 1] == [1]
