@@ -8,7 +8,6 @@ import threading
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
