@@ -253,6 +253,44 @@ class Agent:
             return actions
         return actions, state if after is None else after.cpu().numpy()
 
+    def predict(
+        self,
+        observation: Any,
+        state: Floats | None = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
+    ) -> tuple[Any, Floats | None]:
+        """Return actions and the next state, called as a model of Stable-Baselines3 is.
+
+        So its ``evaluate_policy(agent, env)`` plays an agent. Observations are those of `act`, of
+        one game or of N, as `make_env` shows them; stacks may have their frames last, as those of
+        Stable-Baselines3's Atari environments.
+
+        Args:
+            observation: of one game or of N.
+            state: float32[N, S], as the call before returned it; None at the beginning.
+            episode_start: bool[N], whose games begin with this observation; the state before it
+                does not count for these.
+            deterministic: take the best action, instead of playing by the agent's own policy.
+
+        Returns:
+            The actions, and the state float32[N, S] of a recurrent agent, else None.
+
+        Raises:
+            ValueError: if the observations or the state have another shape or type than in
+                training.
+        """
+        policy: Policy | None = "greedy" if deterministic else None
+        stacks, single = self._stacks(np.asarray(observation))
+        if not self.initial_state().size:
+            actions: Any = self.act(stacks, policy)
+            return (actions[0] if single else actions), None
+        before = self.initial_state(len(stacks)) if state is None else np.array(state, np.float32)
+        if episode_start is not None:
+            before[np.broadcast_to(np.asarray(episode_start, bool), len(stacks))] = 0.0
+        actions, after = self.act(stacks, policy, state=before)
+        return (actions[0] if single else actions), after
+
     def _stacks(self, observations: Frames) -> tuple[Frames, bool]:
         """Return observations [N, K, H, W], and whether there was only one, without N.
 
@@ -268,6 +306,8 @@ class Agent:
             if kind and shape[-len(each) :] == each and len(shape) - len(each) in (0, 1):
                 stacks = np.ascontiguousarray(observations, np.float32 if vector else np.uint8)
                 return stacks.reshape(-1, *whole), len(shape) == len(each)
+        if kind and not vector and shape[-3:] == (height, width, self.stack) and len(shape) < 5:
+            return self._stacks(np.moveaxis(observations, -1, -3))
         numbers = ", ".join(map(str, wanted))
         raise ValueError(
             f"observations are {observations.dtype}{list(shape)}, the agent was trained on "
